@@ -1,1 +1,1 @@
-"""Record a training while it runs: metrics, a log for each rank, TensorBoard curves, torch's profiler."""
+"""Record a training while it runs: metrics, a log for each rank, and profiles of its steps."""

@@ -1,4 +1,4 @@
-"""Observers for ``--log-dir``: metrics and logs, curves for TensorBoard, and profiles of steps."""
+"""Observers that write the files of ``--log-dir``: metrics, logs, and profiles of steps."""
 
 import logging
 import os
@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from importlib.util import find_spec
 from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -167,51 +166,8 @@ def step_row(record: StepRecord) -> Row:
     return {"kind": "step", **fields, **phases}
 
 
-TENSORBOARD_FOLDER = "tensorboard"  # in the log folder, with a subfolder for each gradient sync
 PROFILE_FOLDER = "profile"  # in the log folder, with a subfolder for each gradient sync
 MOST_STEPS = 100  # a step of a ResNet has about ten thousand events
-
-
-def check_tensorboard() -> None:
-    """Raise InputError if TensorBoard is not installed."""
-    if find_spec("tensorboard") is None:
-        raise InputError("--tensorboard needs the package tensorboard: pip install 'ringlab[tensorboard]'")
-
-
-class TensorBoardObserver(Observer):
-    """Writes loss, learning rate, throughput, phases and held-out accuracy on rank 0."""
-
-    def __init__(self, folder: Path) -> None:
-        """Write into ``tensorboard`` in this folder."""
-        self.folder = folder / TENSORBOARD_FOLDER
-        self._writer: Any = None
-
-    def begin(self, running: RunningTraining) -> None:
-        """Open the file. Steps that a resumed training repeats replace the old ones."""
-        if running.rank != 0:
-            return
-        from torch.utils.tensorboard import SummaryWriter  # slow to import, and an extra
-
-        folder = self.folder / file_name(running.training.sync_name)
-        self._writer = SummaryWriter(str(folder), purge_step=running.done)
-
-    def step_done(self, running: RunningTraining, record: StepRecord) -> None:
-        if self._writer is None:
-            return
-        for name in ("loss", "learning_rate", "samples_per_s"):
-            self._writer.add_scalar(name, getattr(record, name), record.step)
-        for phase, seconds in record.phases.items():
-            self._writer.add_scalar(f"phases/{phase}_s", seconds, record.step)
-
-    def epoch_done(self, running: RunningTraining, record: EpochRecord) -> None:
-        if self._writer is not None:
-            self._writer.add_scalar("test_accuracy", record.test_accuracy, record.step)
-            self._writer.flush()
-
-    def end(self, running: RunningTraining, error: BaseException | None) -> None:
-        if self._writer is not None:
-            self._writer.close()
-        self._writer = None
 
 
 def file_name(label: str) -> str:
@@ -288,18 +244,10 @@ class ProfileObserver(Observer):
 
 @dataclass(frozen=True)
 class Watch:
-    """The observers of a run's trainings and their ``folder``: metrics and logs, optional curves, a profile of steps.
-
-    Raise InputError if TensorBoard is requested but not installed.
-    """
+    """Creates the observers that write into ``folder``: metrics, logs, and a profile of the steps in ``profile``."""
 
     folder: Path
-    tensorboard: bool = False
     profile: ProfiledSteps | None = None
-
-    def __post_init__(self) -> None:
-        if self.tensorboard:
-            check_tensorboard()
 
     def check(self, resumes: bool) -> None:
         """Raise InputError if the folder is not writable, or contains another run's metrics."""
@@ -319,8 +267,6 @@ class Watch:
 
     def _observers(self, folder: LogFolder) -> list[Observer]:
         observers: list[Observer] = [LogObserver(self.folder, folder.attempt, folder.mended)]
-        if self.tensorboard:
-            observers.append(TensorBoardObserver(self.folder))
         if self.profile is not None:
             observers.append(ProfileObserver(self.folder, self.profile))
         return observers

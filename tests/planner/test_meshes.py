@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 import tomllib
 from collections import Counter
 from functools import cache
@@ -27,7 +25,6 @@ from planner.renting.prices import find_gpu_price, read_prices
 from planner.runs import columns_of_runs, complete, gpu_name, has_time, read_own_runs, read_table
 from planner.search import (
     MeshJob,
-    SearchedMesh,
     choose_tries,
     enumerate_meshes,
     pareto_front,
@@ -36,7 +33,7 @@ from planner.search import (
 )
 from planner.stages import LayerSizes, deal_layers
 from planner.step import step_parts, step_seconds
-from ringlab.commands.predicting.mesh_files import FORMATS, torch_script, write_mesh
+from ringlab.commands.predicting.mesh_files import FORMATS, write_mesh
 from ringlab.commands.predicting.predict_devices import predict_devices
 from ringlab.commands.predicting.search import SearchOptions, find_meshes
 from simcomm.nccl.descriptions import describe_preset
@@ -453,95 +450,12 @@ def test_exported_axes_multiply_to_the_devices(framework):
     assert meshes and all(write(answer.job, mesh, "llama3-8b") for mesh in meshes)
 
 
-TRAINED = [
-    SearchedMesh(tp=2, pp=2, grad_accum=2, sharding="zero3"),
-    SearchedMesh(dp=4, sharding="hsdp", recompute="selective", grad_accum=2),
-]
-
-
-LOSSES = """
-import json
-import torch
-import torch.distributed as dist
-import train
-from torch import nn
-LOSS, STEPS, seen = train.loss_of, 3, []
-def loss_of(scores, words):
-    found = LOSS(scores, words)
-    seen.append((words.clone(), found.item()))
-    return found
-train.loss_of, train.destroy_process_group = loss_of, lambda: None
-train.LEARNING_RATE, torch.optim.AdamW = 0.3, torch.optim.SGD  # which shows gradients that are wrong by a factor
-train.main()
-about, rank, of_all = train.made_small(train.MESH), dist.get_rank(), [None] * dist.get_world_size()
-dp, tp, pp, count = (about[name] for name in ("dp", "tp", "pp", "grad_accum"))
-dist.all_gather_object(of_all, seen[-STEPS * count:])  # torch tries the first stages with nothing before
-dist.destroy_process_group()
-replicas = of_all[(pp - 1) * dp * tp::tp]  # on the first rank of each tensor group of the last stage
-if rank == 0:
-    each, stages = about["layers"] // pp, []
-    for stage in range(pp):
-        torch.manual_seed(0)
-        layers = range(stage * each, (stage + 1) * each)
-        stages.append(train.MeshStage({**about, "recompute": "none"}, layers, stage == 0, stage == pp - 1))
-    model, losses, alone = nn.Sequential(*stages), [], []
-    optimizer = torch.optim.SGD(model.parameters(), lr=train.LEARNING_RATE)
-    for step in range(STEPS):
-        batches = [batch for replica in replicas for batch in replica[step * count:(step + 1) * count]]
-        loss = sum(LOSS(model(words), words) for words, _ in batches) / len(batches)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(sum(found for _, found in batches) / len(batches))
-        alone.append(loss.item())
-    tokens = {tuple(batch.flatten().tolist()) for replica in replicas for batch, _ in replica}
-    print(json.dumps([losses, alone, len(tokens)]))
-"""
-
-
-@pytest.mark.parametrize(
-    "ranks, mesh",
-    [
-        (4, TRAINED[1]),
-        pytest.param(8, SearchedMesh(dp=2, tp=2, pp=2, grad_accum=2, sharding="zero3"), marks=pytest.mark.slow),
-    ],
-)
-def test_exported_script_trains_virtual_ranks_like_one_device(tmp_path, virtual, ranks, mesh):
-    """On different tokens of each replica, which all of its stages have."""
-    for name, text in (
-        ("train", torch_script(job(gpus=ranks, host=HOST.using(2)), mesh, "llama3-8b")),
-        ("losses", LOSSES),
-    ):
-        (tmp_path / f"{name}.py").write_text(text)
-    ran = virtual(tmp_path / "losses.py", ranks, "--small", "--steps", "3")
-    assert ran.outcome.findings == () and ran.outcome.status == 0, ran.err
-    assert ran.lines(0)[-2].startswith("step_s ")
-    losses, alone, batches = json.loads(ran.lines(0)[-1])
-    assert losses == pytest.approx(alone, rel=1e-5) and len({*losses}) == 3
-    assert batches == mesh.dp * mesh.grad_accum * 3
-
-
-@pytest.mark.slow  # five processes import torch
-@pytest.mark.parametrize("mesh", TRAINED)
-def test_exported_script_trains_on_its_mesh(tmp_path, mesh):
-    """By gloo, of a small model: what is run on GPUs is the same file without --small."""
-    file = tmp_path / "train.py"
-    file.write_text(torch_script(job(gpus=4, batch=8, host=HOST.using(2)), mesh, "llama3-8b"))
-    command = [
-        sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=4", "--rdzv-backend=c10d",
-        "--rdzv-endpoint=127.0.0.1:0", str(file), "--small", "--steps", "2",
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=tmp_path)
-    assert done.returncode == 0 and done.stdout.startswith("step_s "), done.stderr[-2000:]
-
-
 @pytest.mark.parametrize(
     "name, about, option",
     [
-        ("torch", {"experts": 8, "top_k": 2}, "experts"),
         ("torchtitan", {"experts": 8, "top_k": 2}, "experts"),
         ("torchtitan", {"precision": "fp8"}, "fp8 (but bf16, float32)"),
-        ("torch", {"optimizer": "sgd"}, "optimizer sgd (but adamw)"),
+        ("torchtitan", {"optimizer": "sgd"}, "optimizer sgd (but adamw)"),
         ("megatron", {"lora": 16}, "adapters"),
         ("megatron", {"optimizer": "adamw8bit"}, "optimizer adamw8bit"),
         ("accelerate", {"offload": "optimizer"}, "offload of optimizer"),
@@ -550,6 +464,11 @@ def test_exported_script_trains_on_its_mesh(tmp_path, mesh):
 def test_export_includes_every_option_of_the_training(name, about, option):
     with pytest.raises(InputError, match=re.escape(f"export {name}: the format does not support {option}")):
         write_mesh(searched(batch=128, **about), "llama3-8b", name)
+
+
+def test_export_as_a_torch_script_is_reported_as_removed():
+    with pytest.raises(InputError, match="--export torch was removed; use `--export torchtitan=FILE`"):
+        write_mesh(searched(batch=128), "llama3-8b", "torch")
 
 
 def test_experts_are_only_exported_to_megatron():

@@ -1,12 +1,10 @@
-"""Metrics, logs, curves and profiles of a training: complete rows in any case, and one run for each folder."""
+"""Metrics, logs and profiles of a training: complete rows in any case, and one run for each folder."""
 
 import json
 import logging
 import os
-import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import ClassVar
+from types import SimpleNamespace
 
 import pytest
 import training_workers
@@ -21,7 +19,7 @@ from realcomm.launching.launcher import launch
 from realcomm.training.checkpoints import find_start
 from realcomm.training.observing import EpochRecord, RankGradients, StepRecord
 from realcomm.watching.log_folder import LogFolder, MetricsFile, last_row, mend, read_metrics
-from realcomm.watching.watch import LogObserver, TensorBoardObserver, Watch, parse_steps
+from realcomm.watching.watch import LogObserver, Watch, parse_steps
 
 PHASES = {"forward": 0.1, "backward": 0.2, "sync": 0.05, "optimizer": 0.01}
 RING = Training(find_algorithm("all_reduce/ring"))
@@ -262,49 +260,7 @@ def test_invalid_log_folder_is_rejected(made, message, tmp_path):
         pass
 
 
-# Curves and profiles
-
-
-class Writer:
-    """Replaces TensorBoard's SummaryWriter."""
-
-    said: ClassVar[list[tuple]] = []
-
-    def __init__(self, folder: str, purge_step: int) -> None:
-        self.said.append(("open", folder, purge_step))
-
-    def add_scalar(self, name: str, value: float, number: int) -> None:
-        self.said.append((name, value, number))
-
-    def flush(self) -> None: ...
-
-    def close(self) -> None:
-        self.said.append(("close",))
-
-
-def test_rank_0_writes_tensorboard_curves(tmp_path, monkeypatch):
-    module = ModuleType("torch.utils.tensorboard")
-    vars(module)["SummaryWriter"] = Writer
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr(Writer, "said", [])
-    for rank in (1, 0):
-        observer = TensorBoardObserver(tmp_path)
-        observer.begin(running(rank, done=3))
-        observer.step_done(running(rank), step(3))
-        observer.epoch_done(running(rank), epoch(0))
-        observer.end(running(rank, done=8), None)
-    assert Writer.said == [
-        ("open", f"{tmp_path}/tensorboard/ring", 3),
-        ("loss", 1.625, 3), ("learning_rate", 0.004, 3), ("samples_per_s", 177.8, 3),
-        *((f"phases/{name}_s", seconds, 3) for name, seconds in PHASES.items()),
-        ("test_accuracy", 0.9, 3), ("close",),
-    ]  # fmt: skip
-
-
-def test_missing_tensorboard_is_rejected(tmp_path, monkeypatch):
-    monkeypatch.setattr("realcomm.watching.watch.find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"pip install 'ringlab\[tensorboard\]'"):
-        Watch(tmp_path, tensorboard=True)
+# Profiles
 
 
 @pytest.mark.parametrize("text", ["", "3-2", "1-101", "-1", "a", "1-", "٣"])

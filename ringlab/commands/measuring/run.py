@@ -49,7 +49,6 @@ class TrainingOptions:
         False, help="Under torchrun: use as many ranks as it started, even if the scenario has another number."
     )
     log_dir: Path | None = option(None, help="Directory for training metrics and one log file per rank.", metavar="DIR")
-    tensorboard: bool = option(False, help="Also write TensorBoard logs to --log-dir.")
     profile: str | None = option(
         None, help="Also write a torch.profiler trace of these steps to --log-dir: 10 or 10-12.", metavar="STEPS"
     )
@@ -59,13 +58,12 @@ class TrainingOptions:
     def watch(self) -> "Watch | None":
         """Return the writer of --log-dir. Raise InputError for its options without --log-dir, or a bad directory."""
         if self.log_dir is None:
-            for option, is_given in (("--tensorboard", self.tensorboard), ("--profile", self.profile is not None)):
-                if is_given:
-                    raise InputError(f"{option} requires --log-dir")
+            if self.profile is not None:
+                raise InputError("--profile requires --log-dir")
             return None
         from realcomm.watching.watch import Watch, parse_steps  # imports torch
 
-        watch = Watch(self.log_dir, self.tensorboard, None if self.profile is None else parse_steps(self.profile))
+        watch = Watch(self.log_dir, None if self.profile is None else parse_steps(self.profile))
         watch.check(resumes=self.resume is not None)
         return watch
 

@@ -1,19 +1,17 @@
-"""Writes a device mesh as torchtitan's TOML, Megatron-LM's arguments, accelerate's FSDP file or a torch script.
+"""Writes a device mesh as torchtitan's TOML, Megatron-LM's arguments or accelerate's FSDP file.
 
-The script is ``realcomm/training/mesh_script.py`` with the mesh inserted at its top. Sources of the names: torchtitan's
-``job_config.py``, Megatron-LM's ``arguments.py``, accelerate's guide of FSDP2.
+Sources of the names: torchtitan's ``job_config.py``, Megatron-LM's ``arguments.py``, accelerate's guide of FSDP2.
 """
 
 from collections.abc import Callable
-from importlib.resources import files
 from typing import NamedTuple
 
 from collectives.errors import InputError
 from collectives.quoting import quote, suggest
+from collectives.removed import OPTIONS, describe_removed
 from planner.jobs import OPTIMIZERS
 from planner.search import FoundMeshes, MeshJob, SearchedMesh
 
-OPENS, CLOSES = "MESH: dict[str, Any] = {\n", "}  # fmt: skip\n"
 FLAVORS = {"llama3-8b": "8B", "llama3-70b": "70B", "llama3-405b": "405B"}  # of torchtitan's llama3
 
 
@@ -137,40 +135,6 @@ def accelerate(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def can_torch(job: MeshJob, mesh: SearchedMesh) -> bool:
-    """Return whether our script supports the mesh: FSDP, or whole replicas without tensor and pipeline parallelism.
-
-    With sharded matrices, torch's ``replicate`` averages the wrong gradients, which would train a different model. Each
-    tensor-parallel rank needs whole KV heads, and a zero-bubble schedule is not supported.
-    """
-    is_whole = mesh.sharding in ("ddp", "zero1")
-    is_divided = max(mesh.tp, mesh.pp) > 1 and mesh.dp > 1
-    return (
-        mesh.cp == mesh.ep == 1
-        and mesh.schedule != "zero_bubble"
-        and not (is_whole and is_divided)
-        and _has_whole_keys(job, mesh)
-    )
-
-
-def torch_script(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
-    """Return a torchrun script for the mesh."""
-    shape = job.shape
-    shard = min(mesh.dp, max(1, job.node_gpus // mesh.tp)) if mesh.sharding == "hsdp" else mesh.dp
-    about = {
-        "layers": shape.layers, "width": shape.width, "heads": shape.heads, "kv_heads": shape.kv_heads,
-        "hidden": shape.hidden, "vocabulary": shape.vocabulary, "seq": job.seq, "precision": job.precision,
-        "dp": mesh.dp, "tp": mesh.tp, "pp": mesh.pp, "vp": mesh.vp, "shard": shard, "sharding": mesh.sharding,
-        "micro_batch": mesh.micro_batch, "grad_accum": mesh.grad_accum, "recompute": mesh.recompute,
-        "compile": job.is_compiled,
-    }  # fmt: skip
-    text = (files("realcomm.training") / "mesh_script.py").read_text(encoding="utf-8")
-    before, _, rest = text.partition(OPENS)
-    after = rest[rest.index(CLOSES) + len(CLOSES) :]
-    lines = "".join(f"    {name!r}: {value!r},\n" for name, value in about.items())
-    return f"{before}{OPENS}{lines}{CLOSES}{after}"
-
-
 class Format(NamedTuple):
     """A configuration format, and the training jobs that it can express.
 
@@ -191,7 +155,6 @@ FORMATS = {
     "torchtitan": Format(can_torchtitan, torchtitan, ("bf16", "float32")),
     "megatron": Format(can_megatron, megatron, ANY, ("adamw", "sgd"), ("gpt", "llama"), experts=True),
     "accelerate": Format(can_accelerate, accelerate, ANY, OPTIMIZERS, ("gpt", "bert", "llama"), True, True),
-    "torch": Format(can_torch, torch_script, ("bf16", "fp16", "float32", "tf32")),
 }
 
 
@@ -201,6 +164,8 @@ def write_mesh(meshes: FoundMeshes, model: str, format_name: str) -> tuple[int, 
     Raises InputError for an unknown format, and if it supports none of the meshes that fit into memory.
     """
     if format_name not in FORMATS:
+        if removed := describe_removed(OPTIONS, f"search --export {format_name}"):
+            raise InputError(removed)
         raise InputError(f"export: unknown format {quote(format_name)}; {suggest(format_name, FORMATS)}")
     _check_said(meshes.job, format_name)
     target = FORMATS[format_name]

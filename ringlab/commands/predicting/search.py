@@ -95,7 +95,7 @@ class SearchOptions:
     why: bool = option(False, help="Explain why each other kind of mesh is slower.")
     export: list[str] | None = option(
         None,
-        help="Write the fastest mesh as a torchtitan, megatron, accelerate or torch configuration. Repeatable.",
+        help="Write the fastest mesh as a torchtitan, megatron or accelerate configuration. Repeatable.",
         metavar="FORMAT=FILE",
     )
     plot: Annotated[Path | None, drawing("a plot", "Plot throughput against memory, as .png, .svg or .pdf.")] = None
