@@ -1,6 +1,6 @@
-"""Records of calibration blocks, and the calibration computed from them; without torch.
+"""Measurements of calibration blocks, and the calibration computed from them. Does not import torch.
 
-A *block* is a few seconds of calibrating. It never uses a measurement of a run.
+A *block* is a few seconds of calibration measurements. Runs that are compared with predictions are not part of it.
 """
 
 from collections import defaultdict
@@ -33,7 +33,7 @@ Value = TypeVar("Value")
 
 
 class TrainingKind(NamedTuple):
-    """The properties of a training that determine its compute."""
+    """The properties of a training that determine its compute time."""
 
     model: str
     dataset: str
@@ -41,12 +41,12 @@ class TrainingKind(NamedTuple):
 
     @classmethod
     def of(cls, training: Training) -> "TrainingKind":
-        """Return the kind of a training."""
+        """Return the properties of ``training``."""
         return cls(training.model_kind, training.data_kind, training.batch_size)
 
 
 class BlockStep(NamedTuple):
-    """One training step of one rank: seconds of its phases, and the begin and end of its exchange."""
+    """One training step of one rank: its compute phases, and the begin and end of the probe that replaces its sync."""
 
     phases: ComputePhases
     probe: Probe | None
@@ -55,13 +55,13 @@ class BlockStep(NamedTuple):
     division: float
 
 
-class BesideTimes(NamedTuple):
-    """The parts of one DistributedDataParallel step of one rank, each measured separately."""
+class OverlapTimes(NamedTuple):
+    """The parts of one DistributedDataParallel step on one rank, each measured separately, in seconds."""
 
     gradients: list[Gradient]  # in the order in which backward produces them
     sizes: list[int]  # bytes of the buckets
     backward: float
-    beside: float  # backward during an all_reduce of every bucket
+    overlapped: float  # backward during an all_reduce of every bucket
     all_reduce: list[Interval]  # of each bucket, alone
     copies: Interval
     broadcast: Interval
@@ -69,19 +69,19 @@ class BesideTimes(NamedTuple):
 
 @dataclass
 class RankBlock:
-    """The measurements of one rank in one block."""
+    """One rank's measurements in one block."""
 
     probes: dict[Probe, list[Interval]] = field(default_factory=dict)  # only those in which this rank takes part
     reductions: dict[int, list[float]] = field(default_factory=dict)  # by bytes
     queued: dict[int, tuple[float, float]] = field(default_factory=dict)  # by bytes: host and GPU seconds of a message
     steps: dict[TrainingKind, list[BlockStep]] = field(default_factory=dict)
-    beside: dict[TrainingKind, list[BesideTimes]] = field(default_factory=dict)
-    alone: dict[tuple[TrainingKind, int], list[ComputePhases]] = field(default_factory=dict)  # also by threads; rank 0
+    overlap: dict[TrainingKind, list[OverlapTimes]] = field(default_factory=dict)
+    alone: dict[tuple[TrainingKind, int], list[ComputePhases]] = field(default_factory=dict)  # by threads, on rank 0
 
 
 @dataclass(frozen=True)
 class CalibrationBlock:
-    """The measurements of all ranks in one block."""
+    """All ranks' measurements in one block."""
 
     ranks: list[RankBlock]
 
@@ -100,24 +100,24 @@ class CalibrationBlock:
         }
 
     def reduction_seconds(self) -> dict[int, list[float]]:
-        """Return the seconds of each reduction on the slowest rank, by size in bytes."""
+        """Return the seconds of each repetition of a local reduction on the slowest rank, by size in bytes."""
         sizes = self.ranks[0].reductions
         by_size = {size: zip(*(rank.reductions[size] for rank in self.ranks), strict=True) for size in sizes}
         return {size: [max(seconds) for seconds in same] for size, same in by_size.items()}
 
     def training_steps(self) -> dict[TrainingKind, list[tuple[BlockStep, ...]]]:
-        """Return the steps of each kind of training, each step with all its ranks."""
+        """Return the steps of each kind of training. A step is a tuple with one entry for each rank."""
         kinds = self.ranks[0].steps
         return {kind: list(zip(*(rank.steps[kind] for rank in self.ranks), strict=True)) for kind in kinds}
 
-    def beside_steps(self) -> dict[TrainingKind, list[tuple[BesideTimes, ...]]]:
-        """Return the parts of DistributedDataParallel's steps, each step with all its ranks."""
-        kinds = self.ranks[0].beside
-        return {kind: list(zip(*(rank.beside[kind] for rank in self.ranks), strict=True)) for kind in kinds}
+    def overlap_steps(self) -> dict[TrainingKind, list[tuple[OverlapTimes, ...]]]:
+        """Return the measured DistributedDataParallel steps of each kind of training, with one entry for each rank."""
+        kinds = self.ranks[0].overlap
+        return {kind: list(zip(*(rank.overlap[kind] for rank in self.ranks), strict=True)) for kind in kinds}
 
 
 class Setting(NamedTuple):
-    """The conditions of a calibration."""
+    """The number of ranks, threads and other conditions under which a calibration was measured."""
 
     ranks: int
     threads: int  # of each rank
@@ -126,18 +126,18 @@ class Setting(NamedTuple):
 
 
 def make_calibration(blocks: Sequence[CalibrationBlock], setting: Setting) -> Calibration:
-    """Return the calibration computed from these blocks: medians over all repetitions.
+    """Compute a calibration from blocks: the medians over all repetitions.
 
-    Each of its ``parts`` uses every fourth block.
+    The calibration's ``parts`` are four calibrations, each computed from every fourth block.
     """
     parts = [_make_one(share, setting) for share in split(blocks)] if len(blocks) >= PARTS else []
     return replace(_make_one(blocks, setting), parts=parts)
 
 
 def split(blocks: Sequence[CalibrationBlock]) -> list[list[CalibrationBlock]]:
-    """Return ``PARTS`` shares of the blocks, each spread over the whole launch.
+    """Deal the blocks out to ``PARTS`` lists, in turn, so that each list covers the whole launch.
 
-    Blocks of collectives and of each kind of training are distributed separately.
+    Blocks of collectives and of each kind of training are dealt separately.
     """
     dealt: defaultdict[tuple[object, ...], int] = defaultdict(int)
     parts: list[list[CalibrationBlock]] = [[] for _ in range(PARTS)]
@@ -152,7 +152,7 @@ def _make_one(blocks: Sequence[CalibrationBlock], setting: Setting) -> Calibrati
     probes = _join(block.probe_seconds() for block in blocks)
     reductions = _join(block.reduction_seconds() for block in blocks)
     steps = _join(block.training_steps() for block in blocks)
-    beside = _join(block.beside_steps() for block in blocks)
+    overlap = _join(block.overlap_steps() for block in blocks)
     alone = _join(block.ranks[0].alone for block in blocks)
     message_classes = _curves(
         {probe: median(seconds) for probe, seconds in probes.items()}, setting.ranks, in_training=False
@@ -171,7 +171,7 @@ def _make_one(blocks: Sequence[CalibrationBlock], setting: Setting) -> Calibrati
         compute=compute,
         message_classes=message_classes,
         load=setting.load,
-        overlap=[_overlap(kind, of_kind, setting) for kind, of_kind in beside.items()],
+        overlap=[_overlap(kind, of_kind, setting) for kind, of_kind in overlap.items()],
         queued=_queued(blocks),
     )
 
@@ -185,7 +185,7 @@ def _join(parts: Iterable[dict[Key, list[Value]]]) -> dict[Key, list[Value]]:
 
 
 def _queued(blocks: Sequence[CalibrationBlock]) -> QueuedMessages | None:
-    """Return the times of queued messages on the slower of their two ranks; None unless they were measured."""
+    """Of the two ranks, the slower one counts."""
     posting, device = list[float](), defaultdict[int, list[float]](list)
     for block in blocks:
         for nbytes in block.ranks[0].queued:
@@ -197,7 +197,7 @@ def _queued(blocks: Sequence[CalibrationBlock]) -> QueuedMessages | None:
 
 
 def _exchange_seconds(steps: Sequence[tuple[BlockStep, ...]]) -> dict[Probe, float]:
-    """Return the median seconds of each probe inside training steps, from the last rank's begin to the mean end."""
+    """From the last rank's begin, because the first ranks wait for it, to the mean end."""
     by_probe: defaultdict[Probe, list[float]] = defaultdict(list)
     for ranks in steps:
         if ranks[0].probe is not None:
@@ -207,7 +207,6 @@ def _exchange_seconds(steps: Sequence[tuple[BlockStep, ...]]) -> dict[Probe, flo
 
 
 def _curves(seconds: dict[Probe, float], world_size: int, in_training: bool) -> list[MessageCurve]:
-    """Return a curve for each message class whose probes were all timed."""
     points_by_kind: defaultdict[tuple[str, int, bool, bool], Points] = defaultdict(list)
     kinds = {(probe.width, probe.reduces, probe.nbytes) for probe in seconds}
     for width, reduces, nbytes in sorted(kinds):
@@ -221,7 +220,6 @@ def _curves(seconds: dict[Probe, float], world_size: int, in_training: bool) -> 
 
 
 def _together(kind: TrainingKind, steps: Sequence[tuple[BlockStep, ...]], setting: Setting) -> ComputePoint:
-    """Return the compute times of steps that all ranks take at the same time."""
 
     def median_mean(value: Callable[[BlockStep], float]) -> float:
         return median(fmean(map(value, ranks)) for ranks in steps)
@@ -242,22 +240,20 @@ def _together(kind: TrainingKind, steps: Sequence[tuple[BlockStep, ...]], settin
     )
 
 
-def _overlap(kind: TrainingKind, steps: Sequence[tuple[BesideTimes, ...]], setting: Setting) -> OverlapPoint:
-    """Return the costs of overlap: each bucket's all_reduce alone, and the slowdown of backward."""
-
+def _overlap(kind: TrainingKind, steps: Sequence[tuple[OverlapTimes, ...]], setting: Setting) -> OverlapPoint:
     sizes = steps[0][0].sizes
     reduced = [
         median(_together_s([rank.all_reduce[bucket] for rank in ranks]) for ranks in steps)
         for bucket in range(len(sizes))
     ]
     alone = median(fmean(rank.backward for rank in ranks) for ranks in steps)
-    beside = median(fmean(rank.beside for rank in ranks) for ranks in steps)
+    overlapped = median(fmean(rank.overlapped for rank in ranks) for ranks in steps)
     gradients = steps[0][0].gradients
     return OverlapPoint(
         *(*kind, setting.ranks, setting.threads),
         gradients=[(gradient.nbytes, gradient.ready) for gradient in gradients],
         all_reduce=sorted(dict(zip(sizes, reduced, strict=True)).items()),
-        overlap_slowdown=max(0.0, beside - alone) / max(1e-9, min(sum(reduced), alone)),
+        overlap_slowdown=max(0.0, overlapped - alone) / max(1e-9, min(sum(reduced), alone)),
         copies_s=median(fmean(end - begin for begin, end in (rank.copies for rank in ranks)) for ranks in steps),
         broadcast_s=median(_together_s([rank.broadcast for rank in ranks]) for ranks in steps),
     )
@@ -276,7 +272,7 @@ def _alone(kind: TrainingKind, threads: int, steps: Sequence[ComputePhases]) -> 
 
 
 def _spread(seconds: Sequence[float]) -> float:
-    """Return the interquartile range over the median."""
+    """Return the interquartile range divided by the median."""
     if len(seconds) < 2:
         return 0.0
     first, middle, third = quantiles(seconds)
@@ -284,7 +280,7 @@ def _spread(seconds: Sequence[float]) -> float:
 
 
 def _line(message_classes: Sequence[MessageCurve], pattern: str) -> FittedLine:
-    """Return the line fitted to a pattern's message classes that are not the first and do not reduce."""
+    """Fit a line to the messages of ``pattern`` that follow another message and are not reduced."""
     points = [
         point
         for curve in message_classes
@@ -296,7 +292,9 @@ def _line(message_classes: Sequence[MessageCurve], pattern: str) -> FittedLine:
 
 
 def fit_line(points: Points) -> FittedLine:
-    """Return the line with the least squared relative errors and non-negative coefficients; zero without points.
+    """Fit ``seconds = fixed + per_byte * nbytes`` with least squared relative errors and non-negative coefficients.
+
+    Without points, both coefficients are zero.
 
     >>> line = fit_line([(1000, 3e-6), (2000, 4e-6)])
     >>> round(line.fixed * 1e6, 6), round(line.per_byte * 1e9, 6)  # microseconds, nanoseconds a byte

@@ -1,6 +1,6 @@
-"""Measure the costs of messages, reductions and training steps on this machine, for predictions of runs on it.
+"""Measure the costs of messages, reductions and training steps on this machine, to predict runs on it.
 
-First make a plan: what to calibrate, and which runs to alternate with it.
+A plan lists the measurements, and the runs that alternate with them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -40,9 +40,9 @@ TURNS = 6  # training blocks, alternating with calibration blocks
 MESSAGE_TURNS = 12  # blocks of collectives; shorter blocks halve the error
 PROBE_S = 0.035  # per probe and block
 RUN_S = 0.08  # per collective and block
-REPETITIONS = 1, 9  # least and most, of either
+REPETITIONS = 1, 9  # least and most in a block, of a probe or a collective
 LONE_PROBE_S, LONE_REPETITIONS = 0.1, (3, 25)  # for the few blocks of a calibration without runs
-BRIEF_BLOCK_S = 1.3  # most for all probes of such a block, unless all sizes are timed
+BRIEF_BLOCK_S = 1.3  # most for all probes of such a block; with all sizes, there is no limit
 
 
 @dataclass(frozen=True)
@@ -50,15 +50,15 @@ class TrainingPlan:
     """A kind of training to calibrate, and the trainings of this kind to run."""
 
     training: Training  # any of the kind
-    probes: tuple[Probe, ...]  # that replace the sync
-    lone_threads: tuple[int, ...]  # of a rank that computes alone
+    probes: tuple[Probe, ...]  # that replace the gradient sync
+    lone_threads: tuple[int, ...]  # numbers of threads of a rank that computes alone
     runs: tuple[Training, ...] = ()
-    overlaps: bool = False  # whether DistributedDataParallel, which overlaps backward, is among them
+    overlaps: bool = False  # whether one of them uses DistributedDataParallel
 
 
 @dataclass(frozen=True)
 class CalibrationPlan:
-    """The work of a launch that calibrates, alternating with runs."""
+    """The measurements of a launch that calibrates, and the runs that alternate with them."""
 
     probes: tuple[Probe, ...] = ()
     reductions: tuple[int, ...] = ()  # bytes
@@ -80,10 +80,10 @@ def make_plan(
     all_sizes: bool = False,
     turns: int = TURNS,
 ) -> CalibrationPlan:
-    """Return the plan to calibrate for these collective calls and trainings and, with ``runs``, to alternate with them.
+    """Plan a calibration for these collective calls and trainings. With ``runs``, also run them between the blocks.
 
-    Message classes are timed at exactly the sizes of the calls; with ``all_sizes`` also at sizes from 4 KiB to 16 MiB.
-    Without runs, ``turns`` applies to all measurements.
+    Messages are timed at the sizes that the calls send. With ``all_sizes``, they are also timed from 4 KiB to 16 MiB.
+    ``turns`` is the number of training blocks and, without runs, also of collective blocks.
     """
     message_classes = [message_class for call in calls for message_class in find_message_classes(call, ranks)]
     sizes = [size for size in SIZES if ranks * ranks * size <= MEMORY]
@@ -110,9 +110,8 @@ def make_plan(
 
 
 def _common_classes(nbytes: int, ranks: int, every_kind: bool) -> Iterable[MessageClass]:
-    """Yield the message classes from which a prediction interpolates others.
-
-    Without ``every_kind``, yield only the classes of the fitted lines, which predict other clusters.
+    """With ``every_kind``, a prediction can interpolate all other classes. Otherwise yield only the classes of the two
+    fitted lines, from which other clusters are predicted.
     """
     if ranks < 2:
         return
@@ -130,8 +129,8 @@ def _probes(message_classes: Iterable[MessageClass], ranks: int) -> tuple[Probe,
     return tuple(dict.fromkeys(probe for message_class in message_classes for probe in probes_of(message_class, ranks)))
 
 
-def _synchronized(training: Training) -> list[int]:
-    """Return the bytes of each gradient sync in a step: one for all gradients, or one per bucket."""
+def _sync_bytes(training: Training) -> list[int]:
+    """Return the bytes of each gradient sync in a step: one sync for all gradients, or one for each bucket."""
     if training.buckets is None:
         return [training.gradient_bytes]
     return [bucket.nbytes for bucket in training.fill_buckets(training.gradients)]
@@ -141,7 +140,7 @@ def _training_plan(ranks: int, same: Sequence[Training], runs: bool) -> Training
     syncs = [
         CollectiveCall(training.program, nbytes // 4, op="mean")
         for training in same
-        for nbytes in _synchronized(training)
+        for nbytes in _sync_bytes(training)
         if training.program is not None
     ]
     message_classes = (
@@ -154,7 +153,7 @@ def _training_plan(ranks: int, same: Sequence[Training], runs: bool) -> Training
 
 @dataclass
 class RankTurns:
-    """All blocks of one rank: calibration blocks, and separately the blocks of the runs."""
+    """One rank's measurements: the calibration blocks, and separately the runs."""
 
     calibration: list[RankBlock]
     collectives: list[RankMeasurement]
@@ -168,7 +167,7 @@ ALONE_TURNS = 3  # of a calibration without runs
 
 
 class CalibrationTurns(NamedTuple):
-    """Calibration blocks, and the runs between them, which share no measurement with the blocks."""
+    """Calibration blocks, and traces of the runs that alternated with them. They share no measurement."""
 
     calibration: list[CalibrationBlock]
     setting: Setting
@@ -188,10 +187,10 @@ def calibrate(
 ) -> Calibration:
     """Measure this machine with ``ranks`` processes, each with its share of the cores; return the calibration.
 
-    Message classes are timed at the sizes of ``calls`` and from 4 KiB to 16 MiB, or at two sizes without ``all_sizes``.
-    A single rank has no message classes. Steps of each of ``trainings`` are timed in all processes at once, and in one
-    process alone with one rank's threads and with all cores. Raise InputError, RankFailed and TimedOut as ``launch``
-    does.
+    Messages are timed at the sizes that ``calls`` send, and at sizes from 4 KiB to 16 MiB; without ``all_sizes``, at
+    two of these sizes. A single rank sends no messages. Steps of ``trainings`` are timed in all processes at once, and
+    in one process alone, with one rank's threads and with all cores. Raise InputError, RankFailed and TimedOut as
+    ``launch`` does.
 
     >>> calibrate(1).one_way.points  # doctest: +SKIP
     []
@@ -217,8 +216,8 @@ def run_in_turns(
 ) -> CalibrationTurns:
     """Calibrate and run in one launch, alternating every few seconds; return the measurements of both.
 
-    With trainings, ``timeout`` is the longest time without progress in seconds. Raise InputError, RankFailed and
-    TimedOut as ``launch`` does.
+    ``timeout`` is in seconds: for the launch without trainings, and without any progress with trainings. Raise
+    InputError, RankFailed and TimedOut as ``launch`` does.
     """
     check_cluster(cluster, Ranks)
     trainings = _prepare(trainings)
@@ -262,10 +261,7 @@ def _training_traces(
 
 
 def _prepare(trainings: Sequence[Training]) -> list[Training]:
-    """Preload the ranks' modules; return the trainings with the parameters of users' models counted.
-
-    Raise InputError for missing images and for models that cannot be built, before any rank starts.
-    """
+    """Raise InputError for missing images and for models that cannot be built, before any rank starts."""
     preload_for(trainings)
     for training in trainings:
         check_model(training)

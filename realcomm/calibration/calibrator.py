@@ -1,8 +1,8 @@
 """Calibrate on one rank, alternating with runs.
 
 Training steps of a calibration compute as a training does, but exchange probes (``realcomm.measuring.probes``) instead
-of gradients. They never run the training's own collective. All ranks compute each phase at once, as in a training,
-because they wait for each other after every exchange.
+of gradients. They never run the training's own collective. All ranks compute each phase at the same time, as in a
+training, because they wait for each other after every exchange.
 
 DistributedDataParallel itself never runs. Its parts are measured: when backward produces each gradient, gloo's
 all_reduce of each bucket, the slowdown of backward during these all_reduces, the copies of gradients into buckets and
@@ -24,7 +24,7 @@ from collectives.costs.message_classes import Probe
 from collectives.training.gradients import Bucket, Gradient, fill_buckets
 from collectives.training.workload import ComputePhases, Training
 from collectives.units import format_size
-from realcomm.calibration.blocks import BesideTimes, BlockStep, Interval, RankBlock, TrainingKind
+from realcomm.calibration.blocks import BlockStep, Interval, OverlapTimes, RankBlock, TrainingKind
 from realcomm.calibration.calibration import CalibrationPlan, RankTurns, TrainingPlan
 from realcomm.execution.executor import Executor
 from realcomm.execution.group_memory import host_barrier
@@ -42,15 +42,14 @@ from realcomm.training.running import EndlessBatches, LoneTraining, RunningTrain
 from realcomm.training.stopwatch import Stopwatch
 
 REDUCTIONS = 9  # repetitions in a block
-STEPS_PER_PROBE = 1  # training steps of a block that use the same probe
-BESIDE_STEPS = 3  # of DistributedDataParallel's parts, per block
+OVERLAP_STEPS = 3  # of DistributedDataParallel's parts, per block
 LONE_STEPS = 3  # of one rank alone, per block
 
 T = TypeVar("T")
 
 
 class CalibrationTraining:
-    """A training of one rank that exchanges probes instead of gradients."""
+    """Takes training steps on one rank that exchange probes instead of gradients."""
 
     def __init__(self, training: Training, rank: int, world_size: int, probes: Sequence[Probe]) -> None:
         self.rank, self.world_size, self.probes = rank, world_size, list(probes)
@@ -62,14 +61,14 @@ class CalibrationTraining:
         self._token = torch.zeros(1, device=own_device())
 
     def take_steps(self, count: int) -> list[BlockStep]:
-        """Return the times of ``count`` steps, which use the probes in turn. All ranks call this."""
+        """Take ``count`` steps, which use the probes in turn; return their times. All ranks call this."""
         self.batches.take_prefetched()
         self._offset = shared_clock_offset()
         dist.barrier()
         return [self._step() for _ in range(count)]
 
     def warm_up(self) -> None:
-        """Take uncounted steps, at least one for each probe."""
+        """Take steps that are not measured: at least one for each probe."""
         self.take_steps(max(WARM_UP_STEPS, len(self.probes)))
 
     def _step(self) -> BlockStep:
@@ -78,7 +77,7 @@ class CalibrationTraining:
         exchange = self._exchanges[number] if self._exchanges else None
         marks: list[float] = []
 
-        def stand_in(gradients: torch.Tensor) -> None:
+        def exchange_probe(gradients: torch.Tensor) -> None:
             marks.append(self._watch.now())
             if exchange is not None:
                 exchange(gradients)
@@ -88,7 +87,7 @@ class CalibrationTraining:
             if self.world_size > 1:
                 dist.all_reduce(self._token)  # on a GPU, the stream waits for all ranks and the host does not
 
-        take_step(self.replica, images, labels, AfterBackward(stand_in), self._watch)
+        take_step(self.replica, images, labels, AfterBackward(exchange_probe), self._watch)
         self._done += 1
         seconds = self._watch.phases()
         begin, end, divided = (self._watch.seconds(mark) + self._offset for mark in marks)
@@ -97,7 +96,7 @@ class CalibrationTraining:
         return BlockStep(phases, probe, begin, end, divided - end)
 
     def _exchange(self, probe: Probe) -> Average:
-        """Return the probe as a sync, on the gradients themselves if their sizes match."""
+        """Use the gradients themselves as the probe's data if their size matches, as a training does."""
         call = probe_call(probe, self.world_size)
         gradients = self.replica.gradients
         if abs(call.elements - gradients.numel()) < self.world_size:
@@ -113,23 +112,23 @@ class CalibrationTraining:
 class OverlapCalibrator:
     """Measures the parts of a DistributedDataParallel step on one rank. All ranks call each method together."""
 
-    def __init__(self, stand_in: CalibrationTraining) -> None:
-        self._stand_in, self._offset = stand_in, 0.0
-        self._model = stand_in.replica.model
-        self._gradients = self._time_gradients(*next(stand_in.batches))
-        self._gradients = self._time_gradients(*next(stand_in.batches))
+    def __init__(self, training: CalibrationTraining) -> None:
+        self._training, self._offset = training, 0.0
+        self._model = training.replica.model
+        self._gradients = self._time_gradients(*next(training.batches))
+        self._gradients = self._time_gradients(*next(training.batches))
         self._buckets: list[Bucket] = fill_buckets(self._gradients)
         self._messages = [torch.zeros(bucket.nbytes // 4) for bucket in self._buckets]
-        self._flat = torch.zeros_like(stand_in.replica.gradients)
+        self._flat = torch.zeros_like(training.replica.gradients)
         self._buffers = torch.zeros(sum(buffer.nbytes for buffer in self._model.buffers()) // 4)
 
-    def take_steps(self, count: int) -> list[BesideTimes]:
-        """Return the times of the parts, ``count`` times."""
+    def take_steps(self, count: int) -> list[OverlapTimes]:
+        """Measure the parts of ``count`` steps; return their times."""
         self._offset = shared_clock_offset()
         return [self._step() for _ in range(count)]
 
-    def _step(self) -> BesideTimes:
-        images, labels = next(self._stand_in.batches)
+    def _step(self) -> OverlapTimes:
+        images, labels = next(self._training.batches)
         alone = self._backward(images, labels, lambda: None)
         dist.barrier()
         reduced = [self._interval(partial(dist.all_reduce, message)) for message in self._messages]
@@ -138,16 +137,16 @@ class OverlapCalibrator:
         def start() -> None:
             under_way.extend(dist.all_reduce(message, async_op=True) for message in self._messages)
 
-        beside = self._backward(images, labels, start)
+        overlapped = self._backward(images, labels, start)
         for work in under_way:
             work.wait()
         dist.barrier()
         copies = self._interval(self._copy)
         dist.barrier()
         broadcast = self._interval(lambda: dist.broadcast(self._buffers, 0))
-        self._stand_in.replica.optimizer.step()
+        self._training.replica.optimizer.step()
         sizes = [bucket.nbytes for bucket in self._buckets]
-        return BesideTimes(self._gradients, sizes, alone, beside, reduced, copies, broadcast)
+        return OverlapTimes(self._gradients, sizes, alone, overlapped, reduced, copies, broadcast)
 
     def _interval(self, action: Callable[[], object]) -> Interval:
         begin = perf_counter() + self._offset
@@ -155,12 +154,12 @@ class OverlapCalibrator:
         return begin, perf_counter() + self._offset
 
     def _backward(self, images: torch.Tensor, labels: torch.Tensor, start: Callable[[], None]) -> float:
-        """Return the seconds of backward while the work of ``start`` is in flight."""
+        """Return the seconds of backward during the work that ``start`` has started."""
         loss = cross_entropy(self._model(images), labels)
         dist.barrier()
         start()
         begin = perf_counter()
-        self._stand_in.replica.optimizer.zero_grad(set_to_none=False)
+        self._training.replica.optimizer.zero_grad(set_to_none=False)
         loss.backward()
         return perf_counter() - begin
 
@@ -194,7 +193,7 @@ class OverlapCalibrator:
 
 
 def take_turns(rank: int, world_size: int, plan: CalibrationPlan) -> RankTurns:
-    """Calibrate, alternating with runs: first the collectives, then the trainings."""
+    """Calibrate, alternating with runs: first the collectives, then the trainings. Every rank executes this."""
     bench, blocks = ProbeBench(rank, world_size), list[RankBlock]()
     queue = QueueBench(rank, world_size) if world_size > 1 and own_device().type == "cuda" else None
     running = [RunningMeasurement(rank, world_size, measurement_plan) for measurement_plan in plan.measurements]
@@ -222,12 +221,11 @@ def _report_blocks(rank: int, plan: CalibrationPlan, done: int) -> None:
 
 
 def _in_groups(runs: Sequence[T]) -> list[list[T]]:
-    """Group the trainings of a turn; a calibration block follows each group. Over two trainings form one group."""
+    """A calibration block follows each group."""
     return [[*runs]] if len(runs) > 2 else [[run] for run in runs] or [[]]
 
 
 def _calibrate_messages(bench: ProbeBench, queue: QueueBench | None, plan: CalibrationPlan) -> RankBlock:
-    """Time every probe and reduction of the plan, and on GPUs queued messages of the reductions' sizes."""
     block = RankBlock()
     with without_garbage_collection():
         for probe in plan.probes:
@@ -246,7 +244,6 @@ def _calibrate_messages(bench: ProbeBench, queue: QueueBench | None, plan: Calib
 def _train_in_turns(
     rank: int, world_size: int, calibration: CalibrationPlan, plan: TrainingPlan, blocks_before: int
 ) -> tuple[list[RankBlock], list[RankResult]]:
-    """Calibrate the compute of a kind of training after ``blocks_before`` blocks, alternating with its runs."""
     _report_blocks(rank, calibration, blocks_before)
     calibrator = _TrainingCalibrator(rank, world_size, plan)
     running = list[RunningTraining]()
@@ -265,28 +262,23 @@ def _train_in_turns(
 
 
 class _TrainingCalibrator:
-    """Calibrates a kind of training on one rank."""
-
     def __init__(self, rank: int, world_size: int, plan: TrainingPlan) -> None:
         self.rank, self.kind = rank, TrainingKind.of(plan.training)
         set_status("preparing the calibration of a training step")
-        self._stand_in = CalibrationTraining(plan.training, rank, world_size, plan.probes)
-        # training steps of a block, at least six
-        self._steps = max(6, STEPS_PER_PROBE * len(plan.probes))
-        self._beside = OverlapCalibrator(self._stand_in) if plan.overlaps and own_device().type == "cpu" else None
+        self._training = CalibrationTraining(plan.training, rank, world_size, plan.probes)
+        self._steps = max(6, len(plan.probes))  # of a block
+        self._overlap = OverlapCalibrator(self._training) if plan.overlaps and own_device().type == "cpu" else None
         self._lone = {threads: LoneTraining(plan.training, threads) for threads in plan.lone_threads if rank == 0}
 
     def warm_up(self) -> None:
-        """Take uncounted steps."""
         set_status("warming up a training step")
-        self._stand_in.warm_up()
+        self._training.warm_up()
 
     def take_block(self) -> RankBlock:
-        """Take steps on all ranks, then on one alone. All ranks call this."""
         set_status("calibrating a training step")
-        block = RankBlock(steps={self.kind: self._stand_in.take_steps(self._steps)})
-        if self._beside is not None:
-            block.beside[self.kind] = self._beside.take_steps(BESIDE_STEPS)
+        block = RankBlock(steps={self.kind: self._training.take_steps(self._steps)})
+        if self._overlap is not None:
+            block.overlap[self.kind] = self._overlap.take_steps(OVERLAP_STEPS)
         for threads, lone in self._lone.items():
             block.alone[self.kind, threads] = lone.take_steps(LONE_STEPS)
         host_barrier()  # other ranks sleep until here

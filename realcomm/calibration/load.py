@@ -1,4 +1,4 @@
-"""Measure the load of other processes during a measurement, from Linux's counters."""
+"""Measure the CPU load that other processes cause during a measurement, from Linux's counters."""
 
 import os
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from realcomm.launching.server import server_pid
 
 
 class Counters(NamedTuple):
-    """The kernel's counters at one instant, in seconds since the machine or process started."""
+    """The kernel's counters at one instant, in seconds of CPU time since the machine or the process started."""
 
     busy: float  # all cores and processes, without interrupts
     steal: float
@@ -23,7 +23,7 @@ class Counters(NamedTuple):
 
 
 class LoadWatch:
-    """Reads the counters at the begin and end of a measurement."""
+    """Compares the kernel's counters at the begin and the end of a measurement."""
 
     def __init__(self) -> None:
         self._begin = read_counters()
@@ -31,14 +31,15 @@ class LoadWatch:
         self._end: Counters | None = None
 
     def stop(self) -> None:
-        """Read the counters a second time."""
+        """Read the counters at the end of the measurement."""
         self._end = read_counters()
         self._own = process_time() - self._own
 
     def share_of_others(self, ranks_cpu_s: float | None = None) -> MachineLoad | None:
-        """Return the load of other processes, without ranks that used ``ranks_cpu_s``; None without counters.
+        """Return the load that other processes caused; None if the kernel has no counters.
 
-        By default, ranks and emulated networks that have ended count as this process's own.
+        ``ranks_cpu_s`` is the CPU time of this process's ranks, in seconds. By default, the kernel's counters supply
+        it: they include ranks and emulated networks that have ended.
         """
         if self._begin is None or self._end is None or self._end.total <= self._begin.total:
             return None
@@ -48,7 +49,7 @@ class LoadWatch:
         return MachineLoad(others, (self._end.steal - self._begin.steal) / total, self._names(total))
 
     def _names(self, total: float) -> list[str]:
-        """Return the names of the three busiest processes that existed all the time."""
+        """Return at most three processes that lived through the measurement, the busiest first."""
         assert self._begin is not None and self._end is not None
         before = self._begin.by_process
         used = [
@@ -62,7 +63,7 @@ class LoadWatch:
 
 @contextmanager
 def watch_load() -> Iterator[LoadWatch]:
-    """Within the context, measure the load of other processes."""
+    """Measure the load of other processes within the context."""
     watch = LoadWatch()
     try:
         yield watch
@@ -71,7 +72,7 @@ def watch_load() -> Iterator[LoadWatch]:
 
 
 def read_counters() -> Counters | None:
-    """Return the kernel's counters; None if it has none."""
+    """Return the kernel's counters; None on a system without them."""
     times = psutil.cpu_times()
     if not hasattr(times, "steal"):
         return None

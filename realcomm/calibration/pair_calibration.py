@@ -1,4 +1,4 @@
-"""Measure two emulated hosts to calibrate the transport of an emulated cluster."""
+"""Measure messages between two emulated hosts, to predict emulated clusters."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,6 @@ from collectives.training.workload import Training
 from realcomm.calibration.blocks import fit_line
 from realcomm.calibration.calibration import calibrate
 from realcomm.emulation.network import emulate
-from realcomm.emulation.plan import BURST, MTU
 from realcomm.launching.launcher import launch
 from realcomm.launching.types import Progress
 
@@ -28,31 +27,16 @@ def calibrate_pair(
 ) -> PairProbes:
     """Build two hosts on a switch with links of ``bandwidth`` bytes/s, measure their messages, and remove them.
 
-    ``crowd`` supplies the times of runs with more ranks than cores, from another pair. Takes about 20 seconds at 50
-    Mbit/s, and 40 without ``crowd``. Raise RunFailed if this machine cannot emulate or the network lost packets, and
-    RankFailed and TimedOut as ``launch`` does.
+    Takes about 40 seconds at 50 Mbit/s. With ``crowd``, the probes of another pair, its times of runs with more ranks
+    than cores are reused, which saves half of that. Raise RunFailed if this machine cannot emulate or the network lost
+    packets, and RankFailed and TimedOut as ``launch`` does.
 
     >>> calibrate_pair(50e6 / 8).send_buffer  # doctest: +SKIP
     954112
     """
-    network_probes = PairProbes(
-        bandwidth=bandwidth,
-        mtu=MTU,
-        burst=BURST,
-        one_way=[],
-        chains=[],
-        exchange=[],
-        send_done=[],
-        arrived=[],
-        window=0,
-        in_flight=0,
-        rtt=0.0,
-        send_buffer=0,
-        reduction=[],
-    )
     with emulate(_Pair(bandwidth, 2)) as network:
         probes: PairProbes = launch(
-            f"{WORKERS}:probe_pair", 2, network_probes, timeout=timeout, progress=progress, network=network
+            f"{WORKERS}:probe_pair", 2, bandwidth, timeout=timeout, progress=progress, network=network
         )[0]
     if crowd is not None:
         return replace(probes, crowds=crowd.crowds)
@@ -63,9 +47,9 @@ def calibrate_pair(
 def probe_crowd(
     bandwidth: float, ranks: int = CROWDS[-1], *, timeout: float = 300.0, progress: Progress | None = None
 ) -> list[CrowdRound]:
-    """Measure messages among more ranks than cores, half of them on each of two hosts. Takes about 10 seconds.
+    """Measure messages among ``ranks`` ranks, more than the machine has cores. Each of two hosts has half of them.
 
-    Raise as ``calibrate_pair`` does.
+    Takes about 10 seconds. Raise as ``calibrate_pair`` does.
     """
     with emulate(_Pair(max(bandwidth, CROWD_BANDWIDTH), ranks)) as network:
         rounds: list[CrowdRound] = launch(
@@ -98,24 +82,24 @@ def calibrate_emulated(
 
 
 def from_pair(pair: PairProbes, ranks: int) -> Calibration:
-    """Return a calibration for ``ranks`` emulated hosts, computed from measurements of two hosts, without compute."""
+    """Compute a calibration for ``ranks`` emulated hosts from the probes of two hosts. It has no compute times."""
     threads = threads_per_rank(ranks)
     one_way, both_ways, reduction = map(fit_line, (pair.one_way, pair.exchange, pair.reduction))
     return with_pair(Calibration(ranks, threads, one_way, both_ways, reduction), pair)
 
 
 def with_pair(calibration: Calibration, pair: PairProbes) -> Calibration:
-    """Combine a calibration's compute times with the messages of a pair, in the whole and in each fold."""
+    """Combine a calibration's compute times with a pair's messages, in the calibration and in each of its parts."""
     alone = replace(calibration, parts=[])
-    of_pair = pair.parts or [pair] * len(calibration.parts)
-    of_computing = calibration.parts or [alone] * len(of_pair)
-    parts = [replace(here, pair=part) for here, part in zip(of_computing, of_pair, strict=True)]
+    pair_parts = pair.parts or [pair] * len(calibration.parts)
+    compute_parts = calibration.parts or [alone] * len(pair_parts)
+    parts = [replace(compute, pair=part) for compute, part in zip(compute_parts, pair_parts, strict=True)]
     return replace(calibration, pair=pair, parts=parts)
 
 
 @dataclass(frozen=True)
 class _Pair:
-    """Two hosts on one switch, with alternating ranks."""
+    """A cluster of two hosts on one switch. Even ranks are on the first host."""
 
     bandwidth: float  # bytes/s
     world_size: int

@@ -1,4 +1,4 @@
-"""Measure messages between two hosts, or among more ranks than cores, on the ranks."""
+"""Measure messages between two hosts, or among more ranks than cores. Each rank executes these functions."""
 
 import os
 import socket
@@ -22,6 +22,8 @@ from collectives.records.environment import cores
 from collectives.spec import Spec
 from collectives.step import Program, recv, reduce, send
 from collectives.units import format_size
+from realcomm.emulation.goodput import expected_goodput
+from realcomm.emulation.plan import BURST, MTU
 from realcomm.execution.executor import Executor
 from realcomm.execution.shared_clock import max_over_ranks
 from realcomm.launching.status import report_progress, set_status
@@ -44,16 +46,16 @@ CHAIN_SIZES = (TINY, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB)
 HOPS = (1, 2, 3, 5)
 TINY_HOPS = (1, 5, 13)
 LONG_SIZE = 1024 * KIB  # only for one and two hops
-EXCHANGES = (1, 4)  # dependent steps ...
-TINY_EXCHANGES = (4, 16)  # ... and those of the smallest size
+EXCHANGES = (1, 4)  # dependent steps of an exchange
+TINY_EXCHANGES = (4, 16)  # dependent steps with the smallest messages
 TINY_REPETITIONS = 63  # of programs with the smallest messages
-CROWD_ROUNDS = 8  # of a crowd; their spread is part of the stated uncertainty ...
-IN_ROUND = 9  # ... and repetitions in each
+CROWD_ROUNDS = 8  # rounds of a crowd; their spread is part of the stated uncertainty
+IN_ROUND = 9  # repetitions in a round
 AT_ONCE = (1, 4, 12)  # messages posted in one step
-LONGEST_S = 4.0  # most for one message
+LONGEST_S = 4.0  # the longest time of one message
 REDUCTION_SIZES = (64 * KIB, 256 * KIB, 1024 * KIB, 4096 * KIB)
-TOTAL_S, LEAST, MOST = 0.3, 3, 61  # of the repetitions of a program ...
-SMALL, LEAST_SMALL = 64 * KIB, 15  # ... with more for messages up to this size, which vary most
+TOTAL_S, LEAST, MOST = 0.3, 3, 61  # time of all repetitions of a program, and their least and largest number
+SMALL, LEAST_SMALL = 64 * KIB, 15  # least number for messages up to this size, which vary most
 SLOWER, ATTEMPTS = 5e-3, 4  # relative delay that repeats a long message, and most tries
 POSTED_BEFORE_S = 0.02  # a receive before its send
 TAG = 77
@@ -61,7 +63,7 @@ SAMPLE_S = 5e-3  # between samples of the bytes in flight
 
 
 class TcpInfo(NamedTuple):
-    """The state of one connection."""
+    """The state of one TCP connection."""
 
     window: int  # bytes allowed in flight: congestion window, limited by the receiver's
     in_flight: int  # bytes sent and not acknowledged
@@ -69,7 +71,7 @@ class TcpInfo(NamedTuple):
 
 
 def read_connections() -> list[TcpInfo]:
-    """Return the state of this process's TCP connections to other addresses than its own."""
+    """Return the state of this process's TCP connections, except those to its own address."""
     connections: list[TcpInfo] = []
     for name in [file.name for file in Path("/proc/self/fd").iterdir()]:
         with suppress(OSError, ValueError):
@@ -93,14 +95,14 @@ def _read(file: int) -> Iterator[TcpInfo]:
 
 @contextmanager
 def sampling_in_flight() -> Iterator[list[int]]:
-    """Within the context, sample the bytes in flight on the busiest connection."""
+    """Sample the bytes in flight on the busiest connection within the context. The list grows in the background."""
     samples, is_over = list[int](), threading.Event()
 
-    def look() -> None:
+    def sample() -> None:
         while not is_over.wait(SAMPLE_S):
             samples.append(max((each.in_flight for each in read_connections()), default=0))
 
-    thread = threading.Thread(target=look, daemon=True)
+    thread = threading.Thread(target=sample, daemon=True)
     thread.start()
     try:
         yield samples
@@ -113,21 +115,22 @@ SENT_SIZES = tuple(KIB * 4**k for k in range(3, 8))  # 64 KiB to 16 MiB
 
 
 def chain(hops: int, rank: int, world_size: int) -> Program:
-    """Pass one chunk back and forth; each hop sends the chunk of the previous one."""
+    """Pass one chunk back and forth between two ranks ``hops`` times."""
     for hop in range(hops):
         yield (send(1 - rank, 0),) if rank == hop % 2 else (recv(1 - rank, 0),)
 
 
 def exchange(steps: int, rank: int, world_size: int) -> Program:
-    """Let both ranks send and receive at once; each step sends the chunk of the previous one."""
+    """Let both ranks send and receive at once. Each step sends the chunk that the previous step received."""
     for step in range(steps):
         yield send(1 - rank, step % 2), recv(1 - rank, 1 - step % 2)
 
 
 def passing(steps: int, messages: int, rank: int, world_size: int) -> Program:
-    """Let each rank forward the previous step's chunk to ranks of the other host.
+    """Let each rank forward the chunks of the previous step to ``messages`` ranks of the other host.
 
-    The next step uses the next ranks there. In collectives too, notifications and data come from different ranks.
+    Each step uses the next ranks there. As in collectives, receive-ready notifications and data come from different
+    ranks.
     """
     for step in range(steps):
         ours, theirs = (step % 2) * messages, (1 - step % 2) * messages
@@ -142,23 +145,25 @@ def at_once(messages: int, rank: int, world_size: int) -> Program:
 
 
 def reduction(rank: int, world_size: int) -> Program:
-    """Let each rank add one chunk to another."""
+    """Let each rank add one of its chunks to another."""
     yield (reduce(0, into=1),)
 
 
-def probe_pair(rank: int, world_size: int, probes: PairProbes) -> PairProbes:
-    """Return ``probes``, which describes the network, with the measurements of this pair; both ranks call this."""
+def probe_pair(rank: int, world_size: int, bandwidth: float) -> PairProbes:
+    """Measure the messages of a pair of hosts with links of ``bandwidth`` bytes/s; both ranks call this."""
     tiny, exchanged = _tiny(rank, world_size)
     chains = tiny + [
         (size, hops, _seconds(partial(chain, hops), size, 1))
         for size in (*CHAIN_SIZES[1:], LONG_SIZE)
         for hops in (HOPS if size in CHAIN_SIZES else HOPS[:2])
     ]
-    sent = [_send_undisturbed(rank, size, probes.goodput) for size in SENT_SIZES if size < LONGEST_S * probes.bandwidth]
+    sizes = [size for size in SENT_SIZES if size < LONGEST_S * bandwidth]
+    goodput = expected_goodput(bandwidth)
+    sent = [(size, *_send_undisturbed(rank, size, goodput)) for size in sizes]
     done = [(size, seconds) for size, seconds, _ in sent]
-    window, in_flight, rtt, send_buffer = _connection(probes, done)
+    window, in_flight, rtt, send_buffer = _connection(rank, goodput, done)
     return PairProbes(
-        *(probes.bandwidth, probes.mtu, probes.burst),
+        *(bandwidth, MTU, BURST),
         one_way=[(size, seconds / 2) for size, hops, seconds in chains if hops == 2],
         chains=chains,
         exchange=[(TINY, exchanged), *((size, _exchange(size)) for size in CHAIN_SIZES[1:])],
@@ -168,14 +173,14 @@ def probe_pair(rank: int, world_size: int, probes: PairProbes) -> PairProbes:
         in_flight=in_flight,
         rtt=rtt,
         send_buffer=send_buffer,
-        reduction=_reductions(),
+        reduction=[(size, _seconds(reduction, size, 2)) for size in REDUCTION_SIZES],
         at_once=[(count, _posting(count)) for count in AT_ONCE],
         cores=cores(),
     )
 
 
 def time_crowd(rank: int, world_size: int) -> list[CrowdRound]:
-    """Time messages among more ranks than cores, round by round. All ranks call this; their number is even.
+    """Time messages among more ranks than cores, round by round. All ranks call this; their number must be even.
 
     The measured programs take turns, so that a disturbance affects all of them.
     """
@@ -195,7 +200,6 @@ def time_crowd(rank: int, world_size: int) -> list[CrowdRound]:
 
 
 def _crowd_round(world_size: int, repetitions: list[list[Interval]]) -> CrowdRound:
-    """Return the result of a round; all ranks call this with its repetitions."""
     seconds, messages, steps = _medians(repetitions), world_size // 2, TINY_EXCHANGES
     few, many, few_wide, many_wide = seconds[:4]
     step, wide = ((more - less) / (steps[1] - steps[0]) for less, more in ((few, many), (few_wide, many_wide)))
@@ -204,7 +208,7 @@ def _crowd_round(world_size: int, repetitions: list[list[Interval]]) -> CrowdRou
 
 
 def _medians(repetitions: list[list[Interval]]) -> list[float]:
-    """Return the median seconds of several alternating calls, from first start to last end; all ranks call this."""
+    """The calls alternate. Each time is from the first rank's start to the last rank's end."""
     rounds = [first_to_last(gather_intervals([*intervals])) for intervals in zip(*repetitions, strict=True)]
     return [median_low([end - begin for begin, end in intervals]) for intervals in rounds]
 
@@ -212,7 +216,7 @@ def _medians(repetitions: list[list[Interval]]) -> list[float]:
 def _own(world_size: int) -> dict[int, Callable[[], object]]:
     """Return gloo's barrier and all_gather, keyed by the number of messages that all ranks together send.
 
-    A barrier sends one message for each doubling, one after another (gloo/barrier.cc). An all_gather sends two for each
+    A barrier sends one message for each doubling, one after another (gloo/barrier.cc). An all_gather sends two to each
     other rank (gloo/allgather.cc).
     """
     piece = torch.zeros(TINY // 4)
@@ -223,7 +227,7 @@ def _own(world_size: int) -> dict[int, Callable[[], object]]:
 
 
 def _seconds(program: Callable[[int, int], Program], size: int, chunks: int) -> float:
-    """Return the median seconds of a program on chunks of this size, from first start to last end."""
+    """Return the median from the first rank's start to the last rank's end."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
     set_status(f"probing with {format_size(size)}")
     if rank == 0:
@@ -240,7 +244,7 @@ def _seconds(program: Callable[[int, int], Program], size: int, chunks: int) -> 
 def _call(
     program: Callable[[int, int], Program], rank: int, world_size: int, size: int, chunks: int
 ) -> Callable[[], object]:
-    """Return a call that runs a program on chunks of this size with a record, as in a measurement."""
+    """Return a call that runs a program and records its events, as a measurement does."""
     call = CollectiveCall(Algorithm(_NO_COLLECTIVE, "probe", program, chunks_rule=chunks), chunks * size // 4)
     executor, buffer = Executor(call, rank, world_size), neutral_buffer(call, torch.device("cpu"))
     return lambda: executor.run(buffer, [])
@@ -253,10 +257,7 @@ def _exchange(size: int) -> float:
 
 
 def _tiny(rank: int, world_size: int) -> tuple[list[tuple[int, int, float]], float]:
-    """Return the relay times of the smallest messages, and the time of an additional exchange step, in seconds.
-
-    They are measured in turns.
-    """
+    """Return the smallest messages' relay times, and the time of one more exchange step, measured in turns."""
     calls = [
         *(_call(partial(chain, hops), rank, world_size, TINY, 1) for hops in TINY_HOPS),
         *(_call(partial(exchange, steps), rank, world_size, TINY, 2) for steps in TINY_EXCHANGES),
@@ -271,33 +272,32 @@ def _tiny(rank: int, world_size: int) -> tuple[list[tuple[int, int, float]], flo
 def _posting(messages: int) -> float:
     """Return the median CPU time of rank 0's thread for posting ``messages`` tiny messages in one step."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
-    call, took = _call(partial(at_once, messages), rank, world_size, TINY, messages), list[float]()
+    call, seconds = _call(partial(at_once, messages), rank, world_size, TINY, messages), list[float]()
 
     def timed() -> None:
         begin = time.thread_time()
         call()
-        took.append(time.thread_time() - begin)
+        seconds.append(time.thread_time() - begin)
 
     for _ in range(MOST):
         time_together(timed)
-    median = torch.tensor([median_low(took)], dtype=torch.float64)
+    median = torch.tensor([median_low(seconds)], dtype=torch.float64)
     dist.broadcast(median, 0)
     return median.item()
 
 
-def _send_undisturbed(rank: int, size: int, goodput: float) -> tuple[int, float, float]:
-    """Send a message as ``_send`` does. Repeat a long one that is slower than its link, and return the quickest try.
-
-    Other processes on this machine can only add time.
+def _send_undisturbed(rank: int, size: int, goodput: float) -> tuple[float, float]:
+    """Repeat a long message that is slower than its link, and return the fastest try. Other processes can only add
+    time.
     """
     tries = [_send(rank, size)]
-    while size > LONG_SIZE and len(tries) < ATTEMPTS and tries[-1][2] > (1 + SLOWER) * size / goodput:
+    while size > LONG_SIZE and len(tries) < ATTEMPTS and tries[-1][1] > (1 + SLOWER) * size / goodput:
         tries.append(_send(rank, size))
-    return min(tries, key=lambda timing: timing[2])
+    return min(tries, key=lambda timing: timing[1])
 
 
-def _send(rank: int, size: int) -> tuple[int, float, float]:
-    """Return the size, and the median seconds from posting until the sender's wait returned, and the receiver's."""
+def _send(rank: int, size: int) -> tuple[float, float]:
+    """Return the median seconds from posting until the wait of the sender returned, and of the receiver."""
     set_status(f"sending {format_size(size)}")
     tensor, times_of_sends = torch.zeros(size // 4), []
     for _ in range(LEAST if size <= LONG_SIZE else 1):
@@ -314,30 +314,22 @@ def _send(rank: int, size: int) -> tuple[int, float, float]:
         dist.all_gather(both, times)
         (posted, done), (_, arrived) = (each.tolist() for each in both)
         times_of_sends.append((done - posted, arrived - posted))
-    return (
-        size,
-        median_low([done for done, _ in times_of_sends]),
-        median_low([arrived for _, arrived in times_of_sends]),
-    )
+    done_s, arrived_s = map(median_low, zip(*times_of_sends, strict=True))
+    return done_s, arrived_s
 
 
-def _connection(probes: PairProbes, done: SizeTimes) -> tuple[int, int, float, int]:
+def _connection(rank: int, goodput: float, done: SizeTimes) -> tuple[int, int, float, int]:
     """Return the sender's window, bytes in flight, round trip and send buffer, measured with the largest message."""
-    rank, goodput = dist.get_rank(), probes.goodput
     with sampling_in_flight() as samples:
         _send(rank, done[-1][0])
-    under_way = [each for each in samples if each] or [0]
-    middle = under_way[len(under_way) // 5 : len(under_way) * 4 // 5 + 1]
-    least, *_ = sorted(read_connections(), key=lambda each: -each.window) or [TcpInfo(0, 0, 0.0)]
-    values = torch.tensor([least.window, median_low(middle), least.min_rtt], dtype=torch.float64)
+    in_flight_samples = [each for each in samples if each] or [0]
+    middle = in_flight_samples[len(in_flight_samples) // 5 : len(in_flight_samples) * 4 // 5 + 1]
+    widest = max(read_connections(), key=lambda each: each.window, default=TcpInfo(0, 0, 0.0))
+    values = torch.tensor([widest.window, median_low(middle), widest.min_rtt], dtype=torch.float64)
     dist.broadcast(values, 0)
     window, in_flight, rtt = values.tolist()
     buffered = max(size - goodput * seconds for size, seconds in done[-2:])
     return int(window), int(in_flight), rtt, max(0, int(buffered))
-
-
-def _reductions() -> SizeTimes:
-    return [(size, _seconds(reduction, size, 2)) for size in REDUCTION_SIZES]
 
 
 def _undefined(rank: int, part: int, world_size: int, root: int) -> None:

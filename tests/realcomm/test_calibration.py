@@ -17,9 +17,9 @@ from collectives.records.environment import threads_per_rank
 from collectives.training.gradients import Gradient
 from collectives.training.workload import ComputePhases, Training
 from realcomm.calibration.blocks import (
-    BesideTimes,
     BlockStep,
     CalibrationBlock,
+    OverlapTimes,
     RankBlock,
     Setting,
     TrainingKind,
@@ -103,13 +103,13 @@ def _with_lone(calibration):
 
 def test_ddp_prediction_has_overlapped_and_exposed_parts():
     """Backward takes 0.2 s. Two buckets of 0.02 s, one of them full at the end, slow it by half of their time."""
-    pieces = BesideTimes(
+    pieces = OverlapTimes(
         gradients=[Gradient(30 << 20, 0.5), Gradient(4 << 20, 1.0)], sizes=[30 << 20, 4 << 20], backward=0.2,
-        beside=0.22, all_reduce=[(1.0, 1.02), (1.02, 1.04)], copies=(0.0, 0.01), broadcast=(0.0, 0.001),
+        overlapped=0.22, all_reduce=[(1.0, 1.02), (1.02, 1.04)], copies=(0.0, 0.01), broadcast=(0.0, 0.001),
     )  # fmt: skip
     measured = training_block(late=0.0)
     for rank in measured.ranks:
-        rank.beside[KIND] = [pieces]
+        rank.overlap[KIND] = [pieces]
     calibration = _with_lone(make_calibration([measured], TWO))
     assert calibration.overlap[0].overlap_slowdown == pytest.approx(0.5)
     job = Training(None)
