@@ -22,7 +22,7 @@ from realcomm.launching.types import Ranks
 
 
 class MessageHalf(NamedTuple):
-    """One rank's side of a message: a send or receive of its program, and its event if the rank has reached it."""
+    """One rank's send or receive of a message. ``event`` is None until the rank has posted it."""
 
     rank: int
     channel: int
@@ -33,7 +33,7 @@ class MessageHalf(NamedTuple):
 
 @contextmanager
 def tracing_failures(trace: Callable[[LaunchFailed], Trace | None]) -> Iterator[None]:
-    """Within the context, set the ``trace`` of a LaunchFailed to the result of ``trace``."""
+    """Set the ``trace`` of a LaunchFailed that leaves the context to ``trace(error)``."""
     try:
         yield
     except LaunchFailed as error:
@@ -42,9 +42,9 @@ def tracing_failures(trace: Callable[[LaunchFailed], Trace | None]) -> Iterator[
 
 
 def trace_broken_run(call: CollectiveCall, cluster: Ranks, error: LaunchFailed) -> Trace | None:
-    """Return the Trace of the failed execution, or None if no rank reports one.
+    """Return the Trace of the failed execution, or None if no rank has reported one.
 
-    Times count from the first rank's start. ``failed`` is the rank that failed first; it is empty after a timeout.
+    Times count from the first rank's start. ``failed`` has the rank that failed first; it is empty after a timeout.
     """
     accounts = latest_accounts(error)
     if not accounts:
@@ -63,14 +63,14 @@ def trace_broken_run(call: CollectiveCall, cluster: Ranks, error: LaunchFailed) 
 
 def latest_accounts(error: LaunchFailed) -> dict[int, Account]:
     """Return the reports of the ranks that have started the latest execution."""
-    reports = {rank: subjects.get(EXECUTION) for rank, subjects in error.so_far.items()}
+    reports = {rank: subjects.get(EXECUTION) for rank, subjects in error.reports.items()}
     accounts = {rank: account for rank, account in reports.items() if isinstance(account, Account)}
     latest = max((account.number for account in accounts.values()), default=0)
     return {rank: account for rank, account in accounts.items() if account.number == latest}
 
 
 def local_spans(accounts: Mapping[int, Account], start: float) -> list[Span]:
-    """Return each rank's reductions and copies, both called "reduce" as in a prediction."""
+    """Return each rank's reductions and copies. Both are called "reduce", as in a prediction."""
     return [
         Span(rank, "reduce", event.step, event.begin - start, event.end - start, event.channel)
         for rank, account in accounts.items()
@@ -87,7 +87,7 @@ def make_broken_trace(
     spans: list[Span],
     unfinished: list[Unfinished],
 ) -> Trace:
-    """Return a Trace without a title that ends with the last known operation."""
+    """Return a Trace without a title, which ends at the last known time."""
     failed = {rank: max(0.0, at - start) for rank, at in error.failed.items()}
     ends = [*(message.end for message in messages), *(span.end for span in spans), *failed.values()]
     times = [*ends, *(wait.since for wait in unfinished)]
@@ -109,7 +109,7 @@ def make_broken_trace(
 def follow_messages(
     call: CollectiveCall, world_size: int, accounts: Mapping[int, Account], start: float
 ) -> tuple[list[Message], list[Unfinished]]:
-    """Return the messages that have arrived, and the posted halves of the others."""
+    """Return the messages that have arrived, and the posted halves of messages that have not."""
     size = _sizes(call, world_size)
     messages, unfinished = list[Message](), list[Unfinished]()
     for sent, received in _pairs(call, world_size, accounts, size):
@@ -136,7 +136,7 @@ def _sizes(call: CollectiveCall, world_size: int) -> Callable[[Operation], int]:
 def _pairs(
     call: CollectiveCall, world_size: int, accounts: Mapping[int, Account], size: Callable[[Operation], int]
 ) -> Iterator[tuple[MessageHalf, MessageHalf]]:
-    """Yield both halves of each message: the k-th send from a to b matches the k-th receive."""
+    """The k-th send from a to b matches the k-th receive."""
     halves: dict[tuple[bool, int, int, int], list[MessageHalf]] = defaultdict(list)
     for rank in range(world_size):
         reported = accounts[rank].events if rank in accounts else ()
@@ -154,14 +154,14 @@ def _pairs(
             yield from zip(sends_of_pair, halves[False, src, dst, channel], strict=True)
 
 
-def _has_arrived(sent: MessageHalf, received: MessageHalf, tells: bool) -> bool:
-    """Return whether a message has arrived; ``tells`` is whether its receiver has reported."""
-    half = received if tells else sent
+def _has_arrived(sent: MessageHalf, received: MessageHalf, reports: bool) -> bool:
+    """``reports``: whether the receiver has reported."""
+    half = received if reports else sent
     return half.event is not None and not isnan(half.event.end)
 
 
 def _message(sent: MessageHalf, received: MessageHalf, nbytes: int, start: float) -> Message:
-    """Return a message. A rank without a report is assumed to have posted its half when its peer did."""
+    """A rank without a report is assumed to have posted its half when its peer did."""
     arrival, posting = received.event or sent.event, sent.event or received.event
     assert arrival is not None
     assert posting is not None

@@ -1,7 +1,7 @@
 """Number the collectives of each group, and reject new ones after a failure.
 
-The number is part of each message's tag, so that a message is never taken for one of another collective. A failed
-collective may leave messages in flight or peers that wait. Its group then rejects all later collectives, as NCCL does
+The number is part of each message's tag, so messages of different collectives are never confused. After a failed
+collective, messages may still be in flight and peers may wait. So its group rejects all later collectives, as NCCL does
 after an abort. Invalid arguments raise before a collective gets a number, so the call can be repeated.
 """
 
@@ -16,25 +16,25 @@ from realcomm.execution.group_memory import keep_for
 
 
 class CollectiveSequence:
-    """The collectives that this rank has called on one group."""
+    """Counts the collectives that this rank has called on one group."""
 
     def __init__(self) -> None:
         self._numbers, self._failed = count(), ""
 
     def begin(self, name: str) -> "Collective":
-        """Return the next collective. Raise DistBackendError if an earlier one has failed."""
+        """Return the next collective. Raise DistBackendError if an earlier collective has failed."""
         self.check(name)
         return Collective(self, name, next(self._numbers))
 
     def check(self, name: str) -> None:
-        """Raise DistBackendError for the collective ``name`` if an earlier one has failed."""
+        """Raise DistBackendError, with ``name`` in its message, if an earlier collective has failed."""
         if self._failed:
             raise dist.DistBackendError(
                 f"{name}: the group rejects collectives because {self._failed}; destroy the group and create a new one"
             )
 
     def fail(self, collective: "Collective", error: BaseException) -> None:
-        """Reject all later collectives; the first failure is the reason."""
+        """Reject all later collectives, with the first failure as the reason."""
         reason = f"its collective {collective.number}, {collective.name}, failed with {describe_error(error, None)}"
         self._failed = self._failed or reason
 
@@ -42,7 +42,8 @@ class CollectiveSequence:
 class Collective:
     """One collective of a group, as a context manager to enter once.
 
-    The context is in inference mode, which may write to any tensor. So a worker thread does not need the caller's mode.
+    The context is in torch's inference mode, in which any tensor can be written. So a worker thread does not depend on
+    the caller's mode.
     """
 
     def __init__(self, sequence: CollectiveSequence, name: str, number: int) -> None:

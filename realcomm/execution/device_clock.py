@@ -24,7 +24,7 @@ class HostClock:
     """
 
     def now(self) -> float:
-        """Return a mark behind all work queued so far."""
+        """Return a mark after all work queued so far."""
         return perf_counter()
 
     def has_passed(self, mark: float) -> bool:
@@ -36,15 +36,15 @@ class HostClock:
         return mark
 
     def date(self, events: list[T]) -> list[T]:
-        """Return events with their marks converted to seconds. Wait for the last of them."""
+        """Return events with their marks converted to seconds. Wait for the last event."""
         return events
 
 
 class StreamClock(HostClock):
     """The clock of a GPU's current stream. A mark is a CUDA event.
 
-    The resolution of CUDA events is half a microsecond in the first seconds and gets coarser. Use a new clock every few
-    seconds.
+    CUDA events have a resolution of half a microsecond in the first seconds. The resolution decreases over time, so use
+    a new clock every few seconds.
     """
 
     def __init__(self, device: "torch.device") -> None:

@@ -18,7 +18,7 @@ EXECUTION = "execution"  # the subject of a rank's ``Account``
 
 
 class Event(NamedTuple):
-    """One operation of one rank, with times in seconds of ``time.perf_counter``, which all local ranks share.
+    """One operation of one rank, with times in seconds of ``time.perf_counter``, which all ranks of a host share.
 
     A send or receive begins when it is posted and ends when this rank sees it complete. The reduction of a
     ``recv_reduce`` is a separate event of kind REDUCE. A message in several slices is one event; a reduction or copy is
@@ -33,7 +33,7 @@ class Event(NamedTuple):
 
 
 class Account(NamedTuple):
-    """A rank's report of one execution. Unfinished events have ``end`` nan."""
+    """A rank's report of one execution. Unfinished events have nan as their ``end``."""
 
     number: int  # of the execution, counted by its executor
     elements: int  # of the buffer
@@ -42,12 +42,12 @@ class Account(NamedTuple):
 
 
 class EventRecorder:
-    """Records the events of one execution by one rank."""
+    """Records the events of one execution on one rank."""
 
     def __init__(self, device: "torch.device", number: int, elements: int) -> None:
-        """Record execution ``number`` of ``elements`` elements on ``device``.
+        """Record execution ``number``, on a buffer of ``elements`` elements on ``device``.
 
-        On a GPU, times belong to the current stream, and are known after the rank has posted everything.
+        On a GPU, times are those of the current stream, and are known after the rank has posted everything.
         """
         self._clock, self._number, self._elements = device_clock(device), number, elements
         self._begin = perf_counter()
@@ -81,12 +81,12 @@ class EventRecorder:
     def events(self) -> list[Event]:
         """Return messages in program order, then local operations in time order.
 
-        On a GPU, wait for the last of them. All messages must have been posted.
+        On a GPU, wait for the last event. All messages must have been posted.
         """
         return self._clock.date([self._messages[key] for key in sorted(self._messages)] + self._local)
 
     def account(self) -> Account:
-        """Return the report of this execution so far, on a CPU. Safe to call from another thread."""
+        """Return the report of this execution so far, on a CPU. Another thread may call this."""
         begun = [
             Event(event.step, event.operation, event.posted, nan, channel)
             for channel, event in list(self._under_way.values())

@@ -1,6 +1,6 @@
 """Execute any rank program on a tensor with torch.distributed's point-to-point calls.
 
-A step keeps the contract of ``collectives.step``. Receives are posted before sends. Otherwise gloo's receive-ready
+A step follows the rules of ``collectives.step``. Receives are posted before sends. Otherwise gloo's receive-ready
 notification would queue behind outgoing data on the same connection, and an exchange would take twice as long.
 """
 
@@ -27,7 +27,7 @@ from realcomm.execution.gpu_progress import StepMark, StepMarks
 from realcomm.execution.group_memory import GroupReference, Recent, keep_for, refer
 from realcomm.execution.nccl import as_bytes, connect, make_communicators, needs_groups, post_group, timeout_of
 from realcomm.launching.group import group_or_default
-from realcomm.launching.status import COLLECTIVE_BYTES, own_slot, padded, tell_by
+from realcomm.launching.status import COLLECTIVE_BYTES, own_slot, padded, report_by
 
 # (target, source): reduce source into target
 COMBINE: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
@@ -80,8 +80,8 @@ def execute(
 class Executor:
     """One rank's program of a collective, reusable for tensors of the same length and dtype.
 
-    Scratch and staging memory is allocated once. A new tensor only rebuilds the steps' views. ``bytes_sent`` counts the
-    bytes of all messages posted by this rank. With two ranks:
+    It allocates its scratch and staging memory once. ``bytes_sent`` counts the bytes of all messages that this rank has
+    posted. With two ranks:
 
     >>> call = CollectiveCall(find_algorithm("all_reduce/ring"), elements=2)  # doctest: +SKIP
     >>> executor = Executor(call, rank, world_size)  # doctest: +SKIP
@@ -100,8 +100,8 @@ class Executor:
     ) -> None:
         """Allocate memory. On a GPU, also connect to all peers: all ranks of the group must call this together.
 
-        Raise InputError for an unknown operator, one that cannot reduce the dtype, and a length that the algorithm does
-        not support.
+        Raise InputError for an operator that is unknown or cannot reduce the dtype, and for a length that the algorithm
+        does not support.
         """
         if not isinstance(call, CollectiveCall):
             raise InputError(f"call must be a collectives.call.CollectiveCall, not {call!r}")
@@ -150,9 +150,10 @@ class Executor:
     ) -> None:
         """Run the program on ``tensor``, in place, and append its events to ``record``.
 
-        This is the group's next collective, or ``collective`` inside its context. Raise InputError for another length
-        or dtype, or a tensor that is not contiguous. Raise torch.distributed's RuntimeError if a peer is lost, with a
-        note of the step and the peer, or if an earlier collective of the group has failed.
+        It runs as ``collective``, whose context the caller has entered, or as the group's next collective. Raise
+        InputError for a tensor that is not contiguous or has another length or dtype. Raise torch.distributed's
+        RuntimeError if a peer is lost, with a note of the step and the peer, or if an earlier collective of the group
+        has failed.
         """
         if tensor is not self._tensor() or tensor.data_ptr() != self._address:  # ``tensor.data`` may have been replaced
             self._bind(tensor)
@@ -168,7 +169,7 @@ class Executor:
         if record is not None or self._is_watched:
             recorder = EventRecorder(self._device, self._runs, self.call.elements)
         if self._is_watched and recorder is not None:
-            tell_by(EXECUTION, recorder.account)
+            report_by(EXECUTION, recorder.account)
         if self._marks is not None:
             self._marks.begin()
         wait = own_slot().wait
@@ -186,7 +187,7 @@ class Executor:
 
     @cached_property
     def buffer(self) -> torch.Tensor:
-        """A tensor owned by the executor, for data that is not contiguous or must not change."""
+        """A tensor that belongs to the executor, for data that is not contiguous or must not change."""
         return self._allocate(self.call.elements)
 
     def _allocate(self, elements: int) -> torch.Tensor:
@@ -214,7 +215,6 @@ class Executor:
         self._tensor, self._address = weakref.ref(tensor, self._release), tensor.data_ptr()
 
     def _release(self, gone: object) -> None:
-        """Drop the pipeline and its memory when the tensor is gone."""
         if self._tensor is gone:
             self._pipeline, self._tensor = Pipeline[torch.Tensor]([], []), _none
 
@@ -286,7 +286,7 @@ class Executor:
             recorder.add_local(step.channel, step.step.number, write, begin)
 
     def _divide(self, buffer: torch.Tensor, recorder: EventRecorder | None) -> None:
-        """Divide the sum to get the mean. Recorded as a reduction of the whole buffer, in a step after the last."""
+        """The division is recorded as a reduction of the whole buffer, in a step after the last."""
         begin = 0.0 if recorder is None else recorder.now()
         buffer[self._divided].div_(self.world_size)
         if recorder is not None:
@@ -295,7 +295,7 @@ class Executor:
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """Return the name of a dtype in the form that CollectiveCall uses.
+    """Return the name of a dtype without the prefix ``torch.``, as a CollectiveCall stores it.
 
     >>> dtype_name(torch.float32)
     'float32'
@@ -309,7 +309,6 @@ def _check_tensor(tensor: object) -> None:
 
 
 def _check_reduces(op: str, dtype: torch.dtype) -> None:
-    """Raise InputError unless torch can reduce elements of ``dtype`` with ``op``, which is known."""
     if op == "mean" and not (dtype.is_floating_point or dtype.is_complex):
         raise InputError(f"op 'mean' needs a floating dtype, not {dtype_name(dtype)!r}")
     try:

@@ -1,7 +1,8 @@
 """Find the step that a GPU has reached in its queued programs, to report the location of a hang.
 
-On a GPU ``wait`` returns at once: the host has posted all steps before the first message arrives. So an event follows
-each step on the stream, and the thread that looks for hangs stores the first step whose event the GPU has not passed.
+On a GPU, ``wait`` returns at once: the host has posted all steps before the first message arrives. So a CUDA event
+follows each step on the stream. The thread that looks for hangs finds the first step whose event the GPU has not
+reached.
 """
 
 import time
@@ -31,7 +32,7 @@ class StepMarks:
     """The CUDA events that follow the steps of a program's latest run."""
 
     def __init__(self, device: torch.device, label: bytes, timeout_s: float) -> None:
-        """Mark the runs of a program called ``label``, whose group has this timeout."""
+        """Mark the runs of the program ``label``, whose group has a timeout of ``timeout_s`` seconds."""
         self.label, self.timeout_s, self._device = label, timeout_s, device
         self._events: list[torch.cuda.Event] = []
         self._marks: list[StepMark] = []
@@ -55,7 +56,7 @@ class StepMarks:
         self._marks.append(mark)
 
     def first_unfinished(self) -> StepMark | None:
-        """Return the first step that the GPU has not passed."""
+        """Return the first step that the GPU has not completed, or None."""
         pairs = zip(list(self._marks), self._events, strict=False)
         return next((mark for mark, event in pairs if not event.query()), None)
 
@@ -78,7 +79,7 @@ class _Looking:
 
 
 def _start_looking(device: torch.device) -> None:
-    """Let the thread that looks for hangs also check a GPU, if it does not yet."""
+    """Let the thread that looks for hangs also check this GPU."""
     if device not in _Looking.devices:
         _Looking.devices.add(device)
         watch_by(lambda: _look_at(device))

@@ -1,7 +1,7 @@
 """Cache objects for a process group until the group is destroyed.
 
-torch keeps a group until ``destroy_process_group``. The cache refers to groups weakly. If a variable still holds a
-destroyed group, its objects are dropped when the next group appears.
+torch keeps a group until ``destroy_process_group``. The cache has only weak references to groups. If a variable still
+refers to a destroyed group, its objects are dropped when an object is cached for another group.
 """
 
 import weakref
@@ -34,10 +34,10 @@ def keep_for(group: dist.ProcessGroup, key: Hashable, make: Callable[[], T]) -> 
 
 
 class Recent(Generic[T]):
-    """The most recently used objects of a few keys.
+    """A cache of the ``MOST`` most recently used objects.
 
-    All ranks of a group ask for the same keys in the same order. So all ranks recreate an object together, as NCCL
-    requires.
+    All ranks of a group must ask for the same keys in the same order. Then all of them recreate an object together, as
+    NCCL requires.
     """
 
     MOST = 16  # executors, each with its scratch and staging
@@ -55,7 +55,10 @@ class Recent(Generic[T]):
 
 
 def refer(group: dist.ProcessGroup) -> GroupReference:
-    """Return a function that returns ``group`` without keeping it alive; it raises RuntimeError if it is gone."""
+    """Return a function that returns ``group``, or raises RuntimeError if the group is gone.
+
+    The function does not keep the group alive.
+    """
     reference, name = weakref.ref(group), group.group_name
 
     def find() -> dist.ProcessGroup:

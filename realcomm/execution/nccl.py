@@ -1,8 +1,8 @@
 """Adapt the executor to NCCL: grouped messages, one communicator for each channel, connections made in advance.
 
-NCCL executes the calls of a communicator in order, one group after another. So a step's messages are one group;
-otherwise the first would wait for a peer that waits for the second. Channels must not wait for each other, so each has
-its own communicator (https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/p2p.html).
+NCCL executes the calls of a communicator in order, one group of calls after another. So a step's messages must be one
+group. Otherwise the first message could wait for a peer that waits for the second. Channels must not wait for each
+other, so each has its own communicator (https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/p2p.html).
 """
 
 import weakref
@@ -25,13 +25,13 @@ _copied: weakref.WeakKeyDictionary[dist.ProcessGroup, GroupReference] = weakref.
 
 
 class GroupWork:
-    """The work handle that the messages of one group share."""
+    """The work handle that the messages of one NCCL group share."""
 
     def __init__(self, work: dist.Work | None) -> None:
         self._work = work
 
     def wait(self) -> None:
-        """Wait for all messages; later calls do nothing."""
+        """Wait for all messages. Later calls do nothing."""
         if self._work is not None:
             self._work.wait()
             self._work = None
@@ -43,14 +43,14 @@ def needs_groups(device: torch.device) -> bool:
 
 
 def as_bytes(data: torch.Tensor) -> list[torch.Tensor]:
-    """Return data as bytes, because NCCL does not support every dtype of torch."""
+    """Return a tensor as a list of one tensor of bytes, because NCCL does not support every dtype of torch."""
     return [data.view(torch.uint8)]
 
 
 def post_group(
     group: dist.ProcessGroup, receives: Sequence[Addressed], sends: Sequence[Addressed], device: torch.device
 ) -> GroupWork:
-    """Post messages as one group."""
+    """Post messages as one NCCL group."""
     if not receives and not sends:
         return GroupWork(None)
     group._start_coalescing(device)
@@ -64,8 +64,9 @@ def post_group(
 def make_communicators(group: dist.ProcessGroup, channels: int, device: torch.device) -> tuple[dist.ProcessGroup, ...]:
     """Return a communicator for each channel; the first is ``group`` itself. All ranks of the group must call this.
 
-    Further communicators are created once and shared by all programs. They end when ``group`` is destroyed and
-    unreferenced. Each is initialized by a collective of all ranks, because a program may not involve all of them.
+    Further communicators are created once, and all programs share them. They end when ``group`` is destroyed and no
+    variable refers to it. Each is initialized by a collective of all ranks, because a program may not involve all of
+    them.
     """
     others: list[dist.ProcessGroup] = keep_for(group, ("communicators", device), lambda: _first(group, device))
     for _ in range(channels - 1 - len(others)):
@@ -79,7 +80,7 @@ def ranks_of(group: dist.ProcessGroup) -> list[int]:
 
 
 def _first(group: dist.ProcessGroup, device: torch.device) -> list[dist.ProcessGroup]:
-    """Initialize ``group`` and return the still empty list of its further communicators, which ends with the group."""
+    """Initialize ``group``; return the empty list of its further communicators, which are shut down with the group."""
     others: list[dist.ProcessGroup] = []
     _initialized(group, device)
     weakref.finalize(group, _destroy, others).atexit = False
@@ -89,7 +90,7 @@ def _first(group: dist.ProcessGroup, device: torch.device) -> list[dist.ProcessG
 def _like(group: dist.ProcessGroup, device: torch.device) -> dist.ProcessGroup:
     """Return a new communicator of the same ranks and backend, outside torch's registry of groups.
 
-    Torch numbers its groups. If only the ranks of a sub-group created one, later groups would wait for the other ranks.
+    Torch numbers its groups. If only the ranks of a subgroup created one, later groups would wait for the other ranks.
     """
     backend = _backend_of(group, device)
     name = f"{group.group_name} communicator {next(keep_for(group, 'numbers', lambda: count(1)))}"
@@ -128,7 +129,7 @@ def _destroy(communicators: Sequence[dist.ProcessGroup]) -> None:
 def connect(groups: Sequence[dist.ProcessGroup], programs: Sequence[Sequence[Step]], device: torch.device) -> None:
     """Connect this rank to all peers of its programs, one program for each channel.
 
-    NCCL connects two ranks at their first message, and both block until the other posts it too. In the middle of a
+    NCCL connects two ranks at their first message, and both block until the other rank posts it too. In the middle of a
     program, two ranks could block in different channels.
     """
     for group, program in zip(groups, programs, strict=True):

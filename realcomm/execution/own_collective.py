@@ -1,7 +1,7 @@
 """Run a backend's built-in collective, a single call of ``torch.distributed``, with the interface of an executor.
 
-Buffers are laid out as in rank programs: shard i belongs to rank i. A collective that moves data writes to a separate
-buffer, as nccl-tests measures out of place.
+Buffers are laid out as in rank programs: shard i belongs to rank i. A collective that only moves data writes its result
+to a separate buffer, as nccl-tests does when it measures out of place.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ REDUCE = {
 
 
 def torchs_function(name: str, old_name: str) -> Callable[..., Any]:
-    """Return a function of torch.distributed. Torch before 2.13 has it under the name ``old_name``."""
+    """Return the function ``name`` of torch.distributed. Torch before 2.13 calls it ``old_name``."""
     function: Callable[..., Any] = getattr(dist, name if hasattr(dist, name) else old_name)
     return function
 
@@ -65,7 +65,7 @@ class OwnCollective:
     def run(
         self, tensor: torch.Tensor, record: list[Event] | None = None, collective: Collective | None = None
     ) -> None:
-        """Run the collective on ``tensor``, as an Executor does. There are no steps to ``record``.
+        """Run the collective on ``tensor``, as an Executor does. It has no steps to append to ``record``.
 
         Raise RuntimeError if a peer is lost or an earlier collective of the group has failed.
         """
@@ -83,7 +83,6 @@ class OwnCollective:
             tensor.copy_(self._received)
 
     def _call(self, tensor: torch.Tensor) -> None:
-        """Call torch.distributed. Raise InputError for a collective that it lacks."""
         name, root = self.call.spec.name, self.call.root
         parts = tensor.chunk(self.world_size) if self.call.spec.has_parts else ()
         if name == "all_reduce":
@@ -112,9 +111,9 @@ Runner = Executor | OwnCollective
 def make_runner(
     call: CollectiveCall, rank: int, world_size: int, device: torch.device, is_watched: bool = True
 ) -> Runner:
-    """Return the runner of a collective call on this rank. ``is_watched``: report events if the run fails.
+    """Return the object that runs a collective call on this rank. Raise InputError as its constructor does.
 
-    Raise InputError as the runner does.
+    With ``is_watched``, it reports its events if a run fails.
     """
     algorithm = call.algorithm
     if not algorithm.has_program or (algorithm.backend == GLOO and device.type == "cpu"):

@@ -17,13 +17,13 @@ TAG = (1 << 24) - 1  # just below the executor's tags
 
 @dataclass
 class ClockOffset:
-    """The seconds to add to this rank's clock to get rank 0's."""
+    """The seconds to add to this rank's clock to get rank 0's clock."""
 
     seconds: float = 0.0
     measured: float = -inf  # when it was measured, on this rank's clock
 
     def is_stale(self) -> bool:
-        """Return whether to measure the offset again: never on a rank whose clock is rank 0's."""
+        """Return whether to measure the offset again. An offset of zero, as on rank 0's host, never changes."""
         return self.measured == -inf or (self.seconds != 0.0 and perf_counter() - self.measured > RENEWED_S)
 
     def measure(self) -> None:
@@ -48,9 +48,9 @@ class ClockOffset:
 
 
 def offset_of(round_trip: float, offset: float) -> float:
-    """Return an offset measured by a round trip, or 0 if zero is within its error.
+    """Return a measured offset, or 0 if it is smaller than its error.
 
-    Rank 0 read its clock within the round trip, so the error is at most half of it.
+    Rank 0 read its clock during the round trip, so the error is at most half of ``round_trip``.
 
     >>> offset_of(0.002, 3.5), offset_of(0.002, 0.0009)
     (3.5, 0.0)
@@ -64,7 +64,7 @@ def clock_offset() -> ClockOffset:
 
 
 def shared_clock_offset() -> float:
-    """Return the seconds to add to this rank's clock to get the shared one. All ranks call this together."""
+    """Return the seconds to add to this rank's clock to get the shared clock. All ranks call this together."""
     offset = clock_offset()
     if max_over_ranks(float(offset.is_stale())):
         offset.measure()
@@ -72,7 +72,7 @@ def shared_clock_offset() -> float:
 
 
 def shared_instant() -> float:
-    """Return one instant on all ranks, in seconds of each rank's ``perf_counter``. All ranks call this together."""
+    """Return one instant on every rank, in seconds of its own ``perf_counter``. All ranks call this together."""
     offset = shared_clock_offset()
     return max_over_ranks(perf_counter() + offset) - offset
 

@@ -1,4 +1,4 @@
-"""Resolve the arguments of a collective on tensors before anything is sent, and execute it."""
+"""Check and resolve the arguments of a collective on tensors before anything is sent, then execute it."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -36,12 +36,12 @@ ALL = None  # instead of a part's number: the whole buffer
 Copies = Sequence[tuple[torch.Tensor, int | None]]  # a tensor, and the number of its part of the buffer
 
 
-class WrongType(InputError, TypeError):  # noqa: N818 - what happened
+class WrongType(InputError, TypeError):  # noqa: N818 - named after the event
     """An argument of the wrong type: an InputError that is also a TypeError, as in ``torch.distributed``."""
 
 
 def resolve_algorithm(collective: str, algorithm: str | Algorithm) -> Algorithm:
-    """Return the algorithm of a name, or the given one. Raise InputError unless it implements ``collective``."""
+    """Return an algorithm, found by its name or given. Raise InputError unless it implements ``collective``."""
     if not isinstance(algorithm, str | Algorithm):
         raise WrongType(str(no_algorithm(algorithm)))
     return _find_algorithm(algorithm, collective)
@@ -51,7 +51,7 @@ _find_algorithm = lru_cache(maxsize=_NAMES_KEPT)(find_algorithm)
 
 
 def op_name(op: Op) -> str:
-    """Return our name of a reduction operator. Raise InputError for a ``ReduceOp`` that is not supported."""
+    """Return Ringlab's name of a reduction operator. Raise InputError for a ``ReduceOp`` that is not supported."""
     if isinstance(op, str):
         return op
     is_torchs = isinstance(op, (dist.ReduceOp, dist.ReduceOp.RedOpType))
@@ -63,7 +63,7 @@ def op_name(op: Op) -> str:
 
 
 def process_group(group: Group) -> dist.ProcessGroup:
-    """Return the group; None means the default group. Raise InputError if there is none."""
+    """Return ``group``, or the default group for None. Raise InputError if there is no default group."""
     if not isinstance(group, dist.ProcessGroup | None):
         raise WrongType(
             f"group must be a ProcessGroup of torch.distributed.new_group, or None for all ranks, not {group!r}"
@@ -85,8 +85,8 @@ def rank_and_world_size(group: Group) -> tuple[int, int] | None:
 def find_root(group: Group, root: int | None, in_group: int | None, name: str) -> int:
     """Return the group rank of the root, from ``src`` or ``dst`` (``name``), or from ``group_src`` or ``group_dst``.
 
-    ``src`` and ``dst`` are world ranks, the others group ranks. Default: world rank 0. Raise InputError if both are
-    given, or if the rank is not in the group.
+    ``root`` is a world rank, ``in_group`` a group rank. Default: world rank 0. Raise InputError if both are given, or
+    if the rank is not in the group.
     """
     members = dist.get_process_group_ranks(process_group(group))
     if in_group is None:
@@ -130,7 +130,7 @@ def check_output(tensor: torch.Tensor, name: str, group: Group) -> None:
 
 
 def check_parts(large: torch.Tensor, large_name: str, small: torch.Tensor, small_name: str, world_size: int) -> None:
-    """Raise InputError unless ``large`` is ``world_size`` times as long as ``small``, with equal dtype and device."""
+    """Raise InputError unless ``large`` has ``small``'s dtype, its device, and ``world_size`` times its elements."""
     if large.numel() != world_size * small.numel() or large.dtype != small.dtype or large.device != small.device:
         raise InputError(
             f"{large_name} is {describe_tensor(large)} and {small_name} is {describe_tensor(small)}; {large_name} "
@@ -139,16 +139,16 @@ def check_parts(large: torch.Tensor, large_name: str, small: torch.Tensor, small
 
 
 class AlikeTensors(NamedTuple):
-    """The tensor in argument ``name``, which all tensors of a list must match."""
+    """Checks that the tensors of a list match ``like``, the tensor in the argument ``name``."""
 
     like: torch.Tensor
     name: str
     group: Group
 
     def check_inputs(self, tensors: Tensors | None, name: str, wanted: int, root_name: str = "") -> Tensors:
-        """Return the tensors of a list. Raise InputError unless there are ``wanted`` of the same shape and dtype.
+        """Return the tensors of a list. Raise InputError unless it has ``wanted`` tensors of the same shape and dtype.
 
-        If ``wanted`` is 0, ``root_name`` is the argument that selects the rank with the list.
+        If ``wanted`` is 0, ``root_name`` is the argument that selects the rank that passes the list.
         """
         listed = () if tensors is None else tensors
         if not isinstance(listed, list | tuple):
@@ -181,7 +181,7 @@ class AlikeTensors(NamedTuple):
 
 
 def first_tensor(tensors: object, name: str, group: Group) -> torch.Tensor:
-    """Return the first tensor of a list. Raise InputError if it is not a list, empty, or contains other values."""
+    """Return the first tensor of a list. Raise InputError if there is no list, no tensor, or another value."""
     if not isinstance(tensors, list | tuple):
         raise WrongType(f"{name} must be a list of tensors, not {type(tensors).__name__}")
     if not tensors:
@@ -208,12 +208,12 @@ def check_splits(sizes: object, name: str, tensor: torch.Tensor, world_size: int
 
 
 def describe_tensor(tensor: torch.Tensor) -> str:
-    """Return shape, dtype and device as text."""
+    """Return a tensor's shape, dtype and device as text."""
     return f"{list(tensor.shape)} {dtype_name(tensor.dtype)} on {tensor.device}"
 
 
 class CallBuffer(NamedTuple):
-    """A collective's buffer, and the copies into it before and out of it afterwards."""
+    """A collective's buffer, and the copies into it before the collective and out of it afterwards."""
 
     elements: int
     like: torch.Tensor  # has the buffer's dtype and device
@@ -279,7 +279,7 @@ def copy_elements(source: torch.Tensor, target: torch.Tensor) -> None:
 
 
 def _part(buffer: torch.Tensor, number: int | None, world_size: int) -> torch.Tensor:
-    """Return one of ``world_size`` equal parts of a contiguous tensor, or all of it."""
+    """Return part ``number`` of ``world_size`` equal parts of a contiguous tensor, or the whole tensor for ``ALL``."""
     if number is ALL:
         return buffer
     return buffer.detach().view(-1)[part_slice(number, buffer.numel(), world_size)]

@@ -60,7 +60,7 @@ def all_reduce(
 ) -> Handle:
     """Reduce ``tensor`` across all ranks of ``group``, in place; every rank gets the result.
 
-    ``tensor`` has the same shape and dtype on every rank.
+    ``tensor`` must have the same shape and dtype on every rank.
 
     >>> tensor = torch.tensor([1.0, 2.0]) + rank
     >>> realcomm.all_reduce(tensor, algorithm="halving_doubling")
@@ -81,7 +81,7 @@ def broadcast(
 ) -> Handle:
     """Copy ``tensor`` of rank ``src`` to all ranks of ``group``, in place.
 
-    ``tensor`` has the same shape and dtype on every rank.
+    ``tensor`` must have the same shape and dtype on every rank.
 
     >>> tensor = torch.tensor([1.0, 2.0]) + rank
     >>> realcomm.broadcast(tensor, src=1)
@@ -103,7 +103,7 @@ def reduce(
 ) -> Handle:
     """Reduce ``tensor`` across all ranks of ``group``, in place; rank ``dst`` gets the result.
 
-    ``tensor`` has the same shape and dtype on every rank. On ranks other than ``dst``, its content is undefined
+    ``tensor`` must have the same shape and dtype on every rank. On ranks other than ``dst``, its content is undefined
     afterwards.
 
     >>> tensor = torch.tensor([1.0, 2.0]) + rank
@@ -124,7 +124,8 @@ def all_gather_into_tensor(
 ) -> Handle:
     """Collect ``input_tensor`` of all ranks, in rank order, in ``output_tensor`` of every rank.
 
-    ``output_tensor`` has ``world_size`` times the elements of ``input_tensor``, whose size is equal on every rank.
+    ``output_tensor`` must have ``world_size`` times the elements of ``input_tensor``, whose size is equal on every
+    rank.
 
     >>> gathered = torch.zeros(4)
     >>> realcomm.all_gather_into_tensor(gathered, torch.tensor([1.0, 2.0]) + rank)
@@ -153,7 +154,7 @@ def reduce_scatter_tensor(
 ) -> Handle:
     """Reduce ``input`` across all ranks; ``output`` of rank r gets part r of the result.
 
-    ``input`` has ``world_size`` times the elements of ``output`` and is not changed.
+    ``input`` must have ``world_size`` times the elements of ``output``. It is not changed.
 
     >>> output = torch.zeros(2)
     >>> realcomm.reduce_scatter_tensor(output, torch.tensor([1.0, 2.0, 1.0, 2.0]))
@@ -182,7 +183,7 @@ def all_to_all_single(
 ) -> Handle:
     """Send part i of ``input`` to rank i; part i of ``output`` comes from rank i.
 
-    Both consist of ``world_size`` equal parts, so split sizes must be equal if they are given. ``input`` is not
+    Both tensors consist of ``world_size`` equal parts, so split sizes, if given, must be equal. ``input`` is not
     changed.
 
     >>> output = torch.zeros(2)
@@ -220,7 +221,7 @@ def barrier(group: Group = None, async_op: bool = False, *, algorithm: str | Alg
 
 
 def _in_place(tensor: torch.Tensor, group: Group, root: tuple[int | None, int | None, str] | None = None) -> Prepare:
-    """Return the preparation of a collective that changes one tensor in place; ``root``: arguments of ``find_root``."""
+    """Return the preparation of a collective that changes one tensor. ``root``: arguments of ``find_root``."""
 
     def prepare(rank: int, world_size: int) -> CallBuffer:
         check_output(tensor, "tensor", group)
@@ -366,5 +367,4 @@ def scatter(
 
 
 def _numbered(tensors: Tensors) -> Copies:
-    """Return each tensor of a list with its part's number."""
     return [(tensor, number) for number, tensor in enumerate(tensors)]

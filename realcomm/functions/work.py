@@ -22,7 +22,7 @@ class Work:
         self._future, self._results = future, results
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Wait until the collective is done and return True. Raise its error, or TimeoutError."""
+        """Wait until the collective is done and return True. Raise the collective's error, or TimeoutError."""
         if not isinstance(timeout, timedelta | None):
             raise TypeError(f"timeout must be a datetime.timedelta, not {timeout!r}")
         try:
@@ -56,7 +56,7 @@ class GpuWork:
     """The handle of a collective in flight on a GPU. A stream waits for it, not the host."""
 
     def __init__(self, action: Action, stream: torch.cuda.Stream, results: Tensors) -> None:
-        """Keep ``action``, already queued on ``stream``, and its memory alive."""
+        """Keep ``action``, which is already queued on ``stream``, and its memory alive."""
         self._action, self._stream, self._results = action, stream, results
         self._done = stream.record_event()
 
@@ -70,7 +70,7 @@ class GpuWork:
         return bool(self._done.query())
 
     def get_future(self) -> "torch.futures.Future[list[torch.Tensor]]":
-        """Return a future of the result tensors. A stream that waits for it continues after the collective."""
+        """Return a future of the result tensors. A stream that waits for the future continues after the collective."""
         promised: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future(devices=[self._stream.device])
         with torch.cuda.stream(self._stream):
             promised.set_result(list(self._results))
@@ -83,7 +83,7 @@ Handle = Work | GpuWork | None
 def start_work(
     action: Action, name: str, group: dist.ProcessGroup, device: torch.device, results: Tensors, async_op: bool
 ) -> Handle:
-    """Run ``action`` as the next collective of ``group``, called ``name``, after all earlier ones.
+    """Run ``action`` as the next collective of ``group``, called ``name``, after all earlier collectives.
 
     Return a handle at once if ``async_op``. Otherwise return None when the action is done; on a GPU, when it is queued
     and the current stream waits for it. Raise DistBackendError if an earlier collective has failed.
@@ -108,7 +108,7 @@ def start_work(
 def _start_on_stream(
     action: Action, collective: Collective, group: dist.ProcessGroup, device: torch.device, results: Tensors
 ) -> GpuWork:
-    """Queue ``action`` on the group's own stream, which keeps the order while the current stream continues."""
+    """The group has its own stream, which keeps the order of its collectives while the current stream continues."""
     current = torch.cuda.current_stream(device)
     stream = keep_for(group, ("stream", device), lambda: torch.cuda.Stream(device))
     stream.wait_stream(current)
@@ -122,7 +122,7 @@ def _start_on_stream(
 class _Queue:
     """The thread that runs the asynchronous collectives of one group, in the order of the calls.
 
-    It ends when the queue is unreferenced and all actions are done.
+    The thread ends when nothing refers to the queue and all actions are done.
     """
 
     def __init__(self) -> None:
@@ -130,7 +130,6 @@ class _Queue:
         self._last: Future[None] | None = None
 
     def put(self, action: Action, collective: Collective) -> "Future[None]":
-        """Append an action, which is a collective; return the future of its end."""
 
         def run() -> None:
             with collective:
@@ -140,7 +139,7 @@ class _Queue:
         return self._last
 
     def join(self) -> None:
-        """Wait until all actions are done or have failed. The handles raise failures, not this method."""
+        """Wait until all actions are done or have failed. The handles raise failures; this method does not."""
         if self._last is not None:
             self._last.exception()
             self._last = None

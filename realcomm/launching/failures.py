@@ -1,4 +1,4 @@
-"""Describe failures of real runs, and find the rank that caused the others to fail."""
+"""Describe failures of real runs, and find the rank that caused the other ranks to fail."""
 
 import sysconfig
 import time
@@ -35,20 +35,20 @@ _NOT_THE_USERS = (
 class LaunchFailed(RunFailed):
     """A launch that failed.
 
-    ``so_far`` has each rank's reports. ``failed`` maps the rank that failed first to the time of its failure, in
-    seconds of ``time.perf_counter``.
+    ``reports`` has what each rank reported, by rank and subject. ``failed`` maps the rank that failed first to the time
+    of its failure, in seconds of ``time.perf_counter``.
     """
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
-        self.so_far: dict[int, Any] = {}
+        self.reports: dict[int, Any] = {}
         self.failed: dict[int, float] = {}
 
 
 class RankFailed(LaunchFailed):
-    """A rank of a real run failed, and the others were terminated; ``rank`` is the one that failed first.
+    """A rank of a real run failed, and the others were terminated; ``rank`` is the rank that failed first.
 
-    ``lost_peer`` is whether the only known cause is a lost connection to another rank.
+    ``lost_peer`` is true if the only known cause is a lost connection to another rank.
 
     >>> str(RankFailed(1, "rank 1 exited with status 7"))
     'rank 1 exited with status 7'
@@ -67,27 +67,27 @@ class TimedOut(LaunchFailed):
     """
 
 
-class RankTraceback(Exception):  # noqa: N818 - what it is
+class RankTraceback(Exception):  # noqa: N818 - it is only the text of one
     """The Python traceback of a rank's process as text: the cause of its RankFailed."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why one rank ended without a result, and its status."""
+    """The reason why one rank ended without a result, and the rank's status."""
 
     rank: int
-    what: str  # "failed with ValueError: no such file", "was killed by SIGKILL"
+    event: str  # "failed with ValueError: no such file", "was killed by SIGKILL"
     status: str  # the rank's last status
-    refused: bool = False  # an InputError; ``what`` is its message
-    secondary: bool = False  # a lost peer, so another rank failed first
+    refused: bool = False  # an InputError; ``event`` is its message
+    secondary: bool = False  # a lost peer, so another rank has failed first
     traceback: str = ""  # Python's, in the worker
     at: float = field(default_factory=time.perf_counter)  # one clock for all processes of a host
 
     def to_exception(self) -> Exception:
         """Return the exception to raise in the launcher, with the worker's traceback as its cause."""
         if self.refused:
-            return InputError(self.what)
-        error = RankFailed(self.rank, f"rank {self.rank} {self.what} (status: {self.status})")
+            return InputError(self.event)
+        error = RankFailed(self.rank, f"rank {self.rank} {self.event} (status: {self.status})")
         error.failed[self.rank], error.lost_peer = self.at, self.secondary
         if self.traceback:
             error.__cause__ = RankTraceback(self.traceback)
@@ -109,7 +109,7 @@ def failure_by_exception(rank: int, error: BaseException, status: str) -> Failur
 
 @contextmanager
 def failing_as(rank: int, status: str) -> Iterator[None]:
-    """Within the context, turn every exception except InputError and RunFailed into the RankFailed of this rank."""
+    """Turn every exception in the context, except InputError and RunFailed, into the RankFailed of ``rank``."""
     try:
         yield
     except (InputError, RunFailed):
@@ -126,13 +126,13 @@ def failure_by_exit(rank: int, exitcode: int | None, status: str) -> Failure:
 
 
 def failure_by_server(rank: int, how: str, status: str) -> Failure:
-    """Return the failure of a rank whose fork server has ended."""
+    """Return the failure of a rank whose fork server has ended. ``how`` is a description, as from ``server_end``."""
     message_text = f"was lost because the fork server {how}; run again to start a new one"
     return Failure(rank, message_text, status)
 
 
 def describe_signal(number: int) -> str:
-    """Return the name of the signal that terminated a process, and its likely sender.
+    """Return the name of the signal that terminated a process, and its likely cause.
 
     >>> describe_signal(9), describe_signal(11)
     ('SIGKILL, perhaps because the system ran out of memory', 'SIGSEGV')
@@ -141,20 +141,21 @@ def describe_signal(number: int) -> str:
     return f"{name}, perhaps because the system ran out of memory" if name == "SIGKILL" else name
 
 
-def timeout_by_exception(rank: int, error: BaseException, status: str, took: float, allowed: float) -> TimedOut:
-    """Return the failure of a rank in which torch.distributed timed out ``took`` seconds after its start.
+def timeout_by_exception(rank: int, error: BaseException, status: str, elapsed: float, allowed: float) -> TimedOut:
+    """Return the failure of a rank in which torch.distributed timed out ``elapsed`` seconds after its start.
 
     A connection may time out long before ``allowed`` seconds.
     """
-    if took >= allowed:
+    if elapsed >= allowed:
         return TimedOut(f"not done after {allowed:g} s; rank {rank}: {status}")
     return TimedOut(
-        f"rank {rank} timed out after {took:.2g} s of {allowed:g} s: {describe_error(error, None)} (status: {status})"
+        f"rank {rank} timed out after {elapsed:.2g} s of {allowed:g} s: {describe_error(error, None)} "
+        f"(status: {status})"
     )
 
 
 def root_cause(failures: list[Failure]) -> Failure:
-    """Return the first failure that is not a lost peer, or the first of all."""
+    """Return the first failure that is not a lost peer; if all are, the first."""
     return min(failures, key=lambda failure: (failure.secondary, failure.at))
 
 

@@ -14,13 +14,13 @@ from torch._C._distributed_c10d import Store
 from torch.distributed.rendezvous import rendezvous
 
 from realcomm.launching.hangs import FLIGHT_RECORDER, MARGIN_S, describe_unfinished, oldest_unfinished, watch_by
-from realcomm.launching.status import tell_by
+from realcomm.launching.status import report_by
 
 
 def join_by_file(file: Path, backend: str, rank: int, world_size: int, timeout: float, interface: str) -> None:
     """Join the group of all ranks that use the same ``file``, over the network ``interface``.
 
-    ``timeout`` is torch's own for each message, in seconds.
+    ``timeout`` is torch's own timeout for each message, in seconds.
     """
     os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = interface
     store = dist.FileStore(str(file), world_size)  # type: ignore[attr-defined]
@@ -33,7 +33,7 @@ def join_by_environment(
     """Join the group that torchrun's environment variables describe.
 
     After a restart, torchrun may reuse the old store with the addresses of ranks that are gone. ``attempt``, equal on
-    all ranks, selects a separate part of the store. ``store`` is a store in which all ranks have already met.
+    all ranks, selects a separate part of the store. ``store`` is a store that all ranks have already opened.
     """
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if store is None:
@@ -45,7 +45,7 @@ def join_by_environment(
 def _join(backend: str, store: Store, rank: int, world_size: int, local_rank: int, timeout: timedelta) -> None:
     if backend == "nccl":
         select_gpu(store, rank, world_size, local_rank)
-        tell_by(FLIGHT_RECORDER, describe_unfinished)
+        report_by(FLIGHT_RECORDER, describe_unfinished)
         watch_by(oldest_unfinished)
         timeout += timedelta(seconds=MARGIN_S)
     dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
@@ -64,7 +64,7 @@ def deprioritize_gloo() -> None:
     They keep their share of the cores. Otherwise, on few cores, a waking loop preempts a rank that is sending and holds
     the lock of that connection. Gloo's loops spin on such a lock (``Pair::handleEvents``), so the rank gets its core
     back only at the end of the time slice. With 2 ranks on 2 cores, half of all steps of 4 KiB took up to 4 ms instead
-    of 0.1.
+    of 0.1 ms.
     """
     if not hasattr(os, "SCHED_BATCH"):  # only Linux has it
         return
@@ -88,11 +88,11 @@ def select_gpu(store: Store, rank: int, world_size: int, local_rank: int) -> Non
 
 
 def share_gpu(rank: int) -> None:
-    """Set NCCL's variables so that ranks can share a GPU, except those that are already set.
+    """Set NCCL's variables so that ranks can share a GPU. Variables that are already set keep their values.
 
     NCCL rejects two ranks on one GPU of a host. So each rank gets a separate host ID, and NCCL connects them by
-    sockets. Their kernels wait for each other and must all fit on the GPU at once: one block each. Call this before the
-    first message. Source: NCCL's environment variables,
+    sockets. Their kernels wait for each other and must all fit on the GPU at once, so each gets one block. Call this
+    before the first message. Source: NCCL's environment variables,
     https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html
     """
     own_host = {"NCCL_HOSTID": f"{socket.gethostname()}-rank{rank}", "NCCL_NET": "Socket"}
@@ -101,7 +101,7 @@ def share_gpu(rank: int) -> None:
 
 
 def group_or_default(group: dist.ProcessGroup | None = None) -> dist.ProcessGroup:
-    """Return the group; None is the default group, which must exist."""
+    """Return ``group``, or the default group for None, which must exist."""
     chosen = group or dist.group.WORLD
     assert chosen is not None
     return chosen
@@ -110,8 +110,8 @@ def group_or_default(group: dist.ProcessGroup | None = None) -> dist.ProcessGrou
 def own_device(group: dist.ProcessGroup | None = None) -> torch.device:
     """Return this process's GPU if the group has an nccl backend and a GPU is available, else the CPU.
 
-    None is the default group. A group with both gloo and nccl works on GPUs. The GPU is that of the group
-    (``device_id``), else the current device. If neither was chosen, it follows from ``LOCAL_RANK``, else from the rank
+    None is the default group. A group with both gloo and nccl works on GPUs. The GPU is the one bound to the group
+    (``device_id``), or else the current device. If neither was chosen, its number is ``LOCAL_RANK``, or else the rank,
     modulo the number of GPUs, as in torch.
     """
 
@@ -140,8 +140,8 @@ def backends(group: dist.ProcessGroup | None = None) -> dict[str, str]:
 def reach_other_hosts() -> None:
     """Set ``GLOO_SOCKET_IFNAME`` if gloo would listen on the loopback, as when the hostname resolves to 127.0.1.1.
 
-    The interface is on the route to ``MASTER_ADDR``, or of the default route on that host itself. Do nothing if
-    the variable is set or no such route exists.
+    The chosen interface is on the route to ``MASTER_ADDR``, or on the default route if this host has that address. Do
+    nothing if the variable is set or no such route exists.
     """
     if "GLOO_SOCKET_IFNAME" in os.environ or _reaches_others(_own_address(socket.gethostname())):
         return

@@ -1,7 +1,7 @@
 """Detect hangs of NCCL, and report their location before torch's watchdog aborts the process.
 
-On a GPU no host call blocks on a message, so a hang raises no exception. Torch's watchdog aborts the process after the
-group's timeout, without naming a step. A thread of each rank looks for calls that are almost that old and reports them.
+On a GPU, no host call blocks on a message, so a hang raises no exception. Torch's watchdog aborts the process after the
+group's timeout, without naming a step. A thread of each rank finds and reports calls that are almost that old.
 """
 
 import json
@@ -43,7 +43,7 @@ def print_hang(text: str) -> None:
 
 
 def exit_on_hang(rank: int, timeout_s: float) -> Report:
-    """Return a report function for a process that is one rank: it prints the hang and exits with status 1."""
+    """Return a report function for a process that is one rank. It prints the hang and exits with status 1."""
 
     def report(text: str) -> None:
         print_hang(f"not done after {timeout_s:g} s; rank {rank}: {text}")
@@ -64,7 +64,7 @@ def report_hangs_by(report: Report | None) -> None:
 
 
 def watch_by(look: Look) -> None:
-    """Let the thread that looks for hangs call ``look`` regularly. Start the thread if it is not running."""
+    """Let the thread that looks for hangs call ``look`` every ``LOOK_S`` seconds. Start it if it is not running."""
     _Watch.looks = (*dict.fromkeys((*_Watch.looks, look)),)
     if _Watch.thread is None:
         _Watch.thread = threading.Thread(target=_look_again, name="ringlab hangs", daemon=True)
@@ -78,7 +78,7 @@ def _look_again() -> None:
 
 
 def look_once() -> bool:
-    """Call all looks, and report the first hang; return whether there was one to report."""
+    """Call each registered function once, and report the first hang. Return whether a hang was reported."""
     pending = [call for call in [look() for look in _Watch.looks] if call is not None and call.hangs]
     if pending and _Watch.report is not None:
         _Watch.report(pending[0].text)
@@ -87,7 +87,7 @@ def look_once() -> bool:
 
 
 def oldest_unfinished() -> Pending | None:
-    """Return NCCL's oldest call that is not done, from torch's flight recorder.
+    """Return NCCL's oldest call that is not done, from torch's flight recorder; None if all are done.
 
     Messages that are posted as one group are one call, "nccl:coalesced". Torch also lists each of them, but never
     updates their state from "scheduled", so they are skipped.
@@ -109,7 +109,7 @@ def oldest_unfinished() -> Pending | None:
 
 
 def describe_unfinished() -> str:
-    """Return NCCL's oldest call that is not done; empty if there is none.
+    """Return NCCL's oldest call that is not done as text; empty if there is none.
 
     >>> describe_unfinished()
     ''

@@ -15,7 +15,7 @@ class HeldInterrupts:
     """A context in which signals with a Python handler take effect at ``check``, inside ``allowed``, or at the end.
 
     An exception between the start of a process and its entry in a list would leak the process, so a launch defers
-    signals there. Outside the main thread, which alone receives signals, this does nothing.
+    signals there. Only the main thread receives signals; in other threads, this does nothing.
 
     >>> import os
     >>> steps = []
@@ -62,7 +62,7 @@ class HeldInterrupts:
 
     @contextmanager
     def allowed(self) -> Iterator[None]:
-        """Within the context, signals take effect at once."""
+        """Let signals take effect at once within the context."""
         self._is_allowed = True
         try:
             self._let_through()

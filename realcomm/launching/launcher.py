@@ -30,16 +30,16 @@ from realcomm.launching.status import STOPPED, Board, Slot, process_state
 from realcomm.launching.torch_process import check_torch
 from realcomm.launching.torchrun import run_under_torchrun, under_torchrun
 from realcomm.launching.types import Progress, RankNetwork, Worker
-from realcomm.launching.worker import FAILURE, PROGRESS, RESULT, SO_FAR, TELL, Assignment, run_worker
+from realcomm.launching.worker import ASK, FAILURE, PROGRESS, REPORTS, RESULT, Assignment, run_worker
 
 _LOST = 255  # the exit code that multiprocessing gives a process whose server has ended
 _END_S = 0.2  # from a server's closed pipes to its exit status, at most
 _CAUSE_WAIT_S = 1.0  # how long to wait for the cause when the first failure is a lost peer
-_TELL_WAIT_S = 0.5  # how long ranks may take to report
+_REPORT_WAIT_S = 0.5  # how long ranks may take to report
 _LEAVE_WAIT_S = 5.0  # how long a finished worker may take to exit
 _LEAVE_LOOK_S = 0.1  # how often to look for an interrupt while waiting
-_RANKS_PER_CORE = 32  # each has a connection to every other; more would exhaust the machine
-_TORCH_EXTRA_S = 60.0  # by which torch's timeout exceeds the launcher's, whose message is better
+_RANKS_PER_CORE = 32  # each has a connection to every other rank; more ranks would exhaust the machine
+_TORCH_EXTRA_S = 60.0  # torch's timeout is longer than the launcher's, whose message is better
 
 
 @failure_first()
@@ -56,7 +56,7 @@ def launch(
 ) -> list[Any]:
     """Call ``worker(rank, world_size, *args)`` in ``world_size`` processes of this machine; return the results by rank.
 
-    A worker "module:function" is imported only by the ranks, for modules that are slow to import.
+    A worker may be a name, "module:function". Only the ranks import its module, which saves time if the import is slow.
 
     The processes are ranks of torch.distributed's default group and have ended when this returns. Each has ``threads``
     compute threads. Default: its share of the cores. Under torchrun, this process works as its rank instead, and every
@@ -103,7 +103,7 @@ def launch(
 
 
 class _Packer(pickle.Pickler):
-    """A pickler that lists the steps of a program that only this process knows, for example one in a notebook."""
+    """Lists the steps of a program that only this process can import, for example one in a notebook."""
 
     def __init__(self, file: BytesIO, world_size: int) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
@@ -158,7 +158,7 @@ def _check_network(network: RankNetwork, world_size: int, backend: str) -> None:
 
 @contextmanager
 def _temporary_folder() -> Iterator[Path]:
-    """Create a folder for one launch and remove it afterwards. If this process is killed, the server removes it."""
+    """If this process is killed, the server removes the folder."""
     path = Path(tempfile.mkdtemp(prefix="ringlab-", dir=server_folder()))
     try:
         yield path
@@ -167,8 +167,6 @@ def _temporary_folder() -> Iterator[Path]:
 
 
 class _Processes:
-    """The worker processes of one launch, and the messages that they have sent."""
-
     def __init__(
         self,
         folder: Path,
@@ -189,10 +187,9 @@ class _Processes:
         self.connections: dict[int, Connection] = {}  # by rank, until the rank closes its end
         self.done: dict[int, Any] = {}
         self.failures: dict[int, Failure] = {}
-        self.so_far: dict[int, Any] = {}  # reports of the ranks
+        self.reports: dict[int, Any] = {}  # reports of the ranks
 
     def start(self, payload: bytes, backend: str, threads: int) -> None:
-        """Start one process for each rank. Raise RankFailed if the server has ended, TimedOut if it takes too long."""
         context = get_context("forkserver")
         with without_main(payload):
             wait_for_server(self.interrupts, self.deadline)
@@ -201,12 +198,12 @@ class _Processes:
                 self._check_time()
                 own_end, worker_end = context.Pipe()
                 self.connections[rank] = own_end
-                arguments = (
-                    self._assignment(rank, backend, threads),
-                    payload,
-                    worker_end,
-                    self.renews or self.progress is not None,
+                assignment = Assignment(
+                    *(rank, self.world_size, self.folder, backend, threads, self.timeout + _TORCH_EXTRA_S),
+                    environment=dict(os.environ),
+                    namespaces=self.namespaces[rank],
                 )
+                arguments = assignment, payload, worker_end, self.renews or self.progress is not None
                 process = context.Process(target=run_worker, args=arguments, name=f"ringlab rank {rank}", daemon=True)
                 self._check_server(rank)
                 try:
@@ -218,26 +215,11 @@ class _Processes:
                 worker_end.close()
 
     def _check_server(self, rank: int, within_s: float = 0.0) -> None:
-        """Raise RankFailed for a rank that cannot start because the server has ended, or ends within ``within_s``."""
+        """Raise RankFailed if the server has ended, or ends within ``within_s`` seconds."""
         if how := server_end(within_s):
             raise failure_by_server(rank, how, self.slots[rank].get()).to_exception()
 
-    def _assignment(self, rank: int, backend: str, threads: int) -> Assignment:
-        timeout, environment = self.timeout + _TORCH_EXTRA_S, dict(os.environ)
-        namespaces = self.namespaces[rank]
-        return Assignment(
-            rank=rank,
-            world_size=self.world_size,
-            folder=self.folder,
-            backend=backend,
-            threads=threads,
-            timeout=timeout,
-            environment=environment,
-            namespaces=namespaces,
-        )
-
     def results(self) -> list[Any]:
-        """Return the workers' results by rank. Raise RankFailed, TimedOut or InputError as soon as it is certain."""
         while len(self.done) < self.world_size:
             self._listen(self.deadline)
             try:
@@ -245,8 +227,8 @@ class _Processes:
                     raise self._cause().to_exception()
                 self._check_time()
             except LaunchFailed as error:
-                error.so_far = self._ask_all()
-                for rank, subjects in sorted(error.so_far.items()):
+                error.reports = self._ask_all()
+                for rank, subjects in sorted(error.reports.items()):
                     if unfinished := subjects.get(FLIGHT_RECORDER):
                         error.add_note(f"rank {rank}: NCCL's {unfinished}")
                 raise
@@ -257,7 +239,6 @@ class _Processes:
             raise TimedOut(self._describe_all())
 
     def _listen(self, until: float) -> None:
-        """Wait until ``until`` for messages or the exit of a rank, and process them."""
         by_source: dict[Connection | int, int] = {connection: rank for rank, connection in self.connections.items()}
         for rank in self._undecided():
             by_source[self.processes[rank].sentinel] = rank
@@ -294,28 +275,25 @@ class _Processes:
             self.done[rank] = content[0]
         elif kind == FAILURE:
             self.failures[rank] = content[0]
-        elif kind == SO_FAR:
-            self.so_far[rank] = content[0]
+        elif kind == REPORTS:
+            self.reports[rank] = content[0]
 
     def _cause(self) -> Failure:
-        """Return the failure that caused the others.
-
-        While all known failures are lost peers, wait up to ``_CAUSE_WAIT_S`` seconds for their cause.
-        """
+        """While all known failures are lost peers, wait up to ``_CAUSE_WAIT_S`` seconds for their cause."""
         until = min(self.deadline, time.monotonic() + _CAUSE_WAIT_S)
         while self._undecided() and time.monotonic() < until and root_cause(list(self.failures.values())).secondary:
             self._listen(until)
         return root_cause(list(self.failures.values()))
 
     def _ask_all(self) -> dict[int, Any]:
-        """Return the reports of all ranks that answer within ``_TELL_WAIT_S`` seconds."""
-        until = time.monotonic() + _TELL_WAIT_S
+        """Return the reports of all ranks that answer within ``_REPORT_WAIT_S`` seconds."""
+        until = time.monotonic() + _REPORT_WAIT_S
         for rank in self._undecided():
             with suppress(OSError, KeyError):  # it has just ended
-                self.connections[rank].send_bytes(TELL)
-        while time.monotonic() < until and any(rank not in self.so_far for rank in self._undecided()):
+                self.connections[rank].send_bytes(ASK)
+        while time.monotonic() < until and any(rank not in self.reports for rank in self._undecided()):
             self._listen(until)
-        return self.so_far
+        return self.reports
 
     def _describe_all(self) -> str:
         lines = [f"rank {rank}: {self._describe(rank)}" for rank in range(self.world_size)]
@@ -326,7 +304,7 @@ class _Processes:
         return f"{problem} {self.timeout:g} s; " + "; ".join(lines)
 
     def _awaited(self) -> list[int]:
-        """Return the ranks that others seem to wait for: those stopped by a signal, else those that do not wait.
+        """Return the ranks that others seem to wait for: ranks stopped by a signal, or else ranks that do not wait.
 
         Empty if no rank waits.
         """
@@ -339,22 +317,19 @@ class _Processes:
         return rank < len(self.processes) and process_state(self.processes[rank].pid) == STOPPED
 
     def _describe(self, rank: int) -> str:
-        """Return a rank's status, and whether a signal has stopped it."""
         if rank in self.done:
             return "done"
         return self.slots[rank].get() + (", stopped by a signal" if self._is_stopped(rank) else "")
 
     def end(self) -> None:
-        """End all processes and close all connections."""
         for connection in self.connections.values():
             connection.close()  # finished workers wait for this
         if len(self.done) == self.world_size:
             self._wait_for_leaving()
         for rank, process in enumerate(self.processes):
             process.kill()
-            if (
-                rank not in self.done and process.exitcode == _LOST and process.pid
-            ):  # multiprocessing believes that it has exited
+            if rank not in self.done and process.exitcode == _LOST and process.pid:
+                # multiprocessing considers it ended, because its server has ended
                 with suppress(ProcessLookupError):
                     os.kill(process.pid, SIGKILL)
         for process in self.processes:
@@ -363,7 +338,6 @@ class _Processes:
         self.board.close()
 
     def _wait_for_leaving(self) -> None:
-        """Let finished workers exit by themselves, unless an interrupt arrives."""
         leave_by = time.monotonic() + _LEAVE_WAIT_S
         for process in self.processes:
             while process.is_alive() and time.monotonic() < leave_by and not self.interrupts.is_pending:

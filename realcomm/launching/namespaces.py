@@ -1,7 +1,7 @@
 """Create and enter Linux namespaces of a process.
 
 A network namespace has its own interfaces, addresses and counters. A user namespace lets an unprivileged user create
-one. Both disappear with the last process that is inside or has them open. Source: namespaces(7), user_namespaces(7),
+one. Both disappear with the last process that is inside or has them open. Sources: namespaces(7), user_namespaces(7),
 setns(2).
 """
 
@@ -26,8 +26,9 @@ class HostNamespaces:
 def unshare_network() -> bool:
     """Move this process into a new network namespace; return whether it also needed a new user namespace.
 
-    A process with the right to create network namespaces (root) keeps its user. Another one becomes root of a new user
-    namespace, keeps the ownership of its files, and must have one thread. Raise OSError if the kernel allows neither.
+    A process with the right to create network namespaces (root) keeps its user. Any other process becomes root of a new
+    user namespace, keeps the ownership of its files, and must have one thread. Raise OSError if the kernel allows
+    neither.
     """
     try:
         _call("unshare", CLONE_NEWNET)
@@ -42,7 +43,7 @@ def unshare_network() -> bool:
 
 
 def new_network() -> int:
-    """Move this process into another new network namespace; return an open file of it."""
+    """Move this process into another new network namespace; return an open file of the namespace."""
     _call("unshare", CLONE_NEWNET)
     return os.open(OWN_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
 

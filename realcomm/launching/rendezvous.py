@@ -1,6 +1,6 @@
-"""Let ranks that were not started by torchrun meet, and find which of them share a host.
+"""Connect ranks that were not started by torchrun, and find which of them share a host.
 
-They meet in the store of rank 0. Other launchers (PyTorchJob, mpirun) may omit ``LOCAL_WORLD_SIZE`` or set the same
+They connect to the store of rank 0. Other launchers (PyTorchJob, mpirun) may omit ``LOCAL_WORLD_SIZE`` or set the same
 value everywhere. Two ranks share a host if they have the same kernel (boot id) and the same network namespace, because
 only then does the loopback connect them.
 """
@@ -31,10 +31,10 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Rendezvous:
-    """The store at ``MASTER_ADDR`` and ``MASTER_PORT``, with this rank connected."""
+    """The store at ``MASTER_ADDR`` and ``MASTER_PORT``, opened by this rank."""
 
     def __init__(self, rank: int, world_size: int, timeout: float) -> None:
-        """Open the store. Raise InputError if it is not reachable within ``timeout`` seconds, or its port is taken."""
+        """Open the store. Raise InputError if nothing answers within ``timeout`` seconds, or if the port is taken."""
         self.rank, self.world_size, self.timeout = rank, world_size, timeout
         self._began = time.monotonic()
         self.address, self.port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
@@ -65,29 +65,28 @@ class Rendezvous:
             )
         except RuntimeError as error:
             reason = str(error).partition("\n")[0]
-            ways_out = f"the store cannot be opened ({reason}); set a free port on the host of rank 0"
-            raise refused("MASTER_PORT", self.port, ways_out) from error
+            advice = f"the store cannot be opened ({reason}); set a free port on the host of rank 0"
+            raise refused("MASTER_PORT", self.port, advice) from error
 
     def _reach(self) -> None:
-        """Wait until rank 0 answers at the address."""
         while True:
             try:
                 socket.create_connection((self.address, int(self.port)), min(_TRY_S, self._left())).close()
                 return
             except (OSError, UnicodeError) as error:  # UnicodeError: an invalid hostname
                 if self._left() <= _AGAIN_S:
-                    ways_out = (
+                    advice = (
                         f"nothing answers there at port {self.port} (MASTER_PORT) within {self.timeout:g} s ({error}); "
                         "set the address of the host of rank 0, and start rank 0"
                     )
-                    raise refused("MASTER_ADDR", self.address, ways_out) from error
+                    raise refused("MASTER_ADDR", self.address, advice) from error
             time.sleep(_AGAIN_S)
 
     def _left(self) -> float:
         return max(_AGAIN_S, self._began + self.timeout - time.monotonic())
 
     def exchange(self, subject: str, text: str, check: Callable[[str], None]) -> list[str]:
-        """Post a text and return the texts of all ranks. ``check`` each as soon as it arrives.
+        """Post a text and return the texts of all ranks. ``check`` is called with each as soon as it arrives.
 
         Raise InputError if another process has the same rank, and TimedOut with the missing ranks.
         """
@@ -108,9 +107,9 @@ class Rendezvous:
     def _describe_missing(self, subject: str) -> str:
         missing = [rank for rank in range(self.world_size) if not self.store.check([_key(subject, rank)])]
         named = ", ".join(map(str, missing))
-        took = time.monotonic() - self._began
+        elapsed = time.monotonic() - self._began
         return (
-            f"the group is not complete after {took:.3g} s: rank {named} of {self.world_size} has not connected to "
+            f"the group is not complete after {elapsed:.3g} s: rank {named} of {self.world_size} has not connected to "
             f"{self.address}, port {self.port}; rank {self.rank} waits there"
         )
 
@@ -121,7 +120,7 @@ def _key(subject: str, rank: int) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """A rank's location, and the numbers of ranks in its environment."""
+    """A rank's host, and the numbers of ranks in its environment variables."""
 
     host: str
     boot: str  # boot id of the kernel; empty if unknown
@@ -156,10 +155,10 @@ class LocalRanks:
     are_all: bool
 
 
-def told_by_torchrun() -> LocalRanks | None:
-    """Return the local ranks that torchrun reports, or None if another launcher started this process.
+def read_local_ranks() -> LocalRanks | None:
+    """Return the local ranks from torchrun's variables, or None if another launcher started this process.
 
-    >>> told_by_torchrun()
+    >>> read_local_ranks()
     """
     if "TORCHELASTIC_RUN_ID" not in os.environ or "LOCAL_WORLD_SIZE" not in os.environ:
         return None
@@ -168,7 +167,7 @@ def told_by_torchrun() -> LocalRanks | None:
 
 
 def find_local_ranks(rendezvous: "Rendezvous") -> LocalRanks:
-    """Exchange all ranks' locations; return which are on this host. Raise InputError if they contradict each other."""
+    """Exchange all ranks' locations; return the ranks on this host. Raise InputError if they are inconsistent."""
     place = Place.own()
     texts = rendezvous.exchange("place", json.dumps(asdict(place)), lambda text: _check_world(place, json.loads(text)))
     return local_ranks([Place(**json.loads(text)) for text in texts], rendezvous.rank)
@@ -182,14 +181,14 @@ def _check_world(place: Place, other: dict[str, int]) -> None:
 
 
 def local_ranks(places: list[Place], rank: int) -> LocalRanks:
-    """Return the ranks on the host of ``rank``. Raise InputError if the locations contradict each other.
+    """Return the ranks on the host of ``rank``. Raise InputError if the locations are inconsistent.
 
     >>> local_ranks([Place("a", "1f", 7, 3, None), Place("b", "2c", 7, 3, None), Place("a", "1f", 7, 3, None)], 2)
     LocalRanks(count=2, own=1, are_all=False)
     """
     _check_all_or_none(places)
     for number, place in enumerate(places):
-        _check_said(places, number, place)
+        _check_local_size(places, number, place)
     ranks_here = _ranks_at(places, places[rank])
     claimed = places[rank].local_world_size
     count = len(ranks_here) if claimed is None else int(claimed)  # fewer where several launchers work on this host
@@ -198,17 +197,15 @@ def local_ranks(places: list[Place], rank: int) -> LocalRanks:
 
 
 def _check_all_or_none(places: list[Place]) -> None:
-    """Raise InputError if only some ranks have ``LOCAL_WORLD_SIZE``."""
-    silent = [rank for rank, place in enumerate(places) if place.local_world_size is None]
-    saying = [rank for rank, place in enumerate(places) if place.local_world_size is not None]
-    if silent and saying:
+    missing = [rank for rank, place in enumerate(places) if place.local_world_size is None]
+    with_it = [rank for rank, place in enumerate(places) if place.local_world_size is not None]
+    if missing and with_it:
         raise InputError(
-            f"LOCAL_WORLD_SIZE is set on rank {saying[0]} but not on rank {silent[0]}; set it on all ranks or on none"
+            f"LOCAL_WORLD_SIZE is set on rank {with_it[0]} but not on rank {missing[0]}; set it on all ranks or on none"
         )
 
 
-def _check_said(places: list[Place], rank: int, place: Place) -> None:
-    """Raise InputError for a rank whose ``LOCAL_WORLD_SIZE`` is larger than the number of ranks on its host."""
+def _check_local_size(places: list[Place], rank: int, place: Place) -> None:
     claimed, ranks_here = place.local_world_size, _ranks_at(places, place)
     if claimed is None or (claimed.isdecimal() and 1 <= int(claimed) <= len(ranks_here)):
         return

@@ -35,7 +35,7 @@ class _Known:
 
 
 def preload(*modules: str) -> None:
-    """Let the server import these modules too, once for all ranks, unless it is already running.
+    """Let the server import these modules too, once for all ranks. Has no effect on a server that is already running.
 
     Call this before ``launch`` for modules that take seconds to import.
     """
@@ -88,10 +88,10 @@ def server_pid() -> int | None:
 
 
 def server_folder() -> Path:
-    """Return a folder that is removed when this process ends, however it ends. Multiprocessing uses it as its own.
+    """Return multiprocessing's temporary folder, which is removed when this process ends, however it ends.
 
     The server removes it too if a signal reaches all processes. If the path of the temporary folder is too long for a
-    socket, another folder is used. Raise RunFailed if no other one is writable.
+    socket, another folder is used. Raise RunFailed if no other folder is writable.
     """
     config = current_process()._config  # type: ignore[attr-defined]
     if config.get("tempdir") is None or not Path(config["tempdir"]).exists():  # a terminated server removes it
@@ -117,7 +117,7 @@ def _make_folder(usual: str) -> str:
 
 @contextmanager
 def _environment() -> Iterator[None]:
-    """Within the context, set the environment variables that a new server reads."""
+    """Set the environment variables that a new server reads."""
     variables = {server_preload.FOLDER: str(server_folder())}
     if current_thread() is main_thread():  # another thread may end long before this process
         variables[server_preload.LAUNCHER] = str(os.getpid())
@@ -136,13 +136,13 @@ def wait_for_server(interrupts: HeldInterrupts, deadline: float) -> None:
     """
     if _Known.answers:
         return
-    thread = Thread(target=_have_nothing_done, daemon=True)
+    thread = Thread(target=_fork_nothing, daemon=True)
     thread.start()
     with interrupts.allowed():
         thread.join(max(0.0, deadline - time.monotonic()))
 
 
-def _have_nothing_done() -> None:
+def _fork_nothing() -> None:
     """Let the server fork a process that does nothing, and wait for its exit."""
     process = get_context("forkserver").Process(daemon=True)
     with suppress(OSError, EOFError):  # the server has ended; the next launch starts a new one
@@ -154,7 +154,7 @@ def _have_nothing_done() -> None:
 
 @contextmanager
 def without_main(payload: bytes = b"") -> Iterator[None]:
-    """Within the context, keep new processes from executing the launcher's main module, unless ``payload`` needs it.
+    """Keep new processes within the context from executing the launcher's main module, unless ``payload`` needs it.
 
     ``payload`` is the pickled work. So a plain script may call ``launch`` without ``if __name__ == "__main__"``, and
     workers start faster.

@@ -22,7 +22,7 @@ _REMOVE_S = 5.0  # how long ending workers may still write to the folder
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder while other processes may still write to it or remove it."""
+    """Remove a folder, even if other processes still write to it or remove it."""
     until = time.monotonic() + _REMOVE_S
     while folder.exists() and time.monotonic() < until:
         shutil.rmtree(folder, ignore_errors=True)
@@ -30,7 +30,7 @@ def remove(folder: Path) -> None:
 
 
 def _end_with_launcher(launcher: int, folder: Path) -> None:
-    """Ask for SIGTERM when the thread that started this process ends (Linux). Elsewhere a closed pipe ends it."""
+    """Request SIGTERM for the end of the thread that started this process (Linux). Elsewhere a closed pipe ends it."""
     server = os.getpid()
 
     def end(number: int, frame: FrameType | None) -> None:

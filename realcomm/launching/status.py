@@ -24,7 +24,7 @@ OTHERS = -2  # the peer of a backend's own collective, which does not name one
 STOPPED = "T"  # the state of a process that SIGSTOP has stopped
 
 ProgressSender = Callable[[int, int, str], None]  # called with done, total and text
-_TELL: dict[str, Callable[[], object]] = {}
+_REPORTS: dict[str, Callable[[], object]] = {}
 
 
 def padded(text: str, size: int) -> bytes:
@@ -39,8 +39,8 @@ def _read(memory: memoryview) -> str:
 class Wait:
     """The location where one thread's collective waits.
 
-    Writers set ``collective`` (as from ``padded``) and ``location`` ([step, peer]) directly, which is cheap enough for
-    each wait.
+    Writers set ``collective`` (as from ``padded``) and ``location`` ([step, peer]) directly, which is fast enough to do
+    before each wait.
     """
 
     def __init__(self, memory: memoryview) -> None:
@@ -62,7 +62,7 @@ class Wait:
 
     @contextmanager
     def noted_in_errors(self, rank: int, label: bytes) -> Iterator[None]:
-        """Within the context, add the location to errors of torch.distributed as a note."""
+        """Add the location as a note to torch.distributed's errors that leave the context."""
         self.collective[:] = label
         try:
             yield
@@ -157,7 +157,7 @@ def process_state(pid: int | None) -> str:
 
 
 def private_slot(text: str = "starting") -> Slot:
-    """Return a slot that only this process sees."""
+    """Return a slot that only this process can read."""
     return Slot(memoryview(bytearray(SLOT_BYTES)), text)
 
 
@@ -167,7 +167,7 @@ class _Current:
 
 
 def set_status(text: str) -> None:
-    """Store this rank's activity, for the launcher's message if the rank fails or hangs.
+    """Store what this rank is doing, for the launcher's message if the rank fails or hangs.
 
     >>> set_status("reading images")
     >>> get_status()
@@ -187,7 +187,7 @@ def own_slot() -> Slot:
 
 
 def report_progress(done: int, total: int, text: str) -> None:
-    """Call the launcher's ``progress`` with this rank's number and these values, if there is one.
+    """Call the launcher's ``progress`` with this rank's number and these values, if there is a launcher.
 
     >>> report_progress(3, 10, "images read")
     """
@@ -199,7 +199,7 @@ def report_progress(done: int, total: int, text: str) -> None:
 
 @contextmanager
 def status_in(slot: Slot, send_progress: ProgressSender | None) -> Iterator[None]:
-    """Within the context, store this rank's status in ``slot`` and send its progress with ``send_progress``."""
+    """Store this rank's status in ``slot`` and send its progress with ``send_progress`` within the context."""
     previous = _Current.slot, _Current.send_progress
     _Current.slot, _Current.send_progress = slot, send_progress
     try:
@@ -208,20 +208,20 @@ def status_in(slot: Slot, send_progress: ProgressSender | None) -> Iterator[None
         _Current.slot, _Current.send_progress = previous
 
 
-def tell_by(subject: str, tell: Callable[[], object]) -> None:
-    """Register ``tell``, which returns this rank's report about a subject. Another thread calls it.
+def report_by(subject: str, report: Callable[[], object]) -> None:
+    """Register ``report``, which returns this rank's report about a subject. Another thread calls it.
 
-    >>> tell_by("sheep", lambda: "three counted")
-    >>> done_so_far()["sheep"]
+    >>> report_by("sheep", lambda: "three counted")
+    >>> collect_reports()["sheep"]
     'three counted'
     """
-    _TELL[subject] = tell
+    _REPORTS[subject] = report
 
 
-def done_so_far() -> dict[str, object]:
-    """Return this rank's reports by subject, without those that fail."""
-    done = {}
-    for subject, tell in list(_TELL.items()):
+def collect_reports() -> dict[str, object]:
+    """Return this rank's reports by subject, except reports that fail."""
+    reports = {}
+    for subject, report in list(_REPORTS.items()):
         with suppress(Exception):  # the rank may be failing, and its failure matters more
-            done[subject] = tell()
-    return done
+            reports[subject] = report()
+    return reports

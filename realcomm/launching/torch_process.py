@@ -1,7 +1,7 @@
 """Prepare a process for torch: check torch's environment variables, its compiler's folder, and memory settings.
 
 Torch reads its many variables at import or when a group is created, and may crash. So if any is set, torch is first
-tried in a subprocess.
+started in a subprocess.
 """
 
 import ctypes
@@ -38,14 +38,14 @@ WITH_TORCH = ("torch", "torchvision", "sklearn")  # installed with `ringlab[torc
 VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 PRELOAD = "realcomm.launching.compiler_preload"  # its import calls ``import_compiler()``
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
-LARGEST = 32 << 20  # bytes of the largest piece that the heap takes; the most that glibc accepts
+LARGEST = 32 << 20  # bytes of the largest block on the heap; the most that glibc accepts
 
 
 def check_torch() -> None:
     """Raise InputError if torch is not installed or fails with one of its environment variables.
 
-    Without such variables this takes no time, otherwise as long as an import. Under torchrun, only the first rank
-    checks.
+    Without such variables this takes no time. Otherwise it takes as long as importing torch. Under torchrun, only the
+    first rank checks.
 
     >>> check_torch()
     """
@@ -75,19 +75,18 @@ def is_installed(package: str) -> bool:
 
 @cache
 def _check(variables: tuple[tuple[str, str], ...]) -> None:
-    """Raise InputError for the variable that keeps torch from starting."""
-    problem = _try({}) if variables else ""
+    problem = _start_error({}) if variables else ""
     if not problem:
         return
     for name, value in variables:
-        if len(variables) == 1 or not _try({name}):
+        if len(variables) == 1 or not _start_error({name}):
             raise refused(name, value, f"torch does not start with it ({problem}); fix or unset it")
     raise RunFailed(f"torch does not start with {', '.join(name for name, _ in variables)} set: {problem}")
 
 
-def _try(left_out: Iterable[str]) -> str:
-    """Return the error with which torch fails to start without these variables; "" if it starts."""
-    environment = {name: value for name, value in os.environ.items() if name not in left_out}
+def _start_error(omitted: Iterable[str]) -> str:
+    """Return the error with which torch fails to start without the ``omitted`` variables; "" if it starts."""
+    environment = {name: value for name, value in os.environ.items() if name not in omitted}
     environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     call = [sys.executable, "-c", TRIAL]
     try:
@@ -102,7 +101,7 @@ def _try(left_out: Iterable[str]) -> str:
 
 
 def _reason(lines: list[str]) -> str:
-    """Return the line of an output that gives the reason, from C++ or Python.
+    """Return the line of an output that has the reason of a failure, from C++ or Python.
 
     >>> _reason(["Traceback (most recent call last):", "ValueError: no such log", "", "  a list of all"])
     'ValueError: no such log'
@@ -114,7 +113,7 @@ def _reason(lines: list[str]) -> str:
 
 @contextmanager
 def importing_compiler() -> Iterator[None]:
-    """Within the context, torch's compiler can be imported without creating a cache folder.
+    """Keep the import of torch's compiler from creating a cache folder within the context.
 
     Code that is compiled later is cached where torch decides.
 
@@ -144,9 +143,9 @@ def import_compiler() -> None:
 def keep_freed_memory() -> None:
     """Let the C library keep freed memory for later allocations, in blocks of up to 32 MiB.
 
-    By default, glibc may return it to the kernel, depending on the layout of the heap. One process then faults in its
-    activations' pages again in each step, and its neighbor never does. Settings of glibc's allocator in the environment
-    take precedence. Other C libraries are not affected.
+    By default, glibc may return freed memory to the kernel, depending on the layout of the heap. Then one process
+    faults in the pages of its activations again in each step, while another process never does. Settings of glibc's
+    allocator in the environment take precedence. Other C libraries are not affected.
 
     >>> keep_freed_memory()
     """
@@ -154,5 +153,4 @@ def keep_freed_memory() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None and not settings:
         mallopt(M_MMAP_THRESHOLD, LARGEST)
-        # bytes kept at the end of the heap
-        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)  # bytes kept at the end of the heap

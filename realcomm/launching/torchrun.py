@@ -1,4 +1,4 @@
-"""Run this process as one rank that torchrun started, or of a group that it has already joined."""
+"""Run this process as one rank: torchrun has started it, or it has already joined a group."""
 
 import atexit
 import os
@@ -19,8 +19,8 @@ from realcomm.launching.hangs import (
     report_hangs_by,
     watch_by,
 )
-from realcomm.launching.rendezvous import LocalRanks, Rendezvous, find_local_ranks, told_by_torchrun
-from realcomm.launching.status import done_so_far, get_status, private_slot, set_status, status_in
+from realcomm.launching.rendezvous import LocalRanks, Rendezvous, find_local_ranks, read_local_ranks
+from realcomm.launching.status import collect_reports, get_status, private_slot, set_status, status_in
 from realcomm.launching.torch_process import keep_freed_memory
 from realcomm.launching.types import Progress, Worker, find_worker
 
@@ -47,7 +47,7 @@ def is_in_group() -> bool:
 
 
 def _joined() -> Any:
-    """Return torch.distributed if this process has joined a default group, else None, without importing it."""
+    """Return torch.distributed if this process has joined a default group, else None. Never import it."""
     dist = sys.modules.get("torch.distributed")
     return dist if dist is not None and dist.is_available() and dist.is_initialized() else None
 
@@ -64,7 +64,8 @@ def ranks_started() -> int | None:
 def spans_nodes(timeout: float = 600.0) -> bool:
     """Return whether the ranks that torchrun or a similar launcher started are on several nodes.
 
-    If the launcher does not say, all ranks must call this. They wait for each other up to ``timeout`` seconds, once.
+    If the launcher's variables do not show it, all ranks must call this. They wait for each other up to ``timeout``
+    seconds, once.
 
     >>> spans_nodes()
     False
@@ -82,8 +83,8 @@ class _Met:
 def _local_ranks(timeout: float) -> LocalRanks:
     """Return the ranks on this host, from torchrun, from this process's group, or by asking all ranks."""
     rank, world_size = _rank_and_world_size()
-    if by_torchrun := told_by_torchrun():
-        return by_torchrun
+    if local := read_local_ranks():
+        return local
     if _Met.local is None and is_in_group():
         local_size = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
         return LocalRanks(local_size, 0, local_size == world_size)
@@ -145,17 +146,16 @@ def run_under_torchrun(
             raise
         except Exception as error:
             if is_timeout(error):
-                took = time.monotonic() - began
-                failure: Exception = timeout_by_exception(rank, error, get_status(), took, timeout)
+                elapsed = time.monotonic() - began
+                failure: Exception = timeout_by_exception(rank, error, get_status(), elapsed, timeout)
             else:
                 failure = failure_by_exception(rank, error, get_status()).to_exception()
-            if unfinished := done_so_far().get(FLIGHT_RECORDER):
+            if unfinished := collect_reports().get(FLIGHT_RECORDER):
                 failure.add_note(f"rank {rank}: NCCL's {unfinished}")
             raise failure from error
 
 
 def _rank_and_world_size() -> tuple[int, int]:
-    """Return this process's rank and the number of ranks, from the group or else from torchrun."""
     if dist := _joined():
         return dist.get_rank(), dist.get_world_size()
     return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

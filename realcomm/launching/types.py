@@ -22,7 +22,7 @@ def find_worker(worker: Worker) -> Callable[..., Any]:
 
 @runtime_checkable
 class RankNetwork(Protocol):
-    """A network that the ranks of one launch use instead of the loopback. ``realcomm.emulate`` creates them."""
+    """A network that the ranks of a launch use instead of the loopback. ``realcomm.emulate`` creates them."""
 
     @property
     def namespaces(self) -> Sequence[HostNamespaces]: ...  # of each rank
@@ -32,7 +32,7 @@ class RankNetwork(Protocol):
 
 @runtime_checkable
 class Ranks(Protocol):
-    """A cluster as a launch needs it: the number of ranks, and the name of each one's host.
+    """A cluster for a launch: the number of ranks, and the name of each rank's host.
 
     Clusters of ``simcomm`` have both. All processes run on this machine, whatever the hosts are called.
     """

@@ -16,12 +16,12 @@ from pathlib import Path
 from collectives.errors import RunFailed
 from realcomm.launching.failures import failure_by_exception
 from realcomm.launching.namespaces import HostNamespaces, enter
-from realcomm.launching.status import Board, done_so_far, get_status, set_status, status_in
+from realcomm.launching.status import Board, collect_reports, get_status, set_status, status_in
 from realcomm.launching.torch_process import keep_freed_memory
 from realcomm.launching.types import find_worker
 
-RESULT, PROGRESS, FAILURE, SO_FAR = "result", "progress", "failure", "so far"
-TELL = b"tell"  # the launcher's request for this rank's reports
+RESULT, PROGRESS, FAILURE, REPORTS = "result", "progress", "failure", "so far"
+ASK = b"tell"  # the launcher's request for this rank's reports
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Assignment:
 def run_worker(assignment: Assignment, payload: bytes, connection: Connection, wants_progress: bool) -> None:
     """Do a rank's work and send its result or failure to the launcher, then wait until all ranks are done.
 
-    ``payload`` is the pickled work with its arguments. A worker process executes this function.
+    ``payload`` is the pickled work with its arguments. This is the main function of a worker process.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C reaches the whole terminal; the launcher ends its workers itself
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the fork server has changed it
@@ -63,7 +63,7 @@ def run_worker(assignment: Assignment, payload: bytes, connection: Connection, w
         board = Board(assignment.folder / "board", assignment.world_size)
     except FileNotFoundError:
         return  # the launcher was interrupted while it started this process, and has ended
-    is_over = _answer_launcher(connection, lambda: send(SO_FAR, done_so_far()))
+    is_over = _answer_launcher(connection, lambda: send(REPORTS, collect_reports()))
     report = partial(send, PROGRESS) if wants_progress else None
     with status_in(board.slot(assignment.rank), report):
         try:
@@ -71,7 +71,7 @@ def run_worker(assignment: Assignment, payload: bytes, connection: Connection, w
                 raise entered
             send(RESULT, _work(assignment, payload))
         except BaseException as error:  # also SystemExit; the launcher decides
-            send(SO_FAR, done_so_far())
+            send(REPORTS, collect_reports())
             send(FAILURE, failure_by_exception(assignment.rank, error, get_status()))
             return
     from realcomm.launching.group import leave
@@ -81,7 +81,7 @@ def run_worker(assignment: Assignment, payload: bytes, connection: Connection, w
 
 
 def _enter(namespaces: HostNamespaces | None) -> RunFailed | None:
-    """Enter the namespaces of this rank's host; return the failure, or None."""
+    """Return the failure, or None."""
     try:
         enter(namespaces.files if namespaces else ())
     except OSError as error:
@@ -109,12 +109,12 @@ def _work(assignment: Assignment, payload: bytes) -> object:
 
 
 def _answer_launcher(connection: Connection, answer: Callable[[], None]) -> threading.Event:
-    """Start a thread that answers each ``TELL``; return an event that is set when the launcher closes its end."""
+    """Start a thread that answers each ``ASK``; return an event that is set when the launcher closes its end."""
     is_over = threading.Event()
 
     def listen() -> None:
         with suppress(EOFError, OSError):
-            while connection.recv_bytes() == TELL:
+            while connection.recv_bytes() == ASK:
                 answer()
         is_over.set()
 

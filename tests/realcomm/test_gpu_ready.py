@@ -26,7 +26,7 @@ from realcomm.launching import group, torch_process, torchrun
 from realcomm.launching.failures import RankFailed, is_peer_lost
 from realcomm.launching.hangs import FLIGHT_RECORDER, describe_unfinished
 from realcomm.launching.launcher import check_launch, launch
-from realcomm.launching.status import tell_by
+from realcomm.launching.status import report_by
 from realcomm.profiling.measured import measure
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
@@ -237,7 +237,7 @@ def test_flight_recorder_is_empty_without_nccl(monkeypatch: pytest.MonkeyPatch):
 
 def hang_on_a_gpu(rank: int, world_size: int) -> None:
     """Fail on rank 0 and hang on the others; the flight recorder has a call of rank 1."""
-    tell_by(FLIGHT_RECORDER, lambda: "nccl:broadcast is started" if rank == 1 else "")
+    report_by(FLIGHT_RECORDER, lambda: "nccl:broadcast is started" if rank == 1 else "")
     dist.barrier()
     if rank == 0:
         raise ValueError("as it stands")

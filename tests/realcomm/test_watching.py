@@ -18,7 +18,7 @@ from realcomm.launching.failures import RankFailed
 from realcomm.launching.launcher import launch
 from realcomm.training.checkpoints import find_start
 from realcomm.training.observing import EpochRecord, RankGradients, StepRecord
-from realcomm.watching.log_folder import LogFolder, MetricsFile, last_row, mend, read_metrics
+from realcomm.watching.log_folder import LogFolder, MetricsFile, last_row, read_metrics, repair
 from realcomm.watching.watch import LogObserver, Watch, parse_steps
 
 PHASES = {"forward": 0.1, "backward": 0.2, "sync": 0.05, "optimizer": 0.01}
@@ -68,7 +68,7 @@ def test_metrics_have_a_row_for_each_step_and_epoch(tmp_path):
 
 def test_only_rank_0_writes_metrics_and_every_rank_its_log(tmp_path, capsys):
     for rank in (0, 1):
-        observer = LogObserver(tmp_path, mended='{"ste')
+        observer = LogObserver(tmp_path, fragment='{"ste')
         observer.begin(running(rank))
         logging.getLogger("ringlab").info("a line of mine\n\x1b[31m")
         observer.step_done(running(rank), step(0))
@@ -92,10 +92,10 @@ def test_incomplete_row_of_a_killed_writer_is_repaired(tmp_path):
     for cut in range(before, len(lines) + 1):
         file.write_bytes(lines[:cut])
         rows_left = 3 if cut >= len(lines) - 1 else 2
-        fragment = mend(file)
+        fragment = repair(file)
         assert fragment.encode("utf-8", "backslashreplace")[:1] == (b"{" if before < cut < len(lines) - 1 else b"")
         assert last_row(file) == rows[rows_left - 1] and read_metrics(file) == rows[:rows_left]
-        assert mend(file) == ""
+        assert repair(file) == ""
 
 
 @pytest.mark.parametrize("text", ["precious", "precious\n{", '{"step": 0}\nprecious', "[1]\n"])
@@ -103,7 +103,7 @@ def test_foreign_metrics_file_is_rejected_and_not_changed(text: str, tmp_path):
     file = tmp_path / "metrics.jsonl"
     file.write_text(text)
     with pytest.raises(InputError, match=r"metrics\.jsonl: the last line is not a row of metrics: .* another dir"):
-        LogFolder(tmp_path, goes_on=True).__enter__()
+        LogFolder(tmp_path, resumes=True).__enter__()
     assert file.read_text() == text
 
 
@@ -149,7 +149,7 @@ def test_removed_metrics_file_is_noticed(tmp_path):
 
 def test_last_row_of_a_repeated_step_counts(tmp_path):
     for attempt, numbers in enumerate([(0, 1, 2), (2, 3)]):
-        with LogFolder(tmp_path, goes_on=attempt > 0) as folder:
+        with LogFolder(tmp_path, resumes=attempt > 0) as folder:
             assert folder.attempt == attempt
             observer = LogObserver(tmp_path, folder.attempt)
             observer.begin(running(done=numbers[0]))
@@ -238,7 +238,7 @@ def test_run_restarted_by_torchrun_continues_its_metrics(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     with Watch(tmp_path).observing(resumes=False) as (observer,):
         assert isinstance(observer, LogObserver)
-        assert (observer.attempt, observer.mended) == (2, '{"st')
+        assert (observer.attempt, observer.fragment) == (2, '{"st')
 
 
 @pytest.mark.parametrize(
