@@ -23,7 +23,7 @@ METRICS, LOCK = "metrics.jsonl", ".in-use"
 class MetricsFile:
     """An append-only file of rows. A row is one line, which is written completely or, on a full disk, not at all.
 
-    Rows that cannot be written are kept, and written with a later row.
+    A row that cannot be written is kept, and written together with a later row.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -47,7 +47,7 @@ class MetricsFile:
         return self._kept.count(b"\n")
 
     def add(self, row: Row) -> None:
-        """Append a row, or keep it and set ``problem``."""
+        """Append a row. If that fails, keep the row and set ``problem``."""
         self._kept += json.dumps(row, allow_nan=False, ensure_ascii=False).encode() + b"\n"
         size = os.fstat(self._handle).st_size
         try:
@@ -66,7 +66,7 @@ class MetricsFile:
         os.close(self._handle)
 
 
-def mend(path: Path) -> str:
+def repair(path: Path) -> str:
     """Repair the last line of a file whose writer was killed; return the incomplete text that was removed, or "".
 
     A complete row without its line end gets one. Raise OSError, and InputError for a file of another format, which is
@@ -90,7 +90,7 @@ def mend(path: Path) -> str:
 
 
 def last_row(path: Path) -> Row | None:
-    """Return the last row of a completed file, or None. Raise InputError for a line that is not a row."""
+    """Return the last row of a file whose lines are complete, or None. Raise InputError for a line of another kind."""
     with path.open("rb") as file:
         end = file.seek(0, os.SEEK_END)
         file.seek(max(0, end - MOST_LINE))
@@ -110,7 +110,7 @@ def _no_row(path: Path, line: bytes) -> InputError:
 
 
 def parse_row(line: bytes) -> Row | None:
-    """Return the row in a line, or None.
+    """Return the row in a line, or None if the line is not a JSON object.
 
     >>> parse_row(b'{"step": 1}'), parse_row(b'{"st')
     ({'step': 1}, None)
@@ -123,7 +123,7 @@ def parse_row(line: bytes) -> Row | None:
 
 
 def read_metrics(path: Path | str, gradient_sync: str | None = None, kind: str | None = None) -> list[Row]:
-    """Return the rows of a file in order: all, or only one ``gradient_sync`` or kind ("step", "epoch").
+    """Return the rows of a file in order. ``gradient_sync`` and ``kind`` ("step", "epoch") select some of the rows.
 
     If a step was repeated after a restart, its last row replaces the first. The last line may be incomplete. Raise
     InputError with the line number.
@@ -144,15 +144,15 @@ def read_metrics(path: Path | str, gradient_sync: str | None = None, kind: str |
 class LogFolder:
     """A folder for the metrics and logs of one run, locked within a ``with`` statement.
 
-    ``attempt`` counts earlier starts of this run. ``mended`` is the incomplete line that its last writer left.
+    ``attempt`` counts earlier starts of this run. ``fragment`` is the incomplete line that its last writer left.
     """
 
-    def __init__(self, path: Path | str, goes_on: bool = False) -> None:
-        """Set the folder. With ``goes_on``, it may already contain an earlier part of the same run."""
+    def __init__(self, path: Path | str, resumes: bool = False) -> None:
+        """Set the folder. With ``resumes``, it may already contain an earlier part of the same run."""
         self.path = Path(path)
-        self.goes_on = goes_on
+        self.resumes = resumes
         self.attempt = 0
-        self.mended = ""
+        self.fragment = ""
         self._lock: int | None = None
 
     def check(self) -> None:
@@ -161,7 +161,7 @@ class LogFolder:
         metrics = self.path / METRICS
         if metrics.exists() and not metrics.is_file():
             raise InputError(f"{metrics} is not a regular file; use another --log-dir")
-        if not self.goes_on and metrics.exists() and metrics.stat().st_size:
+        if not self.resumes and metrics.exists() and metrics.stat().st_size:
             raise InputError(
                 f"{self.path} contains the metrics of another run; resume it with --resume auto, or use another "
                 "directory"
@@ -172,7 +172,7 @@ class LogFolder:
         self.check()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._hold()
+            self._acquire()
             self.check()  # another run may just have ended
             self._look_at_metrics()
         except OSError as error:
@@ -186,7 +186,7 @@ class LogFolder:
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._release()
 
-    def _hold(self) -> None:
+    def _acquire(self) -> None:
         """Lock the folder, and write the owner into the lock file. The kernel releases the lock with this process."""
         path = self.path / LOCK
         if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
@@ -210,7 +210,7 @@ class LogFolder:
         metrics = self.path / METRICS
         if not metrics.exists():
             return
-        self.mended = cut(mend(metrics), 200)
+        self.fragment = cut(repair(metrics), 200)
         row = last_row(metrics)
         if row is not None:
             attempt = row.get("attempt")

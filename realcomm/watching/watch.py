@@ -67,7 +67,7 @@ class _File(logging.FileHandler):
         """Drop the line."""
 
     def close(self) -> None:
-        """Close the file, even if its rest cannot be written."""
+        """The last lines may fail to be written."""
         with suppress(OSError):
             super().close()
 
@@ -86,9 +86,9 @@ class LogObserver(Observer):
     On a write error it warns once and tries again later; the training continues.
     """
 
-    def __init__(self, folder: Path, attempt: int = 0, mended: str = "") -> None:
-        """Write into a locked ``LogFolder``, which supplies ``attempt`` and ``mended``."""
-        self.folder, self.attempt, self.mended = folder, attempt, mended
+    def __init__(self, folder: Path, attempt: int = 0, fragment: str = "") -> None:
+        """Write into a locked ``LogFolder``, which supplies ``attempt`` and ``fragment``."""
+        self.folder, self.attempt, self.fragment = folder, attempt, fragment
         self._log: RankLog | None = None
         self._metrics: MetricsFile | None = None
         self._has_warned = False
@@ -101,8 +101,8 @@ class LogObserver(Observer):
             f"{running.steps}, {running.world_size} ranks, {own_device()}, {process}, attempt {self.attempt}"
         )
         if running.rank == 0:
-            if self.mended:
-                logger.warning(f"{METRICS}: its last line was incomplete and is dropped: {self.mended}")
+            if self.fragment:
+                logger.warning(f"{METRICS}: its last line was incomplete and is dropped: {self.fragment}")
             self._metrics = MetricsFile(self.folder / METRICS)
 
     def step_done(self, running: RunningTraining, record: StepRecord) -> None:
@@ -256,17 +256,17 @@ class Watch:
 
     @contextmanager
     def observing(self, resumes: bool) -> Iterator[list[Observer]]:
-        """Lock the folder while a run lasts; return the observers of its trainings. Raise InputError."""
+        """Lock the folder within the context; yield the observers for a run's trainings. Raise InputError."""
         folder = self._log_folder(resumes)
         with folder if is_first_rank() else nullcontext():
             yield self._observers(folder)
 
     def _log_folder(self, resumes: bool) -> LogFolder:
-        """Return the folder. A run that torchrun has restarted continues in it."""
-        return LogFolder(self.folder, goes_on=resumes or restarts() > 0)
+        """A run that torchrun has restarted continues in its folder."""
+        return LogFolder(self.folder, resumes=resumes or restarts() > 0)
 
     def _observers(self, folder: LogFolder) -> list[Observer]:
-        observers: list[Observer] = [LogObserver(self.folder, folder.attempt, folder.mended)]
+        observers: list[Observer] = [LogObserver(self.folder, folder.attempt, folder.fragment)]
         if self.profile is not None:
             observers.append(ProfileObserver(self.folder, self.profile))
         return observers
