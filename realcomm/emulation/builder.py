@@ -1,7 +1,7 @@
-"""The process that builds an emulated network, measures it, and holds it open until the launcher closes a pipe.
+"""The process that builds an emulated network, measures its links, and keeps it open until the launcher closes a pipe.
 
-The network exists through open files of this process and of the ranks. When they have ended, the kernel removes it. The
-kernel's counters show dropped packets and timeouts.
+The network exists as long as files of this process or of a rank refer to it. The kernel's counters show dropped packets
+and timeouts.
 """
 
 import json
@@ -51,7 +51,7 @@ VERIFY, MARK, COMPLAINTS = "verify", "mark", "complaints"  # requests of the lau
 
 
 class PacketCounts(NamedTuple):
-    """The counters of one namespace. They never decrease."""
+    """The counters of one network namespace. They never decrease."""
 
     drops: dict[str, int]  # frames dropped by the queue of each interface
     timeouts: int  # of TCP's retransmission timer
@@ -69,7 +69,7 @@ def read_counts() -> PacketCounts:
 
 
 def _table(text: str) -> dict[str, dict[str, int]]:
-    """Parse the kernel's pairs of lines, names then numbers, by the word before the colon."""
+    """Parse the kernel's pairs of lines, names and then numbers, by the word before the colon."""
     lines = [line.split() for line in text.splitlines()]
     return {
         names[0].rstrip(":"): dict(zip(names[1:], map(int, numbers[1:]), strict=True))
@@ -78,10 +78,10 @@ def _table(text: str) -> dict[str, dict[str, int]]:
 
 
 class NetworkBuilder:
-    """The namespaces of a plan, as open files of this process, which is in the core namespace and has one thread."""
+    """Builds the namespaces of a plan and keeps them open. This process has one thread and is in the core namespace."""
 
     def __init__(self, plan: NetworkPlan) -> None:
-        """Build the network. Raise RunFailed with the missing feature if this system cannot."""
+        """Build the network. Raise RunFailed with the missing feature if this system cannot emulate."""
         self.plan, self.names = plan, InterfaceNames(plan)
         self.has_own_user = _unshare()
         self.rights = "by a user namespace" if self.has_own_user else "as root"
@@ -118,9 +118,10 @@ class NetworkBuilder:
         enter_network(self.core)
 
     def verify(self) -> list[float]:
-        """Measure all directions, each alone on its path; return the goodputs in bytes/s.
+        """Measure each direction of each link, alone on its path; return the goodputs in bytes/s.
 
-        Raise RunFailed for one that is off by more than ``TOLERANCE`` in every attempt. Then remove the probe hosts.
+        Raise RunFailed for a direction that is off by more than ``TOLERANCE`` in every attempt. Remove the probe hosts
+        at the end.
         """
         goodputs = dict.fromkeys(self.plan.directions, 0.0)
         wrong, seconds = list(self.plan.directions), MEASURED_S
@@ -180,7 +181,7 @@ class NetworkBuilder:
 
 
 def _unshare() -> bool:
-    """Move to new namespaces; return whether a user namespace is among them. Raise RunFailed."""
+    """Move to new namespaces; return whether a user namespace is among them."""
     check_tools()
     try:
         return unshare_network()
@@ -192,10 +193,10 @@ def _unshare() -> bool:
 
 
 def groups(directions: Iterable[Direction]) -> list[list[Direction]]:
-    """Return all directions in groups that can be measured at once.
+    """Group the directions so that each group can be measured at once.
 
-    A group has at most ``AT_ONCE`` bytes/s, or one direction, and never both ways of a link. Acknowledgments go the
-    other way, and would take their share of it.
+    A group has one direction or at most ``AT_ONCE`` bytes/s. It never has both directions of a link, because
+    acknowledgments travel in the other direction and need a share of its bandwidth.
     """
     grouped: list[list[Direction]] = []
     for direction in directions:
@@ -229,9 +230,9 @@ def _set(name: str, value: str) -> None:
 
 
 def hold(connection: Connection, plan: NetworkPlan) -> None:
-    """Build the network, send the ranks' namespaces, and then answer requests. The process executes this function.
+    """Build the network, send the ranks' namespaces, and then answer requests.
 
-    Each answer is a value or an exception.
+    This is the main function of the network's process. Each answer is a value or an exception.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C reaches the whole terminal; the launcher closes the pipe
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the fork server has changed it
@@ -259,7 +260,7 @@ def hold(connection: Connection, plan: NetworkPlan) -> None:
 
 
 def _namespaces(builder: NetworkBuilder) -> list[HostNamespaces]:
-    """Return each rank's namespaces, valid while this process lives."""
+    """The paths are valid while this process lives."""
     user = (f"/proc/{getpid()}/ns/user",) if builder.has_own_user else ()
     return [
         HostNamespaces((*user, f"/proc/{getpid()}/fd/{builder.files[host]}"), INTERFACE) for host in builder.plan.ranks

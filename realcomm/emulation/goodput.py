@@ -1,4 +1,4 @@
-"""Measure the links of an emulated network before they are used."""
+"""Measure the links of an emulated network before ranks use them."""
 
 import os
 import socket
@@ -32,7 +32,7 @@ class Endpoint:
 
 @dataclass
 class TimedTransfer:
-    """One connection, and the received bytes over time."""
+    """One TCP connection, and the number of received bytes over time."""
 
     sender: socket.socket
     receiver: socket.socket
@@ -40,7 +40,7 @@ class TimedTransfer:
     arrived: list[tuple[float, int]] = field(default_factory=list)  # (time, bytes in all)
 
     def move(self) -> None:
-        """Send until the socket's buffer is full, and read the received data."""
+        """Send until the socket's buffer is full, then read the received data."""
         try:
             while self.sender.send(_CHUNK) == len(_CHUNK):
                 pass
@@ -54,7 +54,7 @@ class TimedTransfer:
         self.arrived.append((time.perf_counter(), self.total))
 
     def speed(self, since: float) -> float:
-        """Return the bytes/s of the least-squares line through the received bytes since a time."""
+        """Return the bytes/s since a time, as the slope of the least-squares line through the received bytes."""
         times, received = zip(*(point for point in self.arrived if point[0] >= since), strict=True)
         return linear_regression(times, received).slope
 
@@ -64,7 +64,7 @@ class TimedTransfer:
 
 
 def expected_goodput(bandwidth: float) -> float:
-    """Return the part of a link's bandwidth for TCP's data: the shaper also counts headers of Ethernet, IPv4 and TCP.
+    """Return the part of a link's bandwidth that TCP's data can use. Headers of Ethernet, IPv4 and TCP use the rest.
 
     >>> round(expected_goodput(50e6) / 1e6, 2)
     47.82
@@ -75,7 +75,7 @@ def expected_goodput(bandwidth: float) -> float:
 def measure_goodput(pairs: Sequence[tuple[Endpoint, Endpoint]], seconds: float = MEASURED_S) -> list[float]:
     """Return the bytes/s of each (sender, receiver), all sending at once. They must not share a rate-limited link.
 
-    Raise OSError if one cannot reach the other.
+    Raise OSError if a sender cannot reach its receiver.
     """
     home = os.open(OWN_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
     transfers: list[TimedTransfer] = []
@@ -98,7 +98,7 @@ def measure_goodput(pairs: Sequence[tuple[Endpoint, Endpoint]], seconds: float =
 
 
 def connect(sender: Endpoint, receiver: Endpoint) -> TimedTransfer:
-    """Return a connection between two namespaces. This process is in the sender's namespace afterwards."""
+    """Connect two namespaces. Afterwards this process is in the sender's namespace."""
     enter_network(receiver.namespace)
     with socket.socket() as listener:
         listener.settimeout(CONNECT_S)
@@ -120,10 +120,10 @@ def connect(sender: Endpoint, receiver: Endpoint) -> TimedTransfer:
 
 
 def measure_speed() -> float:
-    """Return the bytes that one CPU-second sends and receives in segments of ``MTU``, through a token bucket.
+    """Return the number of bytes that one CPU-second sends and receives in segments of ``MTU``, through a token bucket.
 
-    CPU time counts, so other processes matter little. This process has one thread, is in the core namespace of an
-    emulation, and returns there.
+    CPU time is measured, so other processes matter little. The process must have one thread and be in the core
+    namespace of an emulation, to which it returns.
     """
     home = os.open(OWN_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
     away = new_network()

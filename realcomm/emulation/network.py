@@ -1,4 +1,4 @@
-"""An emulated network, from the point of view of the process that launches ranks on it."""
+"""An emulated network, as the process sees it that launches ranks on the network."""
 
 import pickle
 import time
@@ -25,8 +25,9 @@ TIMEOUT_S = 120.0  # for building and measuring; takes seconds on a machine that
 class EmulatedNetwork:
     """A cluster's network on this machine, within a ``with`` statement; see ``emulate``.
 
-    ``namespaces`` has each rank's namespaces, ``goodputs`` TCP's goodput in each of the plan's directions in bytes/s,
-    ``bearable`` the total bytes/s that this machine can emulate, and ``delays`` whether links have latency.
+    ``namespaces`` are the namespaces of each rank. ``goodputs`` are TCP's measured bytes/s in each of the plan's
+    directions. ``bearable`` is the total traffic that this machine can emulate, in bytes/s. ``delays``: whether links
+    have latency.
     """
 
     def __init__(self, plan: NetworkPlan) -> None:
@@ -41,7 +42,8 @@ class EmulatedNetwork:
     def __enter__(self) -> Self:
         """Build the network and measure its links.
 
-        Raise RunFailed if this machine cannot or a link is off, and InputError for more traffic than it can emulate.
+        Raise RunFailed if this machine cannot emulate or a link is off, and InputError for more traffic than it can
+        emulate.
         """
         with HeldInterrupts() as interrupts, without_main():
             start_server()
@@ -62,7 +64,6 @@ class EmulatedNetwork:
         self.close()
 
     def _check_rate(self) -> None:
-        """Raise InputError for a network whose hosts together may send more than this machine can emulate."""
         if self.plan.rate > self.bearable:
             share = self.bearable / self.plan.rate
             fastest = max(direction.bandwidth for direction in self.plan.directions)
@@ -74,7 +75,7 @@ class EmulatedNetwork:
             )
 
     def mark(self) -> None:
-        """Start counting dropped packets and timeouts here."""
+        """Start counting dropped packets and timeouts."""
         self._ask(MARK)
         self._receive()
 
@@ -93,7 +94,7 @@ class EmulatedNetwork:
             )
 
     def close(self) -> None:
-        """Remove the network. Running ranks keep theirs until they end."""
+        """Remove the network. Ranks that still run keep their part until they end."""
         if self._connection is not None:
             self._connection.close()
         if self._process is not None:
@@ -134,7 +135,7 @@ class EmulatedNetwork:
 
 
 def round_down(value: float) -> int:
-    """Return a whole number that is at most ``value``, with two significant digits.
+    """Round down to a positive integer with two significant digits.
 
     >>> round_down(57.9), round_down(1234), round_down(0.3)
     (57, 1200, 1)
@@ -144,12 +145,12 @@ def round_down(value: float) -> int:
 
 
 def emulate(cluster: Emulable) -> EmulatedNetwork:
-    """Return the cluster's network, which is built on this machine within a ``with`` statement.
+    """Return the network of a cluster. Entering its ``with`` statement builds the network on this machine.
 
-    Each host is a network namespace, each switch a bridge, each link rate-limited in both directions. Pass the object
-    of ``with`` as ``network`` to ``run``, ``train`` and ``launch``. No cleanup is needed, however this process ends.
-    Raise InputError for a cluster that cannot be emulated. Entering raises it for more traffic than this machine can
-    emulate, and RunFailed if this machine cannot emulate or a link is off.
+    Each host is a network namespace, each switch a bridge, and each link is rate-limited in both directions. Pass the
+    object of ``with`` as ``network`` to ``run``, ``train`` and ``launch``. No cleanup is needed, however this process
+    ends. Raise InputError for a cluster that cannot be emulated. Entering raises InputError for more traffic than this
+    machine can emulate, and RunFailed if this machine cannot emulate or a link is off.
 
     >>> with emulate(simcomm.star(4, "50 Mbit/s", "0 us")) as network:  # doctest: +SKIP
     ...     trace = realcomm.run("all_reduce/ring", cluster, nbytes=65536, network=network)
@@ -161,7 +162,7 @@ def emulate(cluster: Emulable) -> EmulatedNetwork:
 
 
 class Ability(NamedTuple):
-    """The result of a trial."""
+    """What this machine can emulate, found by building a small network."""
 
     rights: str  # that allow this process to build networks
     bearable: float  # bytes/s of all hosts together

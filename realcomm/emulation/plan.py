@@ -1,8 +1,8 @@
-"""Plan an emulated cluster: hosts, switches and links, and the commands of ip and tc that build it.
+"""Plan an emulated cluster: hosts, switches and links, and the commands of ip and tc that build them.
 
 Switches forward frames by destination. A node with ranks and one link is a namespace, and its end of the link is its
-interface. A node with several links, or in the path of others' messages, also gets a switch, joined to it by an
-unlimited link, because a host has one interface here.
+interface. An emulated host has only one interface. So a host that has several links or forwards messages also gets a
+switch, to which an unlimited link connects it.
 """
 
 import os
@@ -22,17 +22,16 @@ FORWARDING_KINDS = ("host", "switch")
 
 
 class FoundRoutes(Protocol):
-    """Finds the nodes from one node to another, both included."""
+    """Finds the nodes on the route between two nodes, including both."""
 
     def route(self, src: str, dst: str) -> tuple[str, ...]: ...
 
 
 @runtime_checkable
 class Emulable(Protocol):
-    """A cluster as an emulation needs it: each rank's host, a graph of links, and routes.
+    """A cluster that can be emulated: each rank's host, a graph of links, and routes. ``simcomm``'s clusters qualify.
 
     Every edge of ``graph`` is one direction of a link, with ``bandwidth`` in bytes/s and ``latency`` in seconds.
-    ``simcomm``'s clusters qualify.
     """
 
     @property
@@ -47,7 +46,7 @@ class Emulable(Protocol):
 
 
 class Direction(NamedTuple):
-    """One direction of a link: source, destination, bytes/s as the shaper counts, and seconds of latency."""
+    """One direction of a link: source, destination, bytes/s including headers, and seconds of latency."""
 
     src: str
     dst: str
@@ -62,7 +61,7 @@ class Direction(NamedTuple):
 
 @dataclass(frozen=True)
 class NetworkPlan:
-    """The network to build, as plain values that can be sent between processes."""
+    """The network to build, as plain values that can be sent to another process."""
 
     title: str
     ranks: tuple[str, ...]  # the host of each rank
@@ -73,17 +72,17 @@ class NetworkPlan:
 
     @property
     def rate(self) -> float:
-        """The bytes/s of all hosts sending at once, which this machine must move."""
+        """The total bytes/s if all hosts send at once, which this machine must be able to move."""
         return sum(direction.bandwidth for direction in self.directions if direction.src in self.hosts)
 
     @property
     def is_delayed(self) -> bool:
-        """Whether the cluster has latencies."""
+        """Whether any link has latency."""
         return any(direction.latency > 0 for direction in self.directions)
 
 
 def plan_network(cluster: Emulable) -> NetworkPlan:
-    """Return the plan of a cluster's network. Raise InputError for one that cannot be emulated.
+    """Plan the network of a cluster. Raise InputError for a cluster that cannot be emulated.
 
     >>> import simcomm
     >>> plan = plan_network(simcomm.star(4, "50 Mbit/s", "0 us"))
@@ -185,7 +184,7 @@ def run_batch(tool: str, lines: Iterable[str], pass_files: Sequence[int] = ()) -
 
 
 def run_tool(tool: str, arguments: Sequence[str], text: str = "", pass_files: Sequence[int] = ()) -> str:
-    """Run a tool with ``text`` as its input and these files open; return its output. Raise RunFailed."""
+    """Run a tool with ``text`` as its input and ``pass_files`` open; return its output. Raise RunFailed."""
     call = [_find(tool) or tool, *arguments]
     done = subprocess.run(call, input=text, capture_output=True, text=True, pass_fds=pass_files)
     if done.returncode != 0:
@@ -194,20 +193,20 @@ def run_tool(tool: str, arguments: Sequence[str], text: str = "", pass_files: Se
 
 
 def _find(tool: str) -> str | None:
-    """Return the path of a tool. An unprivileged user's PATH often lacks sbin."""
+    """An unprivileged user's PATH often lacks sbin."""
     return shutil.which(tool, path=os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"]))
 
 
 @dataclass(frozen=True)
 class End:
-    """One end of a link: the namespace of a host, or None for the core, and the name of the interface."""
+    """One end of a link: its interface, and the host whose namespace has it; None for the core namespace."""
 
     host: str | None
     interface: str
 
 
 class InterfaceNames:
-    """The names, addresses and numbers of everything in a plan. A probe host is named after its switch, with a ``@``.
+    """The names, addresses and numbers of everything in a plan. The probe host of switch ``s0`` is ``@s0``.
 
     >>> from realcomm.emulation.plan import NetworkPlan
     >>> names = InterfaceNames(NetworkPlan("pair", ("h0", "h1"), ("h0", "h1"), ("s0",), (), {}))
@@ -232,11 +231,11 @@ class InterfaceNames:
         return f"10.{77 + kind}.{(number + 1) >> 8}.{(number + 1) & 255}"
 
     def bridge(self, switch: str) -> str:
-        """Return the bridge of a switch."""
+        """Return the name of a switch's bridge."""
         return f"s{self._number[switch]}"
 
     def end(self, node: str, neighbor: str) -> End:
-        """Return a node's end of its link to a neighbor. A host with its own switch is its own neighbor."""
+        """Return a node's end of its link to a neighbor. If a host has its own switch, both have the same name."""
         if node not in self.plan.switches or node.startswith("@"):
             return End(node, INTERFACE)
         if neighbor.startswith("@"):
@@ -318,7 +317,7 @@ def host_settings(names: InterfaceNames, host: str) -> Iterator[str]:
 
 
 def shapers(names: InterfaceNames, host: str | None, *, delays: bool) -> Iterator[str]:
-    """Yield the ``tc`` commands for a host's namespace, or the core: a token bucket for each direction.
+    """Yield the ``tc`` commands for the namespace of a host, or for the core: a token bucket for each direction.
 
     With ``delays``, frames first wait for the link's latency (``netem``).
     """

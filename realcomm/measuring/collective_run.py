@@ -30,36 +30,36 @@ FOUND = "found "  # prefix of a progress text with a measurement's figures
 
 @dataclass(frozen=True)
 class TimedCall:
-    """A collective call with its warm-up and repetitions."""
+    """A collective call to measure, with its warm-up and repetitions."""
 
     call: CollectiveCall
     warmup: int
     repetitions: int | None  # None: as many as fit in a second
     inputs: Path | None  # folder of RANK.npy, real data to run the collective on once
     check: bool = True  # whether the result on known inputs is compared with the right one
-    total_s: float = 1.0  # of all repetitions, if their number is not given ...
-    least: int = 5  # ... and their least number
+    total_s: float = 1.0  # of all repetitions, unless their number is set
+    least: int = 5  # number of repetitions, unless their number is set
 
 
 class RankMeasurement(NamedTuple):
-    """The measurement of one rank."""
+    """One rank's result of a measurement."""
 
-    seconds: list[float]  # of every repetition, first rank's start to last rank's end; the same for all ranks
+    seconds: list[float]  # of every repetition, from first rank's start to last rank's end; equal on all ranks
     begin: float  # of the median repetition
     events: list[Event]  # of this rank in that repetition
     wrong: int  # elements of this rank that differ from the right result
-    data: npt.NDArray[Any] | None  # the result on this rank's input
-    queued_s: float | None = None  # on GPUs: of each of several queued runs, on the slowest rank
+    data: npt.NDArray[Any] | None  # the result on this rank's part of ``inputs``
+    queued_s: float | None = None  # on GPUs: mean time of queued runs, on the slowest rank
 
 
 class RankFigures(NamedTuple):
-    """A summary of a measurement: seconds from the first rank's start to the last rank's end over its repetitions."""
+    """The times of a measurement's repetitions, each from the first rank's start to the last rank's end, in seconds."""
 
     median_s: float
     least_s: float
     most_s: float
     wrong: int  # elements of all ranks that differ from the right result
-    queued_s: float | None = None  # on GPUs: of each of several queued runs, as in nccl-tests
+    queued_s: float | None = None  # on GPUs: mean time of queued runs, as in nccl-tests
 
 
 WORKERS = "realcomm.measuring.rank_measurement"  # imports torch, so only ranks import it
@@ -84,9 +84,9 @@ def run(
 ) -> Trace:
     """Measure one collective on real processes of this machine, one for each rank, and return its trace.
 
-    The buffers have ``nbytes`` bytes on each rank (a number, or a text like "1 MiB"), or are ``buffers``: one 1-D array
-    for each rank, all of one length and dtype, which hold the result afterwards. Defaults: float32, sum, root 0. A
-    CollectiveCall instead of the algorithm contains these itself.
+    The buffers have ``nbytes`` bytes on each rank (a number, or a text like "1 MiB"). ``buffers`` are real data
+    instead: one 1-D array for each rank, all of equal length and dtype, which contain the result afterwards. Defaults:
+    float32, sum, root 0. A CollectiveCall instead of the algorithm already contains all of these.
 
     The ranks run the algorithm once on inputs with a known result (``facts["wrong"]`` counts the elements that differ),
     once on ``buffers``, ``warmup`` times, and then ``repetitions`` times. Default: as often as fits in a second. Every
@@ -94,8 +94,8 @@ def run(
     last rank's end. Messages and spans come from the median repetition. The ranks use the ``network`` of
     ``realcomm.emulate``, or the loopback.
 
-    Raise InputError and ProgramError as ``simcomm.run`` does, and RankFailed and TimedOut as ``launch`` does. Their
-    ``trace`` shows the failed execution: the failed rank, and which ranks wait for which.
+    Raise InputError and ProgramError as ``simcomm.run`` does, and RankFailed and TimedOut as ``launch`` does. The
+    ``trace`` of these two exceptions shows the failed execution: the failed rank, and for whom each rank waits.
 
     >>> trace = run("all_reduce/ring", simcomm.this_machine(ranks=2), nbytes=4096)  # doctest: +SKIP
     >>> trace.facts["nbytes"], trace.facts["wrong"]  # doctest: +SKIP
@@ -139,7 +139,7 @@ def _save(buffers: Sequence[Array] | None) -> Iterator[Path | None]:
 
 
 def make_trace(cluster: Ranks, measurement: TimedCall, ranks: list[RankMeasurement]) -> Trace:
-    """Return the measurements of all ranks as one trace."""
+    """Combine all ranks' measurements into one trace."""
     call, seconds, start, hosts = measurement.call, ranks[0].seconds, ranks[0].begin, list(cluster.hosts)
     accounts = {rank: Account(0, call.elements, start, rank_result.events) for rank, rank_result in enumerate(ranks)}
     messages, _ = follow_messages(call, cluster.world_size, accounts, start) if call.algorithm.has_program else ([], [])
@@ -176,10 +176,8 @@ def measure_all(
 ) -> list[list[RankMeasurement]]:
     """Measure with ``ranks`` processes of this machine, and call ``report`` with each measurement and its figures.
 
-    Return each rank's result for each measurement, with the events of the median repetition.
-
-    Raise RankFailed, TimedOut and InputError as ``launch`` does, after ``report`` was called for all finished
-    measurements.
+    Return one list for each measurement, with each rank's result. Raise RankFailed, TimedOut and InputError as
+    ``launch`` does, after ``report`` was called for all finished measurements.
     """
 
     def receive(rank: int, done: int, total: int, text: str) -> None:

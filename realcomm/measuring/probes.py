@@ -1,4 +1,4 @@
-"""The programs that a calibration times: sequences of hops, and reductions.
+"""The programs that a calibration times: sequences of dependent messages, and reductions.
 
 The executor runs them like any other program, so their times include all costs of a step.
 """
@@ -41,7 +41,7 @@ def relay(probe: Probe, rank: int, world_size: int) -> Program:
 
 
 def exchange(probe: Probe, rank: int, world_size: int) -> Program:
-    """Send to the next ranks and receive from the previous ones at once. The first received chunk is sent next."""
+    """Send to the next ranks and receive from the previous ranks at once. The first received chunk is sent next."""
     for hop in range(probe.length):
         apart = range(1, probe.width + 1)
         sends = [send((rank + d) % world_size, (rank - hop) % world_size) for d in apart]
@@ -67,7 +67,7 @@ PROGRAMS = {RELAY: relay, EXCHANGE: exchange, FAN_IN: fan, FAN_OUT: fan}
 
 
 def probe_call(probe: Probe, world_size: int) -> CollectiveCall:
-    """Return the collective call that runs a probe's program, with chunks of its size.
+    """Return the collective call that runs a probe's program, with chunks of the probe's size.
 
     >>> probe_call(Probe("exchange", 1, True, 4096, 3), world_size=2).nbytes
     8192
@@ -79,7 +79,7 @@ def probe_call(probe: Probe, world_size: int) -> CollectiveCall:
 
 
 class ProbeBench:
-    """The probes of one rank, each with an executor that is created once."""
+    """Times the probes of one rank. Each probe's executor is created once."""
 
     def __init__(self, rank: int, world_size: int) -> None:
         self.rank, self.world_size = rank, world_size
@@ -89,7 +89,7 @@ class ProbeBench:
     def time(self, probe: Probe, seconds: float, repetitions: tuple[int, int]) -> list[Interval]:
         """Return the begin and end of each repetition of a probe on this rank; all ranks call this.
 
-        The repetitions take about ``seconds``, within the least and most ``repetitions``.
+        The repetitions take about ``seconds``. ``repetitions`` are their smallest and largest number.
         """
         call = self._calls.get(probe) or self._prepare(probe)
         if probe not in self._repetitions:
@@ -118,7 +118,7 @@ class ProbeBench:
 def time_reduction(nbytes: int, repetitions: int) -> list[float]:
     """Return the seconds in which this rank adds one buffer to another, for each repetition.
 
-    On a GPU, each is a share of several queued additions, without the launch and the final synchronization.
+    On a GPU, a repetition is the mean of several queued additions, without the launch and the final synchronization.
     """
     target = torch.zeros(max(1, nbytes // ITEM_BYTES), device=own_device())
     source, count = torch.zeros_like(target), QUEUED if target.is_cuda else 1
@@ -131,7 +131,7 @@ def time_reduction(nbytes: int, repetitions: int) -> list[float]:
 
 
 class QueuedTimes(NamedTuple):
-    """Seconds of one step of a program that sends in one direction only."""
+    """The seconds of one message in a program that sends in one direction only."""
 
     posting: float  # of the host
     device: float
@@ -152,9 +152,9 @@ class QueueBench:
         self._runs: dict[int, Callable[[], None]] = {}
 
     def time(self, nbytes: int) -> QueuedTimes:
-        """Return the times of one message of this size; all ranks call this.
+        """Return the times of one message of ``nbytes`` bytes; all ranks call this.
 
-        The first run brings the latency of the first message, and only the second one counts.
+        The first run includes the latency of the first message, so only the second run is measured.
         """
         run = self._runs.get(nbytes) or self._prepare(nbytes)
         clock = device_clock(own_device())

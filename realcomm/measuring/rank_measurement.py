@@ -27,17 +27,20 @@ from realcomm.launching.group import own_device
 from realcomm.launching.status import report_progress, set_status
 from realcomm.measuring.collective_run import FOUND, RankFigures, RankMeasurement, TimedCall
 
-LEAD_S = 1e-3  # from the agreement to the start, plus as much for each rank ...
-LATEST = 8  # ... or twice the slowest of this many agreements, if longer ...
-MOST_LEAD_S = 0.1  # ... but at most this
+LEAD_S = 1e-3  # from the agreement to the start, plus as much for each rank
+LATEST = 8  # agreements; twice the slowest of them is the lead if it is longer
+MOST_LEAD_S = 0.1  # of a lead that follows from agreements
 SPIN_S = 3e-4  # the last part of a wait is a spin loop, because sleep may end this late
 Interval = tuple[float, float]  # begin and end on the shared clock
-_took: deque[float] = deque(maxlen=LATEST)  # seconds from when the last rank asked until this one had the answer
+_agreements: deque[float] = deque(maxlen=LATEST)  # seconds from the last rank's call to this rank's result
 PERIOD = 1009  # a prime, so that chunks of equal length hold different data
 
 
 def time_together(action: Callable[[], object]) -> Interval:
-    """Call ``action`` on all ranks at one agreed instant; return its begin and end on this rank."""
+    """Call ``action`` on all ranks at one agreed instant; return its begin and end on this rank.
+
+    These are times of the shared clock.
+    """
     start, offset = _agree_on_start(), clock_offset().seconds
     _sleep_until(start - offset)
     begin = perf_counter()
@@ -48,29 +51,26 @@ def time_together(action: Callable[[], object]) -> Interval:
 
 
 def _agree_on_start() -> float:
-    """Return an instant in the future that all ranks agree on.
-
-    On slow links, eight ranks need longer to agree than the default lead. So the lead adapts to earlier agreements.
-    """
+    """On slow links, eight ranks need longer to agree than the default lead, so the lead adapts."""
     offset = clock_offset()
     now, is_stale = perf_counter() + offset.seconds, float(offset.is_stale())
-    values = torch.tensor([now, max(_took, default=0.0), is_stale], dtype=torch.float64, device=own_device())
+    values = torch.tensor([now, max(_agreements, default=0.0), is_stale], dtype=torch.float64, device=own_device())
     dist.all_reduce(values, dist.ReduceOp.MAX)
-    last, took, any_stale = values.tolist()
+    last, agreement_s, any_stale = values.tolist()
     if any_stale:
         offset.measure()
         return _agree_on_start()
-    _took.append(perf_counter() + offset.seconds - last)
-    return float(last + start_after(took, dist.get_world_size()))
+    _agreements.append(perf_counter() + offset.seconds - last)
+    return float(last + start_after(agreement_s, dist.get_world_size()))
 
 
-def start_after(took: float, world_size: int) -> float:
-    """Return the lead before a common start, given that earlier agreements ``took`` this many seconds.
+def start_after(agreement_s: float, world_size: int) -> float:
+    """Return the lead before a common start, if the slowest of the latest agreements took ``agreement_s`` seconds.
 
     >>> start_after(0.0001, world_size=2), start_after(0.02, world_size=8)
     (0.003, 0.04)
     """
-    return max(LEAD_S * (1 + world_size), min(2 * took, MOST_LEAD_S))
+    return max(LEAD_S * (1 + world_size), min(2 * agreement_s, MOST_LEAD_S))
 
 
 def _sleep_until(instant: float) -> None:
@@ -81,7 +81,7 @@ def _sleep_until(instant: float) -> None:
 
 
 def gather_intervals(intervals: list[Interval]) -> list[list[Interval]]:
-    """Return the intervals of all ranks, by rank. Every rank has equally many."""
+    """Return the intervals of all ranks, by rank. Every rank must have the same number of intervals."""
     mine = torch.tensor(intervals, dtype=torch.float64, device=own_device())
     everyones = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
     dist.all_gather(everyones, mine)
@@ -128,7 +128,7 @@ def repetitions_within(total: float, seconds: float, least: int, most: int) -> i
 
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Within the context, disable Python's garbage collector, which would disturb a measurement."""
+    """Disable Python's garbage collector, which would disturb a measurement, within the context."""
     gc.collect()
     gc.disable()
     try:
@@ -151,9 +151,10 @@ def exact_input(call: CollectiveCall, rank: int) -> torch.Tensor:
 
 
 def exact_result(call: CollectiveCall, rank: int, world_size: int) -> tuple[slice, torch.Tensor] | None:
-    """Return the defined elements of ``rank`` after the collective on every rank's ``exact_input``, and their slice.
+    """Return the defined elements of ``rank`` after the collective, and their slice.
 
-    Return None if nothing is defined, or if contributions may count repeatedly, as in a barrier.
+    Every rank's input is its ``exact_input``. Return None if no element is defined, or if contributions may count
+    repeatedly, as in a barrier.
     """
     spec, n, op, root = call.spec, call.elements, call.op, call.root
     parts = spec.result(rank, world_size, root)
@@ -185,8 +186,8 @@ def neutral_buffer(call: CollectiveCall, device: torch.device) -> torch.Tensor:
     return torch.full((call.elements,), value, dtype=dtype, device=device)
 
 
-TOTAL_S = 1.0  # of all repetitions, if their number is not given ...
-LEAST, MOST = 5, 49  # ... and bounds of their number
+TOTAL_S = 1.0  # of all repetitions, unless their number is set
+LEAST, MOST = 5, 49  # bounds of that number
 REPORT_EVERY_S = 0.25
 QUEUED = 20  # queued runs on GPUs that are timed together, as in nccl-tests
 
@@ -208,13 +209,13 @@ class RunningMeasurement:
         with without_garbage_collection():
             set_status(f"warming up {name}")
             self._each = _warm_up(self._executor, self._buffer, measurement.warmup, perf_counter() - begin)
-        self._asked = measurement.repetitions
+        self._count = measurement.repetitions
         self._intervals: list[Interval] = []
         self._records: list[list[Event]] = []
 
     def take_block(self, total_s: float = TOTAL_S, least: int = LEAST, most: int = MOST) -> None:
-        """Run the requested repetitions, or about ``total_s`` seconds of them; all ranks call this."""
-        repetitions = self._asked or repetitions_within(total_s, self._each, least, most)
+        """Run the requested repetitions, or repetitions of about ``total_s`` seconds together; all ranks call this."""
+        repetitions = self._count or repetitions_within(total_s, self._each, least, most)
         set_status(f"timing {self._executor.call.algorithm.full_name}")
         with without_garbage_collection():
             intervals, records = _repeat(self._executor, self._buffer, repetitions)
@@ -233,14 +234,14 @@ class RunningMeasurement:
 
 
 def measure_rank(rank: int, world_size: int, measurement: TimedCall) -> RankMeasurement:
-    """Return the measurement of this rank; all ranks call this with the same measurement."""
+    """Measure one collective call on this rank; all ranks call this with the same ``measurement``."""
     running = RunningMeasurement(rank, world_size, measurement)
     running.take_block(measurement.total_s, measurement.least)
     return running.result()
 
 
 def figures_of(measured: RankMeasurement) -> RankFigures:
-    """Combine all ranks' results of a measurement into one summary. All ranks call this and return the same."""
+    """Combine all ranks' results of a measurement. All ranks call this and return equal figures."""
     seconds = measured.seconds
     return RankFigures(
         median_low(seconds), min(seconds), max(seconds), sum_over_ranks(measured.wrong), measured.queued_s
@@ -248,7 +249,6 @@ def figures_of(measured: RankMeasurement) -> RankFigures:
 
 
 def _wrong_elements(executor: Runner) -> int:
-    """Return how many elements of the result on exact inputs are wrong."""
     tensor = exact_input(executor.call, executor.rank).to(own_device())
     executor.run(tensor)
     _settle(executor, tensor)
@@ -265,7 +265,6 @@ def _settle(executor: Runner, tensor: torch.Tensor) -> None:
 
 
 def _run_on_file(executor: Runner, file: Path) -> npt.NDArray[np.generic]:
-    """Run the collective on the array in a file; return the result."""
     tensor = torch.from_numpy(np.load(file, allow_pickle=False)).to(own_device())
     executor.run(tensor)
     _settle(executor, tensor)
@@ -273,9 +272,9 @@ def _run_on_file(executor: Runner, file: Path) -> npt.NDArray[np.generic]:
     return result
 
 
-def _warm_up(executor: Runner, buffer: torch.Tensor, warmup: int, so_far: float) -> float:
-    """Return the seconds of the last warm-up repetition on the slowest rank, or ``so_far`` without warm-up."""
-    last = so_far
+def _warm_up(executor: Runner, buffer: torch.Tensor, warmup: int, default: float) -> float:
+    """Return the seconds of the last warm-up repetition on the slowest rank, or ``default`` without warm-up."""
+    last = default
     for _ in range(warmup):
         begin, end = time_together(partial(executor.run, buffer))
         last = end - begin
@@ -294,13 +293,11 @@ def _repeat(executor: Runner, buffer: torch.Tensor, repetitions: int) -> tuple[l
 
 
 def _by_shared_clock(record: list[Event]) -> list[Event]:
-    """Return events with times of the shared clock."""
     offset = clock_offset().seconds
     return [each._replace(begin=each.begin + offset, end=each.end + offset) for each in record] if offset else record
 
 
 def _record(executor: Runner, buffer: torch.Tensor) -> tuple[float, list[Event]]:
-    """Run a repetition with a record; return its begin and this rank's events."""
     record: list[Event] = []
     interval = time_together(partial(executor.run, buffer, record))
     ((begin, _),) = first_to_last(gather_intervals([interval]))
@@ -308,7 +305,7 @@ def _record(executor: Runner, buffer: torch.Tensor) -> tuple[float, list[Event]]
 
 
 def _time_queued(executor: Runner, buffer: torch.Tensor) -> float:
-    """Return the mean time of ``QUEUED`` consecutive runs on the GPU of the slowest rank, in seconds."""
+    """Return the mean seconds of ``QUEUED`` consecutive runs, on the GPU of the slowest rank."""
 
     def run() -> None:
         for _ in range(QUEUED):
@@ -319,7 +316,7 @@ def _time_queued(executor: Runner, buffer: torch.Tensor) -> float:
 
 
 def _rare_report(executor: Runner, repetitions: int) -> Callable[[int], None]:
-    """Return a function that reports rank 0's progress only rarely, because a report takes CPU time from the ranks."""
+    """Reports are rare, because a report takes CPU time from the ranks."""
     last = perf_counter()
 
     def report(done: int) -> None:
@@ -332,7 +329,7 @@ def _rare_report(executor: Runner, repetitions: int) -> Callable[[int], None]:
 
 
 def measure_each(rank: int, world_size: int, measurements: Sequence[TimedCall]) -> list[RankMeasurement]:
-    """Measure one collective call after another; rank 0 reports the results of each."""
+    """Measure one collective call after another; rank 0 reports the figures of each."""
     measured = []
     for number, measurement in enumerate(measurements):
         measured.append(measure_rank(rank, world_size, measurement))

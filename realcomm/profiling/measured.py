@@ -47,8 +47,8 @@ def measure(
 ) -> Measured:
     """Return the times of a batch on a device, layer by layer: medians of ``steps`` steps.
 
-    Loading the batch is not included; see ``load_seconds``. Default for ``threads`` on a CPU: torch's number. Raise
-    InputError for an unavailable device, for a batch that does not fit into memory, and for a model that fails.
+    Loading the batch is not included; see ``load_seconds``. ``threads`` is only for a CPU; default: torch's number.
+    Raise InputError for an unavailable device, for a batch that does not fit into memory, and for a model that fails.
     """
     check_whole_number("batch_size", batch_size, at_least=1)
     check_whole_number("steps", steps, at_least=1)
@@ -147,7 +147,7 @@ def _step(
 def _shares(
     model: nn.Module, batch: Tensor, precision: str, clock: HostClock, profile: ModelProfile
 ) -> dict[str, list[float]]:
-    """Return the layers' shares of forward and of backward, from the medians of a few steps."""
+    """Return each layer's share of forward and of backward, from the medians of a few steps."""
     steps = [_watch_step(model, batch, precision, clock) for _ in range(WATCHED)]
     seconds = {key: median(step[key] for step in steps) for key in steps[0]}
     return {
@@ -157,7 +157,7 @@ def _shares(
 
 
 def _watch_step(model: nn.Module, batch: Tensor, precision: str, clock: HostClock) -> dict[tuple[bool, str], float]:
-    """Return the seconds of a step by phase (whether it is backward) and layer."""
+    """Return the seconds of each layer, keyed by (whether it is backward, layer)."""
     seen: list[tuple[bool, str, float, float]] = []
 
     def on_op(layer: str, is_backward: bool, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -185,7 +185,10 @@ def _normalized(values: Sequence[float]) -> list[float]:
 
 
 def load_seconds(training: Training, batch_size: int) -> float:
-    """Return the seconds in which one process loads a batch of a training's images. Raise InputError without images."""
+    """Return the seconds in which one process loads a batch of a training's images.
+
+    Raise InputError if the dataset has less than one batch.
+    """
     loader: DataLoader[Any] = DataLoader(load_images(training, train=True), batch_size, drop_last=True)
 
     def times() -> Iterator[float]:

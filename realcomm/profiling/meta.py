@@ -1,6 +1,6 @@
 """Profile a model on the meta device, where tensors have shapes but no data.
 
-Two batch sizes are traced. Amounts that grow with the batch are counted per sample. Autograd numbers its nodes as
+Batches of two sizes are traced, and their difference gives the amounts per sample. Autograd numbers its nodes as
 forward creates them, so a backward operation belongs to the layer that created its node. This also holds for in-place
 operations and for functions outside modules.
 """
@@ -35,9 +35,9 @@ NO_BYTES = {aten.detach, aten.empty, aten.empty_like, aten.new_empty, aten.new_e
 
 
 class WatchedOps(TorchDispatchMode, AbstractContextManager[Any]):
-    """Within the context, execute each operation through ``on_op``, which receives the layer.
+    """Executes each operation in the context through ``on_op``, which receives the operation's layer.
 
-    Operations outside all modules belong to ``LOSS``.
+    Operations outside all modules belong to the layer ``LOSS``.
     """
 
     def __init__(self, model: nn.Module, on_op: OnOp) -> None:
@@ -71,7 +71,7 @@ class WatchedOps(TorchDispatchMode, AbstractContextManager[Any]):
 
     @property
     def layer(self) -> str:
-        """The layer of the current operation."""
+        """The layer of the current operation; empty if a backward operation has no known layer."""
         if not self.is_backward:
             return self.stack[-1]
         node = torch._C._current_autograd_node()
@@ -89,7 +89,7 @@ class WatchedOps(TorchDispatchMode, AbstractContextManager[Any]):
 
 @dataclass
 class _Counted:
-    """A layer's work for a batch."""
+    """A layer's FLOPs, bytes and output bytes for a batch."""
 
     forward_flops: int = 0
     backward_flops: int = 0
@@ -109,7 +109,6 @@ class _TracedStep:
     held: dict[int, Tensor] = field(default_factory=dict)  # by storage, to count each once
 
     def on_op(self, layer: str, is_backward: bool, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Execute an operation and count it."""
         result = op(*args, **kwargs)
         counted = self.layers[layer or LOSS] if layer or not is_backward else None
         if counted is None or op.is_view or op._overloadpacket in NO_BYTES:
@@ -127,7 +126,7 @@ class _TracedStep:
         return result
 
     def pack(self, watched: WatchedOps, tensor: Tensor) -> Tensor:
-        """Count a tensor that autograd keeps."""
+        """Count a tensor that autograd saves for backward."""
         storage = tensor.untyped_storage()._cdata
         if storage not in self.parameters and storage not in self.held:
             self.held[storage] = tensor
@@ -136,10 +135,9 @@ class _TracedStep:
 
 
 def _flops(op: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> int:
-    """Return the FLOPs of an operation from torch's counter, except for a convolution's backward.
+    """Return the FLOPs that torch's counter reports, except for a convolution's backward.
 
-    Each of its two products takes as much work as forward, also for grouped convolutions, where the counter
-    overestimates.
+    Each of its two products takes as many FLOPs as forward. For grouped convolutions, the counter reports too many.
     """
     if op is aten.convolution_backward:
         (grad, inputs, weight), is_transposed, wanted = args[:3], args[7], args[10]
@@ -149,7 +147,7 @@ def _flops(op: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) ->
 
 
 class _FlashAttention(TorchFunctionMode):
-    """Within the context, attention without mask or dropout is the fused kernel that a GPU uses."""
+    """Replaces attention without mask and dropout by the fused kernel that a GPU uses."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -206,7 +204,6 @@ def _untraceable(source: ModelSource, done: str, error: Exception) -> InputError
 
 
 def _follow(source: ModelSource, model: nn.Module, batch_size: int) -> _TracedStep:
-    """Return the work of one step with ``batch_size`` samples."""
     model.zero_grad(set_to_none=True)
     storages = {each.untyped_storage()._cdata for each in [*model.parameters(), *model.buffers()]}
     step = _TracedStep(storages)
@@ -248,7 +245,7 @@ def _layers(model: nn.Module, few: _TracedStep, many: _TracedStep) -> Iterator[L
 
 
 def _own(module: nn.Module | None) -> list[nn.Parameter]:
-    """Return the trained parameters of a module itself, without its children's."""
+    """Return the trained parameters of a module, without those of its children."""
     return [] if module is None else [each for each in module.parameters(recurse=False) if each.requires_grad]
 
 
@@ -283,7 +280,7 @@ def _nbytes(tensor: Tensor) -> int:
 
 
 def trace_in_worker(path: Path, name: str, text: str, sample: list[int] | None) -> dict[str, Any]:
-    """Return the fields of the profile of a user's model, in the file's subprocess."""
+    """Profile a user's model in the subprocess of its file; return the fields of the profile."""
     source = find_model(text, None if sample is None else tuple(sample))
     source = source._replace(build=lambda: build_from_file(f"{path}:{name}"), file=path)
     return asdict(profile_on_meta(source))

@@ -1,4 +1,4 @@
-"""Find the model that a text names: torchvision's, a transformer by its dimensions, or a user's function."""
+"""Find a model by name: one of torchvision's, a transformer described by its dimensions, or a user's function."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -44,9 +44,10 @@ class ModelSource(NamedTuple):
 
 
 def find_model(text: str, sample: tuple[int, ...] | None = None) -> ModelSource:
-    """Return the model that ``text`` names. ``sample`` is the shape of its input; default: 3 x 224 x 224.
+    """Return the model called ``text``. ``sample`` is the shape of its input. Default: 3 x 224 x 224.
 
-    A user's file is executed when the model is built. Raise InputError.
+    A user's file is executed when the model is built. Raise InputError for an unknown name, and for a transformer with
+    a ``sample``.
     """
     if is_transformer(text):
         if sample is not None:
@@ -77,7 +78,10 @@ def _from_file(text: str) -> nn.Module:
 
 
 def loss_of(output: Any) -> Tensor:
-    """Return a loss of a model's output: cross entropy of scores, or the mean of other outputs."""
+    """Return a loss of a model's output: cross entropy of scores, or the mean of any other tensor.
+
+    Raise InputError if the output has no floating-point tensor.
+    """
     scores = _first_tensor(output)
     if scores is None or not scores.is_floating_point():
         raise InputError(f"it returns {type(output).__name__}; return a floating-point tensor with gradients")
@@ -106,7 +110,7 @@ class Attention(nn.Module):
         self.widths = [self.head * shape.heads, self.head * shape.kv_heads, self.head * shape.kv_heads]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the attended values (batch, tokens, width)."""
+        """Return the attention output, of shape (batch, tokens, width)."""
         batch, tokens, _ = x.shape
         parts = self.qkv(x).split(self.widths, dim=-1)
         q, k, v = (part.view(batch, tokens, -1, self.head).transpose(1, 2) for part in parts)
@@ -119,7 +123,7 @@ class Attention(nn.Module):
 
 
 def _rotate(x: Tensor) -> Tensor:
-    """Return heads with rotary position embeddings (Su et al., https://arxiv.org/abs/2104.09864)."""
+    """Apply rotary position embeddings (Su et al., https://arxiv.org/abs/2104.09864)."""
     tokens, half = x.shape[-2], x.shape[-1] // 2
     speeds = 10000.0 ** (-torch.arange(half, device=x.device) / half)
     angles = torch.arange(tokens, device=x.device)[:, None] * speeds
@@ -128,7 +132,7 @@ def _rotate(x: Tensor) -> Tensor:
 
 
 class Mlp(nn.Module):
-    """Two matrices with GELU between them; if gated, three with SiLU."""
+    """Two linear layers with GELU between them; if gated, three with SiLU."""
 
     def __init__(self, shape: TransformerShape, *, gated: bool) -> None:
         super().__init__()
@@ -156,7 +160,7 @@ class TransformerBlock(nn.Module):
         self.mlp = Mlp(shape, gated=kind == "llama")
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return (batch, tokens, width)."""
+        """Return the block's output, of shape (batch, tokens, width)."""
         if self.norm_first:
             x = x + self.attention(self.norm1(x))
             return x + self.mlp(self.norm2(x))  # type: ignore[no-any-return]
@@ -182,7 +186,7 @@ class Transformer(nn.Module):
             self.head.weight = self.words.weight
 
     def forward(self, words: Tensor) -> Tensor:
-        """Return (batch, tokens, vocabulary) for token ids (batch, tokens)."""
+        """Return scores of shape (batch, tokens, vocabulary) for token ids of shape (batch, tokens)."""
         x = self.words(words)
         if self.positions is not None:
             x = x + self.positions(torch.arange(words.shape[1], device=words.device))

@@ -1,6 +1,6 @@
 """Profile any model without computing values. A user's file is traced in a subprocess.
 
-The subprocess returns plain data. The calling process does not import torch for a user's file.
+The subprocess returns plain data, so the calling process does not import torch for a user's file.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ from realcomm.training.model_files import ask_file, check_model_name
 
 
 def trace_model(text: str, sample: tuple[int, ...] | None = None) -> ModelProfile:
-    """Return the profile of the model that ``text`` names, without computing values. Raise InputError.
+    """Return the profile of the model called ``text``, without computing values. Raise InputError.
 
     >>> trace_model("gpt:layers=1,width=8,heads=2,context=4,vocabulary=10").parameters
     1000
@@ -36,9 +36,9 @@ def trace_model(text: str, sample: tuple[int, ...] | None = None) -> ModelProfil
 
 
 def measured_by_profiler(path: Path | str, profile: ModelProfile, batch_size: int, device: str) -> Measured:
-    """Return the times in a profiler trace of one rank. Raise InputError if a phase is missing.
+    """Return the times in a profiler trace of one rank. Raise InputError if forward or backward is missing.
 
-    ``device`` is used unless the trace names its GPU.
+    ``device`` is the name of the device, unless the trace names its GPU.
     """
     times = read_phase_times(path)
     seconds = {name: times.seconds.get(name, []) for name in STEP_PHASES}

@@ -38,9 +38,9 @@ def blocks_in_worker(path: Path, name: str, model: str) -> list[str]:
 
 
 def named_blocks(model: nn.Module, name: str) -> dict[str, nn.Module]:
-    """Return the consecutive blocks of a model by the names that its profile uses.
+    """Return the consecutive blocks of a model, with their names as in its profile.
 
-    Raise InputError for a model whose forward does more than call them in order.
+    Raise InputError for a model whose forward does more than call blocks in order.
 
     >>> list(named_blocks(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), "mine"))
     ['0', '1']

@@ -24,13 +24,13 @@ from realcomm.strategies.spread import Spread, loss_of, mesh_of, move
 from realcomm.training.replica import optimizer_of
 from realcomm.training.running import EndlessBatches
 
-WARM_UP, REPEATED = 2, 7
-IN_A_ROW = 4  # consecutive calls that are timed together
+WARM_UP, MEASURED = 2, 7
+REPEATS = 4  # consecutive calls that are timed together
 FLOAT = 4  # bytes
 
 
 class Question(NamedTuple):
-    """A collective of ``nbytes`` bytes among ``size`` ranks, ``stride`` apart."""
+    """A collective to time, of ``nbytes`` bytes among ``size`` ranks whose numbers are ``stride`` apart."""
 
     collective: str
     nbytes: int
@@ -39,10 +39,10 @@ class Question(NamedTuple):
 
 
 class RankTimes(NamedTuple):
-    """The times measured by a rank: its compute, the optimizer on the whole model, and loading a batch, in seconds.
+    """The times that a rank has measured: its layers' compute, the whole model's optimizer, and loading a batch.
 
-    ``collectives_s`` has the seconds of each question, and ``silent_s`` of a step without communication. Both are
-    measured between the training's steps.
+    All are in seconds. ``collectives_s`` has the seconds of each collective. ``silent_s`` is the time of a step without
+    communication. Both are measured between the training's steps.
     """
 
     computing: Measured
@@ -55,7 +55,7 @@ class RankTimes(NamedTuple):
 def time_pieces(plan: StrategyPlan) -> RankTimes:
     """Time a model's layers, optimizer and loading, on all ranks at once.
 
-    Raise InputError for a model that fits only when it is distributed.
+    Raise InputError for a model that does not fit on one device.
     """
     try:
         return _time_pieces(plan)
@@ -84,7 +84,7 @@ def _time_pieces(plan: StrategyPlan) -> RankTimes:
 
 
 def _time_loading(plan: StrategyPlan) -> float:
-    """Return the seconds that a replica waits for a batch when batches follow each other at once."""
+    """Return the seconds that a replica waits for a batch if it requests batches without pause."""
     if plan.images is None:
         return 0.0
     batches = EndlessBatches(plan.images, 0, plan.parallelism.data)
@@ -93,9 +93,9 @@ def _time_loading(plan: StrategyPlan) -> float:
 
 
 class Turns:
-    """Parts of a step that are timed repeatedly between training steps, because a machine's speed drifts.
+    """Times parts of a step repeatedly between training steps, because a machine's speed drifts.
 
-    They are separate collectives, and steps without communication. All ranks take each turn together.
+    The parts are separate collectives, and a step without communication. All ranks call ``take`` together.
     """
 
     def __init__(self, rank: int, world_size: int, plan: StrategyPlan, questions: Sequence[Question]) -> None:
@@ -105,30 +105,30 @@ class Turns:
             for shape in dict.fromkeys(question[2:] for question in questions)
         }
         calls = (_call(rank, question, groups[question[2:]]) for question in questions)
-        self._calls = [silent_step(plan, rank, world_size), *map(_in_a_row, calls)]
+        self._calls = [silent_step(plan, rank, world_size), *map(_repeated, calls)]
         self._seconds = [list[float]() for _ in self._calls]
         for _ in range(WARM_UP):
             self.take()
         self._seconds = [list[float]() for _ in self._calls]
 
     def take(self) -> None:
-        """Time each part once more."""
+        """Time each part once."""
         set_status("timing the parts of a step")
         for call, seconds in zip(self._calls, self._seconds, strict=True):
             dist.barrier()
             seconds.append(seconds_of(call, own_device()))
 
     def complete(self, times: RankTimes) -> RankTimes:
-        """Return a rank's times with the medians over all turns."""
+        """Add the medians over all calls of ``take`` to a rank's times."""
         silent, *collectives = map(median, self._seconds)
-        return times._replace(silent_s=silent, collectives_s=[each / IN_A_ROW for each in collectives])
+        return times._replace(silent_s=silent, collectives_s=[each / REPEATS for each in collectives])
 
 
-def _in_a_row(call: Callable[[], object]) -> Callable[[], object]:
-    """Return a function that makes ``IN_A_ROW`` consecutive calls, so that ranks wait for each other only once."""
+def _repeated(call: Callable[[], object]) -> Callable[[], object]:
+    """Return a function that makes ``REPEATS`` consecutive calls, so that ranks wait for each other only once."""
 
     def calls() -> None:
-        for _ in range(IN_A_ROW):
+        for _ in range(REPEATS):
             call()
 
     return calls
@@ -137,8 +137,8 @@ def _in_a_row(call: Callable[[], object]) -> Callable[[], object]:
 def silent_step(plan: StrategyPlan, rank: int, world_size: int) -> Callable[[], object]:
     """Return a function that runs a step of a strategy without communication: all compute and copies of this rank.
 
-    Torch's classes run on a mesh of the strategy's shape whose collectives return at once. For a pipeline, this rank's
-    stages are computed on the activations of the earlier blocks.
+    Torch's classes run on a mesh of the strategy's shape whose collectives return at once. A pipeline rank computes its
+    stages on the activations of the earlier blocks.
     """
     plan = plan._replace(images=None, steps=1)
     model = build(plan)
@@ -171,16 +171,14 @@ def _stages_step(
 ) -> Callable[[], object]:
     """Return a function that computes a pipeline rank's stages on each micro-batch."""
     blocks, pieces = named_blocks(model, plan.model), plan.parallelism.pieces
-    stages, inputs = (
-        [torch.nn.Sequential(*(blocks[name] for name in stage)) for stage in plan.stages],
-        list[torch.Tensor](),
-    )
-    at, aims = samples.chunk(pieces)[0], targets.chunk(pieces)[0]
+    stages = [torch.nn.Sequential(*(blocks[name] for name in stage)) for stage in plan.stages]
+    inputs = list[torch.Tensor]()
+    activations, piece_targets = samples.chunk(pieces)[0], targets.chunk(pieces)[0]
     stage_numbers = range(place, len(stages), plan.parallelism.pipeline)
     for number, stage in enumerate(stages):
-        inputs.append(at)
+        inputs.append(activations)
         with torch.no_grad():
-            at = move(stage, own_device())(at)
+            activations = move(stage, own_device())(activations)
         if number not in stage_numbers:
             move(stage, torch.device("cpu"))
     kind, options = optimizer_of(plan.recipe)
@@ -190,10 +188,10 @@ def _stages_step(
         optimizer.zero_grad()
         for number in stage_numbers:
             for _ in range(pieces):
-                taken = inputs[number].detach()
-                output = stages[number](taken.requires_grad_(taken.is_floating_point()))
+                stage_input = inputs[number].detach()
+                output = stages[number](stage_input.requires_grad_(stage_input.is_floating_point()))
                 if number == len(stages) - 1:
-                    loss_of(output, aims).backward()
+                    loss_of(output, piece_targets).backward()
                 else:
                     output.backward(torch.ones_like(output))
         optimizer.step()
@@ -202,15 +200,13 @@ def _stages_step(
 
 
 def own_group(rank: int, world_size: int, size: int, stride: int, backend: str | None = None) -> dist.ProcessGroup:
-    """Return this rank's group of ``size`` ranks, ``stride`` apart. All ranks create all groups."""
+    """Return this rank's group of ``size`` ranks, ``stride`` apart. All ranks call this and create all groups."""
     firsts = [first for first in range(world_size) if first // stride % size == 0]
-    groups = [[first + stride * place for place in range(size)] for first in firsts]
-    groups_made = [
-        (dist.new_group(members, backend=backend), members) for members in groups if members[-1] < world_size
-    ]
-    matching = next(group for group, members in groups_made if rank in members)
-    assert isinstance(matching, dist.ProcessGroup)
-    return matching
+    members = [range(first, first + stride * size, stride) for first in firsts]
+    groups = {ranks: dist.new_group([*ranks], backend=backend) for ranks in members if ranks[-1] < world_size}
+    own = next(group for ranks, group in groups.items() if rank in ranks)
+    assert isinstance(own, dist.ProcessGroup)
+    return own
 
 
 def _call(rank: int, question: Question, group: dist.ProcessGroup) -> Callable[[], object]:
@@ -240,7 +236,7 @@ def _pass_on(rank: int, members: Sequence[int], message: torch.Tensor) -> None:
 
 def _median_seconds(call: Callable[[], object]) -> float:
     seconds = list[float]()
-    for _ in range(WARM_UP + REPEATED):
+    for _ in range(WARM_UP + MEASURED):
         dist.barrier()
         seconds.append(seconds_of(call, own_device()))
     return median(seconds[WARM_UP:])

@@ -18,11 +18,11 @@ from realcomm.training.datasets import Shard
 
 
 class StrategyPlan(NamedTuple):
-    """A model and the strategy to train it with; all ranks together take ``batch_size`` samples a step.
+    """A model and the strategy to train it with. ``batch_size`` is the number of samples of all ranks in a step.
 
     ``stages`` has the names of each pipeline stage's blocks, ``units`` the names of modules whose parameters are
-    gathered together. For the first ``checked`` steps, one rank also trains alone on the same samples. ``images`` is
-    the data set of a replica; without it, samples are random.
+    gathered together. In the first ``checked`` steps, one rank also trains alone on the same samples. ``images`` is the
+    data set of a replica; without it, samples are random.
     """
 
     model: str
@@ -57,12 +57,12 @@ class StrategyPlan(NamedTuple):
 def batch_of(plan: StrategyPlan, step: int) -> tuple[Tensor, Tensor]:
     """Return all ranks' random samples of a step and their targets (next tokens or labels), identical on each rank."""
     source, count = plan.source, plan.batch_size
-    made = torch.Generator().manual_seed(plan.seed + 1_000_003 * (step + 1))
+    generator = torch.Generator().manual_seed(plan.seed + 1_000_003 * (step + 1))
     if source.vocabulary is not None:
-        words = torch.randint(source.vocabulary, (count, *source.sample), generator=made)
+        words = torch.randint(source.vocabulary, (count, *source.sample), generator=generator)
         return words, words.roll(-1, dims=1)
-    images = torch.randn((count, *source.sample), generator=made)
-    return images, torch.randint(count_classes(plan.model, plan.sample), (count,), generator=made)
+    images = torch.randn((count, *source.sample), generator=generator)
+    return images, torch.randint(count_classes(plan.model, plan.sample), (count,), generator=generator)
 
 
 def batches_of(plan: StrategyPlan, place: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -107,14 +107,16 @@ def check_divisible(plan: StrategyPlan) -> None:
     for name, value in divided.items():
         if value % parallelism.tensor:
             raise InputError(
-                f"{name} of model {quote(plan.model)} is {value}, which {parallelism.tensor} ranks of a tensor "
-                "group cannot "
-                f"divide equally; use a multiple of {parallelism.tensor}, or change tensor"
+                f"{name} of model {quote(plan.model)} is {value}, which the {parallelism.tensor} ranks of a tensor "
+                f"group cannot divide equally; use a multiple of {parallelism.tensor}, or change tensor"
             )
 
 
 def build(plan: StrategyPlan) -> torch.nn.Module:
-    """Return the whole model with weights from the plan's seed. The random generators' states have no effect."""
+    """Return the whole model with weights from the plan's seed, whatever the states of the random generators.
+
+    Raise InputError for a model with dropout.
+    """
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(plan.seed)
         model = plan.source.build()

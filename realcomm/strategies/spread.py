@@ -59,7 +59,7 @@ class Spread:
     ) -> None:
         """Distribute a whole model from the CPU, so that a GPU never holds more than the rank's part.
 
-        ``stages`` has the names of each pipeline stage's blocks, ``units`` those of modules whose parameters are
+        ``stages`` has the names of each pipeline stage's blocks, ``units`` the names of modules whose parameters are
         gathered together. ``mesh`` has the dimensions of ``mesh_of``. Default: a mesh of all ranks.
         """
         self.parallelism, self._units = parallelism, units
@@ -86,7 +86,6 @@ class Spread:
         }
 
     def _along(self, *axes: str) -> DeviceMesh:
-        """Return the submesh with these axes."""
         return self.mesh[tuple(self._named + axis for axis in axes)]
 
     @property
@@ -142,7 +141,7 @@ class Spread:
         return nn.ModuleList(parts)
 
     def gather_weights(self) -> dict[str, Tensor] | None:
-        """Return the state_dict of the whole model on the first rank, None on others. All ranks call this together."""
+        """Return the state_dict of the whole model on the first rank, None on other ranks. All ranks call this."""
         weights = dict[str, Tensor]()
         for place, module in self._own.items():
             for name, tensor in module.state_dict().items():
@@ -159,13 +158,13 @@ class Spread:
         return {name: each for part in parts for name, each in part.items()} if parts and first == 0 else None
 
     def _in_order_of_model(self, attention: nn.Module, weight: Tensor) -> Tensor:
-        """Return the rows of queries, keys and values in the order before ``divide_tensors``."""
+        """Undo the order of rows that ``divide_tensors`` creates."""
         assert isinstance(attention, Attention)
         ranks = (part.split(attention.widths) for part in weight.chunk(self.parallelism.tensor))
         return torch.cat([piece for kind in zip(*ranks, strict=True) for piece in kind])
 
     def forward_and_back(self, batch: Tensor, targets: Tensor) -> float | None:
-        """Run forward and backward on this replica's batch. Return its mean loss, or None if another stage computes it.
+        """Run forward and backward on this replica's batch; return its mean loss on ranks that compute it, else None.
 
         The batch is split into ``pieces`` micro-batches, processed one after another or as a pipeline.
         """
@@ -181,10 +180,10 @@ class Spread:
     def _in_turn(self, batch: Tensor, targets: Tensor) -> list[float]:
         """Return the losses of the micro-batches. Gradients are averaged after the last one."""
         losses, pieces = list[float](), self.parallelism.pieces
-        for number, (piece, aimed) in enumerate(zip(batch.chunk(pieces), targets.chunk(pieces), strict=True)):
+        for number, (piece, piece_targets) in enumerate(zip(batch.chunk(pieces), targets.chunk(pieces), strict=True)):
             waits = isinstance(self.model, DistributedDataParallel) and number < pieces - 1
             with self.model.no_sync() if waits else nullcontext():  # type: ignore[operator]
-                loss = loss_of(self.model(piece), aimed)
+                loss = loss_of(self.model(piece), piece_targets)
                 (loss / pieces).backward()
             losses.append(float(loss.full_tensor().detach() if isinstance(loss, DTensor) else loss.detach()))
         return losses
@@ -228,16 +227,12 @@ def mesh_of(parallelism: Parallelism, group: Callable[[int, int], dist.ProcessGr
     names: tuple[str, ...] = AXES
     sizes: tuple[int, ...] = (parallelism.pipeline, parallelism.data, parallelism.tensor)
     if parallelism.strategy == "hsdp":
-        names, sizes = (
-            OF_HSDP,
-            (parallelism.pipeline, parallelism.data // parallelism.shard, parallelism.shard, parallelism.tensor),
-        )
+        names = OF_HSDP
+        sizes = parallelism.pipeline, parallelism.data // parallelism.shard, parallelism.shard, parallelism.tensor
     if group is None:
         return init_device_mesh(own_device().type, sizes, mesh_dim_names=names)
-    groups, names = (
-        [group(size, prod(sizes[place + 1 :])) for place, size in enumerate(sizes)],
-        tuple(map("own {}".format, names)),
-    )
+    groups = [group(size, prod(sizes[place + 1 :])) for place, size in enumerate(sizes)]
+    names = tuple(map("own {}".format, names))
     ranks = torch.arange(prod(sizes)).view(sizes)
     return DeviceMesh.from_group(groups, own_device().type, mesh=ranks, mesh_dim_names=names)
 
@@ -280,5 +275,5 @@ def divide_tensors(model: Transformer, mesh: DeviceMesh, sequence: bool) -> None
 
 
 def loss_of(scores: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean cross entropy of scores. Their last dimension is the classes or tokens."""
+    """Return the mean cross entropy of scores, whose last dimension has the classes or tokens."""
     return functional.cross_entropy(scores.reshape(-1, scores.shape[-1]), targets.flatten())

@@ -31,7 +31,7 @@ class KeptBytes(NamedTuple):
 
 
 class StrategyResult(NamedTuple):
-    """The result of a rank. Losses belong to its own samples; in a pipeline, only the last stage has them."""
+    """The result of a rank. ``losses`` are those of its own samples; in a pipeline, only the last stage has losses."""
 
     losses: list[float]
     step_s: list[float]
@@ -57,9 +57,9 @@ def train_strategy(
     weights: Path | None = None,
     between: Callable[[], None] | None = None,
 ) -> StrategyResult:
-    """Train as one rank of the default group. The first rank also trains alone beforehand, and writes ``weights``.
+    """Train as one rank of the default group. The first rank trains alone beforehand, and writes ``weights``.
 
-    ``between`` is called before up to ``TURNS`` steps.
+    ``between`` is called before up to ``TURNS`` of the steps.
     """
     set_status("training on one rank alone")
     alone = _train_alone_if_it_fits(plan) if rank == 0 and plan.checked else None
@@ -71,15 +71,15 @@ def train_strategy(
     for step in range(plan.steps):
         if between is not None and step % -(-plan.steps // TURNS) == 0:
             between()
-        drawn = None if plan.images else next(batches)  # drawing random samples is not part of a step
+        batch = None if plan.images else next(batches)  # drawing random samples is not part of a step
         watch.start()
         begin = watch.now()
-        if drawn is None:
+        if batch is None:
             with watch.phase("loading"):
-                drawn = next(batches)
+                batch = next(batches)
         spread.optimizer.zero_grad()
         with watch.phase("forward, backward"):
-            loss = spread.forward_and_back(*drawn)
+            loss = spread.forward_and_back(*batch)
         with watch.phase("optimizer"):
             spread.optimizer.step()
         end = watch.now()
@@ -103,7 +103,7 @@ def _train_alone_if_it_fits(plan: StrategyPlan) -> LoneSteps | None:
 
 
 def train_alone(plan: StrategyPlan) -> LoneSteps:
-    """Train the plain model on one rank with all samples, split into the same micro-batches. Return the steps."""
+    """Train the plain model on one rank with all samples, split into the same micro-batches; return the steps."""
     device, losses, seconds = own_device(), list[float](), list[float]()
     model = build(plan).to(device)
     kind, options = optimizer_of(plan.recipe)
@@ -113,29 +113,26 @@ def train_alone(plan: StrategyPlan) -> LoneSteps:
         plan = plan._replace(images=replace(plan.images, num_workers=0, prefetch_factor=None))
     replicas = [batches_of(plan, place) for place in range(plan.parallelism.data)]
     for _ in range(plan.checked):
-        drawn = [next(batches) for batches in replicas]
+        replica_batches = [next(batches) for batches in replicas]
 
-        def take_step(drawn: Sequence[tuple[Tensor, Tensor]] = drawn) -> None:
+        def take_step(replica_batches: Sequence[tuple[Tensor, Tensor]] = replica_batches) -> None:
             optimizer.zero_grad()
-            batches = (zip(samples.chunk(parts), targets.chunk(parts), strict=True) for samples, targets in drawn)
-            piece_losses = [_step(model, *piece, pieces) for batch in batches for piece in batch]
+            losses.append(0.0)
+            for samples, targets in replica_batches:
+                for piece, piece_targets in zip(samples.chunk(parts), targets.chunk(parts), strict=True):
+                    loss = loss_of(model(piece), piece_targets) / pieces
+                    loss.backward()
+                    losses[-1] += float(loss.detach())
             optimizer.step()
-            losses.append(sum(piece_losses) / pieces)
 
         seconds.append(seconds_of(take_step, device))
     return LoneSteps(losses, seconds)
 
 
-def _step(model: nn.Module, samples: Tensor, targets: Tensor, pieces: int) -> float:
-    loss = loss_of(model(samples), targets)
-    (loss / pieces).backward()
-    return float(loss.detach())
-
-
 def calibrate_and_train(
     rank: int, world_size: int, plan: StrategyPlan, questions: Sequence[Question], weights: Path | None = None
 ) -> tuple[RankTimes, StrategyResult]:
-    """Time the parts of a step, then train, timing the parts again between training steps."""
+    """Time the parts of a step, then train, timing some parts again between training steps."""
     times, turns = time_pieces(plan), Turns(rank, world_size, plan, questions)
     result = train_strategy(rank, world_size, plan, weights, turns.take)
     return turns.complete(times), result

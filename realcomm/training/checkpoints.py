@@ -1,7 +1,8 @@
-"""Write and resume checkpoints: one file of ``torch.save`` each, complete or absent, and read without executing code.
+"""Write checkpoints and resume from them.
 
-``step-00000120.pt`` contains ``about`` (step, epoch, ranks and settings), ``shared`` (equal on all ranks) and ``ranks``
-(one entry for each rank).
+A checkpoint is one file, ``step-00000120.pt``, which is complete or absent. ``torch.load`` reads it without executing
+code. It contains ``about`` (step, epoch, ranks and settings), ``shared`` (state that is equal on all ranks) and
+``ranks`` (one entry for each rank).
 """
 
 import io
@@ -128,7 +129,7 @@ class Found(NamedTuple):
 
 
 def find_newest(folder: Path) -> Found:
-    """Return the newest complete checkpoint of a folder, which may not exist. Raise InputError for a file.
+    """Return the newest complete checkpoint of a folder, which may not exist. Raise InputError if it is a file.
 
     >>> find_newest(Path("nowhere"))
     Found(newest=None, skipped=[])
@@ -205,8 +206,8 @@ AFRESH = Start(None, [])
 def find_start(training: Training, world_size: int, resume: str | Path | None) -> Start:
     """Return where a training starts; ``resume`` is a checkpoint, "auto" for the newest, or None.
 
-    If this process is a rank, only rank 0 looks. Raise InputError for a checkpoint that is incomplete or belongs to
-    another training, and for a folder that is not writable. A training that is not resumed needs a folder without
+    If this process is a rank, only rank 0 reads the folder. Raise InputError for a checkpoint that is incomplete or
+    belongs to another training, and for a folder that is not writable. Without ``resume``, the folder must have no
     checkpoints.
     """
     if not is_first_rank() or (dist.is_initialized() and dist.get_rank() != 0):
@@ -280,7 +281,7 @@ def folder_of(training: Training) -> Path | None:
 
 @contextmanager
 def removing_remains(training: Training) -> Iterator[None]:
-    """Within the context, delete an unfinished checkpoint if the launch fails or is interrupted."""
+    """Delete an unfinished checkpoint if the launch in the context fails or is interrupted."""
     try:
         yield
     except BaseException:
@@ -294,7 +295,7 @@ def removing_remains(training: Training) -> Iterator[None]:
 class Checkpointing(Observer):
     """Loads a checkpoint before the first step, and writes one every ``checkpoint_every`` steps and each epoch.
 
-    It must be the last observer: the metrics of a step must be on disk before a checkpoint that skips the step.
+    It must be the last observer: a resumed run skips the steps before the checkpoint, so their metrics must be on disk.
     """
 
     def __init__(self, training: Training, start: Path | None = None) -> None:
@@ -367,7 +368,7 @@ def part_of_rank(parts: list[State], rank: int, world_size: int) -> State:
     """Return a rank's own part of a checkpoint, which may have been written by another number of ranks.
 
     In that case each rank gets an equal share of the examples seen and the mean of the losses. A rank of the old run
-    restores its random state; a new rank keeps its initial one.
+    restores its random state; a new rank keeps its initial state.
 
     >>> parts = [{"own": {"seen": 8, "loss": loss, "random": name}} for loss, name in ((1.0, "a"), (2.0, "b"))]
     >>> part_of_rank(parts, rank=1, world_size=2)

@@ -1,7 +1,7 @@
 """Read CIFAR-10 as its authors publish it: the Python version through torchvision, the binary version directly.
 
 Both formats are described at https://www.cs.toronto.edu/~kriz/cifar.html. The Python version is a pickle. torchvision
-opens it only if its MD5 is the published one, so nothing else is ever unpickled. An altered copy must be binary.
+opens it only if its MD5 is the published one, so no other pickle is ever loaded. An altered copy must be binary.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ class Cifar10(NamedTuple):
 
 
 def find_layout(folder: Path) -> tuple[str, Path]:
-    """Return which published folder is inside ``folder`` or is ``folder`` itself, and its path. Raise InputError."""
+    """Return the name of the published folder, which is ``folder`` or inside it, and its path. Raise InputError."""
     for layout in (PYTHON, BINARY) if not is_made_by_kernel(folder) else ():
         for where in (folder / layout, folder):
             if where.name == layout and where.is_dir():
@@ -72,7 +72,7 @@ def read_cifar10(folder: Path, train: bool, verify: bool = True) -> Cifar10:
 def find_altered(folder: Path) -> list[str]:
     """Return a sentence for each binary file that differs from the published one. Raise InputError if one is missing.
 
-    The Python version has none: ``read_cifar10`` rejects an altered copy of it.
+    For the Python version, the list is empty: ``read_cifar10`` rejects an altered copy of it.
     """
     layout, where = find_layout(folder)
     files = [where / name for name in SHA1] if layout == BINARY else []

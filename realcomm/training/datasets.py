@@ -57,7 +57,7 @@ def _read_images(training: Training, train: bool) -> Images:
 
 
 def _take(images: Images, training: Training, train: bool) -> Images:
-    """Select the training's number of images, evenly spaced, because folders list images class by class."""
+    """Images are evenly spaced, because folders list images class by class."""
     available = len(images)  # type: ignore[arg-type]
     if training.images is None:
         return images
@@ -87,7 +87,7 @@ def describe_images(training: Training) -> list[str]:
 
 
 def _draw_images(training: Training, train: bool) -> Images:
-    """Return synthetic images: the training's number, or a quarter of it for testing. Each class has its own mean."""
+    """A quarter as many images are for testing. Each class has its own mean."""
     images = training.drawn if train else -(-training.drawn // 4)
     seed = training.seed if train else training.seed + 1
     return _draw(training.image_shape, images, training.classes, seed, as_cifar10=training.dataset == "cifar10")
@@ -107,7 +107,7 @@ def _draw(shape: tuple[int, ...], images: int, classes: int, seed: int, as_cifar
 
 
 def _image_folder(training: Training, folder: Path, train: bool) -> Images:
-    """Return the pictures under ``train/`` or ``test/``, a folder for each class, scaled and cropped to one shape."""
+    """Read the pictures under ``train/`` or ``test/``, a folder for each class, scaled and cropped to one shape."""
     import_compiler()
     from torchvision import datasets, transforms  # slow to import, and only needed here
 
@@ -162,10 +162,7 @@ def _digits(train: bool) -> Images:
 
 
 def _cifar10(training: Training, train: bool) -> Images:
-    """Return CIFAR-10's training or test images from a folder.
-
-    Raise InputError if files are missing, altered (unless ``verify`` is false), or malformed.
-    """
+    """Raise InputError if files are missing, altered (unless ``verify`` is false), or malformed."""
     if training.classes < CLASSES:
         raise InputError(f"classes is {training.classes}, but cifar10 has {CLASSES}; set classes = {CLASSES}")
     folder = Path(training.data_folder or ".")
@@ -186,7 +183,7 @@ def _is_to_fetch(training: Training) -> bool:
 
 
 def _download(folder: Path) -> None:
-    """Download CIFAR-10 with torchvision, which checks its MD5 and unpacks it. Raise InputError."""
+    """torchvision checks the MD5 of the file and unpacks it."""
     import_compiler()
     from torchvision import datasets  # slow to import, and only needed here
 
@@ -211,9 +208,9 @@ class PixelImages(Dataset[Any]):
 
 
 class Augmented(Dataset[Any]):
-    """The images of one epoch, randomly cropped and mirrored, equal on all ranks and at each access.
+    """The images of one epoch, randomly cropped and mirrored. All ranks and all accesses get equal images.
 
-    Padding is zero after normalization: an image's mean color.
+    Padding is zero after normalization, which is an image's mean color.
     """
 
     def __init__(self, dataset: Images, training: Training, epoch: int) -> None:
@@ -244,7 +241,7 @@ class Shard:
     """
 
     def __init__(self, training: Training, rank: int, world_size: int, steps: int | None = None) -> None:
-        """Take the batches of all epochs, or the first ``steps``. Raise InputError if there is none."""
+        """Use the batches of all epochs, or the first ``steps``. Raise InputError if there is none."""
         dataset = load_images(training, train=True)
         self.images = len(dataset)  # type: ignore[arg-type]
         self.steps_per_epoch, self.steps = count_steps(training, lambda: self.images, world_size, steps)
@@ -268,14 +265,14 @@ class Shard:
         return step // self.steps_per_epoch
 
     def ends_epoch(self, step: int) -> bool:
-        """Return whether a step is the last one of an epoch or of the training."""
+        """Return whether a step is the last step of an epoch or of the training."""
         return (step + 1) % self.steps_per_epoch == 0 or step + 1 == self.steps
 
     def __iter__(self) -> Iterator[Batch]:
         return self.batches()
 
     def batches(self, first: int = 0) -> Iterator[Batch]:
-        """Yield the batches from step ``first`` on, without loading earlier ones."""
+        """Yield the batches from step ``first`` on, without loading earlier batches."""
         return islice(self._all(first), self.steps - first)
 
     def _all(self, first: int) -> Iterator[Batch]:

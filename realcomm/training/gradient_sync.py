@@ -1,7 +1,7 @@
-"""Average the gradients of all ranks, after backward or in buckets during it, with torch's or our own collectives.
+"""Average the gradients of all ranks, after backward or in buckets during it, with torch's or Ringlab's collectives.
 
-Our buckets are slices of a flat buffer in the order in which backward produces the gradients, so nothing is copied. All
-ranks start the buckets in the same order, whichever is full first, and one thread executes them.
+Ringlab's buckets are slices of a flat buffer in the order in which backward produces the gradients, so nothing is
+copied. All ranks start the buckets in the same order, whichever is full first, and one thread executes them.
 """
 
 from collections.abc import Callable, Iterator
@@ -43,13 +43,13 @@ class GradientSync:
         return nullcontext()
 
     def finish(self, gradients: torch.Tensor) -> None:
-        """Return when the flat ``gradients`` hold the mean. Called after the last backward of a step."""
+        """Return when the flat ``gradients`` contain the mean. Called after the last backward of a step."""
 
     def record_buckets(self, watch: Stopwatch) -> None:
         """On CPUs, record each bucket as a span, from when it is full until its mean is ready."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state that a restart needs to add in the same order."""
+        """Return the state with which a restarted training adds gradients in the same order."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -83,9 +83,9 @@ class LocalSteps(GradientSync):
 
 
 class TorchsOwn(GradientSync):
-    """Averages gradients with DistributedDataParallel during backward, with our algorithm if one is given.
+    """Averages gradients with DistributedDataParallel during backward, with Ringlab's ``algorithm`` if it is set.
 
-    Call ``model`` instead of the model that it wraps. If a bucket size is set, the first bucket has it too; only
+    Call ``model`` instead of the model that it wraps. If a bucket size is set, the first bucket has this size too; only
     torch's default starts with a bucket of 1 MiB.
     """
 
@@ -164,7 +164,10 @@ no_sync = GradientSync()  # for a rank that trains alone
 
 @dataclass
 class GradientBucket:
-    """Parameters whose gradients are averaged together, and those whose gradients are missing in this step."""
+    """Parameters whose gradients are averaged together.
+
+    ``missing`` are the parameters that have no gradient in this step yet.
+    """
 
     piece: torch.Tensor  # of the flat buffer
     runner: Runner
@@ -173,7 +176,7 @@ class GradientBucket:
 
 
 class DuringBackward(GradientSync):
-    """Averages each bucket of gradients with our all_reduce as soon as the bucket is full.
+    """Averages each bucket of gradients with Ringlab's all_reduce as soon as the bucket is full.
 
     The first step fills buckets from the last parameter to the first. Later steps use the order of rank 0's first
     backward, as DistributedDataParallel does.

@@ -54,8 +54,8 @@ def torchvision_models() -> Iterator[str]:
 def check_model(training: Training) -> None:
     """Raise InputError for a model whose file is missing, or whose function exceeds its limits.
 
-    Ranks report other errors when they build the model. Under torchrun, rank 0 tries the file before the ranks meet.
-    Ranks that have met already skip this.
+    Ranks report other errors when they build the model. Under torchrun, rank 0 tries the file before it joins the
+    group. Ranks that are already in a group skip this.
     """
     if is_file_reference(training.model):
         path = check_model_file(training.model)
@@ -99,15 +99,14 @@ def check_model_file(text: str) -> Path:
 
 @lru_cache(maxsize=64)
 def _try_file(text: str, path: Path, changed_ns: int, nbytes: int, limits: ProgramLimits) -> Any:
-    """Return the untrusted result of ``try_model``."""
     return ask_file(text, f"{_MODELS}:try_model", [], (_MODELS,))[1]
 
 
 def ask_file(text: str, function: str, arguments: list[Any], modules: tuple[str, ...]) -> tuple[ProgramFile, Any]:
-    """Call our ``function`` on the file of ``FILE.py:NAME`` in a subprocess; return its untrusted plain result.
+    """Call Ringlab's ``function`` on the file of ``FILE.py:NAME`` in a subprocess; return its untrusted plain result.
 
-    Its arguments are the file's path, NAME and ``arguments``. Our ``modules`` are imported before the file, so that
-    torch does not count toward its limits. Raise InputError.
+    Its arguments are the file's path, NAME and ``arguments``. Ringlab's ``modules`` are imported before the file, so
+    that torch does not count toward the file's limits. Raise InputError for a file that fails or exceeds its limits.
     """
     path = check_model_file(text).absolute().resolve()
     file = ProgramFile(path, modules)

@@ -1,6 +1,6 @@
 """Build models: torchvision's ResNets, and models of users' files.
 
-Batch norm may use the joint batch of all ranks, also on CPUs, where torch's SyncBatchNorm does not work.
+Batch norm can use the joint batch of all ranks, also on CPUs, where torch's SyncBatchNorm does not work.
 """
 
 import importlib.util
@@ -56,7 +56,7 @@ def build_resnet(training: Training) -> nn.Module:
 
 
 def _build_by_file(training: Training) -> nn.Module:
-    """Return the model of the user's file. Raise InputError unless its parameter count matches the training."""
+    """Raise InputError unless its parameter count matches the training."""
     model = build_from_file(training.model)
     count = _count(model)
     if training.parameters not in (None, count):
@@ -73,8 +73,8 @@ def _build_by_file(training: Training) -> nn.Module:
 def try_model(path: Path, name: str) -> int | str:
     """Build the model of a user's file on the meta device, in the file's subprocess.
 
-    Return the number of trained parameters, or the error. Ranks may still succeed after an error, because they have
-    real data. Raise errors about memory.
+    Return the number of trained parameters, or the text of an error. Ranks may still succeed after an error, because
+    they have real data. Raise errors about memory.
     """
     try:
         with torch.device("meta"):
@@ -139,7 +139,7 @@ class _SumOverRanks(torch.autograd.Function):
 
 
 class JoinedBatchNorm(nn.Module):
-    """Batch norm over the joint batch of all ranks, whose batches have equal sizes.
+    """Batch norm over the joint batch of all ranks. All ranks must have batches of equal size.
 
     Its collectives use a separate group, so that gradient buckets can be in flight at the same time.
     """

@@ -13,15 +13,15 @@ class RankGradients(NamedTuple):
 
 
 class StepRecord(NamedTuple):
-    """One training step of one rank. Everything except the phases is equal on all ranks."""
+    """One training step of one rank. Everything except the phases and the throughput is equal on all ranks."""
 
     gradient_sync: str
-    step: int  # from 0 on
-    epoch: int  # from 0 on
+    step: int  # counted from 0
+    epoch: int  # counted from 0
     loss: float  # before the step, mean over the ranks
     learning_rate: float  # of the step
-    phases: dict[str, float]  # seconds by name: forward, backward, sync, optimizer
-    samples_per_s: float  # over all ranks, by the seconds of this rank's phases
+    phases: dict[str, float]  # seconds by name: loading, forward, backward, sync, optimizer, and each bucket
+    samples_per_s: float  # of all ranks, from the seconds of this rank's phases
 
 
 class EpochRecord(NamedTuple):
@@ -29,16 +29,16 @@ class EpochRecord(NamedTuple):
 
     gradient_sync: str
     step: int  # number of the last step
-    epoch: int  # from 0 on
+    epoch: int  # counted from 0
     test_accuracy: float  # share of the held-out images
     examples_seen: int  # by all ranks together, from the start of the training
 
 
 class Observer:
-    """Observes a training on each rank, a RunningTraining. Each method does nothing unless it is overridden.
+    """Observes a training, a RunningTraining, on each rank. Each method does nothing unless it is overridden.
 
-    Observers are passed to ``train`` and pickled for the ranks. All ranks have the same ones, so their methods may run
-    collectives. Their time belongs to no phase.
+    Observers are passed to ``train`` and pickled for the ranks. All ranks have equal observers, so their methods may
+    run collectives. The time of these methods belongs to no phase.
     """
 
     def load(self, running: Any) -> None:

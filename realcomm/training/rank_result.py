@@ -1,4 +1,4 @@
-"""Data that a training's launcher shares with its ranks: the number of steps, and the result of a rank."""
+"""Values that a training's launcher shares with its ranks: the number of steps, and the result of a rank."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class RankResult:
 
 
 def known_images(training: Training) -> int | None:
-    """Return the number of training images, or None if it requires reading files.
+    """Return the number of training images, or None if files must be read to find it.
 
     >>> known_images(Training(None))
     1437

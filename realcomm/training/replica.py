@@ -64,7 +64,7 @@ def optimizer_of(recipe: Recipe) -> tuple[type[Optimizer], dict[str, Any]]:
 def load_schedule(replica: Replica, optimizer: dict[str, Any], scheduler: dict[str, Any]) -> None:
     """Restore the states of an optimizer and its scheduler.
 
-    The learning rate follows this replica's schedule, which may have another last step.
+    The learning rate follows this replica's schedule, whose last step may differ from that of the old run.
     """
     replica.optimizer.load_state_dict(optimizer)
     replica.scheduler.load_state_dict(scheduler)

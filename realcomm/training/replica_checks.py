@@ -25,7 +25,7 @@ class Difference(NamedTuple):
     """The first parameter in model order that differs between ranks."""
 
     name: str
-    ranks: list[int]  # whose values are not rank 0's
+    ranks: list[int]  # the ranks whose values differ from rank 0's
 
 
 def find_difference(model: nn.Module) -> Difference | None:
@@ -77,7 +77,7 @@ def check_equal_steps(running: Any) -> None:
 class GradientChecks(Observer):
     """Inspects each rank's own gradients every few steps, logs them, and warns about anomalies.
 
-    This takes another forward and backward of the step's batch, which belongs to no phase.
+    This takes another forward and backward on the step's batch, whose time belongs to no phase.
     """
 
     def __init__(self, every: int) -> None:
@@ -106,7 +106,7 @@ def describe_gradients(inspected: list[RankGradients]) -> str:
 
 
 def are_odd(inspected: list[RankGradients]) -> bool:
-    """Return whether a parameter lacks a gradient, or the norms differ strongly or are not finite.
+    """Return whether a parameter lacks a gradient, a norm is not finite, or norms differ by more than a factor of 10.
 
     >>> are_odd([RankGradients(1.25, []), RankGradients(0.5, [])])
     False
@@ -148,10 +148,10 @@ def inspect_gradients(
     ]
 
 
-def describe_what_is_not_finite(model: nn.Module, images: torch.Tensor) -> str:
+def describe_non_finite(model: nn.Module, images: torch.Tensor) -> str:
     """Return the likely source of a non-finite loss: this rank's weights, its images, or neither.
 
-    >>> describe_what_is_not_finite(nn.Linear(2, 2), torch.tensor([torch.nan]))
+    >>> describe_non_finite(nn.Linear(2, 2), torch.tensor([torch.nan]))
     'its images are not finite'
     """
     for name, tensor in model.state_dict().items():
@@ -173,7 +173,6 @@ def _hash(tensor: torch.Tensor) -> int:
 
 
 def _gather(row: torch.Tensor) -> torch.Tensor:
-    """Gather one row from each rank."""
     rows = [torch.empty_like(row, device=own_device()) for _ in range(dist.get_world_size())]
     dist.all_gather(rows, row.to(own_device()))
     return torch.stack(rows).cpu()

@@ -16,7 +16,7 @@ from realcomm.execution.executor import execute
 from realcomm.execution.group_memory import host_barrier
 from realcomm.execution.shared_clock import shared_instant
 from realcomm.launching.group import own_device
-from realcomm.launching.status import report_progress, set_status, tell_by
+from realcomm.launching.status import report_by, report_progress, set_status
 from realcomm.training.datasets import Batch, Shard, held_out_batches, load_next
 from realcomm.training.gradient_sync import DuringBackward, GradientSync, LocalSteps, TorchsOwn, make_sync, no_sync
 from realcomm.training.models import build_model
@@ -34,7 +34,7 @@ from realcomm.training.replica import (
     take_step,
     weights_digest,
 )
-from realcomm.training.replica_checks import check_equal_steps, describe_what_is_not_finite, make_checks
+from realcomm.training.replica_checks import check_equal_steps, describe_non_finite, make_checks
 from realcomm.training.stopwatch import Stopwatch
 
 LOCAL = ("model", "optimizer", "scaler")  # parts of the state that differ between ranks with local SGD
@@ -86,12 +86,12 @@ class RunningTraining:
             observer.begin(self)
 
     def take_steps(self, count: int | None = None) -> None:
-        """Take ``count`` more steps, or the remaining ones."""
+        """Take ``count`` more steps, or all remaining steps."""
         set_status(f"waiting for all ranks before training step {self.done}")
         if self.rank == 0 and self.done == self._first > 0:
             report_progress(self.done, 0, f"resuming from step {self.done}")  # the rest is counted from here
         self.watch.resume(shared_instant())  # all ranks' stopwatches continue together
-        tell_by(PHASES, self.watch.absolute_spans)
+        report_by(PHASES, self.watch.absolute_spans)
         remain = self.shard.steps - self.done
         try:
             for _ in range(remain if count is None else min(count, remain)):
@@ -118,9 +118,9 @@ class RunningTraining:
             self._report_progress(step)
         if self._observers:
             self.watch.pause()
-            self._tell_step(step, learning_rate)
+            self._notify_step(step, learning_rate)
             if self.at_epoch_end:
-                self._tell_epoch(step)
+                self._notify_epoch(step)
             self.watch.resume()
 
     @property
@@ -146,7 +146,7 @@ class RunningTraining:
     def _check_loss(self, loss: float) -> None:
         """Raise RunFailed for a loss that would corrupt the weights of all ranks."""
         if not math.isfinite(loss):
-            why = describe_what_is_not_finite(self.model, self.batch[0])
+            why = describe_non_finite(self.model, self.batch[0])
             raise RunFailed(f"the loss of step {self.done} is {loss}, in phase forward; {why}")
 
     def _report_progress(self, step: int) -> None:
@@ -161,7 +161,7 @@ class RunningTraining:
         phases = self.watch.ended_phases()
         return self.world_size * self.training.batch_size / sum(phases[name] for name in STEP_PHASES & phases.keys())
 
-    def _tell_step(self, step: int, learning_rate: float) -> None:
+    def _notify_step(self, step: int, learning_rate: float) -> None:
         [loss] = self.sums(self._loss)
         phases = self.watch.phases()
         name, epoch = self.training.sync_name, self.shard.epoch_of(step)
@@ -169,7 +169,7 @@ class RunningTraining:
         for observer in self._observers:
             observer.step_done(self, record)
 
-    def _tell_epoch(self, step: int) -> None:
+    def _notify_epoch(self, step: int) -> None:
         seen, right, tested = self.sums(self._seen, *self.evaluate())
         name, epoch = self.training.sync_name, self.shard.epoch_of(step)
         record = EpochRecord(name, step, epoch, right / tested, int(seen))
@@ -215,7 +215,7 @@ class RunningTraining:
     def state_dict(self) -> State:
         """Return the state that a restart needs, after the last step: tensors, numbers, texts, lists and dicts.
 
-        ``shared`` is equal on all ranks, so rank 0's is enough; ``own`` belongs to this rank.
+        ``shared`` is equal on all ranks, so rank 0's copy is enough; ``own`` belongs to this rank.
         """
         replica = self.replica
         shared = {
@@ -282,7 +282,7 @@ class EndlessBatches:
         return batch
 
     def take_prefetched(self) -> None:
-        """Skip the batches that are already loaded, because a fast training finds no loaded batches."""
+        """Skip the batches that are already loaded. A training that is faster than its loader never has any."""
         for _ in range(self._shard.prefetched):
             next(self)
 
@@ -291,14 +291,14 @@ class LoneTraining:
     """Training steps of a new model on one rank, without communication, with a given number of threads."""
 
     def __init__(self, training: Training, threads: int | None = None) -> None:
-        """Prepare the model and images. Default for ``threads``: this process's."""
+        """Prepare the model and images. Default for ``threads``: this process's number."""
         self._threads, self._watch = threads, Stopwatch(rank=0)
         alone = replace(training, sync_batch_norm=False)  # a lone rank has no peers
         self._replica = make_replica(build_model(alone, training.seed), training)
         self._batches = EndlessBatches(training, 0, 1)
 
     def take_steps(self, count: int, warm_up: int = 1) -> list[ComputePhases]:
-        """Return the phases of ``count`` steps after ``warm_up`` uncounted ones."""
+        """Return the phases of ``count`` steps, after ``warm_up`` steps that are not returned."""
         threads, steps = torch.get_num_threads(), list[ComputePhases]()
         torch.set_num_threads(self._threads or threads)
         try:

@@ -40,16 +40,16 @@ class Stopwatch:
 
     @property
     def spans(self) -> list[Span]:
-        """The phases so far, and spans that overlap them."""
+        """The phases and overlapping spans so far. Reading this waits until the device has finished the phases."""
         self._read(wait=True)
         return self._spans
 
     def now(self) -> float:
-        """Return a mark behind all work queued so far."""
+        """Return a mark after all work queued so far."""
         return self._clock.now()
 
     def seconds(self, mark: float) -> float:
-        """Return when the device reached a mark, in seconds of ``time.perf_counter``."""
+        """Return when the device reached a mark, in seconds of ``time.perf_counter``. Wait for it if necessary."""
         return self._clock.seconds(mark)
 
     def pause(self) -> None:
@@ -90,7 +90,7 @@ class Stopwatch:
         return end
 
     def _read(self, wait: bool) -> None:
-        """Add the phases that the device has finished, or wait for all."""
+        """Record the phases that the device has finished; with ``wait``, wait for all phases."""
         while self._marked and (wait or self._clock.has_passed(self._marked[0][-1])):
             name, step, begin, end = self._marked.popleft()
             self._add(name, step, self.seconds(begin), self.seconds(end))
@@ -103,7 +103,7 @@ class Stopwatch:
         return self._phases_of(self.step, self.spans)
 
     def ended_phases(self) -> dict[str, float]:
-        """Return the phases of the latest step that the device has finished; wait for the first step."""
+        """Return the phases of the latest step that the device has finished. Wait only for the first step."""
         ended = next((span.step for span in reversed(list(self._spans)) if span.name == "optimizer"), None)
         return self.phases() if ended is None else self._phases_of(ended, self._spans)
 
@@ -117,6 +117,6 @@ class Stopwatch:
         return dict(reversed(seconds.items()))
 
     def absolute_spans(self) -> list[Span]:
-        """Return the spans so far in seconds of ``time.perf_counter``. Safe to call from another thread."""
+        """Return the spans so far in seconds of ``time.perf_counter``. Another thread may call this."""
         origin = self._origin
         return [span._replace(begin=span.begin + origin, end=span.end + origin) for span in list(self._spans)]

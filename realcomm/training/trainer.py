@@ -69,11 +69,11 @@ def train(
     ``timeout`` is the longest time without a finished step, in seconds.
 
     Every rank has its own ``observers``, called after each step and epoch. ``resume`` is a checkpoint, or "auto" for
-    the newest complete one in the training's folder, if any. The trace then has the remaining steps.
+    the newest complete checkpoint in the training's folder, if there is one. The trace then has the remaining steps.
 
-    The final weights, a state_dict for ``torch.load``, are written to ``weights_file`` if it is given. Raise InputError
-    for an invalid training, and RankFailed and TimedOut as ``launch`` does. Their ``trace`` shows the phases so far,
-    and the unfinished sync.
+    The final weights, a state_dict for ``torch.load``, are written to ``weights_file``. Raise InputError for an invalid
+    training, and RankFailed and TimedOut as ``launch`` does. The ``trace`` of these two exceptions shows the phases so
+    far, and the unfinished sync.
 
     >>> import simcomm
     >>> from collectives import find_algorithm
@@ -126,7 +126,7 @@ def train_rank(
 
 
 def make_trace(training: Training, cluster: Ranks, ranks: list[RankResult]) -> Trace:
-    """Return the results of all ranks as one trace."""
+    """Combine the results of all ranks into one trace."""
     spans = Spans.of(span for rank in ranks for span in rank.spans).sorted()
     elapsed = float(spans.end.max() - spans.begin.min()) if len(spans) else 0.0  # no step was left
     identical = len({rank.digest for rank in ranks}) == 1
@@ -147,7 +147,6 @@ def make_trace(training: Training, cluster: Ranks, ranks: list[RankResult]) -> T
 
 
 def _check(training: Training, world_size: int, steps: int | None, backend: str) -> None:
-    """Raise InputError for an invalid training, before any process starts."""
     check_model(training)
     if training.precision == "fp16" and backend != "nccl":
         raise InputError("precision 'fp16' needs GPUs (backend nccl); on CPUs use float32 or bf16")
@@ -157,7 +156,7 @@ def _check(training: Training, world_size: int, steps: int | None, backend: str)
 
 
 def _check_weights_file(weights_file: Path | str, training: Training) -> Path:
-    """Return the file for the weights. Raise InputError if it is not writable or among the images."""
+    """Raise InputError if it is not writable or among the images."""
     path = check_path("weights_file", weights_file)
     if is_first_rank():
         check_output(path)
@@ -168,7 +167,7 @@ def _check_weights_file(weights_file: Path | str, training: Training) -> Path:
 
 
 def count_images(training: Training) -> int:
-    """Return the number of training images. Files are read, including the held-out images. Raise InputError."""
+    """Return the number of training images. Read their files, including the held-out images. Raise InputError."""
     images = known_images(training)
     if images is None:
         from realcomm.training.datasets import load_images  # imports torch
@@ -179,7 +178,7 @@ def count_images(training: Training) -> int:
 
 
 def preload_for(trainings: Iterable[Training]) -> None:
-    """Let the server import the modules that ranks of these trainings need, unless it is already running."""
+    """Let the server import the modules that ranks of these trainings need. Has no effect on a running server."""
     for training in trainings:
         preload(*_ALL, *_BY_DATASET.get(training.dataset, ()))
         if not is_file_reference(training.model):
@@ -187,8 +186,8 @@ def preload_for(trainings: Iterable[Training]) -> None:
 
 
 def trace_broken_training(training: Training, cluster: Ranks, error: LaunchFailed) -> Trace | None:
-    """Return a trace of all reporting ranks' phases and the last sync's messages; None if no rank reports."""
-    phases = [span for subjects in error.so_far.values() for span in subjects.get(PHASES, ())]
+    """Return a trace of the reported phases and the last sync's messages; None if no rank has reported."""
+    phases = [span for subjects in error.reports.values() for span in subjects.get(PHASES, ())]
     accounts = latest_accounts(error)
     begins = [*(span.begin for span in phases), *(account.begin for account in accounts.values())]
     if not begins:
