@@ -44,7 +44,7 @@ SCENARIO_TABLES: dict[str, Any] = {  # by the name of their part
 SORTS = {  # tables of one sort of cluster, which have a heading column
     name: f'`topology = "{name}"`' for name in cluster_sections.TOPOLOGY_SECTIONS
 } | {
-    "file": '`topology = "net.graphml"` or `"net.json"`',
+    "file": '`topology = "net.json"`',
     "this-machine": '`preset = "this-machine"`',
     "machine": "`preset`, a machine of `ringlab list presets`",
     "system": "`system`, a name or a table",

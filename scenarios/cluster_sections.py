@@ -22,8 +22,7 @@ from scenarios.network_section import KINDS, ClusterSection, NetworkSection
 from simcomm.cluster import topologies
 from simcomm.cluster.calibrated import this_machine
 from simcomm.cluster.cluster import Cluster
-from simcomm.cluster.custom import from_links
-from simcomm.cluster.files import SUFFIXES, read_cluster
+from simcomm.cluster.custom import SUFFIX, from_links, read_cluster
 from simcomm.cluster.hardware import machine_entries, preset
 
 PARAMETER_KINDS: dict[str, Any] = {  # Count for all others
@@ -268,8 +267,8 @@ def _check_kind(value: object) -> object:
         raise InputError(f"{kind} must be a string, not {quote(value[kind])}")
     if kind == "preset":
         check_known(value[kind], kind, (HERE, *machine_entries()))
-    if kind == "topology" and not value[kind].endswith(SUFFIXES):
-        files = f", or a file that ends in {' or '.join(SUFFIXES)}"
+    if kind == "topology" and not value[kind].endswith(SUFFIX):
+        files = f", or a {SUFFIX} file in networkx's node-link form"
         check_known(value[kind], kind, tuple(TOPOLOGY_SECTIONS), files)
     return value
 

@@ -15,7 +15,7 @@ from scenarios.loader import Builder, builder_of
 from scenarios.messages import read_section
 from scenarios.sections import ScenarioSection
 from simcomm.cluster.cluster import Cluster
-from simcomm.cluster.files import SUFFIXES
+from simcomm.cluster.custom import SUFFIX
 from simcomm.cluster.hardware import machine_entries
 from simcomm.cluster.placement import make_room
 from simcomm.model.faults import Faults
@@ -75,7 +75,7 @@ def _read_word(text: str, ranks: int, overrides: Sequence[str]) -> tuple[dict[st
     if text in machines:
         nodes = -(-ranks // int(machines[text]["gpus"])) or 1
         return {"cluster": {"preset": text, "transport": "nccl", "nodes": nodes}}, here
-    if Path(text).suffix in SUFFIXES:
+    if Path(text).suffix == SUFFIX:
         return {"cluster": {"topology": text}}, here
     if text not in toml_files.shipped() and Path(text).suffix != ".toml" and not Path(text).exists():
         raise InputError(

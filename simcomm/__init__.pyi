@@ -3,7 +3,7 @@ from simcomm.cluster.cluster import Cluster as Cluster
 from simcomm.cluster.cluster import with_usable_bandwidths as with_usable_bandwidths
 from simcomm.cluster.custom import from_graph as from_graph
 from simcomm.cluster.custom import from_links as from_links
-from simcomm.cluster.files import read_cluster as read_cluster
+from simcomm.cluster.custom import read_cluster as read_cluster
 from simcomm.cluster.hardware import preset as preset
 from simcomm.cluster.placement import place_in_blocks as place_in_blocks
 from simcomm.cluster.placement import place_on as place_on

@@ -1,14 +1,16 @@
-"""Build your own cluster from a list of links or from a networkx graph, and check it."""
+"""Build your own cluster from a list of links, a networkx graph or a file, and check it."""
 
 import re
 from collections.abc import Iterable, Mapping
-from math import inf
+from math import inf, isfinite
+from pathlib import Path
 from typing import Any
 
 import networkx as nx
 
-from collectives.checks import check_whole_number, is_finite_number
+from collectives.checks import check_path, check_whole_number, is_finite_number
 from collectives.errors import InputError
+from collectives.input_files import FileBytes, parse_json, read_text
 from collectives.quoting import MOST_LETTERS, quote
 from collectives.transport import Transport
 from collectives.units import Bandwidth, Latency, count
@@ -29,6 +31,8 @@ from simcomm.cluster.graph import (
 NODE_KEYS = ("kind", "machine", "rail", "local", "p2p_level", "memory")
 EDGE_KEYS = ("bandwidth", "latency", "shared_bandwidth", "usable_bandwidth", "medium")
 RATES = ("bandwidth", "shared_bandwidth", "usable_bandwidth")
+GRAPH_KEYS = ("directed", "multigraph", "graph", "nodes")  # in node-link form, in addition to the edges
+SUFFIX = ".json"
 
 
 def from_links(
@@ -81,6 +85,80 @@ def from_graph(
     return Cluster(
         title or f"{count(len(hosts), 'host')}, {count(directed.number_of_nodes(), 'node')}", directed, hosts, transport
     )
+
+
+def read_cluster(path: Path | str, transport: Transport | None = IDEAL) -> Cluster:
+    """Read a graph from a ``.json`` file in networkx's node-link form. ``from_graph`` describes its attributes.
+
+    Raise InputError that names the file, the node or link, and the key.
+
+    >>> read_cluster("cluster.csv")
+    Traceback (most recent call last):
+    ...
+    collectives.errors.InputError: cluster.csv: a topology must be a .json file; write one with networkx.node_link_data
+    """
+    path = check_path("path", path)
+    if path.suffix != SUFFIX:
+        raise InputError(f"{path}: a topology must be a {SUFFIX} file; write one with networkx.node_link_data")
+    text = read_text(path, FileBytes.GRAPH)
+    try:
+        graph = check_graph(_graph_of(_read_json(text)))
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+    hosts = tuple(sorted(rank_nodes(graph), key=natural_key))
+    return Cluster(f"{path.name}: {count(len(hosts), 'host')}", graph, hosts, transport)
+
+
+def _read_json(text: str) -> Any:
+    try:
+        return parse_json(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"not JSON: {error}") from error
+
+
+def _graph_of(content: Any) -> "nx.Graph[Any]":
+    edges = "links" if isinstance(content, dict) and "links" in content else "edges"
+    if not isinstance(content, dict) or not all(isinstance(content.get(key), list) for key in ("nodes", edges)):
+        raise InputError('not a graph in node-link form: an object with lists "nodes" and "edges" is needed')
+    for key in ("directed", "multigraph"):
+        if not isinstance(content.get(key, False), bool):
+            raise InputError(f"{key} must be true or false, not {quote(content[key])}")
+    for key in content:
+        if key not in (*GRAPH_KEYS, edges):
+            raise InputError(f"unknown key {quote(key)}; use {', '.join((*GRAPH_KEYS, edges))}")
+    if content.get("multigraph") is True:
+        return nx.MultiGraph()  # check_graph rejects it
+    graph: nx.Graph[Any] = nx.DiGraph() if content.get("directed") is True else nx.Graph()
+    for number, entry in enumerate(content["nodes"]):
+        node = _name(f"nodes.{number}", entry, "id")
+        if node in graph:
+            raise InputError(f"nodes.{number}: duplicate node {quote(node)}")
+        graph.add_node(node, **_finite_values(f"nodes.{number}", entry, ("id",)))
+    for number, entry in enumerate(content[edges]):
+        where = f"{edges}.{number}"
+        a, b = _name(where, entry, "source"), _name(where, entry, "target")
+        for end in (a, b):
+            if end not in graph:
+                raise InputError(f"{where}: node {quote(end)} does not exist")
+        if graph.has_edge(a, b):
+            raise InputError(f"{where}: duplicate link {a} - {b}")
+        graph.add_edge(a, b, **_finite_values(where, entry, ("source", "target")))
+    return graph
+
+
+def _name(where: str, entry: object, key: str) -> str:
+    name = entry.get(key) if isinstance(entry, dict) else None
+    if not isinstance(name, str | int) or isinstance(name, bool) or name == "":
+        raise InputError(f"{where}: {key} must be the name of a node, not {quote(name)}")
+    return str(name)
+
+
+def _finite_values(where: str, entry: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    values = {key: value for key, value in entry.items() if key not in names}
+    for key, value in values.items():
+        if isinstance(value, float) and not isfinite(value):
+            raise InputError(f"{where}: {key} must be a finite number, not {value}")
+    return values
 
 
 def _check_link(graph: "nx.DiGraph[str]", a: str, b: str) -> None:
@@ -183,7 +261,6 @@ def _check_memories(graph: "nx.DiGraph[str]") -> None:
 
 
 def _check_reachable(graph: "nx.DiGraph[str]") -> None:
-    """Raise InputError unless every node that holds a rank can reach all others."""
     check_connected(graph)
     first = rank_nodes(graph)[0]
     for is_forward, reached in ((True, nx.descendants(graph, first)), (False, nx.ancestors(graph, first))):

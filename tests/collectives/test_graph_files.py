@@ -1,4 +1,4 @@
-"""Read networks strictly from networkx graphs, GraphML and node-link JSON."""
+"""Read networks strictly from networkx graphs and node-link JSON."""
 
 import json
 from pathlib import Path
@@ -42,11 +42,6 @@ def test_networkx_graph_makes_a_cluster():
     check(simcomm.from_graph(undirected().to_directed()))
 
 
-def test_graphml_file_makes_a_cluster(tmp_path: Path):
-    nx.write_graphml(undirected(), tmp_path / "net.graphml")
-    check(simcomm.read_cluster(tmp_path / "net.graphml"))
-
-
 @pytest.mark.parametrize("edges", ["edges", "links"])
 def test_node_link_file_makes_a_cluster(tmp_path: Path, edges: str):
     content = as_node_link(undirected())
@@ -55,18 +50,16 @@ def test_node_link_file_makes_a_cluster(tmp_path: Path, edges: str):
     check(simcomm.read_cluster(tmp_path / "net.json"))
 
 
-def test_machine_round_trips_through_both_formats(tmp_path: Path):
+def test_machine_round_trips_through_a_file(tmp_path: Path):
     machine = simcomm.preset("rtx4090-pcie")
     graph = machine.graph.copy()
     for _, _, data in graph.edges(data=True):
-        data["bandwidth"] = min(data["bandwidth"], 1e15)  # the formats have no infinity
-    nx.write_graphml(graph, tmp_path / "machine.graphml")
+        data["bandwidth"] = min(data["bandwidth"], 1e15)  # the file must not contain infinity
     (tmp_path / "machine.json").write_text(json.dumps(as_node_link(graph)))
     pairs = [(a, b) for a in machine.hosts for b in machine.hosts if a != b]
-    for name in ("machine.graphml", "machine.json"):
-        again = simcomm.read_cluster(tmp_path / name)
-        assert again.hosts == machine.hosts
-        assert [again.router().route(*pair) for pair in pairs] == [machine.router().route(*pair) for pair in pairs]
+    again = simcomm.read_cluster(tmp_path / "machine.json")
+    assert again.hosts == machine.hosts
+    assert [again.router().route(*pair) for pair in pairs] == [machine.router().route(*pair) for pair in pairs]
 
 
 def edited(**changes: Any) -> "nx.Graph[str]":
@@ -133,8 +126,7 @@ def test_self_loop_is_rejected():
 
 JSON = as_node_link(undirected())
 WRONG_FILES = {
-    "net.txt": ("", "a topology must be a .graphml or .json (node-link) file, not '.txt'"),
-    "net.graphml": ("<graphml", "not GraphML: "),
+    "net.graphml": ("", "a topology must be a .json file; write one with networkx.node_link_data"),
     "cut.json": ("{", "not JSON: "),
     "list.json": ("[]", 'not a graph in node-link form: an object with lists "nodes" and "edges" is needed'),
     "nodes.json": (json.dumps({**JSON, "nodes": {}}), 'not a graph in node-link form: an object with lists "nodes"'),
@@ -170,50 +162,6 @@ WRONG_FILES = {
     ),
     "object.json": ('{"nodes": [{"id": "h0", "id": "h1"}]}', "key 'id' is there twice in one object"),
 }  # fmt: skip
-
-
-def _graphml(before: str, after: str) -> str:
-    """Return GraphML of two hosts on a switch with one text replaced."""
-    text = """<graphml xmlns="http://graphml.graphdrawing.org/xmlns">
-        <key id="b" for="edge" attr.name="bandwidth" attr.type="double" />
-        <key id="l" for="edge" attr.name="latency" attr.type="double" />
-        <graph edgedefault="undirected">
-        <node id="h0" /><node id="h1" /><node id="s0" />
-        <edge source="h0" target="s0"><data key="b">1e9</data><data key="l">0</data></edge>
-        <edge id="e1" source="h1" target="s0"><data key="b">1e9</data><data key="l">0</data></edge>
-        </graph></graphml>"""
-    assert before in text
-    return text.replace(before, after, 1)
-
-
-WRONG_GRAPHML = {
-    "the file must not declare a document type": ("<graphml", '<!DOCTYPE x [<!ENTITY e "boom">]><graphml'),
-    "must have one <graph> in <graphml>, not 2": ("</graphml>", '<graph edgedefault="directed"/></graphml>'),
-    "edgedefault must be directed or undirected, not 'yes'": ('"undirected"', '"yes"'),
-    "edges.0: node 's0' does not exist": ('<node id="s0" />', ""),
-    "nodes.1: duplicate node 'h0'": ('id="h1"', 'id="h0"'),
-    "edges.1: duplicate link h0 - s0": ('source="h1"', 'source="h0"'),
-    "link h0 - s0: unknown key directed": ('source="h0"', 'directed="true" source="h0"'),
-    "key 'x' must be declared for edges": ('key="b">', 'key="x">'),
-    "edge 'h0 - s0': duplicate 'bandwidth'": ('<data key="b">1e9</data>', '<data key="b">1</data>' * 2),
-    "<node> must not contain <graph>": ('<node id="h1" />', '<node id="h1"><graph/></node>'),
-    "<graph> must not contain <hyperedge>": ('<node id="h1" />', "<hyperedge/>"),
-    "<key> must not contain <default>": ('"double" />', '"double"><default>1</default></key>'),
-    "bandwidth must be a finite number, not inf": ("1e9", "inf"),
-    "edge 'h0 - s0': bandwidth must be of type double, one of boolean": ("1e9", "fast"),
-    "bandwidth must be of type complex, one of boolean": ("double", "complex"),
-}
-
-
-@pytest.mark.parametrize("message", WRONG_GRAPHML)
-def test_graphml_is_read_strictly(tmp_path: Path, message: str):
-    file = tmp_path / "net.graphml"
-    file.write_text(_graphml("", ""))
-    assert simcomm.read_cluster(file).world_size == 2
-    file.write_text(_graphml(*WRONG_GRAPHML[message]))
-    with pytest.raises(InputError) as refusal:
-        simcomm.read_cluster(file)
-    assert str(refusal.value).startswith(f"{file}: ") and message in str(refusal.value)
 
 
 def test_unprintable_names_are_rejected():

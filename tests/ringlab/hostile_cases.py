@@ -19,7 +19,7 @@ from hostile_runs import HERE, Case
 from ringlab.cli import load_command
 from scenarios import shipped
 
-NET = {"net.json": files.as_json(files.TOPOLOGY), "net.graphml": files.GRAPHML.encode()}
+NET = {"net.json": files.as_json(files.TOPOLOGY)}
 SHIPPED = {name: tomllib.loads(path.read_text()) for name, path in shipped().items() if "/" not in name}
 SCENARIOS = {**files.SCENARIOS, **{name: table for name, table in SHIPPED.items() if name != "quickstart"}}
 EMULATED = shipped()["emulated/star4"].read_bytes()
@@ -50,7 +50,6 @@ VALID = (
     case("explain", "explain", "a.toml", a_toml=files.toml(files.OTHERS["explain"])),
     case("plan", "plan", "a.toml", a_toml=PLAN),
     case("devices", "predict", "a.toml", "--devices", "1,8", a_toml=DEVICES),
-    case("graphml", "predict", "a.toml", a_toml=files.toml(files.SCENARIOS["graphml"]), net_graphml=NET["net.graphml"]),
 )
 
 
@@ -205,7 +204,6 @@ READERS: dict[str, tuple[tuple[str, ...], dict[str, bytes]]] = {  # arguments wi
     "algorithm": (("predict", "a.toml", "--set", 'collective.algorithms=["IN.py"]'), {"a.toml": STAR}),
     "bench": (("bench", "--algorithm", "IN.py", "-b", "8", "-e", "8"), {}),
     "json": (("predict", "a.toml", "--set", "cluster={topology='IN.json'}"), {"a.toml": STAR}),
-    "graphml": (("predict", "a.toml", "--set", "cluster={topology='IN.graphml'}"), {"a.toml": STAR}),
     "model profile": (
         ("predict", "a.toml", "--devices", "1,8", "--set", "training.compute={profile='IN'}"), {"a.toml": DEVICES}
     ),
@@ -401,11 +399,6 @@ def _programs() -> Iterator[Case]:
 
 def _replaced() -> Iterator[Case]:
     """Yield a case for each text that is replaced in a valid file."""
-    graph = files.toml(files.SCENARIOS["graphml"])
-    for before, after in files.XML_CHANGES:
-        content = files.GRAPHML.replace(before, after, 1).encode(errors="replace")
-        contents = (("a.toml", graph), ("net.graphml", content))
-        yield Case(f"xml {before[:9]} {after[:25]!r}", ("predict", "a.toml", "--json", "-"), contents)
     for before, after in files.PRICE_CHANGES:
         contents = (("a.toml", PLAN), ("p.csv", files.PRICE_LIST.replace(before, after).encode()))
         yield Case(f"prices {before[:9]!r} {after[:9]!r}", ("plan", "a.toml", "--prices", "p.csv", "--spot"), contents)
@@ -484,11 +477,6 @@ def _topology(draw: random.Random, name: str) -> Case:
         content = files.mutate_text(files.as_json(files.TOPOLOGY), draw)
     contents = (("a.toml", files.toml(files.SCENARIOS["file"])), ("net.json", content))
     return Case(f"{name} topology", ("predict", "a.toml", *draw.choice(((), ("--json", "-")))), contents)
-
-
-def _graph(draw: random.Random, name: str) -> Case:
-    contents = (("a.toml", files.toml(files.SCENARIOS["graphml"])), ("net.graphml", files.mutate_graphml(draw)))
-    return Case(f"{name} graphml", ("predict", "a.toml"), contents)
 
 
 def _trace(draw: random.Random, name: str) -> Case:
@@ -579,6 +567,6 @@ def _model(draw: random.Random, name: str) -> Case:
 
 
 _DRAWN = (
-    _scenario, _scenario, _scenario, _topology, _trace, _calibration, _graph, _text, _set, _option, _other, _profile,
+    _scenario, _scenario, _scenario, _topology, _trace, _calibration, _text, _set, _option, _other, _profile,
     _nccl_tests, _pair, _model,
 )  # fmt: skip

@@ -28,7 +28,7 @@ TEXTS = (
     "0 us", "-5 us", "1e99 us", "1e-99 s", "1e99 Gbit/s", "1e-99 bit/s", "1 B", "0 B", "1 TiB", "9999999999 GiB",
     "1e40 B", "0.5 B", "ring", "auto", "ring[", "ring[slices=]", "chain[slices=1000000000]", "chain[slices=-1]", "ddp",
     "no.py", "no.py:x", ":x", "a.py:b.py:c", "all_reduce/ring", "barrier/naive", "star", "dgx-h100", "this-machine",
-    "none.json", "none.graphml", ".json", "h0", "h1", "s0", "h-1", "h99999999999999999999", LONG, HUGE,
+    "none.json", ".json", "h0", "h1", "s0", "h-1", "h99999999999999999999", LONG, HUGE,
 )  # fmt: skip
 NUMBERS = (
     0, 1, 2, 3, 7, -1, -(2**63), 2**31, 2**53 + 1, 2**63, 2**64, 10**30, 10**400, 1.5, 0.0, -0.0, 1e-320, 1e308, -1e308,
@@ -211,7 +211,6 @@ SCENARIOS: dict[str, dict[str, Tree]] = {
         },
     },
     "file": {"cluster": {"topology": "net.json"}, "collective": ASKS},
-    "graphml": {"cluster": {"topology": "net.graphml"}, "collective": ASKS},
 }  # fmt: skip
 OTHERS: dict[str, dict[str, Tree]] = {  # scenarios of other commands than predict
     "explain": {
@@ -238,45 +237,6 @@ TOPOLOGY: dict[str, Tree] = {
     "edges": [{"source": "h0", "target": "s0", **RATES}, {"source": "h1", "target": "s0", **RATES, "medium": "fibre"},
               {"source": "h2", "target": "s0", **RATES, "shared_bandwidth": 2.5e9, "usable_bandwidth": 1e9}],
 }  # fmt: skip
-GRAPHML = """<?xml version='1.0' encoding='utf-8'?>
-<graphml xmlns="http://graphml.graphdrawing.org/xmlns">
-  <key id="d1" for="edge" attr.name="latency" attr.type="double" />
-  <key id="d0" for="edge" attr.name="bandwidth" attr.type="double" />
-  <key id="d2" for="node" attr.name="kind" attr.type="string" />
-  <graph edgedefault="undirected">
-    <node id="h0"><data key="d2">host</data></node>
-    <node id="h1" />
-    <node id="s0" />
-    <edge source="h0" target="s0"><data key="d0">1.25e9</data><data key="d1">5e-06</data></edge>
-    <edge source="h1" target="s0"><data key="d0">1.25e9</data><data key="d1">0</data></edge>
-  </graph>
-</graphml>
-"""
-XML_CHANGES = (
-    ("<graph edgedefault", '<!DOCTYPE x [<!ENTITY e "boom">]><graph edgedefault'), ("h1", "&e;"), ("h1", "h0"),
-    ("s0", "s9"),
-    ("undirected", "directed"), ("undirected", "yes"), ("1.25e9", "inf"), ("1.25e9", "nan"), ("1.25e9", "1e999"),
-    ("5e-06", "-1"),
-    ("1.25e9", "0"), ("1.25e9", ""), ("1.25e9", "1.25e9 "), ("1.25e9", "x"), ("1.25e9", "9" * 5000), ('"double"',
-    '"int"'),
-    ('"double"', '"boolean"'), ('"double"', '"complex"'), ('for="edge"', 'for="all"'), ('for="edge"', 'for="node"'),
-    ('attr.name="latency"', 'attr.name="bandwidth"'), ('attr.name="latency"', ""), ('<node id="h1" />',
-    '<node id="h1"/><node id="h1"/>'),
-    ('<node id="h1" />', ""), ('<node id="h1" />', "<node/>"), ('<node id="h1" />',
-    '<node id="h1"><port name="p"/></node>'),
-    ('<node id="h1" />', '<node id="h1"><graph edgedefault="directed"/></node>'), ('<node id="h1" />', "<hyperedge/>"),
-    ("</graph>", '</graph><graph edgedefault="directed"/>'), ("<graph ", '<graph id="g" '), ('target="s0"',
-    'target="h0"'),
-    ('target="s0"', ""), ("utf-8", "utf-16"), ("utf-8", "latin-1"), ("utf-8", "x-no-such"),
-    (' xmlns="http://graphml.graphdrawing.org/xmlns"', ""),
-    ("graphml", "html"), ("host", "router"), ("host", "\x1b[31m"), ("host", "&#27;[31m"), ("h0", "&#27;]0;x&#7;"),
-    ("h0", "\u202eh0"),
-    ("h0", "h0\nh0"), ("</node>", ""), ('<key id="d0"', '<key id="d1"'), ('key="d0"', 'key="d7"'), ("d1", "d0"),
-    ("</graph>", '<edge source="h1" target="s0"/></graph>'), ("</graph>",
-    '<edge id="e" source="h0" target="s0" directed="true"/></graph>'),
-    ("</graph>", '<node id="h7"/></graph>'), ("<node", "<node " + 'a="b" ' * 3000), ("</graph>", "<data>" * 5000),
-    ("5e-06", "<default>5</default>"),
-)  # fmt: skip
 LINE = {"fixed": 2e-5, "per_byte": 1e-9, "worst_residual": 0.1, "points": [[1024, 2e-5], [1048576, 1e-3]]}
 CALIBRATION: dict[str, Tree] = {
     "schema_version": Calibration.SCHEMA_VERSION, "ranks": 4, "threads": 1, "backend": "gloo",
@@ -288,36 +248,6 @@ CALIBRATION: dict[str, Tree] = {
     "load": {"others": 0.1, "steal": 0.0, "names": ["make"]},
     "created": "2026-01-01T00:00:00+00:00", "environment": {"cpu": "some", "cores": 2},
 }  # fmt: skip
-
-
-KEY = '<key id="d9" for="{}" attr.name="{}" attr.type="double"/><graph '
-ENTITY = '<!DOCTYPE x [<!ENTITY {} SYSTEM "file:///etc/passwd">{}]><graphml'
-NODE, BANDWIDTH = '<node id="h1" />', 'attr.name="bandwidth" attr.type="double" />'
-LAUGHS = "".join(f'<!ENTITY e{n + 1} "{f"&e{n};" * 10}">' for n in range(10))  # expand to gigabytes
-XML_CHANGES += (
-    ("<graphml", ENTITY.format("e", "")), ("<graphml", ENTITY.format("% p", " %p;")),
-    ("<graphml", f'<!DOCTYPE x [<!ENTITY e0 "boom">{LAUGHS}]><graphml>&e10;'), ("<node", "<a>" * 100_000 + "<node"),
-    (NODE, '<x:node xmlns:x="urn:x" id="h1"/>'), ("<data", '<data xmlns=""'), ("</graphml>", "</graphml><x/>"),
-    (BANDWIDTH, BANDWIDTH.replace(" />", "><default>5</default></key>")), ("<graph ", KEY.format("all", "bandwidth")),
-    ("<graph ", KEY.format("graph", "node_default")), ("</graphml>", '<key id="d9" for="node"/></graphml>'),
-    (NODE, '<node id="h1"><graph id="g" edgedefault="undirected"><node id="h5"/></graph></node>'),
-    (NODE, '<xi:include xmlns:xi="http://www.w3.org/2001/XInclude" href="/etc/passwd"/>'),
-    ("<edge source", '<edge directed="False" source'), ("<graph ", '<graph parse.nodes="99" parse.edges="-1" '),
-    (NODE, NODE + "".join(f'<node id="n{n}"/>' for n in range(20_000))),
-    *((place, text) for place in ("1.25e9", "5e-06") for text in ("1_000", "0x10", "&lt;", "<![CDATA[1e9]]>")),
-    *(('"h1"', f'"{text}"') for text in ("h 1", "h&#10;0", "x" * 1_000_000, "h0 - s0", "__class__")),
-    *(("utf-8", encoding) for encoding in ("utf-7", "hex", "idna", "unicode_escape", "'")),
-)  # fmt: skip
-
-
-def mutate_graphml(draw: random.Random) -> bytes:
-    """Return a GraphML file in which up to three things are wrong."""
-    text = GRAPHML
-    for _ in range(draw.choice((1, 1, 2, 3))):
-        before, after = draw.choice(XML_CHANGES)
-        text = text.replace(before, after, draw.choice((1, 1, -1)))
-    content = text.encode(errors="surrogatepass")
-    return mutate_text(content, draw) if draw.random() < 0.2 else content
 
 
 def mutate_nccl_tests(draw: random.Random) -> bytes:

@@ -177,8 +177,8 @@ def _files(folder: Path) -> dict[str, Path]:
         paths[name] = folder / f"{name}.recording.json"
         recording(seconds).write(paths[name])
     for name, graph in (("graph", STAR.graph), ("triangle", simcomm.fully_connected(3, **LINK).graph)):
-        paths[name] = folder / f"{name}.graphml"
-        nx.write_graphml(nx.DiGraph(graph), paths[name])
+        paths[name] = folder / f"{name}.json"
+        paths[name].write_text(json.dumps(nx.node_link_data(graph, edges="edges")))
     paths["program"] = folder / "mine.py"
     paths["program"].write_text(
         "from collectives import algorithm\n@algorithm('all_reduce', chunks=1)\ndef mine(rank, world_size): yield ()\n"

@@ -103,7 +103,7 @@ WRONG = {
         f"cluster={{topology='torus', dimensions=[60000, 60000], {LINKED}}}": "[60000, 60000] is too large",
         f"cluster={{topology='fat-tree', ports=5, {LINKED}}}": "cluster: ports of a fat tree must be even, not 5",
         f"cluster={{topology='fat-tree', ports=1000, {LINKED}}}": "ports = 1000 is too large: at least 250000000",
-        "cluster={topology='none.graphml'}": "none.graphml: no such file",
+        "cluster={topology='none.json'}": "none.json: no such file",
         "cluster={topology='x.json', hosts=2}": "cluster: hosts is not a key of topology from a file",
         "cluster.racks=2": 'racks is not a key of topology = "ring", but of topology = "two-level-tree"',
         "cluster.nodes=2": 'nodes is not a key of topology = "ring", but of',

@@ -37,7 +37,7 @@ WRONG = {
         "cluster={toplogy='star'}": "cluster: unknown key toplogy; did you mean topology?",
         "cluster={topology='star', hosts=4}": 'bandwidth is missing; topology = "star" requires hosts, bandwidth',
         "cluster.topology=moebius": "cluster: unknown topology 'moebius'; there are star, ring, ",
-        "cluster.topology=net.gml": "dragonfly, or a file that ends in .graphml or .json",
+        "cluster.topology=net.graphml": "dragonfly, or a .json file in networkx's node-link form",
         "cluster.topology=3": "cluster: topology must be a string, not 3",
         "cluster.nodes_per_leaf=2": 'cluster: nodes_per_leaf is not a key of topology = "star", but of',
         "cluster.transport=tcp": "cluster.transport = \"tcp\" should be 'ideal', 'gloo-tcp' or 'nccl'",
