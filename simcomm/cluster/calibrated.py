@@ -1,4 +1,4 @@
-"""Clusters with measured costs: this machine's processes, and other networks that use this machine's software costs."""
+"""Define clusters with measured costs: this machine's processes, and networks that borrow its software costs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
@@ -39,7 +39,7 @@ class ThisMachine(Cluster):
     def calibrated_by(self, calibration: Calibration) -> Cluster:
         """Return the cluster with measured software and memory costs.
 
-        Raises InputError if the calibration is for a different number of ranks.
+        Raise InputError if the calibration is for a different number of ranks.
         """
         if calibration.ranks != self.world_size:
             raise InputError(
@@ -104,7 +104,7 @@ def this_machine(ranks: int) -> Cluster:
 
 
 def uses_calibration(cluster: Cluster, training: Training | None = None) -> bool:
-    """Return whether predictions on a cluster depend on a calibration: of collectives or, if given, of a training run.
+    """Return whether predictions of collectives or, if given, of a training run depend on a calibration.
 
     >>> import simcomm
     >>> uses_calibration(simcomm.star(4, "10 Gbit/s", "5 us")), uses_calibration(simcomm.this_machine(2))
@@ -135,12 +135,11 @@ def resolve_transport(cluster: Cluster, calibration: Calibration | None = None) 
 
 
 def _rate(messages: int, seconds_per_byte: float) -> float:
-    """Return the bytes/s of ``messages`` concurrent messages; infinity if a byte takes no time, as with one rank."""
     return messages / seconds_per_byte if seconds_per_byte > 0 else inf
 
 
 def _memory_graph(hosts: Sequence[str], alone: float, shared: float) -> "nx.DiGraph[str]":
-    """Return a graph in which every message crosses the same edge, which represents the memory that processes share.
+    """Every message crosses the edge s0 - s1, which represents the memory that processes share.
 
     The edge offers ``alone`` bytes/s to a single message and ``shared`` bytes/s to several.
     """

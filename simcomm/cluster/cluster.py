@@ -1,4 +1,4 @@
-"""Clusters: hosts, switches and links as a networkx graph, and the host of each rank."""
+"""Define a cluster: hosts, switches and links as a networkx graph, and the host of each rank."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

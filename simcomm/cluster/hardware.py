@@ -1,4 +1,4 @@
-"""The hardware catalogue: GPUs, links, NICs, switches, GPU generations and networks, and machines built from them.
+"""Read the hardware catalog: GPUs, links, NICs, switches, GPU generations and networks, and machines built from them.
 
 Its values are in ``simcomm/cluster/catalogue``, each with its source.
 """
@@ -27,7 +27,7 @@ TABLES = {
 
 
 class Figure(NamedTuple):
-    """A value with its unit, and its source."""
+    """A value with its unit, and the source of the value."""
 
     value: str
     source: str
@@ -67,7 +67,7 @@ def memory_bytes(gpu: str) -> float | None:
 
 
 def catalogue_folder() -> Any:
-    """Return the folder of the catalogue."""
+    """Return the folder of the catalog."""
     return files("simcomm.cluster") / "catalogue"
 
 
@@ -84,7 +84,7 @@ def find_entry(known: Mapping[str, Entry], kind: str, name: str) -> Entry:
 
 
 def find_link(name: str) -> LinkSpec:
-    """Return a link of the catalogue. In ``"PCIe 4.0 x16"`` and ``"NVLink 4 x18"``, the count is of lanes and of links.
+    """Return a link of the catalog. "PCIe 4.0 x16" has 16 lanes, and "NVLink 4 x18" is 18 links.
 
     The bandwidth is lane rate times lanes times encoding efficiency, or the stated bandwidth. If only the usable
     bandwidth is known, it is used. An unknown latency counts as zero. Raise InputError.
@@ -120,12 +120,12 @@ def _usable_rate(figures: Part) -> float | None:
 
 @cache
 def machine_entries() -> dict[str, dict[str, Any]]:
-    """Return the catalogue's machines, by name."""
+    """Return the catalog's machines, by name."""
     return tomllib.loads((catalogue_folder() / "machines.toml").read_text(encoding="utf-8"))
 
 
 def find_machine(name: str) -> Machine:
-    """Return a machine of the catalogue, built from its parts. Raise InputError that suggests a similar name."""
+    """Return a machine of the catalog, built from its parts. Raise InputError that suggests a similar name."""
     entry = find_entry(machine_entries(), "machine", name)
     gpu = find_part("GPU", entry["gpu"])
     half = _half_switch_latency(entry)
@@ -150,7 +150,7 @@ def find_machine(name: str) -> Machine:
 
 
 def _half_switch_latency(entry: Mapping[str, Any]) -> float:
-    """Return half of a PCIe switch's latency in seconds, for each of the two links of a route through the switch."""
+    """A route through the switch crosses two links, so each gets half of the latency."""
     model = find_part("switch", entry["pcie_switch"]) if "pcie_switch" in entry else {}
     return parse_latency(model["latency"].value) / 2 if "latency" in model else 0.0
 
@@ -160,13 +160,13 @@ def _with_delay(link: LinkSpec, seconds: float) -> LinkSpec:
 
 
 def _network_port(network_card: Part) -> LinkSpec:
-    """Return all ports of a NIC as one link, because messages spread over them."""
+    """Messages spread over all ports of a NIC, so the ports are one link."""
     ports, name = int(network_card["ports"].value), network_card["port"].value
     return find_link(name if ports == 1 else f"{name} x{ports}")
 
 
 def _nvswitch_by(links: str) -> Callable[..., None]:
-    link = find_link(links)  # the catalogue's latency is from GPU to GPU, which crosses two of these links
+    link = find_link(links)  # the catalog's latency is from GPU to GPU, which crosses two of these links
     return partial(add_nvswitch, link=link._replace(latency=link.latency / 2))
 
 
@@ -193,11 +193,11 @@ def preset(
     oversubscription: float | None = None,
     transport: Transport | None = IDEAL,
 ) -> Cluster:
-    """Build ``nodes`` machines of the catalogue, with a rank on each of their first ``gpus_per_node`` GPUs.
+    """Build ``nodes`` machines of the catalog, with a rank on each of their first ``gpus_per_node`` GPUs.
 
-    Default: all GPUs. The catalogue defines their network. ``bandwidth`` and ``latency`` replace the catalogue's values
-    for each NIC port; a machine without a NIC gets one. ``nodes_per_leaf`` and ``oversubscription`` apply to machines
-    on rails; see ``simcomm.cluster.machines.on_rails``. Raise InputError.
+    Default: all GPUs. The catalog defines their network. ``bandwidth`` and ``latency`` replace the catalog's values for
+    each NIC port; a machine without a NIC gets one. ``nodes_per_leaf`` and ``oversubscription`` apply to machines on
+    rails; see ``simcomm.cluster.machines.on_rails``. Raise InputError.
 
     >>> preset("dgx-h100", nodes=2)
     <Cluster 2 x NVIDIA DGX H100: 16 ranks, 68 nodes, 204 links>
@@ -223,7 +223,6 @@ def preset(
 
 
 def _with_port(machine: Machine, bandwidth: float | None, latency: float | None) -> Machine:
-    """Return the machine with another network port, in bytes/s and seconds. None keeps the catalogue's value."""
     if bandwidth is None and latency is None:
         return machine
     if machine.nic is None and (bandwidth is None or latency is None):

@@ -60,7 +60,7 @@ class Machine:
 
 
 def add_machine(graph: "nx.DiGraph[str]", number: int, machine: Machine) -> list[str]:
-    """Add the nodes and links of machine ``number``. Return its GPUs in order."""
+    """Add the nodes and links of machine ``number`` to a graph. Return the machine's GPUs in order."""
     name = f"n{number}"
     gpus = [f"{name}.gpu{gpu}" for gpu in range(machine.gpus)]
     for local, gpu in enumerate(gpus):
@@ -117,7 +117,6 @@ def _add_nics(graph: "nx.DiGraph[str]", name: str, number: int, machine: Machine
 
 
 def _parent(name: str, sockets: int, switches: int, index: int, count: int) -> str:
-    """Return the PCIe switch or, without switches, the CPU to which device ``index`` of ``count`` is attached."""
     if switches:
         return f"{name}.pcie{_part_of(index, count, switches)}"
     return f"{name}.cpu{_part_of(index, count, sockets)}"
@@ -210,7 +209,6 @@ def on_rails(
 def _separate_machines(
     machine: Machine, nodes: int, gpus_per_node: int | None
 ) -> tuple["nx.DiGraph[str]", tuple[str, ...]]:
-    """Return a graph of ``nodes`` unconnected machines, and the nodes on which ranks run."""
     check_whole_number("nodes", nodes, at_least=1)
     used = machine.gpus if gpus_per_node is None else check_whole_number("gpus_per_node", gpus_per_node, at_least=1)
     if used > machine.gpus:

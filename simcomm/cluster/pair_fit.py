@@ -103,7 +103,6 @@ def _fit(probes: PairProbes, ranks: int | None) -> Transport:
 
 
 def _check_goodput(probes: PairProbes, rate: float) -> None:
-    """Raise InputError unless the largest messages arrive at ``rate`` bytes/s."""
     (small, sooner), *_, (large, later) = _large_arrived(probes)
     goodput = (large - small) / (later - sooner)
     if abs(goodput / rate - 1) > TOLERANCE:
@@ -119,10 +118,7 @@ def _large_arrived(probes: PairProbes) -> SizeTimes:
 
 
 def _chain(probes: PairProbes, small: int) -> tuple[float, float]:
-    """Return the seconds of each further hop of ``small`` bytes in a chain, and of a chain of one hop.
-
-    The further hop is the median of several estimates.
-    """
+    """Return the seconds of each further hop of ``small`` bytes in a chain, and of a chain of one hop."""
     seconds = sorted((hops, duration) for nbytes, hops, duration in probes.chains if nbytes == small)
     further = [
         (later - sooner) / (many - few)
@@ -133,16 +129,15 @@ def _chain(probes: PairProbes, small: int) -> tuple[float, float]:
 
 
 def _crowds(probes: PairProbes) -> list[CrowdRound]:
-    """Return the crowds: rounds with more ranks than cores."""
     return [crowd for crowd in probes.crowds if crowd.ranks > probes.cores > 0]
 
 
 def _processor(probes: PairProbes, hop: float) -> tuple[float, float, float]:
     """Return the CPU seconds to post a message, to receive it, and to continue after a wait.
 
-    They are measured in crowds: rounds with more ranks than cores, which keep all cores busy. Each rank sends and
-    receives. So one more message in a step costs two posts and two arrivals: its own and its notification's. A step of
-    one message costs as much, plus one continuation, because a rank waits once per step. The time for a post is the
+    They are measured in crowds, which are rounds with more ranks than cores: all cores are busy then. Each rank sends
+    and receives. So one more message in a step costs two posts and two arrivals: its own and its notification's. A step
+    of one message costs as much, plus one continuation, because a rank waits once per step. The time for a post is the
     sender thread's time for one more message in a step. Without crowds, all three are zero. Their sum is at most
     ``hop``.
     """

@@ -59,7 +59,7 @@ def place_on(cluster: Cluster, hosts: Sequence[str]) -> Cluster:
 
 
 def make_room(cluster: Cluster, ranks: int) -> Cluster:
-    """Return the cluster with enough hosts for ``ranks`` ranks; each new host has the same links as an existing one.
+    """Return the cluster with enough hosts for ``ranks`` ranks. Each new host has the same links as an existing host.
 
     Raise InputError if hosts forward messages or contain GPUs, because then the larger network is unknown.
 

@@ -1,12 +1,13 @@
-"""Routing policies, and detours for devices without peer-to-peer access.
+"""Define routing policies, and detours for devices without peer-to-peer access.
 
 A policy (``Routing``) is a function from a graph to its ``Router``. Each cluster has one; ``shortest`` is the default.
-It takes the shortest path. Among equally good paths (see ``simcomm.cluster.paths``), the receiver's number selects one,
-as in switches that forward by destination. ``ecmp`` selects by a hash of sender and receiver, so flows can collide.
+It takes the shortest path. If several paths are equally good (see ``simcomm.cluster.paths``), the receiver's number
+selects one, as in switches that forward by destination. ``ecmp`` selects by a hash of sender and receiver, so flows can
+collide.
 
-Which devices a GPU reaches directly depends on its ``p2p_level``: those over NVLink only (NVL), also over PCIe switches
-(PXB), over one CPU (PHB) or over several (SYS), as in NCCL_P2P_LEVEL. Other traffic goes through the receiver's host
-memory and, to another machine, first through the sender's.
+A GPU's ``p2p_level`` limits which devices it reaches directly: over NVLink only (NVL), also over PCIe switches (PXB),
+over one CPU (PHB) or over several (SYS), as in NCCL_P2P_LEVEL. Other traffic goes through the receiver's host memory
+and, to another machine, first through the sender's.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -61,7 +62,7 @@ class Router:
 
 
 class ShortestRouter(Router):
-    """Routes by shortest paths. The receiver's number or, with a seed, a hash selects among equally good ones."""
+    """Routes by shortest paths. The receiver's number or, with a seed, a hash selects among equally good paths."""
 
     def __init__(self, graph: "nx.DiGraph[str]", seed: int | None = None) -> None:
         super().__init__(graph)
@@ -75,7 +76,6 @@ class ShortestRouter(Router):
         return self._with_detour(self._leg(src, dst))
 
     def _with_detour(self, route: Route) -> Route:
-        """Return the route, replaced by one through host memory if its ends cannot reach each other directly."""
         stops = _memory_stops(self.graph, route) if self._any_may_need_memory else []
         return join_legs(self._leg(a, b) for a, b in pairwise((route[0], *stops, route[-1]))) if stops else route
 
@@ -90,7 +90,7 @@ class ShortestRouter(Router):
         return route
 
     def links_between(self, nodes: Sequence[str], src: npt.NDArray[Any], dst: npt.NDArray[Any]) -> RouteLinks:
-        """Return the same as ``Router.links_between``. All routes without a detour are found at once."""
+        """Return the same routes as ``Router.links_between``. All routes without a detour are found at once."""
         number = self.paths.ends([(node, node) for node in nodes])[:, 0]
         ends = np.stack([number[src], number[dst]], axis=1)
         routes = self.paths.paths(ends, self._choices(ends))
@@ -107,7 +107,7 @@ class ShortestRouter(Router):
 
     @cached_property
     def _may_need_memory(self) -> "npt.NDArray[np.bool_]":
-        """For each link, whether a route over it may need a detour through host memory."""
+        """Mark the links whose routes may need a detour through host memory; [links]."""
         lowest = min((_reach(self.graph, node) for node in rank_nodes(self.graph)), default=len(P2P_LEVELS) - 1)
         kinds = node_kinds(self.graph)
         return np.array([lowest <= GREATEST_REACH.get(kinds[dst], -1) for _, dst in self.graph.edges], dtype=bool)
@@ -118,7 +118,6 @@ class ShortestRouter(Router):
         return not GREATEST_REACH.keys().isdisjoint(kinds) and bool(self._may_need_memory.any())
 
     def _choices(self, ends: Ints) -> Ints:
-        """Return each pair's number that selects one of several equally good paths."""
         receivers = self._numbers[ends[:, 1]]
         if self._seed is None:
             return receivers.astype(np.int64)
@@ -159,7 +158,7 @@ class RailAwareRouter(ShortestRouter):
         return self._with_detour(join_legs(self._leg(a, b) for a, b in pairwise(stops)))
 
     def links_between(self, nodes: Sequence[str], src: npt.NDArray[Any], dst: npt.NDArray[Any]) -> RouteLinks:
-        """Return the same as ``Router.links_between``, but compute one route after the other."""
+        """Return the same routes as ``Router.links_between``, found one after the other."""
         return Router.links_between(self, nodes, src, dst)
 
 
@@ -183,7 +182,7 @@ Routing = Callable[["nx.DiGraph[str]"], Router]
 
 
 def shortest(graph: "nx.DiGraph[str]") -> Router:
-    """Route by shortest paths, spread over equally good ones by the receiver's number. The default of a cluster.
+    """Route by shortest paths, the default of a cluster. The receiver's number selects among equally good paths.
 
     >>> import simcomm
     >>> shortest(simcomm.star(3, "10 Gbit/s", "5 us").graph).route("h0", "h2")
@@ -204,7 +203,7 @@ def rail_aware(graph: "nx.DiGraph[str]") -> Router:
 
 
 def ecmp(seed: int = 0) -> Routing:
-    """Return a policy of shortest paths. A hash of seed, sender and receiver selects one of several equally good paths.
+    """Return a policy of shortest paths. A hash of seed, sender and receiver selects among equally good paths.
 
     Raise InputError for a seed outside 0 to 2^32 - 1.
 
@@ -247,7 +246,6 @@ def join_legs(legs: Iterable[Route]) -> Route:
 
 
 def _replace_routes(routes: RouteLinks, numbers: npt.NDArray[Any], others: RouteLinks) -> RouteLinks:
-    """Replace the routes at ``numbers`` by ``others``, in this order."""
     old = np.diff(routes.first)
     lengths, stays = old.copy(), np.ones(len(old), dtype=bool)
     lengths[numbers], stays[numbers] = np.diff(others.first), False

@@ -1,4 +1,4 @@
-"""Translate the hardware catalogue's GPUs, generations, machines and networks into keys of a system description."""
+"""Translate entries of the hardware catalog into keys of a system description."""
 
 import re
 from functools import cache
@@ -18,7 +18,7 @@ AMPERE_OF_8_0 = ("A100", "A800", "A30 ")  # compute capability; other Ampere boa
 
 
 class Gpu(NamedTuple):
-    """A GPU model. ``CPU`` represents MPI on CPUs, where a "GPU" is a process."""
+    """A GPU model. The model ``CPU`` represents MPI on CPUs, where each "GPU" is a process."""
 
     name: str
     generation: str
@@ -43,10 +43,10 @@ class Gpu(NamedTuple):
 
     @property
     def has_ll128(self) -> bool:
-        """Whether LL128 is on by default, by compute capability: ``ncclTopoTuneModel`` in src/graph/tuning.cc.
+        """Whether NCCL uses LL128 on this GPU by default: ``ncclTopoTuneModel`` in src/graph/tuning.cc.
 
-        NCCL lists 7.0, 8.0, 9.0, 10.0 and 12.0, so not 7.5 (Turing), 8.6 or 8.9 (such as GeForce). 10.3 (B300) and 12.1
-        (GB10) are newer than that source; they are treated like 10.0 and 12.0.
+        NCCL lists the compute capabilities 7.0, 8.0, 9.0, 10.0 and 12.0. So 7.5 (Turing), 8.6 and 8.9 (such as GeForce)
+        are excluded. 10.3 (B300) and 12.1 (GB10) are newer than that source; they are treated like 10.0 and 12.0.
         """
         if self.generation == "ampere":
             return f"{self.name} ".startswith(AMPERE_OF_8_0)
@@ -58,7 +58,7 @@ CPU = Gpu("CPU", "cpu", 0.0, 4, False, "card")
 
 @cache
 def described_gpus() -> dict[str, Gpu]:
-    """Return every GPU of the catalogue whose generation is known, and ``CPU``, by name."""
+    """Return every GPU of the catalog whose generation is known, and ``CPU``, by name."""
     names = [name for name, figures in parts("GPU").items() if "generation" in figures]
     return {name: _from_catalogue(name) for name in names} | {"CPU": CPU}
 
@@ -78,7 +78,7 @@ def _from_catalogue(name: str) -> Gpu:
 
 
 def find_gpu(name: str) -> Gpu:
-    """Return a GPU of the catalogue. Boards that differ only in memory count as one GPU. Raise InputError.
+    """Return a GPU of the catalog by name. Boards that differ only in memory count as one GPU. Raise InputError.
 
     >>> find_gpu("A100 80GB SXM")
     Gpu(name='A100 SXM', generation='ampere', nvlink=300.0, pcie=4, geforce=False, form='SXM4')
@@ -89,7 +89,7 @@ def find_gpu(name: str) -> Gpu:
 
 
 def match_gpu(driver_name: str) -> Gpu | None:
-    """Return the GPU with this driver's name, or None if the catalogue lacks it.
+    """Return the GPU for a name that the driver reports, or None if the catalog lacks it.
 
     >>> match_gpu("NVIDIA A100-SXM4-80GB").name, match_gpu("NVIDIA H100 80GB HBM3").name
     ('A100 SXM', 'H100 SXM')
@@ -107,7 +107,7 @@ def match_gpu(driver_name: str) -> Gpu | None:
 
 
 def unlisted_gpu(name: str, generation: str, nvlink: float, pcie: int) -> Gpu:
-    """Return a GPU that is not in the catalogue. The name determines whether it is a GeForce.
+    """Return a GPU that is not in the catalog. Its name decides whether it counts as a GeForce board.
 
     >>> unlisted_gpu("RTX 5070 Ti", "blackwell", 0, 5).geforce
     True
@@ -122,7 +122,7 @@ CPUS = {"Infinity Fabric": "amd", "UPI": "intel", "QPI": "intel"}  # by the link
 
 
 def catalogue_keys(where: str, preset: str) -> dict[str, Any]:
-    """Return the keys that describe a machine of the catalogue: gpu, link, pcie, nic, layout, cpu and domain.
+    """Return the keys that describe a machine of the catalog: gpu, link, pcie, nic, layout, cpu and domain.
 
     Each board of a machine is a host: a GB200 NVL72 has 18 hosts with four GPUs each, in one NVLink domain. Raise
     InputError for an unknown machine.
@@ -154,7 +154,7 @@ def catalogue_keys(where: str, preset: str) -> dict[str, Any]:
 
 
 def gpus_of_host(preset: str) -> int:
-    """Return the number of GPUs of a host, which is one board of the machine."""
+    """Return the number of GPUs on a host, which is one board of the machine."""
     entry = machine_entries()[preset]
     return int(entry["gpus"]) // int(entry.get("boards", 1))
 
@@ -176,7 +176,7 @@ def hosts_of_machine(preset: str, nodes: int, gpus: int) -> dict[str, int]:
     return {"nodes": nodes * gpus // used, "gpus": used, "domain": gpus}
 
 
-OLDEST_PORT = "InfiniBand EDR"  # default of generations without a port in the catalogue
+OLDEST_PORT = "InfiniBand EDR"  # default of generations without a port in the catalog
 USUAL_NVLINK = "NVLink 2"  # default of generations without NVLink figures in NCCL
 
 
@@ -191,7 +191,7 @@ def software_year(generation: str) -> int:
 
 
 def usual_nic(network: str, generation: str) -> float:
-    """Return the bandwidth of one NIC in GB/s: the network's if all its NICs are identical, else the generation's.
+    """Return the usual bandwidth of one NIC in GB/s: the network's if all its NICs are equal, else the generation's.
 
     >>> usual_nic("efa1", "ampere"), usual_nic("ib", "hopper")
     (12.5, 50.0)
@@ -224,7 +224,7 @@ def usable_nvlink(generation: str) -> float:
 
 @cache
 def plugin_latency(network: str, *, is_staged: bool = False) -> float:
-    """Return the message latency in us that a network's plug-in reports. ``is_staged`` means without GPUDirect.
+    """Return the message latency in us that a network's plug-in reports. Set ``is_staged`` without GPUDirect.
 
     >>> plugin_latency("efa3"), plugin_latency("efa1", is_staged=True), plugin_latency("ib")
     (35.0, 150.0, 0.0)

@@ -1,8 +1,8 @@
-"""Model channels and hops: how many copies of a ring or tree a call uses, and the rates and latencies of links.
+"""Compute how many channels a call uses, and the rates and latencies of links.
 
-NCCL opens twice as many channels as its search found. A small call uses fewer of them, because each thread of a channel
-needs a minimum number of bytes (``src/enqueue.cc``; logs print ``threadThresholds``). A channel is one thread block.
-When channels are few, the rate of a thread block is the limit.
+A channel is a copy of a ring or tree, which one thread block executes. NCCL opens twice as many channels as its search
+found. A small call uses fewer of them, because each thread of a channel needs a minimum number of bytes
+(``src/enqueue.cc``; logs print ``threadThresholds``). With few channels, the rate of a thread block is the limit.
 """
 
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ def _within_settings(comm: Communicator, channels: int) -> int:
 
 
 def used_channels(comm: Communicator, algorithm: str, protocol: str, sizes: Floats) -> Floats:
-    """Return the number of channels that calls of these sizes in bytes use; NVLS always uses all of its own."""
+    """Return the number of channels that calls of these sizes in bytes use. NVLS always uses all its channels."""
     if algorithm in ("nvls", "nvls_tree"):
         return np.full(len(sizes), float(_within_settings(comm, OF_NVLS.get(comm.generation, 16))))
     threads = threads_of(comm, protocol)
@@ -110,12 +110,12 @@ NVLINKS = ("nvswitch", "mesh", "bridge", "xgmi")
 
 
 def least(rates: Sequence[float]) -> float:
-    """Return the minimum of these rates; infinity if there are none. Columns (``EachMoved``) are reduced by row."""
+    """Return the minimum of these rates, or infinity without any. Columns of ``EachMoved`` are compared row by row."""
     return reduce(np.minimum, rates) if rates else float("inf")
 
 
 def aged(comm: Communicator, values: Parameters) -> float:
-    """Return the ratio of latencies inside a host to those inside a host of 2025."""
+    """Return the factor by which latencies inside this host exceed those inside a host of 2025."""
     return (1 + values["age"]) ** (2025 - generation_year(comm.generation))
 
 
@@ -191,10 +191,9 @@ def between_hop(comm: Communicator, protocol: str, values: Parameters) -> float:
 
 
 def _message_time(comm: Communicator, network: NodeNetwork, protocol: str, values: Parameters) -> float:
-    """Return the latency of a message between two idle nodes, in us.
+    """Without GPUDirect, one GPU writes into host memory and another reads there, as inside a host.
 
-    Without GPUDirect, one GPU writes into host memory and another reads there, as in a hop through host memory inside a
-    host. The fitted tables have such hosts only with EFA before p5 and with InfiniBand.
+    The fitted tables have such hosts only with EFA before p5 and with InfiniBand.
     """
     if network.kind == "tcp":
         return values["tcp.hop"] + values["tcp.thread"] + _memory_hop(comm, protocol, values)
@@ -227,7 +226,7 @@ def collective_rates(comm: Communicator, values: Parameters, *, is_chain: bool =
 
 
 def ramp_class(comm: Communicator) -> str:
-    """Return the class that determines the ramp to full bandwidth: the network, or on one node its link."""
+    """Return the class of the ramp to full bandwidth: the network, or on a single node the link."""
     if comm.network is None:
         return "nvlink" if comm.is_nvlink else "pcie"
     if comm.network.kind in ("efa1", "tcp"):

@@ -1,4 +1,4 @@
-"""Determine NCCL's candidates: the algorithms and protocols for a collective, and which of them the settings allow.
+"""Determine which algorithms and protocols NCCL can use for a collective, and which of them the settings allow.
 
 Each candidate comes with the reason that excludes it, or an empty string. ``tuner.py`` finds the fastest candidate that
 remains.
@@ -17,10 +17,9 @@ PROTOCOLS_STAY = (2, 22)  # the first version that applies NCCL_PROTO to the rin
 
 
 def available(comm: Communicator, collective: str) -> dict[Choice, str]:
-    """Return every algorithm and protocol with the reason that excludes it, empty if it can be used.
+    """Return every algorithm and protocol with the reason that excludes it. The reason is empty if it can be used.
 
-    Exclusions by settings are ignored. But if the settings name a protocol, it is available even if it is off by
-    default.
+    Exclusions by settings are ignored. But a protocol that the settings name is available even if it is off by default.
     """
     if collective == "all_reduce":
         algorithms: tuple[str, ...] = ("ring", "tree", "nvls", "nvls_tree", "collnet_chain")
@@ -74,7 +73,7 @@ def _protocol_reason(comm: Communicator, collective: str, protocol: str) -> str:
 
 
 def _ll128_reason(comm: Communicator) -> str:
-    """Return why LL128 is off by default, or an empty string. It relies on 128-byte stores that arrive whole."""
+    """LL128 relies on 128-byte stores that arrive as a whole."""
     if not comm.system.gpu.has_ll128:
         return "LL128 is on by default for Volta, A100, A30, Hopper and Blackwell only"
     if comm.version < (2, 5):
@@ -108,7 +107,7 @@ def allowed(comm: Communicator, collective: str) -> dict[Choice, str]:
 
 
 def _restrict(reasons: dict[Choice, str], part: int, name: str, words: tuple[str, ...]) -> dict[Choice, str] | None:
-    """Return the candidates, with ``name`` as the reason against those not in ``words``; None if none remains."""
+    """Exclude the candidates that are not in ``words``, with ``name`` as the reason. Return None if none remains."""
     remaining = [choice for choice, reason in reasons.items() if not reason and choice[part] in words]
     if not remaining:
         return None
@@ -131,7 +130,6 @@ def _forced(comm: Communicator, collective: str) -> list[tuple[int, str, tuple[s
 
 
 def _nothing_left(comm: Communicator, collective: str, reasons: dict[Choice, str]) -> str:
-    """Return NCCL's error for settings that leave no candidate, with the reasons that exclude the candidates."""
     names = [name for _, name, _ in _forced(comm, collective)]
     wanted = {word for _, _, words in _forced(comm, collective)[:1] for word in words}
     why = dict.fromkeys(reason for choice, reason in reasons.items() if reason and wanted & set(choice))

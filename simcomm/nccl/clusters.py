@@ -1,8 +1,8 @@
-"""Clusters that NCCL connects: a system description, and a network for programs that send NCCL messages.
+"""Build NCCL clusters from system descriptions, with a network for programs that send messages through NCCL.
 
 ``predict.py`` predicts NCCL's own collectives from the description. A rank program over NCCL's send and receive is
 simulated on a network made from the same description. Its links have the bandwidths that software reaches and the
-latencies of NCCL's hops with Simple, and each message costs a kernel launch (``parameters.toml``). No times of such
+latencies of NCCL's hops with Simple. Each message costs a kernel launch (``parameters.toml``). No times of such
 programs are published, so these predictions have no interval.
 """
 
@@ -63,7 +63,7 @@ class NcclCluster(Cluster):
         return replace(cluster, sharing=self.sharing, not_modeled=self.not_modeled)
 
     def on_first(self, world_size: int) -> "NcclCluster":
-        """Return the cluster of the first GPUs, equally many on each host. Raise InputError if they do not fit."""
+        """Return a cluster of ``world_size`` GPUs, equally many on each host. Raise InputError if there is none."""
         super().on_first(world_size)
         if world_size == self.world_size:
             return self
@@ -126,18 +126,17 @@ def _name_system(system: System) -> str:
 
 
 def notes_of_programs(cluster: NcclCluster) -> tuple[str, ...]:
-    """Return how programs over NCCL's send and receive are limited, compared with NCCL's own algorithms."""
+    """Return a note if a program's ring uses fewer NICs than NCCL's rings."""
     comm = make_communicator(cluster.system, cluster.settings)
     if comm.network is None or min(comm.local, comm.network.ports) < 2:
         return ()
     return (
-        "programs over NCCL's messages: a GPU sends over its nearest NIC, so a ring leaves a node by one of its "
-        f"{comm.network.ports} NICs, and NCCL's rings by all",
+        f"a program's ring uses one of a node's {comm.network.ports} NICs, because a GPU sends over its nearest NIC; "
+        "NCCL's own rings use all",
     )
 
 
 def _seconds_a_byte(system: System) -> float:
-    """Return the seconds to reduce a byte on the GPU; 0 if its memory bandwidth is unknown."""
     figures = parts("GPU").get(system.gpu.name, {})
     return PASSES / parse_bandwidth(figures["memory_bandwidth"].value) if "memory_bandwidth" in figures else 0.0
 
@@ -171,7 +170,6 @@ def _machine(system: System, comm: Communicator, values: Parameters) -> Machine:
 
 
 def _has_near_nics(comm: Communicator, nics: int) -> bool:
-    """Return whether each NIC shares a PCIe switch with its GPUs, as on hosts with NVSwitches."""
     on_nvswitch = all(hop.kind in ("nvswitch", "xgmi") for hop in comm.hops)
     return comm.network is not None and comm.network.gdr and on_nvswitch and comm.local % nics == 0
 
@@ -181,7 +179,6 @@ def _hop_seconds(comm: Communicator, hop: HopGroup, values: Parameters) -> float
 
 
 def _nvlinks(comm: Communicator, values: Parameters) -> AddNVLinks | None:
-    """Return a function that adds a node's NVLinks (or xGMI) to a graph; None if the node has none."""
     hop = next((hop for hop in comm.hops if hop_class(hop) == "nvlink"), None)
     if hop is None:
         return None

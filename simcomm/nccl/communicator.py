@@ -6,11 +6,12 @@ The driver, the settings and NCCL's own default decide how far P2P over PCIe rea
 ``ncclTopoCheckP2p`` in ``src/graph/paths.cc`` of NVIDIA/nccl (before 2.6 ``p2pCanConnect`` in
 ``src/transport/p2p.cc``). NCCL's default depends on the version and on the CPU vendor:
 
-* before 2.6: within a CPU ("do not use P2P across root complexes by default"); * 2.6 to 2.22: everywhere (``SYS``),
-except through Intel's CPUs. There it is within a CPU until 2.8 (a maintainer in issue 428, December 2020), and only
-behind PCIe switches (``PXB``) in 2.12; the change between them is assumed to be 2.9. Never through ARM CPUs; * from
-2.23: behind PCIe switches, and on AMD's CPUs everywhere for at most two GPUs. Pull request 1331 requested this;
-pytorch's pull request 142179 cites the reason: "significant performance degradation" with more GPUs.
+* Before 2.6: within a CPU ("do not use P2P across root complexes by default").
+* From 2.6 to 2.22: everywhere (``SYS``), except through Intel's and ARM's CPUs. With Intel's, it is within a CPU until
+  2.8 (a maintainer in issue 428, December 2020), and only behind PCIe switches (``PXB``) in 2.12. The change between
+  them is assumed to be 2.9. It never goes through ARM CPUs.
+* From 2.23 on: behind PCIe switches, and on AMD's CPUs everywhere for at most two GPUs. Pull request 1331 requested
+  this; pytorch's pull request 142179 cites the reason: "significant performance degradation" with more GPUs.
 
 RCCL reverted the last change (ROCm/rccl pull request 1670), so AMD's GPUs keep the previous rule.
 """
@@ -81,7 +82,7 @@ def cpu_of(system: System) -> str:
 
 
 def depends_on_cpu(system: System, settings: NcclSettings) -> bool:
-    """Return whether P2P would reach farther on AMD's CPUs than on the assumed ones."""
+    """Return whether P2P over PCIe would reach farther with AMD's CPUs than with the assumed ones."""
     is_default = settings.p2p_level is None and system.p2p_level is None and "p2p" in system.defaulted
     if system.cpu is not None or not is_default or system.p2p_refused or settings.p2p_disable:
         return False
@@ -149,7 +150,6 @@ def make_host(system: System, settings: NcclSettings) -> GpuHost:
 
 
 def _lanes(system: System) -> int:
-    """Return the PCIe lanes of a GPU. Default on a desktop: the GPU's share of the CPU's 16 lanes."""
     if system.host == "desktop" and "lanes" in system.defaulted and system.gpus > 1:
         return max(4, DESKTOP_LANES // system.gpus)
     return system.lanes
@@ -207,8 +207,8 @@ def among_others(
 ) -> Communicator:
     """Return the communicator of one of several groups of a host's GPUs that run at the same time.
 
-    ``comm`` is the communicator of the group alone, and ``system`` the system of all GPUs of its hosts. Groups list GPU
-    numbers. Raise InputError.
+    ``comm`` is the communicator of the group alone, and ``system`` describes all GPUs of its hosts. Each group is a
+    tuple of GPU numbers. Raise InputError.
     """
     host = replace(make_host(system, settings), p2p=comm.host.p2p)
     closed, chain = (_hops(system, settings, host, groups, is_closed=is_closed) for is_closed in (True, False))
@@ -232,5 +232,4 @@ def _hops(
 
 
 def _merge(system: System, settings: NcclSettings) -> NcclSettings:
-    """Return the settings, completed by the choices that the description forces."""
     return replace(settings, algo=settings.algo or system.algo, proto=settings.proto or system.proto)

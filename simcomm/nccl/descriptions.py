@@ -1,4 +1,4 @@
-"""System descriptions: the facts about a machine or cluster that a prediction may use, from ``systems_described.toml``.
+"""Read system descriptions: the facts about a machine or cluster that a prediction may use.
 
 The head of ``simcomm/nccl/data/systems_described.toml`` defines the schema. This module applies its defaults, and each
 system records which keys were stated and which have default values.
@@ -35,7 +35,6 @@ GB = 1e9
 
 
 def _as_gigabytes(value: object) -> object:
-    """Convert a bandwidth with a unit to GB/s. A number is returned unchanged."""
     return parse_bandwidth(value) / GB if isinstance(value, str) else value
 
 
@@ -44,12 +43,12 @@ RATES = ("nic", "nvlink")  # keys that are bandwidths
 
 
 class Keys(BaseModel):
-    """The keys of a system's line and their types. ``_describe`` defines which are required, and the defaults."""
+    """The keys of a system's line and their types. ``_describe`` decides which are required, and the defaults."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
     machine: str | None = None
-    preset: str | None = None  # of a machine: its name in the hardware catalogue
+    preset: str | None = None  # of a machine: its name in the hardware catalog
     nodes: Count | None = None
     gpus: Count | None = None
     gpu: str | None = None
@@ -81,7 +80,7 @@ class Keys(BaseModel):
 
 
 def read_keys(where: str, line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the checked keys of a line, with bandwidths in GB/s. Raise InputError that names ``where`` and the key.
+    """Return the checked keys of a line, with bandwidths in GB/s. InputError names ``where`` and the key.
 
     >>> read_keys("system mine", {"nodes": 2, "nic": "100 Gbit/s"})
     {'nodes': 2, 'nic': 12.5}
@@ -129,7 +128,7 @@ FILE_NAME = "systems_described.toml"
 
 @dataclass(frozen=True)
 class System:
-    """A system: ``nodes`` hosts with ``gpus`` ranks each. Bandwidths are in GB/s in one direction."""
+    """A system of ``nodes`` hosts with ``gpus`` ranks each. Bandwidths are in GB/s in one direction."""
 
     slug: str
     nodes: int
@@ -159,7 +158,7 @@ class System:
     cluster: str | None  # shared by systems on the same hosts
     degraded: bool
     skip: bool  # described, but not to be predicted
-    preset: str | None  # the machine's name in the hardware catalogue
+    preset: str | None  # the machine's name in the hardware catalog
     stated: frozenset[str]  # keys of the system's own line
     defaulted: frozenset[str]
 
@@ -190,7 +189,7 @@ class System:
 
     @property
     def guessed(self) -> tuple[str, ...]:
-        """Keys with guessed values: ``nic`` if the line marks it as a guess, and ``nccl`` if the line omits it."""
+        """Keys with guessed values: ``nic`` if it is marked as a guess and used, and ``nccl`` if it is not stated."""
         is_nic_unknown = self.nic_guess and self.nodes > 1
         return tuple(key for key, unknown in (("nic", is_nic_unknown), ("nccl", "nccl" in self.defaulted)) if unknown)
 
@@ -200,9 +199,9 @@ def read_systems(
 ) -> dict[str, System]:
     """Return the systems in a directory's ``systems_described.toml``, by slug.
 
-    Every file can use the machines of the file that Ringlab ships, and define more. ``leave_out`` is called for each
-    system with an unknown GPU, which is then omitted; without ``leave_out``, InputError is raised. Raise InputError
-    that names the file, the system and the key.
+    Every file can use the machines that Ringlab ships, and define more. If a system's GPU is unknown, ``leave_out`` is
+    called with its slug and the error, and the system is omitted. Without ``leave_out``, InputError is raised. Each
+    InputError names the file, the system and the key.
 
     >>> read_systems()["h100_2x8_aws_p5_efa"].nic
     400.0
@@ -240,7 +239,7 @@ def describe_system(slug: str, line: Mapping[str, Any]) -> System:
 
 
 def describe_own(slug: str, counts: Mapping[str, int]) -> System:
-    """Return a system that Ringlab ships, with different ``nodes`` or ``gpus``, which also change its defaults.
+    """Return a system that Ringlab ships with another number of ``nodes`` or ``gpus``, which also changes its defaults.
 
     Raise KeyError for an unknown slug, and InputError for a missing key.
     """
@@ -256,7 +255,7 @@ def own_machines() -> dict[str, Any]:
 
 
 def describe_preset(preset: str, nodes: int, gpus: int, **more: Any) -> System:
-    """Return the system of a machine in the hardware catalogue; ``more`` are keys of a line. Raise InputError.
+    """Return the system of ``nodes`` machines of the hardware catalog. ``more`` adds keys of a line. Raise InputError.
 
     Each board of a machine is a host: two NVL72 are 36 hosts of four GPUs, in domains of 72.
 
@@ -290,7 +289,7 @@ def _tables(content: Mapping[str, Any], name: str, path: Path) -> dict[str, Any]
 
 
 def _describe(where: str, slug: str, line: Mapping[str, Any], machines: Mapping[str, Any]) -> System:
-    """Return the system of a line. Its own keys have priority, then its machine's keys, then the defaults."""
+    """The line's own keys have priority, then its machine's keys, then the defaults."""
     stated = read_keys(where, line)
     machine = stated.pop("machine", None)
     if "preset" in stated:
@@ -309,7 +308,7 @@ def _describe(where: str, slug: str, line: Mapping[str, Any], machines: Mapping[
     if known["nodes"] > 1:
         for key, example in (("net", "ib"), ("nic", "200 Gbit/s")):
             if key not in known:
-                raise InputError(f"{where}: {key} is missing; several nodes need it, for example {key} = {example!r}")
+                raise InputError(f"{where}: {key} is missing; set it for several nodes, such as {key} = {example!r}")
     values = {**usual, **known}
     if values["link"] in ("nvswitch", "mesh", "bridge", "xgmi") and not values["nvlink"]:
         raise InputError(f'{where}: link = {values["link"]!r}, but {gpu.name} has none; use "pcie", or set nvlink')
@@ -336,7 +335,6 @@ def _machine_keys(where: str, written: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _gpu_of(where: str, known: Mapping[str, Any]) -> Gpu:
-    """Return the GPU from the catalogue or, if the catalogue lacks it, from the line's keys."""
     missing = [key for key in ("generation", "nvlink", "pcie") if key not in known]
     try:
         gpu = find_gpu(known["gpu"])

@@ -1,13 +1,14 @@
-"""The model's parameters, from ``parameters.toml``: each with its value, prior, meaning and source.
+"""Read the model's parameters from ``parameters.toml``: each with its value, prior, meaning and source.
 
-Some parameters are factors on the time of one cluster's hosts, learned from the other systems on these hosts. Two
-machines of one author, or two tables of one machine, mostly miss a prediction in the same direction: because of a slot
-with four lanes, an old BIOS, or a crowded fabric. A description names such hosts with ``cluster``. For each, the fit
-has a factor for small, middle and large sizes, both for one node and for several. Its prior is 1.
+Some parameters are factors on the time of one cluster's hosts, learned from other systems on these hosts. Two machines
+of one author, or two tables of one machine, mostly miss a prediction in the same direction: because of a slot with four
+lanes, an old BIOS, or a congested fabric. A description names such hosts with ``cluster``. For each cluster, the fit
+has a factor for small, middle and large sizes, both for one node and for several nodes. Their prior is 1.
 """
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections import UserDict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -35,37 +36,22 @@ class Parameter:
     source: str
 
 
-class Parameters(Mapping[str, float]):
-    """Maps names to values."""
-
-    def __init__(self, values: Mapping[str, float]) -> None:
-        self._values = dict(values)
-
-    def __getitem__(self, name: str) -> float:
-        """Return the value of a parameter."""
-        return self._values[name]
-
-    def __iter__(self) -> Iterator[str]:
-        """Iterate over the names."""
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        """Return the number of parameters."""
-        return len(self._values)
+class Parameters(UserDict[str, float]):
+    """The values of parameters, by name."""
 
     def changed(self, values: Mapping[str, float]) -> "Parameters":
         """Return the parameters with some values replaced. Raise InputError for an unknown name."""
-        unknown = values.keys() - self._values.keys()
+        unknown = values.keys() - self.data.keys()
         if unknown:
             raise InputError(f"unknown parameter {min(unknown)!r}")
-        return Parameters({**self._values, **values})
+        return Parameters({**self.data, **values})
 
 
 class EachMoved(Parameters):
-    """Values as columns with one row per variation. Row 0 is unchanged; row i has the i-th of ``names`` moved.
+    """Maps each parameter to a column. Row 0 is unchanged; in row i, the i-th of ``names`` is moved.
 
-    Predictions are arithmetic over arrays. So one prediction with these columns, of shape [1 + names, sizes], yields
-    the slopes by all these parameters. ``read`` collects the names on which the prediction depends.
+    Predictions are arithmetic on arrays. So one prediction with these columns, of shape [1 + names, sizes], gives the
+    slopes with respect to all these parameters. ``read`` collects the names on which the prediction depends.
 
     >>> moved = EachMoved({"a": 1.0, "b": 2}, ["b"], 0.5)
     >>> moved["b"].ravel().tolist(), moved["a"].ravel().tolist(), moved.read == {"a", "b"}
@@ -79,7 +65,7 @@ class EachMoved(Parameters):
         self._share = share
 
     def __getitem__(self, name: str) -> Any:
-        """Return the column of a parameter, and record the read."""
+        """Return the column of a parameter, and add its name to ``read``."""
         self.read.add(name)
         column = np.full((1 + len(self._rows), 1), super().__getitem__(name), np.float64)
         if name in self._rows:
@@ -88,7 +74,7 @@ class EachMoved(Parameters):
 
 
 def read_definitions(path: Path = FILE) -> dict[str, Parameter]:
-    """Return a file's parameters, by name. Raise InputError."""
+    """Return the parameters in a file, by name. Raise InputError."""
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
         return {name: Parameter(name, **table) for name, table in tables.items()}
@@ -111,7 +97,7 @@ def host_parameters(cluster: str, nodes: int) -> list[str]:
 
 
 def host_factors(cluster: str | None, nodes: int, sizes: Floats, values: Parameters) -> Floats | float:
-    """Return the factors on the time of a cluster's hosts, for sizes in bytes; 1 without a cluster."""
+    """Return the factors on the time of a cluster's hosts, for sizes in bytes. Without a cluster, return 1."""
     if cluster is None:
         return 1.0
     places = np.interp(np.log(sizes), np.log([*CENTRES.values()]), range(len(CENTRES)))

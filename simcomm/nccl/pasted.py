@@ -1,4 +1,4 @@
-"""Read pasted texts line by line, undoing the changes that launchers, terminals and mail programs make to them."""
+"""Read pasted texts line by line, and undo the changes that launchers, terminals and mail programs make to them."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -76,7 +76,7 @@ def read_pasted(path: Path | str, most_bytes: int = FileBytes.USUAL) -> str:
 
 
 def clean(text: str) -> str:
-    r"""Return a line without colors and without a launcher's prefix, with typographic spaces and dashes made plain.
+    r"""Return a line without colors and without a launcher's prefix, and with plain spaces and dashes.
 
     >>> clean("[1,0]<stdout>:# Rank  0"), clean("\x1b[32mok\x1b[0m")
     ('# Rank  0', 'ok')
@@ -116,7 +116,7 @@ def split_rows(text: str) -> list[str]:
 
 
 def _prefix_forms(lines: Iterable[str]) -> Iterator[re.Pattern[str]]:
-    """Yield a pattern for each prefix of a table's header line, at most MOST_PREFIXES."""
+    """Yield a regular expression for each prefix of a table's header line, at most MOST_PREFIXES."""
     known = set[str]()
     for text in lines:
         match = HEADS.search(text[: MOST_PREFIX + MOST_MATCHED // 10]) if "NCCL " not in text else None
@@ -128,7 +128,6 @@ def _prefix_forms(lines: Iterable[str]) -> Iterator[re.Pattern[str]]:
 
 
 def _form_of(prefix: str) -> str:
-    """Return a pattern that matches a launcher's prefix with any numbers and any spaces."""
     parts = re.split(r"(\d+|\s+)", prefix.strip())
     patterns = (r"\d+" if part.isdecimal() else r"\s+" if part.isspace() else re.escape(part) for part in parts)
     return r"\s*" + "".join(patterns) + r"\s*"

@@ -21,7 +21,7 @@ def ring_orders(host: GpuHost) -> tuple[tuple[int, ...], ...]:
 
 
 def rank_rings(comm: Communicator) -> tuple[tuple[int, ...], ...]:
-    """Return the orders in which rings visit all ranks, host after host; at most one ring per channel.
+    """Return the orders in which rings visit all ranks, one host after the other; at most one ring per channel.
 
     On hosts with an NVSwitch and several NICs, each NIC has a ring that enters and leaves every host through it, at a
     GPU near the NIC. If a second GPU is as near, the ring leaves from that GPU, as in the log of p4d in NVIDIA/nccl
@@ -78,7 +78,7 @@ def second_parents(nodes: int) -> tuple[int | None, ...]:
 
 
 def rank_tree(node_parents: tuple[int | None, ...], order: tuple[int, ...], local: int) -> tuple[TreeNode, ...]:
-    """Return the tree over all ranks. Each node is a chain in this ``order``, whose head joins the tree over nodes."""
+    """Return a tree over all ranks. Each node is a chain in this ``order``, and its head joins the tree over nodes."""
     up: dict[int, int | None] = {}
     for node, parent in enumerate(node_parents):
         chain = [node * local + gpu for gpu in order]
@@ -92,6 +92,6 @@ def rank_tree(node_parents: tuple[int | None, ...], order: tuple[int, ...], loca
 
 
 def double_tree(nodes: int, order: tuple[int, ...]) -> tuple[tuple[TreeNode, ...], ...]:
-    """Return both trees over all ranks. On one node, there is only one tree, a chain."""
+    """Return both trees over all ranks. On a single node, return one tree, which is a chain."""
     both = (parents(nodes), second_parents(nodes)) if nodes > 1 else (parents(nodes),)
     return tuple(rank_tree(tree, order, len(order)) for tree in both)

@@ -1,4 +1,4 @@
-"""NCCL's versions, and its environment variables with the meanings that NCCL gives them.
+"""Define NCCL's versions, and its environment variables with the meanings that NCCL gives them.
 
 Sources: NCCL's user guide, "Environment Variables" (docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html), and
 ``src/graph/tuning.cc`` and ``src/graph/paths.cc`` (``ncclTopoCheckP2p``, ``ncclGetLevel``) of NVIDIA/nccl.
@@ -28,7 +28,7 @@ class NcclRelease(NamedTuple):
     year: float = 0.0
 
     def number(self) -> tuple[int, int]:
-        """Return the version, or the newest of the year. A whole year counts as just before its middle.
+        """Return the version, or the newest one of the year. A year without a fraction means just before its middle.
 
         >>> NcclRelease(year=2023).number()
         (2, 18)
@@ -91,11 +91,11 @@ VARIABLES = {  # each setting's environment variable
 
 @dataclass(frozen=True)
 class NcclSettings:
-    """NCCL settings of a run. None represents the description's value or else NCCL's default.
+    """NCCL settings of a run. None selects the description's value or, without one, NCCL's default.
 
-    ``algo`` and ``proto`` list allowed values or, after ``^``, excluded ones, as in ``NCCL_ALGO=^tree,nvls``. From NCCL
-    2.24 on, they can have a list for one collective, as in ``ring;allreduce:tree``. Levels are words of ``LEVELS`` or
-    NCCL's old numbers.
+    ``algo`` and ``proto`` list allowed values or, after ``^``, excluded values, as in ``NCCL_ALGO=^tree,nvls``. From
+    NCCL 2.24 on, they can contain a list for one collective, as in ``ring;allreduce:tree``. Levels are words of
+    ``LEVELS`` or NCCL's old numbers.
 
     >>> NcclSettings(algo="^tree").allowed_algorithms()
     ('ring', 'collnet_direct', 'collnet_chain', 'nvls', 'nvls_tree', 'pat')
@@ -152,7 +152,7 @@ class NcclSettings:
 
 
 def _read_choices(key: str, text: str | None, known: tuple[str, ...], collective: str) -> tuple[str, ...]:
-    """Return the choices for a collective: from the part that names it, else from a first part without a name."""
+    """The part that names the collective decides; without such a part, the first part if it has no name."""
     choices = known
     for number, part in enumerate(text.split(";") if text is not None else ()):
         name, colon, words = part.rpartition(":")
@@ -187,7 +187,7 @@ def _check_range(key: str, count: int | None, low: int, high: int) -> None:
 
 
 def level_rank(level: str) -> int:
-    """Return a number for a level that grows with the distance.
+    """Return an integer that grows with the distance of a level.
 
     >>> level_rank("PIX") < level_rank("SYS") == level_rank("9")
     True

@@ -54,7 +54,7 @@ LL_SLOT = 32 * 1024  # bytes of data in a slot of LL: 512 threads with 8 lines e
 
 @dataclass(frozen=True)
 class CandidateRoute:
-    """The total latency of a candidate's consecutive hops inside and between nodes, and its bus bandwidth in GB/s."""
+    """The latencies and bus bandwidths (GB/s) of a candidate. ``hops`` is the total latency of consecutive hops."""
 
     base: float  # us
     hops: float  # us
@@ -64,7 +64,7 @@ class CandidateRoute:
 
 
 def find_route(comm: Communicator, collective: str, choice: Choice, values: Parameters) -> CandidateRoute:
-    """Return the hops and the bandwidth of a candidate."""
+    """Return the latencies and bandwidths of a candidate."""
     algorithm, protocol = choice
     inside, between = inside_hop(comm, protocol, values), between_hop(comm, protocol, values)
     base = values[f"base.{protocol}"] * aged(comm, values)
@@ -96,7 +96,6 @@ def _crossings(comm: Communicator, collective: str, algorithm: str) -> int:
 
 
 def _ll_bandwidth(within: float, across: float, values: Parameters) -> float:
-    """Return the bandwidth of LL, the lower of those inside and between nodes."""
     return least([within * values["share.ll_inside"], across * values["share.ll_between"]])
 
 
@@ -113,7 +112,7 @@ def tree_gain(comm: Communicator, share: float) -> float:
 
 
 def _nvls_route(comm: Communicator, depth: float, across: float, values: Parameters) -> CandidateRoute:
-    """Return the route of NVLS, whose channels suffice for its full rate unless settings limit them."""
+    """The channels of NVLS suffice for its full rate unless settings limit them."""
     p, is_blackwell = comm.local, comm.generation == "blackwell"
     share = values["share.nvls_blackwell" if is_blackwell else "share.nvls"]
     rate = comm.hops[0].rate * least([share * 2 * (p - 1) / (p + 1), 0.94 if is_blackwell else 2.0])
@@ -204,9 +203,8 @@ def call_time(comm: Communicator, values: Parameters) -> float:
 
 @dataclass(frozen=True)
 class Candidates:
-    """The candidates at several sizes: why some are excluded, the tuner's and the model's times in us, and weights."""
+    """The candidates at several sizes: the tuner's times and the model's times in us, and their weights."""
 
-    reasons: dict[Choice, str]
     tuner: dict[Choice, Floats]
     times: dict[Choice, Floats]
     weights: dict[Choice, Floats]
@@ -218,9 +216,8 @@ class Candidates:
 
 
 def candidates(comm: Communicator, collective: str, sizes: Floats, values: Parameters) -> Candidates:
-    """Return the candidates. Their weights soften the tuner's choice between similar times, and sum to one."""
-    reasons = allowed(comm, collective)
-    open_ = [choice for choice, reason in reasons.items() if not reason]
+    """Return the candidates. Their weights sum to one, and smooth the tuner's choice between similar times."""
+    open_ = [choice for choice, reason in allowed(comm, collective).items() if not reason]
     tuner = {choice: tuner_times(comm, collective, choice, sizes) for choice in open_}
     times = {choice: route_times(comm, collective, choice, sizes, values) for choice in open_}
     logs = np.array([-SHARPNESS * np.log(tuner[choice]) for choice in open_])
@@ -228,7 +225,7 @@ def candidates(comm: Communicator, collective: str, sizes: Floats, values: Param
         logs -= np.array([np.where(by_threshold(comm, *choice, sizes), 0.0, RULED_OUT) for choice in open_])
     weights = np.exp(logs - logs.max(axis=0))
     weights /= weights.sum(axis=0)
-    return Candidates(reasons, tuner, times, dict(zip(open_, weights, strict=True)))
+    return Candidates(tuner, times, dict(zip(open_, weights, strict=True)))
 
 
 def predict_microseconds(comm: Communicator, collective: str, sizes: Floats, values: Parameters) -> Floats:
@@ -264,13 +261,13 @@ def nic_share(comm: Communicator, collective: str) -> float:
 
 
 def busiest(comm: Communicator, flows: float) -> float:
-    """Return the number of flows, one per GPU, that share a NIC; below 1 if a flow uses several NICs."""
+    """Return the number of flows, one per GPU, that share a NIC. Below 1, a flow uses several NICs."""
     nics = comm.network.ports if comm.network else 1
     return float(min(flows, ceil(comm.local / nics))) if nics <= comm.local else comm.local / nics
 
 
 def slot_share(comm: Communicator, collective: str) -> float:
-    """Return the bytes that a GPU exchanges inside its node or, over PCIe, in total, as a share of the buffer."""
+    """Return the share of the buffer that a GPU exchanges inside its node or, without NVLink, in total."""
     if collective == "send_recv":
         return 1.0
     others = comm.ranks - 1 if not comm.is_nvlink else comm.local - 1
@@ -290,7 +287,6 @@ def exchange_times(comm: Communicator, collective: str, sizes: Floats, values: P
 
 
 def _seconds_a_gigabyte(comm: Communicator, collective: str, values: Parameters) -> float:
-    """Return the seconds per GB of the buffer on the busiest link."""
     across = 0.0
     if comm.network is not None:
         nic = between_rate(comm, values) / comm.network.ports

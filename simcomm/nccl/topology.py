@@ -2,10 +2,10 @@
 
 NCCL connects two GPUs of a host by the first of these that exists (``src/graph/paths.cc``, ``src/transport/``):
 
-* NVLink: through an NVSwitch, a mesh or a bridge; AMD's xGMI likewise; * P2P over PCIe: one GPU writes into the other's
-memory. By default only up to ``PXB``: both behind PCIe switches of one root port, never through a CPU's host bridge.
-``NCCL_P2P_LEVEL`` changes that. GeForce cards reject it since Turing; * SHM: the sender writes into host memory and the
-receiver reads it there, so the bytes go up to the CPU and down again.
+* NVLink: through an NVSwitch, a mesh or a bridge; AMD's xGMI likewise.
+* P2P over PCIe: one GPU writes into the other's memory. By default only up to ``PXB``: both behind PCIe switches of one
+  root port, never through a CPU's host bridge. ``NCCL_P2P_LEVEL`` changes that. GeForce cards reject it since Turing.
+* SHM: the sender writes into host memory and the receiver reads it there, so the bytes go up to the CPU and down again.
 
 Bandwidths are payload rates of links. This module shares links max-min fairly; ``parameters.toml`` defines which share
 of them software reaches.
@@ -32,7 +32,7 @@ MESH_GPUS = 8
 
 @dataclass(frozen=True)
 class HopGroup:
-    """The hops of one kind in a ring: their number, and the GB/s of the slowest when links are shared."""
+    """The hops of one kind in a ring: their number, and the GB/s of the slowest one when links are shared."""
 
     kind: str  # nvswitch, mesh, bridge, xgmi, p2p (same PCIe switch), p2p_far (through host bridges), shm, one_gpu
     count: int
@@ -89,15 +89,6 @@ def _mesh_links(a: int, b: int) -> int:
     if low // 4 == high // 4:
         return CUBE_MESH.get((low % 4, high % 4), 0)
     return CUBE_MESH_ACROSS[low] if high - low == 4 else 0
-
-
-def host_paths(layout: str, gpus: int) -> int:
-    """Return the number of x16 paths from the GPUs to host memory. GPUs behind one switch share a path.
-
-    >>> host_paths("switch", 4), host_paths("switches", 8), host_paths("socket", 4)
-    (1, 2, 4)
-    """
-    return _switches(GpuHost(gpus, "pcie", layout=layout)) or gpus
 
 
 def _switches(host: GpuHost) -> int:
@@ -184,7 +175,7 @@ def mesh_rings(gpus: int) -> tuple[tuple[int, ...], ...]:
 
 @cache
 def _all_rings(gpus: int) -> tuple[tuple[int, ...], ...]:
-    """Return every ring over all GPUs along NVLinks, each in one direction only."""
+    """Each ring is listed in one direction only."""
     orders = ((0, *others) for others in permutations(range(1, gpus)) if others[0] < others[-1])
     return tuple(ring for ring in orders if all(_mesh_links(*hop) for hop in pairwise((*ring, 0))))
 
@@ -193,11 +184,11 @@ def _all_rings(gpus: int) -> tuple[tuple[int, ...], ...]:
 def ring_hops(
     host: GpuHost, groups: tuple[tuple[int, ...], ...] = (), *, is_closed: bool = True
 ) -> tuple[HopGroup, ...]:
-    """Return the hops, grouped by kind and with their rates, of a ring over the host's GPUs, or of a chain.
+    """Return the hops of a ring over the host's GPUs, or of a chain, grouped by kind and with their rates.
 
-    With ``groups`` of GPU numbers, each group has a ring at the same time, and the result is the slowest ring's. The
-    rate of NVLink is the sum over all rings. For an NVSwitch, it is the GPU's line rate; for a mesh, one brick per ring
-    in each direction; for xGMI, the links to the GPUs in use.
+    With ``groups`` of GPU numbers, each group has a ring at the same time, and the hops of the slowest ring are
+    returned. The rate of NVLink is the sum over all rings. For an NVSwitch, it is the GPU's line rate; for a mesh, one
+    brick per ring in each direction; for xGMI, the links to the GPUs in use.
 
     >>> ring_hops(GpuHost(8, "nvswitch", nvlink=300))
     (HopGroup(kind='nvswitch', count=8, rate=300),)

@@ -1,10 +1,10 @@
-"""NCCL's own cost model, with which it chooses algorithm and protocol, version by version from its source.
+"""Reproduce NCCL's own cost model, with which it chooses algorithm and protocol, version by version.
 
     time = latency + bytes / (1000 bandwidth)        microseconds, GB/s; the smallest wins
 
 Source: ``ncclTopoTuneModel`` in ``src/graph/tuning.cc`` of NVIDIA/nccl, by tag v2.7.8-1, v2.9.6-1, v2.12.12-1,
-v2.18.5-1, v2.21.5-1, v2.26.2-1, v2.30. Comments give the names of its tables. These are NCCL's assumptions about GPU
-generations; ``timing.py`` has the actual times, and the hardware catalogue the link rates.
+v2.18.5-1, v2.21.5-1, v2.26.2-1, v2.30. Comments name its tables. These are NCCL's assumptions about GPU generations;
+``timing.py`` has the actual times, and the hardware catalog the link rates.
 
 There is one departure. For trees with Simple, v2.18.5-1 has 4, 6 and 14 us (NVLink, PCI, network), while v2.12.12-1
 before it and v2.21.5-1 after it have 28 (as in issue 1334). This model uses 28, which fits the sizes at which systems
@@ -50,7 +50,7 @@ Figures = tuple[float, float, float]  # of LL, LL128, Simple
 
 @dataclass(frozen=True)
 class Latencies:
-    """Latencies in us that several consecutive versions assume: baseLat and hwLat."""
+    """Latencies in us that several consecutive versions assume: NCCL's baseLat and hwLat."""
 
     base_tree: Figures
     base_ring: Figures
@@ -84,7 +84,7 @@ PCIE = "PCIe 4.0"  # NCCL assumes the same share of all generations
 
 
 def ring_steps(collective: str, ranks: int) -> int:
-    """Return the steps of a ring: 2(n-1) for all_reduce, else n-1."""
+    """Return the number of steps of a ring: 2(n-1) for all_reduce, else n-1."""
     return 2 * (ranks - 1) if collective == "all_reduce" else ranks - 1
 
 
@@ -140,7 +140,6 @@ def _ring_bus(comm: Communicator, collective: str, protocol: str, bus: float, ch
 
 
 def _ll_cap(comm: Communicator) -> float:
-    """Return the bandwidth cap of LL: on one node by GPU generation, on several by the CPUs' vendor."""
     if comm.version < (2, 10):
         return float("inf")
     if comm.nodes > 1:
@@ -215,7 +214,7 @@ def _nvls_latency(comm: Communicator, algorithm: str) -> float:
 
 
 def _plugin(comm: Communicator, protocol: str) -> float:
-    """Return the message latency in us that a network's plug-in reports. It counts twice for Simple, which flushes."""
+    """The plug-in's latency counts twice for Simple, which flushes."""
     if comm.network is None or comm.version < COUNTS_PLUGIN:
         return 0.0
     return plugin_latency(comm.network.kind, is_staged=not comm.network.gdr) * (2 if protocol == "simple" else 1)

@@ -1,4 +1,4 @@
-"""Performance model of an emulated cluster: simulates messages, with compute calibrated on this machine."""
+"""Predict emulated clusters: simulate messages, with compute calibrated on this machine."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ from simcomm.performance_models.performance_model import Alternatives
 
 
 class EmulatedModel(NetworkModel):
-    """Predicts ranks that share this machine's cores. They do not run in lockstep, so training steps differ."""
+    """Predicts ranks that share this machine's cores. They do not run in lockstep, so their training steps differ."""
 
     steps, warm_up = 5, 1  # all ranks start the first step together, so it is not counted
 
@@ -33,7 +33,7 @@ class EmulatedModel(NetworkModel):
         return self.calibration is not None and bool(self.calibration.overlap)
 
     def alternatives(self) -> Alternatives:
-        """Return the alternative calibrations for a prediction: one per fold, and one with slower cores."""
+        """Return one alternative calibration per fold, and a calibration with slower cores."""
         if self.calibration is None or not self.calibration.parts:
             return Alternatives((), None)
         return Alternatives(tuple(self.calibration.parts), self.calibration.with_slower_cores(SLOWER))

@@ -62,7 +62,7 @@ class Estimator:
     def seconds(self, algorithm: Algorithm) -> float:
         """Return an algorithm's time in seconds.
 
-        Raises Undefined if the algorithm is not defined for this number of ranks, and ProgramError if its program is
+        Raise Undefined if the algorithm is not defined for this number of ranks, and ProgramError if its program is
         invalid.
         """
         seconds = self.closed_form(algorithm)
@@ -92,7 +92,7 @@ class Estimator:
     def link_load_bound(self, algorithm: Algorithm) -> float:
         """Return a lower bound in seconds: the time that the busiest link needs for its bytes.
 
-        Returns 0 if no cheap bound is known. Raises Undefined, and TooLarge and ProgramError as ``simulate`` does.
+        Return 0 if no cheap bound is known. Raise Undefined, TooLarge and ProgramError as ``simulate`` does.
         """
         if self.world_size <= FEW_RANKS or self.faster_star is None:
             return 0.0
@@ -116,7 +116,6 @@ class Estimator:
         return self.simulator.timing(self._input(algorithm)).elapsed
 
     def _input(self, algorithm: Algorithm) -> EngineInput:
-        """Return the compiled engine's input, reusing the last one if the algorithm is the same."""
         if self.last and self.last[0].schedule.algorithm == algorithm:
             return self.last[0]
         call = self.call.with_algorithm(algorithm, self.world_size)

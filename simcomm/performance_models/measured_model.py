@@ -1,4 +1,4 @@
-"""Performance model of processes on this machine, from calibrated message and compute times."""
+"""Predict processes on this machine from calibrated message and compute times."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
@@ -18,9 +18,9 @@ class MeasuredModel(NetworkModel):
 
     @cached_property
     def message_costs(self) -> Calibration | None:
-        """The calibration that provides message times; None if it has none, or if the cluster has its own transport.
+        """The calibration that provides message times. None if it has none, or if the cluster has its own transport.
 
-        Raises InputError if there is no calibration, or if it is for a different number of ranks.
+        Raise InputError if there is no calibration, or if it is for a different number of ranks.
         """
         if self.cluster.transport is not None:
             return None

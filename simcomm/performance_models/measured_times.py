@@ -64,7 +64,7 @@ def time_collective(
     in_training: bool = False,
     collective: int = 0,
 ) -> CollectiveTiming:
-    """Return the timing of a collective whose ranks start at ``starts``.
+    """Return the timing of a collective whose ranks start at ``starts``, in seconds.
 
     ``division_s`` is the time to divide a mean. Default: the calibrated reduction time. ``in_training`` selects message
     times that were measured inside training steps. ``collective`` is the number of the collective within the run.
@@ -102,7 +102,7 @@ def _local_seconds(calibration: Calibration, nbytes: int) -> float:
 
 
 class _MaxPlusClock:
-    """Computes when each step of each rank ends. Steps must be completed in dependency order."""
+    """Steps must be completed in dependency order."""
 
     def __init__(
         self,
@@ -126,13 +126,11 @@ class _MaxPlusClock:
             self.of_step[kind.dst].append(index)
 
     def finished(self, rank: int) -> float:
-        """Return the end time of the rank's last channel."""
         last = [self.ended.get((rank, channel, len(steps) - 1), self.starts[rank])
                 for channel, steps in enumerate(self.schedule.programs[rank])]  # fmt: skip
         return max(last, default=self.starts[rank])
 
     def complete(self, location: Location) -> None:
-        """Compute when a step ends. Its predecessors, on this rank and on its peers, must be complete."""
         end = self._ready(location)
         for index in self.of_step.get(location, ()):
             message = self._message(index)
@@ -147,7 +145,7 @@ class _MaxPlusClock:
         self.ended[location] = end
 
     def _ready(self, location: Location) -> float:
-        """Return when a rank reaches a step: after its previous step and, on a GPU, after the host has posted it."""
+        """On a GPU, a rank reaches a step once the host has posted it."""
         rank, channel, step = location
         before = self.ended[rank, channel, step - 1] if step else self.starts[rank]
         if self.calibration.queued is None:
@@ -161,7 +159,6 @@ class _MaxPlusClock:
         return self.messages[index]
 
     def _send(self, index: int, kind: MessageKind) -> None:
-        """Time a message. It starts when both ranks have reached their steps."""
         posted, awaited = self._ready(kind.src), self._ready(kind.dst)
         call, chunks = self.call, self.schedule.chunks
         nbytes = extent(kind.chunk, kind.count, call.elements, chunks) * call.itemsize
@@ -181,7 +178,6 @@ class _MaxPlusClock:
         )
 
     def _latency_and_interval(self, kind: MessageKind, nbytes: int) -> tuple[float, float]:
-        """Return a message's latency, and its interval after the previous message in the same direction, in seconds."""
         message_class, queued = kind.message_class(self.call, self.schedule.world_size), self.calibration.queued
         latency = self.calibration.message_seconds(message_class, self.in_training) * kind.together
         if queued is None:
@@ -311,15 +307,12 @@ def train_overlapped(
 
 
 class _OverlappedStep(NamedTuple):
-    """One step with overlapped communication, up to the optimizer. Times are in seconds."""
-
     overlap: Overlap
     forward: float  # including torch's broadcast of the model's buffers
     exposed: float  # communication after backward's compute has ended
     is_torchs: bool  # torch starts the buckets, so the sync is part of backward
 
     def phases_from(self, begin: float) -> dict[str, tuple[float, float]]:
-        """Return the begin and end of each phase and bucket, for a step that starts at ``begin``."""
         forward = begin + self.forward
         computed, end = forward + self.overlap.computed, forward + self.overlap.computed + self.exposed
         backward = end if self.is_torchs else computed
@@ -336,7 +329,6 @@ def _time_overlapped(
     phases: ComputePhases,
     carry: Callable[[int], float] | None,
 ) -> _OverlappedStep:
-    """Return the timeline of a step. Raise InputError as ``train_overlapped`` does."""
     turns, point, together = 1.0, None, None
     if measured.calibration is not None:
         threads, turns = threads_per_rank(ranks), ranks / measured.ranks
@@ -371,10 +363,7 @@ def _bucket_times(
 
 
 def _backward_of_ranks(mean: float, wait: float, ranks: int, *, slowest: int) -> list[float]:
-    """Return each rank's backward time in seconds.
-
-    The slowest rank takes ``wait`` longer than the mean. All other ranks take the same time.
-    """
+    """The slowest rank takes ``wait`` longer than the mean, and all other ranks take the same time."""
     if ranks == 1:
         return [mean]
     extra = min(wait, mean * (ranks - 1))

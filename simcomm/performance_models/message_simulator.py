@@ -39,9 +39,9 @@ class MessageSimulator:
     def collective(
         self, call: CollectiveCall, options: SimulationOptions, buffers: Sequence[Array] | None = None
     ) -> Trace:
-        """Return the trace of a collective. Write the result to ``buffers`` if they are given.
+        """Return the trace of a collective, and write the result to ``buffers`` if they are given.
 
-        Raises InputError, and ProgramError if the program is invalid.
+        Raise InputError, and ProgramError if the program is invalid.
         """
         self.check_faults(options.faults)
         engine = self.engine(call, options, carries_data=buffers is not None)
@@ -118,7 +118,7 @@ class MessageSimulator:
         return compiled.one_by_one(inputs, messages=messages)
 
     def star_costs(self, nbytes: int) -> tuple[CostModel | None, CostModel | None]:
-        """Return the cost model of a symmetric star, else None; for other clusters, also that of a faster star."""
+        """Return the cost model of a symmetric star or None, and for other clusters that of a faster star."""
         star = star_model(self.cluster, nbytes)
         return star, None if star is not None else faster_star(self.cluster, nbytes)
 
@@ -173,13 +173,12 @@ class MessageSimulator:
 
 
 def _check_simpy(algorithm: Algorithm, world_size: int, root: int = 0, steps: int = 1) -> None:
-    """Raise TooLarge if the messages, which the simpy engine all stores, exceed the memory limit."""
+    """The simpy engine stores all messages."""
     too_many = "for the simpy engine, which simulates them one by one in Python; use the compiled engine"
     check_messages(algorithm, world_size, root, steps, Gigabyte.SIMPY, too_many)
 
 
 def _collective_of(simulation: Simulation, schedule: Schedule, rank: int, buffer: Buffer, op: str) -> Process:
-    """Run one rank's part of a collective, then divide the result if the operation is a mean."""
     yield from simulation.collective(rank, schedule.programs[rank], buffer, op)
     if op == "mean":
         reduced = reduced_slice(schedule.algorithm.spec, rank, schedule.world_size, schedule.root, buffer.n)
@@ -205,7 +204,6 @@ def sync_of(training: Training) -> CollectiveCall:
 def _training_of(
     simulation: Simulation, rank: int, schedule: Schedule, compute: ComputePhases, nbytes: int, steps: int
 ) -> Process:
-    """Run one rank's training steps: forward, backward, all-reduce of the gradients, division, optimizer."""
     buffer = Buffer(schedule.algorithm, schedule.world_size, nbytes // 4, 4, None)
     scaling = simulation.transport.gamma * nbytes  # the mean divides the sum
     for step in range(steps):

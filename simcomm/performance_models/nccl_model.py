@@ -1,4 +1,4 @@
-"""Performance model of an NCCL cluster: predicts NCCL's own collectives by formula, and simulates other programs."""
+"""Predict NCCL clusters: NCCL's own collectives by formula, and other programs by simulation."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -70,7 +70,7 @@ class NcclModel(NetworkModel):
         return None if _is_own(algorithm) else super().carried(asked)
 
     def caveats(self, algorithms: Sequence[Algorithm]) -> tuple[str, ...]:
-        """Return assumptions about the cluster, effects of NCCL settings, and limits of simulated programs."""
+        """Return notes about assumptions, effects of NCCL settings, and limits of simulated programs."""
         cluster, nccl_algorithm = (
             self.cluster,
             next((algorithm for algorithm in algorithms if _is_own(algorithm)), None),
@@ -113,7 +113,7 @@ def _is_own(algorithm: Algorithm | None) -> bool:
 
 
 def describe_choice(prediction: NcclPrediction) -> str:
-    """Return the algorithm, protocol and channel count, such as ``tree/ll x2``, or ``pairs`` for pairwise transfers."""
+    """Return algorithm, protocol and channels, such as ``tree/ll x2``, or ``pairs`` for messages between pairs."""
     return (
         f"{prediction.algorithm}/{prediction.protocol} x{prediction.channels}"
         if prediction.candidates

@@ -1,7 +1,7 @@
-"""Performance model of a described network, from the times of the messages on its links.
+"""Predict a described network from the times of the messages on its links.
 
-Schedules whose messages never share a link are computed without simulating each message. With the TCP model, messages
-travel in segments, limited by windows and socket buffers, and ranks share cores.
+Symmetric schedules whose messages never share a link are computed without simulating each message. With the TCP model,
+messages travel in segments, limited by windows and socket buffers, and ranks share cores.
 """
 
 from collections.abc import Sequence

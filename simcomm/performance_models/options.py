@@ -1,4 +1,4 @@
-"""Simulation options: engine, faults and what to record."""
+"""Define the options of a simulation: engine, faults and what to record."""
 
 from dataclasses import dataclass
 
@@ -27,7 +27,7 @@ def check_engine(engine: str | None) -> None:
 class SimulationOptions:
     """Options of ``simcomm.run``, which documents each of them.
 
-    Raises InputError for an unknown engine.
+    Raise InputError for an unknown engine.
     """
 
     engine: str | None = None
@@ -43,7 +43,7 @@ class SimulationOptions:
         return self.engine is not None or self.faults != NO_FAULTS
 
     def choose_engine(self, messages: int) -> str:
-        """Return the requested engine. By default, return simpy for few messages over all repetitions, else compiled.
+        """Return the requested engine. Default: simpy if all repetitions together have few messages, else compiled.
 
         >>> SimulationOptions().choose_engine(24), SimulationOptions().choose_engine(8064)
         ('simpy', 'compiled')

@@ -22,7 +22,7 @@ from simcomm.performance_models.options import TIMES_ONLY, SimulationOptions
 
 
 class Alternatives(NamedTuple):
-    """Alternative calibrations for a prediction: one per fold, and one with slower cores if only cores drift."""
+    """Alternative calibrations: one per fold of the calibration, and one with slower cores if only cores drift."""
 
     parts: tuple[Calibration, ...]
     slower: Calibration | None
@@ -97,7 +97,7 @@ class PerformanceModel(ABC):
     def carried(self, asked: CollectiveCall | Training) -> Carrier | None:
         """Return the algorithm that transfers a row's bytes, or None if no messages are simulated.
 
-        A training run repeats its sync ``steps`` times or, with overlap, runs once per bucket.
+        A training run repeats its sync ``steps`` times. With overlap, it runs the algorithm once per bucket.
         """
         if isinstance(asked, CollectiveCall):
             return Carrier(asked.algorithm, asked.root, 1)
@@ -141,7 +141,7 @@ class PerformanceModel(ABC):
     def phases(self, training: Training) -> tuple[ComputePhases, ComputePhases]:
         """Return the compute phases of a step when all ranks of the machine run, and when a single rank runs.
 
-        Both use the same number of threads per rank. Raises InputError if they are not calibrated.
+        Both use the same number of threads per rank. Raise InputError if they are not calibrated.
         """
         if training.compute is not None:
             return training.compute, training.compute
@@ -161,7 +161,7 @@ class PerformanceModel(ABC):
     def bucket_seconds(self, training: Training) -> Callable[[int], float] | None:
         """Return a function from bucket size in bytes to seconds, or None if bucket times were measured.
 
-        Raises InputError for ``ddp``, whose overlap is only measured on this machine.
+        Raise InputError for ``ddp``, whose overlap is only measured on this machine.
         """
         sync = training.gradient_sync
         if sync is None:

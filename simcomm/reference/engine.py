@@ -1,4 +1,4 @@
-"""The reference engine: each channel of a rank and each message is a simpy process that reads from top to bottom.
+"""Simulate each channel of a rank and each message as a simpy process that reads from top to bottom.
 
 A rank *posts* operations, *waits* for them, and *computes*. A step of its program posts all operations and waits for
 all of them. A message starts when its send and its receive are both posted. They are matched within one collective of
@@ -99,7 +99,6 @@ class Buffer:
 
 @lru_cache(maxsize=4)
 def _offsets(total: int, n: int, chunks: int) -> tuple[int, ...]:
-    """Return the first element of each of ``total`` chunks, including scratch chunks, and the end of the last one."""
     return tuple(offset(index, n, chunks) for index in range(total + 1))
 
 
@@ -200,7 +199,6 @@ class Simulation:
     def _channel(
         self, index: int, rank: int, channel: int, program: Iterable[Step], buffer: Buffer, operator: str
     ) -> Process:
-        """Execute one channel of a rank, step by step. It reduces one chunk after the other."""
         for number, step in enumerate(program):
             if not step:
                 continue
@@ -242,7 +240,6 @@ class Simulation:
         return half
 
     def _message(self, sender: Half, receiver: Half, nbytes: int) -> Process:
-        """Transfer a message whose halves are both posted: overhead, jitter, network. Then complete both halves."""
         src, dst, location = sender.location.rank, receiver.location.rank, sender.location
         hosts, begin = self.cluster.hosts, self.env.now
         name = (location.collective, src, dst, location.channel, location.step, sender.op.chunk)

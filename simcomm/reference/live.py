@@ -1,4 +1,4 @@
-"""A simulation to which virtual ranks add messages and collectives while it runs.
+"""Simulate a cluster to which virtual ranks add messages and collectives while it runs.
 
 Any number of collectives, of any groups of ranks, can run at once. A rank's part of a collective begins when that rank
 reaches it.
@@ -126,7 +126,7 @@ class LiveSimulation(Simulation):
 
 @lru_cache(maxsize=256)
 def _renamed(algorithm: Algorithm, ranks: Sequence[int], root: int) -> list[list[list[tuple[Operation, ...]]]]:
-    """Return the programs of all ranks of a group, by rank and channel. Their peers are global ranks."""
+    """The peers in these programs are global ranks; [ranks of the group][channels]."""
     schedule = verified_schedule(algorithm, len(ranks), root)
     programs = schedule.programs
     return [[list(on_group(iter(program), ranks)) for program in channels] for channels in programs]  # type: ignore[arg-type]

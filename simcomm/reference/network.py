@@ -159,10 +159,7 @@ class Network:
             self._end([flow for flow in self.flows if flow.seconds_left <= wait * (1 + SAME_WAIT)])
 
     def _affected_flows(self) -> list[Flow]:
-        """Return the flows that share a changed link, directly or through other flows, in arrival order.
-
-        All other flows keep exactly their rates.
-        """
+        """Flows that share no changed link, directly or through other flows, keep exactly their rates."""
         links, affected = set(self._changed), set()
         reached = list(links)
         for link in reached:
@@ -184,7 +181,6 @@ class Network:
         self._share_out_soon(link for flow in done for link in flow.links)
 
     def _advance(self) -> None:
-        """Subtract the bytes carried since the last call from the remaining bytes of each flow."""
         passed = self.env.now - self._shared_out_at
         for flow in self.flows:
             flow.left = max(0.0, flow.left - flow.rate * passed) if passed > 0 else flow.left

@@ -147,7 +147,7 @@ WRONG = {
         GPUS.replace("}}", ", nick=3}}"): "cluster: system in this file: unknown key 'nick'",
         GPUS.replace("'RTX 4090'", "['RTX 3090', 'RTX 4090']"): "must be a string, as all GPUs of a system are alike",
         GPUS.replace("4090", "4091"): "cluster: system in this file: ",
-        GPUS.replace("}}", ", nodes=2}}"): "net is missing; several nodes need it, for example net = 'ib'",
+        GPUS.replace("}}", ", nodes=2}}"): "net is missing; set it for several nodes, such as net = 'ib'",
         GPUS.replace("4,", "1,"): "has a single GPU, so NCCL does not communicate",
         "cluster.latency=1 us": 'cluster: latency is not supported with transport = "nccl"',
         "cluster.world_size=4": 'cluster: world_size is not supported with transport = "nccl"',
@@ -327,7 +327,7 @@ def test_predict_reports_ring_fallback_and_a_ring_on_one_nic(tmp_path: Path):
         "NCCL_ALGO=tree excludes all candidates for all_gather here, so NCCL before 2.24 falls back to rings"
         in conclusions
     )
-    assert "leaves a node by one of its 8 NICs, and NCCL's rings by all" in conclusions
+    assert "uses one of a node's 8 NICs" in conclusions
 
 
 def test_old_nccl_falls_back_to_rings():

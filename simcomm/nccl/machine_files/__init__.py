@@ -1,1 +1,1 @@
-"""Read facts about a machine from logs, tables, tool outputs and topology files, and describe the machine."""
+"""Describe a machine from logs, tables, outputs of tools, and topology files."""

@@ -1,4 +1,4 @@
-"""Describe a machine from facts in files: keys of a system description, each with its source line or as a guess."""
+"""Derive the keys of a system description from the facts in files, each with its source line or as a guess."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,7 +45,7 @@ RDMA_NICS = ("mlx", "rocep", "ibp", "bnxt", "irdma", "rdma")
 
 @dataclass(frozen=True)
 class KeyValue:
-    """The value of a key with its location in the files, or None and the reason for a guess."""
+    """The value of a key with its location in the files, or without a location and with the reason for a guess."""
 
     value: Any
     place: FilePlace | None
@@ -74,9 +74,9 @@ class DescribedMachine:
 
 
 def describe_machine(facts: Facts, user_keys: Mapping[str, Any] | None = None) -> DescribedMachine:
-    """Return the machine that the facts describe. ``user_keys`` are the user's keys. Raise InputError for those.
+    """Return the machine that the facts describe. ``user_keys`` take priority over the facts.
 
-    The keys assume working hardware. The observed use of P2P and GPUDirect is kept separately.
+    The keys assume working hardware. The observed use of P2P and GPUDirect is kept separately, in ``seen``.
     """
     keys = {key: KeyValue(value, None, "as you say") for key, value in (user_keys or {}).items()}
     gpu = _find_gpu(facts) if "gpu" not in keys and "machine" not in keys else None
@@ -92,7 +92,6 @@ def describe_machine(facts: Facts, user_keys: Mapping[str, Any] | None = None) -
 
 
 def _missing(keys: Mapping[str, KeyValue], named: Sequence[tuple[str, FilePlace]]) -> str:
-    """Return which key is missing and how to set it, or an empty string."""
     if "machine" not in keys and "gpu" not in keys:
         problem = f"the GPU {quote(named[0][0])} is not in the catalog" if named else "no file names the GPU"
         return f"{problem}; pass for example --set 'gpu=A100 SXM'"
@@ -122,7 +121,6 @@ def _named_gpus(facts: Facts) -> list[tuple[str, FilePlace]]:
 
 
 def _find_gpu(facts: Facts) -> KeyValue | None:
-    """Return the catalogue's name of the first GPU in the files that the catalogue has."""
     for name, place in _named_gpus(facts):
         gpu = match_gpu(name.replace("[", " ").replace("]", " "))
         if gpu is not None:
@@ -131,7 +129,7 @@ def _find_gpu(facts: Facts) -> KeyValue | None:
 
 
 def _count(facts: Facts) -> tuple[int, int, FilePlace] | None:
-    """Return the hosts and GPUs per host: of the largest table, else of the communicator, else of one host."""
+    """Return the hosts, the GPUs per host, and the line that states them."""
     tables = sorted((table for table in facts.of(MeasuredRun) if table.run.gpus), key=lambda table: table.run.ranks)
     if tables:
         return tables[-1].run.hosts, tables[-1].run.gpus, tables[-1].place
@@ -146,7 +144,7 @@ def _count(facts: Facts) -> tuple[int, int, FilePlace] | None:
 
 
 def _count_of_communicator(facts: Facts) -> tuple[int, int, FilePlace] | None:
-    """Return the hosts and GPUs per host of the largest communicator; None if a host's log is missing."""
+    """Count the largest communicator. Return None if a host's log is missing."""
     comms = facts.of(CommRank)
     widest = max(comms, key=lambda comm: (comm.ranks, comm.nodes))
     hosts = {comm.rank: comm.host for comm in comms if comm.ranks == widest.ranks}
@@ -159,7 +157,6 @@ def _count_of_communicator(facts: Facts) -> tuple[int, int, FilePlace] | None:
 
 
 def _links(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> Iterator[tuple[str, KeyValue]]:
-    """Yield the links between a host's GPUs: NVLink, its rate if below the GPU's maximum, and the PCIe layout."""
     for matrix in facts.of(PathMatrix):
         paths = matrix.among_gpus()
         if not paths:
@@ -210,7 +207,6 @@ def _layout(paths: list[str]) -> str:
 
 
 def _slots(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> Iterator[tuple[str, KeyValue]]:
-    """Yield the generation and lanes of the GPUs' slots if below the GPU's maximum, and the CPU vendor."""
     slots = [slot for slot in facts.of(PcieSlot) if slot.kind == "gpu"]
     widest = max(slots, key=lambda slot: slot.generation, default=None)
     if widest is not None and gpu is not None and 0 < widest.generation < gpu.pcie:
@@ -223,7 +219,6 @@ def _slots(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> Itera
 
 
 def _name_of_network(name: str, gpu: Gpu | None) -> str | None:
-    """Return the key of a network that NCCL's log names, such as ib for "IBext_v8"; None if unknown."""
     for part, kind in NETWORKS:
         if part.lower() in name.lower():
             generation = gpu.generation if gpu is not None else "ampere"
@@ -247,7 +242,6 @@ def _network(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> Ite
 
 
 def _rdma_evidence(facts: Facts) -> FilePlace | None:
-    """Return the location in the files that shows NICs with RDMA, or None."""
     ports = [
         port.place
         for port in facts.of(Port)

@@ -1,4 +1,4 @@
-"""Facts about a machine, each with the file and line that state it."""
+"""Define the facts about a machine, each with the file and line that states it."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -11,14 +11,14 @@ from simcomm.nccl.pasted import FilePlace
 
 @dataclass(frozen=True)
 class Fact:
-    """The base of all facts."""
+    """A fact and its location in a file."""
 
     place: FilePlace
 
 
 @dataclass(frozen=True)
 class VariableSet(Fact):
-    """An environment variable of NCCL."""
+    """An environment variable of NCCL and its value."""
 
     name: str
     value: str
@@ -33,7 +33,7 @@ class LibraryVersion(Fact):
 
 @dataclass(frozen=True)
 class LoggedHop(Fact):
-    """A channel's path between two ranks: ``transport`` is P2P, SHM or NET, and ``detail`` is the log's text."""
+    """The path of a channel between two ranks. ``transport`` is P2P, SHM or NET; ``detail`` is the log's text."""
 
     transport: str
     detail: str
@@ -68,7 +68,7 @@ class Adapter(Fact):
 
 @dataclass(frozen=True)
 class PcieSlot(Fact):
-    """A device on PCIe, with its maximum generation and lanes or else those in use; 0 if unknown."""
+    """A PCIe device with its maximum generation and lanes or, if unknown, those in use. 0 means unknown."""
 
     bus: str
     kind: str  # gpu, nic or bridge
@@ -96,7 +96,7 @@ class PathMatrix(Fact):
     cells: Mapping[tuple[str, str], str]
 
     def among_gpus(self) -> list[str]:
-        """Return the path of each pair of GPUs; empty if the matrix lacks it."""
+        """Return the path of each pair of GPUs, or an empty string for a pair that the matrix lacks."""
         pairs = [(a, b) for at, a in enumerate(self.gpus) for b in self.gpus[:at]]
         return [self.cells.get((a, b)) or self.cells.get((b, a), "") for a, b in pairs]
 
@@ -110,7 +110,7 @@ class Processor(Fact):
 
 @dataclass(frozen=True)
 class NvLinks(Fact):
-    """The NVLinks of a GPU."""
+    """The NVLinks of a GPU, and whether they lead to an NVSwitch."""
 
     to_switch: bool
 
@@ -125,7 +125,7 @@ class GpuSeen(Fact):
 
 @dataclass(frozen=True)
 class MeasuredRun(Fact):
-    """A run of nccl-tests or rccl-tests, which may list devices without any row."""
+    """A run of nccl-tests or rccl-tests. It may list devices without any row."""
 
     run: NcclTestsRun
 

@@ -1,4 +1,4 @@
-"""Read facts from files. The format is detected, the size is limited, and files are never executed."""
+"""Read facts from files. The format is detected, the size is limited, and nothing in a file is executed."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path

@@ -81,10 +81,7 @@ def _ports(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
 
 
 def _queried(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
-    """Yield the name and lanes of each GPU that ``nvidia-smi -q`` lists.
-
-    The PCIe generation is ignored, because an idle GPU runs its slot at generation 1.
-    """
+    """The PCIe generation is ignored, because an idle GPU runs its slot at generation 1."""
     bus, number, can = "", -1, 0
     for line in lines:
         if match := QUERIED.match(line.text):
@@ -100,7 +97,6 @@ def _queried(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
 
 
 def _paths(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
-    """Yield each matrix of ``nvidia-smi topo -m``. Raise InputError that names the line of an incomplete matrix."""
     for at, line in enumerate(lines):
         words = line.text.split()
         is_head = words[:1] == ["GPU0"] and (len(words) == 1 or not CELL.fullmatch(words[1]))

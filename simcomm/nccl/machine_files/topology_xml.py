@@ -18,7 +18,7 @@ VENDORS = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}
 
 
 class TopologyReader:
-    """Collects the facts in elements."""
+    """Collects facts from the elements of a topology file while expat parses it."""
 
     def __init__(self, file: str) -> None:
         self.file = file

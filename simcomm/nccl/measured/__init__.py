@@ -1,1 +1,1 @@
-"""Measurements: published tables, the output of nccl-tests, and the model adapted to your own measurements."""
+"""Read measured collectives, compare them with the model, and adapt the model to them."""

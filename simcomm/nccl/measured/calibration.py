@@ -1,8 +1,8 @@
-"""Save your own measurements of a system, and adapt predictions for it to them.
+"""Save measurements of a system, and adapt predictions for it to them.
 
-The record has the description and the measured rows, so an improved model can also use old calibrations. It belongs to
-hardware: every prediction for the same hosts uses it, with any version, variables and processes. It does not expire;
-delete the file to stop using it.
+The record contains the description and the measured rows, so an improved model can also use old calibrations. It
+belongs to hardware: every prediction for the same hosts uses it, with any version, variables and processes. It does not
+expire; delete the file to stop using it.
 """
 
 import hashlib
@@ -51,7 +51,7 @@ STEP = 1e-3  # relative step of finite differences
 class PredictedPoints:
     """Predicted points of a system, one per row: collective, bytes and the logarithm of the seconds.
 
-    ``slopes`` are the derivatives by the logarithm of each parameter, times the spread of the parameter's prior.
+    ``slopes`` are the derivatives with respect to the logarithm of each parameter, times the spread of its prior.
     """
 
     collectives: NDArray[np.str_]
@@ -89,7 +89,7 @@ def find_points(
 
 
 def _covariance(points: PredictedPoints, other: PredictedPoints) -> Floats:
-    """Return the covariance between the residuals of two sets of points. Its smooth part is a Matern 3/2 kernel."""
+    """The smooth part of the covariance of residuals is a Matern 3/2 kernel."""
     distance = np.sqrt(3) * np.abs(np.log2(points.nbytes)[:, None] - np.log2(other.nbytes)[None, :]) / OCTAVES
     common = np.where(points.collectives[:, None] == other.collectives[None, :], 1.0, SHARED)
     smooth = SMOOTH**2 * common * (1 + distance) * np.exp(-distance)
@@ -99,7 +99,7 @@ def _covariance(points: PredictedPoints, other: PredictedPoints) -> Floats:
 
 @dataclass(frozen=True)
 class Adapted:
-    """The model of a system, conditioned on the measured points."""
+    """The model of a system, adapted to measured points."""
 
     system: System
     parameters: Parameters | None  # None: Ringlab's own
@@ -185,7 +185,7 @@ SOFTWARE = ("procs", "harness", "p2p_level", "algo", "proto")
 
 @dataclass(frozen=True)
 class NcclCalibration:
-    """The system description as the keys of a line, and its measured rows: collective, bytes, seconds."""
+    """A saved calibration: the keys of a system description, and measured rows of collective, bytes and seconds."""
 
     SCHEMA_VERSION: ClassVar[int] = 1
 
@@ -238,7 +238,7 @@ def calibration_file(system: System) -> Path:
 
 
 def find_calibration(system: System) -> Adapted | None:
-    """Return the model adapted to saved measurements of this hardware; None without any. Raise InputError."""
+    """Return the model adapted to saved measurements of this hardware, or None if there are none. Raise InputError."""
     path = calibration_file(system)
     return _read_adapted(path, path.stat().st_mtime_ns) if path.is_file() else None
 
@@ -251,7 +251,7 @@ def _read_adapted(path: Path, changed: int) -> Adapted:
 def predict_calibrated(
     system: System, collective: str, size_bytes: int, *, settings: NcclSettings = DEFAULTS
 ) -> NcclPrediction:
-    """Return the result of ``predict_collective``, adapted to saved measurements of this hardware. Raise InputError."""
+    """Return a collective's prediction, adapted to saved measurements of this hardware, if any. Raise InputError."""
     adapted = find_calibration(system)
     prediction = predict_collective(system, collective, size_bytes, settings=settings)
     if adapted is None:

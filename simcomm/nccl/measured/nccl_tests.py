@@ -2,8 +2,8 @@
 
 The format is defined in https://github.com/NVIDIA/nccl-tests, src/util.cu, and before 2025 in src/common.cu. Older
 versions print neither their name nor the collective, and fewer columns. Out-of-place results are used or, if they are
-missing, in-place results. A row is skipped, with its line and the reason, if it is cut off, if the run found wrong
-values, or if its numbers are inconsistent.
+missing, in-place results. A row is skipped if it is cut off, if the run found wrong values, or if its numbers are
+inconsistent. Each skipped row is reported with its line and the reason.
 """
 
 import re
@@ -84,8 +84,6 @@ class NcclTestsOutput:
 
 @dataclass
 class _Reader:
-    """Reads a table line by line, and stores what it has found so far."""
-
     file: str
     lines: Sequence[PastedLine]
     ranks: int  # from the caller; 0: unknown
@@ -131,7 +129,6 @@ class _Reader:
         check_read(self.file, len(self.skipped), Gigabyte.ENTRIES, "broken rows")
 
     def read_other(self, at: int, text: str) -> None:
-        """Read a line that does not belong to a row."""
         if match := STARTING.search(text):
             self.end_run()
             self.named = collective_of(match[1]) or ""
@@ -160,7 +157,7 @@ class _Reader:
             self.end_table()
 
     def find_columns(self, at: int) -> Columns | None:
-        """Return the columns that a header line names, joined with its continuation lines."""
+        """A terminal may have broken the header line into several lines."""
         columns = find_columns(self.lines[at].text)
         if columns is None or columns.separator:
             return columns
@@ -174,7 +171,7 @@ class _Reader:
         return columns
 
     def find_device(self, at: int) -> "re.Match[str] | None":
-        """Return a match of a device line, joined with its continuation line."""
+        """A terminal may have broken the device line into two lines."""
         text, after = self.lines[at].text, self.lines[at + 1].text if at + 1 < len(self.lines) else ""
         match = RANK.search(text)
         is_name = NAME_END.fullmatch(after) and not HEADING.search(after)
@@ -184,7 +181,7 @@ class _Reader:
         return RANK.search(text + between + after) or RANK.search(text + after) or match
 
     def read_device(self, at: int, match: "re.Match[str]") -> None:
-        """Read a device line. A repeated rank starts another run."""
+        """A repeated rank starts another run."""
         device = Device(int(match[1]), int(match[2] or 0), int(match[3]), match[4], match[5].strip())
         known = self.devices.get(device.rank)
         if known is not None and (known.host, known.pid) != (device.host, device.pid):
@@ -196,7 +193,6 @@ class _Reader:
         self.devices.setdefault(device.rank, device)
 
     def check_outcome(self, at: int, outcome: str) -> None:
-        """Skip the rows of a table in which nccl-tests found wrong values."""
         words = outcome.split()
         wrong = words[0] if words[1:] == ["OK"] else outcome
         if not re.fullmatch(r"0*", wrong):
@@ -208,7 +204,7 @@ class _Reader:
         self.printed = []
 
     def read_row(self, at: int) -> int:
-        """Read the row that starts at a line, joining broken pieces. Return the next line."""
+        """Read the row that starts at a line, joining broken pieces. Return the number of the next line."""
         place, text = self.place(at), self.lines[at].text
         anchor = ROW_START.search(text)
         before = text[: anchor.start()].strip() if anchor else ""
@@ -244,7 +240,7 @@ class _Reader:
         check_read(self.file, len(self.printed) + len(self.rows), Gigabyte.ENTRIES, "rows")
 
     def _joined(self, at: int, text: str, before: str) -> Iterator[tuple[int, str]]:
-        """Yield a broken row joined with the pieces below it, and the number of the next line."""
+        """Yield the number of the next line, and a broken row joined with the pieces before that line."""
         pieces, next_at = 1, at + 1
         joined = [text]
         while next_at < len(self.lines) and pieces < MOST_PIECES and next_at - at < MOST_BETWEEN:
@@ -259,7 +255,6 @@ class _Reader:
                 yield from ((next_at, each) for each in joined)
 
     def end_table(self) -> None:
-        """Check the rows of a table and add them to the run."""
         printed, self.printed, self.columns = self.printed, [], None
         groups: dict[tuple[str, int, int], list[PrintedRow]] = {}
         for row in printed:
@@ -289,7 +284,6 @@ class _Reader:
         self.guesses += [guess for guess in call.guesses if guess not in self.guesses] if checked else []
 
     def listed(self) -> list[Device]:
-        """Return the devices of the run, if their list is complete and belongs to a single group."""
         devices = [self.devices[rank] for rank in sorted(self.devices)]
         is_whole = [device.rank for device in devices] == list(range(len(devices)))
         is_one_group = len({device.group for device in devices}) == 1
@@ -334,7 +328,7 @@ def _hints_of_name(file: str) -> Iterator[str]:
 
 
 def read_table(file: str, lines: Sequence[PastedLine], collective: str = "", ranks: int = 0) -> NcclTestsOutput:
-    """Return the runs in the lines of a text."""
+    """Return the runs in a text. ``collective`` and ``ranks`` are used if the text does not state them."""
     return _Reader(file, lines, ranks, collective).read()
 
 
@@ -407,9 +401,9 @@ def _get(where: object, content: object, key: str, kind: Any) -> Any:
 
 
 def read_nccl_tests(path: Path | str, collective: str | None = None, ranks: int = 0) -> NcclTestsOutput:
-    """Return the runs in an output file of nccl-tests or rccl-tests.
+    """Return the runs in an output file of nccl-tests or rccl-tests. Raise InputError if no row can be used.
 
-    ``collective`` is used if the output does not name it, and ``ranks`` if it lists no devices. Raise InputError.
+    ``collective`` is used if the output does not name it, and ``ranks`` if it lists no devices.
     """
     path = Path(path)
     if collective is not None and collective not in COLLECTIVES:

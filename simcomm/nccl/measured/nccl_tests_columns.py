@@ -65,11 +65,11 @@ class Columns:
         return tuple(dict.fromkeys(column.side for column in self.columns if column.what in FIGURES))
 
     def without(self, meaning: str) -> "Columns":
-        """Return the columns without those of one quantity."""
+        """Return the columns that do not contain this quantity."""
         return replace(self, columns=tuple(column for column in self.columns if column.what != meaning))
 
     def of_side(self, side: int) -> "Columns":
-        """Return the columns, with results of one side only."""
+        """Return the columns without the other side's results."""
         figures = (*FIGURES, "wrong", "error", "")
         return replace(
             self, columns=tuple(column for column in self.columns if column.what not in figures or column.side == side)
@@ -78,7 +78,7 @@ class Columns:
 
 @cache
 def standard_columns() -> tuple[Columns, ...]:
-    """Return the columns of every version of nccl-tests, for a table without a header line."""
+    """Return the columns of every version of nccl-tests, for tables without a header line."""
     versions = []
     for sides, each in ((2, 0), (1, 0), (2, 4)):  # with -M four more on each side
         for more in (("redop", "root"), ("redop",), ("root",), ()):
@@ -146,7 +146,7 @@ def split_cells(text: str, separator: str) -> list[str]:
 
 
 def read_cells(place: FilePlace, text: str, columns: Columns | None) -> PrintedRow:
-    """Return the row in a text or, if it is cut off, its complete side. Raise InputError if the text is not a row.
+    """Return the row in a text. If it is cut off, return its complete side. Raise InputError if the text is not a row.
 
     The columns come from the header line or, without one, from the versions of nccl-tests.
     """
@@ -188,7 +188,6 @@ def _split_printed(text: str) -> Iterator[list[str]]:
 
 
 def _read_whole(place: FilePlace, cells: list[str], columns: Columns) -> PrintedRow | None:
-    """Return the row that complete cells form, or None if they do not match the columns."""
     if len(cells) != len(columns.columns):
         return None
     try:
@@ -198,7 +197,6 @@ def _read_whole(place: FilePlace, cells: list[str], columns: Columns) -> Printed
 
 
 def _read_cut(place: FilePlace, cells: list[str], columns: Columns, text: str) -> PrintedRow | None:
-    """Return the row that incomplete cells form, or None if no side is complete."""
     if len(cells) >= len(columns.columns):
         return None
     if 1 in columns.sides and BLANK_SIDE.search(text):
@@ -213,7 +211,6 @@ def _read_cut(place: FilePlace, cells: list[str], columns: Columns, text: str) -
 
 
 def _make_row(place: FilePlace, read: Sequence[tuple[Column, str]], complete_sides: Sequence[int]) -> PrintedRow:
-    """Return the row that these cells form, with its complete sides. Raise InputError for an invalid cell."""
     cell_of = {column.what: cell for column, cell in read if column.what and column.what not in FIGURES}
     sides: list[Side] = []
     for side in complete_sides:
@@ -249,7 +246,6 @@ def _make_row(place: FilePlace, read: Sequence[tuple[Column, str]], complete_sid
 
 
 def _plain(cell: str, meaning: str) -> str:
-    """Return a cell without its unit; "" if the cell is empty."""
     if meaning not in FIGURES:
         return cell
     match = re.fullmatch(r"([\d.,eE+-]+)\s*(?:us|µs|GB/s)?", cell)
@@ -281,7 +277,7 @@ def _whole(place: FilePlace, text: str) -> int:
 
 
 def _is_likely(row: PrintedRow) -> bool:
-    """Return whether values suit their columns: algbw is 0.5 to 1 times size / time, and busbw at most 2 algbw."""
+    """algbw must be 0.5 to 1 times size / time, and busbw at most 2 algbw."""
     for side in row.sides:
         if side.time is not None and side.algbw is not None:
             low, high = find_algbw(row.nbytes, side.time).range

@@ -1,8 +1,9 @@
-"""Check the rows of nccl-tests, from a table or JSON. Their values must be consistent within the printed digits.
+"""Check the rows of nccl-tests, and find their collective and number of ranks.
 
-Each program's output is defined in https://github.com/NVIDIA/nccl-tests, ``src/<program>.cu``. "size" is the larger of
-a rank's two buffers, and "count" the number of elements that NCCL is called with. So a program that divides its buffer
-among the ranks counts one rank's share. The same values determine the collective and the number of ranks.
+The values of a row must be consistent within the printed digits. Each program's output is defined in
+https://github.com/NVIDIA/nccl-tests, ``src/<program>.cu``. "size" is the larger of a rank's two buffers, and "count"
+the number of elements that NCCL is called with. So a program that divides its buffer among the ranks counts one rank's
+share.
 """
 
 import re
@@ -33,7 +34,7 @@ CUT = "the row is cut off or mixed with other output; paste the complete row"
 
 
 class Device(NamedTuple):
-    """A line of the device list: a rank with its process, host and GPU."""
+    """A rank of the device list, with its process, host and GPU."""
 
     rank: int
     group: int
@@ -43,7 +44,7 @@ class Device(NamedTuple):
 
 
 class Side(NamedTuple):
-    """The out-of-place or in-place results of a row, in us and GB/s; None without such a column."""
+    """The out-of-place or in-place results of a row, in us and GB/s. A value without a column is None."""
 
     name: str
     time: PrintedFigure | None
@@ -55,7 +56,7 @@ class Side(NamedTuple):
 
 @dataclass(frozen=True)
 class PrintedRow:
-    """A row as printed. Its first side is used, and all sides are checked."""
+    """A row as printed. All of its sides are checked, and the results of the first side are used."""
 
     place: FilePlace
     nbytes: int
@@ -77,7 +78,7 @@ class PrintedRow:
 
 @dataclass(frozen=True)
 class NcclTestsRun:
-    """A run and its rows. 0 ranks or hosts represents an unknown number."""
+    """A run and its rows. 0 represents an unknown number of ranks or hosts."""
 
     rows: tuple[MeasuredRow, ...]
     ranks: int
@@ -100,7 +101,7 @@ class NcclTestsRun:
 
 
 def collective_of(name: str) -> str | None:
-    """Return the collective that a program's name or words denote, or None.
+    """Return the collective that the name of a program or a heading denotes, or None.
 
     >>> collective_of("./build/alltoall_perf_mpi"), collective_of("AllReduce"), collective_of("Mine")
     ('all_to_all', 'all_reduce', None)
@@ -132,7 +133,6 @@ def check_row(printed: PrintedRow, collective: str, ranks: int) -> MeasuredRow:
 
 
 def _expected_size(printed: PrintedRow, collective: str, ranks: int) -> int | None:
-    """Return the bytes that a row's count and type imply; None if these or the ranks are unknown."""
     if printed.count is None or printed.dtype is None or (collective in COUNTED_BY_RANK and not ranks):
         return None
     return printed.count * ELEMENT_BYTES[printed.dtype] * (ranks if collective in COUNTED_BY_RANK else 1)
@@ -159,10 +159,9 @@ def _check_side(where: str, printed: PrintedRow, side: Side, collective: str, ra
 
 
 def _conventions(collective: str, ranks: int, *, is_old: bool = False) -> list[tuple[float, float | None]]:
-    """Return possible pairs of the share of the bytes that algbw counts, and busbw / algbw.
+    """Return possible pairs: the share of the bytes that algbw counts, and busbw / algbw (None without known ranks).
 
-    The second is None if it depends on unknown ranks. hypercube_perf, and until 2019 all_gather and reduce_scatter,
-    count only the bytes from other ranks.
+    hypercube_perf, and until 2019 all_gather and reduce_scatter, count only the bytes from other ranks.
     """
     is_constant = bus_factor(collective, 2) == bus_factor(collective, 3)
     from_others = ((ranks - 1) / ranks if ranks else 1.0, 1.0)
@@ -173,7 +172,6 @@ def _conventions(collective: str, ranks: int, *, is_old: bool = False) -> list[t
 
 
 def _is_consistent(nbytes: float, factor: float | None, side: Side) -> bool:
-    """Return whether time, algbw and busbw are consistent. Missing values are ignored."""
     time, algbw, busbw = side.time, side.algbw, side.busbw
     return (
         (time is None or algbw is None or algbw_follows(nbytes, time, algbw))
@@ -195,7 +193,7 @@ NOT_IT = "the collective returned wrong results"
 
 
 class Call(NamedTuple):
-    """The collective and number of ranks (0: unknown) of several rows, and the guessed facts."""
+    """The collective and number of ranks of several rows, and which of them were guessed. 0 ranks means unknown."""
 
     collective: str
     ranks: int
@@ -207,8 +205,8 @@ def find_call(
 ) -> Call:
     """Return the collective that fits most rows and, if ``ranks`` is unknown, the number of ranks.
 
-    ``named`` is the collective in the output. If several collectives fit, the first of ``hints`` is chosen.
-    ``in_process`` is the number of ranks per process.
+    ``named`` is the collective in the output, or empty. If several collectives fit, the first of ``hints`` that fits is
+    chosen. ``in_process`` is the number of ranks per process.
     """
     collectives = [named] if named else dict.fromkeys(COLLECTIVES.values())
     fits = [_fit(rows, collective, ranks) for collective in collectives]
@@ -230,13 +228,10 @@ def find_call(
 
 
 def _is_printed_so(row: PrintedRow, collective: str) -> bool:
-    """Return whether nccl-tests prints a reduction and a root for this collective just as in this row."""
     return (collective in REDUCING) == row.reduces and (collective in ROOTED) == (row.root >= 0)
 
 
 class _Fit(NamedTuple):
-    """How many rows fit a collective on ``least`` to ``most`` ranks."""
-
     collective: str
     rows: int
     least: int
@@ -244,7 +239,6 @@ class _Fit(NamedTuple):
 
 
 def _fit(rows: Sequence[PrintedRow], collective: str, ranks: int) -> _Fit:
-    """Return the range of ranks that fits most rows or, if ``ranks`` is known, how many rows fit it."""
     ranges = [rank_range for row in rows if (rank_range := _find_ranks(row, collective)) is not None]
     if ranks:
         return _Fit(collective, sum(least <= ranks <= most for least, most in ranges), ranks, ranks)
@@ -257,7 +251,6 @@ def _fit(rows: Sequence[PrintedRow], collective: str, ranks: int) -> _Fit:
 
 
 def _find_ranks(row: PrintedRow, collective: str) -> tuple[int, int] | None:
-    """Return the minimum and maximum number of ranks that a row's values allow, or None."""
     low, high = 1, MOST_RANKS
     if row.count and row.dtype is not None and row.nbytes:
         shares, rest = divmod(row.nbytes, row.count * ELEMENT_BYTES[row.dtype])

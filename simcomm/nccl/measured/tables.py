@@ -1,4 +1,4 @@
-"""Tables of measured collectives: rows with the precision in which they are printed, and times by size."""
+"""Define rows of measured collectives with the precision in which they are printed, and their times by size."""
 
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -12,14 +12,14 @@ from collectives.errors import InputError
 
 
 class PrintedFigure(NamedTuple):
-    """A printed number, and half a unit of its last digit."""
+    """A printed number with half a unit of its last digit as rounding."""
 
     value: float
     rounding: float
 
     @property
     def range(self) -> tuple[float, float]:
-        """The minimum and maximum of the numbers that are printed in this way."""
+        """The smallest and the largest number that is printed in this way."""
         return self.value - self.rounding, self.value + self.rounding
 
 
@@ -58,7 +58,6 @@ def busbw_follows(factor: float, algbw: PrintedFigure, busbw: PrintedFigure) -> 
 
 
 def _overlap(interval: tuple[float, float], other: tuple[float, float]) -> bool:
-    """Return whether two ranges overlap, up to floating-point rounding."""
     slack = 1e-9 * (1 + abs(interval[1]) + abs(other[1]))
     return interval[0] <= other[1] + slack and other[0] <= interval[1] + slack
 
@@ -102,7 +101,7 @@ class MeasuredRow:
 
 @dataclass(frozen=True)
 class MeasuredTable:
-    """The rows of a system, in the order of its file."""
+    """The measured rows of a system, in the order of its file."""
 
     slug: str
     rows: tuple[MeasuredRow, ...]

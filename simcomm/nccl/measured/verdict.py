@@ -1,10 +1,10 @@
 """Compare measured times with NCCL's model: as expected, slower or faster, and at which sizes.
 
 On a healthy machine, one size in five is outside the 80 % interval, and the errors of a table's sizes are correlated.
-So a table counts as slower only if consecutive sizes are above the 80 % interval and include more than half of a size
-class above the 90 % interval. This happens on one healthy machine in twenty. Faster is defined likewise, below the
-intervals. The classes are sizes up to 64 KiB, which are bound by latency, sizes up to 16 MiB, and larger sizes, which
-are bound by bandwidth.
+So a table counts as slower only if consecutive sizes are above the 80 % interval, and more than half of a size class
+among them is above the 90 % interval. This happens on one healthy machine in twenty. Faster is defined likewise, below
+the intervals. The classes are sizes up to 64 KiB, which are bound by latency, sizes up to 16 MiB, and larger sizes,
+which are bound by bandwidth.
 """
 
 from dataclasses import dataclass
@@ -38,7 +38,8 @@ class Finding(NamedTuple):
 class ComparedSeries:
     """Measured and predicted seconds of a collective by ascending size, with the ends of the 80 % interval.
 
-    ``limits`` are the distances of the 90 % interval's ends below and above in log time, [2, sizes].
+    ``limits`` [2, sizes] are the distances in log time from the prediction to the lower and upper end of the 90 %
+    interval.
     """
 
     collective: str
@@ -61,7 +62,7 @@ class ComparedSeries:
         return Finding("as expected", f"as expected: {times}, {within} of {count(len(logs), 'size')} in the interval")
 
     def _stretches(self, outside: Bools, far: Bools) -> list[range]:
-        """Return consecutive sizes outside the interval that contain most of a class outside the 90 % interval."""
+        """Return ranges of consecutive sizes ``outside`` the interval that contain most of a size class in ``far``."""
         classes = np.searchsorted(CLASS_ENDS, self.nbytes)
         edges = np.flatnonzero(np.diff(np.concatenate(([False], outside, [False]))))
         runs = []
@@ -87,7 +88,7 @@ class ComparedSeries:
 
 
 def compare_series(system: System, series: SizeSeries, settings: NcclSettings = DEFAULTS) -> ComparedSeries:
-    """Return measured times next to a system's predicted times. Raise InputError if the model cannot predict them."""
+    """Compare measured times with a system's predicted times. Raise InputError if the model cannot predict them."""
     predicted = predict_seconds(system, series.collective, series.nbytes, settings=settings)
     below, above = np.exp(interval_log_limits(system, series.nbytes, settings=settings))
     limits = interval_log_limits(system, series.nbytes, settings=settings, coverage=1 - 2 * LEVEL)
