@@ -1,7 +1,7 @@
 """Describe a collective call, and compute the sizes and the parts of its buffers.
 
-If data keeps its place in the buffer, any length is valid. An all_to_all moves data, so all its chunks must be equally
-large. A barrier's token must not be empty, because empty messages are not sent.
+A buffer can have any length if data keeps its place in the buffer. An all_to_all moves data to other chunks, so all of
+its chunks must be equally large. The token of a barrier must not be empty, because empty messages are not sent.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ DTYPES = [np.dtype(name) for name in ITEM_BYTES if name != "bfloat16"]  # which 
 
 @dataclass(frozen=True)
 class CollectiveCall:
-    """A collective call: its algorithm, operator and root, and the number and type of each rank's elements.
+    """One call of a collective: its algorithm, operator and root, and the number and type of the elements on each rank.
 
     >>> from collectives import find_algorithm
     >>> CollectiveCall(find_algorithm("all_reduce/ring"), elements=1024).nbytes
@@ -59,7 +59,7 @@ class CollectiveCall:
         return self.dtype, self.elements
 
     def with_algorithm(self, algorithm: Algorithm, world_size: int) -> "CollectiveCall":
-        """Return the call with another algorithm. Its length is rounded down to one that the algorithm supports."""
+        """Return the call with another algorithm. If the algorithm needs equal chunks, the length is rounded down."""
         return replace(self, algorithm=algorithm, elements=round_down(algorithm, self.elements, world_size))
 
     def check(self, world_size: int) -> None:
@@ -83,11 +83,12 @@ def make_call(
     root: int | None = None,
     buffers: Sequence[Array] | None = None,
 ) -> CollectiveCall:
-    """Return the call for ``nbytes`` bytes per rank, or for ``buffers``: one 1-D array per rank, of one size and type.
+    """Return the call for a buffer size in bytes, or for one-dimensional ``buffers``, one per rank.
 
-    ``nbytes`` may be text such as "1 MiB". Defaults: float32 elements, operator sum, root 0. Sizes are rounded down to
-    whole elements and, if the algorithm needs it, to equal chunks. A CollectiveCall in place of the algorithm is
-    checked and returned. Raise InputError for invalid arguments.
+    ``nbytes`` is the size per rank, as a number or as text such as "1 MiB". Defaults: float32 elements, operator sum,
+    root 0. The size is rounded down to whole elements, and to equal chunks if the algorithm needs them.
+
+    If ``algorithm`` is a CollectiveCall, it is checked and returned. Raise InputError for invalid arguments.
 
     >>> make_call("all_to_all/pairwise", world_size=3, nbytes=1000).elements
     249
@@ -115,7 +116,6 @@ def make_call(
 
 
 def _check_same(algorithm: Algorithm, name: str, value: object, actual: object) -> None:
-    """Raise InputError if an argument contradicts the buffers."""
     if value not in (None, actual):
         raise InputError(f"{algorithm.full_name}: {name} is {value} and the buffers have {actual}; remove {name}")
 
@@ -129,8 +129,7 @@ def _refuse_besides_call(**arguments: object) -> None:
 
 
 def _elements(algorithm: Algorithm, world_size: int, nbytes: object, dtype: str, op: str) -> int:
-    """Return the largest number of elements in ``nbytes`` that the algorithm supports."""
-    size = as_bytes(nbytes, f"{algorithm.full_name}: nbytes", instead=", or buffers")
+    size = as_bytes(nbytes, f"{algorithm.full_name}: nbytes", instead=" (or pass buffers)")
     check_op(op, dtype)
     elements = round_down(algorithm, size // item_bytes(dtype), world_size)
     least = algorithm.least_elements(world_size)
@@ -144,7 +143,10 @@ def _elements(algorithm: Algorithm, world_size: int, nbytes: object, dtype: str,
 
 
 def check_buffers(algorithm: Algorithm, world_size: int, buffers: Sequence[Array]) -> tuple[str, int]:
-    """Return the type and length of the buffers. Raise InputError unless a collective can write to all of them."""
+    """Return the data type and the length of the buffers.
+
+    Raise InputError if a collective cannot write to one of them.
+    """
     where = f"{algorithm.full_name}: buffers"
     argument: object = buffers
     if not isinstance(argument, Sequence | np.ndarray) or isinstance(argument, str):
@@ -162,7 +164,6 @@ def check_buffers(algorithm: Algorithm, world_size: int, buffers: Sequence[Array
 
 
 def _problem_of(buffer: Any) -> str:
-    """Return the reason why a collective cannot write to a buffer, or an empty string."""
     if type(buffer) not in (np.ndarray, np.memmap):
         instead = "numpy.asarray(buffer)" if isinstance(buffer, np.ndarray) else "a numpy array for each rank"
         return f"is a {type(buffer).__name__}; give {instead}"
@@ -178,14 +179,12 @@ def _problem_of(buffer: Any) -> str:
 
 
 def _difference(buffer: Array, first: Array) -> str:
-    """Return the difference between a buffer and the buffer of rank 0, or an empty string."""
     if (buffer.size, buffer.dtype) == (first.size, first.dtype):
         return ""
     return f"has {buffer.size} elements of {buffer.dtype}; buffers[0] has {first.size} of {first.dtype}: make all alike"
 
 
 def _sharing(buffers: Sequence[Array]) -> tuple[int, int] | None:
-    """Return two ranks whose buffers share memory, or None."""
     bounds = [np.lib.array_utils.byte_bounds(buffer) for buffer in buffers]
     order = sorted(range(len(buffers)), key=lambda rank: bounds[rank])
     for place, rank in enumerate(order):
@@ -198,7 +197,7 @@ def _sharing(buffers: Sequence[Array]) -> tuple[int, int] | None:
 
 
 def round_down(algorithm: Algorithm, n: int, world_size: int) -> int:
-    """Return the largest length up to ``n`` that the algorithm supports. nccl-tests rounds sizes in the same way.
+    """Return the largest supported length up to ``n`` elements. Like nccl-tests, round down to equal chunks.
 
     >>> from collectives import find_algorithm
     >>> round_down(find_algorithm("all_to_all/pairwise"), 10, world_size=4)
@@ -223,7 +222,7 @@ def check_length(algorithm: Algorithm, n: int, world_size: int) -> None:
 def part_slice(parts: int | range, n: int, world_size: int) -> slice:
     """Return the slice of one part, or of consecutive parts, of a buffer of ``n`` elements.
 
-    Part i covers elements ``[i * n // world_size, (i + 1) * n // world_size)``, as chunks do.
+    Part i covers elements ``[i * n // world_size, (i + 1) * n // world_size)``, in the same way as chunks.
 
     >>> part_slice(1, 10, world_size=4), part_slice(range(1, 3), 10, world_size=4)
     (slice(2, 5, None), slice(2, 7, None))
@@ -233,7 +232,7 @@ def part_slice(parts: int | range, n: int, world_size: int) -> slice:
 
 
 def reduced_slice(spec: Spec, rank: int, world_size: int, root: int, n: int) -> slice:
-    """Return the slice of a rank's buffer that holds reduced data at the end. A mean divides these elements.
+    """Return the slice of a rank's buffer that contains reduced data at the end. A mean divides only these elements.
 
     >>> from collectives.spec import find_spec
     >>> reduced_slice(find_spec("reduce_scatter"), rank=1, world_size=4, root=0, n=10)
@@ -243,9 +242,9 @@ def reduced_slice(spec: Spec, rank: int, world_size: int, root: int, n: int) -> 
 
 
 def reduced_counts(spec: Spec, world_size: int, root: int, n: int) -> npt.NDArray[np.int64]:
-    """Return how many elements of each rank's buffer hold reduced data at the end; shape [world_size].
+    """Return the number of elements that contain reduced data at the end, for each rank; shape [world_size].
 
-    All ranks other than the root end with the same parts or with one part each, so one of them represents all.
+    All ranks except the root end with the same parts, or with one part each. Therefore, one of them represents all.
 
     >>> from collectives.spec import find_spec
     >>> reduced_counts(find_spec("reduce"), world_size=3, root=1, n=10)

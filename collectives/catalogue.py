@@ -49,10 +49,10 @@ def library() -> dict[str, Algorithm]:
 
 
 def find_algorithm(reference: str | Algorithm, collective: str | None = None, folder: Path | None = None) -> Algorithm:
-    """Return the algorithm ``all_reduce/ring``, ``ring`` (with ``collective``), or ``my.py:name`` (in ``folder``).
+    """Return an algorithm by name: ``all_reduce/ring``, ``ring`` with ``collective``, or ``my.py:name`` in ``folder``.
 
-    An ``Algorithm`` is returned unchanged. Parameters can follow in brackets, as in ``chain[slices=4]``. A file runs in
-    a subprocess. Raise InputError with the known names.
+    The name can be followed by parameters in brackets, such as ``chain[slices=4]``. A Python file is executed in a
+    subprocess. An ``Algorithm`` is returned unchanged. Raise InputError with suggestions for an unknown name.
 
     >>> find_algorithm("chain[slices=4]", "broadcast").chunks(world_size=8)
     4
@@ -78,22 +78,22 @@ def find_algorithm(reference: str | Algorithm, collective: str | None = None, fo
         if os.path.isfile(Path(folder or ".", reference)):  # noqa: PTH113 - False also of a name that can be no file's
             raise InputError(f"{quote(reference)} is not a Python file; give an algorithm's name, or FILE.py:NAME")
         known = [name for name in library() if collective is None or name.startswith(f"{collective}/")]
-        raise InputError(f"no algorithm is called {quote(full_name)}; {suggest(full_name, known, ', or FILE.py:NAME')}")
+        raise InputError(f"unknown algorithm {quote(full_name)}; {suggest(full_name, known, ', or FILE.py:NAME')}")
     builtin = library()[full_name]
     _check_collective(builtin, collective)
     return builtin
 
 
 def no_algorithm(value: object) -> InputError:
-    """Return the InputError for a value that is neither an algorithm nor its name."""
+    """Return the InputError for a value that is neither an Algorithm nor a name."""
     hint = ", or declare the function with @algorithm" if inspect.isroutine(value) else ""
     return InputError(f"algorithm is {quote(value)}; give an Algorithm or a name like 'all_reduce/ring'{hint}")
 
 
 def load_file(path: Path) -> list[Algorithm]:
-    """Return the algorithms that a user's Python file declares. The file runs in a worker process.
+    """Return the algorithms that a user's Python file declares. A worker process executes the file.
 
-    Raise InputError if the file is missing, fails, exceeds its limits, or declares no algorithm.
+    Raise InputError if the file does not exist, fails, exceeds its limits, or declares no algorithm.
     """
     from collectives.programs.recorded import load_recorded
     from collectives.programs.worker import Here, execute_file  # what it takes is slow to import
@@ -141,10 +141,10 @@ def _check_collective(candidate: Algorithm, collective: str | None) -> None:
 
 
 def _reduce(algorithm: Algorithm) -> tuple[Any, ...]:
-    """Return what pickle stores for an algorithm: for a library algorithm its name, which a worker process looks up.
+    """Return the function and the arguments from which pickle rebuilds an algorithm.
 
-    For a user's file, the recorded program is stored, so that a worker process does not run the file. Other functions
-    are imported again, as pickle does. Raise PicklingError if the import would find something else.
+    A library algorithm is rebuilt from its name. For a user's file, the recorded program is stored, so that the other
+    process does not execute the file. Any other function is imported by its name; raise PicklingError if that fails.
     """
     parameters = dict(algorithm.parameters)
     if algorithm.source is None and not algorithm.is_builtin:
@@ -180,7 +180,6 @@ def rebuild_algorithm(collective: str, *fields: Any) -> Algorithm:
 
 
 def _gloos_own() -> GloosOwn:
-    """Return gloo's own all_reduce, which is composed of library programs."""
     all_reduce: GloosOwn = importlib.import_module("collectives.algorithms.ring").ALL_REDUCE
     return all_reduce
 

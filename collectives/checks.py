@@ -1,67 +1,67 @@
 """Check arguments: a wrong type raises the same error as a wrong value."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from math import inf
 from numbers import Integral, Real
 from pathlib import Path
 from sys import float_info
-from typing import Any, TypeGuard
+from typing import Any, Literal, TypeGuard
 
 from collectives.errors import InputError
-from collectives.quoting import quote
+from collectives.quoting import quote, suggest
 
-MOST_SECONDS = 1e15  # thirty million years: of a time in a file, so that sums and ratios of some stay within floats
-MOST_FLOPS = 4 * 10**18  # of one layer and sample: attention over four million tokens
-MOST_COUNTED = 10**15  # parameters, bytes, FLOPs or samples of one thing in a file: a thousand times the largest models
-MOST_RANKS = 65_536  # that a file or a list of numbers of ranks may ask for
+MOST_SECONDS = 1e15  # limit of a time in a file, so that sums and ratios of times stay within floats
+MOST_FLOPS = 4 * 10**18  # limit of one layer and sample: attention over four million tokens
+MOST_COUNTED = 10**15  # limit of a file's parameters, bytes or samples: a thousand times the largest models
+MOST_RANKS = 65_536  # limit of a cluster in a file, and of a list of world sizes
 
 
 def check_whole_number(name: str, value: object, at_least: int | None = None, instead: str = "") -> int:
-    """Return ``value`` as an int. Raise InputError unless it is an integer of at least ``at_least``; a bool is not.
+    """Return ``value`` as an int. Raise InputError for a bool, another type, or an integer below ``at_least``.
 
-    ``name`` is the argument's name in the message. ``instead`` describes other accepted values in the message.
+    ``name`` is the name of the argument for the message. ``instead`` adds other accepted values to the message.
 
     >>> check_whole_number("world_size", 8, at_least=1)
     8
     >>> check_whole_number("nbytes", "8 MiB", at_least=0)
     Traceback (most recent call last):
-    collectives.errors.InputError: nbytes is '8 MiB'; give a whole number from 0 on
+    collectives.errors.InputError: nbytes must be a non-negative integer, not '8 MiB'
     """
     number = None if isinstance(value, bool) or not isinstance(value, Integral) else int(value)
     if number is None or (at_least is not None and number < at_least):
-        wanted = "a whole number" if at_least is None else f"a whole number from {at_least} on"
-        raise InputError(f"{name} is {quote(value)}; give {wanted}{instead}")
+        kinds = {None: "an integer", 0: "a non-negative integer", 1: "a positive integer"}
+        wanted = kinds.get(at_least, f"an integer of at least {at_least}")
+        raise InputError(f"{name} must be {wanted}{instead}, not {quote(value)}")
     return number
 
 
 def check_number(
-    name: str, value: object, unit: str = "", above: float | None = None, at_least: float | None = None
+    name: str, value: object, unit: str = "", above: Literal[0] | None = None, at_least: Literal[0] | None = None
 ) -> float:
-    """Return ``value`` if it is a number. With ``above`` or ``at_least`` it must also be finite and in range.
+    """Return ``value`` as a float. Raise InputError unless it is a number.
 
-    Raise InputError otherwise. ``unit`` is only used in the message.
+    With ``above`` or ``at_least``, it must also be finite, and positive or non-negative. ``unit`` is for the message.
 
     >>> check_number("fails_at", "5 ms", "seconds")
     Traceback (most recent call last):
-    collectives.errors.InputError: fails_at is '5 ms'; give a number of seconds
+    collectives.errors.InputError: fails_at must be a number of seconds, not '5 ms'
     """
     try:
         number = None if isinstance(value, bool) or not isinstance(value, Real) else float(value)
-    except OverflowError:  # of a whole number that is larger than any float
+    except OverflowError:  # the integer is larger than any float
         number = None
     if number is not None and above is not None and not above < number < inf:
         number = None
     if number is not None and at_least is not None and not at_least <= number < inf:
         number = None
     if number is None:
-        wanted = "a number" + (f" of {unit}" if unit else "") + (f" above {above:g}" if above is not None else "")
-        wanted += f" from {at_least:g} on" if at_least is not None else ""
-        raise InputError(f"{name} is {quote(value)}; give {wanted}")
+        sign = "positive " if above is not None else "non-negative " if at_least is not None else ""
+        raise InputError(f"{name} must be a {sign}number{unit and f' of {unit}'}, not {quote(value)}")
     return number
 
 
 def is_finite_number(value: object) -> TypeGuard[float]:
-    """Return whether ``value`` is an int or float in the range of finite floats; a bool is not.
+    """Return whether ``value`` is an int or float in the range of finite floats. A bool does not count as a number.
 
     >>> is_finite_number(1), is_finite_number(10**400), is_finite_number(True)
     (True, False, False)
@@ -74,10 +74,10 @@ def check_sequence(name: str, value: object, of: str) -> Sequence[Any]:
 
     >>> check_sequence("hosts", "h0", of="nodes")
     Traceback (most recent call last):
-    collectives.errors.InputError: hosts is 'h0'; give a list of nodes
+    collectives.errors.InputError: hosts must be a list of nodes, not 'h0'
     """
     if not isinstance(value, list | tuple):
-        raise InputError(f"{name} is {quote(value)}; give a list of {of}")
+        raise InputError(f"{name} must be a list of {of}, not {quote(value)}")
     return value
 
 
@@ -88,7 +88,7 @@ def check_several(name: str, value: object, of: str) -> list[Any]:
     ([1, 2], [])
     """
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise InputError(f"{name} is {quote(value)}; give a list of {of}")
+        raise InputError(f"{name} must be a list of {of}, not {quote(value)}")
     return list(value)
 
 
@@ -97,10 +97,10 @@ def check_callable(name: str, value: object, of: str) -> None:
 
     >>> check_callable("progress", True, of="(done, total)")
     Traceback (most recent call last):
-    collectives.errors.InputError: progress is True; give a function of (done, total)
+    collectives.errors.InputError: progress must be a function of (done, total), not True
     """
     if value is not None and not callable(value):
-        raise InputError(f"{name} is {quote(value)}; give a function of {of}")
+        raise InputError(f"{name} must be a function of {of}, not {quote(value)}")
 
 
 def check_text(name: str, value: object, example: str) -> str:
@@ -108,10 +108,22 @@ def check_text(name: str, value: object, example: str) -> str:
 
     >>> check_text("collective", 3, "all_reduce")
     Traceback (most recent call last):
-    collectives.errors.InputError: collective is 3; give a string, for example 'all_reduce'
+    collectives.errors.InputError: collective must be a string such as 'all_reduce', not 3
     """
     if not isinstance(value, str):
-        raise InputError(f"{name} is {quote(value)}; give a string, for example {quote(example)}")
+        raise InputError(f"{name} must be a string such as {quote(example)}, not {quote(value)}")
+    return value
+
+
+def check_known(name: str, value: Any, known: Collection[str], more: str = "") -> Any:
+    """Return ``value`` if it is one of the ``known`` names. Raise InputError with suggestions, followed by ``more``.
+
+    >>> check_known("precision", "fp7", ["float32", "bf16"])
+    Traceback (most recent call last):
+    collectives.errors.InputError: unknown precision 'fp7'; choose one of float32, bf16
+    """
+    if not isinstance(value, str) or value not in known:
+        raise InputError(f"unknown {name} {quote(value)}; {suggest(str(value), known, more)}")
     return value
 
 
@@ -120,10 +132,10 @@ def check_printable(name: str, value: str) -> str:
 
     >>> check_printable("title", "two\u202eracks")
     Traceback (most recent call last):
-    collectives.errors.InputError: title is 'two\u202eracks'; give printable characters
+    collectives.errors.InputError: title must contain only printable characters, not 'two\u202eracks'
     """
     if not value.isprintable():
-        raise InputError(f"{name} is {quote(value)}; give printable characters")
+        raise InputError(f"{name} must contain only printable characters, not {quote(value)}")
     return value
 
 
@@ -134,7 +146,7 @@ def check_path(name: str, value: object) -> Path:
     '.json'
     """
     if not isinstance(value, Path | str):
-        raise InputError(f"{name} is {quote(value)}; give the name of a file or folder")
+        raise InputError(f"{name} must be the name of a file or directory, not {quote(value)}")
     return Path(value)
 
 
@@ -143,15 +155,15 @@ def check_ranks(world_size: object, root: object = 0) -> None:
 
     >>> check_ranks(4, root=4)
     Traceback (most recent call last):
-    collectives.errors.InputError: root 4 is not one of the ranks 0..3
+    collectives.errors.InputError: root must be a rank from 0 to 3, not 4
     """
     ranks = check_whole_number("world_size", world_size, at_least=1)
     if not 0 <= check_whole_number("root", root) < ranks:
-        raise InputError(f"root {root} is not one of the ranks 0..{ranks - 1}")
+        raise InputError(f"root must be a rank from 0 to {ranks - 1}, not {root}")
 
 
 def check_cluster(cluster: object, kind: type) -> None:
     """Raise InputError unless ``cluster`` is of ``kind``, such as simcomm's Cluster."""
     if isinstance(cluster, type) or not isinstance(cluster, kind):
         ranks = cluster if type(cluster) is int and cluster > 0 else 2
-        raise InputError(f"cluster is {quote(cluster)}; give a cluster, for example simcomm.this_machine({ranks})")
+        raise InputError(f"cluster must be a cluster such as simcomm.this_machine({ranks}), not {quote(cluster)}")

@@ -1,6 +1,6 @@
 """Declare rank programs as algorithms: the decorator ``@algorithm`` and the class ``Algorithm``.
 
-Parameters of an algorithm are integers and strings. They are checked against the program's signature.
+The parameters of an algorithm are integers and strings, which are checked against the signature of its program.
 """
 
 import inspect
@@ -46,7 +46,7 @@ def positional_parameters(function: Callable[..., Any]) -> list[inspect.Paramete
 
 
 def check_parameters(subject: str, known: Sequence[inspect.Parameter], values: Mapping[str, Parameter]) -> None:
-    """Raise InputError for an unknown parameter of ``subject``, or a value of the wrong type."""
+    """Raise InputError if ``subject`` does not have a parameter, or if a value has the wrong type."""
     by_name = {parameter.name: parameter for parameter in known}
     for key, value in values.items():
         if key not in by_name:
@@ -58,7 +58,6 @@ def check_parameters(subject: str, known: Sequence[inspect.Parameter], values: M
 
 
 def _kinds(parameter: inspect.Parameter) -> list[type]:
-    """Return the types that a parameter accepts, from its annotation, else from its default, else all types."""
     written = inspect.formatannotation(parameter.annotation)
     annotated = [kind for kind in KINDS if re.search(rf"\b{kind.__name__}\b", written)]
     alike = [kind for kind in KINDS if type(parameter.default) is kind]
@@ -66,9 +65,11 @@ def _kinds(parameter: inspect.Parameter) -> list[type]:
 
 
 def split_parameters(reference: str) -> tuple[str, dict[str, Parameter]]:
-    """Split a reference such as ``chain[slices=4]`` into its name and its parameters. Raise InputError.
+    """Split a reference such as ``chain[slices=4]`` into the name and the parameters.
 
-    Text that looks like an integer becomes one.
+    Raise InputError if it is malformed.
+
+    A value that looks like an integer becomes one.
 
     >>> split_parameters("chain[slices=4]")
     ('chain', {'slices': 4})
@@ -103,9 +104,9 @@ Returned = TypeVar("Returned", bound=Programs, default=Programs, covariant=True)
 
 @dataclass(frozen=True, repr=False)
 class Algorithm(Generic[Arguments, Returned]):
-    """An algorithm for a collective: its rank program, number of chunks, and parameters.
+    """An algorithm for a collective: its rank program, its number of chunks, and its parameters.
 
-    Calling an algorithm returns the program of a rank, so another program can ``yield from`` it.
+    A call of an algorithm returns the program of one rank, so another program can ``yield from`` it.
 
     >>> from collectives import find_algorithm
     >>> chain = find_algorithm("broadcast/chain")
@@ -127,7 +128,7 @@ class Algorithm(Generic[Arguments, Returned]):
     by_model: bool = False  # chosen by the performance model for "auto"
 
     def __call__(self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
-        """Return the function's result for these arguments and the parameters that were set."""
+        """Return the program for these arguments, with the parameters that were set."""
         return self.function(*args, **{**self.parameters, **kwargs})  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
@@ -135,13 +136,13 @@ class Algorithm(Generic[Arguments, Returned]):
 
     @property
     def is_builtin(self) -> bool:
-        """Whether the algorithm is part of Ringlab, and not a user's program of the same name."""
+        """Whether the algorithm belongs to Ringlab. A user's algorithm can have the same name."""
         module = str(getattr(self.function, "__module__", ""))
         return self.source is None and module.startswith(("collectives.algorithms.", __name__))
 
     @property
     def file(self) -> str:
-        """The source file of a user's program; empty for a library algorithm or if unknown."""
+        """The source file of a user's program. Empty for a library algorithm, and if the file is unknown."""
         code = getattr(inspect.unwrap(self.function), "__code__", None)
         return str(self.source or ("" if self.is_builtin or code is None else code.co_filename))
 
@@ -164,11 +165,11 @@ class Algorithm(Generic[Arguments, Returned]):
         return f"{AUTO} ({name})" if self.by_model else name
 
     def decide(self, choose: "Callable[[], Algorithm]") -> "Algorithm":
-        """Return the algorithm itself, or for the placeholder ``auto`` the result of ``choose``."""
+        """Return the algorithm itself. The placeholder ``auto`` returns the result of ``choose`` instead."""
         return self
 
     def costs_of(self, transport: "Transport") -> "Transport":
-        """Return ``transport`` with the software costs of this algorithm's implementation."""
+        """Return ``transport`` with the software costs that apply to this algorithm's implementation."""
         return transport
 
     @property
@@ -194,15 +195,15 @@ class Algorithm(Generic[Arguments, Returned]):
         return self._count(self.scratch_rule, world_size, at_least=0, at_most=MOST_SCRATCH)
 
     def channels(self, rank: int, world_size: int, root: int = 0) -> tuple[Iterator[Step], ...]:
-        """Return the programs of one rank, one per channel. A generator function has one channel.
+        """Return the programs of one rank, one per channel. A generator function has a single channel.
 
-        Each program yields its steps in order. A function that returns None has no steps. Raise InputError if it
-        returns anything else than generators or None.
+        Each program yields its steps in order. A function that returns None has no steps. Raise InputError if the
+        function returns anything but generators or None.
         """
         return tuple((as_step(yielded) for yielded in program) for program in self.start(rank, world_size, root))
 
     def start(self, rank: int, world_size: int, root: int = 0) -> tuple[Program, ...]:
-        """Return the programs of one rank, whose single operations are not converted to steps.
+        """Return the programs of one rank as ``channels`` does, but without converting single operations to steps.
 
         Raise InputError as ``channels`` does.
         """
@@ -216,9 +217,9 @@ class Algorithm(Generic[Arguments, Returned]):
         return tuple(iter(()) if program is None else program for program in programs)
 
     def recorded(self, world_size: int, root: int = 0) -> npt.NDArray[np.int32] | None:
-        """Return the recorded operations of all ranks for a user's file, or None for a function of this process.
+        """Return the operations of all ranks if the program was recorded from a user's file, otherwise None.
 
-        The columns are rank, channel, step, kind, peer, chunk, count and into. Raise the program's exception.
+        The columns are rank, channel, step, kind, peer, chunk, count and into. Raise the exception of the program.
         """
         table: Callable[..., npt.NDArray[np.int32]] | None = getattr(self.function, "table", None)
         if table is None or self.source is None:
@@ -227,10 +228,12 @@ class Algorithm(Generic[Arguments, Returned]):
         return table(*arguments, **self._values())
 
     def find_line(self, at: tuple[int, int, int] | None, world_size: int, root: int = 0) -> str:
-        """Return text such as ``line 9 of my.py`` for a rank, channel and step, or for the start of the program.
+        """Return the line of a rank, channel and step as text such as ``line 9 of my.py``.
 
-        The text is empty for Ringlab's own algorithms and if the line is unknown. The lines of a user's file are
-        recorded. Any other program runs again.
+        None: the first line of the program.
+
+        The text is empty for Ringlab's own algorithms and if the line is unknown. The lines of a user's file were
+        recorded. Any other program runs again to find the line.
         """
         find: Callable[..., int | None] | None = getattr(self.function, "find_line", None)
         if find is not None and self.source is not None:
@@ -246,7 +249,7 @@ class Algorithm(Generic[Arguments, Returned]):
         return describe_line(line, self.file)
 
     def steps(self, rank: int, world_size: int, root: int = 0) -> Iterator[Step]:
-        """Return the steps of one rank of an algorithm with one channel. Raise InputError if it has several."""
+        """Return the steps of one rank. Raise InputError if the algorithm has several channels."""
         programs = self.channels(rank, world_size, root)
         if len(programs) > 1:
             raise InputError(f"{self.full_name} has {len(programs)} channels; only one can be run here")
@@ -255,7 +258,7 @@ class Algorithm(Generic[Arguments, Returned]):
     def with_parameters(self, **parameters: Parameter) -> "Algorithm":
         """Return the algorithm with some of its parameters set.
 
-        Raise InputError for an unknown parameter, and for a value of the wrong type.
+        Raise InputError for an unknown parameter or a value of the wrong type.
         """
         check_parameters(self.full_name, self.parameters_taken, parameters)
         return replace(self, parameters={**self.parameters, **parameters})
@@ -273,7 +276,6 @@ class Algorithm(Generic[Arguments, Returned]):
         return count
 
     def _call(self, rule: Callable[..., int], world_size: int) -> int:
-        """Return the result of a chunk rule. Raise InputError with the algorithm's name if the rule fails."""
         arguments = self.rule_arguments(rule)
         try:
             return rule(world_size, **arguments)
@@ -287,12 +289,11 @@ class Algorithm(Generic[Arguments, Returned]):
             ) from error
 
     def rule_arguments(self, rule: Callable[..., int]) -> dict[str, Parameter]:
-        """Return the program's parameters that a chunk rule accepts in addition to the world size."""
+        """Return the values of the program's parameters that a chunk rule accepts in addition to the world size."""
         accepted = list(inspect.signature(rule).parameters)[1:]
         return {key: value for key, value in self._values().items() if key in accepted}
 
     def _values(self) -> dict[str, Parameter]:
-        """Return the value of every parameter, set or default. Raise InputError if a parameter has neither."""
         values = {}
         for parameter in self.parameters_taken:
             value = self.parameters.get(parameter.name, parameter.default)
@@ -303,12 +304,12 @@ class Algorithm(Generic[Arguments, Returned]):
 
     @property
     def parameters_taken(self) -> tuple[inspect.Parameter, ...]:
-        """The parameters of the program without rank, world_size and root."""
+        """The parameters of the program, without rank, world_size and root."""
         return function_parameters(self.function)[len(first_arguments(self.spec)) :]
 
 
 def check_applies(algorithm: Algorithm, *, op: bool = False, root: bool = False) -> None:
-    """Raise InputError for an operator or a root that the collective does not have."""
+    """Raise InputError if an operator or a root is passed to a collective that does not have one."""
     spec = algorithm.spec
     if op and not spec.reduces:
         raise InputError(f"{algorithm.full_name}: {spec.name} does not reduce; remove op")
@@ -317,7 +318,7 @@ def check_applies(algorithm: Algorithm, *, op: bool = False, root: bool = False)
 
 
 class Undecided(Algorithm):
-    """A placeholder for the algorithm that ``simcomm.selection`` chooses for a size and a cluster."""
+    """A placeholder for the algorithm that ``simcomm.selection`` chooses for a given size and cluster."""
 
     is_decided = False
 
@@ -326,7 +327,7 @@ class Undecided(Algorithm):
 
 
 class NcclsOwn(Algorithm):
-    """NCCL's own implementation, which ``simcomm.nccl`` predicts. It does not have a rank program."""
+    """NCCL's own implementation of a collective, which ``simcomm.nccl`` predicts. It has no rank program."""
 
     backend, has_program = NCCL, False
 
@@ -335,30 +336,33 @@ class NcclsOwn(Algorithm):
         return self.spec.moves or self.spec.has_parts  # whose parts are all of one length
 
     def least_elements(self, world_size: int) -> int:
-        """Return the minimum number of elements: one, or one per rank. The NCCL model cannot predict empty buffers."""
+        """Return the minimum number of elements: one, or one per rank.
+
+        The NCCL model cannot predict an empty buffer.
+        """
         return world_size if self.needs_equal_chunks else 1
 
 
 class GloosOwn(Algorithm):
-    """gloo's own implementation as a rank program. Real ranks call gloo."""
+    """gloo's own implementation of a collective as a rank program for predictions. Real ranks call gloo."""
 
     backend = GLOO
 
     def costs_of(self, transport: "Transport") -> "Transport":
-        """Return the transport with gloo's costs: gloo posts and awaits messages in C++."""
+        """Return the transport with gloo's costs, because gloo posts and awaits messages in C++."""
         return transport.for_gloo()
 
 
 def algorithm(
     collective: str, name: str | None = None, chunks: CountRule = None, scratch: CountRule = 0
 ) -> Callable[[Callable[Arguments, Returned]], Algorithm[Arguments, Returned]]:
-    """Declare a rank program as an algorithm for ``collective``; the decorated function becomes an ``Algorithm``.
+    """Declare a rank program as an algorithm for ``collective``. The decorated function becomes an ``Algorithm``.
 
     ``simcomm.run``, ``verify`` and other functions accept the algorithm, and other programs can call it. ``chunks`` is
-    the number of chunks of the buffer (default: ``world_size``), and ``scratch`` the number of additional chunks. Each
-    is a number, or a function of ``world_size`` and the program's parameters.
+    the number of chunks of the buffer (default: ``world_size``). ``scratch`` is the number of additional chunks
+    (default: 0). Each is a number, or a function of ``world_size`` and of the program's parameters.
 
-    Raise InputError for an unknown collective, or a function without the required arguments.
+    Raise InputError for an unknown collective, and for a function that lacks required arguments.
 
     >>> from collectives import algorithm, recv, send, verify
     >>> @algorithm("broadcast", chunks=1)
@@ -376,7 +380,7 @@ def algorithm(
         check_text("name", name, "my_ring")
     for rule, number, least in (("chunks", chunks, 1), ("scratch", scratch, 0)):
         if number is not None and not callable(number):
-            check_whole_number(rule, number, least, instead=", or a function of world_size")
+            check_whole_number(rule, number, least, instead=" or a function of world_size")
 
     def declare(function: Callable[Arguments, Returned]) -> Algorithm[Arguments, Returned]:
         label, first = name or function.__name__, first_arguments(spec)
@@ -398,7 +402,7 @@ def first_arguments(spec: Spec) -> tuple[str, ...]:
 
 
 def declared_in(module: ModuleType, source: Path | None = None) -> list[Algorithm]:
-    """Return the algorithms that a module declares itself, in source order."""
+    """Return the algorithms that a module itself declares, in source order. Imported algorithms are left out."""
     return [
         replace(value, source=source)
         for value in vars(module).values()
@@ -407,7 +411,7 @@ def declared_in(module: ModuleType, source: Path | None = None) -> list[Algorith
 
 
 def auto(collective: str) -> Undecided:
-    """Return the algorithm ``auto``, which ``simcomm.selection.resolve_auto`` replaces with the fastest one.
+    """Return the placeholder ``auto``, which ``simcomm.selection.resolve_auto`` replaces by the fastest algorithm.
 
     Raise InputError for an unknown collective.
 
@@ -422,7 +426,7 @@ def _undecided(*_: int) -> Programs:
 
 
 def nccl(collective: str) -> NcclsOwn:
-    """Return the algorithm ``nccl``: NCCL's own implementation of a collective. It has no program.
+    """Return the algorithm ``nccl``: NCCL's own implementation of a collective, without a rank program.
 
     Raise InputError for an unknown collective.
 

@@ -1,4 +1,4 @@
-"""Quote values and text in messages: shortened, safe for terminals, with suggestions for misspelled names."""
+"""Quote values and texts in messages: shortened, safe for terminals, with suggestions for misspelled names."""
 
 import os
 import signal
@@ -44,7 +44,7 @@ def quote(value: object) -> str:
 
 
 def describe_accepted(problem: str, message: str) -> str:
-    """Describe the accepted values for a message, from the type and message of a pydantic error.
+    """Describe the accepted values from the type and the message of a pydantic error.
 
     >>> "4.5" + describe_accepted("int_type", "Input should be a valid integer")
     '4.5 must be an integer'
@@ -57,7 +57,7 @@ def describe_accepted(problem: str, message: str) -> str:
 
 
 def name_some(names: Sequence[object], between: str = ", ") -> str:
-    """Return up to eight names joined by ``between``, followed by the number of further names.
+    """Join up to eight names with ``between``, followed by the number of the remaining names.
 
     >>> name_some([1, 2, 4]), name_some(range(10))
     ('1, 2, 4', '0, 1, 2, 3, 4, 5, 6, 7 and 2 more')
@@ -67,7 +67,7 @@ def name_some(names: Sequence[object], between: str = ", ") -> str:
 
 
 def name_ranks(ranks: Sequence[int]) -> str:
-    """Return ranks as text, such as ``ranks 0, 2``.
+    """Return the ranks as text such as ``ranks 0, 2``.
 
     >>> name_ranks([3]), name_ranks([0, 2])
     ('rank 3', 'ranks 0, 2')
@@ -76,7 +76,7 @@ def name_ranks(ranks: Sequence[int]) -> str:
 
 
 def name_signal(number: int) -> str:
-    """Return the name of a signal. Real-time signals have only a number.
+    """Return the name of a signal. Real-time signals have no name, only a number.
 
     >>> name_signal(9), name_signal(40)
     ('SIGKILL', 'signal 40')
@@ -88,7 +88,7 @@ def name_signal(number: int) -> str:
 
 
 def describe_exit(status: int) -> str:
-    """Return how a process ended; a negative ``status`` is a signal, as in subprocess.
+    """Describe the exit status of a process. As in subprocess, a negative ``status`` is a signal.
 
     >>> describe_exit(-9), describe_exit(3)
     ('was ended by SIGKILL', 'ended with status 3')
@@ -115,10 +115,10 @@ def _bytes_of(text: str) -> str:
 
 
 def make_printable(text: str, keep: str = "", most: int = MOST_PRINTED) -> str:
-    r"""Return text as one line, with control characters escaped as Python writes them.
+    r"""Return text as one line, with control characters escaped as in Python.
 
-    Control characters, escape sequences, line ends, bidirectional marks and surrogates are escaped, except those in
-    ``keep``. The middle of a text longer than ``most`` characters is left out.
+    Escape sequences, line ends, bidirectional marks and surrogates are also escaped. Characters in ``keep`` are not
+    escaped. If a text has more than ``most`` characters, its middle is left out.
 
     >>> make_printable("a\x1b[31mred")
     'a\\x1b[31mred'
@@ -132,27 +132,27 @@ def make_printable(text: str, keep: str = "", most: int = MOST_PRINTED) -> str:
 
 
 def suggest(name: str, known: Iterable[str], more: str = "") -> str:
-    """Return text such as ``did you mean all_reduce/ring? (there are ...)``, or only the known names.
+    """Return the advice for an unknown name: similar known names, or all known names. ``more`` is appended to the list.
 
-    If there are close names, the others are listed only if there are at most eight. For names such as
-    ``all_reduce/ring``, the part after the slash is compared, so ``ring`` is close to every ring.
+    If there are similar names, the complete list follows only if it has at most eight names. For names such as
+    ``all_reduce/ring``, only the part after the slash is compared, so ``ring`` is similar to every ring.
 
     >>> suggest("rings", ["ring", "naive"])
-    'did you mean ring? (there are ring, naive)'
+    'did you mean ring? (choices: ring, naive)'
     >>> suggest("rings", ["ring", *"abcdefgh"])
-    'did you mean ring? (of 9)'
+    'did you mean ring? (9 choices)'
     """
     names = list(known)
     listed = ", ".join(names)
     close = close_names(name, names)
     if not close:
-        return f"there are {listed}{more}"
-    others = f"there are {listed}" if len(names) <= MOST_NAMED else f"of {len(names)}"
+        return f"choose one of {listed}{more}"
+    others = f"choices: {listed}" if len(names) <= MOST_NAMED else f"{len(names)} choices"
     return f"did you mean {' or '.join(close)}? ({others}{more})"
 
 
 def close_names(name: str, known: Iterable[str]) -> list[str]:
-    """Return up to eight known names that are most similar to ``name``. A name that contains it is most similar.
+    """Return up to eight known names that are most similar to ``name``. Names that contain ``name`` are most similar.
 
     >>> close_names("h100", ["dgx-h100", "dgx-a100", "H100-SXM"])
     ['dgx-h100', 'H100-SXM']
@@ -166,7 +166,6 @@ def close_names(name: str, known: Iterable[str]) -> list[str]:
 
 
 def _likeness(text: str, known: str) -> float:
-    """Return the similarity of two names from 0 to 1; 1 if ``known`` contains ``text``."""
     if len(text) >= PART and text in known:
         return 1.0
     return SequenceMatcher(None, known, text).ratio()

@@ -1,8 +1,8 @@
-"""Define each collective: the data of each rank before and after it.
+"""Define each collective by the data that each rank has before and after it.
 
-A spec describes a buffer of ``world_size`` equal parts on every rank, and the *contributors* of each part: the set of
-ranks whose data is summed into it. ``None`` means undefined. As in nccl-tests, the size of a collective is the size of
-the whole buffer, even if a rank starts or ends with one part of it.
+A spec describes a buffer of ``world_size`` equal parts on every rank. For each part, it gives the *contributors*: the
+ranks whose data is summed into the part. ``None`` means that the part is undefined. As in nccl-tests, the size of a
+collective is the size of the whole buffer, even if a rank starts or ends with only one part of it.
 
 | collective     | rank r starts with | rank r ends with                          |
 | -------------- | ------------------ | ----------------------------------------- |
@@ -20,8 +20,9 @@ the whole buffer, even if a rank starts or ends with one part of it.
 from collections.abc import Callable
 from typing import NamedTuple
 
+from collectives.checks import check_known, check_text
 from collectives.errors import InputError
-from collectives.quoting import quote, suggest
+from collectives.quoting import quote
 
 ITEM_BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int32": 4, "int64": 8, "int8": 1, "uint8": 1}
 FLOATING = {"float32", "float64", "float16", "bfloat16"}
@@ -32,7 +33,7 @@ Contents = Callable[[int, int, int, int], Contributors | None]  # (rank, part, w
 
 
 class Spec(NamedTuple):
-    """The specification of a collective: the data that each rank has at the start and at the end."""
+    """The definition of a collective: the data that each rank has at the start and at the end."""
 
     name: str
     rooted: bool  # programs take (rank, world_size, root)
@@ -54,11 +55,11 @@ class Spec(NamedTuple):
         return self.reduces and not self.rooted and not self.has_parts
 
     def origin(self, rank: int, part: int) -> int:
-        """Return the part of a contributor's buffer that becomes this part of this rank's buffer."""
+        """Return which part of a contributor's buffer becomes ``part`` of this rank's buffer."""
         return rank if self.moves else part
 
     def result(self, rank: int, world_size: int, root: int) -> range:
-        """Return the parts that are defined on this rank at the end: all, its own, or none.
+        """Return the parts that are defined on this rank at the end: all parts, only its own, or none.
 
         >>> find_spec("scatter").result(rank=2, world_size=4, root=0)
         range(2, 3)
@@ -129,35 +130,32 @@ SPECS = {
 
 
 def find_spec(name: str) -> Spec:
-    """Return the spec of a collective. Raise InputError with the known names.
+    """Return the spec of a collective. Raise InputError with suggestions for an unknown name.
 
     >>> find_spec("all_reduce").reduces
     True
     """
-    if not isinstance(name, str) or name not in SPECS:
-        raise InputError(f"no collective is called {quote(name)}; {suggest(str(name), SPECS)}")
-    return SPECS[name]
+    return SPECS[check_known("collective", name, SPECS)]
 
 
 def item_bytes(dtype: str) -> int:
-    """Return the size of one element in bytes. Raise InputError unless ``dtype`` is the name of a supported type.
+    """Return the size of one element in bytes. Raise InputError for an unknown data type.
 
     >>> item_bytes("bfloat16")
     2
     """
-    value: object = dtype
-    if not isinstance(value, str):
+    if not isinstance(dtype, str):
         name = getattr(dtype, "__name__", str(dtype)).rpartition(".")[2]
-        raise InputError(f"dtype is {quote(dtype)}; give its name, {quote(name if name in ITEM_BYTES else 'float32')}")
-    if dtype not in ITEM_BYTES:
-        raise InputError(f"dtype {quote(dtype)} is not known; there are {', '.join(ITEM_BYTES)}")
-    return ITEM_BYTES[dtype]
+        check_text("dtype", dtype, name if name in ITEM_BYTES else "float32")
+    return ITEM_BYTES[check_known("dtype", dtype, ITEM_BYTES)]
 
 
 def check_op(op: str, dtype: str) -> None:
-    """Raise InputError unless ``op`` can reduce elements of ``dtype``. A mean divides, so it needs a floating type."""
-    if op not in OPS:
-        raise InputError(f"op {quote(op)} is not known; there are {', '.join(OPS)}")
+    """Raise InputError unless ``op`` can reduce elements of ``dtype``.
+
+    A mean divides, so it requires a floating-point type.
+    """
+    check_known("op", op, OPS)
     item_bytes(dtype)
     if op == "mean" and dtype not in FLOATING:
         raise InputError(f"op 'mean' needs a floating dtype, not {quote(dtype)}")

@@ -1,7 +1,7 @@
-"""Parse quantities with units strictly, store them as bytes and seconds, and format them for tables and pictures.
+"""Parse quantities with units strictly, convert them to bytes and seconds, and format them for output.
 
-Ambiguous spellings (``25 Gb/s``, ``100Gbps``) and bare numbers are rejected. Units are exact fractions, so that
-``"1.001 MB"`` is a whole number of bytes and ``"3 us"`` is the float ``3e-6``.
+Ambiguous spellings (``25 Gb/s``, ``100Gbps``) and numbers without a unit are rejected. Units are exact fractions.
+Therefore, ``"1.001 MB"`` is a whole number of bytes, and ``"3 us"`` is exactly the float ``3e-6``.
 """
 
 import re
@@ -52,17 +52,20 @@ def _closest(text: object, units: Mapping[str, Fraction | int]) -> str:
 
 @lru_cache(maxsize=1 << 15)
 def _read(text: str) -> tuple[Fraction, str]:
-    """Return a number and its unit, "" if the text is invalid; cached, as large clusters repeat their texts."""
+    """Return the number and the unit of a text; the unit is "" if the text is invalid.
+
+    Large clusters repeat their texts.
+    """
     match = _QUANTITY.fullmatch(text)
     return (Fraction(0), "") if match is None else (Fraction(match[1]), match[2])
 
 
 class Bandwidth(float):
-    """A bandwidth in bytes per second, parsed from text with a unit. Cluster builders accept it in its place."""
+    """A bandwidth in bytes per second that was parsed from text. Cluster builders accept it in place of the text."""
 
     @classmethod
     def parse(cls, text: object) -> "Bandwidth":
-        """Return the bandwidth that ``parse_bandwidth`` reads. Raise InputError.
+        """Return the bandwidth of a text as ``parse_bandwidth`` does. Raise InputError.
 
         >>> Bandwidth.parse("10 Gbit/s")
         1250000000.0
@@ -71,11 +74,11 @@ class Bandwidth(float):
 
 
 class Latency(float):
-    """A latency in seconds, parsed from a text with a unit. Cluster builders accept it instead of the text."""
+    """A latency in seconds that was parsed from text. Cluster builders accept it in place of the text."""
 
     @classmethod
     def parse(cls, text: object) -> "Latency":
-        """Return the latency that ``parse_latency`` reads. Raise InputError.
+        """Return the latency of a text as ``parse_latency`` does. Raise InputError.
 
         >>> Latency.parse("5 us")
         5e-06
@@ -84,9 +87,9 @@ class Latency(float):
 
 
 def parse_bandwidth(text: object) -> float:
-    """Return the bytes per second of a text like ``"10 Gbit/s"`` or ``"1.25 GB/s"``, or of a ``Bandwidth``.
+    """Return the bytes per second of a text such as ``"10 Gbit/s"`` or ``"1.25 GB/s"``, or of a ``Bandwidth``.
 
-    Raise InputError, also for zero.
+    Raise InputError if the text is invalid or the bandwidth is zero.
 
     >>> parse_bandwidth("10 Gbit/s")
     1250000000.0
@@ -100,7 +103,7 @@ def parse_bandwidth(text: object) -> float:
 
 
 def parse_latency(text: object) -> float:
-    """Return the seconds of a text like ``"5 us"``, or of a ``Latency``; ``"0 us"`` is allowed. Raise InputError.
+    """Return the seconds of a text such as ``"5 us"`` or ``"0 us"``, or of a ``Latency``. Raise InputError.
 
     >>> parse_latency("5 us")
     5e-06
@@ -111,7 +114,9 @@ def parse_latency(text: object) -> float:
 
 
 def parse_size(text: object) -> int:
-    """Return the bytes of a text like ``"64 KiB"``. Raise InputError, also for a fraction of a byte.
+    """Return the bytes of a text such as ``"64 KiB"``.
+
+    Raise InputError for an invalid text and for a fraction of a byte.
 
     >>> parse_size("64 KiB")
     65536
@@ -123,20 +128,22 @@ def parse_size(text: object) -> int:
 
 
 def as_bytes(value: object, name: str, instead: str = "") -> int:
-    """Return bytes given as a number or a text. Raise InputError with the argument's name.
+    """Return a size in bytes from a number or a text. Raise InputError with the name of the argument.
 
-    ``instead`` names other accepted values in the message.
+    ``instead`` adds other accepted values to the message.
 
     >>> as_bytes(1024, "nbytes"), as_bytes("1 KiB", "nbytes")
     (1024, 1024)
     """
     if isinstance(value, str):
         return parse_size(value)
-    return check_whole_number(name, value, at_least=0, instead=f" or a text like '1 MiB'{instead}")
+    return check_whole_number(name, value, at_least=0, instead=f" or text such as '1 MiB'{instead}")
 
 
 def format_size(nbytes: float) -> str:
-    """Return bytes as text in binary units, with four digits, or with all digits before the point.
+    """Format a size in binary units with four significant digits.
+
+    From 10,000 GiB on, all digits before the point are shown.
 
     >>> format_size(65536), format_size(20_000 * 2**30)
     ('64 KiB', '20,000 GiB')
@@ -149,7 +156,7 @@ def format_size(nbytes: float) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """Return a number and a noun, singular or plural.
+    """Return a number with a noun in the singular or plural.
 
     >>> count(1, "host"), count(8, "host")
     ('1 host', '8 hosts')
@@ -158,7 +165,7 @@ def count(number: int, noun: str) -> str:
 
 
 def format_time(seconds: float) -> str:
-    """Return seconds as text in a suitable unit, with three digits.
+    """Format a time in a suitable unit with three significant digits.
 
     >>> format_time(0.0123)
     '12.3 ms'
@@ -171,7 +178,7 @@ def format_time(seconds: float) -> str:
 
 
 def format_bandwidth(bytes_per_second: float) -> str:
-    """Return bytes per second as text in bit/s, with four digits.
+    """Format bytes per second in bit/s with four significant digits.
 
     >>> format_bandwidth(1.25e9)
     '10 Gbit/s'
@@ -183,7 +190,7 @@ def format_bandwidth(bytes_per_second: float) -> str:
 
 
 class TomlFloat(float):
-    """A float of a TOML file that keeps its text: NCCL 2.30 is not NCCL 2.3.
+    """A float from a TOML file that keeps its text, because version 2.30 of NCCL is not version 2.3.
 
     >>> TomlFloat("2.30").text
     '2.30'

@@ -12,11 +12,11 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, PlainValidator, create_model, model_validator
 
-from collectives.checks import MOST_RANKS
+from collectives.checks import MOST_RANKS, check_known
 from collectives.errors import InputError
 from collectives.quoting import quote, suggest
 from collectives.transport import Transport
-from scenarios.fields import Bandwidth, Count, Latency, Ratio, Section, check_known
+from scenarios.fields import Bandwidth, Count, Latency, Ratio, Section
 from scenarios.nccl_sections import SystemSection
 from scenarios.network_section import KINDS, ClusterSection, NetworkSection
 from simcomm.cluster import topologies
@@ -44,7 +44,6 @@ class TopologySection(NetworkSection):
 
     @property
     def _given(self) -> dict[str, Any]:
-        """The builder's arguments except the transport."""
         return {name: getattr(self, name) for name in _parameters(type(self).builder)}
 
     @property
@@ -73,7 +72,6 @@ def _parameters(builder: Callable[..., Cluster]) -> dict[str, Parameter]:
 def _make_section(
     name: str, builder: Callable[..., Cluster], count_places: Callable[..., int]
 ) -> type[TopologySection]:
-    """Return the section of a topology; its keys are the parameters of ``builder``."""
     fields: dict[str, Any] = {"topology": (Literal[name], ...)}
     for key, parameter in _parameters(builder).items():
         default = ... if parameter.default is Parameter.empty else parameter.default
@@ -185,7 +183,6 @@ class MachineSection(NetworkSection):
         )
 
     def _build_nccl(self) -> Cluster:
-        """Return the cluster as NCCL sees it. Raise InputError if the catalogue lacks data that NCCL's model needs."""
         from simcomm.nccl.clusters import nccl_cluster
         from simcomm.nccl.descriptions import check_own_line, describe_preset
 
@@ -245,7 +242,6 @@ CLUSTER_SECTIONS: dict[str, type[ClusterSection]] = {
 
 
 def _check_kind(value: object) -> object:
-    """Return the table. Raise InputError unless exactly one of KINDS is set, to a known name."""
     if not isinstance(value, dict):
         return value
     kinds = [kind for kind in KINDS if kind in value]
@@ -266,10 +262,10 @@ def _check_kind(value: object) -> object:
     if kind != "link" and not isinstance(value[kind], str):
         raise InputError(f"{kind} must be a string, not {quote(value[kind])}")
     if kind == "preset":
-        check_known(value[kind], kind, (HERE, *machine_entries()))
+        check_known(kind, value[kind], (HERE, *machine_entries()))
     if kind == "topology" and not value[kind].endswith(SUFFIX):
         files = f", or a {SUFFIX} file in networkx's node-link form"
-        check_known(value[kind], kind, tuple(TOPOLOGY_SECTIONS), files)
+        check_known(kind, value[kind], TOPOLOGY_SECTIONS, files)
     return value
 
 

@@ -5,22 +5,17 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
+from collectives.checks import check_known
 from collectives.errors import InputError
-from collectives.quoting import quote, suggest
 from collectives.units import format_time
 from scenarios.fields import Seconds, Section
 from simcomm.model.faults import Faults, LinkFault, RankFault
 from simcomm.model.jitter import DISTRIBUTIONS, Jitter
 
-
-def _known(distribution: str) -> str:
-    if distribution not in DISTRIBUTIONS:
-        raise InputError(f"unknown distribution {quote(distribution)}; {suggest(distribution, DISTRIBUTIONS)}")
-    return distribution
-
-
 Distribution = Annotated[
-    str, AfterValidator(_known), Field(description='for example "exponential" (or "uniform", "lognormal")')
+    str,
+    AfterValidator(lambda name: check_known("distribution", name, DISTRIBUTIONS)),
+    Field(description='for example "exponential" (or "uniform", "lognormal")'),
 ]
 
 

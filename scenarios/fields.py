@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from collectives import units
 from collectives.checks import MOST_RANKS, check_printable
 from collectives.errors import InputError
-from collectives.quoting import quote, suggest
+from collectives.quoting import quote
 
 
 class Section(BaseModel):
@@ -37,13 +37,6 @@ def read_reference(value: object, accepted: str) -> Reference:
         if type(parameter) not in (int, str):
             raise InputError(f"parameter {key} of {name} must be an integer or a string, not {quote(parameter)}")
     return Reference(name, parameters)
-
-
-def check_known(value: str, kind: str, known: tuple[str, ...], more: str = "") -> str:
-    """Return ``value`` if it is in ``known``. Raise InputError with suggestions, followed by ``more``."""
-    if value not in known:
-        raise InputError(f"unknown {kind} {quote(value)}; {suggest(value, known, more)}")
-    return value
 
 
 def as_list(value: object) -> object:

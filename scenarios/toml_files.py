@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from collectives.checks import check_known
 from collectives.errors import InputError
 from collectives.input_files import FileBytes, read_text, reason
 from collectives.quoting import cut, quote, suggest
@@ -173,9 +174,7 @@ def beginnings() -> dict[str, tuple[Path, ...]]:
 def find_beginning(name: str) -> tuple[Path, ...]:
     """Return the files that ``ringlab init`` writes for a name. Raise InputError that suggests another name."""
     examples = beginnings()
-    if name not in examples:
-        raise InputError(f"unknown example {quote(name)}; {suggest(name, examples)}")
-    return examples[name]
+    return examples[check_known("example", name, examples)]
 
 
 def describe_beginning(files: tuple[Path, ...]) -> str:

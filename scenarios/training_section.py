@@ -9,14 +9,13 @@ from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, model_validator
 
-from collectives.checks import check_number
+from collectives.checks import check_known, check_number
 from collectives.errors import InputError
 from collectives.quoting import quote, suggest
 from collectives.records.model_profile import is_transformer, with_sequence
 from collectives.removed import KEYS, describe_removed
 from collectives.training.parallelism import FRAMEWORKS, LOADERS, Parallelism
 from collectives.training.recipe import OPTIMIZERS, PRECISIONS
-from collectives.training.recipe import check_known as check_recipe_words
 from collectives.training.workload import (
     DATASETS,
     FILES,
@@ -27,7 +26,7 @@ from collectives.training.workload import (
     ComputePhases,
     is_file_reference,
 )
-from scenarios.fields import Seconds, Section, as_list, check_known, read_reference
+from scenarios.fields import Seconds, Section, as_list, read_reference
 
 OF_DEVICES = (  # keys of a training on many devices
     "parallelism", "samples_per_epoch", "price_per_hour", "loader", "loader_rate",
@@ -178,7 +177,6 @@ class TrainingSection(Section):
     @model_validator(mode="before")
     @classmethod
     def _name_sequence(cls, table: object) -> object:
-        """Append the sequence length to the model's name. Raise InputError for a model without sequences."""
         if not isinstance(table, dict) or type(table.get("sequence")) is not int or table["sequence"] < 1:
             return table
         model = table.get("model", "resnet18")
@@ -235,21 +233,19 @@ class TrainingSection(Section):
         """Return the gradient syncs to run. Raise InputError with the key if ranks cannot run the training."""
         if self.gradient_sync is None or self.why_not_run:
             raise InputError(self.why_not_run)
-        if not is_file_reference(self.model) and self.model not in MODELS:
-            advice = suggest(self.model, MODELS, f", {FILES}")
-            raise InputError(f"training.model: unknown model {quote(self.model)}; {advice}")
-        if self.dataset and self.dataset not in DATASETS:
-            advice = suggest(self.dataset, DATASETS)
-            raise InputError(f"training.dataset: unknown dataset {quote(self.dataset)}; {advice}")
+        if not is_file_reference(self.model):
+            check_known("training.model", self.model, MODELS, f", {FILES}")
+        if self.dataset:
+            check_known("training.dataset", self.dataset, DATASETS)
         return self.gradient_sync
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
-        check_recipe_words("precision", self.precision, PRECISIONS)
-        check_recipe_words("optimizer", self.optimizer, OPTIMIZERS)
-        check_known(self.framework, "framework", FRAMEWORKS)
+        check_known("precision", self.precision, PRECISIONS)
+        check_known("optimizer", self.optimizer, OPTIMIZERS)
+        check_known("framework", self.framework, FRAMEWORKS)
         if self.loader is not None:
-            check_known(self.loader, "loader", LOADERS)
+            check_known("loader", self.loader, LOADERS)
         if {"batch_size", "global_batch_size"} <= self.model_fields_set:
             raise InputError(
                 "batch_size (per rank) and global_batch_size (all ranks) are mutually exclusive; remove one of them"

@@ -19,7 +19,7 @@ from math import prod
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from collectives.checks import MOST_COUNTED, MOST_FLOPS, MOST_SECONDS, check_path
+from collectives.checks import MOST_COUNTED, MOST_FLOPS, MOST_SECONDS, check_known, check_path
 from collectives.errors import InputError
 from collectives.input_files import FileBytes
 from collectives.quoting import quote, suggest
@@ -308,10 +308,9 @@ def find_model_profile(name: Path | str) -> ModelProfile:
     text = str(name)
     if text.endswith(".json"):
         return read_model_profile(text)
-    known = shipped_model_profiles()
-    if text not in known:
-        more = "; or give a file that `ringlab profile MODEL -o FILE.json` wrote"
-        raise InputError(f"profile {quote(text)} is not known; {suggest(text, known)}{more}")
+    check_known(
+        "profile", text, shipped_model_profiles(), ", or a file that `ringlab profile MODEL -o FILE.json` wrote"
+    )
     return read_model_profile(SHIPPED / f"{text}.json")
 
 

@@ -16,10 +16,9 @@ in Megatron-LM. ``strategy`` is the strategy of the ``data`` devices:
 
 from dataclasses import dataclass, replace
 
-from collectives.checks import check_number, check_whole_number
+from collectives.checks import check_known, check_number, check_whole_number
 from collectives.errors import InputError
 from collectives.quoting import quote
-from collectives.training.recipe import check_known
 from collectives.units import count
 
 STRATEGIES = ("ddp", "data_parallel", "parameter_server", "zero_redundancy", "zero1", "zero2", "zero3", "fsdp", "hsdp")

@@ -1,10 +1,9 @@
 """The recipe of a training run: optimizer, learning rate, precision, and gradient synchronization."""
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from math import cos, pi, sqrt
 
-from collectives.checks import check_number, check_whole_number
+from collectives.checks import check_known, check_number, check_whole_number
 from collectives.errors import InputError
 from collectives.quoting import quote
 
@@ -26,7 +25,7 @@ class Recipe:
 
     >>> Recipe(optimizer="adam")
     Traceback (most recent call last):
-    collectives.errors.InputError: optimizer 'adam' is not known; there are sgd, adamw
+    collectives.errors.InputError: unknown optimizer 'adam'; did you mean adamw? (choices: sgd, adamw)
     """
 
     learning_rate: float = 0.002
@@ -92,9 +91,3 @@ class Recipe:
         if self.schedule == "step":
             return float(STEP_DECAY ** int(share / STEP_SHARE))
         return 1.0
-
-
-def check_known(name: str, value: object, known: Collection[str], more: str = "") -> None:
-    """Raise InputError unless ``value`` is one of the ``known`` names; ``more`` lists other accepted values."""
-    if not isinstance(value, str) or value not in known:
-        raise InputError(f"{name} {quote(value)} is not known; there are {', '.join(known)}{more and ', '}{more}")

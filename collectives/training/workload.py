@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from collectives.checks import check_number, check_path, check_whole_number
+from collectives.checks import check_known, check_number, check_path, check_whole_number
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.quoting import quote
@@ -20,7 +20,7 @@ from collectives.training.gradients import (
     fill_buckets,
     gradients_in_order,
 )
-from collectives.training.recipe import Recipe, check_known
+from collectives.training.recipe import Recipe
 
 PREFETCHED = 2  # batches that each loading process is ahead by default, as in torch's DataLoader
 
@@ -179,7 +179,7 @@ class Training(Recipe, DataLoading):
             example = "for example find_algorithm('all_reduce/ring')"
             raise InputError(f"gradient_sync is {quote(sync)}; give an Algorithm, {example}")
         if not is_file_reference(self.model):
-            check_known("model", self.model, MODELS, FILES)
+            check_known("model", self.model, MODELS, f", {FILES}")
         check_known("dataset", self.dataset, DATASETS)
         check_known("stem", self.stem, STEMS)
         check_whole_number("classes", self.classes, at_least=1)

@@ -16,12 +16,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from collectives.checks import check_whole_number
+from collectives.checks import check_known, check_whole_number
 from collectives.errors import InputError, first_line
 from collectives.quoting import quote
 from collectives.records.environment import cores, describe_environment
 from collectives.records.model_profile import Measured, ModelProfile
-from collectives.training.recipe import PRECISIONS, check_known
+from collectives.training.recipe import PRECISIONS
 from collectives.training.workload import Training
 from realcomm.execution.device_clock import HostClock, device_clock
 from realcomm.launching.torch_process import import_compiler, keep_freed_memory

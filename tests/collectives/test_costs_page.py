@@ -37,7 +37,7 @@ STEPS = re.compile(r"((?:ceil\(log2 p\)|log2 p|\b[pgrcs]\b|[-+/()\d ])+) steps")
 
 def stated_steps(docstring: str, m: CostModel, s: int = 8) -> float:
     """Return the number of steps in a docstring's first line; rows and columns are equal."""
-    if "One step" in docstring:
+    if "one step" in docstring:
         return 1.0
     match = STEPS.search(docstring)
     assert match is not None, docstring
@@ -88,7 +88,7 @@ def test_algorithm_docstrings_state_bytes_and_source(name: str) -> None:
 def test_algorithm_docstrings_state_the_page_steps(name: str) -> None:
     formula, holds, _ = FORMULAS[name]
     first = (find_algorithm(name).function.__doc__ or "").partition("\n")[0]
-    assert ("At most" in first) == (name in UPPER_BOUNDS)
+    assert ("in at most" in first) == (name in UPPER_BOUNDS)
     for p in (p for p in range(2, 37) if HOLDS[holds](p)):
         latency_alone = CostModel(p, 1.0, 1.0, 0.0, 0.0)
         assert stated_steps(first, latency_alone) == pytest.approx(value(formula, latency_alone))

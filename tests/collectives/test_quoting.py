@@ -16,10 +16,10 @@ KNOWN = ("all_reduce/ring", "all_gather/ring", "all_reduce/chain")
 @pytest.mark.parametrize(
     ("name", "start"),
     [
-        ("all_reduce/rnig", "did you mean all_reduce/ring? (there are all_reduce/ring, "),
-        ("rnig", "did you mean all_reduce/ring or all_gather/ring? (there are "),
-        ("broadcast/chian", "did you mean all_reduce/chain? (there are "),
-        ("all_reduce/xyz", "there are all_reduce/ring, all_gather/ring, all_reduce/chain"),
+        ("all_reduce/rnig", "did you mean all_reduce/ring? (choices: all_reduce/ring, "),
+        ("rnig", "did you mean all_reduce/ring or all_gather/ring? (choices: "),
+        ("broadcast/chian", "did you mean all_reduce/chain? (choices: "),
+        ("all_reduce/xyz", "choose one of all_reduce/ring, all_gather/ring, all_reduce/chain"),
     ],
 )
 def test_close_names_are_suggested_first(name: str, start: str) -> None:
@@ -27,7 +27,7 @@ def test_close_names_are_suggested_first(name: str, start: str) -> None:
 
 
 def test_long_suggestions_count_the_rest() -> None:
-    assert suggest("x", ["a", "b"], ", or FILE.py:NAME") == "there are a, b, or FILE.py:NAME"
+    assert suggest("x", ["a", "b"], ", or FILE.py:NAME") == "choose one of a, b, or FILE.py:NAME"
 
 
 def test_backward_range_suggests_its_reverse() -> None:
@@ -52,13 +52,13 @@ def test_title_must_be_printable(key: str, tmp_path: Path) -> None:
     if not head:
         more = '[[what_if]]\ntitle = "a\\u202eb"\nfaults.rank = [{ rank = 0, slowdown = 2 }]\n'
         file.write_text(f"{file.read_text()}\n{more}")
-    with pytest.raises(InputError, match=r"s\.toml: .*title is 'a\\u202eb'; give printable characters"):
+    with pytest.raises(InputError, match=r"s\.toml: .*title must contain only printable characters, not 'a\\u202eb'"):
         load(str(file))
 
 
 def test_trace_names_must_be_printable() -> None:
     for fields in ({"title": TURNED}, {"title": "a", "nodes": [TURNED]}):
-        with pytest.raises(InputError, match="give printable characters"):
+        with pytest.raises(InputError, match="must contain only printable characters"):
             Trace(**{"kind": "predicted", "world_size": 1, "elapsed": 1.0, **fields})  # type: ignore[arg-type]
 
 

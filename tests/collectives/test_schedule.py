@@ -94,10 +94,10 @@ def test_kth_send_meets_kth_receive() -> None:
 
 
 def test_invalid_world_size_and_root_are_rejected() -> None:
-    with pytest.raises(InputError, match="world_size is 0; give a whole number from 1 on"):
+    with pytest.raises(InputError, match="world_size must be a positive integer, not 0"):
         build_schedule(find_algorithm("all_reduce/ring"), 0)
     for root in (-1, 4):
-        with pytest.raises(InputError, match=rf"root {root} is not one of the ranks 0..3"):
+        with pytest.raises(InputError, match=rf"root must be a rank from 0 to 3, not {root}"):
             build_schedule(find_algorithm("broadcast/naive"), 4, root)
 
 

@@ -21,7 +21,7 @@ from collectives.schedule.schedule import OperationColumns, ProgramCall, StepTab
 from collectives.schedule.symbolic_build import MOST_BRANCHES, SMALL, build_by_branch, build_symmetric, build_table
 from collectives.spec import find_spec
 from collectives.step import Program, copy, recv, recv_reduce, reduce, send
-from collectives.symbolic_rank import LARGEST, Diverges, ShiftedRank, VectorRank, vectorise
+from collectives.symbolic_rank import LARGEST, Diverges, ShiftedRank, VectorRank, vectorize
 
 OPERATORS = ["add", "sub", "mul", "floordiv", "mod", "and_", "or_", "xor", "lshift", "rshift", "eq", "lt", "ge"]
 
@@ -279,8 +279,8 @@ def test_array_checks_have_the_same_messages(program: Any, scratch: int, monkeyp
 def test_vector_ranks_compute_like_integers(name: str, left: list[int], right: int | list[int], turned: bool):
     function = getattr(operator, name)
     rights = [right] * len(left) if isinstance(right, int) else right[: len(left)]
-    vector: Any = vectorise(np.array(left))
-    other: Any = right if isinstance(right, int) else vectorise(np.array(rights))
+    vector: Any = vectorize(np.array(left))
+    other: Any = right if isinstance(right, int) else vectorize(np.array(rights))
     try:
         wanted = [int(function(b, a) if turned else function(a, b)) for a, b in zip(left, rights, strict=True)]
         if name in ("lshift", "rshift") and any(abs(shift) > 30 for shift in (left if turned else rights)):
@@ -299,7 +299,7 @@ def test_vector_ranks_compute_like_integers(name: str, left: list[int], right: i
 
 
 def test_vector_ranks_diverge_on_different_answers():
-    some: Any = vectorise(np.array([0, 1, 2]))
+    some: Any = vectorize(np.array([0, 1, 2]))
     asks: list[Callable[[], Any]] = [
         lambda: bool(some), lambda: range(some), lambda: hash(some), lambda: some in (1,), lambda: int(some),
         lambda: [7, 8, 9][some],

@@ -65,7 +65,7 @@ def test_paths_must_be_names(trace: Trace, path: Any):
         simcomm.read_cluster,
     ]
     for call in calls:
-        with pytest.raises(InputError, match=re.escape(f"path is {path!r}; give the name of a file or folder")):
+        with pytest.raises(InputError, match=re.escape(f"path must be the name of a file or directory, not {path!r}")):
             call(path)
 
 

@@ -202,7 +202,7 @@ def test_rates_are_stated_or_measured() -> None:
     assert at_rate(RESNET, 200.0).step(50) == pytest.approx(0.25)
     with pytest.raises(InputError, match="has no times; make one with `ringlab profile"):
         as_measured(RESNET)
-    with pytest.raises(InputError, match="rate is 0"):
+    with pytest.raises(InputError, match="rate must be a positive number"):
         at_rate(RESNET, 0)
 
 
@@ -267,13 +267,13 @@ def test_mesh_of_another_number_of_devices_is_rejected(given: dict[str, object],
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"strategy": "fsdpp"}, "strategy 'fsdpp' is not known"),
+        ({"strategy": "fsdpp"}, "unknown strategy 'fsdpp'"),
         ({"schedule": "naive", "pipeline": 2, "microbatches": 4}, "the naive schedule has one"),
         ({"virtual": 2}, "interleaved"),
         ({"sequence": True}, "tensor above 1"),
         ({"strategy": "data_parallel", "tensor": 2}, "data_parallel is one process"),
         ({"expert": 3, "experts": 8}, r"a multiple of expert \(3\), not 8"),
-        ({"tensor": 0}, "tensor is 0"),
+        ({"tensor": 0}, "tensor must be a positive integer, not 0"),
     ],
 )
 def test_contradictory_strategies_are_rejected(given: dict[str, object], message: str) -> None:

@@ -253,7 +253,7 @@ def test_plan_supports_every_strategy_of_predict_devices() -> None:
         assert answer.candidates and all(row.gpus % least == 0 for row in answer.candidates)
     with pytest.raises(InputError, match=r"training: parallelism is data rest x tensor 3 .* give tensor x pipeline"):
         ringlab.plan(scenario, "training.model=gpt2", "training.parallelism={tensor=3}")
-    with pytest.raises(InputError, match=r"training\.parallelism: strategy 'nothing' is not known"):
+    with pytest.raises(InputError, match=r"training\.parallelism: unknown strategy 'nothing'"):
         ringlab.plan(scenario, "training.parallelism.strategy=nothing")
 
 
@@ -367,7 +367,7 @@ def test_profile_of_one_gpu_equals_its_known_rate(scenario: str, tmp_path: Path)
 
 @pytest.mark.parametrize("given", [{"budget": float("nan")}, {"budget": -1.0}, {"target_samples": float("inf")}])
 def test_plan_rejects_invalid_numbers(scenario: str, given: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=f"--{next(iter(given)).replace('_', '-')} is"):
+    with pytest.raises(InputError, match=f"--{next(iter(given)).replace('_', '-')} must be"):
         ringlab.plan(scenario, **given)
 
 

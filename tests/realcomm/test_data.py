@@ -51,7 +51,7 @@ def test_digits_split_is_stratified_and_equal_on_all_ranks(digits):
 
 
 def test_unknown_data_set_is_rejected():
-    with pytest.raises(InputError, match=r"'imagenet' is not known; there are digits, cifar10"):
+    with pytest.raises(InputError, match=r"unknown dataset 'imagenet'; did you mean imagefolder"):
         load("imagenet", train=True)
 
 

@@ -148,10 +148,10 @@ def test_users_algorithm_file_runs(tmp_path: Path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({}, "nbytes is None"),
-        ({"nbytes": 8, "warmup": -1}, "warmup is -1"),
-        ({"nbytes": 8, "repetitions": 0}, "repetitions is 0"),
-        ({"nbytes": 8, "repetitions": 2.5}, "repetitions is 2.5; give a whole number from 1 on"),
+        ({}, "nbytes must be a non-negative integer"),
+        ({"nbytes": 8, "warmup": -1}, "warmup must be a non-negative integer, not -1"),
+        ({"nbytes": 8, "repetitions": 0}, "repetitions must be a positive integer, not 0"),
+        ({"nbytes": 8, "repetitions": 2.5}, "repetitions must be a positive integer, not 2.5"),
         ({"nbytes": 8, "timeout": "60"}, "timeout must be a positive number of seconds, not '60'"),
         ({"buffers": [np.zeros(3)]}, "buffers are 1; give a numpy array for each of the 2 ranks"),
         ({"buffers": [np.zeros((2, 2))] * 2}, "one dimension"),

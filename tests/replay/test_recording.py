@@ -108,7 +108,7 @@ def test_builder_names_ranks_with_different_collectives() -> None:
         ("calls", {"rows": 1}, "columns is missing"),
         ("streams", [], "rank 0 has no stream"),
         ("other", 1, "other"),
-        ("title", "two\u202eracks", "give printable characters"),
+        ("title", "two\u202eracks", "must contain only printable characters"),
     ],
 )
 def test_read_recording_rejects_invalid_files(key: str, value: object, message: str, tmp_path: Path) -> None:

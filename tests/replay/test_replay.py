@@ -215,8 +215,8 @@ def test_nccl_runs_calls_of_a_group_in_order() -> None:
     ("cluster", "algorithms", "message"),
     [
         (simcomm.star(3, "1 Gbit/s", "5 us"), {}, "3 ranks, but the recording has 4"),
-        (simcomm.star(4, "1 Gbit/s", "5 us"), {"all_reduce": "rign"}, "no algorithm is called"),
-        (simcomm.star(4, "1 Gbit/s", "5 us"), {"allreduce": "ring"}, "no collective is called"),
+        (simcomm.star(4, "1 Gbit/s", "5 us"), {"all_reduce": "rign"}, "unknown algorithm"),
+        (simcomm.star(4, "1 Gbit/s", "5 us"), {"allreduce": "ring"}, "unknown collective"),
     ],
 )
 def test_replay_rejects_other_ranks_and_unknown_names(

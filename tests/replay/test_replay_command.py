@@ -81,7 +81,7 @@ def test_replay_compares_with_the_measured_time(tmp_path: Path) -> None:
         (ReplayOptions(on="topology=ring hosts=4 bandwidth='1 Gbit/s' latency=0us"), "8 ranks do not fit"),
         (ReplayOptions(on="topology=stra hosts=8"), "stra"),
         (ReplayOptions(on="two-racks", algorithm=["all_reduce"]), "expected COLLECTIVE=NAME"),
-        (ReplayOptions(on="two-racks", algorithm=["all_reduce=rign"]), "no algorithm is called"),
+        (ReplayOptions(on="two-racks", algorithm=["all_reduce=rign"]), "unknown algorithm"),
         (ReplayOptions(on="two-racks", what_if=["bandwidth='1 Gbit/s"]), "No closing quotation"),
         (ReplayOptions(on="two-racks", what_if=[""]), "--what-if must not be empty"),
     ],

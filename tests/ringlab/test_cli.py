@@ -130,7 +130,7 @@ def test_animate_names_its_default_algorithm(ringlab, star, tmp_path):
         ("animate STAR -o a.png --algorithm star", "'star'"),
         ("animate none.trace.json -o a.png", "none.trace.json"),
         ("check nothing.py", "nothing.py: no such file"),
-        ("check all_reduce/star", "no algorithm is called 'all_reduce/star'"),
+        ("check all_reduce/star", "unknown algorithm 'all_reduce/star'"),
         ("check all_reduce/ring --ranks 1-", "'1-' is not a number or a range"),
         ("check all_reduce/ring --ranks 0", "between 1 and"),
         ("predict", "Missing argument"),

@@ -230,7 +230,7 @@ def test_devices_without_memory_are_left_out_or_rejected() -> None:
         (["training.parallelism={tensor = 3}"], [8], "give tensor x pipeline that divides 8"),
         (["training.parallelism={tensor = 5, data = 2}"], [16], r"= 10 devices, and there are 16"),
         (["training.parallelism={tensr = 3}"], [8], "training.parallelism: unknown key tensr; did you mean tensor"),
-        (["training.parallelism={strategy = 'dp'}"], [8], "strategy 'dp' is not known"),
+        (["training.parallelism={strategy = 'dp'}"], [8], "unknown strategy 'dp'"),
         (["training.compute={profile = 'a.json', gpu = 'T4'}"], [8], "set exactly one source"),
         (
             ["training.compute={forward = '0 s', backward = '0 s', optimizer = '0 s'}"],

@@ -41,7 +41,7 @@ def test_init_lists_names_and_suggests_one(ringlab: Ringlab) -> None:
     assert [name for name in beginnings() if name not in listed] == []
     assert (
         ringlab("init", "llama-fdsp").err
-        == f"ringlab: unknown example 'llama-fdsp'; did you mean llama-fsdp? (of {len(beginnings())})\n"
+        == f"ringlab: unknown example 'llama-fdsp'; did you mean llama-fsdp? ({len(beginnings())} choices)\n"
     )
 
 

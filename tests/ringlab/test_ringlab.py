@@ -178,22 +178,21 @@ def test_scenario_is_a_name_a_path_or_loaded(tmp_path: Path) -> None:
 
 ANY = simcomm.star(2, "10 Gbit/s", "5 us")
 WRONG_TYPES = {
-    "override is 3; give a string": lambda: ringlab.load("star8", 3),
-    "override is ['cluster.hosts=4']; give a string": lambda: ringlab.load("star8", ["cluster.hosts=4"]),
-    "overrides is 3; give a list of texts": lambda: scenarios.load("star8", 3),
-    "overrides is 'cluster.hosts=4'; give a list": lambda: scenarios.load("star8", "cluster.hosts=4"),
-    "algorithms is 3; give a string": lambda: ringlab.check(3),
+    "override must be a string": lambda: ringlab.load("star8", 3),
+    "overrides must be a list of": lambda: scenarios.load("star8", 3),
+    "overrides must be a list": lambda: scenarios.load("star8", "cluster.hosts=4"),
+    "algorithms must be a string": lambda: ringlab.check(3),
     "world_sizes must be a list of integers": lambda: ringlab.check("all_reduce/ring", 3),
-    "a world size is 'a'; give a whole number": lambda: ringlab.check("all_reduce/ring", ["a"]),
-    "name is 3; give a string": lambda: ringlab.hardware(3),
+    "a world size must be a positive integer, not 'a'": lambda: ringlab.check("all_reduce/ring", ["a"]),
+    "name must be a string": lambda: ringlab.hardware(3),
     "options must be BenchOptions": lambda: ringlab.bench(3),
-    "no collective is called 3;": lambda: ringlab.bench(ringlab.BenchOptions(collective=3)),
-    "iterations is 'x'; give a whole number": lambda: ringlab.bench(ringlab.BenchOptions(iterations="x")),
-    "trainings is 3; give a list of trainings": lambda: ringlab.calibrate(2, 3),
-    "ranks is '2'; give a whole number": lambda: ringlab.calibrate("2"),
-    "algorithm is 3; give a string": lambda: ringlab.animate("star8", "x.png", algorithm=3),
-    "path is 3; give the name of a file": lambda: ringlab.animate("star8", path=3),
-    "calibration is 3; give the name of a file": lambda: ringlab.predict("star8", 3),
+    "unknown collective 3;": lambda: ringlab.bench(ringlab.BenchOptions(collective=3)),
+    "iterations must be a positive integer, not 'x'": lambda: ringlab.bench(ringlab.BenchOptions(iterations="x")),
+    "trainings must be a list of trainings, not 3": lambda: ringlab.calibrate(2, 3),
+    "ranks must be a positive integer, not '2'": lambda: ringlab.calibrate("2"),
+    "algorithm must be a string": lambda: ringlab.animate("star8", "x.png", algorithm=3),
+    "path must be the name of a file or directory, not 3": lambda: ringlab.animate("star8", path=3),
+    "calibration must be the name of a file or directory, not 3": lambda: ringlab.predict("star8", 3),
 }
 
 

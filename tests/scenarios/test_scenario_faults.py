@@ -74,7 +74,7 @@ WRONG = {
     f"faults.link=[{{{HALF}, every='1 ms'}}]": "requires a shorter lasting, for example lasting",
     f"faults.link=[{{{HALF}, lasting='2 ms', every='1 ms'}}]": "every (1 ms) must be longer than lasting (2 ms)",
     f"faults.link=[{{{HALF}, lasting='0 ms'}}]": "faults.link.0.lasting = ",
-    "faults.messages={distribution='gauss'}": "distribution: unknown distribution 'gauss'; there are uniform",
+    "faults.messages={distribution='gauss'}": "distribution: unknown distribution 'gauss'; choose one of uniform",
     "faults.messages={distribution='lognormal', mean='1 us'}": "lognormal requires a positive deviation",
     "faults.messages={distribution='uniform', mean='1 us', deviation='1 us'}": "uniform does not have a deviation",
     "faults.messages={distribution='uniform', mean=1}": "faults.messages.mean",

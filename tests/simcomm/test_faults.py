@@ -209,14 +209,14 @@ def test_jitter_rejects_invalid_parameters(values: tuple[str, float]):
 
 
 WRONG_TYPES = {
-    "rank is '3'; give a whole number": lambda: RankFault("3"),
-    "fails_at is '5 ms'; give a number of seconds": lambda: RankFault(3, fails_at="5 ms"),
+    "rank must be an integer, not '3'": lambda: RankFault("3"),
+    "fails_at must be a number of seconds, not '5 ms'": lambda: RankFault(3, fails_at="5 ms"),
     "between must be a pair of nodes, not 'h0'": lambda: LinkFault("h0", 0.5),
-    "at is None; give a number of seconds": lambda: LinkFault(("h0", "s0"), 0.5, None),
-    "mean is '1 us'; give a number": lambda: Jitter("uniform", "1 us"),
+    "at must be a number of seconds, not None": lambda: LinkFault(("h0", "s0"), 0.5, None),
+    "mean must be a number, not '1 us'": lambda: Jitter("uniform", "1 us"),
     "ranks must be a tuple of RankFault": lambda: Faults(RankFault(3, 2.0)),
     "messages must be a Jitter or None, not 0.001": lambda: Faults(messages=1e-3),
-    "seed is '1'; give a whole number from 0 on": lambda: Faults(seed="1"),
+    "seed must be a non-negative integer, not '1'": lambda: Faults(seed="1"),
 }
 
 

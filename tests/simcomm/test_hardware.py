@@ -161,11 +161,11 @@ WRONG = {
     "link 'PCIe 4 x16' is not in the catalog; did you mean PCIe": lambda: find_link("PCIe 4 x16"),
     "link 'PCIe 4.0 x0' is not in the catalog": lambda: find_link("PCIe 4.0 x0"),
     "gpus_per_node must be at most 8 for NVIDIA DGX H100, not 9": lambda: preset("dgx-h100", 2, 9),
-    "nodes is 0; give a whole number from 1 on": lambda: preset("dgx-h100", 0),
+    "nodes must be a positive integer, not 0": lambda: preset("dgx-h100", 0),
     "nodes = 2: 8 x RTX 4090, two sockets has no known NIC": lambda: preset("rtx4090-pcie", 2),
     "set both its bandwidth and its latency": lambda: preset("rtx4090-pcie", 2, bandwidth="10 Gbit/s"),
-    "nodes_per_leaf is 0; give a whole number from 1 on": lambda: preset("dgx-h100", 4, nodes_per_leaf=0),
-    "oversubscription is -1; give a number above 0": lambda: preset("dgx-h100", 4, oversubscription=-1),
+    "nodes_per_leaf must be a positive integer, not 0": lambda: preset("dgx-h100", 4, nodes_per_leaf=0),
+    "oversubscription must be a positive number, not -1": lambda: preset("dgx-h100", 4, oversubscription=-1),
     "p5.48xlarge: nodes_per_leaf and oversubscription require a machine on rails": lambda: preset(
         "p5.48xlarge", 4, nodes_per_leaf=2
     ),
@@ -174,7 +174,7 @@ WRONG = {
     "-o x.png: specify a machine": lambda: list_command("hardware", None, Path("x.png")),
     "x.gif: a plot is written as .png or .svg or .pdf": lambda: hardware_part("dgx-h100").draw(Path("x.gif")),
     "list models 'T4': only hardware": lambda: list_command("models", "T4"),
-    "unknown category 'T4'; there are algorithms": lambda: list_command("T4"),
+    "unknown category 'T4'; choose one of algorithms": lambda: list_command("T4"),
 }
 
 

@@ -53,7 +53,7 @@ def test_place_on_uses_listed_hosts():
         (["h0", "s0"], "rank 1: host 's0' does not exist"),
         (["h1", "h0", "h1"], "rank 2: host 'h1' already has rank 0; use each host once"),
         ([], "hosts must not be empty; use at least one of h0, h1, h2"),
-        ("h0", "hosts is 'h0'; give a list of nodes"),
+        ("h0", "hosts must be a list of nodes, not 'h0'"),
     ],
 )
 def test_place_on_rejects_invalid_hosts(hosts: list[str], message: str):

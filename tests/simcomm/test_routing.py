@@ -239,7 +239,7 @@ def test_policies_reject_unsuitable_arguments():
         (lambda: rail_aware(broken), r"n0\.gpu1 is on rail 9, where its machine has no NIC"),
         (lambda: ecmp(-1), "seed must be an integer from 0 to 4294967295, not -1"),
         (lambda: ecmp("1"), "seed must be an integer from 0 to 4294967295, not '1'"),
-        (lambda: listed_routes(["h0 - h1"]), "route is 'h0 - h1'; give a list of nodes"),
+        (lambda: listed_routes(["h0 - h1"]), "route must be a list of nodes, not 'h0 - h1'"),
         (lambda: shortest(parts).route("h0", "h1"), "no route from h0 to h1"),
         (lambda: links(shortest(parts), [("h0", "h1")]), "no route from h0 to h1"),
         (lambda: shortest(parts).route("h0", "h7"), "node 'h7' does not exist"),

@@ -150,9 +150,9 @@ def test_interrupt_before_the_first_prediction_is_raised(monkeypatch: pytest.Mon
     [
         ({"sizes": "1 MiB"}, "sizes must be a list"),
         ({"sizes": []}, "at least one algorithm, one cluster and one size"),
-        ({"sizes": [-1]}, "a size is -1"),
-        ({"algorithms": ["all_reduce/star"]}, "no algorithm is called"),
-        ({"clusters": [3]}, "cluster is 3"),
+        ({"sizes": [-1]}, "a size must be a non-negative integer"),
+        ({"algorithms": ["all_reduce/star"]}, "unknown algorithm"),
+        ({"clusters": [3]}, "cluster must be a cluster"),
         ({"progress": "bar"}, "progress must be True for a bar, or a function"),
     ],
 )

@@ -182,8 +182,8 @@ def test_chunk_colors_differ_and_numbers_are_readable(count: int) -> None:
         ("x.gif", {"seconds": -1}, "-1 s at 12 frames per second: an animation has 2 to 600 frames"),
         ("x.gif", {"seconds": 1000}, "1000 s at 12"),
         ("x.gif", {"seconds": float("nan")}, "nan s at 12"),
-        ("x.gif", {"seconds": "ten"}, "seconds is 'ten'; give a number"),
-        ("x.gif", {"fps": None}, "fps is None; give a number"),
+        ("x.gif", {"seconds": "ten"}, "seconds must be a number, not 'ten'"),
+        ("x.gif", {"fps": None}, "fps must be a number, not None"),
     ],
 )
 def test_invalid_animation_is_rejected(tmp_path: Path, path: str, options: dict[str, float], message: str) -> None:

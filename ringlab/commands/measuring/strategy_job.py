@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from collectives.checks import check_known
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.records.environment import cores
 from collectives.records.model_profile import ModelProfile, is_transformer
 from collectives.training.parallelism import REPLICAS, Parallelism
-from collectives.training.recipe import Recipe, check_known
+from collectives.training.recipe import Recipe
 from collectives.training.workload import DATASETS, Training, is_file_reference
 from planner.calls import STATES, Call, States, check_strategy, is_unit, stage_calls, stage_states
 from planner.hosts import Group

@@ -8,12 +8,12 @@ from statistics import NormalDist
 from typing import Annotated, Any
 
 import viz
+from collectives.checks import check_known
 from collectives.errors import InputError
 from collectives.output_files import write_text
 from collectives.quoting import quote, suggest
 from collectives.records.model_profile import EXAMPLE, TRANSFORMERS, is_transformer, parse_transformer
 from collectives.training.parallelism import FRAMEWORKS
-from collectives.training.recipe import check_known
 from planner.beliefs import Z_80
 from planner.clusters import describe_network, host_of_cluster
 from planner.gpus import PRECISIONS, describe_unpublished, is_published
@@ -133,7 +133,7 @@ class SearchOptions:
             ("optimizer", self.optimizer, OPTIMIZERS), ("offload", self.offload, OFFLOADED), ("bits", self.bits, BITS),
         ):  # fmt: skip
             if value is not None:
-                check_known(name, value, tuple(known))
+                check_known(name, value, known)
         if self.bits != "16" and not self.lora:
             raise InputError(f"--bits {self.bits} requires --lora RANK, because only frozen weights can be quantized")
         assert self.hours > 0  # raises InputError
