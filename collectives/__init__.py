@@ -1,10 +1,11 @@
-"""Write algorithms for collectives as rank programs, and prove them.
+"""Declare algorithms for collectives as rank programs, and prove that they are correct.
 
-* ``@algorithm`` declares a rank program, written with ``send``, ``recv``, ``recv_reduce``, ``copy``, ``reduce`` and
-  ``on_group``. ``library`` and ``find_algorithm`` return declared algorithms, and ``verify`` proves one.
-* A ``CollectiveCall`` describes one collective call, and a ``Training`` describes a data-parallel training run.
+* ``@algorithm`` declares a rank program, which is written with ``send``, ``recv``, ``recv_reduce``, ``copy``,
+  ``reduce`` and ``on_group``. ``library`` and ``find_algorithm`` return declared algorithms. ``verify`` proves an
+  algorithm.
+* A ``CollectiveCall`` describes one call of a collective, and a ``Training`` describes a data-parallel training run.
   ``simcomm`` and ``realcomm`` accept both.
-* A ``Trace`` records a run, and a ``Calibration`` holds the measurements of this machine.
+* A ``Trace`` records a run. A ``Calibration`` contains measurements of this machine.
 
 >>> from collectives import algorithm, recv, recv_reduce, send, verify
 >>> @algorithm("all_reduce", chunks=1)

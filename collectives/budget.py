@@ -1,7 +1,7 @@
-"""Limit the memory of schedules and simulations: one gigabyte, or RINGLAB_MEMORY.
+"""Limit the memory of schedules and simulations to one gigabyte, or to the size in RINGLAB_MEMORY.
 
-Objects are counted before they are allocated, and the number is compared with ``Gigabyte``. So the limit is the same on
-every machine.
+Objects are counted before they are allocated, and the count is compared with a constant of ``Gigabyte``. Therefore, the
+limit is the same on every machine.
 """
 
 import os
@@ -15,7 +15,7 @@ MEMORY_KEY, USUAL_MEMORY = "RINGLAB_MEMORY", 1 << 30  # in the environment; byte
 
 
 class Gigabyte:
-    """The number of objects of each kind that fit in one gigabyte, computed from their measured sizes."""
+    """The number of objects of each kind that fit into one gigabyte, computed from measured object sizes."""
 
     LINKS = 450_000  # cables of networks that are built, with what is made of them
     PAIRS = 3_600_000  # of ranks that send to each other: their routes
@@ -39,9 +39,9 @@ class Gigabyte:
 
 
 def allowed(most: int) -> int:
-    """Return the number of objects that the memory limit allows. ``most`` of them fit in a gigabyte.
+    """Return the number of objects that the memory limit allows, if ``most`` objects fit into one gigabyte.
 
-    Raise InputError for an invalid RINGLAB_MEMORY.
+    Raise InputError if RINGLAB_MEMORY is invalid.
 
     >>> allowed(10_000_000)  # RINGLAB_MEMORY="2 GiB" would allow twice as many
     10000000
@@ -59,9 +59,10 @@ def allowed(most: int) -> int:
 
 
 def check_fits(number: int, most: int, excess: str, way: str = "") -> None:
-    """Raise TooLarge if ``number`` objects exceed the memory limit. ``most`` of them fit in a gigabyte.
+    """Raise TooLarge if ``number`` objects exceed the memory limit, where ``most`` objects fit into one gigabyte.
 
-    ``excess`` states the number in the message. ``way`` is a remedy that is listed before the usual ones.
+    ``excess`` starts the message and states the number. ``way`` is a remedy that the message lists before the usual
+    ones.
 
     >>> check_fits(300, 100, "its 300 messages are too many")
     Traceback (most recent call last):
@@ -75,7 +76,7 @@ cluster.hosts=N), or allow more memory (RINGLAB_MEMORY="3 GiB")
 
 
 def check_read(where: object, number: int, most: int, unit: str) -> None:
-    """Raise TooLarge if ``number`` objects read from ``where`` exceed the memory limit. ``most`` fit in a gigabyte.
+    """Raise TooLarge if a file has too many objects. ``where`` is the file; ``most`` objects fit into one gigabyte.
 
     >>> check_read("a.csv", 101, 100, "rows")
     Traceback (most recent call last):
@@ -88,12 +89,12 @@ def check_read(where: object, number: int, most: int, unit: str) -> None:
 
 
 def more_memory(times: float) -> str:
-    """Return the advice to allow ``times`` as much memory."""
+    """Return the advice to raise the memory limit by the factor ``times``."""
     memory = format_size(-(-allowed(USUAL_MEMORY) * times // (1 << 30)) * (1 << 30))
     return f'allow more memory ({MEMORY_KEY}="{memory}")'
 
 
 def ways_out(times: float, way: str = "") -> str:
-    """Return the remedies for work that needs ``times`` as much memory: ``way``, then the usual ones."""
+    """Return the remedies for work that exceeds the memory limit by the factor ``times``. ``way`` comes first."""
     usual = f"ask for fewer ranks (--set cluster.hosts=N), or {more_memory(times)}"
     return f"{way}, or {usual.removeprefix('ask for ') if way.startswith('ask for ') else usual}" if way else usual

@@ -1,4 +1,4 @@
-"""The errors and warnings of Ringlab: rejected or deprecated input, wrong rank programs, and failed runs."""
+"""Errors and warnings of Ringlab: invalid or deprecated input, wrong rank programs, and failed runs."""
 
 import sys
 import warnings
@@ -15,7 +15,7 @@ PACKAGES = {
 
 
 class InputError(ValueError):
-    """Invalid input, with a message that you can act on. The command line exits with status 2."""
+    """Invalid input. The message says what to change. The command line exits with status 2."""
 
     def _render_traceback_(self) -> list[str]:
         """Return the lines that a notebook shows instead of a traceback."""
@@ -23,11 +23,11 @@ class InputError(ValueError):
 
 
 class InputWarning(FutureWarning):
-    """Deprecated input that still works. The command line prints the message as one line."""
+    """Deprecated input that still works. The command line prints the message on one line."""
 
 
 def warn_input(message: str) -> None:
-    """Issue an InputWarning for the line of the user's code that called Ringlab."""
+    """Issue an InputWarning that points to the line of the user's code that called Ringlab."""
     frame = sys._getframe()
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in PACKAGES:
         frame = frame.f_back
@@ -40,22 +40,22 @@ class Undefined(InputError):  # noqa: N818 - what the algorithm is there
 
 
 class TooLarge(InputError):  # noqa: N818 - what it is
-    """The work exceeds the time or memory limits. Other calls of the same scenario may still fit."""
+    """The work exceeds the limits of time or memory. Other calls of the same scenario may still fit."""
 
 
 class NotKnown(InputError):  # noqa: N818 - what it is
-    """A table row contains an unknown name. The other rows do not need it."""
+    """A row of a table contains an unknown name, which the other rows do not need."""
 
 
 class TorchMissing(InputError, ModuleNotFoundError):  # noqa: N818 - what is missing
-    """The function needs torch, which is not installed."""
+    """The called function needs torch, which is not installed."""
 
     def __init__(self, package: str = "torch") -> None:
         super().__init__(f"this needs {package}, which is not installed here: pip install 'ringlab[torch]'")
 
 
 class ProgramError(InputError):
-    """A rank program is wrong. The error names the rank, step and operation, and the ``world_size`` at which it fails.
+    """A rank program is wrong. The error contains the rank, the step and the ``world_size`` at which it fails.
 
     ``lands`` is True if the step completes but delivers wrong data.
     """
@@ -68,7 +68,7 @@ class ProgramError(InputError):
 
 
 class Deadlock(ProgramError):  # noqa: N818 - what happened
-    """Ranks wait for each other although none has failed. ``circle`` lists them."""
+    """Some ranks wait for each other in a cycle, although none has failed. ``circle`` lists these ranks."""
 
     def __init__(self, message: str, world_size: int, circle: tuple[int, ...], step: int) -> None:
         super().__init__(message, world_size, circle[0], step)
@@ -84,9 +84,9 @@ class ProgramEnded(InputError):  # noqa: N818 - what happened
 
 
 class RunFailed(RuntimeError):  # noqa: N818 - what happened, as in "the run failed"
-    """A run on real processes failed: a rank died or time ran out. The command line exits with status 1.
+    """A run on real processes failed: a rank died or the time ran out. The command line exits with status 1.
 
-    ``trace`` is the Trace up to the failure, if known.
+    ``trace`` is the Trace up to the failure, or None if it is unknown.
 
     >>> RunFailed("rank 1 was ended by SIGKILL").trace is None
     True
@@ -97,7 +97,7 @@ class RunFailed(RuntimeError):  # noqa: N818 - what happened, as in "the run fai
 
 @contextmanager
 def failure_first() -> Iterator[None]:
-    """Raise the RunFailed that leaves the context, even if another error replaces it during its handling or cleanup.
+    """Raise a RunFailed that occurs in the context, even if handling it or cleaning up raises another error.
 
     The later error becomes a note of the RunFailed.
 
@@ -122,9 +122,11 @@ def failure_first() -> Iterator[None]:
 
 
 def first_failure(error: Exception) -> Exception:
-    """Return the RunFailed that ``error`` replaced, with ``error`` as a note; else ``error`` itself.
+    """Return the RunFailed during whose handling ``error`` was raised, with ``error`` as a note.
 
-    An error that is raised ``from`` a RunFailed replaces it on purpose.
+    Otherwise return ``error``.
+
+    If an error was raised ``from`` a RunFailed, it replaces the RunFailed on purpose and is returned.
     """
     first: Exception = error
     later: BaseException = error
@@ -139,7 +141,7 @@ def first_failure(error: Exception) -> Exception:
 
 @contextmanager
 def noting_errors(first: BaseException) -> Iterator[None]:
-    """Turn an error within the context into a note of ``first``."""
+    """Catch an error within the context and add it as a note to ``first``."""
     try:
         yield
     except Exception as later:
@@ -151,7 +153,7 @@ def _note(first: BaseException, later: BaseException) -> None:
 
 
 def describe_line(line: int | None, file: Path | str | None) -> str:
-    """Return text such as ``line 12 of mine.py``, or an empty string if the line or file is unknown.
+    """Return text such as ``line 12 of mine.py``. It is empty if the line or the file is unknown.
 
     >>> describe_line(12, "/home/me/mine.py"), describe_line(3, "/tmp/ipykernel_17/5.py")
     ('line 12 of mine.py', 'line 3 of the cell')
@@ -162,7 +164,7 @@ def describe_line(line: int | None, file: Path | str | None) -> str:
 
 
 def with_line(text: str, line: int | None, file: Path | str | None) -> str:
-    """Return a message followed by a line of a file, unless the message already names the line.
+    """Append a line of a file to a message, unless the message already names this line.
 
     >>> with_line("world size 3 is odd", 12, "mine.py")
     'world size 3 is odd (line 12 of mine.py)'
@@ -172,7 +174,9 @@ def with_line(text: str, line: int | None, file: Path | str | None) -> str:
 
 
 def describe_error(error: BaseException, source: Path | str | None) -> str:
-    """Return an exception as one line: ``ZeroDivisionError: division by zero (line 12 of mine.py)``.
+    """Describe an exception in one line, such as ``ZeroDivisionError: division by zero (line 12 of mine.py)``.
+
+    The line is the innermost line of ``source`` in the traceback, if there is one.
 
     >>> describe_error(ZeroDivisionError("division by zero"), None)
     'ZeroDivisionError: division by zero'
@@ -189,7 +193,10 @@ def describe_error(error: BaseException, source: Path | str | None) -> str:
 
 
 def line_in(error: BaseException, source: Path | str | None) -> int | None:
-    """Return the innermost line of a file in an exception's traceback or syntax error, or None."""
+    """Return the innermost line of a file in an exception's traceback or syntax error.
+
+    None if the file does not occur.
+    """
     line, frame = error.lineno if isinstance(error, SyntaxError) else None, error.__traceback__
     while frame is not None:
         if frame.tb_frame.f_code.co_filename == str(source):
@@ -199,7 +206,7 @@ def line_in(error: BaseException, source: Path | str | None) -> int | None:
 
 
 def first_line(error: BaseException, most: int = 300) -> str:
-    """Return the first line of an exception's text, cut to ``most`` characters.
+    """Return the first line of an exception's text, shortened to ``most`` characters.
 
     >>> first_line(ValueError("one\\ntwo"))
     'one'
@@ -209,7 +216,7 @@ def first_line(error: BaseException, most: int = 300) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """Return an exception's text, even if its ``__str__`` fails."""
+    """Return the text of an exception, even if its ``__str__`` fails."""
     try:
         return str(error)
     except BaseException:  # its own code, which may do anything
@@ -217,7 +224,7 @@ def text_of(error: BaseException) -> str:
 
 
 def shorten(value: object, most: int = 300) -> str:
-    """Return the ``repr`` of a user's value, at most ``most`` characters, even if ``repr`` fails.
+    """Return the ``repr`` of a value, shortened to ``most`` characters, even if ``repr`` fails.
 
     >>> shorten([1] * 1000, most=10)
     '[1, 1, 1, …'

@@ -1,4 +1,4 @@
-"""Read regular files of limited size, and keep a command from overwriting its inputs."""
+"""Read regular files of limited size, and protect the inputs of a command from being overwritten."""
 
 import json
 import os
@@ -17,7 +17,7 @@ MEBIBYTE = 1 << 20
 
 
 class FileBytes:
-    """The maximum size of an input file in bytes, by kind. Larger files are rejected before they are read."""
+    """The maximum size of each kind of input file, in bytes. A larger file is rejected before it is read."""
 
     USUAL = 64 * MEBIBYTE
     PROGRAM = 4 * MEBIBYTE  # of Python
@@ -45,7 +45,7 @@ _files_read: ContextVar[set[tuple[int, int]] | None] = ContextVar("files_read", 
 
 @contextmanager
 def inputs_protected() -> Iterator[None]:
-    """Record the files read inside the block, so that ``check_output`` refuses to overwrite them."""
+    """Remember the files that are read in this context, so that ``check_output`` rejects them as output files."""
     token = _files_read.set(set())
     try:
         yield
@@ -54,14 +54,14 @@ def inputs_protected() -> Iterator[None]:
 
 
 def is_input(status: os.stat_result) -> bool:
-    """Return whether the current ``inputs_protected`` block has read this file, under any name."""
+    """Return whether the current ``inputs_protected`` context has read this file, under any name."""
     return (status.st_dev, status.st_ino) in (_files_read.get() or ())
 
 
 def check_input(path: Path, most_bytes: int = FileBytes.USUAL) -> None:
-    """Record a file that is about to be read, so that the command does not overwrite it.
+    """Check a file before it is read, and remember it, so that the command does not overwrite it.
 
-    Raise InputError unless it exists, is regular, is outside ``/proc`` and ``/sys``, and has at most ``most_bytes``
+    Raise InputError unless it exists, is a regular file outside ``/proc`` and ``/sys``, and has at most ``most_bytes``
     bytes.
     """
     try:
@@ -93,7 +93,9 @@ def read_bytes(path: Path, most_bytes: int = FileBytes.USUAL) -> bytes:
 
 
 def read_text(path: Path, most_bytes: int = FileBytes.USUAL) -> str:
-    """Return the UTF-8 text of a regular file, without a byte order mark. Raise InputError with the line.
+    """Return the UTF-8 text of a regular file, without a byte order mark.
+
+    Raise InputError with the line of invalid bytes.
 
     >>> read_text(Path("/dev/null"), 100)
     Traceback (most recent call last):
@@ -107,9 +109,9 @@ def read_text(path: Path, most_bytes: int = FileBytes.USUAL) -> str:
 
 
 def parse_json(text: str, parse_constant: Callable[[str], Any] | None = None) -> Any:
-    """Return the content of a JSON text. Raise ValueError for invalid JSON, RecursionError for deep nesting.
+    """Return the content of a JSON text. Raise ValueError for invalid JSON, and RecursionError for deep nesting.
 
-    A duplicate key is an error. ``parse_constant`` is as in ``json.loads``.
+    Duplicate keys are invalid. ``parse_constant`` is the argument of ``json.loads``.
 
     >>> parse_json('{"ranks": 2, "ranks": 4}')
     Traceback (most recent call last):
@@ -133,7 +135,7 @@ def is_made_by_kernel(path: Path) -> bool:
 
 
 def reason(error: OSError | ValueError) -> str:
-    """Return the system's error message, without the error number and the file name.
+    """Return the error message of the system, without the error number and the file name.
 
     >>> reason(FileNotFoundError(2, "No such file or directory", "x"))
     'No such file or directory'

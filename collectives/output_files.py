@@ -1,6 +1,6 @@
-"""Write regular files, completely or not at all, and never over an input of the same command.
+"""Write a file completely or not at all, and never over an input of the same command.
 
-Writing to a symbolic link replaces its target and keeps the link.
+If the path is a symbolic link, its target is replaced, and the link stays.
 """
 
 import errno
@@ -17,7 +17,7 @@ TEMPORARY = ".ringlab-"  # how the name of a file begins that is not yet whole
 
 
 def cache_folder() -> Path:
-    """Return Ringlab's cache directory by the XDG rules. Raise InputError if there is no home directory.
+    """Return Ringlab's cache directory by the XDG rules. Raise InputError if the user has no home directory.
 
     >>> cache_folder().name
     'ringlab'
@@ -29,7 +29,7 @@ def cache_folder() -> Path:
 
 
 def check_output(path: Path | str) -> None:
-    """Raise InputError for a file that cannot be written. Call this before long work.
+    """Raise InputError if a file cannot be written. Call this function before long work.
 
     Special files, paths in ``/proc`` and ``/sys``, inputs of the same command, and files without write permission are
     rejected. Nothing is created or changed.
@@ -61,7 +61,6 @@ def check_output(path: Path | str) -> None:
 
 
 def _follow(path: Path | str) -> Path:
-    """Return the file at the end of all symbolic links. Raise OSError for a loop."""
     try:
         return Path(os.path.realpath(path, strict=True))
     except (FileNotFoundError, NotADirectoryError):
@@ -69,7 +68,6 @@ def _follow(path: Path | str) -> Path:
 
 
 def _check_folder(folder: Path) -> None:
-    """Raise OSError unless files, or missing directories, can be created in ``folder``."""
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if not existing.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, f"{existing} is not a directory")
@@ -82,10 +80,10 @@ def _check_folder(folder: Path) -> None:
 
 
 def write_bytes(path: Path | str, content: bytes | memoryview, durable: bool = False) -> None:
-    """Write ``content`` to ``path`` atomically, and create its directory.
+    """Write ``content`` to ``path`` atomically, and create missing directories.
 
-    The owner and the permissions are kept. With ``durable``, the file and its name are on disk on return. Raise
-    InputError as ``check_output`` does, and OSError with ``path`` if the system fails.
+    An existing file keeps its owner and permissions. With ``durable``, the file and its name are on disk when the
+    function returns. Raise InputError as ``check_output`` does, and OSError with ``path`` if the system fails.
     """
     check_output(path)
     target = _follow(path)
@@ -115,7 +113,7 @@ def write_bytes(path: Path | str, content: bytes | memoryview, durable: bool = F
 
 
 def write_text(path: Path | str, content: str, durable: bool = False) -> None:
-    """Write text to ``path`` as UTF-8, as ``write_bytes`` does. Characters outside UTF-8 are escaped.
+    """Write text to ``path`` as UTF-8, as ``write_bytes`` does. Characters that UTF-8 cannot encode are escaped.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -127,7 +125,7 @@ def write_text(path: Path | str, content: str, durable: bool = False) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Write the names in ``folder`` to disk, including removals. Raise OSError."""
+    """Write the directory itself to disk, so that new and removed names persist. Raise OSError."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)

@@ -1,4 +1,7 @@
-"""List names that were removed or renamed since the last release. The next release deletes this file."""
+"""Commands, options, keys and names that were removed or renamed since the last release.
+
+The next release deletes this file.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -60,7 +63,10 @@ RENAMED_FUNCTIONS: dict[str, str] = {  # "package.name" of Python: its new name,
 
 
 def rename_keys(content: dict[str, Any], names: dict[str, str], where: str) -> None:
-    """Rename the deprecated keys of nested tables in place. Warn about each; raise InputError if both names are set."""
+    """Rename deprecated keys of nested tables in place, with a warning for each.
+
+    ``where`` is the file or option. Raise InputError if a table contains both the old and the new key.
+    """
     for old, new in names.items():
         *parents, key = old.split(".")
         renamed = new.rpartition(".")[2]
@@ -83,12 +89,12 @@ def _tables(content: object, parents: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def warn_renamed(where: str, old: str, new: str) -> None:
-    """Warn about a deprecated name; ``where`` is the file or option that contains it."""
+    """Warn that ``old`` was renamed to ``new``. ``where`` is the file or option that contains it."""
     warn_input(f"{where}: {old} is now {new.rpartition('.')[2]}; rename it")
 
 
 def describe_removed(names: dict[str, str], name: str) -> str:
-    """Return the sentence about a removed name, or an empty string.
+    """Return the message about a removed name, or an empty string if the name was not removed.
 
     >>> describe_removed({"winners": "use `ringlab predict --sweep`"}, "winners")
     'winners was removed; use `ringlab predict --sweep`'

@@ -1,20 +1,23 @@
 """The operations of a rank program.
 
-A rank program is a generator function of ``(rank, world_size)``, or ``(rank, world_size, root)`` for rooted
-collectives. It yields *steps*. A step is a tuple of operations that are posted together and awaited together, like
-``dist.batch_isend_irecv`` followed by ``wait()`` on each. The program sees no tensor, no clock and no network.
+A rank program is a generator function of ``(rank, world_size)``, or of ``(rank, world_size, root)`` for a rooted
+collective. It yields *steps*. A step is a tuple of operations that are posted together and awaited together, like
+``dist.batch_isend_irecv`` followed by ``wait()`` on each request. The program does not depend on tensors, clocks or a
+network.
 
 * A send reads its chunks as they were before the step. Received data is written when the step completes.
-* ``copy`` and ``reduce`` are local: they read chunks as they were before the step, and send nothing.
-* A step writes each chunk at most once. Only several ``recv_reduce`` may write the same chunk; they are applied in the
-  order of the step, whichever arrives first. Put a local ``reduce`` of such a chunk into a separate step, which costs
-  the same. A rank never sends to itself.
+* ``copy`` and ``reduce`` are local: they send nothing, and read chunks as they were before the step.
+* A step writes each chunk at most once. The only exception: several ``recv_reduce`` may write the same chunk. They are
+  applied in the order of the step, regardless of the order of arrival. A local ``reduce`` into such a chunk must be in
+  a separate step, which costs the same.
+* A rank never sends to itself.
 * The k-th send from a to b matches the k-th receive at b from a.
-* A rank can run several programs at the same time, each on its own *channel*. They use different chunks, and sends
-  match receives of the same channel.
-* Chunks from ``chunks`` on are scratch: undefined at the start, and as large as chunk ``index % chunks``.
-* Data keeps its place: data of chunk k, or of scratch of its size, is received in chunk k or in such scratch.
-  Only all_to_all moves data, so its chunks are all equally large.
+* A rank can run several programs at the same time, each on its own *channel*. Channels use different chunks. A send
+  matches a receive on the same channel.
+* Chunks from ``chunks`` on are scratch. They are undefined at the start, and each is as large as chunk ``index %
+  chunks``.
+* Data keeps its place: data of chunk k is received in chunk k, or in scratch of the same size as chunk k. Only an
+  all_to_all moves data to other chunks, so all of its chunks must be equally large.
 """
 
 import sys
@@ -32,7 +35,7 @@ from collectives.symbolic_rank import ShiftedRank, VectorRank
 
 
 class Kind(IntEnum):
-    """The kind of an operation. Local kinds come last."""
+    """The kind of an operation."""
 
     SEND = 0
     RECV = 1
@@ -52,7 +55,7 @@ class Kind(IntEnum):
 
     @property
     def combines(self) -> bool:
-        """Whether the operation reduces into its target chunks instead of overwriting them."""
+        """Whether the operation reduces data into its target chunks instead of overwriting them."""
         return self in COMBINING
 
 
@@ -61,7 +64,7 @@ RECEIVING, LOCAL, COMBINING = (RECV, RECV_REDUCE), (COPY, REDUCE), (RECV_REDUCE,
 
 
 class Operation(NamedTuple):
-    """One operation of a step on ``count`` consecutive chunks, created by ``send``, ``recv`` and the others."""
+    """One operation on ``count`` consecutive chunks, as created by ``send``, ``recv`` and the other functions."""
 
     kind: Kind
     peer: int  # the other rank; -1 for local operations
@@ -71,12 +74,12 @@ class Operation(NamedTuple):
 
     @property
     def target(self) -> range:
-        """The chunks that the operation writes; empty for a send."""
+        """The chunks that the operation writes. A send writes none."""
         return range(0) if self.kind is Kind.SEND else range(self.into, self.into + self.count)
 
     @property
     def source(self) -> range:
-        """The chunks that the operation reads, as they were before the step; empty for a receive."""
+        """The chunks that the operation reads, as they were before the step. A receive reads none."""
         return range(0) if self.kind.receives else range(self.chunk, self.chunk + self.count)
 
     def __str__(self) -> str:
@@ -92,7 +95,7 @@ Program = Iterator[Step | Operation]
 
 
 def send(peer: int, chunk: int, count: int = 1) -> Operation:
-    """Return an operation that sends ``count`` chunks, starting at ``chunk``, to rank ``peer``.
+    """Return an operation that sends ``count`` chunks, from ``chunk`` on, to rank ``peer``.
 
     Raise InputError for an invalid peer, chunk or count, with the line of the call.
 
@@ -105,7 +108,7 @@ def send(peer: int, chunk: int, count: int = 1) -> Operation:
 
 
 def recv(peer: int, chunk: int, count: int = 1) -> Operation:
-    """Return an operation that receives ``count`` chunks from rank ``peer`` and overwrites those starting at ``chunk``.
+    """Return an operation that receives ``count`` chunks from rank ``peer`` into the chunks from ``chunk`` on.
 
     Raise InputError as ``send`` does.
 
@@ -118,7 +121,7 @@ def recv(peer: int, chunk: int, count: int = 1) -> Operation:
 
 
 def recv_reduce(peer: int, chunk: int, count: int = 1) -> Operation:
-    """Return an operation that receives ``count`` chunks from ``peer`` and reduces into those from ``chunk`` on.
+    """Return an operation that receives ``count`` chunks from ``peer`` and reduces them into those from ``chunk`` on.
 
     Raise InputError as ``send`` does.
 
@@ -131,7 +134,7 @@ def recv_reduce(peer: int, chunk: int, count: int = 1) -> Operation:
 
 
 def copy(chunk: int, into: int, count: int = 1) -> Operation:
-    """Return an operation that copies ``count`` of the rank's chunks, from ``chunk`` on, over those from ``into`` on.
+    """Return a local operation that copies ``count`` chunks, from ``chunk`` on, to the chunks from ``into`` on.
 
     Raise InputError as ``send`` does.
 
@@ -144,7 +147,7 @@ def copy(chunk: int, into: int, count: int = 1) -> Operation:
 
 
 def reduce(chunk: int, into: int, count: int = 1) -> Operation:
-    """Return an operation that reduces ``count`` of the rank's chunks, from ``chunk`` on, into those from ``into`` on.
+    """Return a local operation that reduces ``count`` chunks, from ``chunk`` on, into the chunks from ``into`` on.
 
     Raise InputError as ``send`` does.
 
@@ -157,10 +160,7 @@ def reduce(chunk: int, into: int, count: int = 1) -> Operation:
 
 
 def _check(operation: str, **numbers: Any) -> tuple[int, ...]:
-    """Return an operation's arguments as ints. Raise InputError with the line of the operation.
-
-    Symbolic ranks are checked later, with their numbers.
-    """
+    """Return the arguments as ints. Symbolic ranks are returned unchanged, and checked when their numbers are known."""
     checked = list[Any]()
     for name, value in numbers.items():
         least = 1 if name == "count" else 0
@@ -180,7 +180,10 @@ DEEPEST = 1000  # programs that run one another by ``yield from``
 
 
 def line_reached(program: object, file: str) -> int:
-    """Return the line of ``file`` where a generator, or one that it delegates to, is suspended; 0 if none is."""
+    """Return the line of ``file`` at which a generator is suspended, or 0 if it is not suspended in this file.
+
+    If the generator delegates with ``yield from``, the innermost line counts.
+    """
     line = 0
     for _ in range(DEEPEST):
         if type(program) is not GeneratorType:
@@ -192,7 +195,7 @@ def line_reached(program: object, file: str) -> int:
 
 
 class Spaced(Sequence[int]):
-    """A range of ``count`` integers, ``apart`` from each other, whose ``first`` one may be a symbolic rank.
+    """The integers ``first``, ``first + apart``, and so on, ``count`` in total. ``first`` can be a symbolic rank.
 
     >>> Spaced(2, 4, 3)[2]
     10
@@ -213,11 +216,10 @@ class Spaced(Sequence[int]):
 def on_group(
     program: Program, ranks: Sequence[int], count: int = 1, first_chunk: int = 0, stride: int | None = None
 ) -> Program:
-    """Return the steps of a program for ranks 0, 1, ... of a group, translated to the ranks in ``ranks``.
+    """Translate the steps of a program for ranks 0, 1, ... of a group to the global ranks in ``ranks``.
 
     Chunk k of the program becomes ``count`` chunks from ``first_chunk + k * stride`` on. ``stride`` defaults to
-    ``count``. Raise InputError for a peer outside the group, and for several chunks in one operation that are not
-    adjacent.
+    ``count``. Raise InputError for a peer outside the group, and if the chunks of one operation would not be adjacent.
 
     >>> steps = on_group(iter([send(1, 0), recv(1, 0)]), ranks=[4, 6], count=2)
     >>> [str(operation) for step in steps for operation in step]
@@ -244,12 +246,12 @@ def _on_group(op: Operation, ranks: Sequence[int], count: int, first_chunk: int,
 
 
 def _member(ranks: Sequence[int], index: int) -> int:
-    """Return ``ranks[index]``. For a range, compute it, so that the index can be symbolic."""
+    """Return ``ranks[index]``, or for a range the equivalent sum, which also accepts a symbolic index."""
     return ranks.start + ranks.step * index if isinstance(ranks, range) else ranks[index]
 
 
 def as_step(yielded: object) -> Step:
-    """Return the step that a program yielded. A single operation becomes a step of one operation.
+    """Return the step that a program yielded. A single operation becomes a step with one operation.
 
     Raise InputError for any other value.
 
@@ -274,8 +276,8 @@ Index = TypeVar("Index", int, npt.NDArray[np.int64])
 def offset(index: Index, n: int, chunks: int) -> Index:
     """Return the first element of chunk ``index`` in a buffer of ``n`` elements and ``chunks`` chunks.
 
-    ``index`` may be an array. Chunk k of c covers elements ``[k * n // c, (k + 1) * n // c)``. Scratch chunks follow
-    the buffer with the same sizes.
+    ``index`` can be an array. Chunk k of c covers elements ``[k * n // c, (k + 1) * n // c)``. Scratch chunks follow
+    the buffer and have the same sizes.
 
     >>> [offset(index, n=10, chunks=4) for index in range(6)]
     [0, 2, 5, 7, 10, 12]
@@ -284,7 +286,7 @@ def offset(index: Index, n: int, chunks: int) -> Index:
 
 
 def extent(chunk: int, count: int, n: int, chunks: int) -> int:
-    """Return the number of elements in ``count`` chunks, starting at ``chunk``, of a buffer of ``n`` elements.
+    """Return the number of elements in ``count`` chunks, from ``chunk`` on, of a buffer of ``n`` elements.
 
     >>> extent(1, count=2, n=10, chunks=4)
     5

@@ -1,9 +1,10 @@
 """Run a rank program once for many ranks, with a symbol in place of the rank number.
 
-A ``ShiftedRank`` represents all ranks by a formula, a ``VectorRank`` some ranks by an array with their values. Their
-operations return the correct result for each rank. If ranks would take different execution paths, they raise
-``Diverges``. Python raises TypeError for any other use of the rank. In both cases, the schedule is built in another
-way.
+A ``ShiftedRank`` represents all ranks by a formula. A ``VectorRank`` represents some ranks by an array of their
+numbers. The result of an operation on a symbol is correct for each of its ranks.
+
+If ranks would take different execution paths, the symbol raises ``Diverges``. Python raises TypeError for any other use
+of the symbol. In both cases, the caller builds the schedule in another way.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +18,10 @@ LARGEST = 2**31 - 1  # beyond it a product could overflow
 
 
 class Diverges(BaseException):  # not an error of the program, so its own `except Exception` must not stop it
-    """Raised if ranks have different values where the program needs one. ``values`` holds them, or is None."""
+    """Raised if ranks have different values where the program needs a single one.
+
+    ``values`` are these values, or None.
+    """
 
     def __init__(self, values: Values | None = None) -> None:
         super().__init__()
@@ -25,7 +29,7 @@ class Diverges(BaseException):  # not an error of the program, so its own `excep
 
 
 class VectorRank:
-    """An integer that is computed from the rank, with an array of its values on many ranks."""
+    """An integer that depends on the rank, stored as an array of its values on many ranks."""
 
     def __init__(self, values: Values) -> None:
         self.values = values
@@ -56,27 +60,27 @@ class VectorRank:
         return format(self._one(), how)
 
     def __neg__(self) -> Any:
-        return vectorise(-self.values)
+        return vectorize(-self.values)
 
     def __invert__(self) -> Any:
-        return vectorise(~self.values)
+        return vectorize(~self.values)
 
     def __abs__(self) -> Any:
-        return vectorise(np.abs(self.values))
+        return vectorize(np.abs(self.values))
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
 
     def bit_length(self) -> Any:
         """Return ``int.bit_length`` of the value on each rank."""
-        return vectorise(np.frexp(np.abs(self.values).astype(np.float64))[1].astype(np.int64))
+        return vectorize(np.frexp(np.abs(self.values).astype(np.float64))[1].astype(np.int64))
 
     def bit_count(self) -> Any:
         """Return ``int.bit_count`` of the value on each rank."""
-        return vectorise(np.bitwise_count(self.values).astype(np.int64))
+        return vectorize(np.bitwise_count(self.values).astype(np.int64))
 
 
-def vectorise(values: npt.NDArray[Any]) -> "VectorRank | int":
+def vectorize(values: npt.NDArray[Any]) -> "VectorRank | int":
     """Return the values as a VectorRank, or as an int if all are equal. Raise TypeError if a value is too large."""
     values = values.astype(np.int64, copy=False)
     low, high = int(values.min()), int(values.max())
@@ -88,12 +92,12 @@ def vectorise(values: npt.NDArray[Any]) -> "VectorRank | int":
 
 
 def look_up(table: Sequence[int], index: Any) -> Any:
-    """Return ``table[index]``; for a symbolic index, the entry for each rank.
+    """Return ``table[index]``. For a symbolic index, the result contains the entry for each rank.
 
     >>> look_up((5, 7, 9), VectorRank(np.array([2, 0]))).values
     array([9, 5])
     """
-    return vectorise(np.asarray(table, np.int64)[index.values]) if isinstance(index, VectorRank) else table[index]
+    return vectorize(np.asarray(table, np.int64)[index.values]) if isinstance(index, VectorRank) else table[index]
 
 
 def _operator(
@@ -103,7 +107,7 @@ def _operator(
         right = _right(other)
         if right is None or not np.all(acceptable(right)):
             return NotImplemented
-        return vectorise(function(self.values, right))
+        return vectorize(function(self.values, right))
 
     return operate
 
@@ -115,13 +119,12 @@ def _reflected(
         left = _right(other)
         if left is None or not np.all(acceptable(self.values)):
             return NotImplemented
-        return vectorise(function(left, self.values))
+        return vectorize(function(left, self.values))
 
     return operate
 
 
 def _right(other: Any) -> Any:
-    """Return the other operand for numpy, or None if it is not an integer or is too large."""
     if isinstance(other, VectorRank):
         return other.values
     if isinstance(other, int | np.integer) and -LARGEST <= other <= LARGEST:
@@ -161,10 +164,10 @@ for _name, _compare in _COMPARISONS.items():
 
 
 class ShiftedRank:
-    """The integer ``base + stride * ((rank + shift) % world_size)``, for any rank.
+    """The integer ``base + stride * ((rank + shift) % world_size)`` for any rank.
 
     It supports adding an integer, multiplying by a positive integer, and the remainder modulo ``stride * world_size``.
-    Comparisons return a result if all ranks agree, and raise ``Diverges`` otherwise.
+    A comparison returns a result if it is the same on all ranks, and raises ``Diverges`` otherwise.
 
     >>> right = (ShiftedRank(world_size=4) + 1) % 4
     >>> right.shift, right.base, (right * 2 + 1).base
@@ -178,7 +181,7 @@ class ShiftedRank:
 
     @property
     def values(self) -> range:
-        """The range of the values on all ranks."""
+        """The values on all ranks, as a range in ascending order."""
         return range(self.base, self.base + self.stride * self.world_size, self.stride)
 
     def __add__(self, other: Any) -> Any:

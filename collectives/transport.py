@@ -1,4 +1,4 @@
-"""The costs that communication software adds to a network."""
+"""The costs that communication software adds to those of the network."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -12,10 +12,10 @@ from collectives.quoting import quote
 
 @dataclass(frozen=True)
 class TcpTerms:
-    """The costs of gloo over TCP, term by term. Each term has a value that disables it.
+    """The costs of gloo over TCP. Each term has a value that switches it off.
 
-    Headers are counted as an Ethernet shaper counts them, without preamble, checksum and gap: at an MTU of 1500 bytes,
-    a packet with 1448 bytes of payload takes 1514. Raise InputError for invalid numbers.
+    Headers are counted as an Ethernet shaper counts them: without preamble, checksum and gap. At an MTU of 1500 bytes,
+    a packet with 1448 bytes of payload takes 1514 bytes. Raise InputError for an invalid number.
 
     >>> TcpTerms().packet, TcpTerms(header=0).packet
     (1514.0, 1448.0)
@@ -65,10 +65,10 @@ class TcpTerms:
 
 @dataclass(frozen=True)
 class Transport:
-    """The software costs of messages. The default is ideal: no overhead, the full line rate, free rendezvous.
+    """The software costs of messages. The default is ideal: no overhead, the full line rate, and no cost of rendezvous.
 
-    With ``tcp``, messages are simulated as gloo sends them over TCP. Otherwise they are sent whole, by rendezvous.
-    Raise InputError for a negative time, and for a goodput outside (0, 1].
+    With ``tcp``, messages are simulated as gloo sends them over TCP. Otherwise, each message is sent as a whole, by
+    rendezvous. Raise InputError for a negative time, and for a goodput outside (0, 1].
 
     >>> Transport("my-nic", overhead=3e-6, goodput=0.9, gamma=1e-10).overhead
     3e-06
@@ -90,11 +90,11 @@ class Transport:
             )
 
     def with_terms(self, given: Mapping[str, Any]) -> "Transport":
-        """Return the transport with the given TCP terms replaced."""
+        """Return the transport with some of its TCP terms replaced."""
         return replace(self, tcp=replace(self.tcp or TcpTerms(), **given))
 
     def for_gloo(self) -> "Transport":
-        """Return the transport of gloo's own collectives, which post and await in C++.
+        """Return the transport for gloo's own collectives, which post and await messages in C++.
 
         >>> Transport(tcp=TcpTerms(post_cpu=4e-5, arrival_cpu=2e-5, own_share=0.5)).for_gloo().tcp.post_cpu
         2e-05

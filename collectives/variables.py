@@ -1,6 +1,6 @@
-"""Check environment variables with numeric values that Ringlab or its libraries read.
+"""Check the numeric environment variables that Ringlab or its libraries read.
 
-All are checked once at the start, because a wrong value would otherwise fail late or silently.
+They are checked together at the start, because an invalid value would otherwise fail late, or without a message.
 """
 
 import os
@@ -13,14 +13,14 @@ from collectives.quoting import quote
 
 @dataclass(frozen=True)
 class WholeNumbers:
-    """An integer within bounds, or a comma-separated list of them."""
+    """The accepted values of a variable: an integer within bounds, or a comma-separated list of such integers."""
 
     least: int
     most: int = 1_000_000
     is_list: bool = False
 
     def accepts(self, text: str) -> bool:
-        """Return whether a text is valid.
+        """Return whether the text is an accepted value.
 
         >>> WholeNumbers(1).accepts("3"), WholeNumbers(1).accepts("-1"), WholeNumbers(1, is_list=True).accepts("4,2")
         (True, False, True)
@@ -49,7 +49,7 @@ VARIABLES = {
 
 
 def check_variables(environment: Mapping[str, str] = os.environ) -> None:
-    """Raise InputError for a variable with an invalid value.
+    """Raise InputError for an environment variable with an invalid value.
 
     >>> check_variables({"RANK": "x"})
     Traceback (most recent call last):
@@ -66,14 +66,14 @@ def check_variables(environment: Mapping[str, str] = os.environ) -> None:
 
 
 def refused(name: str, value: str, ways_out: str, environment: Mapping[str, str] = os.environ) -> InputError:
-    """Return the error for an environment variable, with the rank of this process as its ``rank``."""
+    """Return the InputError for an environment variable. Its attribute ``rank`` is the rank of this process."""
     error = InputError(f"the environment variable {name} is {quote(value)}; {ways_out}")
     vars(error)["rank"] = environment.get("RANK", "0")
     return error
 
 
 def is_first_rank() -> bool:
-    """Return whether this process prints and writes files: rank 0 of launched ranks, or any other process.
+    """Return whether this process may print and write files: it is rank 0, or it was not launched as a rank.
 
     >>> is_first_rank()
     True
@@ -82,7 +82,7 @@ def is_first_rank() -> bool:
 
 
 def is_launched() -> bool:
-    """Return whether torchrun, or a launcher with the same environment variables, has started this process as a rank.
+    """Return whether torchrun, or a launcher that sets the same environment variables, started this process as a rank.
 
     >>> is_launched()
     False

@@ -15,7 +15,7 @@ ORDERS_COMPARED = range(2, 10)  # numbers of ranks at which a shipped algorithm'
 
 @dataclass(frozen=True)
 class Costs:
-    """The costs of an algorithm at one world size, with the lower bounds of its collective."""
+    """The costs of an algorithm at one world size, next to the lower bounds of its collective."""
 
     world_size: int
     steps: int
@@ -31,7 +31,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of proving one algorithm: a report per world size, up to the first failure."""
+    """The result of proving one algorithm: one report per world size, up to the first failure."""
 
     algorithm: Algorithm
     reports: tuple[ProofReport, ...]
@@ -48,22 +48,28 @@ class Verdict:
 
     @property
     def wasteful_from(self) -> int | None:
-        """The smallest world size at which the busiest rank sends at least twice the minimum; None for barriers."""
+        """The smallest world size at which the busiest rank sends at least twice the minimum.
+
+        None if no world size is wasteful, and for barriers.
+        """
         wasteful = (cost.world_size for cost in self.costs if (cost.sent_ratio or 0.0) >= 2)
         return None if self.algorithm.spec.repeats else next(wasteful, None)
 
     @property
     def differs_at(self) -> list[int]:
-        """The world sizes at which ranks reduce in different orders, so that the last bits of floats differ."""
+        """The world sizes at which ranks reduce in different orders, so that the last bits of float sums can differ."""
         return [report.world_size for report in self.reports if not report.bitwise_identical]
 
     @property
     def harmless_mistake(self) -> str | None:
-        """The first mistake that does not affect the result, at the smallest world size; None if there is none."""
+        """The first mistake that does not affect the result, at the smallest such world size.
+
+        None if there is no mistake.
+        """
         return next((report.harmless_mistake for report in self.reports if report.harmless_mistake), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the verdict as plain JSON."""
+        """Return the verdict as JSON content."""
         return {
             "algorithm": self.algorithm.full_name,
             "correct": bool(self.reports) and self.problem is None and not self.interrupted,
@@ -79,14 +85,14 @@ class Verdict:
 def prove(
     algorithm: Algorithm, world_sizes: Iterable[int], on_proved: Callable[[int], None] = lambda done: None
 ) -> Verdict:
-    """Prove the algorithm at each world size, for every root of a rooted collective, up to the first failure.
+    """Prove the algorithm at each world size, and for each root of a rooted collective, up to the first failure.
 
-    ``on_proved`` is called with the sum of the finished world sizes. An interrupt after the first world size ends the
-    proof early. Raise TooLarge if the first world size has too many chunks; later world sizes that are too large are
-    skipped.
+    ``on_proved`` is called after each world size with the sum of the finished world sizes. An interrupt after the first
+    world size ends the proof early. Raise TooLarge if the first world size has too many chunks. Later world sizes that
+    are too large are skipped.
 
-    A failure with one rank is replaced by the failure at the next world size, if there is one, which is more
-    informative. A program that exceeded its time limit with one rank does not run again.
+    A failure with one rank is replaced by a failure at the next world size, because a failure with several ranks says
+    more. A program that exceeded its time limit with one rank does not run again.
     """
     reports: list[ProofReport] = []
     undefined: dict[int, str] = {}

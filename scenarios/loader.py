@@ -393,7 +393,6 @@ class Builder:
             return algorithm
 
     def _from_here(self, value: int | str) -> int | str:
-        """Return a parameter; the path of an algorithm's file is made relative to the current folder."""
         return os.path.relpath(self.folder / value) if isinstance(value, str) and ".py" in value else value
 
 

@@ -42,7 +42,6 @@ def _describe(problem: ErrorDetails, section_type: type[BaseModel], content: obj
 
 
 def _describe_key(problem: str, section: type[BaseModel], place: tuple[int | str, ...]) -> str:
-    """Return the message for an unknown key (``problem`` "extra_forbidden") or a missing key ("missing")."""
     table, key, name = cut(".".join(map(str, place[:-1]))), cut(".".join(map(str, place))), str(place[-1])
     if issubclass(section, ClusterSection):
         if problem == "missing" and name not in KINDS:
@@ -58,7 +57,6 @@ def _describe_key(problem: str, section: type[BaseModel], place: tuple[int | str
 
 
 def _locate(place: tuple[int | str, ...], section_type: type[BaseModel], content: object) -> type[BaseModel]:
-    """Return the section that owns the last key of ``place``."""
     owner, section = section_type, section_type  # section of the last key, and section of the table at that key
     for before, part in pairwise(["", *place]):
         if before == "cluster":

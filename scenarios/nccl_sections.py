@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 def _as_switch(value: object) -> object:
-    """Return 0 and 1 as booleans, and other values unchanged."""
     if isinstance(value, str) and value in ("0", "1"):
         return value == "1"
     return bool(value) if type(value) is int and value in (0, 1) else value

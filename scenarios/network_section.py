@@ -37,7 +37,6 @@ def _read_routing(value: object) -> Routing:
 
 
 def _whole_numbers(reference: Reference, known: tuple[str, ...]) -> dict[str, int]:
-    """Return integer parameters by name. Raise InputError for a name that is not in ``known``."""
     numbers = {}
     for key, number in reference.parameters.items():
         if key not in known:
@@ -59,7 +58,6 @@ def _read_placement(value: object) -> Placement:
 
 
 def _read_size_or_off(value: object) -> float:
-    """Return a size in bytes, or infinity for false. Raise InputError."""
     return inf if value is False else float(parse_size(value))
 
 

@@ -66,7 +66,6 @@ def read_network(text: str, ranks: int = 0, changes: Sequence[str] = ()) -> Read
 
 
 def _read_word(text: str, ranks: int, overrides: Sequence[str]) -> tuple[dict[str, Any], Builder]:
-    """Return the tables of a network's name and their Builder. Raise InputError for an unknown name."""
     machines, here = machine_entries(), Builder(" ".join(overrides) if "=" in text else text, Path(), Path())
     if "=" in text:
         return {}, here

@@ -1,1 +1,1 @@
-"""The library of collective algorithms: each module explains a family, each function is a rank program."""
+"""The library of collective algorithms: each module explains one family, and each function is a rank program."""

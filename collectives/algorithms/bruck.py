@@ -24,10 +24,10 @@ from collectives.step import Program, copy, recv, recv_reduce, send
 
 @algorithm("barrier", name="dissemination", chunks=1)
 def dissemination_barrier(rank: int, world_size: int) -> Program:
-    """Let a rank leave when all have entered. ceil(log2 p) steps, each with one token, the fewest possible.
+    """Release a rank when all ranks have entered, in ceil(log2 p) steps, the minimum. Each step sends one token.
 
-    If p is not a power of two, some tokens count twice, which a barrier allows. See Hensgen, Finkel, Manber, "Two
-    algorithms for barrier synchronization", International Journal of Parallel Programming 17 (1988).
+    If p is not a power of two, some tokens count twice, which is allowed in a barrier. See Hensgen, Finkel, Manber,
+    "Two algorithms for barrier synchronization", International Journal of Parallel Programming 17 (1988).
     """
     for distance in doublings(world_size):
         yield send((rank + distance) % world_size, 0), recv_reduce((rank - distance) % world_size, 0)
@@ -35,10 +35,10 @@ def dissemination_barrier(rank: int, world_size: int) -> Program:
 
 @algorithm("all_gather", name="bruck")
 def bruck_all_gather(rank: int, world_size: int) -> Program:
-    """Copy chunk r of rank r to all ranks. ceil(log2 p) steps; every rank sends (p - 1) / p n bytes, the minimum.
+    """Copy chunk r of rank r to all ranks in ceil(log2 p) steps. Every rank sends (p - 1) / p n bytes, the minimum.
 
-    A rank has consecutive chunks, its own first. Chunks that wrap around the end of the buffer are two messages, so
-    that the rotation of the original algorithm is not needed.
+    A rank has consecutive chunks, starting with its own. Chunks that wrap around the end of the buffer are sent as two
+    messages. Therefore, the rotation of the original algorithm is not needed.
     """
     for distance in doublings(world_size):
         count = min(distance, world_size - distance)
@@ -49,11 +49,14 @@ def bruck_all_gather(rank: int, world_size: int) -> Program:
 
 @algorithm("all_to_all", name="bruck", scratch=lambda world_size: 2 * (world_size // 2))
 def bruck_all_to_all(rank: int, world_size: int) -> Program:
-    """Swap chunk i of rank r with chunk r of rank i. ceil(log2 p) steps, the fewest possible, of about n / 2 bytes.
+    """Swap chunk i of rank r with chunk r of rank i in ceil(log2 p) steps, the minimum.
+
+    Each step sends about n / 2 bytes.
 
     A rotation puts the chunk for the rank j ahead at position j. In the step of ``distance``, a rank packs the
-    positions with that bit into scratch, sends them that far ahead, and unpacks the chunks that it receives. At the
-    end, position j has the chunk of the rank j behind, and the last step moves it to that rank's number.
+    positions with that bit into scratch, sends them to the rank that far ahead, and unpacks the chunks that it
+    receives. At the end, position j has the chunk of the rank j behind. The last step moves it to the number of that
+    rank.
     """
     if world_size == 1:
         return

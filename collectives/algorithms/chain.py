@@ -27,7 +27,7 @@ def chunks_of_chain(world_size: int, slices: int) -> int:
 
 @algorithm("broadcast", name="chain", chunks=chunks_of_chain)
 def chain_broadcast(rank: int, world_size: int, root: int, slices: int = 8) -> Program:
-    """Copy the root's buffer to all ranks. p + s - 2 steps; all ranks except the last send n bytes, the minimum."""
+    """Copy the root's buffer to all ranks in p + s - 2 steps. All ranks except the last send n bytes, the minimum."""
     position = (rank - root) % world_size
     before, after = (rank - 1) % world_size, (rank + 1) % world_size
     for number in range(slices + 1):
@@ -39,7 +39,7 @@ def chain_broadcast(rank: int, world_size: int, root: int, slices: int = 8) -> P
 
 @algorithm("reduce", name="chain", chunks=chunks_of_chain)
 def chain_reduce(rank: int, world_size: int, root: int, slices: int = 8) -> Program:
-    """Sum all buffers on the root. p + s - 2 steps; every rank except the root sends n bytes, the minimum."""
+    """Sum all buffers on the root in p + s - 2 steps. Every rank except the root sends n bytes, the minimum."""
     position = (rank - root) % world_size
     before, after = (rank - 1) % world_size, (rank + 1) % world_size
     for number in range(slices + 1):
@@ -51,6 +51,6 @@ def chain_reduce(rank: int, world_size: int, root: int, slices: int = 8) -> Prog
 
 @algorithm("all_reduce", name="chain", chunks=chunks_of_chain)
 def chain_all_reduce(rank: int, world_size: int, slices: int = 8) -> Program:
-    """Sum all buffers on rank 0, then broadcast the sum. 2 (p + s - 2) steps; ranks send at most 2 n bytes."""
+    """Sum all buffers on rank 0, then broadcast the sum, in 2 (p + s - 2) steps. A rank sends at most 2 n bytes."""
     yield from chain_reduce(rank, world_size, root=0, slices=slices)
     yield from chain_broadcast(rank, world_size, root=0, slices=slices)

@@ -25,14 +25,14 @@ from collectives.step import Program, recv, recv_reduce, send
 
 
 def partners(rank: int, world_size: int) -> Iterator[tuple[int, int]]:
-    """Yield pairs (destination, source) that cover all other ranks, nearest neighbors first."""
+    """Yield a pair (destination, source) for each distance between ranks, from 1 to ``world_size`` - 1."""
     for distance in range(1, world_size):
         yield (rank + distance) % world_size, (rank - distance) % world_size
 
 
 @algorithm("reduce_scatter", name="direct")
 def direct_reduce_scatter(rank: int, world_size: int) -> Program:
-    """Sum chunk r on rank r. One step; every rank sends p - 1 messages of n / p bytes at once."""
+    """Sum chunk r on rank r in one step. Every rank sends p - 1 messages of n / p bytes at once."""
     messages = [(send(to, to), recv_reduce(source, rank)) for to, source in partners(rank, world_size)]
     if messages:
         yield tuple(operation for pair in messages for operation in pair)
@@ -40,7 +40,7 @@ def direct_reduce_scatter(rank: int, world_size: int) -> Program:
 
 @algorithm("all_gather", name="direct")
 def direct_all_gather(rank: int, world_size: int) -> Program:
-    """Copy chunk r of rank r to all ranks. One step; every rank sends its n / p bytes to all others at once."""
+    """Copy chunk r of rank r to all ranks in one step. Every rank sends its n / p bytes to all others at once."""
     messages = [(send(to, rank), recv(source, source)) for to, source in partners(rank, world_size)]
     if messages:
         yield tuple(operation for pair in messages for operation in pair)
@@ -48,10 +48,9 @@ def direct_all_gather(rank: int, world_size: int) -> Program:
 
 @algorithm("all_reduce", name="direct")
 def direct_all_reduce(rank: int, world_size: int) -> Program:
-    """Sum all buffers on all ranks. 2 steps; every rank sends 2 (p - 1) / p n bytes, the minimum.
+    """Sum all buffers on all ranks in 2 steps. Every rank sends 2 (p - 1) / p n bytes, the minimum.
 
-    No other algorithm with this minimum has fewer steps. All ranks send to each rank at once, which can congest a
-    network.
+    No algorithm with this minimum has fewer steps. All ranks send to each rank at once, which can congest a network.
     """
     yield from direct_reduce_scatter(rank, world_size)
     yield from direct_all_gather(rank, world_size)
@@ -59,14 +58,17 @@ def direct_all_reduce(rank: int, world_size: int) -> Program:
 
 @algorithm("all_to_all", name="direct")
 def direct_all_to_all(rank: int, world_size: int) -> Program:
-    """Swap chunk i of rank r with chunk r of rank i. One step; every rank sends p - 1 messages of n / p bytes."""
+    """Swap chunk i of rank r with chunk r of rank i in one step.
+
+    Every rank sends p - 1 messages of n / p bytes.
+    """
     messages = [(send(to, to), recv(source, source)) for to, source in partners(rank, world_size)]
     if messages:
         yield tuple(operation for pair in messages for operation in pair)
 
 
 def opponent(rank: int, number: int, world_size: int) -> int:
-    """Return the partner of ``rank`` in round ``number`` of the tournament; the rank itself if it pauses.
+    """Return the partner of ``rank`` in a round of the tournament, or ``rank`` itself if it pauses.
 
     With an odd number of ranks, one rank pauses in each round.
     """
@@ -81,9 +83,11 @@ def opponent(rank: int, number: int, world_size: int) -> int:
 
 @algorithm("all_to_all", name="pairwise")
 def pairwise_all_to_all(rank: int, world_size: int) -> Program:
-    """Swap chunk i of rank r with chunk r of rank i. p - 1 steps (p if p is odd); n / p bytes per step.
+    """Swap chunk i of rank r with chunk r of rank i in p - 1 steps, or p steps if p is odd.
 
-    Every rank sends (p - 1) / p n bytes, the minimum, and needs no scratch.
+    Each step sends n / p bytes.
+
+    Every rank sends (p - 1) / p n bytes, the minimum. No scratch is needed.
     """
     for number in range(world_size - 1 + world_size % 2):
         peer = opponent(rank, number, world_size)

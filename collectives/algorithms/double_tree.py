@@ -23,16 +23,18 @@ from collectives.step import Program, recv, recv_reduce, send
 
 
 class Node(NamedTuple):
-    """The parent and the children of a rank in a tree."""
+    """The parent and the children of a rank, or of a position, in a tree."""
 
     parent: int | None
     children: tuple[int, ...]
 
 
 def in_order_tree(position: int, size: int) -> Node:
-    """Return the node at ``position`` of 0 .. size - 1. Position 0 is the root, with one child; odd ones are leaves.
+    """Return the node at ``position`` of 0 ..
 
-    Positions are in order from left to right: 8 has the children 4 and 12, 4 has 2 and 6, and 2 has 1 and 3.
+    size - 1. Position 0 is the root and has one child. Odd positions are leaves.
+
+    Positions are numbered from left to right: 8 has the children 4 and 12, 4 has 2 and 6, and 2 has 1 and 3.
     """
     reach = position & -position or 1 << size.bit_length()  # lowest set bit: twice the distance to its children
     steps = [reach >> shift for shift in range(1, reach.bit_length())]
@@ -44,7 +46,10 @@ def in_order_tree(position: int, size: int) -> Node:
 
 
 def node_of(rank: int, world_size: int, root: int, tree: int) -> Node:
-    """Return a rank's node in tree 0 or 1. In tree 1 all ranks except the root shift by one, so leaves become inner."""
+    """Return the node of a rank in tree 0 or 1.
+
+    In tree 1, all ranks except the root are shifted by one position, so that leaves become inner nodes.
+    """
     others = world_size - 1
     position = (rank - root) % world_size
     if tree == 1 and position > 0:
@@ -60,7 +65,10 @@ def node_of(rank: int, world_size: int, root: int, tree: int) -> Node:
 
 
 def tree_broadcast(node: Node, first: int, slices: int) -> Program:
-    """Send ``slices`` chunks, from ``first`` on, down the tree. A rank forwards a chunk while it receives the next."""
+    """Send ``slices`` chunks, from ``first`` on, down the tree.
+
+    A rank forwards a chunk while it receives the next one.
+    """
     for number in range(slices + 1):
         incoming = [recv(node.parent, first + number)] if node.parent is not None and number < slices else []
         outgoing = [send(child, first + number - 1) for child in node.children] if number > 0 else []
@@ -85,26 +93,26 @@ def chunks_of_two_trees(world_size: int, slices: int) -> int:
 
 @algorithm("broadcast", name="double_tree", chunks=chunks_of_two_trees)
 def double_tree_broadcast(rank: int, world_size: int, root: int, slices: int = 8) -> tuple[Program, ...]:
-    """Copy the root's buffer to all ranks. At most ceil(log2 p) + s - 1 steps; no rank sends more than n bytes."""
+    """Copy the root's buffer to all ranks in at most ceil(log2 p) + s - 1 steps. No rank sends more than n bytes."""
     nodes = [node_of(rank, world_size, root, tree) for tree in range(2)]
     return tuple(tree_broadcast(node, tree * slices, slices) for tree, node in enumerate(nodes))
 
 
 @algorithm("reduce", name="double_tree", chunks=chunks_of_two_trees)
 def double_tree_reduce(rank: int, world_size: int, root: int, slices: int = 8) -> tuple[Program, ...]:
-    """Sum all buffers on the root. At most 2 (ceil(log2 p) + s - 1) steps; other ranks send n bytes, the minimum."""
+    """Sum all buffers on the root in at most 2 (ceil(log2 p) + s - 1) steps. Other ranks send n bytes, the minimum."""
     nodes = [node_of(rank, world_size, root, tree) for tree in range(2)]
     return tuple(tree_reduce(node, tree * slices, slices) for tree, node in enumerate(nodes))
 
 
 def tree_all_reduce(node: Node, first: int, slices: int) -> Program:
-    """Sum ``slices`` chunks, from ``first`` on, on all ranks: up the tree, then down."""
+    """Sum ``slices`` chunks, from ``first`` on, on all ranks: first up the tree, then down."""
     yield from tree_reduce(node, first, slices)
     yield from tree_broadcast(node, first, slices)
 
 
 @algorithm("all_reduce", name="double_tree", chunks=chunks_of_two_trees)
 def double_tree_all_reduce(rank: int, world_size: int, slices: int = 8) -> tuple[Program, ...]:
-    """Sum all buffers on all ranks. At most 3 (ceil(log2 p) + s - 1) steps; no rank sends more than 2 n bytes."""
+    """Sum all buffers on all ranks in at most 3 (ceil(log2 p) + s - 1) steps. No rank sends more than 2 n bytes."""
     nodes = [node_of(rank, world_size, 0, tree) for tree in range(2)]
     return tuple(tree_all_reduce(node, tree * slices, slices) for tree, node in enumerate(nodes))

@@ -32,7 +32,7 @@ def core_of(world_size: int) -> int:
 
 
 def halve(rank: int, core: int) -> Program:
-    """Sum chunk r on rank r of ``core`` ranks, a power of two. Each step halves the remaining chunks."""
+    """Sum chunk r on rank r of ``core`` ranks, a power of two. Each step halves the number of remaining chunks."""
     first, count = 0, core
     while count > 1:
         count //= 2
@@ -42,7 +42,10 @@ def halve(rank: int, core: int) -> Program:
 
 
 def double(rank: int, core: int) -> Program:
-    """Copy chunk r of rank r to all ``core`` ranks, a power of two. Each step doubles the chunks of a rank."""
+    """Copy chunk r of rank r to all ``core`` ranks, a power of two.
+
+    Each step doubles the number of chunks of a rank.
+    """
     first, count = rank, 1
     while count < core:
         yield send(rank ^ count, first, count), recv(rank ^ count, first ^ count, count)
@@ -50,7 +53,7 @@ def double(rank: int, core: int) -> Program:
 
 
 def exchange_all(rank: int, core: int) -> Program:
-    """Sum chunk 0 on all ``core`` ranks: partners exchange and add their partial sums."""
+    """Sum chunk 0 on all ``core`` ranks. In each step, two partners exchange and add their partial sums."""
     distance = 1
     while distance < core:
         yield send(rank ^ distance, 0), recv_reduce(rank ^ distance, 0)
@@ -58,7 +61,10 @@ def exchange_all(rank: int, core: int) -> Program:
 
 
 def with_spares(inner: Program, rank: int, world_size: int, chunks: int) -> Program:
-    """Run ``inner``, the all_reduce of the core ranks. Spare ranks send all chunks before it and receive them after."""
+    """Run ``inner``, the all_reduce of the core ranks.
+
+    Each spare rank sends its chunks before, and receives them after.
+    """
     core = core_of(world_size)
     if rank >= core:
         yield send(rank - core, 0, chunks)
@@ -73,7 +79,10 @@ def with_spares(inner: Program, rank: int, world_size: int, chunks: int) -> Prog
 
 @algorithm("all_reduce", name="recursive_doubling", chunks=1)
 def recursive_doubling_all_reduce(rank: int, world_size: int) -> Program:
-    """Sum all buffers on all ranks. log2 p steps of n bytes, the fewest; two more steps if p is not a power of two."""
+    """Sum all buffers on all ranks in log2 p steps of n bytes, the minimum.
+
+    If p is not a power of two, there are two more steps.
+    """
     yield from with_spares(exchange_all(rank, core_of(world_size)), rank, world_size, chunks=1)
 
 
@@ -85,7 +94,7 @@ def halve_and_double(rank: int, core: int) -> Program:
 
 @algorithm("all_reduce", name="halving_doubling", chunks=core_of)
 def halving_doubling_all_reduce(rank: int, world_size: int) -> Program:
-    """Sum all buffers on all ranks. 2 log2 p steps; every rank sends 2 (p - 1) / p n bytes, the minimum.
+    """Sum all buffers on all ranks in 2 log2 p steps. Every rank sends 2 (p - 1) / p n bytes, the minimum.
 
     If p is not a power of two, there are two more steps of n bytes.
     """
@@ -94,7 +103,7 @@ def halving_doubling_all_reduce(rank: int, world_size: int) -> Program:
 
 
 def runs_of_chunks(first: int, count: int, world_size: int) -> Iterator[tuple[int, int]]:
-    """Yield (first chunk, count) for the chunks of ``count`` core ranks from ``first`` on, and of their spare ranks."""
+    """Yield (first chunk, count) for ``count`` core ranks from ``first`` on, and for the spare ranks of these ranks."""
     core = core_of(world_size)
     yield first, count
     spare = min(count, world_size - core - first)
@@ -104,7 +113,7 @@ def runs_of_chunks(first: int, count: int, world_size: int) -> Iterator[tuple[in
 
 @algorithm("all_gather", name="recursive_doubling")
 def recursive_doubling_all_gather(rank: int, world_size: int) -> Program:
-    """Copy chunk r of rank r to all ranks. log2 p steps; every rank sends (p - 1) / p n bytes, the minimum.
+    """Copy chunk r of rank r to all ranks in log2 p steps. Every rank sends (p - 1) / p n bytes, the minimum.
 
     If p is not a power of two, there are two more steps, and core ranks with a spare rank send nearly 2 n bytes.
     """
@@ -128,7 +137,7 @@ def recursive_doubling_all_gather(rank: int, world_size: int) -> Program:
 
 @algorithm("reduce_scatter", name="recursive_halving")
 def recursive_halving_reduce_scatter(rank: int, world_size: int) -> Program:
-    """Sum chunk r on rank r. log2 p steps; every rank sends (p - 1) / p n bytes, the minimum.
+    """Sum chunk r on rank r in log2 p steps. Every rank sends (p - 1) / p n bytes, the minimum.
 
     If p is not a power of two, there are two more steps, the first of n bytes.
     """

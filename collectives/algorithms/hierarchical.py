@@ -30,9 +30,9 @@ from collectives.step import Program, Spaced, on_group
 
 
 def choose_width(world_size: int, wanted: int | None, name: str) -> int:
-    """Return ``wanted``; for None, the largest divisor of ``world_size`` up to its square root.
+    """Return ``wanted``, or by default the largest divisor of ``world_size`` up to its square root.
 
-    Raise Undefined with the parameter's name if ``wanted`` does not divide ``world_size``.
+    Raise Undefined with the name of the parameter if ``wanted`` does not divide ``world_size``.
     """
     if wanted is None:
         return next(width for width in range(isqrt(world_size), 0, -1) if world_size % width == 0)
@@ -42,7 +42,7 @@ def choose_width(world_size: int, wanted: int | None, name: str) -> int:
 
 
 class Dimensions(NamedTuple):
-    """The three inner algorithms of a piece of the buffer, in order: within nodes, across nodes, within nodes."""
+    """The three inner algorithms for one piece of the buffer, in order: within nodes, across nodes, within nodes."""
 
     scatter: Inner
     reduce: Inner
@@ -50,7 +50,7 @@ class Dimensions(NamedTuple):
 
     @property
     def chunks(self) -> int:
-        """The number of chunks of the piece, such that each chunk of the three algorithms is a whole number of them."""
+        """The number of chunks of the piece. It is a multiple of the number of chunks of each inner algorithm."""
         width = self.scatter.world_size
         return width * lcm(self.scatter.chunks // width, self.gather.chunks // width, self.reduce.chunks)
 
@@ -70,13 +70,13 @@ def find_pieces(world_size: int, gpus: int | None, node: str, rail: str, gather:
 
 
 def chunk_count(world_size: int, gpus: int | None, node: str, rail: str, gather: str | None) -> int:
-    """Return the number of chunks of the buffer, equal for each piece."""
+    """Return the number of chunks of the buffer. All pieces have equally many."""
     pieces = find_pieces(world_size, gpus, node, rail, gather)
     return len(pieces) * lcm(*(piece.chunks for piece in pieces))
 
 
 def scratch_count(world_size: int, gpus: int | None, node: str, rail: str, gather: str | None) -> int:
-    """Return the number of scratch chunks: the maximum of the inner algorithms, in whole buffers."""
+    """Return the number of scratch chunks: the most that an inner algorithm needs, in whole buffers."""
     pieces = find_pieces(world_size, gpus, node, rail, gather)
     return chunk_count(world_size, gpus, node, rail, gather) * max(inner.buffers for piece in pieces for inner in piece)
 
@@ -90,11 +90,12 @@ def hierarchical_all_reduce(
     rail: str = "ring",
     gather: str | None = None,
 ) -> tuple[Program, ...]:
-    """Sum all buffers on all ranks. 2 (g - 1) + 2 (p / g - 1) steps with rings; all send 2 (p - 1) / p n bytes.
+    """Sum all buffers on all ranks. With rings, this takes 2 (g - 1) + 2 (p / g - 1) steps for g GPUs per node.
 
-    ``gpus`` is the number of consecutive ranks of a node; default: the largest divisor of p up to its square root.
-    ``node`` names the reduce_scatter within a node, ``rail`` the all_reduce across nodes, and ``gather`` the all_gather
-    within a node; default: the name in ``node``. Each channel runs one piece of the buffer through one channel of each.
+    All ranks send 2 (p - 1) / p n bytes. ``gpus`` is g, the number of consecutive ranks of a node; default: the largest
+    divisor of p up to its square root. ``node`` names the reduce_scatter within a node, ``rail`` the all_reduce across
+    nodes, and ``gather`` the all_gather within a node; default: the name in ``node``. Each channel runs one piece of
+    the buffer through one channel of each inner algorithm.
     """
     pieces, total = find_pieces(world_size, gpus, node, rail, gather), chunk_count(world_size, gpus, node, rail, gather)
     size = total // len(pieces)
@@ -120,7 +121,9 @@ class Line(NamedTuple):
 
 
 def torus_shape(world_size: int, columns: int | None, rows: int | None) -> list[int]:
-    """Return the sizes of the dimensions with several ranks, a row's first. Raise Undefined if they do not divide p.
+    """Return the sizes of the dimensions that have several ranks, starting with a row.
+
+    Raise Undefined if they do not divide p.
 
     >>> torus_shape(24, 4, 3), torus_shape(24, None, None), torus_shape(7, None, None)
     ([4, 3, 2], [4, 6], [7])
@@ -153,11 +156,12 @@ def by_lines(lines: Sequence[Line], direction: int, first: int) -> Program:
 def torus_all_reduce(
     rank: int, world_size: int, columns: int | None = None, rows: int | None = None
 ) -> tuple[Program, ...]:
-    """Sum all buffers on all ranks. 2 (r + c - 2) steps for r rows of c ranks; all send 2 (p - 1) / p n bytes.
+    """Sum all buffers on all ranks in 2 (r + c - 2) steps, for r rows of c ranks. All send 2 (p - 1) / p n bytes.
 
     ``columns`` is the number of consecutive ranks of a row; default: the largest divisor of p up to its square root.
     ``rows`` is the number of rows of a plane; default: all rows. Each of d dimensions with several ranks has two
-    channels, one per direction, each with n / 2d bytes. A channel begins with its dimension and then runs the others.
+    channels, one per direction, with n / 2d bytes each. A channel starts with its own dimension and then runs the
+    others.
     """
     lines, stride = list[Line](), 1
     for size in torus_shape(world_size, columns, rows):

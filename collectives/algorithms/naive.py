@@ -28,7 +28,7 @@ def others(rank: int, world_size: int) -> Iterator[int]:
 
 @algorithm("broadcast", name="naive", chunks=1)
 def naive_broadcast(rank: int, world_size: int, root: int) -> Program:
-    """Copy the root's buffer to all ranks. p - 1 steps; the root sends (p - 1) n bytes."""
+    """Copy the root's buffer to all ranks in p - 1 steps. The root sends (p - 1) n bytes."""
     if rank != root:
         yield recv(root, 0)
         return
@@ -38,7 +38,7 @@ def naive_broadcast(rank: int, world_size: int, root: int) -> Program:
 
 @algorithm("reduce", name="naive", chunks=1)
 def naive_reduce(rank: int, world_size: int, root: int) -> Program:
-    """Sum all buffers on the root. p - 1 steps; every other rank sends n bytes."""
+    """Sum all buffers on the root in p - 1 steps. Every other rank sends n bytes."""
     if rank != root:
         yield send(root, 0)
         return
@@ -48,14 +48,14 @@ def naive_reduce(rank: int, world_size: int, root: int) -> Program:
 
 @algorithm("all_reduce", name="naive", chunks=1)
 def naive_all_reduce(rank: int, world_size: int) -> Program:
-    """Sum all buffers on rank 0, then broadcast the sum. 2 (p - 1) steps; rank 0 sends (p - 1) n bytes."""
+    """Sum all buffers on rank 0, then broadcast the sum, in 2 (p - 1) steps. Rank 0 sends (p - 1) n bytes."""
     yield from naive_reduce(rank, world_size, root=0)
     yield from naive_broadcast(rank, world_size, root=0)
 
 
 @algorithm("scatter", name="naive")
 def naive_scatter(rank: int, world_size: int, root: int) -> Program:
-    """Send chunk r of the root to rank r. p - 1 steps; the root sends (p - 1) / p n bytes, the minimum."""
+    """Send chunk r of the root to rank r in p - 1 steps. The root sends (p - 1) / p n bytes, the minimum."""
     if rank != root:
         yield recv(root, rank)
         return
@@ -65,7 +65,7 @@ def naive_scatter(rank: int, world_size: int, root: int) -> Program:
 
 @algorithm("gather", name="naive")
 def naive_gather(rank: int, world_size: int, root: int) -> Program:
-    """Collect chunk r of each rank r on the root. p - 1 steps; every other rank sends n / p bytes, the minimum."""
+    """Collect chunk r of each rank r on the root in p - 1 steps. Every other rank sends n / p bytes, the minimum."""
     if rank != root:
         yield send(root, rank)
         return
@@ -75,7 +75,7 @@ def naive_gather(rank: int, world_size: int, root: int) -> Program:
 
 @algorithm("all_gather", name="naive")
 def naive_all_gather(rank: int, world_size: int) -> Program:
-    """Gather on rank 0, then broadcast the buffer. 2 (p - 1) steps; rank 0 sends (p - 1) n bytes."""
+    """Gather on rank 0, then broadcast the buffer, in 2 (p - 1) steps. Rank 0 sends (p - 1) n bytes."""
     yield from naive_gather(rank, world_size, root=0)
     if rank != 0:
         yield recv(0, 0, count=world_size)
@@ -86,7 +86,7 @@ def naive_all_gather(rank: int, world_size: int) -> Program:
 
 @algorithm("reduce_scatter", name="naive")
 def naive_reduce_scatter(rank: int, world_size: int) -> Program:
-    """Sum all buffers on rank 0, then scatter the sum. 2 (p - 1) steps; the other ranks send n bytes."""
+    """Sum all buffers on rank 0, then scatter the sum, in 2 (p - 1) steps. The other ranks send n bytes."""
     if rank != 0:
         yield send(0, 0, count=world_size)
     else:
@@ -97,5 +97,8 @@ def naive_reduce_scatter(rank: int, world_size: int) -> Program:
 
 @algorithm("barrier", name="naive", chunks=1)
 def naive_barrier(rank: int, world_size: int) -> Program:
-    """Collect a token of every rank on rank 0, then release the ranks. 2 (p - 1) steps, each with one token."""
+    """Collect a token from every rank on rank 0, then release the ranks, in 2 (p - 1) steps.
+
+    Each step sends one token.
+    """
     yield from naive_all_reduce(rank, world_size)

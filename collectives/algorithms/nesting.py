@@ -1,8 +1,8 @@
-"""Run a library algorithm inside another one: on a group of ranks and a piece of the buffer, one channel at a time.
+"""Run a library algorithm inside another one: on a group of ranks and on a piece of the buffer, one channel at a time.
 
-The channels of an algorithm use different chunks and exchange no messages, so each channel is an algorithm for the
-chunks that it uses. Algorithms with different numbers of channels can therefore run in sequence: each piece of the
-buffer runs through one channel of each.
+The channels of an algorithm use different chunks and exchange no messages. Each channel is therefore an algorithm for
+the chunks that it uses. This allows algorithms with different numbers of channels to run in sequence: each piece of the
+buffer runs through one channel of each algorithm.
 """
 
 from collections.abc import Sequence
@@ -35,13 +35,13 @@ class Inner:
 
     @property
     def buffers(self) -> int:
-        """The scratch size in whole buffers, rounded up."""
+        """The size of the scratch in whole buffers, rounded up."""
         return -(-self.algorithm.scratch(self.world_size) // self.algorithm.chunks(self.world_size))
 
     def run(self, rank: int, ranks: Sequence[int], count: int, first_chunk: int, total: int) -> Program:
-        """Yield the steps of one rank of a group; ``ranks`` lists the global ranks of the group.
+        """Yield the steps of one rank of a group. ``ranks`` are the global ranks of the group.
 
-        The channel's chunk k becomes ``count`` of the ``total`` chunks, starting at ``first_chunk + k * count``.
+        Chunk k of the channel becomes ``count`` of the ``total`` chunks, starting at ``first_chunk + k * count``.
         Scratch chunks get the same offset within the scratch. Raise InputError if the chunks of a message would not be
         contiguous.
         """
@@ -50,13 +50,12 @@ class Inner:
 
     @cached_property
     def _positions(self) -> tuple[int, ...]:
-        """The position of each buffer chunk among the channel's chunks; at least UNUSED for other channels' chunks."""
+        """The position of each buffer chunk among the channel's chunks; at least UNUSED if not used."""
         position = {chunk: number for number, chunk in enumerate(self.owned)}
         chunks = self.algorithm.chunks(self.world_size)
         return tuple(position.get(chunk, UNUSED * (chunk + 1)) for chunk in range(chunks))
 
     def _translate(self, op: Operation, ranks: Sequence[int], piece: tuple[int, int, int]) -> Operation:
-        """Return an operation with global ranks and chunks. ``piece`` is (count, first chunk, total)."""
         count, first_chunk, total = piece
 
         def translate(chunk: Any) -> Any:
@@ -77,7 +76,7 @@ class Inner:
 
 @lru_cache(maxsize=1024)
 def inner_channels(collective: str, name: str, world_size: int) -> tuple[Inner, ...]:
-    """Return the channels of a library algorithm, one ``Inner`` each.
+    """Return the channels of a library algorithm, each as an ``Inner``.
 
     Raise InputError for an unknown algorithm, and if a channel does not use equally many chunks of each rank's part.
 

@@ -48,25 +48,25 @@ def all_reduce_around(rank: int, world_size: int, direction: int) -> Program:
 
 @algorithm("reduce_scatter", name="ring")
 def ring_reduce_scatter(rank: int, world_size: int) -> Program:
-    """Sum chunk r on rank r. p - 1 steps; every rank sends n / p bytes in each."""
+    """Sum chunk r on rank r in p - 1 steps. Every rank sends n / p bytes in each."""
     yield from reduce_around(rank, world_size, direction=1)
 
 
 @algorithm("all_gather", name="ring")
 def ring_all_gather(rank: int, world_size: int) -> Program:
-    """Copy chunk r of rank r to all ranks. p - 1 steps; every rank sends n / p bytes in each."""
+    """Copy chunk r of rank r to all ranks in p - 1 steps. Every rank sends n / p bytes in each."""
     yield from gather_around(rank, world_size, direction=1)
 
 
 @algorithm("all_reduce", name="ring")
 def ring_all_reduce(rank: int, world_size: int) -> Program:
-    """Sum all buffers on all ranks. 2 (p - 1) steps; every rank sends 2 (p - 1) / p n bytes, the minimum."""
+    """Sum all buffers on all ranks in 2 (p - 1) steps. Every rank sends 2 (p - 1) / p n bytes, the minimum."""
     yield from ring_reduce_scatter(rank, world_size)
     yield from ring_all_gather(rank, world_size)
 
 
 def both_directions(even: Program, odd: Program, world_size: int) -> tuple[Program, Program]:
-    """Return two programs as channels, one on the even chunks and one on the odd chunks."""
+    """Return two programs as channels: one on the even chunks, and one on the odd chunks."""
     ranks = range(world_size)
     return on_group(even, ranks, stride=2), on_group(odd, ranks, first_chunk=1, stride=2)
 
@@ -78,28 +78,31 @@ def two_per_rank(world_size: int) -> int:
 
 @algorithm("reduce_scatter", name="bidirectional_ring", chunks=two_per_rank)
 def bidirectional_ring_reduce_scatter(rank: int, world_size: int) -> tuple[Program, ...]:
-    """Sum chunks 2r and 2r + 1 on rank r. p - 1 steps on each of two channels, each with n / 2p bytes."""
+    """Sum chunks 2r and 2r + 1 on rank r in p - 1 steps. Each of two channels sends n / 2p bytes per step."""
     return both_directions(reduce_around(rank, world_size, 1), reduce_around(rank, world_size, -1), world_size)
 
 
 @algorithm("all_gather", name="bidirectional_ring", chunks=two_per_rank)
 def bidirectional_ring_all_gather(rank: int, world_size: int) -> tuple[Program, ...]:
-    """Copy the two chunks of each rank to all ranks. p - 1 steps on each of two channels, each with n / 2p bytes."""
+    """Copy the two chunks of each rank to all ranks in p - 1 steps.
+
+    Each of two channels sends n / 2p bytes per step.
+    """
     return both_directions(gather_around(rank, world_size, 1), gather_around(rank, world_size, -1), world_size)
 
 
 @algorithm("all_reduce", name="bidirectional_ring", chunks=two_per_rank)
 def bidirectional_ring_all_reduce(rank: int, world_size: int) -> tuple[Program, ...]:
-    """Sum all buffers on all ranks. 2 (p - 1) steps on each of two channels; every rank sends 2 (p - 1) / p n bytes."""
+    """Sum all buffers on all ranks in 2 (p - 1) steps, on two channels. Every rank sends 2 (p - 1) / p n bytes."""
     return both_directions(all_reduce_around(rank, world_size, 1), all_reduce_around(rank, world_size, -1), world_size)
 
 
 @algorithm("all_reduce", name="unchunked_ring", chunks=1, scratch=1)
 def unchunked_ring_all_reduce(rank: int, world_size: int) -> Program:
-    """Sum all buffers on all ranks. p - 1 steps of n bytes: shows why the ring divides its buffer into chunks.
+    """Sum all buffers on all ranks in p - 1 steps of n bytes. This shows why a ring divides its buffer into chunks.
 
-    Whole buffers travel around the ring in scratch (chunk 1). After each step, a rank adds the received buffer to
-    chunk 0. Every rank sends (p - 1) n bytes, p / 2 times as many as with chunks.
+    Whole buffers travel around the ring in scratch (chunk 1). After each step, a rank adds the received buffer to chunk
+    0. Every rank sends (p - 1) n bytes, which is p / 2 times as many as with chunks.
     """
     left, right = (rank - 1) % world_size, (rank + 1) % world_size
     yield copy(0, into=1)
@@ -109,11 +112,11 @@ def unchunked_ring_all_reduce(rank: int, world_size: int) -> Program:
 
 
 def gloo_all_reduce(rank: int, world_size: int) -> tuple[Program, ...]:
-    """Sum all buffers on all ranks by two rings in the same direction, each on half of every chunk.
+    """Sum all buffers on all ranks with two rings in the same direction. Each ring works on half of every chunk.
 
-    ``torch.distributed.all_reduce`` over gloo uses gloo's default (``ring`` in gloo/allreduce.cc): a ring from each
-    rank to the previous one, with two segments of a chunk in flight. If a chunk is larger than 2 MiB, gloo divides it
-    into more segments of at most 1 MiB, still with two in flight.
+    ``torch.distributed.all_reduce`` on gloo uses gloo's default, ``ring`` in gloo/allreduce.cc: a ring in which each
+    rank sends to the previous one, with two segments of a chunk in flight. If a chunk is larger than 2 MiB, gloo
+    divides it into more segments of at most 1 MiB, still with two in flight.
     """
     rings = (all_reduce_around(rank, world_size, direction=-1) for _ in range(2))
     return tuple(on_group(ring, range(world_size), first_chunk=segment, stride=2) for segment, ring in enumerate(rings))

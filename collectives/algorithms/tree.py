@@ -30,7 +30,7 @@ def doublings(world_size: int) -> list[int]:
 
 @algorithm("broadcast", name="binomial", chunks=1)
 def binomial_broadcast(rank: int, world_size: int, root: int) -> Program:
-    """Copy the root's buffer to all ranks. ceil(log2 p) steps; the root sends ceil(log2 p) n bytes."""
+    """Copy the root's buffer to all ranks in ceil(log2 p) steps. The root sends ceil(log2 p) n bytes."""
     position = (rank - root) % world_size
     for distance in reversed(doublings(world_size)):
         if position % (2 * distance) == distance:
@@ -41,7 +41,7 @@ def binomial_broadcast(rank: int, world_size: int, root: int) -> Program:
 
 @algorithm("reduce", name="binomial", chunks=1)
 def binomial_reduce(rank: int, world_size: int, root: int) -> Program:
-    """Sum all buffers on the root. ceil(log2 p) steps; every other rank sends n bytes, the minimum."""
+    """Sum all buffers on the root in ceil(log2 p) steps. Every other rank sends n bytes, the minimum."""
     position = (rank - root) % world_size
     for distance in doublings(world_size):
         if position % (2 * distance) == distance:
@@ -52,21 +52,21 @@ def binomial_reduce(rank: int, world_size: int, root: int) -> Program:
 
 @algorithm("all_reduce", name="binomial", chunks=1)
 def binomial_all_reduce(rank: int, world_size: int) -> Program:
-    """Sum all buffers on rank 0, then broadcast. 2 ceil(log2 p) steps; rank 0 sends ceil(log2 p) n bytes."""
+    """Sum all buffers on rank 0, then broadcast the sum, in 2 ceil(log2 p) steps. Rank 0 sends ceil(log2 p) n bytes."""
     yield from binomial_reduce(rank, world_size, root=0)
     yield from binomial_broadcast(rank, world_size, root=0)
 
 
 @algorithm("barrier", name="binomial", chunks=1)
 def binomial_barrier(rank: int, world_size: int) -> Program:
-    """Collect a token of every rank, then release the ranks. 2 ceil(log2 p) steps, each with one token."""
+    """Collect a token from every rank, then release the ranks, in 2 ceil(log2 p) steps. Each step sends one token."""
     yield from binomial_all_reduce(rank, world_size)
 
 
 def consecutive_runs(first: int, count: int, world_size: int) -> Iterator[tuple[int, int]]:
     """Yield (first chunk, count) for each contiguous run of ``count`` chunks from ``first`` on, modulo ``world_size``.
 
-    There is one run, or two if the chunks wrap around the end of the buffer.
+    There is one run, or two runs if the chunks wrap around the end of the buffer.
     """
     first %= world_size
     until_end = min(count, world_size - first)
@@ -77,9 +77,10 @@ def consecutive_runs(first: int, count: int, world_size: int) -> Iterator[tuple[
 
 @algorithm("scatter", name="binomial")
 def binomial_scatter(rank: int, world_size: int, root: int) -> Program:
-    """Send chunk r of the root to rank r. ceil(log2 p) steps; the root sends (p - 1) / p n bytes, the minimum.
+    """Send chunk r of the root to rank r in ceil(log2 p) steps. The root sends (p - 1) / p n bytes, the minimum.
 
-    A rank receives the chunks of its whole subtree. Chunks that wrap around the end of the buffer are two messages.
+    A rank receives the chunks of its whole subtree. Chunks that wrap around the end of the buffer are sent as two
+    messages.
     """
     position = (rank - root) % world_size
     for distance in reversed(doublings(world_size)):
@@ -93,7 +94,7 @@ def binomial_scatter(rank: int, world_size: int, root: int) -> Program:
 
 @algorithm("gather", name="binomial")
 def binomial_gather(rank: int, world_size: int, root: int) -> Program:
-    """Collect chunk r of each rank r on the root. ceil(log2 p) steps, the scatter's reversed.
+    """Collect chunk r of each rank r on the root in ceil(log2 p) steps, in the reverse order of the scatter.
 
     No rank sends more than n / 2 bytes.
     """

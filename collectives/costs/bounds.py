@@ -1,4 +1,4 @@
-"""Lower bounds for any algorithm, in steps and in bytes sent, and the factor from algbw to busbw.
+"""Lower bounds on the steps and bytes of any algorithm, and the factor between algorithm and bus bandwidth.
 
 Sources: Bruck, Ho, Kipnis, Upfal, Weathersby (1997) for steps; Chan, Heimlich, Purkayastha, van de Geijn (2007) and
 Patarasuk and Yuan (2009) for bytes; the nccl-tests documentation, PERFORMANCE.md, for bus bandwidth.
@@ -6,7 +6,7 @@ Patarasuk and Yuan (2009) for bytes; the nccl-tests documentation, PERFORMANCE.m
 
 
 def least_steps(p: int, ports: int = 1) -> int:
-    """Return the minimum number of steps of any algorithm for ``p`` ranks that exchange ``ports`` messages at a time.
+    """Return the minimum number of steps of any algorithm for ``p`` ranks, each with ``ports`` messages at a time.
 
     In one step, the number of ranks that know something grows by a factor of at most ``ports + 1`` (Bruck, Ho, Kipnis,
     Upfal, Weathersby 1997, proposition 2.1).
@@ -21,7 +21,7 @@ def least_steps(p: int, ports: int = 1) -> int:
 
 
 def least_sent_share(collective: str, p: int) -> float:
-    """Return the minimum bytes that the busiest of ``p`` ranks sends in any algorithm, as a share of the buffer.
+    """Return the minimum that the busiest of ``p`` ranks must send, as a share of the buffer.
 
     Data that other ranks need must leave its rank, and data that other ranks end with must come from somewhere (Chan et
     al. 2007, table 1; Patarasuk and Yuan 2009 for all_reduce).
@@ -38,9 +38,10 @@ def least_sent_share(collective: str, p: int) -> float:
 
 
 def bus_factor(collective: str, p: int) -> float:
-    """Return busbw / algbw for ``p`` ranks as nccl-tests defines it (doc/PERFORMANCE.md), and 1 for a barrier.
+    """Return the bus bandwidth divided by the algorithm bandwidth for ``p`` ranks.
 
-    The factor is the traffic of the busiest link as a share of the buffer.
+    As in nccl-tests (doc/PERFORMANCE.md), the factor is the traffic of the busiest link as a share of the buffer. A
+    barrier, which nccl-tests lacks, has the factor 1.
 
     >>> bus_factor("all_gather", 4)
     0.75

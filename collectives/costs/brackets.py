@@ -1,9 +1,11 @@
-"""Lower and upper bounds of an algorithm's time for any buffer length, on a symmetric network.
+"""Lower and upper bounds on the time of an algorithm for any buffer length, on a symmetric network.
 
-The chunk sizes of a buffer differ by at most one element. So each message takes at least the time in a buffer rounded
-down to equal chunks, and at most the time in a buffer rounded up. If each rank sends to one rank and receives from one
-rank at a time, no link is shared by messages of two pairs. Then every time is a maximum of sums of message times, and
-lies between the closed forms of the two buffers. Other algorithms have their own argument, at their function.
+The chunk sizes of a buffer differ by at most one element. Therefore, a message takes at least as long as in a buffer
+that is rounded down to equal chunks, and at most as long as in a buffer that is rounded up.
+
+If each rank sends to one rank and receives from one rank at a time, no two messages share a link. Then every time is a
+maximum of sums of message times, and lies between the closed forms of the two buffers. For other algorithms, the
+argument is stated at their function.
 
 The network is the one of ``closed_forms``. A bracket is exact if its bounds are equal.
 """
@@ -42,16 +44,16 @@ INNER = ("node", "rail", "gather")  # parameters of a hierarchical algorithm tha
 
 
 class Bracket(NamedTuple):
-    """Bounds of the time of any run, in seconds."""
+    """Lower and upper bound on the time of any run, in seconds."""
 
     least: float
     most: float
 
 
 def bracket(algorithm: Algorithm, model: CostModel, elements: int) -> Bracket:
-    """Return the bracket of a library algorithm on a buffer of ``elements``, or (0, infinity) if none is known.
+    """Return the bracket of a library algorithm for a buffer of ``elements``, or (0, infinity) if no bracket is known.
 
-    ``model.nbytes`` is the length of the buffer in bytes.
+    ``model.nbytes`` is the size of the buffer in bytes.
 
     >>> from collectives import find_algorithm
     >>> network = CostModel(p=4, nbytes=40.0, alpha=1.0, beta=1.0, gamma=0.0)
@@ -69,15 +71,14 @@ def bracket(algorithm: Algorithm, model: CostModel, elements: int) -> Bracket:
 
 
 def least_on_faster(algorithm: Algorithm, model: CostModel, elements: int) -> float:
-    """Return a lower bound in seconds for any network whose messages are at least as slow as in ``model``.
+    """Return a lower bound in seconds for every network whose messages are at least as slow as those of ``model``.
 
-    The bound adds the times of consecutive messages, without sharing. It is 0 if none is known.
+    The bound adds the times of consecutive messages, without shared links. It is 0 if no bound is known.
     """
     return bracket(algorithm, model, elements).least if _is_one_at_a_time(algorithm) else 0.0
 
 
 def _bounds(algorithm: Algorithm) -> Callable[[Algorithm, CostModel, CostModel], tuple[float, float]]:
-    """Return the function that computes an algorithm's bounds from the models of the shorter and the longer buffer."""
     name = f"{algorithm.spec.name}/{algorithm.name}"
     if _is_one_at_a_time(algorithm) or name in DIRECT:
         return _between_closed_forms
@@ -87,7 +88,6 @@ def _bounds(algorithm: Algorithm) -> Callable[[Algorithm, CostModel, CostModel],
 
 
 def _is_one_at_a_time(algorithm: Algorithm) -> bool:
-    """Return whether every rank sends to one rank, and receives from one rank, at a time."""
     name = f"{algorithm.spec.name}/{algorithm.name}"
     if name == "all_reduce/hierarchical":
         return all(algorithm.parameters.get(key) in (None, "ring") for key in INNER)
@@ -99,31 +99,31 @@ def _between_closed_forms(algorithm: Algorithm, lower: CostModel, upper: CostMod
 
     They also bound the direct algorithms. All data that a rank receives in a step crosses its link after one latency,
     and no rank begins its second step earlier. A link never has more than p - 1 messages of one step, and a max-min
-    fair share is at least the capacity divided by that number. When all ranks have finished the first step, none of
-    its messages are left on the links.
+    fair share is at least the capacity divided by that number. When all ranks have finished the first step, none of its
+    messages are left on the links.
     """
     least, most = closed_form(algorithm, lower), closed_form(algorithm, upper)
     return UNKNOWN if least is None or most is None else (least, most)
 
 
 def _two_trees(algorithm: Algorithm, lower: CostModel, upper: CostModel) -> tuple[float, float]:
-    """Return the bounds for two trees: a link has at most two messages at once, each with at least half of it."""
+    """A link has at most two messages at once, so each message gets at least half of the link."""
     most = closed_form(algorithm, upper)
     return least_seconds(algorithm, lower), inf if most is None else most
 
 
 def _bidirectional_ring(algorithm: Algorithm, lower: CostModel, upper: CostModel) -> tuple[float, float]:
-    """Return the bounds for two rings in opposite directions that share every link.
+    """Bound two rings in opposite directions that share every link.
 
-    A link has at most two messages at once, so each has at least half of it, as in the closed form.
+    A link has at most two messages at once, so each gets at least half of it, as in the closed form.
 
     All data that a rank sends crosses its link. The link is also idle while both rings wait: for their first messages,
     and between steps as long as the rings are synchronized. Let all messages of a step be posted within d seconds. A
     message is alone on its links for at most d, so the first one ends at least 2 m - d after its latency, where m is
-    the time of the shorter message alone. The last one ends at most d + 2 M after it, M for the longer message. The
-    messages of the next step are posted within 2 d + 2 (M - m) plus the difference in reduction times. Between the
-    steps the link is idle for a latency and the reduction, minus that. This holds until messages of two steps could
-    overlap.
+    the time of the shorter message alone. The last one ends at most d + 2 M after its latency, where M is the time of
+    the longer message. The messages of the next step are posted within 2 d + 2 (M - m) plus the difference in reduction
+    times. Between the steps, the link is idle for a latency and the reduction, minus that. This holds until messages of
+    two steps could overlap.
     """
     steps, share = 2 * (lower.p - 1), 1 / (2 * lower.p)
     seconds, spread = lower.alpha + 2 * steps * share * lower.nbytes * lower.beta, 0.0

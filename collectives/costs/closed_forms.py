@@ -1,13 +1,13 @@
 """Closed-form costs in alpha (s/message), beta (s/byte sent) and gamma (s/byte reduced or copied).
 
-The formulas hold on a symmetric network without contention: each rank has its own full-duplex link into a switch
-without limits, and its simultaneous sends share that link. Buffers divide into equal chunks. There the formulas equal
-the simulation to the last digit, except those in ``UPPER_BOUNDS``, which no run exceeds.
+The formulas hold on a symmetric network without contention: each rank has its own full-duplex link to an ideal switch,
+and its simultaneous sends share that link. Buffers are divided into equal chunks. On such a network, the formulas equal
+the simulation to the last digit. Those in ``UPPER_BOUNDS`` are upper bounds instead.
 
-Each function has the name of the library algorithm whose time it returns, in seconds.
+Each function is named after the library algorithm whose time it returns, in seconds.
 
 Sources: Chan, Heimlich, Purkayastha, van de Geijn (2007); Thakur, Rabenseifner, Gropp (2005); Patarasuk and Yuan (2009)
-for the ring; Sanders, Speck, Träff (2009) for the two trees; the rest follows from the programs by counting.
+for the ring; Sanders, Speck, Träff (2009) for the two trees. The remaining formulas are counted from the programs.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ ROUNDING = 1e-12  # of the time that has passed; a message with less than that l
 
 
 class StepShares(NamedTuple):
-    """The data that a step sends, and the data that it reduces afterwards, as shares of the buffer."""
+    """The amount of data that a step sends and then reduces, as shares of the buffer."""
 
     sent: float
     reduced: float
@@ -31,8 +31,6 @@ class StepShares(NamedTuple):
 
 @dataclass
 class _Channel:
-    """A channel's remaining steps and its progress."""
-
     steps: list[StepShares]
     done: int = 0
     sends_at: float = 0.0  # time in seconds at which the first byte of its next message leaves
@@ -45,7 +43,8 @@ def seconds_on_shared_link(
     """Return the seconds until the last channel has finished its steps.
 
     A step waits ``alpha`` seconds, sends, and then reduces. It shares the link equally with the channels that send at
-    the same time. ``sending`` is the time to send a whole buffer alone, ``reducing`` the time to reduce it, in seconds.
+    the same time. ``sending`` is the time to send a whole buffer alone, and ``reducing`` is the time to reduce it, in
+    seconds.
 
     >>> half = [StepShares(sent=0.5, reduced=0.0)]
     >>> seconds_on_shared_link([half, half], alpha=1.0, sending=4.0, reducing=0.0)
@@ -73,7 +72,7 @@ def seconds_on_shared_link(
 
 
 class CostModel(NamedTuple):
-    """The number of ranks, their buffer size, and the costs of the network.
+    """The number of ranks, the size of their buffers, and the costs of the network.
 
     >>> CostModel(p=4, nbytes=1e6, alpha=1e-6, beta=1e-9, gamma=0.0).doublings
     2
@@ -86,20 +85,20 @@ class CostModel(NamedTuple):
     gamma: float  # seconds a byte reduced or copied
 
     def messages(self, number: float, share: float) -> float:
-        """Return the seconds of ``number`` consecutive messages, each with this share of the buffer."""
+        """Return the seconds of ``number`` consecutive messages, each with ``share`` of the buffer."""
         return number * (self.alpha + share * self.nbytes * self.beta)
 
     def work(self, share: float) -> float:
-        """Return the seconds to reduce or copy a share of the buffer."""
+        """Return the seconds to reduce or copy ``share`` of the buffer."""
         return share * self.nbytes * self.gamma
 
     def for_group(self, p: int, share: float = 1.0) -> "CostModel":
-        """Return the model for a group of ``p`` ranks with a share of the buffer."""
+        """Return the model for a group of ``p`` ranks with ``share`` of the buffer."""
         return self._replace(p=p, nbytes=self.nbytes * share)
 
     @property
     def doublings(self) -> int:
-        """The number of doublings from one rank to all: ceil(log2 p)."""
+        """The number of steps in which one message reaches all ranks by doubling: ceil(log2 p)."""
         return (self.p - 1).bit_length()
 
     @property
@@ -109,7 +108,7 @@ class CostModel(NamedTuple):
 
     @property
     def others(self) -> float:
-        """(p - 1) / p, the share of the buffer that belongs to other ranks."""
+        """The share of the buffer that belongs to other ranks: (p - 1) / p."""
         return (self.p - 1) / self.p
 
 
@@ -126,7 +125,7 @@ def naive_scatter(m: CostModel) -> float:
 
 
 def direct_all_gather(m: CostModel) -> float:
-    """Return the seconds of simultaneous messages: they share the link and pay one latency."""
+    """Return the time of simultaneous messages, which share the link and wait for one latency."""
     return m.messages(1, m.others) if m.p > 1 else 0.0
 
 
@@ -143,7 +142,7 @@ def binomial_reduce(m: CostModel) -> float:
 
 
 def binomial_scatter(m: CostModel) -> float:
-    """Return the seconds: each message is half as long as the one before; together they skip only the root's part."""
+    """Return the time of messages that halve in each step. Together, they contain all parts except the root's own."""
     return m.messages(m.doublings, 0) + m.messages(1, m.others) - m.alpha
 
 
@@ -164,7 +163,7 @@ def ring_reduce_scatter(m: CostModel) -> float:
 
 
 def bidirectional_ring_reduce_scatter(m: CostModel) -> float:
-    """Return the seconds: both channels share the link, but reduce their halves at the same time."""
+    """Return the time of two channels that share the link, but reduce their halves at the same time."""
     return ring_all_gather(m) + m.work(m.others / 2)
 
 
@@ -173,7 +172,7 @@ def unchunked_ring_all_reduce(m: CostModel) -> float:
 
 
 def spare_ranks(m: CostModel) -> float:
-    """Return the extra time of spare ranks: their buffers go to core ranks, are reduced, and come back."""
+    """Return the additional time of spare ranks: their buffers travel to core ranks, are reduced, and travel back."""
     return m.messages(2, 1) + m.work(1) if m.p > m.core else 0.0
 
 
@@ -188,7 +187,7 @@ def halving_doubling_all_reduce(m: CostModel) -> float:
 
 
 def exchanged_shares(m: CostModel) -> list[float]:
-    """Return the shares of the buffer that rank 0 exchanges in each step: its own parts and its spare rank's."""
+    """Return the shares of the buffer that rank 0 exchanges in each step: its own parts and those of its spare rank."""
     spare, counts = m.p - m.core, [1 << bit for bit in range(m.core.bit_length() - 1)]
     return [(count + min(count, spare)) / m.p for count in counts]
 
@@ -208,7 +207,7 @@ def bruck_all_gather(m: CostModel) -> float:
 
 
 def bruck_all_to_all(m: CostModel) -> float:
-    """Return the seconds: a part travels once per set bit of its distance, and is packed and unpacked each time.
+    """Return the time if a part travels once per set bit of its distance, and is packed and unpacked each time.
 
     The program also copies the whole buffer twice to rotate it.
     """
@@ -227,7 +226,7 @@ def dissemination_barrier(m: CostModel) -> float:
 
 
 def double_tree_broadcast(m: CostModel, slices: int = 8) -> float:
-    """Return an upper bound in seconds: at most two messages share a link, each with n / 2s bytes.
+    """Return an upper bound in seconds. At most two messages share a link, each with n / 2s bytes.
 
     Each tree is at most ceil(log2 p) deep.
     """
@@ -235,7 +234,10 @@ def double_tree_broadcast(m: CostModel, slices: int = 8) -> float:
 
 
 def double_tree_reduce(m: CostModel, slices: int = 8) -> float:
-    """Return an upper bound in seconds, with one step per child. A rank forwards a slice while it receives the next."""
+    """Return an upper bound in seconds, with one step per child.
+
+    A rank forwards a slice while it receives the next one.
+    """
     if m.p == 1:
         return 0.0
     most_children = 1 if m.p < 4 else 2
@@ -244,10 +246,10 @@ def double_tree_reduce(m: CostModel, slices: int = 8) -> float:
 
 
 def double_tree_lower_bound(m: CostModel, collective: str, slices: int) -> float:
-    """Return a lower bound in seconds for a collective over two trees.
+    """Return a lower bound in seconds for a collective on two trees.
 
-    The last slice of each tree travels from end to end after the others. The root's link carries the whole buffer. With
-    four ranks or more, a rank with two children receives from them one after the other.
+    The last slice of each tree travels from end to end after the others. The link of the root carries the whole buffer.
+    With four ranks or more, a rank with two children receives from them one after the other.
     """
     hop = m.messages(1, 1 / (2 * slices))
     one_way = max((m.doublings + slices - 1) * hop, m.messages(1, 1) + (m.doublings - 1) * hop)
@@ -258,7 +260,7 @@ def double_tree_lower_bound(m: CostModel, collective: str, slices: int) -> float
 
 
 def torus_all_reduce(m: CostModel, columns: int | None = None, rows: int | None = None) -> float:
-    """Return the seconds: each dimension starts one channel per direction, and simultaneous messages share the link."""
+    """Return the time if each dimension starts one channel per direction, and simultaneous messages share the link."""
     shape = torus_shape(m.p, columns, rows)
     orders = [shape[k:] + shape[:k] for k in range(len(shape)) for _ in range(2)]
     seconds = (m.alpha, m.nbytes * m.beta, m.nbytes * m.gamma)
@@ -266,7 +268,6 @@ def torus_all_reduce(m: CostModel, columns: int | None = None, rows: int | None 
 
 
 def _torus_channel(sizes: Sequence[int], channels: int) -> list[StepShares]:
-    """Return the steps of one channel: rings in dimensions of the given sizes."""
     shares = [1 / (channels * prod(sizes[: place + 1])) for place in range(len(sizes))]
     rings = [[share] * (size - 1) for size, share in zip(sizes, shares, strict=True)]
     forth = [StepShares(share, share) for ring in rings for share in ring]
@@ -276,7 +277,10 @@ def _torus_channel(sizes: Sequence[int], channels: int) -> list[StepShares]:
 def hierarchical_all_reduce(
     m: CostModel, gpus: int | None = None, node: str = "ring", rail: str = "ring", gather: str | None = None
 ) -> float | None:
-    """Return the sum of the closed forms of the inner algorithms, or None if one of them has several channels."""
+    """Return the sum of the closed forms of the inner algorithms.
+
+    None if one of them has several channels or no formula.
+    """
     width = choose_width(m.p, gpus, "gpus")
     inner, across = m.for_group(width), m.for_group(m.p // width, 1 / width)
     dimensions = [
@@ -337,7 +341,7 @@ UPPER_BOUNDS = {"broadcast/double_tree", "reduce/double_tree", "all_reduce/doubl
 
 
 def closed_form(algorithm: Algorithm, model: CostModel) -> float | None:
-    """Return the seconds of a library algorithm by its formula and parameters, or None if it has no formula.
+    """Return the time of a library algorithm by its formula, in seconds. None if it has no formula.
 
     >>> from collectives import find_algorithm
     >>> network = CostModel(p=4, nbytes=1e6, alpha=1e-6, beta=1e-9, gamma=0.0)
@@ -349,7 +353,7 @@ def closed_form(algorithm: Algorithm, model: CostModel) -> float | None:
 
 
 def least_seconds(algorithm: Algorithm, model: CostModel) -> float:
-    """Return a lower bound in seconds for a library algorithm with equal chunks, or 0 if none is known."""
+    """Return a lower bound in seconds for a library algorithm with equal chunks, or 0 if no bound is known."""
     name = f"{algorithm.spec.name}/{algorithm.name}"
     if not algorithm.is_builtin or name not in UPPER_BOUNDS or model.p == 1:
         return 0.0

@@ -1,4 +1,4 @@
-"""Group messages into classes of equal time, and list the programs that measure each class (probes)."""
+"""Group messages into classes that take equally long, and list the programs (probes) that measure each class."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -20,9 +20,9 @@ Location = tuple[int, int, int]  # rank, channel, step
 class MessageClass(NamedTuple):
     """The properties of a message that determine its time.
 
-    ``pattern`` states what its ranks do at the same time. ``relay``: nothing else. ``exchange``: every rank sends to
-    ``width`` others and receives from as many. ``fan_in``: one rank receives from ``width`` ranks that were ready
-    before. ``fan_out``: one rank sends to ``width`` such ranks.
+    ``pattern`` describes the other messages of its ranks at the same time. ``relay``: none. ``exchange``: every rank
+    sends to ``width`` ranks and receives from as many. ``fan_in``: one rank receives from ``width`` ranks that were
+    ready before. ``fan_out``: one rank sends to ``width`` ranks that were ready before.
     """
 
     pattern: str
@@ -33,7 +33,7 @@ class MessageClass(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """A program of ``length`` equal messages, each of which forwards the data of the previous one."""
+    """A program of ``length`` equal messages. Each message forwards the data of the previous one."""
 
     pattern: str
     width: int
@@ -43,7 +43,7 @@ class Probe(NamedTuple):
 
 
 def long_chain(world_size: int) -> int:
-    """Return the length of the longer relay or exchange probe, in which each rank has sent and received."""
+    """Return the length of the longer probe for relay and exchange, in which each rank has sent and received before."""
     return 3 if world_size <= 2 else 5
 
 
@@ -62,9 +62,10 @@ def probes_of(message_class: MessageClass, world_size: int) -> Iterator[Probe]:
 
 
 def message_seconds(message_class: MessageClass, world_size: int, seconds: Callable[[Probe], float]) -> float:
-    """Return the seconds of a message class, computed from the measured seconds of its probes.
+    """Return the time of a message class in seconds, computed from the measured times of its probes.
 
-    If there are two probes, the time is the difference per additional message. A fan's messages share its time equally.
+    If there are two probes, it is the difference of their times per additional message. The messages of a fan share its
+    time equally.
 
     >>> times = {1: 5e-4, 3: 7e-4}
     >>> relay = MessageClass("relay", 1, False, 4096, is_first=False)
@@ -80,7 +81,7 @@ def message_seconds(message_class: MessageClass, world_size: int, seconds: Calla
 
 @dataclass(frozen=True)
 class MessageKind:
-    """A message of a schedule: its two steps, and the properties that determine its class."""
+    """A message of a schedule: its send, its receive, and the properties that determine its class."""
 
     src: Location
     dst: Location
@@ -94,14 +95,14 @@ class MessageKind:
     is_first: bool
 
     def message_class(self, call: CollectiveCall, world_size: int) -> MessageClass:
-        """Return the class of this message in a call. Chunks that differ by one element count as equal."""
+        """Return the class of this message in a call. Chunks that differ by one element count as equally large."""
         chunks = call.algorithm.chunks(world_size)
         nbytes = self.count * -(-call.elements // chunks) * call.itemsize
         return MessageClass(self.pattern, self.width, self.reduces, nbytes, self.is_first)
 
 
 def find_message_classes(call: CollectiveCall, world_size: int) -> list[MessageClass]:
-    """Return the distinct message classes of a call, or none if a backend runs it internally.
+    """Return the distinct message classes of a call. The list is empty if a backend's own implementation runs the call.
 
     >>> from collectives import find_algorithm
     >>> call = CollectiveCall(find_algorithm("all_reduce/ring"), elements=1024)
@@ -118,8 +119,8 @@ def find_message_classes(call: CollectiveCall, world_size: int) -> list[MessageC
 def find_message_kinds(algorithm: Algorithm, world_size: int, root: int) -> dict[int, MessageKind]:
     """Return the messages of a schedule by the index of their receive.
 
-    A fan is a sequence of steps of one rank that only receive, or only send. All peers after the first were ready
-    before.
+    A fan consists of consecutive steps in which one rank only receives, or only sends. All of its peers except the
+    first were ready before.
     """
     schedule = build_schedule(algorithm, world_size, root)
     depth = {(rank, channel, step): depth for rank, channel, step, depth in completion_depths(schedule)}
@@ -163,7 +164,6 @@ def _location(schedule: Schedule, index: int) -> Location:
 
 
 def _by_step(schedule: Schedule, *kinds: Kind) -> dict[Location, list[int]]:
-    """Return the indices of the operations of these kinds, grouped by step."""
     by_step: defaultdict[Location, list[int]] = defaultdict(list)
     for index, kind in enumerate(schedule.kind.tolist()):
         if kind in kinds:
@@ -172,7 +172,6 @@ def _by_step(schedule: Schedule, *kinds: Kind) -> dict[Location, list[int]]:
 
 
 def _before(depth: dict[Location, int], location: Location) -> int:
-    """Return the depth that a channel has reached before a step."""
     rank, channel, step = location
     return depth.get((rank, channel, step - 1), 0)
 
@@ -180,9 +179,9 @@ def _before(depth: dict[Location, int], location: Location) -> int:
 def _fans(
     schedule: Schedule, fans: dict[Location, list[int]], other: dict[Location, list[int]], depth: dict[Location, int]
 ) -> dict[Location, tuple[int, bool]]:
-    """Return for each step the width of its fan, and whether it is the first communication of its ranks.
+    """Return the width of each step's fan, and whether the fan is the first communication of its rank.
 
-    ``fans`` holds the operations that form fans, ``other`` the operations in the opposite direction.
+    ``fans`` are the operations that form fans, and ``other`` are the operations in the opposite direction.
     """
 
     def were_ready(location: Location) -> bool:
@@ -199,7 +198,6 @@ def _fans(
 def _rows(
     fans: dict[Location, list[int]], other: dict[Location, list[int]], were_ready: Callable[[Location], bool]
 ) -> Iterator[list[Location]]:
-    """Yield the consecutive steps of one channel whose messages form a fan."""
     row: list[Location] = []
     for location in sorted(location for location in fans if not other.get(location)):
         follows = bool(row) and row[-1] == (location[0], location[1], location[2] - 1)

@@ -1,13 +1,13 @@
 """Bind the steps of a rank program to memory: the elements that each operation reads and writes.
 
-The memory consists of tensors, or of their sizes only (``Extent``), which is enough for a simulator.
+The memory consists of tensors. A simulator needs only their sizes (``Extent``).
 
-A receive goes directly into its chunks if no operation of the step reads them. All other data is first received or
-saved in *staging*, extra memory of the executor, and then written to its chunks. So every operation sees the chunks as
-they were before the step.
+A receive goes directly into its chunks if no operation of the step reads them. All other data is first received into or
+saved in *staging*, additional memory of the executor, and is then written to its chunks. In this way, every operation
+sees the chunks as they were before the step.
 
 A large buffer is processed in *slices*: slice i of k is the i-th k-th of every chunk. Data keeps its position within a
-chunk, so each slice can run the whole program alone.
+chunk, so each slice can run through the whole program independently.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,7 +36,7 @@ E = TypeVar("E", bound=Elements)
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The size of ``elements`` elements of ``itemsize`` bytes, without memory.
+    """The size of ``elements`` elements of ``itemsize`` bytes each, without any memory.
 
     >>> Extent(10, itemsize=4)[2:5].nbytes
     12
@@ -69,7 +69,7 @@ class MessageHandle(Protocol):
 
 
 class Write(NamedTuple, Generic[E]):
-    """Elements to copy into a target, or to reduce into it."""
+    """Elements to copy to a target, or to reduce into it."""
 
     operation: Operation  # as a local one: what remains of a receive is a copy or a reduce
     source: E
@@ -79,7 +79,7 @@ class Write(NamedTuple, Generic[E]):
 
 @dataclass(slots=True, eq=False)
 class Transfer(Generic[E]):
-    """A message, or a slice of one: its memory, and the write that follows a receive."""
+    """A message, or a slice of one, with its memory and the write that follows a receive."""
 
     operation: Operation
     step: int
@@ -110,7 +110,7 @@ class BoundStep(NamedTuple, Generic[E]):
 
 
 class SliceMemory(NamedTuple, Generic[E]):
-    """The memory of a program's chunks, and the selected slice."""
+    """The memory of a program's chunks, restricted to one slice of each chunk."""
 
     buffer: E
     scratch: E
@@ -120,7 +120,10 @@ class SliceMemory(NamedTuple, Generic[E]):
     slices: int = 1
 
     def elements(self, chunk: int, count: int) -> E:
-        """Return ``count`` chunks from ``chunk`` on, of the buffer or of scratch, restricted to the slice."""
+        """Return the elements of ``count`` chunks from ``chunk`` on, restricted to the slice.
+
+        Later chunks are in scratch.
+        """
         n = self.buffer.numel()
         begin, size = offset(chunk, n, self.chunks), extent(chunk, count, n, self.chunks)
         if self.slices > 1:
@@ -134,7 +137,7 @@ def bind_steps(
 ) -> list[BoundStep[E]]:
     """Return the steps that move data, bound to ``memory``.
 
-    Staging is divided into ``areas``, which the steps use in rotation, starting with ``first_area``.
+    Staging is divided into ``areas``. The steps use them in rotation, starting with ``first_area``.
     """
     size = memory.staging.numel() // areas
     steps: list[BoundStep[E]] = []
@@ -147,7 +150,7 @@ def bind_steps(
 
 
 def staging_elements(program: tuple[Step, ...], n: int, chunks: int, slices: int = 1) -> int:
-    """Return the number of staging elements that is enough for any step of one slice."""
+    """Return the number of staging elements that suffices for every step of one slice."""
 
     def need(op: Operation) -> int:
         return extent(op.into, op.count, n, chunks) if slices == 1 else op.count * -(-(n // chunks + 1) // slices)
@@ -156,7 +159,6 @@ def staging_elements(program: tuple[Step, ...], n: int, chunks: int, slices: int
 
 
 def _needs_staging(op: Operation, step: Step) -> bool:
-    """Return whether ``op`` needs staging: it reduces received data, or its step reads the target."""
     return op.kind is Kind.RECV_REDUCE or any(not set(op.target).isdisjoint(other.source) for other in step)
 
 
@@ -180,7 +182,7 @@ def _bind_step(number: int, step: Step, memory: SliceMemory[E]) -> BoundStep[E]:
 
 
 def _written_late(step: Step) -> set[int]:
-    """Return the chunks that are written after all messages of the step are complete.
+    """Return the chunks that must be written after all messages of the step are complete.
 
     These are the chunks that an operation of the step reads. A ``recv_reduce`` of several chunks is one write, and
     writes that share a chunk keep the order of the step. So if one of their chunks is written late, all are.
@@ -195,7 +197,7 @@ def _written_late(step: Step) -> set[int]:
 
 
 def _single_chunks(op: Operation) -> Iterator[Operation]:
-    """Yield one operation per chunk, because slices of consecutive chunks are not adjacent."""
+    """Yield one operation per chunk, because the slices of consecutive chunks are not adjacent in memory."""
     for i in range(op.count):
         yield Operation(op.kind, op.peer, op.chunk + i, 1, op.into if op.kind is Kind.SEND else op.into + i)
 
@@ -203,7 +205,6 @@ def _single_chunks(op: Operation) -> Iterator[Operation]:
 def _bind_receive(
     step: BoundStep[E], op: Operation, position: int, target: E, in_place: bool, allocate: Allocate[E]
 ) -> None:
-    """Add a receive into staging. Its data is written on arrival, or late if the step also reads the target."""
     staged = allocate(target.numel())
     rest = (reduce if op.kind.combines else copy)(op.chunk, op.into, op.count)
     write = Write(rest, staged, target, op.kind.combines)
@@ -213,7 +214,6 @@ def _bind_receive(
 
 
 def _bind_local(step: BoundStep[E], op: Operation, source: E, target: E, in_place: bool, allocate: Allocate[E]) -> None:
-    """Add a local operation. If the step also reads its target, it is written late, from a saved copy."""
     if in_place:
         step.writes.append(Write(op, source, target, op.kind.combines))
         return
@@ -223,7 +223,6 @@ def _bind_local(step: BoundStep[E], op: Operation, source: E, target: E, in_plac
 
 
 def _allocator(staging: E) -> Allocate[E]:
-    """Return a function that allocates consecutive parts of ``staging``."""
     used = 0
 
     def allocate(size: int) -> E:

@@ -1,10 +1,11 @@
 """The order in which a rank posts and awaits its messages, so that independent messages overlap.
 
 Every channel, and every slice of a channel's chunks, is a *chain* of consecutive steps. One thread runs all chains,
-step by step. All ranks order steps by *level*: the number of steps, on any rank, that must complete before. So a rank
-only waits for messages that other ranks have posted or will post without it, and no order of arrival can block it.
+step by step. All ranks order the steps by *level*: the number of steps on any rank that must complete first. A rank
+therefore only waits for messages that other ranks have posted or will post without it, and no order of arrival can
+block it.
 
-Two operations move earlier or later if the result is the same. A receive is posted as soon as its memory is free, which
+Two kinds of operations move if the result stays the same. A receive is posted as soon as its memory is free, which
 saves the round trip that announces it to the sender. A send is awaited one step late unless its chunk is about to
 change.
 """
@@ -41,7 +42,7 @@ Levels = dict[tuple[int, int, int], int]  # by (rank, channel, step)
 
 @dataclass(slots=True, eq=False)
 class SliceStep(Generic[E]):
-    """One step of one slice: the messages posted at its start and awaited at its end."""
+    """One step of one slice, with the messages that it posts at its start and awaits at its end."""
 
     channel: int
     chain: int  # its number among all chains of the rank
@@ -54,19 +55,19 @@ class SliceStep(Generic[E]):
 
 
 class Pipeline(NamedTuple, Generic[E]):
-    """One rank's program, ready to run on one buffer."""
+    """The program of one rank, ready to run on one buffer."""
 
     first: list[SliceStep[E]]  # of each chain
     steps: list[SliceStep[E]]  # in the order in which they complete
 
 
 class PipelineBuilder(Generic[E]):
-    """Builds one rank's pipelines for a call. Scratch and staging memory is reused for every buffer."""
+    """Builds the pipelines of one rank for a call. Scratch and staging memory is reused for every buffer."""
 
     def __init__(
         self, call: CollectiveCall, rank: int, world_size: int, allocate: Callable[[int], E], grouped: bool
     ) -> None:
-        """Allocate the memory with ``allocate``, which takes a number of elements.
+        """Allocate the memory with ``allocate``, a function of the number of elements.
 
         With ``grouped``, a channel has one slice, and each step ends before the next one begins.
         """
@@ -85,7 +86,7 @@ class PipelineBuilder(Generic[E]):
         self._level_of = algorithm, world_size, call.root
 
     def build(self, buffer: E) -> Pipeline[E]:
-        """Return the steps of all chains on ``buffer``."""
+        """Return the steps of all chains for ``buffer``."""
         chains = [self._chain(buffer, number) for number in range(self.chains)]
         steps = [step for chain in chains for step in chain]
         if len(chains) > 1:
@@ -93,7 +94,6 @@ class PipelineBuilder(Generic[E]):
         return Pipeline([chain[0] for chain in chains if chain], steps)
 
     def _chain(self, buffer: E, number: int) -> list[SliceStep[E]]:
-        """Return the steps of every slice that uses this chain's staging, one slice after the other."""
         channel, first_slice = divmod(number, self._chains)
         program, chain = self.programs[channel], list[SliceStep[E]]()
         for index in range(first_slice, self.slices, self._chains):
@@ -104,7 +104,7 @@ class PipelineBuilder(Generic[E]):
         return chain
 
     def _order(self) -> Callable[[SliceStep[E]], tuple[int, ...]]:
-        """Return the sort key of a step: its level, increased for a slice that waits until its chain is free."""
+        """Return the sort key of a step: its level, plus a delay for slices that wait until their chain is free."""
         levels = step_levels(*self._level_of)
         delay = -(-max(levels.values(), default=0) // self._chains) if self.slices > self._chains else 0
 
@@ -116,13 +116,13 @@ class PipelineBuilder(Generic[E]):
 
 
 def count_slices(chunk_bytes: int) -> int:
-    """Return the number of slices of a chunk: one per chain for large chunks, more for very large ones."""
+    """Return the number of slices of a chunk: up to one per chain for large chunks, and more for very large chunks."""
     return max(1, min(CHAINS, chunk_bytes // SLICE_BYTES), chunk_bytes // LARGEST_SLICE_BYTES)
 
 
 @lru_cache(maxsize=64)
 def step_levels(algorithm: Algorithm, world_size: int, root: int) -> Levels:
-    """Return each step's level: the length of the longest sequence of steps, on any ranks, that ends with it."""
+    """Return the level of each step: the length of the longest sequence of dependent steps that ends with it."""
     schedule = build_schedule(algorithm, world_size, root)
     columns = schedule.rank.tolist(), schedule.channel.tolist(), schedule.step.tolist()
     keys = [Completed(*key) for key in zip(*columns, strict=True)]
@@ -138,14 +138,13 @@ def step_levels(algorithm: Algorithm, world_size: int, root: int) -> Levels:
 
 
 def _link(chain: list[SliceStep[E]], program: tuple[Step, ...]) -> None:
-    """Let every step post its own receives and wait for its own sends."""
     for step, following in zip(chain, [*chain[1:], None], strict=False):  # the chain may be empty
         step.next = following
         step.receives, step.due_sends = step.step.receives, step.step.sends
 
 
 def _link_early(chain: list[SliceStep[E]], program: tuple[Step, ...]) -> None:
-    """Let every step post receives of later steps whose memory is free, and wait for sends of the previous step."""
+    """Let each step post those receives of later steps whose memory is free, and await sends of the previous step."""
     free: dict[Region, int] = {}  # the first step of the chain that may post a receive into a region
     posted: dict[int, int] = {}  # by peer, the step that posts the last receive: those from one peer stay in order
     for at, step in enumerate(chain):
@@ -162,7 +161,7 @@ def _link_early(chain: list[SliceStep[E]], program: tuple[Step, ...]) -> None:
 
 
 def _set_due_sends(step: SliceStep[E], at: int, program: tuple[Step, ...], free: dict[Region, int]) -> None:
-    """Await each send with the next step, unless this step or the next changes its data."""
+    """Await each send together with the next step, unless this step or the next one changes its data."""
     changed = {*_written(step, program), *(_written(step.next, program) if step.next else ())}
     for send in step.step.sends:
         regions = _regions(step.slice, send.operation.source)
@@ -180,9 +179,9 @@ def _written(step: SliceStep[E], program: tuple[Step, ...]) -> list[Region]:
 
 
 def plan_pipeline(call: CollectiveCall, rank: int, world_size: int, *, step_by_step: bool = False) -> Pipeline[Extent]:
-    """Return the messages that a rank posts and awaits, in the executor's order.
+    """Return the messages that a rank posts and awaits, in the order of the executor.
 
-    ``step_by_step`` completes each step before the next.
+    With ``step_by_step``, each step completes before the next one begins.
 
     >>> from collectives import find_algorithm
     >>> pipeline = plan_pipeline(CollectiveCall(find_algorithm("all_reduce/ring"), 100), 0, 4)

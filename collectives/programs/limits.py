@@ -1,4 +1,4 @@
-"""Define the limits of a user's file: time, memory, processes, steps and channels."""
+"""Limits on a user's file: time, memory, processes, steps and channels."""
 
 import os
 from typing import NamedTuple
@@ -15,7 +15,7 @@ MOST_CHANNELS = 1024  # of one rank
 
 
 class ProgramLimits(NamedTuple):
-    """Limits of loading a user's file, and of recording one program on all ranks.
+    """The limits for loading a user's file, and for recording one program on all ranks.
 
     >>> ProgramLimits(seconds=10.0, memory=1 << 29).describe_memory()
     '512 MiB of memory (RINGLAB_PROGRAM_MEMORY="1 GiB" would allow twice as much)'
@@ -25,17 +25,17 @@ class ProgramLimits(NamedTuple):
     memory: int  # bytes, all processes of the file together
 
     def describe_seconds(self) -> str:
-        """Return the time limit, with the variable that raises it."""
+        """Return text about the time limit and the environment variable that raises it."""
         return f"{self.seconds:g} s ({SECONDS_KEY}={10 * self.seconds:g} would allow ten times as long)"
 
     def describe_memory(self) -> str:
-        """Return the memory limit, with the variable that raises it."""
+        """Return text about the memory limit and the environment variable that raises it."""
         twice = format_size(2 * self.memory)
         return f'{format_size(self.memory)} of memory ({MEMORY_KEY}="{twice}" would allow twice as much)'
 
 
 def read_limits() -> ProgramLimits:
-    """Return the limits from the environment, or the defaults. Raise InputError for an invalid variable.
+    """Return the limits from the environment, or the defaults. Raise InputError for an invalid environment variable.
 
     >>> read_limits().seconds > 0
     True

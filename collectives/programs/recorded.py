@@ -1,6 +1,6 @@
 """Replay the recorded operations of a user's rank program as an ``Algorithm`` of this process.
 
-Recorded steps are not trusted: their format is checked here, and they are proved like any other program.
+Recorded steps are not trusted: this module checks their format, and they are proved like any other program.
 """
 
 import inspect
@@ -31,7 +31,7 @@ Parameters = dict[str, Any]
 
 
 class Shown:
-    """A value of the worker process that this process knows only by its ``repr``.
+    """A value in the worker process of which this process knows only the ``repr``.
 
     >>> Shown("<object>")
     <object>
@@ -45,20 +45,20 @@ class Shown:
 
 
 class RecordedFailure(NamedTuple):
-    """The location, kind and text of a program's failure."""
+    """The location, the kind and the text of a program's failure."""
 
     at: tuple[int, int, int]  # rank, channel, step; step -1: the program did not start
     how: str
     text: str
 
     def raise_error(self) -> NoReturn:
-        """Raise the program's failure as InputError or Undefined."""
+        """Raise the failure as InputError or Undefined."""
         raise (Undefined if self.how == "undefined" else InputError)(self.text)
 
 
 @dataclass(frozen=True)
 class RecordedSteps:
-    """The recorded steps of some ranks: ``counts[rank][channel]`` steps each."""
+    """The recorded steps of some ranks. Channel c of rank r has ``counts[r][c]`` steps."""
 
     counts: list[list[int]]
     lines: Ints  # of each step; 0: unknown
@@ -68,7 +68,10 @@ class RecordedSteps:
     failures: dict[int, RecordedFailure]  # by rank
 
     def channels(self, rank: int) -> tuple[Iterator[Step], ...]:
-        """Return the steps of each channel of a rank. Raise the program's failure, here or when its step is reached."""
+        """Return the steps of each channel of a rank.
+
+        Raise the program's failure, either in this call or when the iteration reaches the failed step.
+        """
         if rank >= len(self.counts):
             next(iter(self.failures.values())).raise_error()
         if rank in self.failures and self.failures[rank].at[2] < 0:
@@ -89,12 +92,11 @@ class RecordedSteps:
             self.failures[rank].raise_error()
 
     def first_step(self, rank: int, channel: int) -> int:
-        """Return the index of the first step of a channel."""
+        """Return the index of the first step of a channel among all recorded steps."""
         return self._first_steps[rank] + sum(self.counts[rank][:channel])
 
     @cached_property
     def _first_steps(self) -> list[int]:
-        """The index of the first step of each rank."""
         return [0, *accumulate(map(sum, self.counts))]
 
     def _operations(self, begin: int, end: int) -> list[Operation]:
@@ -105,9 +107,9 @@ class RecordedSteps:
         return [Operation(KINDS[kind], peer, chunk, count, into) for kind, peer, chunk, count, into in rows]
 
     def table(self) -> Ints:
-        """Return the rank, channel, step and five numbers of each operation; shape [operations, 8].
+        """Return the rank, channel, step and the five numbers of each operation; shape [operations, 8].
 
-        Raise InputError if a program failed or has values that are not numbers.
+        Raise InputError if a program failed, or if a value is not a number.
         """
         if self.odd or self.failures:
             raise InputError("a rank has failed or has values that are not numbers")
@@ -119,17 +121,17 @@ class RecordedSteps:
         return np.column_stack([of_operations, self.numbers]).astype(np.int32, copy=False)
 
     def line(self, rank: int, channel: int, step: int) -> int:
-        """Return the line that yields a step, or 0 if unknown."""
+        """Return the line that yields a step, or 0 if it is unknown."""
         if rank >= len(self.counts) or channel >= len(self.counts[rank]) or step >= self.counts[rank][channel]:
             return 0
         return int(self.lines[self.first_step(rank, channel) + step])
 
 
 class RecordedProgram:
-    """The function of a user's algorithm: a call returns the recorded steps."""
+    """The function of an algorithm from a user's file. A call returns the recorded steps."""
 
     def __init__(self, file: ProgramFile, name: str, described: dict[str, Any], leading: tuple[str, ...]) -> None:
-        """Create the function from the algorithm's full name, the worker's description, and the leading arguments."""
+        """Create the function from the algorithm's full name, the worker's description and the leading arguments."""
         self.file, self.name, self.first_line = file, name, int(described["line"])
         self.__name__ = make_printable(str(described["function"]), most=200)
         first = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in leading]
@@ -141,7 +143,7 @@ class RecordedProgram:
     def __call__(self, rank: Any, world_size: int, root: Any = 0, **parameters: Any) -> tuple[Iterator[Step], ...]:
         """Return the steps of each channel of a rank, which can be symbolic. Raise InputError or Diverges.
 
-        For a symbolic rank, the root can be symbolic too, so that each rank has its own root.
+        If the rank is symbolic, the root can be symbolic too, so that each rank has its own root.
         """
         if isinstance(rank, VectorRank):
             root = tuple(root.values.tolist()) if isinstance(root, VectorRank) else root
@@ -152,18 +154,20 @@ class RecordedProgram:
         return self._record_all(world_size, root, parameters).channels(number)
 
     def table(self, world_size: int, root: int = 0, **parameters: Any) -> Ints:
-        """Return all operations of all ranks, as ``RecordedSteps.table`` does. Raise the program's failure."""
+        """Return the operations of all ranks, as ``RecordedSteps.table`` does. Raise the failure of the program."""
         return self._record_all(world_size, root, parameters).table()
 
     def find_line(self, at: tuple[int, int, int] | None, world_size: int, root: int, **parameters: Any) -> int | None:
-        """Return the line that yields a step, or the first line of the program if ``at`` is None or unknown."""
+        """Return the line that yields a step.
+
+        If ``at`` is None or the line is unknown, return the first line of the program.
+        """
         if at is None:
             return self.first_line
         recorded = self._recorded.get(_key(world_size, root, parameters))
         return (recorded.line(*at) if isinstance(recorded, RecordedSteps) else 0) or self.first_line
 
     def _record_all(self, world_size: int, root: int, parameters: Parameters) -> RecordedSteps:
-        """Return the recorded steps of all ranks, cached by arguments."""
         key = _key(world_size, root, parameters)
         if key not in self._recorded:
             self._recorded[key] = self._record(world_size, root, parameters, "all")
@@ -197,14 +201,14 @@ class RecordedProgram:
             raise self.file.unreadable(error) from error
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return a state without cached failures, which other processes cannot reproduce."""
+        """Return the state without cached failures, which another process cannot reproduce."""
         return self.__dict__ | {"_recorded": OrderedDict(
             (key, steps) for key, steps in self._recorded.items() if isinstance(steps, RecordedSteps)
         )}  # fmt: skip
 
 
 class RecordedCount:
-    """A user's rule for the number of chunks or scratch chunks."""
+    """A user's rule for the number of chunks, or of scratch chunks."""
 
     def __init__(self, program: RecordedProgram, rule: str, accepted: list[str]) -> None:
         self.program, self.rule = program, rule
@@ -213,7 +217,7 @@ class RecordedCount:
         self.__signature__ = inspect.Signature(parameters)
 
     def __call__(self, world_size: int, **values: Any) -> Any:
-        """Return the number for a world size. Raise InputError, or Undefined if the rule is not defined for it."""
+        """Return the number for a world size. Raise InputError, or Undefined if the rule rejects the world size."""
         key = (self.rule, *_key(world_size, 0, values))
         if key not in self.program.counts:
             question = {
@@ -237,7 +241,7 @@ class RecordedCount:
 
 
 def load_recorded(path: Path) -> list[Algorithm]:
-    """Return the algorithms of a file, which run in its worker process. Raise InputError."""
+    """Return the algorithms of a file, whose programs run in a worker process. Raise InputError."""
     file = ProgramFile(path)
     try:
         header, _ = file.ask({"do": "load"})
@@ -254,7 +258,6 @@ def load_recorded(path: Path) -> list[Algorithm]:
 
 
 def _recorded(file: ProgramFile, described: dict[str, Any]) -> Algorithm:
-    """Return one of a file's algorithms. Raise InputError for a name that cannot be printed."""
     spec, name = find_spec(described["collective"]), str(described["name"])
     if not name.isprintable() or not 0 < len(name) <= 100:
         shown = make_printable(name, most=80)
@@ -265,7 +268,6 @@ def _recorded(file: ProgramFile, described: dict[str, Any]) -> Algorithm:
 
 
 def _rule(program: RecordedProgram, rule: str, described: Any) -> Any:
-    """Return a chunk rule: a number, None, a function, or the text of any other value."""
     if isinstance(described, list):
         return RecordedCount(program, rule, described)
     return Shown(make_printable(described)) if isinstance(described, str) else described
@@ -274,7 +276,10 @@ def _rule(program: RecordedProgram, rule: str, described: Any) -> Any:
 def read_recorded_steps(
     header: dict[str, Any], body: bytes, ranks: Any, world_size: int, file: ProgramFile
 ) -> RecordedSteps:
-    """Return the steps in a worker's answer. Raise KeyError, TypeError, ValueError or IndexError if it is invalid."""
+    """Return the steps in a worker's answer.
+
+    Raise KeyError, TypeError, ValueError or IndexError if the answer is invalid.
+    """
     counts = [[_whole(count) for count in channels] for channels in header["channels"]]
     steps, operations, shifted, vectors = (_whole(header[key]) for key in ("steps", "operations", "shifted", "vectors"))
     width = len(ranks) if isinstance(ranks, list) else 0
@@ -303,7 +308,6 @@ def read_recorded_steps(
 
 
 def _odd(value: Any) -> Any:
-    """Return the replacement for an invalid number: a large integer, or the text of another value."""
     return value if type(value) is int else Shown(make_printable(str(value)))
 
 
@@ -314,7 +318,6 @@ def _shifted(shift: int, base: int, world_size: int, stride: int) -> ShiftedRank
 
 
 def _failure(described: Any, counts: list[list[int]], file: ProgramFile) -> RecordedFailure:
-    """Return a rank's failure, with its line if known."""
     rank, channel, step = (_whole(number, at_least=-1) for number in described["at"])
     if not 0 <= rank < len(counts) or (step >= 0 and step != counts[rank][channel]):
         raise ValueError("a failure without a step")
@@ -329,7 +332,6 @@ def _failure(described: Any, counts: list[list[int]], file: ProgramFile) -> Reco
 
 
 def _differing(values: Any, ranks: Any) -> npt.NDArray[np.int64] | None:
-    """Return the values that split ranks into execution paths. Raise ValueError if they are invalid."""
     if values is None:
         return None
     if not isinstance(ranks, list) or len(values) != len(ranks) or len(set(values)) < 2:
@@ -348,12 +350,11 @@ def _key(world_size: int, root: Any, parameters: Parameters) -> tuple[Any, ...]:
 
 
 def _given(parameters: Parameters) -> Parameters:
-    """Return the parameters, except for defaults that only the worker process knows."""
+    """Return the parameters without the defaults that only the worker process knows."""
     return {key: value for key, value in parameters.items() if not isinstance(value, Shown)}
 
 
 def _parameter(described: dict[str, Any]) -> inspect.Parameter:
-    """Return a parameter of a program from the worker's description. Raise ValueError for an invalid name."""
     empty = inspect.Parameter.empty
     default = described.get("default", empty)
     if "odd_default" in described:

@@ -1,7 +1,7 @@
 """Record the operations of a user's rank program as numbers, inside the worker process.
 
-A step is recorded as its line and its number of operations, and an operation as five numbers. If the program runs for
-many ranks at once, a number can be symbolic. For values that are not numbers, only the ``repr`` is recorded.
+A step is recorded as its line and its number of operations. An operation is recorded as five numbers. If the program
+runs for many ranks at once, a number can be symbolic. A value that is not a number is recorded as its ``repr``.
 """
 
 from array import array
@@ -23,11 +23,11 @@ Note = Callable[[int, int, int, int], None]  # called with the rank, channel, st
 
 
 class TooMuch(InputError):  # noqa: N818
-    """A program yields more than the limits allow."""
+    """The program yields more than the limits allow."""
 
 
 class Recorder:
-    """The recorded steps of all ranks of one call."""
+    """The recorded steps of all ranks for one call."""
 
     def __init__(self, algorithm: Algorithm, note: Note) -> None:
         self.algorithm, self.note, self.file = algorithm, note, str(algorithm.source)
@@ -40,7 +40,7 @@ class Recorder:
         self.failures: list[dict[str, Any]] = []  # at most one per rank
 
     def record(self, ranks: Iterable[Any], world_size: int, root: Any) -> None:
-        """Run the program of each rank. A failing rank does not stop the others, unless it exceeds a limit."""
+        """Run the program of each rank. If one rank fails, the others still run, unless it exceeded a limit."""
         for number, rank in enumerate(ranks):
             self.channels.append([])
             at = [number, 0, -1]
@@ -62,7 +62,6 @@ class Recorder:
                     return
 
     def _run(self, program: Any, at: list[int]) -> None:
-        """Record one channel of a rank; ``at`` is updated to the location."""
         rank, channel, step = at
         for yielded in program:
             if step == MOST_STEPS:
@@ -89,7 +88,6 @@ class Recorder:
             self._add_odd(numbers)
 
     def _add_odd(self, numbers: list[Any]) -> None:
-        """Add numbers, some of which are symbolic, too large, or not numbers."""
         for number in numbers:
             index = len(self.numbers)
             value = 0
@@ -107,7 +105,6 @@ class Recorder:
             self.numbers.append(value)
 
     def _describe(self, error: BaseException, at: list[int], program: Any) -> dict[str, Any]:
-        """Return the location, kind and text of a program's failure."""
         file, how, text = self.algorithm.source, "refused", first_line(error, most=1000)
         line = line_in(error, file) or line_reached(program, self.file) or self.begin
         if isinstance(error, Undefined):
@@ -119,7 +116,7 @@ class Recorder:
         return {"at": at, "how": how, "text": text, "line": line}
 
     def answer(self) -> tuple[dict[str, Any], bytes]:
-        """Return the header and the bytes of the recorded steps."""
+        """Return the recorded steps as a header and bytes."""
         header = {
             "channels": self.channels, "steps": len(self.steps) // 2, "operations": len(self.numbers) // 5,
             "odd": self.odd, "shifted": len(self.shifted) // 4, "vectors": len(self.vectors),

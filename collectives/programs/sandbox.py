@@ -1,7 +1,7 @@
 """Run users' files in worker processes, and end workers that exceed their limits.
 
-Workers are forked from a server process, which starts with the first file. The limits protect against accidents; this
-is not a sandbox.
+A server process forks the workers. It starts with the first file. The limits protect against accidents; this is not a
+sandbox.
 """
 
 import atexit
@@ -61,10 +61,10 @@ class ServerLostError(Exception):
 
 
 class ProgramFile:
-    """A user's file, loaded in a worker process. Time is limited per question, and memory per worker."""
+    """A user's file in a worker process. Time is limited per question, and memory per worker."""
 
     def __init__(self, path: Path, modules: tuple[str, ...] = ()) -> None:
-        """Create the file. The worker first imports ``modules`` of Ringlab, which do not count towards the limits."""
+        """Create the file. The worker first imports ``modules`` of Ringlab, which do not count toward the limits."""
         self.path, self.modules, self._printed, self._worker = path, modules, 0, list["WorkerProcess"]()
         finalize(self, _forget, self._worker)
 
@@ -72,7 +72,10 @@ class ProgramFile:
         return ProgramFile, (self.path, self.modules)
 
     def ask(self, question: dict[str, Any]) -> Answer:
-        """Return the worker's answer, which is not trusted. Raise ProgramEnded, or InputError for invalid limits."""
+        """Return the worker's answer. The caller must not trust its content.
+
+        Raise ProgramEnded if there is no answer, and InputError for invalid limits.
+        """
         limits = read_limits()
         with _lock:
             server = _server()
@@ -112,14 +115,13 @@ class ProgramFile:
         return answer
 
     def unreadable(self, error: Exception) -> InputError:
-        """Return the error for an answer that cannot be parsed."""
+        """Return the InputError for an answer that cannot be parsed."""
         return InputError(
             f"{self.path}: its process sent an invalid answer ({error}); check whether it writes to files that it has "
             "not opened"
         )
 
     def _show(self, printed: bytes) -> None:
-        """Log the first lines that the program prints, without control characters."""
         for line in printed.decode(errors="replace").splitlines():
             if self._printed < MOST_PRINTED:
                 log.warning("%s prints: %s", self.path.name, make_printable(line, most=MOST_QUOTED))
@@ -129,7 +131,6 @@ class ProgramFile:
 
 
 def _start(path: Path, modules: tuple[str, ...], limits: ProgramLimits) -> dict[str, Any]:
-    """Return the first question to a worker."""
     try:
         folder = str(Path.cwd())
     except OSError:  # the directory was removed
@@ -149,7 +150,7 @@ class Usage(NamedTuple):
 
 
 def measure(processes: list[psutil.Process]) -> Usage:
-    """Return the resources of the processes that still exist."""
+    """Return the resources used by those of the processes that still exist."""
     seconds, nbytes, is_awake = 0.0, 0, False
     for process in processes:
         with suppress(psutil.Error), process.oneshot():
@@ -161,7 +162,7 @@ def measure(processes: list[psutil.Process]) -> Usage:
 
 
 class WorkerProcess:
-    """The owner's connection to a worker process."""
+    """The connection to a worker process."""
 
     def __init__(self, server: "Server", path: Path) -> None:
         self.server, self.path, self.printed, self.memory_before = server, path, b"", 0
@@ -178,7 +179,7 @@ class WorkerProcess:
         server.workers[self.process.pid] = self
 
     def ask(self, question: dict[str, Any]) -> None:
-        """Send a question."""
+        """Send a question to the worker."""
         self.printed = b""
         _signal(self.process, signal.SIGCONT)
         write_whole(self._talk.fileno(), json.dumps(question).encode())
@@ -186,10 +187,10 @@ class WorkerProcess:
             self._bell.send(b"?")
 
     def wait(self, memory: int, seconds: float, subject: str) -> str:
-        """Wait for the answer. Return an empty string, or one word for the reason why there is no answer.
+        """Wait for the answer. Return an empty string when it has arrived, otherwise one word for the reason why not.
 
-        ``seconds`` limits CPU time and sleep; waiting for a processor does not count. Log a warning if ``subject`` is
-        slow.
+        ``seconds`` limits the CPU time and sleep; time spent waiting for a core does not count. If the program is slow,
+        log a warning that names ``subject``.
         """
         begun = noted = time.monotonic()
         before, spent = measure([self.process]), 0.0
@@ -224,11 +225,10 @@ class WorkerProcess:
             before, noted = usage, now
 
     def status(self) -> int | None:
-        """Return the worker's exit status as ``waitpid`` encodes it; None while it runs."""
+        """Return the worker's exit status as ``waitpid`` encodes it, or None while the worker runs."""
         return self.server.status(self.process.pid)
 
     def _ends_soon(self) -> bool:
-        """Return whether a worker that has closed its connection exits within 0.2 s."""
         for _ in range(20):
             if self.status() is not None:
                 return True
@@ -236,7 +236,7 @@ class WorkerProcess:
         return False
 
     def _read_output(self) -> bool:
-        """Read the program's output and keep its beginning. Return False at the end of the output."""
+        """Read the output of the program and keep its beginning. Return False at the end of the output."""
         chunk = os.read(self._output.fileno(), 1 << 16)
         self.printed += chunk[: MOST_OUTPUT - len(self.printed)]
         return bool(chunk)
@@ -258,8 +258,9 @@ class WorkerProcess:
             self.server.end_strays()
 
     def describe_end(self, why: str, limits: ProgramLimits) -> ProgramEnded:
-        """Return the error for a worker that did not answer, with the line. A running worker is aborted for its
-        traceback.
+        """Return the error for a worker that did not answer, with the line of the program.
+
+        A worker that still runs is aborted, so that the interpreter writes its traceback.
         """
         status = self.status()
         if status is None:
@@ -291,7 +292,6 @@ class WorkerProcess:
         return ProgramEnded(text, (rank, channel, step) if is_at_rank == 1 else None, why == "time")
 
     def _traced_line(self) -> int:
-        """Return the innermost line of the user's file in the traceback, or 0 if there is none."""
         for name, line in TRACED.findall(os.pread(self._notes.fileno(), 1 << 16, LOCATION.size)):
             if os.fsdecode(name) == str(self.path):
                 return int(line)
@@ -304,13 +304,13 @@ class WorkerProcess:
         self.close()
 
     def close(self) -> None:
-        """Close the files that connect owner and worker."""
+        """Close the files that connect this process and the worker."""
         for connection in (self._bell, self._output, self._talk, self._notes):
             connection.close()
 
 
 class Server:
-    """The process that forks workers. It runs no user code, and ends all workers when it ends."""
+    """The process that forks the workers. It runs no user code, and ends all workers when it ends."""
 
     def __init__(self) -> None:
         self.owner, self.workers = os.getpid(), dict[int, WorkerProcess]()
@@ -330,7 +330,7 @@ class Server:
         return self.workers.get(worker.process.pid) is worker
 
     def request(self, text: bytes, files: list[int] = []) -> int:  # noqa: B006 - only read
-        """Return the server's answer. Raise ServerLostError if there is none."""
+        """Return the server's answer. Raise ServerLostError if it does not answer."""
         try:
             self.process.send_signal(signal.SIGCONT)  # a program can stop it
             socket.send_fds(self._socket, [text], files)
@@ -339,12 +339,12 @@ class Server:
             raise ServerLostError from error
 
     def status(self, process: int) -> int | None:
-        """Return a worker's exit status, or None while it runs."""
+        """Return the exit status of a worker, or None while the worker runs."""
         status = self.request(b"%d" % process)
         return None if status < 0 else status
 
     def end_strays(self) -> None:
-        """End all processes that workers have started."""
+        """End all processes that the workers have started."""
         end_processes(lambda: find_descendants(self.process.pid, self.workers))
 
     def close(self) -> None:
@@ -388,7 +388,6 @@ def _server() -> Server:
 
 
 def _forget(workers: list[WorkerProcess]) -> None:
-    """End the worker of a file that is no longer needed."""
     for worker in workers:
         if worker.server.owner == os.getpid() and worker.server.workers.pop(worker.process.pid, False):
             _signal(worker.process, signal.SIGKILL)

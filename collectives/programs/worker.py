@@ -1,7 +1,7 @@
-"""Code of the worker process that executes a user's file, and of the server that forks one worker per file.
+"""The worker process that executes a user's file, and the server process that forks one worker per file.
 
-A worker answers questions about its file. Owner and worker share one file for question and answer: a line of JSON, then
-bytes. A byte on a socket announces each of them. The owner does not trust any answer.
+A worker answers questions about its file. The owner and the worker share one file for questions and answers: a line of
+JSON, followed by bytes. A byte on a socket announces each of them. The owner does not trust the answers.
 """
 
 import ctypes
@@ -74,7 +74,7 @@ def serve(owner: socket.socket) -> None:
 
 
 def find_descendants(process: int, excluded: Collection[int] = ()) -> list[psutil.Process]:
-    """Return the living descendants of a process, except ``excluded`` processes and their own descendants."""
+    """Return the living descendants of a process, without ``excluded`` processes but with the descendants of these."""
     with suppress(psutil.Error):
         children = psutil.Process(process).children(recursive=True)
         return [child for child in children if child.pid not in excluded and is_alive(child)]
@@ -89,9 +89,9 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def end_processes(find: Callable[[], list[psutil.Process]]) -> None:
-    """Kill all processes that ``find`` returns, until it returns none twice in a row.
+    """Kill all processes that ``find`` returns, until it returns none in two successive searches.
 
-    A child changes its parent when the parent ends, so a single search can miss it.
+    A process gets another parent when its parent ends, so a single search can miss it.
     """
     empty, give_up = 0, time.monotonic() + GIVE_UP_S
     while empty < 2 and time.monotonic() < give_up:
@@ -103,7 +103,7 @@ def end_processes(find: Callable[[], list[psutil.Process]]) -> None:
 
 
 def execute_file(path: Path) -> list[Algorithm]:
-    """Execute a Python file and return the algorithms that it declares. Raise InputError if it fails."""
+    """Execute a Python file and return the algorithms that it declares. Raise InputError if the file fails."""
     name = f"{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -122,10 +122,10 @@ def execute_file(path: Path) -> list[Algorithm]:
 
 
 def _run_worker(talk: int, bell: int, output: int, notes: int) -> NoReturn:
-    """Answer the questions in the file ``talk``, each announced on ``bell``, until the process is ended.
+    """Answer the questions in the file ``talk`` until the process is ended. A byte on ``bell`` announces each question.
 
-    ``output`` replaces standard output and error. ``notes`` holds the current location, followed by the traceback that
-    the interpreter writes when it crashes or is aborted.
+    ``output`` replaces standard output and error. ``notes`` contains the current location, followed by the traceback
+    that the interpreter writes when it crashes or is aborted.
     """
     try:
         Here.is_worker = True
@@ -183,7 +183,10 @@ class Worker:
             return {"gone": question["name"]}, b""
 
     def _start(self, question: dict[str, Any]) -> Answer:
-        """Set up the environment, import Ringlab's modules, and then limit the memory."""
+        """Set up the environment and import Ringlab's modules.
+
+        Limit the memory afterwards, so that the imports do not count.
+        """
         self.path = Path(question["file"])
         os.environ.clear()
         os.environ.update(question["environment"])
@@ -204,7 +207,10 @@ class Worker:
         return {"algorithms": [_describe(declared) for declared in self.algorithms]}, b""
 
     def _call(self, question: dict[str, Any]) -> Answer:
-        """Call the Ringlab function ``MODULE:FUNCTION`` on the file; its result must be JSON data."""
+        """Call the function of Ringlab that is named ``MODULE:FUNCTION`` on the file.
+
+        Its result must be JSON content.
+        """
         module, _, name = question["function"].partition(":")
         try:
             return {"found": getattr(importlib.import_module(module), name)(self.path, *question["given"])}, b""
@@ -215,12 +221,11 @@ class Worker:
             return {"refused": text, "memory": is_about_memory(error), "line": line}, b""
 
     def _algorithm(self, question: dict[str, Any]) -> Algorithm:
-        """Return the algorithm that a question names. Raise StopIteration if the file no longer declares it."""
+        """Return the algorithm of a question. Raise StopIteration if the file no longer declares it."""
         named = (declared for declared in self.algorithms if declared.full_name == question["name"])
         return next(named).with_parameters(**question["parameters"])
 
     def _count(self, question: dict[str, Any]) -> Answer:
-        """Return the result of the user's rule for chunks or scratch chunks."""
         algorithm = self._algorithm(question)
         rule: Any = algorithm.chunks_rule if question["rule"] == "chunks" else algorithm.scratch_rule
         try:
@@ -234,9 +239,9 @@ class Worker:
         return {"count": int(count)} if small else {"odd": shorten(count)}, b""
 
     def _record(self, question: dict[str, Any]) -> Answer:
-        """Record the operations of all ranks one by one, of a single rank, or of many ranks at once by a symbolic rank.
+        """Record the operations of all ranks, of some ranks, or of one symbolic rank that represents all.
 
-        With a symbolic rank, each rank can have its own root.
+        If several ranks are recorded together, each can have its own root.
         """
         world_size, root = question["world_size"], question["root"]
         ranks: Any = range(world_size)
@@ -256,13 +261,12 @@ class Worker:
 
 
 def is_about_memory(error: BaseException) -> bool:
-    """Return whether an exception means that memory is exhausted, even if torch raised it."""
+    """Return whether an exception means that memory is exhausted. torch raises another type than Python."""
     cause = error.__cause__ or error
     return isinstance(cause, MemoryError) or "allocate memory" in first_line(cause)
 
 
 def _describe(algorithm: Algorithm) -> dict[str, Any]:
-    """Return the JSON description of an algorithm."""
     return {
         "collective": algorithm.spec.name, "name": algorithm.name, "function": algorithm.function.__name__,
         "line": algorithm.first_line,
@@ -272,7 +276,6 @@ def _describe(algorithm: Algorithm) -> dict[str, Any]:
 
 
 def _describe_rule(rule: Any) -> Any:
-    """Return the JSON form of a rule: its number, None, its function's argument names, or a text for other values."""
     if callable(rule):
         return list(inspect.signature(rule).parameters)[1:]
     plain = rule is None or (isinstance(rule, int) and abs(rule) < 2**62)

@@ -1,7 +1,7 @@
-"""The order in which the steps of all ranks complete, or the ranks that wait for each other in a cycle.
+"""Find the order in which the steps of all ranks complete, or the ranks that wait for each other in a cycle.
 
-Completion assumes rendezvous: a send or a receive completes only after both are posted. So a program that completes
-here needs no buffering in any backend. Matching is static, so one order represents every interleaving.
+Completion assumes rendezvous: a send or a receive completes only after both are posted. A program that completes under
+this assumption needs no buffering in any backend. Matching is static, so one order represents every interleaving.
 """
 
 from collections.abc import Iterator
@@ -25,10 +25,10 @@ Meeting = tuple[int, int, int]  # actor and step of the other half of a message;
 
 
 def completion_order(schedule: Schedule) -> Iterator[Completed]:
-    """Yield each step of each channel of each rank, in an order in which they can complete.
+    """Yield each step of all channels and ranks, in an order in which they can complete. Raise Deadlock.
 
     A step is posted when the previous step of its channel is complete. It completes when the matching operations of its
-    messages are posted; an operation without a match never completes. Raise Deadlock.
+    messages are posted. An operation without a match never completes.
 
     >>> from collectives import find_algorithm
     >>> from collectives.schedule.build import build_schedule
@@ -40,10 +40,10 @@ def completion_order(schedule: Schedule) -> Iterator[Completed]:
 
 
 def completion_depths(schedule: Schedule) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the rank, channel, step and depth of each step in completion order. Raise Deadlock.
+    """Yield the rank, channel, step and depth of each step, in the order of ``completion_order``. Raise Deadlock.
 
-    The depth is the number of messages in the longest chain that ends with the step, over all ranks. In a chain, the
-    sender or receiver of each message completes the previous message in an earlier step of the same channel.
+    The depth of a step is the number of messages in the longest chain that ends with it, over all ranks. In a chain,
+    the sender or the receiver of each message completed the previous message in an earlier step of the same channel.
 
     >>> from collectives import find_algorithm
     >>> from collectives.schedule.build import build_schedule
@@ -79,7 +79,6 @@ def completion_depths(schedule: Schedule) -> Iterator[tuple[int, int, int, int]]
 
 
 def _all_posted(meetings: list[Meeting], position: list[int]) -> bool:
-    """Return whether the matching operations of all messages of a step are posted."""
     for actor, step, _ in meetings:  # noqa: SIM110 (asked of every step, and `all` takes three times as long)
         if position[actor] < step:
             return False
@@ -87,7 +86,7 @@ def _all_posted(meetings: list[Meeting], position: list[int]) -> bool:
 
 
 def _meetings(schedule: Schedule, number: dict[tuple[int, int], int]) -> list[list[list[Meeting]]]:
-    """Return the matching operations that each step of each actor waits for; [actor][step]."""
+    """Return the matching operations that each step of each actor waits for; shape [actor][step]."""
     meetings: list[list[list[Meeting]]] = [
         [[] for _ in program] for channels in schedule.programs for program in channels
     ]
@@ -105,7 +104,6 @@ def _meetings(schedule: Schedule, number: dict[tuple[int, int], int]) -> list[li
 def _deadlock(
     schedule: Schedule, actors: list[tuple[int, int]], position: list[int], meetings: list[list[list[Meeting]]]
 ) -> Deadlock:
-    """Return the error that names the ranks in a wait-for cycle."""
     blocking = {
         actor: next(met for met in meetings[actor][at] if position[met[0]] < met[1])
         for actor, at in enumerate(position)

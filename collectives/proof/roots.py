@@ -1,7 +1,7 @@
-"""Group roots whose programs are identical when ranks are counted from the root, so that one proof covers all of them.
+"""Group roots whose programs are identical when ranks are counted from the root, so that one proof covers a group.
 
-Moving the root by one is then a permutation of ranks and parts. It maps the program, its rules and its spec to those of
-the next root.
+Moving the root by one rank is then a permutation of ranks and parts. It maps the program, its rules and its spec to
+those of the next root.
 """
 
 from dataclasses import replace
@@ -22,9 +22,9 @@ MOST_SPLITS = 16  # runs for some roots of a position only; beyond it, a proof f
 
 
 def root_classes(algorithm: Algorithm, world_size: int) -> list[list[int]]:
-    """Return the roots grouped into classes, each of which needs one proof.
+    """Return the roots grouped into classes. A single proof covers each class.
 
-    A program that fails, breaks a rule or is unusual gets one class per root.
+    If a program fails, breaks a rule, or is unusual, each root gets its own class.
 
     >>> from collectives import find_algorithm
     >>> root_classes(find_algorithm("broadcast/binomial"), 4), root_classes(find_algorithm("scatter/binomial"), 4)
@@ -43,7 +43,10 @@ def root_classes(algorithm: Algorithm, world_size: int) -> list[list[int]]:
 
 
 def _run(call: ProgramCall) -> list[tuple[Any, ...]]:
-    """Return the programs of all positions, counted from each root. Raise Diverges if that takes too many runs."""
+    """Return the program of each root, with positions counted from that root.
+
+    Raise Diverges if this takes too many runs.
+    """
     p, runs, splits = call.world_size, 0, 0
     programs: list[list[tuple[int, bytes, bytes]]] = [[] for _ in range(p)]
     waiting = [np.divmod(np.arange(p * p, dtype=np.int64), p)]  # positions and roots
@@ -69,7 +72,6 @@ def _run(call: ProgramCall) -> list[tuple[Any, ...]]:
 
 
 def _run_together(call: ProgramCall, ranks: Ints, roots: Ints) -> list[OperationBlock]:
-    """Return the operations of ranks that have these roots, one block per channel. Raise Diverges if they differ."""
     if len(roots) == 1:
         channels = replace(call, root=int(roots[0])).run_alone(int(ranks[0]))
     else:
@@ -82,7 +84,7 @@ def _from_root(
 ) -> tuple[Any, ...]:
     """Return the fields of operations, with peers and chunks counted from the root.
 
-    Raise Diverges for peers and chunks that do not exist, because they may exist for another root.
+    Raise Diverges for a peer or a chunk that does not exist, because it may exist for another root.
     """
     p, chunks, local = call.world_size, call.chunks, kind >= Kind.COPY
     shift = root * (chunks // p) if call.algorithm.spec.has_parts else 0

@@ -1,15 +1,15 @@
-"""Prove that an algorithm meets its spec, by a symbolic run in which chunks hold contributors instead of numbers.
+"""Prove that an algorithm meets its spec, by a symbolic run in which chunks contain contributors instead of numbers.
 
-Numbers can match by luck, contributors cannot. A chunk holds the set of ranks whose data it contains, as the bits of an
-integer (0: undefined), and its *origin*: the chunk of their buffers from which this data comes. Steps complete in the
-order of ``collectives.proof.completion``, which represents every interleaving. If data is missing at the end, the error
-names the rank that had it last, and the data that the other rank received instead.
+Numbers can match by chance, but contributors cannot. A chunk contains the set of ranks whose data was reduced into it,
+as the bits of an integer (0: undefined). It also has an *origin*: the chunk of their buffers that this data comes from.
+Steps complete in the order of ``collectives.proof.completion``, which represents every interleaving. If data is missing
+at the end, the error names the last rank that had it, and the data that the other rank received instead.
 
-An operation that reads undefined data, adds data of another chunk or counts a contribution twice is a *mistake*. A
-mistake has its own bit above the bits of the ranks, and is an error only if this bit reaches a result.
+An operation is a *mistake* if it reads undefined data, adds data of another chunk, or counts a contribution twice. Each
+mistake has its own bit above the bits of the ranks. It is an error only if this bit reaches a result.
 
 A chunk also has a *reduction order*: the number of the tree of sums that produced it. Floating-point addition is
-commutative but not associative, so a + b and b + a are one tree, while (a + b) + c and a + (b + c) are two.
+commutative but not associative. Therefore, a + b and b + a are one tree, while (a + b) + c and a + (b + c) are two.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ from collectives.step import Kind, Operation
 
 
 class Landing(NamedTuple):
-    """An operation that wrote a chunk. Sets of contributors are the bits of an integer."""
+    """An operation that wrote a chunk. A set of contributors is stored as the bits of an integer."""
 
     operation: int  # its index in the schedule
     chunk: int
@@ -41,7 +41,7 @@ class Landing(NamedTuple):
 
 
 class WrongChunk(NamedTuple):
-    """A chunk whose content differs from the spec at the end."""
+    """A chunk whose content at the end differs from the spec."""
 
     rank: int
     chunk: int
@@ -52,7 +52,7 @@ class WrongChunk(NamedTuple):
 def explain_missing(schedule: Schedule, landings: Sequence[Landing], rank: int, chunk: int, missing: int) -> str:
     """Explain why ``chunk`` of ``rank`` lacks the first contribution in the bit set ``missing``.
 
-    ``landings`` lists the landings of all ranks, in order.
+    ``landings`` are the landings of all ranks, in order.
     """
     contributor = missing & -missing
     which = "it" if missing == contributor else f"that of {_ranks_of(contributor)}"
@@ -66,7 +66,7 @@ def explain_missing(schedule: Schedule, landings: Sequence[Landing], rank: int, 
 
 
 def explain_other(schedule: Schedule, landings: Sequence[Landing], rank: int, chunk: int) -> str:
-    """Name the operation that wrote a chunk last, or say that none did."""
+    """Name the last operation that wrote a chunk, or say that no operation did."""
     arrivals = [landing for landing in landings if schedule.rank[landing.operation] == rank and landing.chunk == chunk]
     return (
         f"; it came in {_step(schedule, arrivals[-1].operation)}, by {schedule.operation(arrivals[-1].operation)}"
@@ -76,7 +76,6 @@ def explain_other(schedule: Schedule, landings: Sequence[Landing], rank: int, ch
 
 
 def _where_it_stayed(schedule: Schedule, landings: Sequence[Landing], contributor: int, chunk: int, which: str) -> str:
-    """Name the last rank that received a contribution, and say whether it ever sends it on."""
     came = [
         landing for landing in landings
         if landing.origin == chunk and landing.brought & contributor and not landing.before & contributor
@@ -90,7 +89,6 @@ def _where_it_stayed(schedule: Schedule, landings: Sequence[Landing], contributo
 
 
 def _never_sent(schedule: Schedule, landings: Sequence[Landing], contributor: int, chunk: int) -> str:
-    """Say that a rank never sends its contribution, and describe the chunk's content on that rank at the end."""
     owner = contributor.bit_length() - 1
     arrivals = [landing for landing in landings if schedule.rank[landing.operation] == owner and landing.chunk == chunk]
     lost = [arrival for arrival in arrivals if arrival.before & contributor and not arrival.after & contributor]
@@ -108,7 +106,7 @@ def _never_sent(schedule: Schedule, landings: Sequence[Landing], contributor: in
 
 
 def last_step(schedule: Schedule, rank: int) -> str:
-    """Return the line at which a rank's program ends, or an empty string if it is unknown."""
+    """Return text about the line at which a rank's program ends, or an empty string if the line is unknown."""
     programs = schedule.programs[rank]
     channel = max(range(len(programs)), key=lambda number: len(programs[number]), default=0)
     steps = len(programs[channel]) if programs else 0
@@ -120,12 +118,10 @@ def last_step(schedule: Schedule, rank: int) -> str:
 
 
 def _line_after_comma(schedule: Schedule, index: int) -> str:
-    """Return text such as ``, line 9`` for an operation of a user's file, for use in brackets."""
     return schedule.line(index).replace(" (", ", ").partition(" of ")[0]
 
 
 def _later_sends(schedule: Schedule, landing: Landing) -> Iterator[int]:
-    """Yield the rank's later sends of the chunk that the landing wrote."""
     at = landing.operation
     for index, kind in enumerate(schedule.kind.tolist()):
         if kind == Kind.SEND and schedule.rank[index] == schedule.rank[at] and schedule.step[index] > schedule.step[at]:
@@ -135,7 +131,6 @@ def _later_sends(schedule: Schedule, landing: Landing) -> Iterator[int]:
 
 
 def _received(schedule: Schedule, arrivals: Sequence[Landing], rank: int, chunk: int) -> str:
-    """Name the last operation that received a chunk on the rank that needs it."""
     received = [arrival for arrival in arrivals if schedule.match[arrival.operation] >= 0]
     if not received:
         return f"rank {rank} never receives chunk {chunk}{last_step(schedule, rank)}"
@@ -153,11 +148,6 @@ def _step(schedule: Schedule, index: int) -> str:
 
 
 def _ranks_of(bits: int) -> str:
-    """Return text such as ``rank 3`` or ``ranks 0, 2``, shortened for many ranks.
-
-    >>> _ranks_of(0b101)
-    'ranks 0, 2'
-    """
     return name_ranks([rank for rank in range(bits.bit_length()) if bits >> rank & 1])
 
 
@@ -186,10 +176,11 @@ harmless_mistake=None)
 
 
 def verify(algorithm: str | Algorithm, world_size: int, root: int = 0) -> ProofReport:
-    """Prove that every rank ends with the result of the spec, each contribution counted once, and without deadlock.
+    """Prove that an algorithm is free of deadlock, and that each rank ends with the result of the spec.
 
-    Raise ProgramError with the rank, step, chunk and peer of the error. Raise InputError for an unknown algorithm, an
-    invalid root, and more chunks than can be tracked.
+    Each contribution must be counted once, except in a barrier. Raise ProgramError with the rank, step, chunk and peer
+    of the error. Raise InputError for an unknown algorithm, an invalid root, and if there are more chunks than fit into
+    memory.
 
     >>> verify("all_reduce/ring", world_size=4).messages
     24
@@ -219,7 +210,7 @@ def verify(algorithm: str | Algorithm, world_size: int, root: int = 0) -> ProofR
 def is_bitwise_identical(algorithm: Algorithm, world_size: int) -> bool:
     """Return whether all ranks reduce each chunk in the same order, so that floats are equal to the last bit.
 
-    Results on only one rank count as identical. Raise what ``verify`` raises.
+    The answer is True if only one rank has the result. Raise the errors of ``verify``.
 
     >>> from collectives import find_algorithm
     >>> [is_bitwise_identical(find_algorithm(f"all_reduce/{name}"), 3) for name in ("ring", "unchunked_ring")]
@@ -229,7 +220,9 @@ def is_bitwise_identical(algorithm: Algorithm, world_size: int) -> bool:
 
 
 def check_bitwise_identical(algorithm: Algorithm, world_size: int) -> None:
-    """Raise InputError if the last bits of float sums can differ between ranks. Raise what ``verify`` raises.
+    """Raise InputError if the last bits of floating-point sums can differ between ranks.
+
+    Raise the errors of ``verify``.
 
     >>> from collectives import find_algorithm
     >>> check_bitwise_identical(find_algorithm("all_reduce/ring"), 3)
@@ -242,14 +235,13 @@ def check_bitwise_identical(algorithm: Algorithm, world_size: int) -> None:
 
 
 def _check_followed(schedule: Schedule) -> None:
-    """Raise TooLarge if the chunks of all ranks, including scratch, exceed the memory limit."""
     number = schedule.world_size * schedule.total
     excess = f"{schedule.describe()}: all ranks have {number:,} chunks together, scratch among them, which are too many"
     check_fits(number, Gigabyte.FOLLOWED, f"{excess} to be followed one by one", "declare fewer")
 
 
 class SymbolicRun:
-    """The contributors, origins and reduction orders of every rank's chunks during a symbolic run."""
+    """The contributors, origins and reduction orders of the chunks of all ranks during a symbolic run."""
 
     def __init__(self, schedule: Schedule) -> None:
         _check_followed(schedule)
@@ -272,14 +264,13 @@ class SymbolicRun:
                 self._post(rank, channel, 0)
 
     def _start(self, rank: int) -> list[int]:
-        """Return the contributors of each chunk of a rank at the start, including scratch."""
         spec, p = self.spec, self.schedule.world_size
         parts = self.parts(spec.start, rank)
         chunks = self.schedule.chunks
         return [*(parts[chunk * p // chunks] for chunk in range(chunks)), *[0] * self.schedule.scratch]
 
     def parts(self, contents: Contents, rank: int) -> list[int]:
-        """Return the contributors of each part of a rank's buffer."""
+        """Return the contributors of each part of a rank's buffer, as bits."""
         p, root = self.schedule.world_size, self.schedule.root
         if not self.spec.has_parts:
             return [_bits(contents(rank, 0, p, root))] * p
@@ -295,7 +286,6 @@ class SymbolicRun:
                     self.in_flight[index] = self._read(rank, index, op)
 
     def _read(self, rank: int, index: int, op: Operation) -> ChunkValues:
-        """Return the chunks that an operation reads. Undefined data is a mistake."""
         chunks = slice(op.chunk, op.chunk + op.count)
         values = self.who[rank][chunks]
         if 0 in values:
@@ -304,13 +294,13 @@ class SymbolicRun:
         return values, self.origin[rank][chunks], self.order[rank][chunks]
 
     def _mistake(self, index: int, problem: str) -> int:
-        """Record an operation's mistake and return its bit. If there are many, the further ones share the last bit."""
+        """Record an operation's mistake and return its bit. From ``MOST_MISTAKES`` on, mistakes share one bit."""
         if len(self.mistakes) < MOST_MISTAKES:
             self.mistakes.append((index, problem))
         return 1 << self.schedule.world_size + len(self.mistakes) - 1
 
     def complete(self, rank: int, channel: int, step: int) -> None:
-        """Write the data that a step receives, copies and reduces, after all reads, and post the next step."""
+        """Write the data that a step receives, copies and reduces, after all its reads. Then post the next step."""
         landing, match = [], self.match
         who, origin, order = self.who[rank], self.origin[rank], self.order[rank]
         for index, op in enumerate(self.schedule.programs[rank][channel][step], self.first[rank][channel][step]):
@@ -332,7 +322,6 @@ class SymbolicRun:
         self._post(rank, channel, step + 1)
 
     def _keep(self, rank: int, index: int, op: Operation, values: list[int], origins: list[int]) -> None:
-        """Record a landing before it is written; ``values`` are the new contributors of its chunks."""
         assert self.landings is not None
         for chunk, after, origin in zip(op.target, values, origins, strict=True):
             before = self.who[rank][chunk] & self.everyone
@@ -341,7 +330,6 @@ class SymbolicRun:
             self.landings.append(Landing(index, chunk, origin, before, brought, after))
 
     def _reduce(self, rank: int, index: int, op: Operation, values: list[int], origins: list[int]) -> list[int]:
-        """Return the contributors of chunks after ``values`` are reduced into them."""
         before = self.who[rank][op.into : op.into + op.count]
         at = self.origin[rank][op.into : op.into + op.count]
         if 0 not in before and at == origins and (self.spec.repeats or not any(map(and_, before, values))):
@@ -366,7 +354,6 @@ class SymbolicRun:
         return _ranks_of(value & self.everyone)
 
     def _add(self, current: list[int], brought: list[int]) -> list[int]:
-        """Return the reduction orders of the current chunks after the ``brought`` ones are reduced into them."""
         sums, p = self.sums, self.schedule.world_size
         return [
             sums.setdefault((order, other) if order < other else (other, order), p + len(sums))
@@ -374,12 +361,15 @@ class SymbolicRun:
         ]
 
     def has_one_order(self) -> bool:
-        """Return whether all ranks that end with the same reduced data use the same order."""
+        """Return whether all ranks that end with the same reduced data have reduced it in the same order."""
         chunks = self.schedule.chunks
         return not self.spec.is_shared or all(order[:chunks] == self.order[0][:chunks] for order in self.order)
 
     def check_end(self) -> None:
-        """Raise ProgramError unless every rank ends as the spec requires, with the first mistake in a result."""
+        """Raise ProgramError unless every rank ends as the spec requires.
+
+        The error names the first mistake in a result.
+        """
         wrong = list(self._wrong_chunks())
         reached = [
             value & -value for mistake in wrong if (value := self.who[mistake.rank][mistake.chunk] & ~self.everyone)
@@ -396,7 +386,6 @@ class SymbolicRun:
         return self.schedule.refuse(index, f": {problem}", lands=receives)
 
     def _wrong_chunks(self) -> Iterator[WrongChunk]:
-        """Yield the chunks that differ from the spec, by rank."""
         spec, p, chunks = self.spec, self.schedule.world_size, self.schedule.chunks
         for rank, (who, origins) in enumerate(zip(self.who, self.origin, strict=True)):
             wanted = self.parts(spec.end, rank)
@@ -408,7 +397,6 @@ class SymbolicRun:
                         yield WrongChunk(rank, chunk, wanted[part], origin)
 
     def _explain(self, wrong: WrongChunk) -> ProgramError:
-        """Return the error for a chunk that is wrong at the end."""
         rank, chunk, expected, origin = wrong
         value, source = self.who[rank][chunk], self.origin[rank][chunk]
         landings = self._replay() if self.schedule.steps else []
@@ -423,7 +411,6 @@ class SymbolicRun:
         return self._wrong_end(rank, chunk, f"misses the contribution of {_ranks_of(expected & ~value)}", why)
 
     def _replay(self) -> list[Landing]:
-        """Return all landings, recorded in a second run."""
         again = SymbolicRun(self.schedule)
         again.landings = []
         for done in completion_order(self.schedule):
@@ -434,7 +421,10 @@ class SymbolicRun:
         return f"chunk {origin} of {_ranks_of(ranks)}" if self.spec.moves else f"the data of {_ranks_of(ranks)}"
 
     def _empty(self, chunk: int) -> str:
-        """Return the reason why a chunk has been undefined since the start; undefined data is never sent."""
+        """Explain why a chunk is undefined.
+
+        It must have been undefined since the start, because undefined data is a mistake.
+        """
         scratch = chunk >= self.schedule.chunks
         why = "scratch is undefined at the start" if scratch else self.spec.beginning.format(root=self.schedule.root)
         return f"chunk {chunk} holds nothing yet ({why})"
@@ -449,7 +439,7 @@ class SymbolicRun:
 
 
 def _first_indices(schedule: Schedule) -> list[list[list[int]]]:
-    """Return the index of the first operation of each step; [rank][channel][step]."""
+    """Return the index of the first operation of each step; shape [rank][channel][step]."""
     index, first = 0, list[list[list[int]]]()
     for channels in schedule.programs:
         first.append([])
@@ -462,7 +452,6 @@ def _first_indices(schedule: Schedule) -> list[list[list[int]]]:
 
 
 def _bits(ranks: Contributors | None) -> int:
-    """Return a set of ranks as the bits of an integer."""
     if not ranks:
         return 0
     return sum([1 << rank for rank in ranks]) if len(ranks) > 1 else 1 << next(iter(ranks))

@@ -121,7 +121,6 @@ class Columnar(ABC, Generic[Row]):
         return {name: column[rows].tolist() for name, column in self.kept.items()}
 
     def _equal_columns(self, other: "Columnar[Any]", names: Sequence[str]) -> bool:
-        """Return whether these columns of both objects hold the same numbers."""
         return len(self) == len(other) and all(np.array_equal(self.kept[name], other.kept[name]) for name in names)
 
 
@@ -252,7 +251,6 @@ def take(plain: object, keys: tuple[str, ...], name: str = "") -> dict[str, Any]
 
 
 def _read_list(values: list[Any], kind: type[np.generic], name: str) -> npt.NDArray[Any]:
-    """Return a list of numbers as an array. Integers and bools are not interchangeable."""
     right: Callable[[Any], bool]
     if kind is np.int64:
         right, expected = (lambda value: type(value) is int and 0 <= value < 1 << 63), "a whole number from 0 on"
@@ -308,6 +306,5 @@ def _inflate(packed: bytes, dtype: np.dtype[Any], rows: int) -> tuple[npt.NDArra
 
 
 def _shown(value: object) -> str:
-    """Return the repr of a value, shortened to fit into a message."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -168,7 +168,6 @@ def read_phase_times(path: Path | str) -> PhaseTimes:
 
 
 def _on_gpu(profile: Profile, spans: Sequence[Span], first: int) -> list[Span]:
-    """Return the phases of a step as executed on a GPU, or none if no phase launched a kernel."""
     launched = {
         event.correlation: (event.begin - first) / 1e9 for event in profile.slices if event.category in LAUNCHES
     }
@@ -222,7 +221,6 @@ def is_profile(path: Path) -> bool:
 
 
 def _files(path: Path | str | Sequence[Path | str]) -> list[Path]:
-    """Return the given profile files, or those in a directory."""
     if not isinstance(path, str | Path):
         paths = [check_path("path", file) for file in path]
     else:
@@ -243,7 +241,6 @@ def is_profile_name(path: Path) -> bool:
 
 
 def _read(path: Path) -> Profile:
-    """Return one rank's profile. Raise InputError if the file is not a profile."""
     content = _parse(path)
     events = content.get("traceEvents") if isinstance(content, dict) else None
     if not isinstance(content, dict) or not isinstance(events, list):
@@ -270,7 +267,6 @@ def _read(path: Path) -> Profile:
 
 
 def _gpu_name(content: dict[str, Any]) -> str:
-    """Return the name of the first GPU in the profile, or ""."""
     devices = content.get("deviceProperties")
     first = devices[0] if isinstance(devices, list) and devices else None
     return str(first.get("name", ""))[:LONGEST_NAME] if isinstance(first, dict) else ""
@@ -293,7 +289,6 @@ def unpack(path: Path, content: bytes, most_bytes: int) -> bytes:
 
 
 def _parse(path: Path) -> Any:
-    """Return the JSON in a file, which may be gzipped, within the memory limit of a profile."""
     content = unpack(path, read_bytes(path, FileBytes.PROFILER), FileBytes.PROFILER)
     try:
         return json.loads(content)
@@ -302,7 +297,6 @@ def _parse(path: Path) -> Any:
 
 
 def _thread(path: Path, number: int, event: dict[str, Any]) -> int | str | None:
-    """Return the thread of an event: a number or a name. Raise InputError for other values."""
     thread = event.get("tid")
     if thread is not None and not isinstance(thread, int | str):
         raise InputError(f"{path}: not a profile of torch: traceEvents.{number} has {quote(thread)} as tid")
@@ -332,7 +326,6 @@ ELEMENT_BYTES = {
 
 
 def _sent(arguments: dict[str, Any]) -> SentBytes | None:
-    """Return the bytes of a collective, or None if the profile lacks its sizes."""
     elements = [arguments.get(key) for key in ("In msg nelems", "Out msg nelems")]
     known = [element for element in elements if type(element) is int and 0 <= element < 1 << 50]
     ranks, width = arguments.get("Group size"), ELEMENT_BYTES.get(str(arguments.get("dtype")))
@@ -342,7 +335,6 @@ def _sent(arguments: dict[str, Any]) -> SentBytes | None:
 
 
 def _time(path: Path, number: int, event: dict[str, Any], key: str) -> int:
-    """Return a time of an event in integer nanoseconds. Raise InputError if it is invalid."""
     value: Any = event.get(key)
     if type(value) not in (int, float) or not abs(value) < MOST_MICROS[key]:
         raise InputError(f"{path}: not a profile of torch: traceEvents.{number} has {quote(value)} as {key}")
@@ -392,7 +384,6 @@ def _step_ends(slices: Sequence[Slice]) -> Ints:
 
 
 def _merge_by_step(intervals: Sequence[tuple[int, int]], ends: Ints) -> Iterator[tuple[int, int]]:
-    """Yield the first begin and the last end of each step's intervals."""
     merged: dict[int, tuple[int, int]] = {}
     for begin, end in intervals:
         step = int(np.searchsorted(ends, begin, side="right"))

@@ -102,7 +102,6 @@ def phase_shares(trace: Trace) -> dict[str, float]:
 
 
 def _computing_words(phases: Mapping[str, float]) -> str:
-    """Return a sentence about compute, its longest phase, and the share of gradient synchronization."""
     computing = {name: share for name, share in phases.items() if name != "sync"}
     longest = next(iter(computing))
     words = f"{_percent(sum(computing.values()))} of the time is computing, {_percent(computing[longest])} {longest}"
@@ -111,7 +110,6 @@ def _computing_words(phases: Mapping[str, float]) -> str:
 
 
 def _find_network_limits(trace: Trace, loads: LinkLoads | None) -> RunLimits:
-    """Return the network's bottleneck for a run that ends."""
     if not trace.links or not len(trace.messages):
         return RunLimits("unknown", "No links are known", "The trace does not record the links that messages cross.")
     loads = loads or link_loads(trace)
@@ -156,7 +154,6 @@ def critical_messages(trace: Trace) -> list[int]:
 
 
 def _find_cables(trace: Trace, loads: LinkLoads) -> list[Cable]:
-    """Return the cables that are used, by utilization."""
     in_use = [trace.links[number] for number in np.flatnonzero(loads.use > IN_USE).tolist()]
     both = {ends: list[int]() for link in in_use for ends in ((link.src, link.dst), (link.dst, link.src))}
     for number, link in enumerate(trace.links):  # of which most may be idle
@@ -173,7 +170,6 @@ def _find_cables(trace: Trace, loads: LinkLoads) -> list[Cable]:
 
 
 def _slow(trace: Trace, loads: LinkLoads, cables: Sequence[Cable]) -> list[Cable]:
-    """Return the slowest cables if only a few are slow, else an empty list."""
     if not cables:
         return []
     usual = _usual_peak(cables)
@@ -220,7 +216,6 @@ def _not_limited_elsewhere(trace: Trace, loads: LinkLoads, slow: Sequence[Cable]
 
 
 def _shares(loads: LinkLoads, link: Ints, begin: Floats, end: Floats) -> Floats:
-    """Return the mean load of each link as a share of its bandwidth, each over its own interval."""
     shares, order = np.zeros(len(link)), np.argsort(link, kind="stable")
     for same in np.split(order, np.flatnonzero(np.diff(link[order])) + 1):
         if len(same):
@@ -229,7 +224,6 @@ def _shares(loads: LinkLoads, link: Ints, begin: Floats, end: Floats) -> Floats:
 
 
 def _full(cables: Sequence[Cable]) -> list[Cable]:
-    """Return the most used cables if they are few and far from idle, else an empty list."""
     if len(cables) < 2:
         return []
     full = [cable for cable in cables if cable.use >= FULL * cables[0].use]
@@ -238,7 +232,6 @@ def _full(cables: Sequence[Cable]) -> list[Cable]:
 
 
 def _are_few(some: Sequence[Cable], cables: Sequence[Cable]) -> bool:
-    """Return whether ``some`` is at most a quarter of the cables, one cable, or two of six or more."""
     # a quarter of the cables in use are few
     return len(some) <= max(1, 0.25 * len(cables)) or (len(some) == 2 and len(cables) >= 6)
 
@@ -277,7 +270,6 @@ def _blame(
 
 
 def _cable_name(trace: Trace, numbers: Sequence[int], ranks: Mapping[str, str]) -> str:
-    """Return the name of a cable, such as ``rank 0 ↔ s0``; ``ranks`` maps hosts to names."""
     link = trace.links[numbers[0]]
     a, b = ranks.get(link.src, link.src), ranks.get(link.dst, link.dst)
     if len(numbers) > 1 and link.dst in ranks and link.src not in ranks:
@@ -286,7 +278,6 @@ def _cable_name(trace: Trace, numbers: Sequence[int], ranks: Mapping[str, str]) 
 
 
 def _stuck_words(trace: Trace) -> tuple[str, str]:
-    """Describe the failed program or rank, or the ranks that wait for each other."""
     if trace.failure is not None and trace.failure.circle:
         return _circle_words(trace.failure)
     if trace.failure is not None:
@@ -335,12 +326,10 @@ def _slow_words(trace: Trace, loads: LinkLoads, slow: Sequence[Cable]) -> tuple[
 
 
 def _share(share: float, all_of_it: str) -> str:
-    """Return ``all``, or text such as ``82 % of``."""
     return all_of_it if share > ALL else f"{_percent(share)} of"
 
 
 def _who_cross(trace: Trace, loads: LinkLoads, cable: Cable) -> str:
-    """Return the pairs of ranks whose messages cross a cable, or their number if there are many."""
     message, link = loads.routes.crossings(trace.messages.route)
     mine = message[np.isin(link, cable.links)]
     numbers = np.unique(trace.messages.src[mine].astype(np.int64) * trace.world_size + trace.messages.dst[mine])
@@ -380,7 +369,6 @@ def _even_words(cables: Sequence[Cable]) -> str:
 
 
 def _used(cable: Cable) -> str:
-    """Return the utilization of a cable as text, at most 100 %."""
     return _percent(min(1.0, cable.use))
 
 

@@ -119,7 +119,6 @@ class _Crossings:
     share: Floats  # the rate over what the narrowest link of the route carries
 
     def greatest(self, values: Floats | Ints, first: Ints) -> Floats:
-        """Return the maximum value of each link, or 0; ``first`` is the start of each link's entries."""
         greatest_values, used = np.zeros(len(first) - 1), np.flatnonzero(np.diff(first))
         greatest_values[used] = np.maximum.reduceat(values, first[used]) if len(used) else 0.0
         return greatest_values
@@ -171,7 +170,6 @@ def link_loads(trace: Trace) -> LinkLoads:
 
 
 def _by_link(trace: Trace, routes: LinkRoutes) -> tuple[Ints, Ints]:
-    """Return the messages that cross each link, by link, and the start of each link's entries."""
     message, link = routes.crossings(trace.messages.route)
     order = np.argsort(link.astype(np.min_scalar_type(len(trace.links))), kind="stable")  # short numbers sort fast
     return message[order], np.append(0, np.cumsum(np.bincount(link, minlength=len(trace.links))))
@@ -230,7 +228,6 @@ def _events(part: _Crossings) -> tuple[Floats, Floats, Ints]:
 
 
 def _order(link: Ints, time: Floats) -> Ints:
-    """Return the order by link, then by time, then by index."""
     by_time = np.argsort(time, kind="stable")
     short = link[by_time].astype(np.min_scalar_type(int(link.max(initial=0))))
     return np.asarray(by_time[np.argsort(short, kind="stable")])

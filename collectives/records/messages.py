@@ -235,7 +235,6 @@ def join_messages(parts: Sequence[Messages]) -> Messages:
 
 
 def _read_routes(plain: object) -> MessageRoutes:
-    """Return the routes in a file. Raise ValueError with the error."""
     table = take(plain, ("names", "count", "nodes", "first", "node"), "routes")
     names, count, nodes = table["names"], table["count"], table["nodes"]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -252,7 +251,6 @@ def _read_routes(plain: object) -> MessageRoutes:
 
 
 def _numbers(rows: list[Message]) -> Iterator[tuple[Any, ...]]:
-    """Yield the fields of all rows, with zeros in place of routes."""
     for name, values in zip(Message._fields, zip(*rows, strict=True), strict=True):
         yield (0,) * len(rows) if name == "route" else values
 
@@ -274,5 +272,4 @@ def find_problems(messages: Messages, world_size: int) -> Iterator[str]:
 
 
 def _first(wrong: Bools) -> list[int]:
-    """Return the first index that is wrong, if any."""
     return list(np.flatnonzero(wrong)[:1].tolist())

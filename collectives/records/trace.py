@@ -219,7 +219,6 @@ def read_trace(path: Path | str) -> Trace:
 
 
 def _problems(trace: Trace) -> Iterator[str]:
-    """Yield descriptions of impossible values, such as missing ranks and times that run backwards."""
     if trace.world_size < 1:
         yield f"world_size is {trace.world_size}"
     if trace.elapsed and not LEAST_ELAPSED <= trace.elapsed <= MOST_SECONDS:

@@ -159,7 +159,6 @@ class _Legs:
         self.by_end: dict[int, tuple[Ints, Floats]] = {}
 
     def _of(self, rank: int) -> tuple[Ints, Floats]:
-        """Return the legs of a rank, sorted by end, and their ends."""
         if rank not in self.by_end:
             legs = self.by_rank[self.first[rank] : self.first[rank + 1]]
             legs = legs[np.argsort(self.end[legs], kind="stable")]  # fast, as they are nearly in order
@@ -167,7 +166,6 @@ class _Legs:
         return self.by_end[rank]
 
     def last(self) -> int | None:
-        """Return the leg that ended last; among several, the one that began last."""
         return self._latest(np.flatnonzero(self.end == self.end.max())) if len(self.end) else None
 
     def before(self, leg: int, over_gaps: bool) -> int | None:
@@ -194,7 +192,6 @@ class _Legs:
         return min(legs.tolist(), key=self._place, default=None)
 
     def _place(self, leg: int) -> tuple[int, ...]:
-        """Return the sort key of a leg among legs of the same ranks."""
         if leg < self.spans_from:
             columns = self.trace.messages.kept
             return tuple(int(columns[name][leg]) for name in ("collective", "channel", "step", "chunk"))
@@ -202,7 +199,6 @@ class _Legs:
         return tuple(int(columns[name][index]) for name in ("collective", "channel", "step", "name"))
 
     def leg(self, number: int) -> Leg:
-        """Return a leg as a ``Leg``."""
         name, index = "message", number
         if number >= self.spans_from:
             index = int(self.kept[number - self.spans_from])

@@ -86,7 +86,6 @@ def _run_programs(call: ProgramCall) -> tuple[Programs, ProgramError | None]:
 
 
 def _describe_failure(call: ProgramCall, at: tuple[int, int, int], error: BaseException) -> str:
-    """Return the reason why a program fails at a rank, channel and step, with its line."""
     file = call.algorithm.file
     if not isinstance(error, InputError):
         return f"the program fails with {describe_error(error, file)}"
@@ -97,7 +96,6 @@ def _describe_failure(call: ProgramCall, at: tuple[int, int, int], error: BaseEx
 
 
 def _program_error(call: ProgramCall, names_channel: bool, at: tuple[int, int, int], problem: str) -> ProgramError:
-    """Return the error for a rank, channel and step."""
     rank, channel, step = at
     on_channel = f", channel {channel}" if names_channel else ""
     return ProgramError(
@@ -155,7 +153,6 @@ def _describe_odd(number: object) -> str:
 
 
 def _mismatch_error(schedule: Schedule, key: Keys, index: int) -> ProgramError:
-    """Return the error for a send or receive without a match, or that disagrees with its match."""
     same, is_send = key == key[index], schedule.kind == Kind.SEND
     sends, receives = (int((same & ends & (schedule.peer >= 0)).sum()) for ends in (is_send, ~is_send))
     src, dst = int(schedule.rank[index]), int(schedule.peer[index])
@@ -200,7 +197,6 @@ def sound_schedule(algorithm: Algorithm, world_size: int, root: int, rank: int, 
 
 
 def _run_tolerantly(call: ProgramCall) -> Programs:
-    """Return the steps of all ranks, each until its program fails."""
     programs: Programs = []
     for rank in range(call.world_size):
         programs.append([])
@@ -213,7 +209,6 @@ def _run_tolerantly(call: ProgramCall) -> Programs:
 
 
 def _cut_offences(call: ProgramCall, programs: Programs) -> Programs:
-    """Return the programs with each channel cut before its first step that breaks a rule."""
     sound = [[list(program) for program in channels] for channels in programs]
     while True:
         columns, odd = columns_of(call, sound)

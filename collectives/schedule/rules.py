@@ -44,7 +44,6 @@ def match_halves(kind: npt.NDArray[Any], key: Keys) -> Ints:
 
 
 def _by_key(which: Bools, key: Keys) -> Keys:
-    """Return the indices of the selected operations, sorted by key and stable within a key."""
     index = np.flatnonzero(which)
     return index[np.argsort(key[index], kind="stable")]
 
@@ -113,7 +112,6 @@ def _first(offences: Iterable[Offence | None]) -> Offence | None:
 
 
 def _where(broken: Bools, problem: Callable[[int], str]) -> Offence | None:
-    """Return the first operation for which ``broken`` is True."""
     index = int(broken.argmax()) if len(broken) else 0
     return Offence(index, problem(index)) if len(broken) and broken[index] else None
 
@@ -164,7 +162,6 @@ def _first_chunks(columns: OperationColumns) -> tuple[Ints, Ints]:
 
 
 def _writes_are_apart(columns: OperationColumns, call: ProgramCall) -> Offence | None:
-    """Find a chunk that a step writes twice, other than by several ``recv_reduce``."""
     step = _step_numbers(columns)
     writes = _crowded_writes(columns, step, call.total)
     if not len(writes):
@@ -180,13 +177,11 @@ def _writes_are_apart(columns: OperationColumns, call: ProgramCall) -> Offence |
 
 
 def _step_numbers(columns: OperationColumns) -> Longs:
-    """Return the number of each operation's step, counted over all channels and ranks."""
     changes = [column[1:] != column[:-1] for column in (columns.rank, columns.channel, columns.step)]
     return np.append(0, np.cumsum(np.logical_or.reduce(changes)))[: len(columns.rank)]
 
 
 def _crowded_writes(columns: OperationColumns, step: Longs, total: int) -> Longs:
-    """Return all writes of steps with overlapping writes; ``step`` is the number of each operation's step."""
     writes = np.flatnonzero(columns.kind != Kind.SEND)
     together = step[writes[1:]] == step[writes[:-1]]
     if not together.any():
@@ -201,7 +196,6 @@ def _crowded_writes(columns: OperationColumns, step: Longs, total: int) -> Longs
 
 
 def _channels_are_apart(columns: OperationColumns, call: ProgramCall) -> Offence | None:
-    """Find a chunk that two channels of a rank use, in an undefined order."""
     channels = int(columns.channel.max(initial=0)) + 1
     if channels == 1 or _lie_side_by_side(columns, channels):
         return None
@@ -234,7 +228,6 @@ def _channels_are_apart(columns: OperationColumns, call: ProgramCall) -> Offence
 
 
 def _lie_side_by_side(columns: OperationColumns, channels: int) -> bool:
-    """Return whether the chunk ranges of all channels of a rank are disjoint."""
     owner = columns.rank.astype(np.int64) * channels + columns.channel
     agents = int(owner.max(initial=0)) // channels * channels + channels
     low, high = np.full(agents, np.iinfo(np.int64).max), np.zeros(agents, np.int64)

@@ -115,7 +115,6 @@ class OperationColumns(NamedTuple):
 
 
 def _small(column: Ints) -> npt.NDArray[np.signedinteger[Any]]:
-    """Return non-negative numbers in the smallest signed type."""
     most = int(column.max(initial=0))
     return column.astype(np.int8 if most < 1 << 7 else np.int16 if most < 1 << 15 else np.int32)
 
@@ -233,7 +232,6 @@ class Schedule(ProgramCall):
         return max(self._at_once(self.kind == Kind.SEND), self._at_once((self.kind != Kind.SEND) & (self.peer >= 0)))
 
     def _at_once(self, chosen: npt.NDArray[np.bool_]) -> int:
-        """Return the largest number of simultaneous peers of one rank among the chosen messages."""
         shape = (self.world_size, self.channels, self.steps + 1)
         step = np.ravel_multi_index((self.rank[chosen], self.channel[chosen], self.step[chosen]), shape)
         meetings, _ = np.unique(

@@ -131,12 +131,10 @@ def _run_shifted(call: ProgramCall) -> npt.NDArray[np.int32]:
 
 
 def _shifted(number: Any) -> tuple[int, int, int]:
-    """Return the base, stride and shift of a number or symbolic rank. Raise TypeError for other values."""
     return (number.base, number.stride, number.shift) if isinstance(number, ShiftedRank) else (_plain(number), 0, 0)
 
 
 def _plain(number: Any) -> int:
-    """Return an integer that is the same on all ranks. Raise TypeError for other values."""
     if type(number) is not int:
         raise TypeError(number)
     return number
@@ -170,7 +168,6 @@ def build_by_branch(algorithm: Algorithm, world_size: int, root: int = 0) -> Ste
 
 
 def _run_branches(call: ProgramCall) -> list[OperationBlock]:
-    """Return the operations of all ranks. Raise Diverges for too many branches, and whatever the program raises."""
     waiting, blocks = [np.arange(call.world_size, dtype=np.int64)], []
     runs = 0
     while waiting:
@@ -186,7 +183,6 @@ def _run_branches(call: ProgramCall) -> list[OperationBlock]:
 
 
 def _run_branch(call: ProgramCall, ranks: npt.NDArray[np.int64]) -> list[OperationBlock]:
-    """Return the operations of some ranks, one block per channel. Raise Diverges if the ranks differ."""
     channels = call.run(VectorRank(ranks)) if len(ranks) > 1 else call.run_alone(int(ranks[0]))
     return [block_of(channel, program, ranks) for channel, program in enumerate(channels)]
 
@@ -218,7 +214,6 @@ def _field(numbers: list[Any], ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.i
 
 
 def _values(number: Any) -> Any:
-    """Return one number of an operation on each rank of a branch. Raise TypeError for other values."""
     if isinstance(number, VectorRank):
         return number.values
     if isinstance(number, int | np.integer) and not isinstance(number, bool):
