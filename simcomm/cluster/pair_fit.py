@@ -64,7 +64,7 @@ def _check_numbers(probes: PairProbes) -> None:
         if isinstance(entry, dict | list | tuple):
             pending += entry.items() if isinstance(entry, dict) else entry
         elif isinstance(entry, int | float) and not abs(entry) <= MOST_SECONDS:
-            raise InputError(f"the probes of the pair of hosts have {quote(entry)}; calibrate again")
+            raise InputError(f"invalid number {quote(entry)} in the probes of the pair of hosts; calibrate again")
 
 
 def _fit(probes: PairProbes, ranks: int | None) -> Transport:

@@ -43,7 +43,7 @@ class Router:
         self._hops = 0  # links of the known routes
 
     def route(self, src: str, dst: str) -> Route:
-        """Return the nodes from src to dst, the same in every call. Raise InputError if there is no route."""
+        """Return the nodes from src to dst, always the same for a pair. Raise InputError if there is no route."""
         if (src, dst) not in self._known:
             route = self._known[src, dst] = self._find(src, dst)
             self._hops += len(route) - 1

@@ -128,7 +128,7 @@ class NcclSettings:
         if self.threads is not None and self.threads not in THREADS:
             raise InputError(f"{VARIABLES['threads']} must be {', '.join(map(str, THREADS))}, not {self.threads!r}")
         if self.min_channels and self.max_channels and self.min_channels > self.max_channels:
-            raise InputError(f"min_channels = {self.min_channels} is more than max_channels = {self.max_channels}")
+            raise InputError(f"min_channels ({self.min_channels}) must not exceed max_channels ({self.max_channels})")
 
     def parsed_version(self) -> tuple[int, int] | None:
         """Return the version as two numbers, or None if it is not set. Raise InputError."""

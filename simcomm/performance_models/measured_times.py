@@ -281,7 +281,7 @@ def train_overlapped(
     slowdown is calibrated with gloo on this machine and spread over the bucket times. Without an overlap calibration,
     gradients become ready in proportion to their FLOPs, and communication does not slow backward down.
 
-    Raises InputError if the overlap calibration is required and missing.
+    Raise InputError if the overlap calibration is required and missing.
     """
     begin, phases_of_all = 0.0, list[tuple[str, int, float, float]]()
     timeline = _time_overlapped(training, cluster.world_size, measured, phases, carry)

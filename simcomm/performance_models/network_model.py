@@ -99,7 +99,7 @@ class NetworkModel(PerformanceModel):
 
     @cached_property
     def simulator(self) -> MessageSimulator:
-        """The message simulator. Raises InputError if a calibration is required and missing."""
+        """The message simulator. Raise InputError if a calibration is required and missing."""
         return simulator_of(*resolve_transport(self.cluster, self.calibration))
 
     def estimator(self, call: CollectiveCall) -> Estimator:

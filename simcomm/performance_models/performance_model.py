@@ -52,7 +52,7 @@ class PerformanceModel(ABC):
     ) -> Trace:
         """Return the trace of a collective. If ``buffers`` are given, reduce them in place.
 
-        Raises InputError, and ProgramError if the program is invalid.
+        Raise InputError, and ProgramError if the program is invalid.
         """
 
     @abstractmethod
@@ -76,7 +76,7 @@ class PerformanceModel(ABC):
         return train_overlapped(training, self.cluster, measured, compute, steps, carry)
 
     def check_training(self, training: Training, options: SimulationOptions) -> None:
-        """Raise InputError if the gradient sync, or the requested engine or faults for it, are not supported."""
+        """Raise InputError if the gradient sync is not supported, or does not support the engine or the faults."""
         if training.overlaps:
             self.bucket_seconds(training)
         if self.has_no_messages(training):

@@ -1,4 +1,4 @@
-"""Fitting TCP terms to a pair of hosts: probes of a synthetic pair give back its parameters."""
+"""A fit to probes of a synthetic pair of hosts returns the TCP terms from which they were computed."""
 
 from dataclasses import replace
 from typing import Any

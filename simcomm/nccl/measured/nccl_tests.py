@@ -377,7 +377,7 @@ def _read_result(place: FilePlace, result: object) -> PrintedRow:
         if result.get(key) is not None
     ]
     if not sides or dtype not in ELEMENT_BYTES or not re.fullmatch(r"-1|\d{1,9}", root):
-        raise InputError(f"{place}: type = {dtype!r}, root = {root!r}, {len(sides)} sides; {CUT}")
+        raise InputError(f"{place}: cannot read type = {dtype!r} and root = {root!r} with {len(sides)} results; {CUT}")
     return PrintedRow(place, size, tuple(sides), count, dtype, redop, int(root))
 
 

@@ -153,7 +153,7 @@ def _check_side(where: str, printed: PrintedRow, side: Side, collective: str, ra
         time_text = f"{printed.nbytes} bytes in {side.time.value:g} us"
         raise InputError(f"{where}algbw {side.algbw.value:g} is inconsistent with {time_text}; {CUT}")
     raise InputError(
-        f"{where}busbw {busbw:g} must be {factor:.4g} times algbw for {collective} of {ranks} ranks; name another "
+        f"{where}busbw {busbw:g} must be {factor:.4g} times algbw for {collective} of {ranks} ranks; specify another "
         "collective or number of ranks, or paste the complete row"
     )
 
