@@ -19,6 +19,7 @@ from collectives.costs.bounds import bus_factor
 from collectives.errors import InputError
 from collectives.units import count, parse_latency
 from simcomm.cluster.hardware import find_link, parts
+from simcomm.nccl.catalogue import NVLINKS
 from simcomm.nccl.choice import available
 from simcomm.nccl.communicator import make_communicator
 from simcomm.nccl.descriptions import System
@@ -129,8 +130,8 @@ def alpha_beta(system: System, collective: str, nbytes: Floats) -> Floats:
     >>> alpha_beta(describe_preset("dgx-h100", 1, 8), "all_reduce", np.array([1e9])).round(6)
     array([0.003897])
     """
-    inside = system.nvlink if system.link in ("nvswitch", "mesh", "bridge", "xgmi") else _pcie_rate(system)
-    link = "NVLink 4" if system.link in ("nvswitch", "mesh", "bridge", "xgmi") else "PCIe 4.0"
+    inside = system.nvlink if system.link in NVLINKS else _pcie_rate(system)
+    link = "NVLink 4" if system.link in NVLINKS else "PCIe 4.0"
     inner_hop = parse_latency(parts("link")[link]["latency"].value) * (1 if link == "NVLink 4" else 2)
     rounds = 2 if collective == "all_reduce" else 1
     outer = rounds * (system.nodes - 1)

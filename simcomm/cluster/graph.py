@@ -24,7 +24,7 @@ from collectives.units import Bandwidth, Latency, count, parse_bandwidth, parse_
 Link = tuple[str, str]  # source and target of one direction
 KINDS = ("host", "gpu", "nic", "pcie", "cpu", "memory", "nvswitch", "switch")
 HOLDS_A_RANK = ("host", "gpu")
-P2P_LEVELS = ("NVL", "PXB", "PHB", "SYS")  # over NVLink; also PCIe switches; also one CPU; also several
+P2P_LEVELS = ("NVL", "PXB", "PHB", "SYS")  # P2P over NVLink only; also PCIe switches; also one CPU; also several CPUs
 
 
 class LinkSpec(NamedTuple):
@@ -51,19 +51,13 @@ def link_spec(bandwidth: str | Bandwidth, latency: str | Latency, medium: str = 
 
 def add_link(graph: "nx.DiGraph[str]", a: str, b: str, link: LinkSpec) -> None:
     """Add a link between two nodes: one edge per direction."""
-    data = link_attributes(link)
-    graph.add_edge(a, b, **data)
-    graph.add_edge(b, a, **data)
-
-
-def link_attributes(link: LinkSpec) -> dict[str, Any]:
-    """Return the edge attributes of a link."""
     data: dict[str, Any] = {"bandwidth": link.bandwidth, "latency": link.latency}
     if link.medium:
         data["medium"] = link.medium
     if link.usable is not None:
         data["usable_bandwidth"] = link.usable
-    return data
+    graph.add_edge(a, b, **data)
+    graph.add_edge(b, a, **data)
 
 
 def check_links(links: int) -> None:
@@ -80,15 +74,12 @@ def empty_graph(hosts: Iterable[str] = (), switches: Iterable[str] = ()) -> "nx.
 
 
 def node_kinds(graph: "nx.DiGraph[str]") -> dict[str, str]:
-    """Return the kind of every node. Default: host if its name begins with h, else switch."""
-    return {
-        node: data.get("kind") or ("host" if node.startswith("h") else "switch")
-        for node, data in graph.nodes(data=True)
-    }
+    """Return the kind of every node, as ``node_kind`` does."""
+    return {node: node_kind(graph, node) for node in graph}
 
 
 def node_kind(graph: "nx.DiGraph[str]", node: str) -> str:
-    """Return the kind of one node, as ``node_kinds`` does."""
+    """Return the kind of a node. Default: host if its name begins with h, else switch."""
     kind: str = graph.nodes[node].get("kind") or ("host" if node.startswith("h") else "switch")
     return kind
 

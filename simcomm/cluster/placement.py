@@ -96,5 +96,5 @@ def _group(cluster: Cluster, host: str) -> object:
     data = cluster.graph.nodes[host]
     if "machine" in data:
         return data["machine"]
-    neighbours = list(cluster.graph.successors(host))
-    return neighbours[0] if len(neighbours) == 1 else host
+    neighbors = list(cluster.graph.successors(host))
+    return neighbors[0] if len(neighbors) == 1 else host

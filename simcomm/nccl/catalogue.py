@@ -117,6 +117,7 @@ def unlisted_gpu(name: str, generation: str, nvlink: float, pcie: int) -> Gpu:
     return Gpu(name, generation, nvlink, pcie, geforce and generation in WITHOUT_GEFORCE_P2P, form)
 
 
+NVLINKS = ("nvswitch", "mesh", "bridge", "xgmi")  # kinds of links that are NVLink or xGMI
 LINKS = {"switch": "nvswitch", "pairs": "bridge", "cube-mesh": "mesh"}
 CPUS = {"Infinity Fabric": "amd", "UPI": "intel", "QPI": "intel"}  # by the link between two CPUs
 
@@ -218,8 +219,13 @@ def usable_share(link: str) -> float:
 
 def usable_nvlink(generation: str) -> float:
     """Return the share of NVLink's line rate that NCCL's tuner assumes on GPUs of a generation."""
+    return usable_share(nvlink_of(generation))
+
+
+def nvlink_of(generation: str) -> str:
+    """Return the catalog's name of the NVLink of a GPU generation."""
     figures = parts("generation")[generation]
-    return usable_share(figures["nvlink"].value if "nvlink" in figures else USUAL_NVLINK)
+    return figures["nvlink"].value if "nvlink" in figures else USUAL_NVLINK
 
 
 @cache

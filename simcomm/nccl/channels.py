@@ -12,7 +12,7 @@ from math import log2
 import numpy as np
 from numpy.typing import NDArray
 
-from simcomm.nccl.catalogue import generation_year
+from simcomm.nccl.catalogue import NVLINKS, generation_year
 from simcomm.nccl.communicator import PLUGINS, Communicator, NodeNetwork
 from simcomm.nccl.parameters import Floats, Parameters
 from simcomm.nccl.topology import HopGroup
@@ -106,7 +106,6 @@ def share_of_nics(comm: Communicator) -> float:
 
 
 BUFFER = 4 * 2**20  # bytes of Simple for a channel and peer: eight slots, of which a chunk has four
-NVLINKS = ("nvswitch", "mesh", "bridge", "xgmi")
 
 
 def least(rates: Sequence[float]) -> float:

@@ -24,7 +24,7 @@ from simcomm.nccl.communicator import Communicator, make_communicator
 from simcomm.nccl.descriptions import System
 from simcomm.nccl.parameters import Parameters, read_parameters
 from simcomm.nccl.settings import NcclSettings
-from simcomm.nccl.topology import MESH_BRICKS, HopGroup
+from simcomm.nccl.topology import MESH_BRICKS, HopGroup, socket_count, switch_count
 
 GB = 1e9
 US = 1e-6
@@ -150,15 +150,14 @@ def _machine(system: System, comm: Communicator, values: Parameters) -> Machine:
     nics = min(comm.local, comm.network.ports) if comm.network else 0
     port = max(0.0, between_hop(comm, PROTOCOL, values) * US - wait) / 2
     nic = between_rate(comm, values) * GB / nics if nics else 0.0
-    switches = {"switch": 1, "switches": max(2, host.gpus // 4)}.get(host.layout, 0)
     is_near = _has_near_nics(comm, nics)
     reach = {"LOC": "NVL", "PIX": "PXB"}.get(host.p2p, host.p2p)
     return Machine(
         f"{comm.local} x {system.gpu.name}",
         comm.local,
         LinkSpec(max(pcie, nic) if is_near else pcie, wait / 2, "PCIe"),  # GPUDirect has the NIC's rate
-        sockets=2 if comm.local > 1 and host.layout in ("two", "switches") else 1,
-        pcie_switches=nics if is_near else switches,
+        sockets=socket_count(host),
+        pcie_switches=nics if is_near else switch_count(host),
         uplink=LinkSpec(pcie, wait / 2, "PCIe"),
         socket=LinkSpec(),
         nics=nics,

@@ -21,7 +21,7 @@ from functools import lru_cache
 from math import ceil, inf
 
 from collectives.errors import InputError
-from simcomm.nccl.catalogue import usual_nic
+from simcomm.nccl.catalogue import NVLINKS, usual_nic
 from simcomm.nccl.descriptions import System
 from simcomm.nccl.settings import LEVELS, NcclSettings, level_rank
 from simcomm.nccl.topology import GpuHost, HopGroup, ring_hops
@@ -131,13 +131,13 @@ class Communicator:
     @property
     def is_nvlink(self) -> bool:
         """Whether all hops inside a node are NVLink (or xGMI); NCCL's tuner knows only NVLink and PCI."""
-        return self.local > 1 and all(hop.kind in ("nvswitch", "mesh", "bridge", "xgmi") for hop in self.hops)
+        return self.local > 1 and all(hop.kind in NVLINKS for hop in self.hops)
 
 
 def make_host(system: System, settings: NcclSettings) -> GpuHost:
     """Return the host that a description and the settings define."""
     reach = pcie_reach(system, settings)
-    uses_nvlink = reach != "LOC" and system.nvlink > 0 and system.link in ("nvswitch", "mesh", "bridge", "xgmi")
+    uses_nvlink = reach != "LOC" and system.nvlink > 0 and system.link in NVLINKS
     return GpuHost(
         gpus=system.gpus,
         link=system.link if uses_nvlink else "pcie",

@@ -6,7 +6,7 @@ system records which keys were stated and which have default values.
 
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
 from math import ceil
@@ -20,6 +20,7 @@ from collectives.input_files import read_text
 from collectives.quoting import describe_accepted, quote, suggest
 from collectives.units import TomlFloat, parse_bandwidth
 from simcomm.nccl.catalogue import (
+    NVLINKS,
     Generation,
     Gpu,
     catalogue_keys,
@@ -126,7 +127,7 @@ OWN_DATA = Path(str(files("simcomm.nccl"))) / "data"
 FILE_NAME = "systems_described.toml"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class System:
     """A system of ``nodes`` hosts with ``gpus`` ranks each. Bandwidths are in GB/s in one direction."""
 
@@ -137,27 +138,27 @@ class System:
     link: str  # nvswitch, mesh, bridge, xgmi, pcie or cpu
     nvlink: float  # of a GPU: all its links at line rate
     pcie: int  # generation of the GPUs' slots
-    lanes: int
+    lanes: int = 16
     layout: str  # of PCIe: switch, switches, socket or two
-    cpu: str | None  # vendor of the processors: amd, intel or arm
+    cpu: str | None = None  # vendor of the processors: amd, intel or arm
     p2p: bool  # over PCIe, as observed; if not stated, NCCL's default decides (communicator.py)
     p2p_refused: bool  # by the driver or the virtual machine, whatever NCCL_P2P_LEVEL is
-    p2p_level: str | None  # NCCL_P2P_LEVEL, if set
-    host: str  # server or desktop
+    p2p_level: str | None = None  # NCCL_P2P_LEVEL, if set
+    host: str = "server"  # or desktop
     domain: int  # GPUs joined by NVLink
-    net: str | None  # ib, efa1, efa2, efa3, slingshot, fastrak, tcpx, tcp or opa
-    nic: float  # all ports of a host that NCCL may use; 0: no NIC known
-    nic_guess: bool
+    net: str | None = None  # ib, efa1, efa2, efa3, slingshot, fastrak, tcpx, tcp or opa
+    nic: float = 0.0  # all ports of a host that NCCL may use; 0: no NIC known
+    nic_guess: bool = False
     gdr: bool
-    sharp: bool
+    sharp: bool = False
     procs: str  # single: one process for all GPUs of a host; or per_gpu
-    harness: str  # nccl-tests, deepbench, torch, osu or mlsl
+    harness: str = "nccl-tests"  # or deepbench, torch, osu or mlsl
     version: tuple[int, int]  # of NCCL
-    algo: str | None  # forced for the whole run
-    proto: str | None
-    cluster: str | None  # shared by systems on the same hosts
-    degraded: bool
-    skip: bool  # described, but not to be predicted
+    algo: str | None = None  # forced for the whole run
+    proto: str | None = None
+    cluster: str | None = None  # shared by systems on the same hosts
+    degraded: bool = False
+    skip: bool = False  # described, but not to be predicted
     preset: str | None  # the machine's name in the hardware catalog
     stated: frozenset[str]  # keys of the system's own line
     defaulted: frozenset[str]
@@ -192,6 +193,9 @@ class System:
         """Keys with guessed values: ``nic`` if it is marked as a guess and used, and ``nccl`` if it is not stated."""
         is_nic_unknown = self.nic_guess and self.nodes > 1
         return tuple(key for key, unknown in (("nic", is_nic_unknown), ("nccl", "nccl" in self.defaulted)) if unknown)
+
+
+CONSTANT_DEFAULTS = {field.name: field.default for field in fields(System) if field.default is not MISSING}
 
 
 def read_systems(
@@ -304,14 +308,14 @@ def _describe(where: str, slug: str, line: Mapping[str, Any], machines: Mapping[
         if key not in known:
             raise InputError(f"{where}: {key} is missing")
     gpu = _gpu_of(where, known)
-    usual = _defaults(gpu, known)
+    usual = {**CONSTANT_DEFAULTS, **_defaults(gpu, known)}
     if known["nodes"] > 1:
         for key, example in (("net", "ib"), ("nic", "200 Gbit/s")):
             if key not in known:
                 raise InputError(f"{where}: {key} is missing; set it for several nodes, such as {key} = {example!r}")
     values = {**usual, **known}
-    if values["link"] in ("nvswitch", "mesh", "bridge", "xgmi") and not values["nvlink"]:
-        raise InputError(f'{where}: link = {values["link"]!r}, but {gpu.name} has none; use "pcie", or set nvlink')
+    if values["link"] in NVLINKS and not values["nvlink"]:
+        raise InputError(f'{where}: link = {values["link"]!r}, but {gpu.name} has no NVLink; use "pcie", or set nvlink')
     if values["p2p_refused"] and known.get("p2p"):
         raise InputError(f"{where}: p2p = true contradicts p2p_refused = true; remove one of them")
     release: NcclRelease = values.pop("nccl")
@@ -359,25 +363,11 @@ def _defaults(gpu: Gpu, known: Mapping[str, Any]) -> dict[str, Any]:
         "link": gpu.usual_link,
         "nvlink": gpu.nvlink,
         "pcie": gpu.pcie,
-        "lanes": 16,
         "layout": usual_layout,
-        "cpu": None,
         "p2p": not gpu.geforce and layout in ("switch", "switches"),
         "p2p_refused": gpu.geforce and not known.get("p2p"),
-        "p2p_level": None,
-        "host": "server",
         "domain": gpus,
-        "net": None,
-        "nic": 0.0,
-        "nic_guess": False,
         "gdr": not no_gdr,
-        "sharp": False,
         "procs": "per_gpu" if per_gpu else "single",
-        "harness": "nccl-tests",
         "nccl": NcclRelease(year=software_year(gpu.generation)),
-        "algo": None,
-        "proto": None,
-        "cluster": None,
-        "degraded": False,
-        "skip": False,
     }

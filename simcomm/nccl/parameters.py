@@ -88,20 +88,20 @@ def read_parameters() -> Parameters:
     return Parameters({name: definition.value for name, definition in read_definitions().items()})
 
 
-CENTRES = {"small": 2.0**13, "mid": 2.0**20, "large": 2.0**27}  # bytes
+CENTERS = {"small": 2.0**13, "mid": 2.0**20, "large": 2.0**27}  # bytes
 
 
 def host_parameters(cluster: str, nodes: int) -> list[str]:
     """Return the names of a cluster's host factors for small, middle and large sizes."""
-    return [f"hosts.{cluster}.{'one' if nodes == 1 else 'several'}.{name}" for name in CENTRES]
+    return [f"hosts.{cluster}.{'one' if nodes == 1 else 'several'}.{name}" for name in CENTERS]
 
 
 def host_factors(cluster: str | None, nodes: int, sizes: Floats, values: Parameters) -> Floats | float:
     """Return the factors on the time of a cluster's hosts, for sizes in bytes. Without a cluster, return 1."""
     if cluster is None:
         return 1.0
-    places = np.interp(np.log(sizes), np.log([*CENTRES.values()]), range(len(CENTRES)))
-    shares = np.maximum(0.0, 1 - np.abs(places - np.arange(len(CENTRES))[:, None]))
+    places = np.interp(np.log(sizes), np.log([*CENTERS.values()]), range(len(CENTERS)))
+    shares = np.maximum(0.0, 1 - np.abs(places - np.arange(len(CENTERS))[:, None]))
     logs = [
         np.log(values.get(name, 1.0)) * share
         for name, share in zip(host_parameters(cluster, nodes), shares, strict=True)

@@ -59,9 +59,9 @@ def parse_release(value: object) -> NcclRelease:
 
 ALGORITHMS = ("tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat")
 PROTOCOLS = ("ll", "ll128", "simple")
-# The distance of two devices; each level includes those before it. LOC: never P2P, not even over NVLink. NVL: NVLink.
-# PIX: one PCIe switch. PXB: several PCIe switches without a CPU between them. PHB: the host bridge of a CPU, on one
-# NUMA node. SYS: the link between two CPUs. NCCL does not know NODE of `nvidia-smi topo -m`.
+# The distance of two devices; each level includes the levels before it. LOC: never P2P, not even over NVLink. NVL:
+# NVLink. PIX: one PCIe switch. PXB: several PCIe switches without a CPU between them. PHB: the host bridge of a CPU, on
+# one NUMA node. SYS: the link between two CPUs. NCCL does not know NODE of `nvidia-smi topo -m`.
 LEVELS = ("LOC", "NVL", "PIX", "PXB", "PHB", "SYS")
 OLD_NUMBERS = ("LOC", "PIX", "PXB", "PHB", "SYS")  # levelsOldToNew in paths.cc; a larger number means the last
 FUNCTIONS = {  # NCCL's names of collectives, in lower case

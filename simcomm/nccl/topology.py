@@ -91,23 +91,25 @@ def _mesh_links(a: int, b: int) -> int:
     return CUBE_MESH_ACROSS[low] if high - low == 4 else 0
 
 
-def _switches(host: GpuHost) -> int:
+def switch_count(host: GpuHost) -> int:
+    """Return the number of PCIe switches between the GPUs and the CPUs of a host."""
     if host.layout == "switch":
         return 1
     return max(2, host.gpus // 4) if host.layout == "switches" else 0
 
 
-def _sockets(host: GpuHost) -> int:
+def socket_count(host: GpuHost) -> int:
+    """Return the number of CPU sockets to which GPUs are attached."""
     return 2 if host.gpus > 1 and host.layout in ("two", "switches") else 1
 
 
 def _switch_of(host: GpuHost, gpu: int) -> int | None:
-    switches = _switches(host)
+    switches = switch_count(host)
     return gpu * switches // host.gpus if switches else None
 
 
 def _socket_of(host: GpuHost, gpu: int) -> int:
-    return gpu * _sockets(host) // host.gpus
+    return gpu * socket_count(host) // host.gpus
 
 
 @cache
@@ -122,8 +124,8 @@ def pcie_graph(host: GpuHost) -> "nx.DiGraph[str]":
         "host",
         host.gpus,
         LinkSpec(host.pcie_rate),
-        sockets=_sockets(host),
-        pcie_switches=_switches(host),
+        sockets=socket_count(host),
+        pcie_switches=switch_count(host),
         socket=LinkSpec(),
         p2p_level="PXB",
     )

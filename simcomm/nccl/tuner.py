@@ -17,8 +17,7 @@ from math import ceil, log2
 
 import numpy as np
 
-from simcomm.nccl.catalogue import plugin_latency, usable_nvlink, usable_share
-from simcomm.nccl.channels import NVLINKS
+from simcomm.nccl.catalogue import NVLINKS, plugin_latency, usable_nvlink, usable_share
 from simcomm.nccl.choice import PROTOCOL, Choice
 from simcomm.nccl.communicator import Communicator
 from simcomm.nccl.parameters import Floats

@@ -19,7 +19,7 @@ from simcomm.performance_models.message_simulator import MessageSimulator, witho
 from simcomm.performance_models.options import TIMES_ONLY
 from simcomm.schedules import unverified_schedule, verified_schedule
 
-FEW_RANKS = 8  # up to here, ``simcomm.run`` simulates, and chooses the engine by the number of messages
+FEW_RANKS = 8  # ranks up to which ``simcomm.run`` simulates, and chooses the engine by the number of messages
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,10 @@ class MessageSimulator:
         return compiled.one_by_one(inputs, messages=messages)
 
     def star_costs(self, nbytes: int) -> tuple[CostModel | None, CostModel | None]:
-        """Return the cost model of a symmetric star or None, and for other clusters that of a faster star."""
+        """Return the cluster's cost model and that of a faster star. One of them is None.
+
+        Only a symmetric star has its own cost model.
+        """
         star = star_model(self.cluster, nbytes)
         return star, None if star is not None else faster_star(self.cluster, nbytes)
 

@@ -71,10 +71,7 @@ class NcclModel(NetworkModel):
 
     def caveats(self, algorithms: Sequence[Algorithm]) -> tuple[str, ...]:
         """Return notes about assumptions, effects of NCCL settings, and limits of simulated programs."""
-        cluster, nccl_algorithm = (
-            self.cluster,
-            next((algorithm for algorithm in algorithms if _is_own(algorithm)), None),
-        )
+        cluster, nccl_algorithm = self.cluster, next(filter(_is_own, algorithms), None)
         free = replace(cluster.settings, algo=None, proto=None)  # all_reduce may not support a forced choice
         notes = [*cluster.assumed, *predict_calibrated(cluster.system, "all_reduce", 1024, settings=free).notes]
         if nccl_algorithm is not None:

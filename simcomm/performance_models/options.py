@@ -8,7 +8,7 @@ from collectives.records.waits import Record
 from simcomm.model.faults import NO_FAULTS, Faults
 
 ENGINES = ("simpy", "compiled")
-SIMPY_UP_TO = 1_000  # messages; up to here, simpy is faster than loading the compiled engine's machine code
+SIMPY_UP_TO = 1_000  # messages up to which simpy is faster than loading the compiled engine's machine code
 
 
 def check_engine(engine: str | None) -> None:

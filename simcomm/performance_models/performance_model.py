@@ -40,8 +40,8 @@ class Carrier(NamedTuple):
 class PerformanceModel(ABC):
     """Predicts the time of collectives and training steps on a cluster."""
 
-    steps: ClassVar[int] = 3  # training steps to simulate; all are alike
-    warm_up: ClassVar[int] = 0  # how many of them are not counted
+    steps: ClassVar[int] = 3  # simulated training steps, all alike
+    warm_up: ClassVar[int] = 0  # number of these steps that are not counted
 
     cluster: Cluster
     calibration: Calibration | None

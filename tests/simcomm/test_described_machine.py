@@ -1,4 +1,4 @@
-"""The machine described from its own files is the catalogue's, and other commands accept its scenario."""
+"""Files of a machine describe the same machine as the catalog, and other commands accept the written scenario."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def hardware(system: object) -> dict[str, object]:
     return {key: getattr(system, key) for key in (*HARDWARE, "gpu", "cpu")}
 
 
-def test_dgx_h100_files_describe_the_catalogue_machine(tmp_path: Path) -> None:
+def test_dgx_h100_files_describe_the_catalog_machine(tmp_path: Path) -> None:
     files = [
         write(tmp_path, "topo.txt", dgx_matrix()),
         write(tmp_path, "system.xml", dgx_xml()),
@@ -27,7 +27,7 @@ def test_dgx_h100_files_describe_the_catalogue_machine(tmp_path: Path) -> None:
     assert not any("guess" in origin for origin in answer.origins.values())
 
 
-def test_workstation_files_describe_the_catalogue_machine(tmp_path: Path) -> None:
+def test_workstation_files_describe_the_catalog_machine(tmp_path: Path) -> None:
     files = [
         write(tmp_path, "topo.txt", workstation_matrix()),
         write(tmp_path, "gpus.txt", gpus_listed("NVIDIA GeForce RTX 4090", 4)),

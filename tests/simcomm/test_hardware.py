@@ -1,4 +1,4 @@
-"""The catalogue: every value has a source, parts fit together, and known machines match published values."""
+"""The catalog: every value has a source, parts fit together, and known machines match published values."""
 
 from collections import Counter
 from pathlib import Path
@@ -29,7 +29,7 @@ READERS = {
 
 
 @pytest.mark.parametrize("kind", TABLES)
-def test_catalogue_values_can_be_parsed_and_have_sources(kind: str):
+def test_catalog_values_can_be_parsed_and_have_sources(kind: str):
     for name, figures in parts(kind).items():
         for quantity, (value, source) in figures.items():
             assert len(source) > 8 and value == value.strip() != "", (name, quantity)
@@ -144,7 +144,7 @@ def latency(cluster: Cluster, *nodes: str) -> float:
     return sum(cluster.graph.edges[edge]["latency"] for edge in nx.utils.pairwise(nodes))
 
 
-def test_catalogue_latencies_match_nccl():
+def test_catalog_latencies_match_nccl():
     """``hwLat`` in NCCL's src/graph/tuning.cc, ring, protocol LL: NVLink 0.6 us, PCIe 1.0 us, network 2.7 us."""
     assert latency(preset("dgx-h100"), "n0.gpu0", "n0.nvswitch", "n0.gpu7") == pytest.approx(0.6e-6)
     assert latency(preset("dgx-1-v100"), "n0.gpu0", "n0.gpu3") == pytest.approx(0.6e-6)
@@ -179,7 +179,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("message", WRONG)
-def test_catalogue_rejects_unknown_names(message: str):
+def test_catalog_rejects_unknown_names(message: str):
     with pytest.raises(InputError) as error:
         WRONG[message]()
     assert message in str(error.value)
@@ -198,7 +198,7 @@ def test_hardware_overview_is_complete_and_details_cite_sources():
 
 
 @pytest.mark.parametrize(("suffix", "begin"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")])
-def test_catalogue_machine_can_be_drawn(tmp_path: Path, suffix: str, begin: bytes):
+def test_catalog_machine_can_be_drawn(tmp_path: Path, suffix: str, begin: bytes):
     path = tmp_path / f"dgx{suffix}"
     assert hardware_part("dgx-1-v100").draw(path).file == str(path)
     assert path.read_bytes().startswith(begin) and list(tmp_path.iterdir()) == [path]

@@ -52,7 +52,7 @@ def test_published_rows_are_consistent():
                 assert row.busbw / row.algbw == pytest.approx(factor, rel=rounding), (slug, row)
 
 
-def test_machine_entries_omit_keys_of_the_catalogue():
+def test_machine_entries_omit_keys_of_the_catalog():
     for name, keys in own_machines().items():
         if "preset" in keys:
             assert keys.keys() <= {"preset", "net", "gdr", "cpu", "p2p_refused"}, name
@@ -64,11 +64,11 @@ def test_machine_entries_omit_keys_of_the_catalogue():
     assert all("gpu" not in keys or keys["gpu"] == "CPU" for keys in others), "boxes of a source, without a name"
 
 
-def test_catalogue_has_every_generation():
+def test_catalog_has_every_generation():
     assert {*GENERATIONS} == parts("generation").keys() == {gpu.generation for gpu in described_gpus().values()}
 
 
-def test_catalogue_machines_match_vendor_data():
+def test_catalog_machines_match_vendor_data():
     p4d = SYSTEMS["a100_40g_2x8_p4d_efa_eks"]
     assert (p4d.gpu.name, p4d.link, p4d.nic, p4d.pcie, p4d.net, p4d.gdr) == (
         "A100 SXM",
@@ -88,7 +88,7 @@ def test_catalogue_machines_match_vendor_data():
 
 
 @pytest.mark.parametrize("preset", machine_entries())
-def test_every_catalogue_machine_can_be_described(preset: str):
+def test_every_catalog_machine_can_be_described(preset: str):
     assert describe_preset(preset, 1, 2).gpu.generation
 
 
@@ -213,7 +213,7 @@ def test_measured_row_fits_ranks_that_busbw_allows(tmp_path: Path):
 
 
 def test_nvlink_is_rejected_for_a_gpu_without_it():
-    with pytest.raises(InputError, match=r"link = 'nvswitch', but RTX 4090 has none; use \"pcie\", or set nvlink"):
+    with pytest.raises(InputError, match=r"link = 'nvswitch', but RTX 4090 has no NVLink; use \"pcie\", or set nvlink"):
         describe_system("x", {"nodes": 1, "gpus": 4, "gpu": "RTX 4090", "link": "nvswitch"})
     assert describe_system("x", {"nodes": 1, "gpus": 2, "gpu": "RTX 4090", "link": "bridge", "nvlink": 50}).nvlink == 50
 

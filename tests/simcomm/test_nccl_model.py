@@ -39,14 +39,6 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduc
 
 @pytest.mark.parametrize("name", SYSTEMS)
 @pytest.mark.parametrize("collective", COLLECTIVES)
-def test_times_are_finite_and_grow_over_a_million_times_the_size(name, collective):
-    times = predict_seconds(SYSTEMS[name], collective, SIZES)
-    assert np.isfinite(times).all() and (times > 0).all()
-    assert (times[20:] > times[:-20]).all()
-
-
-@pytest.mark.parametrize("name", SYSTEMS)
-@pytest.mark.parametrize("collective", COLLECTIVES)
 @pytest.mark.parametrize("proto", ["ll", "simple"])
 def test_time_grows_with_size_under_a_forced_algorithm(name, collective, proto):
     times = predict_seconds(SYSTEMS[name], collective, SIZES, settings=NcclSettings(algo="ring", proto=proto))
@@ -72,7 +64,7 @@ def test_first_gpus_of_cluster_match_a_smaller_system():
     assert seconds[0] == pytest.approx(seconds[1], rel=1e-6) and seconds[1] < seconds[2]
 
 
-def test_forced_ring_over_two_hosts_respects_the_nics():
+def test_busbw_of_a_forced_ring_is_below_the_nic_rate():
     settings = NcclSettings(algo="ring", proto="simple")
     times = predict_seconds(SYSTEMS["h100 of two hosts"], "all_reduce", SIZES, settings=settings)
     assert (SIZES * bus_factor("all_reduce", 16) / times / 1e9 < 400).all()

@@ -4,8 +4,7 @@ import pytest
 
 from collectives.errors import InputError
 from simcomm.nccl.communicator import default_reach, make_communicator
-from simcomm.nccl.descriptions import System, describe_preset, describe_system, read_systems
-from simcomm.nccl.measured.calibration import write_line
+from simcomm.nccl.descriptions import System, describe_preset, describe_system
 from simcomm.nccl.predict import outside_checked, predict_collective
 from simcomm.nccl.settings import NcclSettings, level_rank
 
@@ -94,10 +93,3 @@ def test_unchecked_properties_are_named_in_notes(line: dict, wanted: tuple[str, 
     texts = outside_checked(system)
     assert len(texts) == len(wanted) and all(words in text for words, text in zip(wanted, texts, strict=True)), texts
     assert ("was checked" in notes(system)) is bool(wanted)
-
-
-def test_written_line_describes_the_same_system():
-    for slug, system in read_systems().items():
-        line = {**write_line(system), "procs": system.procs}
-        again = describe_system(slug, line)
-        assert make_communicator(again, NONE).hops == make_communicator(system, NONE).hops, slug

@@ -4,13 +4,12 @@ The formats are those of public threads, pages and repositories, which are named
 """
 
 import gzip
-import random
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from nccl_tests_output import FORMS, form_table, printed, table
+from nccl_tests_output import printed, table
 
 from collectives.costs.bounds import bus_factor
 from simcomm.nccl.measured.nccl_tests import read_nccl_tests
@@ -193,95 +192,3 @@ def test_table_of_truncated_rows_keeps_out_of_place_results(tmp_path: Path) -> N
     text = "\n".join([*LINES[: HEAD + 2], *(line[:100] for line in BODY)])
     rows = read(tmp_path / "narrow.txt", text)
     assert [row[3] for row in rows] == pytest.approx([us for _, us in ROWS], rel=2e-4)
-
-
-def is_row(line: str) -> bool:
-    return re.search(r"\d\s+\d+\s+float\b", line) is not None
-
-
-class Mangler:
-    """Mangles a table in ways that a seed selects."""
-
-    PREFIXES = ("0: ", "[1,0]<stdout>:", "> ", "node07: ", "May  1 10:00:59 n0: ", "2026-09-01T10:11:12.123Z stdout F ",
-                "[0] ", "  ", "(worker-0) ", "job/7 ")  # fmt: skip
-
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
-
-    def draw(self) -> tuple[str, dict[int, float]]:
-        """A table with its sizes and times in us."""
-        draw = self.random
-        collective = draw.choice(["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "send_recv"])
-        hosts, gpus, rows, us = draw.choice([1, 1, 2]), draw.choice([2, 4, 8]), [], draw.uniform(5, 60)
-        for number in range(draw.randint(3, 9)):
-            us *= draw.uniform(1.0, 2.0)
-            rows.append((max(1 << 10, 32 * gpus * hosts) << 2 * number, round(us, 2)))
-        forms = [name for name in FORMS if name != "in place"]
-        is_table = draw.random() < 0.6
-        text = table(rows, collective, hosts, gpus, 1) if is_table else form_table(draw.choice(forms), rows, ranks=gpus)
-        return text, dict(rows)
-
-    def mangle(self, text: str) -> str:
-        """The table after two of the ways."""
-        ways = [self.cut, self.lose, self.space, self.interrupt, self.wrap, self.prefix]
-        for number in sorted(self.random.sample(range(len(ways)), 2)):
-            text = ways[number](text.splitlines())
-        return text
-
-    def prefix(self, lines: list[str]) -> str:
-        before = self.random.choice(self.PREFIXES)
-        return "\n".join(before + line for line in lines)
-
-    def space(self, lines: list[str]) -> str:
-        between = self.random.choice([" ", "\t", "    ", "\xa0 ", " | "])
-        return "\r\n".join(between.join(line.split()) if is_row(line) else line for line in lines)
-
-    def wrap(self, lines: list[str]) -> str:
-        width = self.random.randint(60, 140)
-        return "\n".join(line[at : at + width] for line in lines for at in range(0, max(1, len(line)), width))
-
-    def lose(self, lines: list[str]) -> str:
-        """A column of all rows, or lines before them."""
-        if self.random.random() < 0.5:
-            column = self.random.randint(-5, -1)
-            return "\n".join(" ".join(cells[:column] + cells[column:][1:]) if is_row(line) else line
-                             for line in lines for cells in [line.split()])  # fmt: skip
-        lost = self.random.choice(["Rank", "size ", "nThread", "Collective", "Out of", "#"])
-        return "\n".join(line for line in lines if lost not in line or is_row(line))
-
-    def cut(self, lines: list[str]) -> str:
-        """The end of the last row."""
-        last = max((at for at, line in enumerate(lines) if is_row(line)), default=len(lines) - 1)
-        return "\n".join([*lines[:last], lines[last][: -self.random.randint(1, 40)]])
-
-    def interrupt(self, lines: list[str]) -> str:
-        """A row, by a log."""
-        at = self.random.choice([at for at, line in enumerate(lines) if is_row(line)] or [0])
-        place = self.random.randint(1, max(1, len(lines[at]) - 1))
-        return "\n".join([*lines[:at], lines[at][:place] + LOG, lines[at][place:], *lines[at + 1 :]])
-
-
-def check_mangled(seed: int, path: Path) -> None:
-    mangler = Mangler(seed)
-    text, times = mangler.draw()
-    path.write_bytes(mangler.mangle(text).encode())
-    try:
-        output = read_nccl_tests(path)
-    except ValueError:  # every row is skipped
-        return
-    times_by_size = dict(size_and_time(row, run.ranks) for run in output.runs for row in run.rows)
-    for nbytes, us in times_by_size.items():
-        assert us == pytest.approx(times[nbytes], rel=6e-4, abs=6e-3)
-    assert len(times) - len(times_by_size) <= len(output.skipped)
-
-
-@pytest.mark.parametrize("first", range(0, 200, 50))
-def test_mangled_row_is_read_correctly_or_skipped(tmp_path: Path, first: int) -> None:
-    for seed in range(first, first + 50):
-        check_mangled(seed, tmp_path / f"{seed}.txt")
-
-
-@pytest.mark.slow
-def test_many_mangled_rows_are_read_correctly_or_skipped(tmp_path: Path) -> None:
-    for seed in range(1000, 6000):
-        check_mangled(seed, tmp_path / "mangled.txt")

@@ -7,8 +7,8 @@ from typing import Any
 
 from collectives.errors import InputError
 from collectives.quoting import quote
-from simcomm.cluster.hardware import find_link, parts
-from simcomm.nccl.catalogue import Gpu, match_gpu, usual_nic
+from simcomm.cluster.hardware import find_link
+from simcomm.nccl.catalogue import Gpu, match_gpu, nvlink_of, usual_nic
 from simcomm.nccl.descriptions import System, describe_system
 from simcomm.nccl.machine_files.facts import (
     Adapter,
@@ -165,7 +165,7 @@ def _links(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> Itera
         kind = _kind_of_link(paths, joined, gpu)
         yield "link", KeyValue(kind, matrix.place)
         if joined and kind in ("nvswitch", "bridge") and gpu is not None:
-            rate = int(max(joined, key=lambda path: int(path[2:]))[2:]) * _nvlink_rate(gpu)
+            rate = max(int(path[2:]) for path in joined) * find_link(nvlink_of(gpu.generation)).bandwidth / 1e9
             if rate < 0.98 * gpu.nvlink:
                 yield "nvlink", KeyValue(rate, matrix.place)
         others = [path for path in paths if not path.startswith("NV")]
@@ -186,11 +186,6 @@ def _kind_of_link(paths: list[str], joined: list[str], gpu: Gpu | None) -> str:
     if gpu is not None and gpu.usual_link in ("mesh", "nvswitch") and len(joined) >= len(paths) / 2:
         return gpu.usual_link
     return "nvswitch" if len(joined) == len(paths) > 1 and len(set(joined)) == 1 else "bridge"
-
-
-def _nvlink_rate(gpu: Gpu) -> float:
-    figures = parts("generation")[gpu.generation]
-    return find_link(figures["nvlink"].value if "nvlink" in figures else "NVLink 2").bandwidth / 1e9
 
 
 def _layout(paths: list[str]) -> str:

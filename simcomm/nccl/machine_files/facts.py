@@ -68,7 +68,7 @@ class Adapter(Fact):
 
 @dataclass(frozen=True)
 class PcieSlot(Fact):
-    """A PCIe device with its maximum generation and lanes or, if unknown, those in use. 0 means unknown."""
+    """A PCIe device with its maximum generation and lanes or, if unknown, the values in use. 0 means unknown."""
 
     bus: str
     kind: str  # gpu, nic or bridge

@@ -25,7 +25,7 @@ from collectives.units import count
 from simcomm.nccl.descriptions import System, describe_system
 from simcomm.nccl.measured.nccl_tests_rows import NcclTestsRun
 from simcomm.nccl.measured.tables import MeasuredRow, MeasuredTable
-from simcomm.nccl.parameters import EachMoved, Parameters, read_definitions, read_parameters
+from simcomm.nccl.parameters import EachMoved, Floats, Parameters, read_definitions, read_parameters
 from simcomm.nccl.predict import (
     COLLECTIVES,
     DEFAULTS,
@@ -36,7 +36,6 @@ from simcomm.nccl.predict import (
 )
 from simcomm.nccl.settings import NcclSettings
 
-Floats = NDArray[np.float64]
 LOOSE = 3.0  # scatter of one system's parameters, as a multiple of the priors' of all systems
 SMOOTH = 0.3  # scatter in log time that no parameter explains
 OCTAVES = 15.0  # its correlation length, in octaves of size

@@ -16,15 +16,14 @@ from numpy.typing import NDArray
 from collectives.units import count, format_size
 from simcomm.nccl.descriptions import System
 from simcomm.nccl.measured.tables import SizeSeries
-from simcomm.nccl.predict import interval_log_limits, predict_seconds
+from simcomm.nccl.parameters import Floats
+from simcomm.nccl.predict import DEFAULTS, interval_log_limits, predict_seconds
 from simcomm.nccl.settings import NcclSettings
 
-Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Verdict = Literal["as expected", "slower", "faster", "unknown"]
 CLASS_ENDS = (2**16, 2**24)  # bytes
-LEVEL = 0.05  # share of healthy machines that are judged slower, and as many faster
-DEFAULTS = NcclSettings()
+LEVEL = 0.05  # share of healthy machines that are judged slower; an equal share is judged faster
 
 
 class Finding(NamedTuple):
