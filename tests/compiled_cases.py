@@ -1,4 +1,4 @@
-"""Random programs on random networks, and their times on the reference engine."""
+"""Create random programs on random networks, and simulate them on the reference engine."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ class Case:
 
 
 def random_case(random: Random, most_ranks: int) -> Case:
-    """Return a program of up to ``most_ranks`` ranks that ends, on a connected network."""
+    """Return a program that cannot deadlock, with up to ``most_ranks`` ranks, on a connected network."""
     p = random.randint(1, most_ranks)
     cluster = random_cluster(random, p)
     chunks, channels = random.choice([1, p, 2 * p, 4 * p]), random.choice([1, 1, 2])
@@ -59,7 +59,7 @@ def random_case(random: Random, most_ranks: int) -> Case:
 
 
 def as_algorithm(programs: Programs, chunks: int) -> Algorithm:
-    """Return the steps of each rank as an algorithm with one scratch chunk per chunk of the buffer."""
+    """Return the steps of each rank as an algorithm with as many scratch chunks as chunks."""
 
     def program(rank: int, world_size: int) -> tuple[Iterator[Step], ...]:
         return tuple(iter(channel) for channel in programs[rank])
@@ -111,7 +111,7 @@ def _add_local(random: Random, step: list[Any], written: set[int], chunks: range
 
 
 def random_cluster(random: Random, p: int) -> Cluster:
-    """Return hosts at random nodes of a mesh. Numbers are often equal, so that many events are simultaneous."""
+    """Return hosts at random nodes of a mesh. Many speeds are equal, so that many events are simultaneous."""
     rates = random.choice([[1e9], [1e9, 1e9, 4e9], [random.uniform(1e8, 1e10) for _ in range(30)]])
     latencies = random.choice([[0.0], [5e-6], [0.0, 1e-6], [random.uniform(1e-7, 1e-4) for _ in range(30)]])
     switches = random.randint(1, 4)
@@ -174,13 +174,15 @@ def _random_change(random: Random, edge: tuple[str, str], longest: float) -> Lin
 
 
 def reference(case: Case, faults: Faults = NO_FAULTS) -> tuple[float, list[Row]]:
-    """Return the seconds of the reference engine, and the values of ``MessageTimes`` for each message that arrived."""
+    """Return the elapsed seconds on the reference engine, and the values of ``MessageTimes`` for each message that
+    arrived.
+    """
     simulation, elapsed = simulated_by_simpy(case, faults)
     return elapsed, sorted((m.src, m.dst, m.channel, *m[2:7], m.src_posted, m.dst_posted) for m in simulation.messages)
 
 
 def simulated_by_simpy(case: Case, faults: Faults = NO_FAULTS) -> tuple[Simulation, float]:
-    """Return the reference engine after a run, and the seconds."""
+    """Return the reference engine after a run, and the elapsed seconds."""
     simulation = Simulation(case.cluster, case.transport, faults)
     elapsed = simulation.run(
         simulation.collective(rank, programs, _buffer(case), "sum")

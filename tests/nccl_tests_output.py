@@ -1,4 +1,4 @@
-"""Output as nccl-tests writes it, of times that a test chooses."""
+"""Write output in the formats of nccl-tests, with times that a test chooses."""
 
 import json
 from collections.abc import Sequence
@@ -27,19 +27,19 @@ Rows = Sequence[tuple[int, float]]  # bytes and microseconds
 
 
 def printed(value: float, width: int) -> str:
-    """A number with two decimals, or fewer where they do not fit."""
+    """Return a number with two decimals, or with fewer if they do not fit."""
     fitting = (f"{value:.{decimals}f}" for decimals in (2, 1, 0))
     return next((text for text in fitting if len(text) <= width), f"{value:.1e}")
 
 
 def bandwidths(nbytes: int, us: float, collective: str, ranks: int) -> tuple[float, float]:
-    """algbw and busbw in GB/s."""
+    """Return algbw and busbw in GB/s."""
     algbw = nbytes / us / 1e3
     return algbw, algbw * bus_factor(collective, ranks)
 
 
 def table(rows: Rows, collective: str = "all_reduce", hosts: int = 1, gpus: int = 8, per_process: int = 8) -> str:
-    """The table of a run."""
+    """Return the table of a run."""
     program = {"all_to_all": "alltoall", "send_recv": "sendrecv"}.get(collective, collective) + "_perf"
     devices = "\n".join(
         f"#  Rank {rank:2d} Group  0 Pid {1000 + rank // per_process:6d} on host{rank // gpus:02d} device "
@@ -52,19 +52,19 @@ def table(rows: Rows, collective: str = "all_reduce", hosts: int = 1, gpus: int 
 
 
 def table_row(nbytes: int, us: float, collective: str, ranks: int) -> str:
-    """A row of the table, in place as out of place."""
+    """Return a row of the table with equal results out of place and in place."""
     body = figures(nbytes, us, collective, ranks) + f"  {0:6g}"
     return f"{nbytes:12d}  {count(nbytes, collective, ranks):12d}  {'float':>8}  {'sum':>6}  {-1:6d}{body}{body}"
 
 
 def figures(nbytes: int, us: float, collective: str, ranks: int) -> str:
-    """Time, algbw and busbw of a row."""
+    """Return the columns time, algbw and busbw of a row."""
     algbw, busbw = bandwidths(nbytes, us, collective, ranks)
     return f"  {printed(us, 7):>7}  {printed(algbw, 6):>6}  {printed(busbw, 6):>6}"
 
 
 def count(nbytes: int, collective: str, ranks: int) -> int:
-    """The elements that NCCL is called with, of four bytes."""
+    """Return the number of 4-byte elements that NCCL is called with."""
     shared = collective in ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter", "hypercube")
     return nbytes // 4 // (ranks if shared else 1)
 
@@ -99,7 +99,7 @@ CELLS = {
 
 
 def form_table(form: str, rows: Rows, collective: str = "all_reduce", ranks: int = 8) -> str:
-    """The table of an older version, or of a run with other options, by name of the form."""
+    """Return the table of an older version or of a run with other options, which ``form`` selects."""
     describing, side, after = FORMS[form]
     devices = "\n".join(
         f"#   Rank {rank:2d} Pid   4711 on       node device {rank:2d} [0x{rank:02x}] Tesla V100"
@@ -125,7 +125,7 @@ OLD_TAIL = "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 12.3\n#\n"
 def as_json(
     rows: Rows, collective: str = "all_reduce", processes: int = 8, hosts: int = 1, per_process: int = 1
 ) -> str:
-    """The file that -J writes: of each process only the first device is listed."""
+    """Return the file that -J writes. It lists only the first device of each process."""
     ranks = processes * per_process
     devices = [
         {"rank": index * per_process, "group": 0, "pid": 1000 + index, "hostname": f"host{index * hosts // processes}",

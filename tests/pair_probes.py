@@ -1,4 +1,4 @@
-"""Probes of a pair of hosts, computed from terms of TCP that a fit must give back."""
+"""Compute probes of a pair of hosts from TCP terms, which a fit must reproduce."""
 
 from collectives.records.calibration import CrowdRound, PairProbes
 

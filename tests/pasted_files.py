@@ -1,4 +1,4 @@
-"""Files as engineers paste them, written for the tests by what public documentation says of their formats."""
+"""Write files as engineers paste them, in the formats that public documentation describes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ def write(folder: Path, name: str, text: str) -> Path:
 def nccl_tests(
     hosts: Sequence[str], gpus: int, gpu: str, rows: Sequence[tuple[int, float]], per_gpu: bool = True
 ) -> str:
-    """Return a table of all_reduce_perf with a row a size: bytes and busbw in GB/s."""
+    """Return a table of all_reduce_perf. Each row is a size in bytes and a busbw in GB/s."""
     ranks = len(hosts) * gpus
     lines = ["# nThread 1 nGpus 1 minBytes 8 maxBytes 1073741824 step: 2(factor)", "# Using devices"]
     for rank in range(ranks):
@@ -35,7 +35,7 @@ def nccl_tests(
 
 
 def topo_matrix(cells: Sequence[Sequence[str]], names: Sequence[str]) -> str:
-    """Return what nvidia-smi topo -m prints of these cells."""
+    """Return the output of nvidia-smi topo -m for these cells."""
     head = "\t".join(["", *names, "CPU Affinity", "NUMA Affinity"])
     rows = ["\t".join([name, *row, "0-63", "0"]) for name, row in zip(names, cells, strict=True)]
     return "\n".join([head, *rows, "", "Legend:", "", "  X    = Self", ""])
@@ -82,7 +82,7 @@ def dgx_xml() -> str:
 
 
 def gpus_listed(name: str, count: int) -> str:
-    """Return what nvidia-smi -L prints."""
+    """Return the output of nvidia-smi -L."""
     return "".join(f"GPU {gpu}: {name} (UUID: GPU-{gpu:08x})\n" for gpu in range(count))
 
 

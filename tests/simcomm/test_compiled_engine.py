@@ -6,8 +6,6 @@ import networkx as nx
 import numpy as np
 import pytest
 from compiled_cases import Case, Row, as_algorithm, random_case, reference
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import simcomm
 from collectives import CollectiveCall, ProgramError, Transport, library
@@ -44,15 +42,9 @@ def check(case: Case) -> None:
     np.testing.assert_allclose(*times, rtol=1e-9, atol=TINY)
 
 
-@given(random=st.randoms(use_true_random=False), most_ranks=st.sampled_from([7, 20]))
-@settings(max_examples=40, deadline=None)
-def test_engine_equals_reference_on_random_programs(random: Random, most_ranks: int):
-    check(random_case(random, most_ranks))
-
-
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))])
 def test_engine_equals_reference_on_seeded_programs(seed: int):
-    for number in range(100 if seed else 40):
+    for number in range(100 if seed else 60):
         check(random_case(Random(1_000_000 * seed + number), 20))
 
 

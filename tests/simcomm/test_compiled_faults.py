@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled_cases import Case, as_algorithm, random_case, random_faults, simulated_by_simpy
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import simcomm
 from collectives import InputError, Trace, Transport, find_algorithm
@@ -65,17 +63,6 @@ def rounded(row: tuple[list[Any], list[float]]) -> tuple[Any, ...]:
     return (*row[0], *(float(f"{number:.8e}") for number in row[1]))
 
 
-@given(random=st.randoms(use_true_random=False), most_ranks=st.sampled_from([4, 9, 20]), is_fifo=st.booleans())
-@settings(max_examples=30, deadline=None)
-def test_engines_agree_on_random_programs_under_faults(random: Random, most_ranks: int, is_fifo: bool):
-    case = random_case(random, most_ranks)
-    case = replace(case, cluster=replace(case.cluster, sharing="fifo" if is_fifo else "fair"))
-    for _, _, link in case.cluster.graph.edges(data=True):
-        link["bandwidth"] = min(link["bandwidth"], 1e12)  # a message that takes no time in one engine takes 1e-195 s
-    _, longest = simulated_by_simpy(case)
-    assert_agree(*both(case, random_faults(random, case, longest)))
-
-
 def drawn(seed: int, **shared: float) -> tuple[Case, Faults]:
     """Return a random case with faults. ``a_b=rate`` sets the shared bandwidth of a link in bytes/s."""
     random = Random(seed)
@@ -90,7 +77,7 @@ def drawn(seed: int, **shared: float) -> tuple[Case, Faults]:
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 8))])
 def test_engines_agree_on_seeded_cases(seed: int):
-    for number in range(150 if seed else 30):
+    for number in range(150 if seed else 45):
         assert_agree(*both(*drawn(1_000_000 * seed + number)))
 
 

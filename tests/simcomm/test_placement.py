@@ -1,4 +1,4 @@
-"""Placement of ranks: in blocks, round-robin or by list, and what a bad order costs."""
+"""Ranks are placed in blocks, round-robin or by list; a bad order slows a ring down."""
 
 import pytest
 

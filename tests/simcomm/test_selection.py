@@ -26,14 +26,14 @@ STAR = simcomm.star(8, "10 Gbit/s", "5 us", TRANSPORT)
 
 @pytest.mark.parametrize("nbytes", [1024, 64 << 10, 16 << 20])
 @pytest.mark.parametrize("collective", ["broadcast", "all_reduce", "all_to_all", "scatter"])
-def test_choice_is_the_fastest_of_all_simulations(collective: str, nbytes: int) -> None:
+def test_choose_returns_the_fastest_simulated_algorithm(collective: str, nbytes: int) -> None:
     choice = choose(collective, STAR, nbytes)
     simulated = {each.full_name: simcomm.run(each, STAR, nbytes).elapsed for each in library_candidates(collective)}
     assert choice.seconds == pytest.approx(min(simulated.values()), rel=1e-9)
     assert choice.seconds == pytest.approx(simulated[choice.algorithm.full_name], rel=1e-9)
 
 
-def test_choice_has_few_steps_if_small_and_few_bytes_if_large() -> None:
+def test_choose_prefers_few_steps_if_small_and_few_bytes_if_large() -> None:
     others = [each for name, each in library().items() if each.spec.name == "all_reduce" and each.name != "direct"]
     assert choose("all_reduce", STAR, 64, among=others).algorithm.name == "recursive_doubling"
     large = choose("all_reduce", STAR, 64 << 20, among=others).algorithm
@@ -63,7 +63,7 @@ def test_caveat_for_3d_torus_suggests_an_algorithm() -> None:
     assert model.caveats([torus.with_parameters(columns=3, rows=3)]) == ()
 
 
-def test_choice_depends_on_the_trunk_bandwidth() -> None:
+def test_choose_depends_on_the_trunk_bandwidth() -> None:
     links = [(f"h{i}", f"s{i // 4}", "10 Gbit/s", "1 us") for i in range(8)] + [("s0", "s1", "1 Gbit/s", "1 us")]
     trunk = simcomm.from_links(links)
     assert star_model(trunk, 8) is None

@@ -67,7 +67,7 @@ def test_training_step_begins_with_loading_its_batch(changes: dict[str, Any]):
     assert trace.facts["single_rank_step_s"] == pytest.approx(0.38)
 
 
-def test_calibrated_phases_match_ranks_and_threads():
+def test_training_uses_phases_of_its_ranks_and_threads():
     together, alone = ComputePhases(0.2, 0.4, 0.1), ComputePhases(0.1, 0.2, 0.05)
     threads = threads_per_rank(2)
     numbers = calibration(2, [point(2, threads, together), point(1, threads, alone)])
@@ -79,7 +79,7 @@ def test_calibrated_phases_match_ranks_and_threads():
     assert figures.scaling_efficiency == pytest.approx(0.35 / (0.7 + sync), rel=1e-6)
 
 
-def test_separate_hosts_use_all_their_cores():
+def test_training_on_separate_hosts_uses_all_cores_of_each():
     cluster = simcomm.star(4, "10 Gbit/s", "5 us", transport=None)
     trace = simcomm.train(job("ring", None), cluster, calibration=calibration(2, [point(1, cores(), PHASES)]))
     assert training_figures(trace, job("ring")).forward_s == pytest.approx(0.1, rel=1e-9)
@@ -95,7 +95,7 @@ def test_missing_calibration_is_rejected():
 
 
 @pytest.mark.parametrize("sync", [None, nccl("all_reduce")])
-def test_sync_without_messages_rejects_faults_and_engines(sync: Algorithm | None):
+def test_sync_by_formula_rejects_faults_and_engines(sync: Algorithm | None):
     training, here = Training(sync, compute=PHASES), simcomm.this_machine(2)
     with pytest.raises(InputError, match=rf"'{training.sync_name}' .* does not support faults; remove"):
         simcomm.train(training, here, faults=Faults(ranks=(RankFault(0, slowdown=2),)))
@@ -160,7 +160,7 @@ OVERLAPPED = Training(RING, compute=ComputePhases(forward=0.02, backward=0.06, o
 SLOW = simcomm.star(4, "10 Gbit/s", "5 us")
 
 
-def test_last_bucket_ends_the_step_on_a_slow_network():
+def test_overlapped_step_ends_with_its_last_bucket():
     trace = simcomm.train(OVERLAPPED, SLOW, steps=2)
     figures, compute = training_figures(trace, OVERLAPPED), OVERLAPPED.compute
     buckets = fill_buckets(OVERLAPPED.gradients)

@@ -1,6 +1,6 @@
-"""The engines equal SimGrid's flow model on hundreds of random cases: the end of every message within 1e-9.
+"""Message end times of both engines match SimGrid's flow model within 1e-9, on hundreds of random cases.
 
-SimGrid's answers are committed (oracle/simgrid_cases.json, made by oracle/make_simgrid_cases.py), so SimGrid is not
+SimGrid's times are committed (oracle/simgrid_cases.json, made by oracle/make_simgrid_cases.py), so SimGrid is not
 needed. If it is installed, some cases are simulated again.
 """
 

@@ -43,10 +43,10 @@ class Sent(NamedTuple):
 
 @dataclass(frozen=True)
 class Case:
-    """Ranks on ``hosts`` of a network, with ``nbytes`` one-byte elements each, and SimGrid's answer.
+    """Ranks on ``hosts`` of a network, with ``nbytes`` one-byte elements each, and the times that SimGrid computed.
 
-    They run an ``algorithm`` of the library, or ``programs`` on a buffer of ``chunks`` chunks and as much scratch.
-    ``ends`` are the seconds at which each message ends, in the order of ``sent``.
+    They run an ``algorithm`` of the library, or ``programs`` on a buffer of ``chunks`` chunks with as many scratch
+    chunks. ``ends`` are the seconds at which each message ends, in the order of ``sent``.
     """
 
     name: str

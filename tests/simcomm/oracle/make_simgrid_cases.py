@@ -1,8 +1,9 @@
-"""Ask SimGrid again for all cases, and write simgrid_cases.json: the same file each time with the same SimGrid.
+"""Simulate all cases again with SimGrid, and write simgrid_cases.json. The same SimGrid always writes the same file.
 
     cd tests/simcomm && python -m oracle.make_simgrid_cases
 
-needs g++ and SimGrid with its headers (Debian: libsimgrid-dev; made with 3.32). The test that reads the file does not.
+requires g++ and SimGrid with its headers (Debian: libsimgrid-dev; made with 3.32). The test that reads the file does
+not.
 """
 
 import sys
@@ -16,7 +17,7 @@ SAME = 1e-12  # relative difference of SimGrid's answers with the two forms of l
 
 
 def checked(runner: Path, case: Case) -> Case:
-    """Return the case with SimGrid's answer. Raise RuntimeError if both forms apply and their answers differ."""
+    """Return the case with SimGrid's times. Raise RuntimeError if the two forms of latencies give different times."""
     if not has_equal_latencies(case):
         return answered(runner, case, by_factor=True)
     case, other = answered(runner, case, by_factor=False), answered(runner, case, by_factor=True)

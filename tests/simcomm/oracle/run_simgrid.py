@@ -51,7 +51,7 @@ def simgrid() -> Iterator[Path]:
 
 
 def why_not() -> str:
-    """Return why SimGrid cannot be used, or an empty string."""
+    """Return the reason why SimGrid cannot be used, or an empty string."""
     if shutil.which("g++") is None:
         return "there is no g++"
     probe = ["g++", "-E", "-x", "c++", "-include", "simgrid/version.h", "/dev/null"]
@@ -68,10 +68,10 @@ def version(runner: Path) -> str:
 
 
 def answered(runner: Path, case: Case, by_factor: bool, **more: str) -> Case:
-    """Return the case with SimGrid's answer. Raise RuntimeError with SimGrid's output if it fails.
+    """Return the case with SimGrid's times. Raise RuntimeError with SimGrid's output if it fails.
 
-    Latencies are those of the links, which shares fairly if all routes have the same, or are set ``by_factor``.
-    ``more`` are additional settings.
+    With ``by_factor``, a callback sets the latency of each route. Otherwise latencies belong to links; then SimGrid
+    shares links equally only if all routes have the same latency. ``more`` are additional settings.
     """
     settings = (BY_FACTOR if by_factor else OWN_LATENCIES) | more
     command = [str(runner), *(f"--cfg={key}:{value}" for key, value in settings.items()), "--log=root.thres:warning"]
@@ -104,7 +104,6 @@ def _routes(case: Case) -> dict[tuple[str, str], list[tuple[str, str]]]:
 
 
 def _text(case: Case, by_factor: bool) -> str:
-    """Return the input for the runner."""
     directions = {edge: (rate, f"{ns}e-9") for a, b, rate, ns in case.links for edge in ((a, b), (b, a))}
     number = {edge: i for i, edge in enumerate(directions)}
     lines = [f"{by_factor:d}", f"{len(directions)}", *(f"{rate} {latency}" for rate, latency in directions.values())]
