@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -91,28 +90,13 @@ def number_lines(text: str) -> list[PastedLine]:
     >>> [line.text for line in number_lines("May 1 10:00:59 n0: # nThread 1\\nMay 1 10:01:00 n0:   8  2  float")]
     ['# nThread 1', '8  2  float']
     """
-    lines = [
-        PastedLine(number, clean(piece))
-        for number, raw in enumerate(text.splitlines(), start=1)
-        for piece in (split_rows(raw) if len(raw) > MOST_PREFIX else (raw,))
-    ]
+    lines = [PastedLine(number, clean(raw)) for number, raw in enumerate(text.splitlines(), start=1)]
     forms = tuple(_prefix_forms(line.text for line in lines))
     for at, line in enumerate(lines) if forms else ():
         match = next(filter(None, (form.match(line.text) for form in forms)), None)
         if match is not None:
             lines[at] = line._replace(text=line.text[match.end() :])
     return lines
-
-
-def split_rows(text: str) -> list[str]:
-    """Split table rows that are joined without line breaks. Any other line is returned unchanged.
-
-    >>> split_rows("8 2 float sum 5.0 0.00 0.00 16 4 float sum 5.1 0.00 0.00")
-    ['8 2 float sum 5.0 0.00 0.00 ', '16 4 float sum 5.1 0.00 0.00']
-    """
-    starts = [match.start() for match in ROW_START.finditer(text)]
-    bounds = [0, *starts[1:], len(text)]
-    return [text[begin:end] for begin, end in pairwise(bounds)]
 
 
 def _prefix_forms(lines: Iterable[str]) -> Iterator[re.Pattern[str]]:

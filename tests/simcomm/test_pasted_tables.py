@@ -89,7 +89,6 @@ PASTED: dict[str, str | bytes] = {
     "reST with marks, AMD's validation guide": "\n\n".join(f":mark:`{' '.join(line.split())}`" for line in LINES),
     "a terminal of 80 columns": wrapped(80),
     "a terminal of 101 columns": wrapped(101),
-    "a chat without line breaks": " ".join(LINES[:HEAD]) + "\n" + LINES[HEAD] + "\n" + " ".join(BODY),
     "PowerShell's redirection": TABLE.replace("\n", "\r\n").encode("utf-16"),
     "packed by gzip": gzip.compress(TABLE.encode()),
     "Latin-1 with non-breaking spaces": TABLE.replace("  ", "\xa0 ").encode("latin-1"),
