@@ -26,13 +26,14 @@ from realcomm.training.cifar10 import CLASSES, find_altered, find_layout, read_c
 from realcomm.training.rank_result import count_steps
 from realcomm.training.stopwatch import Stopwatch
 
-Images = Dataset[Any]  # of pairs: image float32 of the training's image_shape, normalized; label 0..classes-1
-HELD_OUT = 0.2  # of the digits, in equal shares of every class; the same images for every seed of a training
+# pairs: a normalized float32 image of the training's image_shape, and a label from 0 to classes - 1
+Images = Dataset[Any]
+HELD_OUT = 0.2  # share of the digits, equal in every class; the same images for every seed
 SPLIT_SEED = 0
 
-# Of the 50,000 training images, per channel, in 0..1.
+# Mean and standard deviation of the 50,000 training images, per channel, scaled to 0..1.
 CIFAR10_MEAN, CIFAR10_STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-TEST_BATCH_SIZE = 256  # only speed depends on it
+TEST_BATCH_SIZE = 256  # affects only speed
 Batch = tuple[torch.Tensor, torch.Tensor]  # images float32 [batch, 3, 32, 32], labels int64 [batch]
 
 
@@ -79,7 +80,7 @@ def describe_images(training: Training) -> list[str]:
     if training.data_folder is None:
         return [
             f"dataset cifar10 without data_folder: {training.drawn} synthetic images of its shape are used, and "
-            "the accuracy has no meaning; set training.data_folder to the directory of your copy"
+            "the accuracy is meaningless; set training.data_folder to the directory of your copy"
         ]
     if training.verify or _is_to_fetch(training):
         return []  # altered files are rejected
@@ -146,6 +147,7 @@ def _check_classes(where: Path, classes: int) -> None:
         raise InputError(f"classes is {classes}, but {where} has {folders}; set classes = {folders}")
 
 
+@lru_cache(maxsize=2)  # training and held-out images, which each evaluation needs
 def _digits(train: bool) -> Images:
     """Return 1437 of scikit-learn's 1797 handwritten digits, or the other 360: 8x8 gray pixels, scaled to 3x32x32."""
     from sklearn.datasets import load_digits  # slow to import, and only needed here
