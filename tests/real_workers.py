@@ -27,7 +27,6 @@ from realcomm.training.trainer import train_rank
 
 
 def sum_of_ranks(rank: int, world_size: int, scale: int = 1) -> tuple[int, int, float]:
-    """Return rank, threads and the sum of all ranks."""
     total = torch.tensor([float(rank * scale)])
     dist.all_reduce(total)
     return rank, torch.get_num_threads(), total.item()
@@ -101,7 +100,7 @@ def hang_on(rank: int, world_size: int, bad: int) -> None:
 
 
 def stay_away(rank: int, world_size: int, bad: int) -> None:
-    """Have all ranks but one wait in a collective, and that one for nobody."""
+    """Let all ranks but ``bad`` wait in a collective."""
     set_status("computing")
     if rank == bad:
         time.sleep(600)
@@ -160,7 +159,7 @@ def listening() -> list[str]:
 
 
 def break_in_step(rank: int, world_size: int, measurement: TimedCall, bad: int, step: int, how: str) -> object:
-    """Measure; in its third execution, at a step, one rank is killed, raises, or does nothing more."""
+    """Measure. At ``step`` of the third execution, rank ``bad`` is killed, raises or hangs."""
     if rank == bad:
         _break_executions(3, step, how)
     return measure_rank(rank, world_size, measurement)
@@ -221,5 +220,5 @@ def count_and_train(
 
 
 def give_up(rank: int, world_size: int) -> None:
-    """As gloo does where a connection cannot be made, long before the run's own timeout."""
+    """Raise as gloo does if it cannot connect, long before the run's own timeout."""
     raise RuntimeError("[x]:7: Connect timed out")

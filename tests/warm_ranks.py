@@ -18,13 +18,23 @@ def run_ranks(ranks: int, folder: Path, *words: object) -> list[tuple[int, str, 
     """
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    start_server()
-    started, outputs = [], [[folder / f"rank{rank}.{name}" for name in ("out", "err")] for rank in range(ranks)]
     common = {"WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    for rank, files in enumerate(outputs):
-        of_rank = {**common, "RANK": rank, "LOCAL_RANK": rank, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": 1}
-        variables = {**os.environ, **{key: str(value) for key, value in of_rank.items()}}
-        child = get_context("forkserver").Process(target=_be_rank, args=(variables, files, list(map(str, words))))
+    common |= {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": 1}
+    variables = [{**common, "RANK": rank, "LOCAL_RANK": rank} for rank in range(ranks)]
+    return run_each(
+        [{**os.environ, **{key: str(value) for key, value in each.items()}} for each in variables], folder, *words
+    )
+
+
+def run_each(variables: list[dict[str, str]], folder: Path, *words: object) -> list[tuple[int, str, str]]:
+    """Run a program in one process for each set of environment variables; return as ``run_ranks`` does."""
+    start_server()
+    started, outputs = (
+        [],
+        [[folder / f"rank{rank}.{name}" for name in ("out", "err")] for rank in range(len(variables))],
+    )
+    for of_rank, files in zip(variables, outputs, strict=True):
+        child = get_context("forkserver").Process(target=_be_rank, args=(of_rank, files, list(map(str, words))))
         with without_main():
             child.start()
         started.append(child)

@@ -56,7 +56,8 @@ def build():
 def test_course_runs_with_a_small_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
     (tmp_path / "small.py").write_text(SMALL)
     model = f"training.model={tmp_path / 'small.py'}:build"
-    monkeypatch.setattr("sys.argv", ["resnet_course.py", model, "training.parameters=5354", "training.epochs=1"])
+    less = ["training.parameters=5354", "training.epochs=1", "training.images=512"]
+    monkeypatch.setattr("sys.argv", ["resnet_course.py", model, *less])
     course.main()
     head, *lines = capsys.readouterr().out.splitlines()
     assert head.split() == ["gradient_sync", "step", "predicted", "measured", "speed-up", "predicted", "measured"]

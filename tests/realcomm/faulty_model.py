@@ -29,7 +29,6 @@ class Faulty(nn.Module):
         go_wrong(self, "constructor")
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Return the scores of each image."""
         self.calls += self.training
         go_wrong(self, "forward")
         noise = random.gauss(0, 0.01) + float(np.random.normal(0, 0.01)) if self.training else 0.0
@@ -54,7 +53,7 @@ def _is_time(model: Faulty) -> bool:
 
 
 def go_wrong(model: Faulty, place: str) -> None:
-    """Execute the fault of the environment in its phase."""
+    """Cause the fault that ``RINGLAB_FAULT`` names, if it belongs to this phase."""
     fault, _, where = os.environ.get("RINGLAB_FAULT", "").partition(" ")
     is_time = dist.is_initialized() if place == "constructor" else _is_time(model)
     if where != place or not is_time:

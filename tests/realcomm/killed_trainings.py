@@ -1,14 +1,10 @@
 """Kill the ranks of a small training at random times with random signals, and resume it until it is done.
 
 The weights at the end equal those of an undisturbed training bit for bit, and each failure names the killed rank.
-
-``python tests/realcomm/killed_trainings.py --seeds 0:1000`` tries more seeds than the tests do.
 """
 
-import argparse
 import random
 import signal
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -27,7 +23,6 @@ from collectives.training.workload import RESUME_NEWEST, Buckets, Training
 from realcomm.launching.failures import LaunchFailed, describe_signal
 from realcomm.launching.server import server_pid
 from realcomm.training.checkpoints import find_newest
-from realcomm.training.trainer import preload_for
 from realcomm.watching.log_folder import METRICS, read_metrics
 from realcomm.watching.watch import Watch
 from simcomm import this_machine
@@ -47,7 +42,7 @@ MOST_KILLS = 4  # of a training
 
 
 class Tried(NamedTuple):
-    """The result of a seed: kills that hit a rank, those that a failure named, and problems."""
+    """The result of a seed: the kills that hit a rank, the kills that a failure named, and problems."""
 
     kills: int
     named: int
@@ -68,7 +63,7 @@ def rank_processes() -> list[int]:
 def killing(
     rank: int, ranks: int, number: int, delay_s: float, file: Path | None = None, rows: int = 0
 ) -> Iterator[list[int]]:
-    """Within the context, send a rank a signal after a delay, and once a file has enough rows; list its process."""
+    """Send a rank a signal after a delay, and not before ``file`` has ``rows`` rows; list the process that got it."""
     sent, is_over = list[int](), Event()
 
     def kill() -> None:
@@ -90,7 +85,6 @@ def killing(
 
 
 def count_rows(file: Path) -> int:
-    """Return the number of lines of a file, 0 if there is no file."""
     return file.read_bytes().count(b"\n") if file.exists() else 0
 
 
@@ -103,14 +97,11 @@ def train(name: str, ranks: int, every: int, folder: Path) -> None:
 
 
 class Learned(NamedTuple):
-    """The last checkpoint and the metrics of a training."""
-
     state: dict[str, Any]  # the last checkpoint
     metrics: list[tuple[Any, ...]]
 
 
 def learned(folder: Path) -> Learned:
-    """Return the results of a finished training."""
     [checkpoints] = (folder / "kept").iterdir()
     newest = find_newest(checkpoints).newest
     assert newest is not None
@@ -122,7 +113,6 @@ def learned(folder: Path) -> Learned:
 
 @cache
 def undisturbed(name: str, ranks: int, every: int) -> Learned:
-    """Return the results of an undisturbed training."""
     realcomm.launch(max, ranks)  # the first waits for imports
     with tempfile.TemporaryDirectory() as folder:
         train(name, ranks, every, Path(folder))
@@ -130,7 +120,7 @@ def undisturbed(name: str, ranks: int, every: int) -> Learned:
 
 
 def differences(state: Any, other_state: Any, place: str) -> Iterator[str]:
-    """Yield the places in which two states differ bitwise."""
+    """Yield the places at which two states differ bitwise."""
     (leaves, form), (others, other_form) = tree_flatten_with_path(state), tree_flatten_with_path(other_state)
     if form != other_form:
         yield f"{place}: {form} and {other_form}"
@@ -140,7 +130,7 @@ def differences(state: Any, other_state: Any, place: str) -> Iterator[str]:
 
 
 def try_seed(seed: int) -> Tried:
-    """Kill and resume a training at random; the seed determines everything."""
+    """Kill and resume a training at random times, which follow from the seed."""
     drawn = random.Random(seed)
     name, ranks, every = drawn.choice([*RECIPES]), drawn.choice((2, 2, 3)), drawn.choice((1, 2, 5))
     clean, kills, named, problems = undisturbed(name, ranks, every), 0, 0, list[str]()
@@ -170,21 +160,3 @@ def try_seed(seed: int) -> Tried:
         left = [path.name for path in folder.glob("kept/*/.ringlab-*")]
         problems += [f"{about}: {left} is left"] if left else []
     return Tried(kills, named, problems)
-
-
-def main() -> None:
-    preload_for([Training(None)])
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", default="0:100", metavar="FIRST:END")
-    first, end = map(int, parser.parse_args().seeds.split(":"))
-    kills = named = wrong = 0
-    for seed in range(first, end):
-        tried = try_seed(seed)
-        kills, named, wrong = kills + tried.kills, named + tried.named, wrong + len(tried.problems)
-        sys.stdout.writelines(f"{problem}\n" for problem in tried.problems)
-        sys.stdout.flush()
-    sys.stdout.write(f"{end - first} seeds: {kills} kills, {named} of them named; {wrong} problems\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -53,8 +53,6 @@ def post_by_gloo() -> None:
 
 
 class Posted:
-    """A message group in its communicator's order."""
-
     def __init__(self, done: "Future[None]") -> None:
         self._done = done
 

@@ -14,6 +14,7 @@ from real_cases import start
 
 import realcomm
 
+GROUPS = 20
 LENGTHS = 3, 0, 200_000, 1, 1_000_003, 17, 4096
 ALGORITHMS = "ring", "naive", "bidirectional_ring", "recursive_doubling", "chain", "halving_doubling", "double_tree"
 
@@ -21,7 +22,7 @@ ALGORITHMS = "ring", "naive", "bidirectional_ring", "recursive_doubling", "chain
 def computing(rank: int, world_size: int) -> tuple[bool, int, bool]:
     """Return whether a collective was done at once, how often this rank computed until then, and whether all is right.
 
-    Nobody waits. The collective proceeds while the only Python thread computes.
+    No rank waits. The collective continues while the only Python thread computes.
     """
     tensor = start(rank, 4_000_000)
     dist.barrier()
@@ -67,12 +68,12 @@ def two_groups_crosswise(rank: int, world_size: int) -> list[float]:
     return [tensor.unique().item() for tensor in tensors]
 
 
-def fifty_groups(rank: int, world_size: int) -> tuple[list[float], int, int, int]:
-    """Use fifty groups at a time, each twice before any wait, and destroy them.
+def many_groups(rank: int, world_size: int) -> tuple[list[float], int, int, int]:
+    """Use ``GROUPS`` groups at a time, each twice before any wait, and destroy them.
 
     Return wrong results, and the number of their threads: running, left of held groups, and at the end.
     """
-    groups = [dist.new_group(list(range(world_size))) for _ in range(50)]
+    before, groups = own_threads(), [dist.new_group(list(range(world_size))) for _ in range(GROUPS)]
     tensors = [torch.full((20_000,), float(rank + at)) for at in range(len(groups))]
     numbered = list(zip(groups, tensors, strict=True))
     if rank:
@@ -85,13 +86,14 @@ def fifty_groups(rank: int, world_size: int) -> tuple[list[float], int, int, int
     first = world_size * (world_size - 1) / 2
     wanted = [world_size * (first + world_size * at) for at in range(len(groups))]
     wrong = [tensor[0].item() for tensor, want in zip(tensors, wanted, strict=True) if not bool((tensor == want).all())]
-    known = own_threads()
+    known = [thread for thread in own_threads() if thread not in before]
     kept_groups, memory = groups[:10], [weakref.ref(group) for group in groups[10:]]
     for group in groups:
         dist.destroy_process_group(group)
     del group, groups, numbered, work, works
     gc.collect()
-    realcomm.all_reduce(torch.ones(1), async_op=True).wait()  # groups that are destroyed but held are found by the next
+    # destroyed groups that are still referenced are found when an object is cached for a new group
+    realcomm.all_reduce(torch.ones(1), group=dist.new_group(), async_op=True).wait()
     for thread in known:
         thread.join(10)
     left = sum(thread.is_alive() for thread in known)
@@ -103,7 +105,7 @@ def own_threads() -> list[threading.Thread]:
 
 
 def waiting(rank: int, world_size: int) -> list[str]:
-    """Return the messages of waits that are too short or of a wrong type, and the result through a future."""
+    """Return the errors of waits with too short or invalid timeouts, and the result through a future."""
     messages, tensor = [], torch.ones(1000)
     works = [realcomm.all_reduce(tensor, async_op=True)] if rank == 0 else []
     for timeout in (timedelta(seconds=0.2), 0.2) if rank == 0 else ():
@@ -118,7 +120,7 @@ def waiting(rank: int, world_size: int) -> list[str]:
 
 
 def broken(rank: int, world_size: int) -> list[str]:
-    """Return the messages of three waits for a collective that failed."""
+    """Return the messages of three waits for a collective that has failed."""
     group = dist.new_group(list(range(world_size)), timeout=timedelta(seconds=1))
     if rank:
         time.sleep(1.5)  # too late

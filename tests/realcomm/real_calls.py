@@ -60,7 +60,6 @@ class Call(NamedTuple):
 
 
 def draw_call(draw: random.Random, world_size: int) -> Call:
-    """Return a random call."""
     name = draw.choice(FUNCTIONS)
     collective = COLLECTIVES.get(name, name)
     known = [algorithm.label for algorithm in library().values() if algorithm.spec.name == collective]
@@ -93,7 +92,6 @@ class Built:
     results: Sequence[torch.Tensor]  # which the call defines on this rank
 
     def make(self, group: Any, async_op: bool = False) -> Any:
-        """Make the call in its mode; return the handle."""
         with MODES[self.call.mode]():
             return self.function(*self.arguments, **self.named, group=group, async_op=async_op)
 

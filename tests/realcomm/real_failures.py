@@ -22,9 +22,9 @@ BEFORE, MIDDLE, AFTER = 0, 1, 1 << 30  # steps that complete before the failure
 
 @contextmanager
 def failing_next(group: dist.ProcessGroup, error: BaseException, after: int = BEFORE) -> Iterator[None]:
-    """Within the context, let the next collective of ``group`` fail after ``step`` steps, or at its end.
+    """Let the next collective that this process calls on ``group`` fail after ``after`` steps, or at its end.
 
-    The next one is the one that is called first, also if another thread executes it.
+    Another thread may execute the collective.
     """
     begin, run, complete = CollectiveSequence.begin, Executor._run, Executor._complete
     sequence, chosen, done = sequence_of(group), list[Collective](), list[object]()
@@ -55,7 +55,6 @@ def failing_next(group: dist.ProcessGroup, error: BaseException, after: int = BE
 
 
 def call_on(name: str, group: Any, async_op: bool = False) -> Any:
-    """Call a function on small tensors; return the handle."""
     return build(Call(name), dist.get_rank(group), dist.get_world_size(group)).make(group, async_op)
 
 
@@ -128,7 +127,7 @@ def interrupting_the_queue() -> Iterator[None]:
 
 
 def numbers_apart(rank: int, world_size: int) -> list[str]:
-    """Let ranks be at different collectives of a group; return their outcomes, without each other's data."""
+    """Let ranks call different collectives of a group; return their outcomes. No rank may get another's data."""
     outcomes = []
     calls = [
         lambda group: realcomm.all_reduce(torch.ones(8), group=group),  # rank 0 is one collective ahead
@@ -162,7 +161,7 @@ def wrong_arguments(rank: int, world_size: int) -> list[str]:
 
 
 def a_new_group_after_a_failure(rank: int, world_size: int) -> tuple[list[str], float]:
-    """Fail in a group, destroy it and create one of the same ranks; other groups continue meanwhile."""
+    """Fail in a group, destroy it and create a group of the same ranks. Other groups work in between."""
     group, tensor = dist.new_group(), torch.full((5,), rank + 1.0)
     with failing_next(group, OSError("on purpose")):
         outcomes = [outcome(lambda: realcomm.barrier(group))]
@@ -174,7 +173,7 @@ def a_new_group_after_a_failure(rank: int, world_size: int) -> tuple[list[str], 
 
 
 def a_lost_peer(rank: int, world_size: int) -> list[str]:
-    """Wait for a rank that stays away; return the error, and that of the next call."""
+    """Wait for a rank that never calls; return the error, and the error of the next call."""
     group = dist.new_group(timeout=timedelta(seconds=0.5))
     if rank == 0:
         time.sleep(1)

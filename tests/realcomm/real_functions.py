@@ -22,7 +22,7 @@ def numbers(rank: int, n: int, dtype: torch.dtype = torch.float32) -> torch.Tens
 
 
 def by_any_name(rank: int, world_size: int, file: Path) -> list[float]:
-    """Run an algorithm by name, one with parameters, and one from a user's file; return the results."""
+    """Run algorithms given by name, with parameters, and from a user's file; return the results."""
     results = []
     for algorithm in ("naive", find_algorithm("all_reduce/chain").with_parameters(slices=3), f"{file}:mine"):
         tensor = torch.full((7,), rank + 1.0)
@@ -138,7 +138,6 @@ def run_examples(rank: int, world_size: int) -> tuple[int, str]:
 
 
 def in_class(rank: int, world_size: int) -> list[list[float]]:
-    """Run the classroom's four functions."""
     sent, reduced, both, ring = (torch.full((5,), rank + 1.0) for _ in range(4))
     classroom.broadcast(sent, rank, world_size, src=1)
     classroom.reduce(reduced, rank, world_size, dst=1, op="mean")

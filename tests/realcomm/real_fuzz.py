@@ -44,7 +44,7 @@ class Group:
 
 @dataclass
 class Fuzz:
-    """The calls of one rank: their number by sort, and problems."""
+    """The calls of one rank, counted by function, and the problems found."""
 
     seed: int
     failures: float  # the share of calls that belong to a group in which a collective fails
@@ -177,7 +177,6 @@ class Fuzz:
         return [start() for start in started]
 
     def settle(self) -> None:
-        """Wait for all handles."""
         while self.pending:
             self.pending.pop(self.own.randrange(len(self.pending)))()
 
@@ -192,7 +191,7 @@ def _as_torchs(built: Any) -> Any:
 def random_calls(
     rank: int, world_size: int, seed: int, count: int, failures: float, seconds: float = 1e9
 ) -> tuple[dict[str, int], list[str]]:
-    """Make ``count`` random calls, or calls for some seconds; return their number by sort, and problems."""
+    """Make ``count`` random calls, or calls for some seconds; return their number by function, and problems."""
     fuzz, until = Fuzz(seed, failures), time.monotonic() + seconds
     for number in range(count):
         fuzz.step()
@@ -206,14 +205,14 @@ def random_calls(
     return dict(fuzz.made), fuzz.wrong[:3]
 
 
-def every_mode(rank: int, world_size: int) -> tuple[dict[str, int], list[str]]:
-    """Make every call in every mode, on tensors created in every mode; return as ``random_calls`` does.
+def every_mode(rank: int, world_size: int, made_in_modes: tuple[str, ...]) -> tuple[dict[str, int], list[str]]:
+    """Make every call in every mode, on tensors created in some modes; return as ``random_calls`` does.
 
     The tensors need buffers of the functions' own, which are kept for the next call.
     """
     fuzz, everyone = Fuzz(seed=0, failures=0.0), Group(None, list(range(world_size)))
     for mode in ("inference", *MODES, "usual"):
-        for made_in in MODES:
+        for made_in in made_in_modes:
             for name in FUNCTIONS:
                 call = Call(name, (3, 5), layouts=("transposed", "every second"), made_in=made_in, mode=mode)
                 for async_op in (False, True):

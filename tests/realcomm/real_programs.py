@@ -179,7 +179,7 @@ def in_the_order_written(rank: int, world_size: int) -> list[list[float]]:
 
 
 def shapes(rank: int, world_size: int) -> list[str]:
-    """Run on contiguous tensors of any shape, also slices; return the errors of all others."""
+    """Run on contiguous tensors of any shape, also slices; return the errors for all other tensors."""
     ring = library()["all_reduce/ring"]
     matrix = torch.zeros(6, 5)
     execute(ring, matrix[2:4].fill_(1.0))
@@ -208,7 +208,7 @@ def _refusal(call: Callable[[], object]) -> str:
 
 
 def again_and_again(rank: int, world_size: int) -> list[list[float]]:
-    """Run one executor alternately on several tensors, one of which moves in memory."""
+    """Run one executor alternately on two tensors, one of which moves in memory."""
     executor = Executor(CollectiveCall(library()["all_reduce/unchunked_ring"], 3), rank, world_size)
     first, second = torch.ones(3), torch.full((3,), float(rank))
     for tensor in (first, second, second, first):
@@ -218,8 +218,16 @@ def again_and_again(rank: int, world_size: int) -> list[list[float]]:
     return [first.tolist(), second.tolist()]
 
 
-def recorded(rank: int, world_size: int, n: int) -> tuple[float, list[Event], float]:
-    """Return the events of a ring, and clock readings before and after."""
+Recorded = tuple[float, list[Event], float]
+
+
+def recorded(rank: int, world_size: int) -> tuple[Recorded, Recorded]:
+    """Return the records of rings on 999 elements and on one element."""
+    return _record(999), _record(1)
+
+
+def _record(n: int) -> Recorded:
+    """Return the events of a ring on ``n`` elements, and clock readings before and after."""
     record: list[Event] = []
     tensor = torch.zeros(n)
     dist.barrier()
@@ -244,7 +252,6 @@ def recorded_slowly(rank: int, world_size: int) -> list[Event]:
 
 
 def order_of_posts(rank: int, world_size: int) -> list[str]:
-    """Return the order in which a ring's messages are posted."""
     posted: list[str] = []
     executor = Executor(CollectiveCall(library()["all_reduce/ring"], 8), rank, world_size)
     send_, receive_ = executor._send, executor._receive
@@ -259,7 +266,7 @@ def order_of_posts(rank: int, world_size: int) -> list[str]:
 
 
 def communicators_of_groups(rank: int, world_size: int) -> tuple[list[int], list[int]]:
-    """Return torch's groups and ours while ten run two channels as for NCCL, and after their end."""
+    """Return the numbers of torch's groups and of communicators while ten groups use two channels, and later."""
     nccl_on_gloo.post_by_gloo()
     groups = [dist.new_group(list(range(world_size))) for _ in range(10)]
     for group in groups * 2:
@@ -300,7 +307,6 @@ def probed_messages(probe: Probe, rank: int, world_size: int) -> list[str]:
 
 
 def measure_all(rank: int, world_size: int, measurements: Sequence[TimedCall]) -> list[RankMeasurement]:
-    """Return this rank's results of several measurements."""
     return [measure_rank(rank, world_size, measurement) for measurement in measurements]
 
 
@@ -319,8 +325,6 @@ def arrive_late(rank: int, world_size: int) -> tuple[float, float, float]:
 
 
 class NotedMarks:
-    """GPU step marks that record their calls."""
-
     def __init__(self) -> None:
         self.calls: list[Any] = []
 
@@ -371,4 +375,5 @@ def executors_made(rank: int, world_size: int) -> int:
     return len(made)
 
 
+ON_THREE_RANKS = [order_of_posts, recorded, marked_steps, groups_after_channels]  # the last changes the executor
 ON_TWO_RANKS = [shapes, again_and_again, recorded_slowly, executors_made]  # the last one changes the executor

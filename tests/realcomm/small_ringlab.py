@@ -22,8 +22,6 @@ train_rank: Any = trainer.train_rank
 
 
 class LostNode(Observer):
-    """Kills this rank's node."""
-
     def step_done(self, running: RunningTraining, record: StepRecord) -> None:
         if record.step == 4:
             for process in (os.getppid(), os.getpid()):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from command_line import run_python
+from warm_ranks import run_ranks
 
 from collectives import InputError
 from realcomm.training.checkpoints import KEPT, CheckpointFolder, check_folder, find_newest, open_checkpoint
@@ -170,7 +170,7 @@ def write_until_killed(told, first):
         step += 1
 
 complete, last = 0, 0
-for _ in range(25):
+for _ in range(15):
     read, told = os.pipe()
     child = os.fork()
     if not child:
@@ -195,8 +195,9 @@ print("survived")
 
 
 def test_killed_writer_leaves_only_complete_checkpoints(tmp_path: Path):
-    done = run_python("-c", KILLED, tmp_path)
-    assert (done.returncode, done.stdout) == (0, "survived\n"), done.stderr
+    (tmp_path / "killed.py").write_text(KILLED)
+    [(status, output, errors)] = run_ranks(1, tmp_path, tmp_path / "killed.py", tmp_path / "checkpoints")
+    assert (status, output) == (0, "survived\n"), errors
 
 
 @pytest.mark.parametrize("kind", [OSError, KeyboardInterrupt])

@@ -177,7 +177,7 @@ def test_hang_on_a_gpu_names_the_first_unfinished_step(gpu: SimulatedGpu, monkey
 
 
 def test_hang_is_reported_before_torchs_watchdog(gpu: SimulatedGpu, monkeypatch: pytest.MonkeyPatch):
-    """With its collective, channel, step and peer, while the group's timeout has not passed."""
+    """The report has the collective, channel, step and peer, and comes before the group's timeout."""
     monkeypatch.setattr(gpu_progress, "_start_looking", lambda device: None)
     monkeypatch.setattr(gpu_progress, "_begun", deque())
     monkeypatch.setattr("realcomm.execution.gpu_progress.time.monotonic", lambda: gpu.host)

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ import simcomm
 from collectives.errors import InputError, RunFailed
 from realcomm.emulation import builder as building
 from realcomm.emulation.builder import groups
-from realcomm.emulation.network import EmulatedNetwork, emulate, try_emulation
+from realcomm.emulation.network import Ability, EmulatedNetwork, emulate, try_emulation
 from realcomm.emulation.plan import (
     InterfaceNames,
     NetworkPlan,
@@ -49,21 +48,13 @@ SWITCH_RING = simcomm.from_links(
 AROUND = ("s1", "s0", "s3", "s2", "h2")
 
 
-@cache
-def why_not() -> str:
-    """Return why clusters cannot be emulated here; "" if they can."""
-    try:
-        try_emulation()
-    except RunFailed as error:
-        return str(error)
-    return ""
-
-
 @pytest.fixture(scope="module")
-def namespaces() -> None:
-    """Skip the test if this system has no namespaces for us."""
-    if reason := why_not():
-        pytest.skip(reason)
+def namespaces() -> Ability:
+    """The abilities of this machine; skip the test if it has no namespaces."""
+    try:
+        return try_emulation()
+    except RunFailed as error:
+        pytest.skip(str(error))
 
 
 # Plans
@@ -157,7 +148,6 @@ def test_no_group_measures_both_directions_of_a_link():
 
 
 def inodes(network: EmulatedNetwork) -> set[int]:
-    """The network namespaces of a network's hosts."""
     return {Path(namespace.files[-1]).stat().st_ino for namespace in network.namespaces}
 
 
@@ -175,7 +165,7 @@ def users_of(namespaces: Iterable[int]) -> list[int]:
 
 
 @pytest.mark.namespaces
-def test_ranks_reduce_over_emulated_links(namespaces: None):
+def test_ranks_reduce_over_emulated_links(namespaces: Ability):
     before = {link.name for link in Path("/sys/class/net").iterdir()}
     with emulate(TWO_RACKS) as network:
         assert len(network.goodputs) == 10
@@ -190,8 +180,10 @@ def test_ranks_reduce_over_emulated_links(namespaces: None):
 
 
 @pytest.mark.namespaces
-def test_ring_of_switches_does_not_loop(namespaces: None):
+def test_ring_of_switches_does_not_loop_after_a_failed_rank(namespaces: Ability):
     with emulate(SWITCH_RING) as network:
+        with pytest.raises(realcomm.RankFailed, match="rank 1"):
+            realcomm.launch(real_workers.raise_on, 4, 1, network=network)
         trace = realcomm.run("all_to_all/direct", SWITCH_RING, 4096, network=network, warmup=0, repetitions=1)
     assert trace.facts["wrong"] == 0
 
@@ -201,29 +193,27 @@ AS_NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
     *(f"--{kind}-{caps}={READS}" for kind, caps in (("bounding", "set"), ("inh", "caps"), ("ambient", "caps"))),
 )  # fmt: skip
 EMULATES = """
-import json, realcomm, simcomm
+import json
 from ringlab.commands.doctor import _emulation
 found = _emulation()
 print(json.dumps([found.works, found.detail]))
-with realcomm.emulate(simcomm.star(2, "20 Mbit/s", "0 us")) as network:
-    print(len(network.goodputs))
 """
 
 
 @pytest.mark.namespaces
 @pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="nothing here makes root a common user")
-def test_doctor_reports_emulation_for_an_unprivileged_user(namespaces: None):
+def test_doctor_reports_emulation_for_an_unprivileged_user(namespaces: Ability):
     before = AS_NOBODY if os.geteuid() == 0 else ()
     done = run_python("-c", EMULATES, folder=Path("/tmp"), before=before, HOME="/tmp", TMPDIR="/tmp")
     if "Operation not permitted" in done.stderr:
         pytest.skip(done.stderr.splitlines()[-1])  # a system that gives ordinary users no namespaces
     assert done.returncode == 0, done.stderr
-    (works, text), directions = map(json.loads, done.stdout.splitlines())
-    assert (works, directions) == (True, 4) and text.startswith("by a user namespace; bears"), text
+    works, text = json.loads(done.stdout)
+    assert works and text.startswith("by a user namespace; bears"), text
 
 
 @pytest.mark.namespaces
-def test_inaccurate_link_is_reported_with_its_goodput(namespaces: None):
+def test_inaccurate_link_is_reported_with_its_goodput(namespaces: Ability):
     plan = plan_network(simcomm.star(2, "20 Mbit/s", "0 us"))
     wrong = replace(plan, directions=tuple(link._replace(bandwidth=link.bandwidth * 1.05) for link in plan.directions))
     reader, writer = os.pipe()
@@ -244,11 +234,11 @@ def test_inaccurate_link_is_reported_with_its_goodput(namespaces: None):
 
 
 def reduce_some(rank: int, world_size: int) -> None:
-    dist.reduce(torch.zeros(1 << 16), 0)
+    dist.reduce(torch.zeros(1 << 14), 0)
 
 
 @pytest.mark.namespaces
-def test_dropped_packets_invalidate_the_run_and_name_the_link(namespaces: None):
+def test_dropped_packets_invalidate_the_run_and_name_the_link(namespaces: Ability):
     short = NetworkPlan(**vars(plan_network(simcomm.star(3, "20 Mbit/s", "0 us"))))
     with ShortQueues(short) as network, pytest.raises(RunFailed) as refused:
         realcomm.launch(reduce_some, 3, network=network)
@@ -281,16 +271,16 @@ def work(rank, world_size):
         print("at work", flush=True)
     time.sleep(60)
 if __name__ == "__main__":
-    with realcomm.emulate(simcomm.star(3, "20 Mbit/s", "0 us")) as network:
-        print(*{os.stat(one.files[-1]).st_ino for one in network.namespaces}, flush=True)
+    with realcomm.emulate(simcomm.star(2, "20 Mbit/s", "0 us")) as network:
+        print(*{os.stat(each.files[-1]).st_ino for each in network.namespaces}, flush=True)
         print(server_folder(), flush=True)
-        realcomm.launch(work, 3, network=network)
+        realcomm.launch(work, 2, network=network)
 """
 
 
 @pytest.mark.namespaces
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL])
-def test_nothing_is_left_however_the_launcher_ends(namespaces: None, number: signal.Signals, tmp_path: Path):
+def test_nothing_is_left_however_the_launcher_ends(namespaces: Ability, number: signal.Signals, tmp_path: Path):
     script = tmp_path / "killed.py"
     script.write_text(KILLED)
     temporary = tmp_path / "temporary"
@@ -308,21 +298,13 @@ def test_nothing_is_left_however_the_launcher_ends(namespaces: None, number: sig
         if done.stdout.readline() != "at work\n":
             raise RunFailed(errors.read_text(encoding="utf-8"))
         assert folder.is_dir()
-        assert len(names) == 3 and len(users_of(names)) >= 4
+        assert len(names) == 2 and len(users_of(names)) >= 3
         done.send_signal(number)
         done.wait(20)
     until = time.monotonic() + 10
     while (users_of(names) or folder.exists() or [*temporary.iterdir()]) and time.monotonic() < until:
         time.sleep(0.05)
     assert users_of(names) == [] and [*temporary.iterdir()] == [] and not folder.exists()
-
-
-@pytest.mark.namespaces
-def test_network_stays_usable_after_a_rank_fails(namespaces: None):
-    with emulate(simcomm.star(2, "20 Mbit/s", "0 us")) as network:
-        with pytest.raises(realcomm.RankFailed, match="rank 1"):
-            realcomm.launch(real_workers.raise_on, 2, 1, network=network)
-        assert len(realcomm.launch(real_workers.sum_of_ranks, 2, network=network)) == 2
 
 
 def test_network_needs_its_number_of_ranks_and_an_open_context():
@@ -343,7 +325,7 @@ def test_shipped_scenarios_can_be_emulated(name: str):
 
 
 @pytest.mark.namespaces
-def test_run_says_that_the_cluster_is_emulated(namespaces: None, ringlab: Ringlab):
+def test_run_reports_the_emulated_cluster(namespaces: Ability, ringlab: Ringlab):
     sizes = ["--set", "collective.sizes=16 KiB", "--set", "collective.algorithms=ring", "--set", "cluster.latency=5 us"]
     for _ in range(3):  # other tests may disturb the network, which is then rejected
         done = ringlab("run", "emulated/star4", "--emulate", *sizes, "--json", "-")
@@ -355,12 +337,12 @@ def test_run_says_that_the_cluster_is_emulated(namespaces: None, ringlab: Ringla
     answer = json.loads(done.out)
     assert answer["emulated"] is True and [row["algorithm"] for row in answer["collectives"]] == ["ring"]
     assert "emulated: 4 hosts, 4 links, each within 0." in done.err
-    if not try_emulation().delays:
+    if not namespaces.delays:
         assert "latencies of up to 5 us are not: this kernel cannot delay packets" in done.err
 
 
 @pytest.mark.namespaces
-def test_too_fast_network_is_rejected_with_a_feasible_rate(namespaces: None, ringlab: Ringlab):
+def test_too_fast_network_is_rejected_with_a_feasible_rate(namespaces: Ability, ringlab: Ringlab):
     done = ringlab("run", "star8", "--emulate")
     assert done.status == 2 and "all hosts together may send 80 Gbit/s" in done.err
     assert "--set cluster.bandwidth='" in done.err
@@ -368,7 +350,7 @@ def test_too_fast_network_is_rejected_with_a_feasible_rate(namespaces: None, rin
 
 @pytest.mark.slow
 @pytest.mark.namespaces
-def test_bench_runs_on_the_network_of_a_scenario(namespaces: None, ringlab: Ringlab):
+def test_bench_runs_on_the_network_of_a_scenario(namespaces: Ability, ringlab: Ringlab):
     done = ringlab("bench", "--emulate", "emulated/star4", "-b", "4K", "-e", "4K", "-n", "1", "-w", "0")
     assert "all_reduce on 4 ranks of this machine on star of 4 hosts, 50 Mbit/s, emulated" in done.out
     assert done.status == 0
@@ -383,7 +365,7 @@ def test_faults_and_machines_are_rejected_before_building(command: str, ringlab:
 
 @pytest.mark.slow
 @pytest.mark.namespaces
-def test_compare_predicts_four_hosts_from_a_pair(namespaces: None):
+def test_compare_predicts_four_hosts_from_a_pair(namespaces: Ability):
     answer = load("emulated/star4", "collective.sizes=1 MiB", 'collective.algorithms=["ring", "naive"]').compare(
         emulate=True
     )

@@ -35,9 +35,9 @@ world_size = 2
 [training]
 model = "{model}"
 gradient_sync = "ring"
-batch_size = 4
+batch_size = {batch_size}
 epochs = 2
-images = 24
+images = {images}
 checkpoints = "kept"
 checkpoint_every = 2
 """
@@ -50,8 +50,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory, with a scenario for a user's model and one for a shipped model."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for name, model in (("own", OWN), ("shipped", SHIPPED)):
-        (tmp_path / f"{name}.toml").write_text(SCENARIO.format(model=model))
+    for name, model, batch_size in (("own", OWN, 4), ("shipped", SHIPPED, 2)):
+        text = SCENARIO.format(model=model, batch_size=batch_size, images=6 * batch_size)
+        (tmp_path / f"{name}.toml").write_text(text)
     return tmp_path
 
 
@@ -258,7 +259,10 @@ CONSTRUCTED = {
 
 @pytest.mark.parametrize(
     ("text", "command"),
-    [(text, "run") for text in CONSTRUCTED] + [([*CONSTRUCTED][-1], name) for name in ("compare", "calibrate")],
+    [
+        *(pytest.param(text, "run", marks=[pytest.mark.slow] * text.startswith("import")) for text in CONSTRUCTED),
+        *(([*CONSTRUCTED][-1], name) for name in ("compare", "calibrate")),
+    ],
 )
 def test_model_that_cannot_be_built_is_named_with_its_line(
     text: str, command: str, here: Path, ringlab: Ringlab

@@ -165,7 +165,7 @@ def test_torch_without_nccl_is_rejected(monkeypatch: pytest.MonkeyPatch):
 
 
 def call(name: str, number: int, state: str, is_p2p: bool = False) -> dict[str, Any]:
-    """Return a call as torch's flight recorder lists it; the other kind of call has another number."""
+    """Return a call as torch's flight recorder lists it. Calls of the other kind have a different number."""
     key, other_key = ("p2p_seq_id", "collective_seq_id") if is_p2p else ("collective_seq_id", "p2p_seq_id")
     group = ["0", "default_pg"]
     return {

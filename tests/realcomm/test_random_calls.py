@@ -21,9 +21,12 @@ def test_random_calls_match_torch(world_size: int, seed: int, count: int, failur
         assert count < 150 or world_size > 3 or {*FUNCTIONS, "wrong arguments"} <= {*made}
 
 
-@pytest.mark.parametrize("world_size", [2, pytest.param(3, marks=pytest.mark.slow)])
-def test_calls_in_every_mode_match_torch(world_size: int):
+@pytest.mark.parametrize(
+    ("world_size", "made_in"),
+    [(2, ("usual", "inference")), *(pytest.param(p, tuple(MODES), marks=pytest.mark.slow) for p in (2, 3))],
+)
+def test_calls_in_every_mode_match_torch(world_size: int, made_in: tuple[str, ...]):
     """Autocast, inference mode and gradient modes may differ between calls, and from those of the tensors."""
-    for made, wrong in launch(real_fuzz.every_mode, world_size, timeout=200):
+    for made, wrong in launch(real_fuzz.every_mode, world_size, made_in, timeout=200):
         assert wrong == []
-        assert made == dict.fromkeys(FUNCTIONS, 2 * len(MODES) * (len(MODES) + 2))
+        assert made == dict.fromkeys(FUNCTIONS, 2 * len(made_in) * (len(MODES) + 2))

@@ -56,7 +56,7 @@ def test_every_algorithm_sends_the_predicted_messages(name: str, library_of_four
 
 @pytest.mark.parametrize(
     ("name", "ranks"),
-    [("all_reduce/ring", 4), *((name, p) for name in ("all_reduce/ring", "broadcast/naive") for p in (1, 2))],
+    [("all_reduce/ring", 3), ("all_reduce/ring", 1), ("broadcast/naive", 2)],
 )
 def test_measured_messages_match_the_prediction(name: str, ranks: int):
     assert_sends_what_is_predicted(name, ranks)
@@ -86,7 +86,7 @@ def test_trace_times_lie_within_the_median_repetition(tmp_path: Path):
     assert read_trace(tmp_path / "ring.trace.json") == trace
 
 
-@pytest.mark.parametrize(("op", "value"), [("sum", 6.0), ("mean", 2.0), ("max", 3.0), ("product", 6.0)])
+@pytest.mark.parametrize(("op", "value"), [("mean", 2.0), ("product", 6.0)])
 def test_buffers_hold_the_result_afterwards(op: str, value: float):
     buffers = [np.full(5, rank + 1.0) for rank in range(3)]
     trace = run("all_reduce/ring", 3, buffers=buffers, op=op)

@@ -24,7 +24,7 @@ from realcomm.launching.failures import RankFailed, TimedOut
 from realcomm.launching.launcher import launch
 from realcomm.training import checkpoints
 from realcomm.training.checkpoints import (
-    AFRESH,
+    FRESH_START,
     CheckpointFolder,
     Checkpointing,
     check_finite,
@@ -48,7 +48,7 @@ def test_resumed_training_is_bitwise_equal(tmp_path: Path):
     for ways in launch(training_workers.go_on_in_every_way, 2, tmp_path):
         for name, (uninterrupted, from_second, from_newest, at_the_end) in ways.items():
             losses, digest = uninterrupted
-            assert len(losses) == 3 * STEPS_PER_EPOCH and len(set(losses)) == len(losses), name
+            assert len(losses) == 2 * STEPS_PER_EPOCH and len(set(losses)) == len(losses), name
             assert from_second == (losses[2:], digest), name
             assert from_newest == (losses[STEPS_PER_EPOCH:], digest), name
             assert at_the_end == ([], digest), name
@@ -85,8 +85,8 @@ def test_other_rank_counts_need_the_same_global_batch(scenario: Path):
         find_start(small(gradient_sync=RING, batch_size=4, sync_every=2, checkpoints="local"), 4, "auto")
 
 
-@pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 150), marks=pytest.mark.slow)])
-def test_killed_and_resumed_training_is_bitwise_equal(seeds: range) -> None:
+@pytest.mark.parametrize("seeds", [[49], pytest.param(range(150), marks=pytest.mark.slow)])
+def test_killed_and_resumed_training_is_bitwise_equal(seeds: Sequence[int]) -> None:
     tried = [killed_trainings.try_seed(seed) for seed in seeds]
     assert [problem for result in tried for problem in result.problems] == []
     assert sum(result.kills for result in tried) == sum(result.named for result in tried) >= 1
@@ -122,8 +122,6 @@ def test_fault_is_located_and_last_checkpoint_is_complete(
 
 
 class OnGpu(torch.Tensor):
-    """A tensor of a GPU."""
-
     def cpu(self) -> torch.Tensor:  # type: ignore[override]
         return torch.full_like(self, 7.0).as_subclass(torch.Tensor)
 
@@ -144,7 +142,7 @@ def test_local_sgd_sends_checkpoints_from_the_cpu(tmp_path: Path, monkeypatch: p
 
 
 def test_metrics_are_written_before_their_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A resumed training does not repeat these steps, so their rows would be missing after a kill in between."""
+    """A resumed training skips these steps, so a kill in between would lose their rows."""
     started: list[Sequence[Observer]] = []
     monkeypatch.setattr("realcomm.training.trainer.launch", lambda *arguments, **named: started.append(arguments[-1]))
     looking_on, training = Observer(), small(gradient_sync=RING, checkpoints=tmp_path, checkpoint_every=3)
@@ -177,7 +175,7 @@ def test_interrupted_checkpoint_is_removed(tmp_path: Path, monkeypatch: pytest.M
             closing(CheckpointFolder(tmp_path / "ring")) if other_run else nullcontext(),
             pytest.raises(KeyboardInterrupt),
         ):
-            train(small(gradient_sync=RING, batch_size=8, checkpoints=tmp_path), this_machine(2), resume=AFRESH)
+            train(small(gradient_sync=RING, batch_size=8, checkpoints=tmp_path), this_machine(2), resume=FRESH_START)
         assert unfinished.exists() == other_run
     newest = find_newest(tmp_path / "ring").newest
     assert newest is not None and newest.path == last

@@ -127,7 +127,7 @@ class Branches(nn.Module):
 
 @contextmanager
 def warned() -> Iterator[list[str]]:
-    """Within the context, record Ringlab's warnings."""
+    """Record Ringlab's warnings within the context."""
     lines, handler, logger = list[str](), logging.Handler(logging.WARNING), logging.getLogger("ringlab")
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
     logger.addHandler(handler)
@@ -182,7 +182,7 @@ def test_differences_between_ranks_are_named():
     assert first["alike"] is None
     assert first["different"] == second["different"] == ("second.bias", [1])
     assert first["check"] == (
-        "the replicas differ after step 3 (never equal before): parameter second.bias of rank 1 is not rank 0's"
+        "the replicas differ after step 3 (never equal before): parameter second.bias of rank 1 differs from rank 0's"
     )
     assert "rank 0 has 5, rank 1 has 6; use the same images on all ranks" in second["steps"]
     assert first["without the broadcast"] == ("weight", [1]), "averaged gradients do not bring weights together"

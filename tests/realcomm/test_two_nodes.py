@@ -8,14 +8,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from warm_ranks import run_each
 
 import simcomm
 from collectives.errors import RunFailed
-from realcomm.emulation.network import emulate, try_emulation
+from realcomm.emulation.network import EmulatedNetwork, emulate
 from realcomm.emulation.plan import INTERFACE, InterfaceNames
 from realcomm.watching.log_folder import read_metrics
 from ringlab.commands.slurm import JobOptions, SlurmOptions, make_job, write_batch_file
@@ -48,10 +49,6 @@ for i in 0 1; do wait -n || { status=$?; kill $(jobs -p); exit $status; }; done
 @pytest.mark.namespaces
 def test_two_nodes_resume_after_a_rank_is_killed(tmp_path: Path):
     """torchrun restarts all ranks of both nodes, and they resume from the last checkpoint."""
-    try:
-        try_emulation()
-    except RunFailed as error:
-        pytest.skip(str(error))
     scenario = tmp_path / "two.toml"
     scenario.write_text(SCENARIO)
     job = make_job(load(scenario), str(scenario), JobOptions(backend="gloo", log_dir="logs", max_restarts=1))
@@ -61,7 +58,7 @@ def test_two_nodes_resume_after_a_rank_is_killed(tmp_path: Path):
     for name, script in (("srun", SRUN), ("scontrol", '#!/bin/bash\nprintf "$ADDRESS0\\n$ADDRESS1\\n"\n')):
         (tmp_path / name).write_text(script)
         (tmp_path / name).chmod(0o755)
-    with emulate(simcomm.star(2, "50 Mbit/s", "0 us")) as network:
+    with emulated_nodes() as network:
         names = InterfaceNames(network.plan)
         environment = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "two", "PYTHONPATH": f"{TESTS.parents[1]}:{TESTS}"}
         environment["PATH"] = f"{tmp_path}:{os.environ['PATH']}:/usr/sbin:/sbin"
@@ -84,7 +81,9 @@ def test_two_nodes_resume_after_a_rank_is_killed(tmp_path: Path):
 
 BARE = """
 import os, socket, sys
-sys.path.insert(0, os.environ["TESTS"])
+from realcomm.launching.namespaces import _call, enter
+enter(os.environ["NAMESPACES"].split())
+_call("unshare", 0x04000000)  # CLONE_NEWUTS
 socket.sethostname(os.environ["ADDRESS"])  # gloo listens where the host's name leads to, as in a pod
 import numpy as np
 import realcomm, simcomm
@@ -100,7 +99,7 @@ print(all((buffer == np.arange(1000.0) * 3).all() for buffer in buffers))
 """
 
 
-Said = tuple[int, str, str]
+Outcome = tuple[int, str, str]
 PLAIN: tuple[dict[str, str], ...] = ({}, {})
 DISAGREEING: list[tuple[tuple[dict[str, str], ...], str]] = [
     (
@@ -114,37 +113,40 @@ DISAGREEING: list[tuple[tuple[dict[str, str], ...], str]] = [
 ]
 
 
-def on_two_nodes(*pairs: Sequence[dict[str, str]]) -> list[list[Said]]:
-    """Return status, output and errors of pairs of ranks, one on each of two nodes, with the least environment."""
-    try:
-        try_emulation()
-    except RunFailed as error:
-        pytest.skip(str(error))
+def on_two_nodes(folder: Path, *pairs: Sequence[dict[str, str]]) -> list[list[Outcome]]:
+    """Run pairs of ranks on two nodes, with the smallest environment; return their status, output and errors."""
+    program = folder / "bare.py"
+    program.write_text(BARE)
     usual = {name: value for name, value in os.environ.items() if not name.startswith(("LOCAL_", "TORCHELASTIC"))}
-    with emulate(simcomm.star(2, "50 Mbit/s", "0 us")) as network, ExitStack() as ends:
+    with emulated_nodes() as network:
         addresses = [InterfaceNames(network.plan).address(host) for host in network.plan.hosts]
-        usual |= {"WORLD_SIZE": "2", "MASTER_ADDR": addresses[0], "TESTS": str(TESTS)}
-        started = []
-        for number, pair in enumerate(pairs):
-            for rank, (place, address) in enumerate(zip(network.namespaces, addresses, strict=True)):
-                call = [*entering(place.files), "unshare", "--uts", sys.executable, "-c", BARE]
-                variables = {"RANK": str(rank), "ADDRESS": address, "MASTER_PORT": str(29500 + number), **pair[rank]}
-                started.append(
-                    subprocess.Popen(
-                        call,
-                        env={**usual, **variables},
-                        stdout=subprocess.PIPE,
-                        stderr=subprocess.PIPE,
-                        text=True,
-                        cwd=TESTS,
-                    )
-                )
-                ends.callback(started[-1].kill)
-        outcomes = []
-        for process in started:
-            texts = process.communicate(timeout=150)
-            outcomes.append((process.returncode, *texts))
-    return [outcomes[at : at + 2] for at in range(0, len(outcomes), 2)]
+        usual |= {"WORLD_SIZE": "2", "MASTER_ADDR": addresses[0]}
+        places = [
+            {"RANK": str(rank), "ADDRESS": address, "NAMESPACES": " ".join(place.files)}
+            for rank, (place, address) in enumerate(zip(network.namespaces, addresses, strict=True))
+        ]
+        return [
+            run_each(
+                [
+                    {**usual, **place, "MASTER_PORT": str(29500 + number), **variables}
+                    for place, variables in zip(places, pair, strict=True)
+                ],
+                folder,
+                program,
+            )
+            for number, pair in enumerate(pairs)
+        ]
+
+
+@contextmanager
+def emulated_nodes() -> Iterator[EmulatedNetwork]:
+    """Emulate two nodes, or skip the test."""
+    with ExitStack() as stack:
+        try:
+            network = stack.enter_context(emulate(simcomm.star(2, "50 Mbit/s", "0 us")))
+        except RunFailed as error:
+            pytest.skip(str(error))
+        yield network
 
 
 def entering(files: Sequence[str]) -> list[str]:
@@ -157,9 +159,9 @@ def entering(files: Sequence[str]) -> list[str]:
 @pytest.mark.namespaces
 @pytest.mark.parametrize("disagreeing", [[], pytest.param(DISAGREEING, marks=pytest.mark.slow)])
 def test_ranks_detect_two_nodes_and_reject_contradictions(
-    disagreeing: list[tuple[tuple[dict[str, str], ...], str]],
+    disagreeing: list[tuple[tuple[dict[str, str], ...], str]], tmp_path: Path
 ) -> None:
-    accepted, *refused = on_two_nodes(PLAIN, *(pair for pair, _ in disagreeing))
+    accepted, *refused = on_two_nodes(tmp_path, PLAIN, *(pair for pair, _ in disagreeing))
     assert [(status, output) for status, output, _ in accepted] == [(0, "True\n")] * 2, accepted
     for ranks, (_, message) in zip(refused, disagreeing, strict=True):
         for status, _, errors in ranks:

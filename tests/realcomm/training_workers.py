@@ -58,8 +58,6 @@ def make_small() -> None:
 
 
 class Losses(Observer):
-    """Keeps the loss of each step."""
-
     def __init__(self) -> None:
         self.losses: list[float] = []
 
@@ -68,8 +66,6 @@ class Losses(Observer):
 
 
 class FailingAtTheEnd(Observer):
-    """Fails to write its last line."""
-
     def end(self, running: RunningTraining, error: BaseException | None) -> None:
         raise OSError("no space for the last line")
 
@@ -88,7 +84,7 @@ def train_small(rank: int, training: Training, seed: int, resume: str | Path | N
 
 
 def go_on_in_every_way(rank: int, world_size: int, folder: Path) -> dict[str, list[tuple[list[float], str]]]:
-    """Train in one go, and from two checkpoints of a training of one epoch: its second step's and its newest."""
+    """Train without a stop, and from the second-step and newest checkpoints of a training of one epoch."""
     make_small()
     runs = {}
     pictures = {"dataset": "imagefolder", "data_folder": folder / "pictures", "classes": 2, "random_crop": 4}
@@ -96,13 +92,13 @@ def go_on_in_every_way(rank: int, world_size: int, folder: Path) -> dict[str, li
     for name, recipe in recipes.items():
         storage = {"checkpoints": folder / name, "checkpoint_every": 2}
         uninterrupted = train_small(
-            rank, small(**recipe, epochs=3, inspect_every=2), seed=1
+            rank, small(**recipe, epochs=2, inspect_every=2), seed=1
         )  # inspecting changes nothing
         train_small(rank, small(**recipe, **storage, epochs=1), seed=1)
         [second] = (folder / name).glob("*/step-00000002.pt")
-        from_second = train_small(rank, small(**recipe, epochs=3), 5, second)
-        from_newest = train_small(rank, small(**recipe, **storage, epochs=3), 9, "auto")
-        at_the_end = train_small(rank, small(**recipe, **storage, epochs=3), 9, "auto")
+        from_second = train_small(rank, small(**recipe, epochs=2), 5, second)
+        from_newest = train_small(rank, small(**recipe, **storage, epochs=2), 9, "auto")
+        at_the_end = train_small(rank, small(**recipe, **storage, epochs=2), 9, "auto")
         runs[name] = [uninterrupted, from_second, from_newest, at_the_end]
     return runs
 
