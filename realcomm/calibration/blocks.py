@@ -59,10 +59,10 @@ class OverlapTimes(NamedTuple):
     """The parts of one DistributedDataParallel step on one rank, each measured separately, in seconds."""
 
     gradients: list[Gradient]  # in the order in which backward produces them
-    sizes: list[int]  # bytes of the buckets
+    sizes: list[int]  # of the buckets, in bytes
     backward: float
     overlapped: float  # backward during an all_reduce of every bucket
-    all_reduce: list[Interval]  # of each bucket, alone
+    all_reduce: list[Interval]  # each bucket's all_reduce without backward
     copies: Interval
     broadcast: Interval
 
@@ -71,12 +71,14 @@ class OverlapTimes(NamedTuple):
 class RankBlock:
     """One rank's measurements in one block."""
 
-    probes: dict[Probe, list[Interval]] = field(default_factory=dict)  # only those in which this rank takes part
-    reductions: dict[int, list[float]] = field(default_factory=dict)  # by bytes
-    queued: dict[int, tuple[float, float]] = field(default_factory=dict)  # by bytes: host and GPU seconds of a message
+    probes: dict[Probe, list[Interval]] = field(default_factory=dict)  # the probes in which this rank takes part
+    reductions: dict[int, list[float]] = field(default_factory=dict)  # seconds, by bytes
+    # host and GPU seconds of a message, by its bytes
+    queued: dict[int, tuple[float, float]] = field(default_factory=dict)
     steps: dict[TrainingKind, list[BlockStep]] = field(default_factory=dict)
     overlap: dict[TrainingKind, list[OverlapTimes]] = field(default_factory=dict)
-    alone: dict[tuple[TrainingKind, int], list[ComputePhases]] = field(default_factory=dict)  # by threads, on rank 0
+    # by number of threads; only on rank 0
+    alone: dict[tuple[TrainingKind, int], list[ComputePhases]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ class Setting(NamedTuple):
     """The number of ranks, threads and other conditions under which a calibration was measured."""
 
     ranks: int
-    threads: int  # of each rank
+    threads: int  # per rank
     backend: str = "gloo"
     load: MachineLoad | None = None
 
@@ -185,7 +187,7 @@ def _join(parts: Iterable[dict[Key, list[Value]]]) -> dict[Key, list[Value]]:
 
 
 def _queued(blocks: Sequence[CalibrationBlock]) -> QueuedMessages | None:
-    """Of the two ranks, the slower one counts."""
+    """The slower of the two ranks counts."""
     posting, device = list[float](), defaultdict[int, list[float]](list)
     for block in blocks:
         for nbytes in block.ranks[0].queued:
@@ -197,7 +199,7 @@ def _queued(blocks: Sequence[CalibrationBlock]) -> QueuedMessages | None:
 
 
 def _exchange_seconds(steps: Sequence[tuple[BlockStep, ...]]) -> dict[Probe, float]:
-    """From the last rank's begin, because the first ranks wait for it, to the mean end."""
+    """Each is from the last rank's begin, because the other ranks wait for it, to the mean end."""
     by_probe: defaultdict[Probe, list[float]] = defaultdict(list)
     for ranks in steps:
         if ranks[0].probe is not None:
@@ -303,9 +305,10 @@ def fit_line(points: Points) -> FittedLine:
     if not points:
         return NO_MESSAGES
     nbytes, seconds = np.array(points, dtype=float).T
-    relative = np.stack([1 / seconds, nbytes / seconds], axis=1)  # times (fixed, per_byte): fitted over measured
+    # relative @ (fixed, per_byte): fitted seconds divided by measured seconds
+    relative = np.stack([1 / seconds, nbytes / seconds], axis=1)
     both = np.linalg.lstsq(relative, np.ones(len(points)))[0]
-    alone = relative.sum(axis=0) / (relative**2).sum(axis=0)  # each coefficient alone
+    alone = relative.sum(axis=0) / (relative**2).sum(axis=0)  # the best line with only one coefficient
     candidates = [both, alone * (1, 0), alone * (0, 1)]
     fixed, per_byte = min(
         (line for line in candidates if (line >= 0).all()), key=lambda line: float(((relative @ line - 1) ** 2).sum())

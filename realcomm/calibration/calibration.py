@@ -38,10 +38,10 @@ LINE_SIZES = (4096, 2 << 20)  # sizes that are always timed
 MEMORY = 2 << 30  # bytes of all ranks' buffers together, at most
 TURNS = 6  # training blocks, alternating with calibration blocks
 MESSAGE_TURNS = 12  # blocks of collectives; shorter blocks halve the error
-PROBE_S = 0.035  # per probe and block
-RUN_S = 0.08  # per collective and block
+PROBE_S = 0.035  # seconds per probe in a block
+RUN_S = 0.08  # seconds per collective in a block
 REPETITIONS = 1, 9  # least and most in a block, of a probe or a collective
-LONE_PROBE_S, LONE_REPETITIONS = 0.1, (3, 25)  # for the few blocks of a calibration without runs
+LONE_PROBE_S, LONE_REPETITIONS = 0.1, (3, 25)  # in a calibration without runs, which has few blocks
 BRIEF_BLOCK_S = 1.3  # most for all probes of such a block; with all sizes, there is no limit
 
 
@@ -49,7 +49,7 @@ BRIEF_BLOCK_S = 1.3  # most for all probes of such a block; with all sizes, ther
 class TrainingPlan:
     """A kind of training to calibrate, and the trainings of this kind to run."""
 
-    training: Training  # any of the kind
+    training: Training  # one training of this kind
     probes: tuple[Probe, ...]  # that replace the gradient sync
     lone_threads: tuple[int, ...]  # numbers of threads of a rank that computes alone
     runs: tuple[Training, ...] = ()
@@ -61,11 +61,11 @@ class CalibrationPlan:
     """The measurements of a launch that calibrates, and the runs that alternate with them."""
 
     probes: tuple[Probe, ...] = ()
-    reductions: tuple[int, ...] = ()  # bytes
+    reductions: tuple[int, ...] = ()  # sizes in bytes
     trainings: tuple[TrainingPlan, ...] = ()
     measurements: tuple[TimedCall, ...] = ()
-    turns: int = TURNS  # of trainings
-    message_turns: int = MESSAGE_TURNS  # of collectives
+    turns: int = TURNS  # number of training blocks
+    message_turns: int = MESSAGE_TURNS  # number of collective blocks
     probe_s: float = PROBE_S
     run_s: float = RUN_S
     repetitions: tuple[int, int] = REPETITIONS  # least and most, per probe or collective and block
@@ -158,12 +158,12 @@ class RankTurns:
     calibration: list[RankBlock]
     collectives: list[RankMeasurement]
     trainings: list[RankResult]
-    cpu_s: float  # of all its threads, from the start of the process
+    cpu_s: float  # CPU time of all threads since the process started
 
 
 CALIBRATOR = "realcomm.calibration.calibrator:take_turns"  # imports torch, so only ranks import it
 
-ALONE_TURNS = 3  # of a calibration without runs
+ALONE_TURNS = 3  # number of blocks of a calibration without runs
 
 
 class CalibrationTurns(NamedTuple):
@@ -266,7 +266,7 @@ def _prepare(trainings: Sequence[Training]) -> list[Training]:
     for training in trainings:
         check_model(training)
         if known_images(training) is None:
-            from realcomm.training.datasets import load_images  # imports torch
+            from realcomm.training.datasets import load_images  # slow: imports torch
 
             load_images(training, train=True)
     return [count_parameters(training) for training in trainings]

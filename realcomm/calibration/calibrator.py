@@ -41,9 +41,9 @@ from realcomm.training.replica import WARM_UP_STEPS, make_replica, take_step
 from realcomm.training.running import EndlessBatches, LoneTraining, RunningTraining
 from realcomm.training.stopwatch import Stopwatch
 
-REDUCTIONS = 9  # repetitions in a block
-OVERLAP_STEPS = 3  # of DistributedDataParallel's parts, per block
-LONE_STEPS = 3  # of one rank alone, per block
+REDUCTIONS = 9  # repetitions of a reduction in a block
+OVERLAP_STEPS = 3  # steps per block that measure DistributedDataParallel's parts
+LONE_STEPS = 3  # steps per block of one rank alone
 
 T = TypeVar("T")
 
@@ -248,7 +248,7 @@ def _train_in_turns(
     calibrator = _TrainingCalibrator(rank, world_size, plan)
     running = list[RunningTraining]()
     for training in plan.runs:
-        alone = running[0].alone if running else None  # the same for all of a kind
+        alone = running[0].alone if running else None  # equal for all trainings of a kind
         running.append(RunningTraining(rank, world_size, training, alone=alone))
     calibrator.warm_up()
     blocks = [calibrator.take_block()]
@@ -266,7 +266,7 @@ class _TrainingCalibrator:
         self.rank, self.kind = rank, TrainingKind.of(plan.training)
         set_status("preparing the calibration of a training step")
         self._training = CalibrationTraining(plan.training, rank, world_size, plan.probes)
-        self._steps = max(6, len(plan.probes))  # of a block
+        self._steps = max(6, len(plan.probes))  # steps in a block
         self._overlap = OverlapCalibrator(self._training) if plan.overlaps and own_device().type == "cpu" else None
         self._lone = {threads: LoneTraining(plan.training, threads) for threads in plan.lone_threads if rank == 0}
 

@@ -18,7 +18,7 @@ class Counters(NamedTuple):
     busy: float  # all cores and processes, without interrupts
     steal: float
     total: float
-    by_process: dict[int, tuple[str, float]]  # name and seconds
+    by_process: dict[int, tuple[str, float]]  # each process's name and CPU seconds, by process ID
     own: float = 0.0  # this process, its fork server, and their ended children
 
 

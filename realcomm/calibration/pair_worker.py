@@ -48,7 +48,7 @@ TINY_HOPS = (1, 5, 13)
 LONG_SIZE = 1024 * KIB  # only for one and two hops
 EXCHANGES = (1, 4)  # dependent steps of an exchange
 TINY_EXCHANGES = (4, 16)  # dependent steps with the smallest messages
-TINY_REPETITIONS = 63  # of programs with the smallest messages
+TINY_REPETITIONS = 63  # repetitions of programs with the smallest messages
 CROWD_ROUNDS = 8  # rounds of a crowd; their spread is part of the stated uncertainty
 IN_ROUND = 9  # repetitions in a round
 AT_ONCE = (1, 4, 12)  # messages posted in one step
@@ -56,8 +56,8 @@ LONGEST_S = 4.0  # the longest time of one message
 REDUCTION_SIZES = (64 * KIB, 256 * KIB, 1024 * KIB, 4096 * KIB)
 TOTAL_S, LEAST, MOST = 0.3, 3, 61  # time of all repetitions of a program, and their least and largest number
 SMALL, LEAST_SMALL = 64 * KIB, 15  # least number for messages up to this size, which vary most
-SLOWER, ATTEMPTS = 5e-3, 4  # relative delay that repeats a long message, and most tries
-POSTED_BEFORE_S = 0.02  # a receive before its send
+SLOWER, ATTEMPTS = 5e-3, 4  # a long message is repeated if it is this much slower; and most tries
+POSTED_BEFORE_S = 0.02  # from posting a receive to posting its send
 TAG = 77
 SAMPLE_S = 5e-3  # between samples of the bytes in flight
 
@@ -187,12 +187,12 @@ def time_crowd(rank: int, world_size: int) -> list[CrowdRound]:
     programs = [(steps, messages) for messages in (1, world_size // 2) for steps in TINY_EXCHANGES]
     calls = [
         *(_call(partial(passing, *each), rank, world_size, TINY, 2 * each[1]) for each in programs),
-        *_own(world_size).values(),
+        *_gloo_collectives(world_size).values(),
     ]
     set_status("probing with all ranks at once")
     rounds = []
     with without_garbage_collection():
-        for done in range(-1, CROWD_ROUNDS):  # the first one is the warm-up
+        for done in range(-1, CROWD_ROUNDS):  # the first round is the warm-up
             if rank == 0:
                 report_progress(max(0, done), CROWD_ROUNDS, f"{world_size} ranks at once")
             rounds.append([[time_together(call) for call in calls] for _ in range(IN_ROUND)])
@@ -203,7 +203,7 @@ def _crowd_round(world_size: int, repetitions: list[list[Interval]]) -> CrowdRou
     seconds, messages, steps = _medians(repetitions), world_size // 2, TINY_EXCHANGES
     few, many, few_wide, many_wide = seconds[:4]
     step, wide = ((more - less) / (steps[1] - steps[0]) for less, more in ((few, many), (few_wide, many_wide)))
-    times = [*zip(_own(world_size), seconds[4:], strict=True)]
+    times = [*zip(_gloo_collectives(world_size), seconds[4:], strict=True)]
     return CrowdRound(world_size, step, (wide - step) / (messages - 1), few - steps[0] * step, times)
 
 
@@ -213,7 +213,7 @@ def _medians(repetitions: list[list[Interval]]) -> list[float]:
     return [median_low([end - begin for begin, end in intervals]) for intervals in rounds]
 
 
-def _own(world_size: int) -> dict[int, Callable[[], object]]:
+def _gloo_collectives(world_size: int) -> dict[int, Callable[[], object]]:
     """Return gloo's barrier and all_gather, keyed by the number of messages that all ranks together send.
 
     A barrier sends one message for each doubling, one after another (gloo/barrier.cc). An all_gather sends two to each

@@ -37,14 +37,16 @@ from realcomm.launching.namespaces import OWN_NETWORK, HostNamespaces, enter_net
 from realcomm.launching.worker import end_with_launcher
 
 TOLERANCE = 0.01  # relative to a link's goodput
-ATTEMPTS = 3  # for a link that is off, each twice as long, because another process may have taken the cores
+ATTEMPTS = (
+    3  # measurements of a link that is off, each twice as long as the last; another process may have used the cores
+)
 AT_ONCE = 25e6  # bytes/s of links measured at the same time
 BEARABLE = 0.14  # share of CPU time for the kernel to move the bytes; ranks need several times as much
 CONGESTION_CONTROL = "reno"
 HOST_SETTINGS = {  # files under /proc/sys/net of every host
     "ipv4/tcp_congestion_control": CONGESTION_CONTROL,
     "ipv4/tcp_no_metrics_save": "1",  # no state is kept from earlier connections
-    "ipv6/conf/all/disable_ipv6": "1",  # IPv6 sends by itself
+    "ipv6/conf/all/disable_ipv6": "1",  # IPv6 sends packets on its own
     "ipv6/conf/default/disable_ipv6": "1",
 }
 VERIFY, MARK, COMPLAINTS = "verify", "mark", "complaints"  # requests of the launcher, in this order
@@ -54,8 +56,8 @@ class PacketCounts(NamedTuple):
     """The counters of one network namespace. They never decrease."""
 
     drops: dict[str, int]  # frames dropped by the queue of each interface
-    timeouts: int  # of TCP's retransmission timer
-    retransmissions: int  # segments sent again
+    timeouts: int  # expirations of TCP's retransmission timer
+    retransmissions: int  # segments that TCP has sent again
 
 
 def read_counts() -> PacketCounts:
@@ -88,7 +90,7 @@ class NetworkBuilder:
         self.core = os.open(OWN_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
         self.files = {host: new_network() for host in (*plan.hosts, *self.names.probes)}
         enter_network(self.core)
-        self.bearable = BEARABLE * cores() * measure_speed()  # bytes/s of all hosts together
+        self.bearable = BEARABLE * cores() * measure_speed()  # total bytes/s of all hosts
         self.delays = plan.is_delayed and self._has_netem()
         self._build()
         self.before: dict[str | None, PacketCounts] = {}
@@ -225,7 +227,7 @@ def _set(name: str, value: str) -> None:
     try:
         file.write_text(value)
     except OSError as error:
-        if file.exists():  # a kernel without IPv6 lacks some
+        if file.exists():  # a kernel without IPv6 lacks some of these files
             raise RunFailed(f"{CANNOT}: {file} rejects {value!r} ({error.strerror})") from error
 
 

@@ -10,14 +10,14 @@ from statistics import linear_regression
 from realcomm.emulation.plan import BURST, FRAME, MTU, PAYLOAD, QUEUE, run_batch
 from realcomm.launching.namespaces import OWN_NETWORK, enter_network, new_network
 
-WARM_UP_S = 0.1  # not counted: the connection's window grows
+WARM_UP_S = 0.1  # excluded, because the connection's window still grows
 MEASURED_S = 0.25
 LOOK_S = 2e-3  # between looks at all sockets
 CONNECT_S = 5.0
 _CHUNK = bytes(1 << 18)
-_SEND_BUFFER = 1 << 20  # requested; the system may limit it
+_SEND_BUFFER = 1 << 20  # requested bytes; the system may limit them
 _drain = bytearray(1 << 18)
-MOVED_S = 0.1  # of CPU time
+MOVED_S = 0.1  # CPU seconds
 _ENDS = ("10.99.0.1", "10.99.0.2")
 _RATE = "rate 100gbit"  # faster than any core
 
@@ -37,7 +37,7 @@ class TimedTransfer:
     sender: socket.socket
     receiver: socket.socket
     total: int = 0
-    arrived: list[tuple[float, int]] = field(default_factory=list)  # (time, bytes in all)
+    arrived: list[tuple[float, int]] = field(default_factory=list)  # (time, total bytes)
 
     def move(self) -> None:
         """Send until the socket's buffer is full, then read the received data."""
@@ -145,7 +145,7 @@ def measure_speed() -> float:
 def _move(sender: Endpoint, receiver: Endpoint) -> float:
     transfer = connect(sender, receiver)
     try:
-        for _ in range(2):  # the first lets the window grow
+        for _ in range(2):  # in the first pass, the window still grows
             begin, before = time.process_time(), transfer.total
             while time.process_time() < begin + MOVED_S / 2:
                 transfer.move()

@@ -19,7 +19,7 @@ from realcomm.launching.server import start_server, wait_for_server, without_mai
 from realcomm.launching.torchrun import under_torchrun
 
 TRIAL_BANDWIDTH = 20e6 / 8  # bytes/s
-TIMEOUT_S = 120.0  # for building and measuring; takes seconds on a machine that is not overloaded
+TIMEOUT_S = 120.0  # to build and measure a network, which takes seconds on a machine that is not overloaded
 
 
 class EmulatedNetwork:
@@ -162,11 +162,11 @@ def emulate(cluster: Emulable) -> EmulatedNetwork:
 
 
 class Ability(NamedTuple):
-    """What this machine can emulate, found by building a small network."""
+    """The rates and features that this machine can emulate, found by building a small network."""
 
-    rights: str  # that allow this process to build networks
-    bearable: float  # bytes/s of all hosts together
-    delays: bool  # whether links can have their latency
+    rights: str  # how this process may build networks: "as root" or "by a user namespace"
+    bearable: float  # total bytes/s of all hosts
+    delays: bool  # whether links can have latency
 
 
 def try_emulation() -> Ability:

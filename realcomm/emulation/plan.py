@@ -68,7 +68,7 @@ class NetworkPlan:
     hosts: tuple[str, ...]  # nodes that are namespaces
     switches: tuple[str, ...]  # nodes that are bridges; a host with several links is in both
     directions: tuple[Direction, ...]
-    forwarding: dict[str, dict[str, str]]  # next hop of each switch to each host
+    forwarding: dict[str, dict[str, str]]  # each switch's next hop to each host
 
     @property
     def rate(self) -> float:
@@ -163,7 +163,7 @@ def _forwarding(routes: list[tuple[str, ...]], hosts: tuple[str, ...], switches:
 
 TOOLS = ("ip", "tc", "bridge")
 CANNOT = "clusters cannot be emulated here"
-INTERFACE = "eth0"  # of every host
+INTERFACE = "eth0"  # the interface of every host
 MTU = 1500
 FRAME, PAYLOAD = 1514, 1448  # bytes of a full frame as tc counts it, and of TCP's data in it (with time stamps)
 BURST = 4096  # bytes that a link's token bucket saves while idle

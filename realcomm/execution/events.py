@@ -35,8 +35,8 @@ class Event(NamedTuple):
 class Account(NamedTuple):
     """A rank's report of one execution. Unfinished events have nan as their ``end``."""
 
-    number: int  # of the execution, counted by its executor
-    elements: int  # of the buffer
+    number: int  # number of the execution, counted by its executor
+    elements: int  # length of the buffer
     begin: float  # seconds of ``time.perf_counter``, as in events
     events: list[Event]
 

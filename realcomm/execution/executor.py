@@ -38,7 +38,7 @@ COMBINE: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
     "product": torch.Tensor.mul_,
 }
 
-TAG = 1 << 24  # first tag of our messages, far from users' tags
+TAG = 1 << 24  # first tag of an executor's messages, far from users' tags
 TAGS = (1 << 31) - TAG  # gloo's tags have 31 bits
 
 
@@ -72,7 +72,8 @@ def execute(
     rank, world_size = dist.get_rank(group), dist.get_world_size(group)
     call = CollectiveCall(algorithm, tensor.numel(), dtype_name(tensor.dtype), op, root)
     whole_group = group_or_default(group)
-    executors = keep_for(whole_group, "executors of execute", Recent[Executor])  # asynchronous calls have others
+    # asynchronous calls have separate executors
+    executors = keep_for(whole_group, "executors of execute", Recent[Executor])
     make = partial(Executor, call, rank, world_size, group, tensor.device)
     executors.find((call, tensor.device), make).run(tensor, record)
 
@@ -185,6 +186,9 @@ class Executor:
         if record is not None and recorder is not None:
             record += recorder.events()
 
+    def settle(self, tensor: torch.Tensor) -> None:
+        """Do nothing: ``run`` has written the result to ``tensor``."""
+
     @cached_property
     def buffer(self) -> torch.Tensor:
         """A tensor that belongs to the executor, for data that is not contiguous or must not change."""
@@ -204,7 +208,7 @@ class Executor:
                 f"tensor must be contiguous (shape {list(tensor.shape)}, strides {tensor.stride()}); call "
                 "contiguous() first"
             )
-        if tensor.is_conj() or tensor.is_neg():  # its memory contains other values
+        if tensor.is_conj() or tensor.is_neg():  # its memory contains the values before conjugation or negation
             raise InputError("tensor is a lazily conjugated or negated view; call resolve_conj() first")
         flat = tensor.detach().as_strided((n,), (1,))  # a view of one element would keep any stride of the tensor
         self._pipeline = self._builder.build(flat)

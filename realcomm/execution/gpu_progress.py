@@ -8,6 +8,7 @@ reached.
 import time
 import weakref
 from collections import deque
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -74,17 +75,12 @@ def look(wait: Wait) -> Pending | None:
     return None
 
 
-class _Looking:
-    devices: set[torch.device] = set()  # noqa: RUF012 - of this process
-
-
+@cache
 def _start_looking(device: torch.device) -> None:
     """Let the thread that looks for hangs also check this GPU."""
-    if device not in _Looking.devices:
-        _Looking.devices.add(device)
-        watch_by(lambda: _look_at(device))
 
+    def look_at() -> Pending | None:
+        torch.cuda.set_device(device)  # otherwise this thread would begin to use the first GPU
+        return look(own_slot().wait)
 
-def _look_at(device: torch.device) -> Pending | None:
-    torch.cuda.set_device(device)  # otherwise this thread would begin to use the first GPU
-    return look(own_slot().wait)
+    watch_by(look_at)

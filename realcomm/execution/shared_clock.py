@@ -10,7 +10,7 @@ import torch.distributed as dist
 from realcomm.execution.group_memory import host_group, keep_for
 from realcomm.launching.group import group_or_default, own_device
 
-ROUND_TRIPS = 8  # to rank 0; the shortest counts
+ROUND_TRIPS = 8  # round trips to rank 0; the shortest one is used
 RENEWED_S = 5.0  # host clocks drift apart by up to some microseconds per second
 TAG = (1 << 24) - 1  # just below the executor's tags
 
@@ -72,7 +72,7 @@ def shared_clock_offset() -> float:
 
 
 def shared_instant() -> float:
-    """Return one instant on every rank, in seconds of its own ``perf_counter``. All ranks call this together."""
+    """Return one instant on every rank, in seconds of that rank's ``perf_counter``. All ranks call this together."""
     offset = shared_clock_offset()
     return max_over_ranks(perf_counter() + offset) - offset
 

@@ -23,7 +23,7 @@ Tensors = Sequence[torch.Tensor]
 Group = dist.ProcessGroup | None
 Op = str | dist.ReduceOp | dist.ReduceOp.RedOpType
 
-_NAMES_KEPT = 64  # algorithms by name
+_NAMES_KEPT = 64  # algorithms cached by name
 _OUTSIDE: object = dist.GroupMember.NON_GROUP_MEMBER  # new_group's result on a rank outside the group
 _OP_NAMES = [
     (dist.ReduceOp.SUM, "sum"),
@@ -51,7 +51,7 @@ _find_algorithm = lru_cache(maxsize=_NAMES_KEPT)(find_algorithm)
 
 
 def op_name(op: Op) -> str:
-    """Return Ringlab's name of a reduction operator. Raise InputError for a ``ReduceOp`` that is not supported."""
+    """Return Ringlab's name for a reduction operator. Raise InputError for a ``ReduceOp`` that is not supported."""
     if isinstance(op, str):
         return op
     is_torchs = isinstance(op, (dist.ReduceOp, dist.ReduceOp.RedOpType))
@@ -223,7 +223,7 @@ class CallBuffer(NamedTuple):
     root: int = 0  # a rank of the group
 
 
-Prepare = Callable[[int, int], CallBuffer]  # of (rank, world_size)
+Prepare = Callable[[int, int], CallBuffer]  # called with (rank, world_size)
 
 
 def run_collective(

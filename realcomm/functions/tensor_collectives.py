@@ -215,7 +215,7 @@ def barrier(group: Group = None, async_op: bool = False, *, algorithm: str | Alg
 
     def prepare(rank: int, world_size: int) -> CallBuffer:
         chunks = resolve_algorithm("barrier", algorithm).chunks(world_size)
-        return CallBuffer(chunks, torch.empty(0, device=own_device(group)))  # its messages have any content
+        return CallBuffer(chunks, torch.empty(0, device=own_device(group)))  # the content of its messages is arbitrary
 
     return run_collective("barrier", algorithm, prepare, group, async_op)
 

@@ -100,7 +100,7 @@ def start_work(
         return Work(queue.put(action, collective), results)
     with collective:
         queue.join()
-        collective.check()  # one in flight may have failed
+        collective.check()  # a collective in flight may have failed
         action(collective)
     return None
 

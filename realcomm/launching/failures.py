@@ -35,8 +35,8 @@ _NOT_THE_USERS = (
 class LaunchFailed(RunFailed):
     """A launch that failed.
 
-    ``reports`` has what each rank reported, by rank and subject. ``failed`` maps the rank that failed first to the time
-    of its failure, in seconds of ``time.perf_counter``.
+    ``reports`` has the ranks' reports, by rank and subject. ``failed`` maps the rank that failed first to the time of
+    its failure, in seconds of ``time.perf_counter``.
     """
 
     def __init__(self, message: str) -> None:
@@ -80,7 +80,7 @@ class Failure:
     status: str  # the rank's last status
     refused: bool = False  # an InputError; ``event`` is its message
     secondary: bool = False  # a lost peer, so another rank has failed first
-    traceback: str = ""  # Python's, in the worker
+    traceback: str = ""  # the worker's Python traceback
     at: float = field(default_factory=time.perf_counter)  # one clock for all processes of a host
 
     def to_exception(self) -> Exception:

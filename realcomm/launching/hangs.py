@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 FLIGHT_RECORDER = "flight recorder"  # the subject under which a rank reports its oldest unfinished call
 MESSAGES = ("nccl:send", "nccl:recv")  # how names of single messages begin
-LOOK_S = 0.5  # between two looks
+LOOK_S = 0.5  # between two checks
 MARGIN_S = 10.0  # from the report of a hang to the watchdog's abort
 
 
@@ -24,7 +24,7 @@ class Pending(NamedTuple):
 
     text: str
     age_s: float  # since the host posted it
-    timeout_s: float  # of its group
+    timeout_s: float  # the timeout of its group
 
     @property
     def hangs(self) -> bool:
@@ -109,7 +109,7 @@ def oldest_unfinished() -> Pending | None:
 
 
 def describe_unfinished() -> str:
-    """Return NCCL's oldest call that is not done as text; empty if there is none.
+    """Describe NCCL's oldest call that is not done; return an empty string if there is none.
 
     >>> describe_unfinished()
     ''

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
 
-_AGAIN_S = 0.1  # between tries to connect, as rank 0 may not have started
-_TRY_S = 5.0  # for one connection
+_AGAIN_S = 0.1  # between attempts to connect, because rank 0 may not have started
+_TRY_S = 5.0  # timeout of one attempt
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -124,7 +124,7 @@ class Place:
 
     host: str
     boot: str  # boot id of the kernel; empty if unknown
-    network: int  # the namespace
+    network: int  # inode of the network namespace
     world_size: int
     local_world_size: str | None
 
@@ -191,7 +191,8 @@ def local_ranks(places: list[Place], rank: int) -> LocalRanks:
         _check_local_size(places, number, place)
     ranks_here = _ranks_at(places, places[rank])
     claimed = places[rank].local_world_size
-    count = len(ranks_here) if claimed is None else int(claimed)  # fewer where several launchers work on this host
+    # fewer if several launchers started ranks on this host
+    count = len(ranks_here) if claimed is None else int(claimed)
     index = int(os.environ.get("LOCAL_RANK", ranks_here.index(rank)))
     return LocalRanks(count, index, len(ranks_here) == len(places))
 

@@ -26,7 +26,7 @@ _SOCKET_BYTES = 103
 _NAMES_BYTES = len("/pymp-12345678/listener-12345678")
 _SHORT_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
 
-_LOOK_S = 0.01  # between looks for the end of the server
+_LOOK_S = 0.01  # between checks whether the server has ended
 
 
 class _Known:

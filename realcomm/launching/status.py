@@ -162,7 +162,7 @@ def private_slot(text: str = "starting") -> Slot:
 
 
 class _Current:
-    slot: Slot = private_slot("")  # of a user's own process
+    slot: Slot = private_slot("")  # used by a process that no launcher started
     send_progress: ProgressSender | None = None
 
 

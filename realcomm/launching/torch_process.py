@@ -21,7 +21,7 @@ from collectives.variables import is_first_rank, refused
 PREFIXES = ("TORCH", "PYTORCH")
 HARMLESS = ("TORCHELASTIC_", "TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE")  # set by torchrun
 TIMEOUT_S = 120.0
-HANGS_S = 10  # for a group of one, which takes milliseconds
+HANGS_S = 10  # for creating a group of one rank, which takes milliseconds
 TRIAL = f"""
 import torch, torch.distributed as dist
 from realcomm.launching.torch_process import import_compiler
@@ -37,7 +37,7 @@ os._exit(0)
 WITH_TORCH = ("torch", "torchvision", "sklearn")  # installed with `ringlab[torch]`
 VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 PRELOAD = "realcomm.launching.compiler_preload"  # its import calls ``import_compiler()``
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # constants of mallopt(3)
 LARGEST = 32 << 20  # bytes of the largest block on the heap; the most that glibc accepts
 
 
@@ -124,7 +124,7 @@ def importing_compiler() -> Iterator[None]:
     import torch  # noqa: F401 - with the environment as it is, before it is changed
 
     folder = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = folder or tempfile.gettempdir()  # which exists
+    os.environ[VARIABLE] = folder or tempfile.gettempdir()  # an existing folder, so none is created
     try:
         yield
     finally:

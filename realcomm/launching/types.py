@@ -25,7 +25,7 @@ class RankNetwork(Protocol):
     """A network that the ranks of a launch use instead of the loopback. ``realcomm.emulate`` creates them."""
 
     @property
-    def namespaces(self) -> Sequence[HostNamespaces]: ...  # of each rank
+    def namespaces(self) -> Sequence[HostNamespaces]: ...  # one for each rank
     def mark(self) -> None: ...  # start counting problems
     def check(self) -> None: ...  # raise RunFailed if there were problems
 

@@ -30,12 +30,14 @@ class Assignment:
 
     rank: int
     world_size: int
-    folder: Path  # of this launch only; removed by the launcher or the server
+    folder: Path  # used by this launch only; the launcher or the server removes it
     backend: str
     threads: int
     timeout: float  # seconds
     environment: dict[str, str]
-    namespaces: HostNamespaces | None = None  # of an emulated host; else the launcher's own, over the loopback
+    namespaces: HostNamespaces | None = (
+        None  # an emulated host's namespaces; None: the launcher's own, over the loopback
+    )
 
 
 def run_worker(assignment: Assignment, payload: bytes, connection: Connection, wants_progress: bool) -> None:
@@ -46,7 +48,11 @@ def run_worker(assignment: Assignment, payload: bytes, connection: Connection, w
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C reaches the whole terminal; the launcher ends its workers itself
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the fork server has changed it
     gc.freeze()  # a collection through torch's 400,000 objects would take a quarter of a second
-    entered = _enter(assignment.namespaces)  # before any other thread exists
+    failure = None
+    try:
+        enter(assignment.namespaces.files if assignment.namespaces else ())  # before any other thread exists
+    except OSError as error:
+        failure = RunFailed(f"cannot enter the emulated host: {error.strerror}")
     end_with_launcher()
     os.environ.clear()
     os.environ.update(assignment.environment)
@@ -67,8 +73,8 @@ def run_worker(assignment: Assignment, payload: bytes, connection: Connection, w
     report = partial(send, PROGRESS) if wants_progress else None
     with status_in(board.slot(assignment.rank), report):
         try:
-            if entered is not None:
-                raise entered
+            if failure is not None:
+                raise failure
             send(RESULT, _work(assignment, payload))
         except BaseException as error:  # also SystemExit; the launcher decides
             send(REPORTS, collect_reports())
@@ -78,15 +84,6 @@ def run_worker(assignment: Assignment, payload: bytes, connection: Connection, w
 
     is_over.wait()  # no rank may lose a peer before all are done
     leave()
-
-
-def _enter(namespaces: HostNamespaces | None) -> RunFailed | None:
-    """Return the failure, or None."""
-    try:
-        enter(namespaces.files if namespaces else ())
-    except OSError as error:
-        return RunFailed(f"cannot enter the emulated host: {error.strerror}")
-    return None
 
 
 def _work(assignment: Assignment, payload: bytes) -> object:

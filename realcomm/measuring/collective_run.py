@@ -25,7 +25,7 @@ from realcomm.execution.events import Account, Event
 from realcomm.launching.launcher import check_launch, launch
 from realcomm.launching.types import Progress, RankNetwork, Ranks
 
-FOUND = "found "  # prefix of a progress text with a measurement's figures
+FIGURES = "figures "  # prefix of a progress text with a measurement's figures
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class TimedCall:
     warmup: int
     repetitions: int | None  # None: as many as fit in a second
     inputs: Path | None  # folder of RANK.npy, real data to run the collective on once
-    check: bool = True  # whether the result on known inputs is compared with the right one
+    check: bool = True  # whether to check the result on known inputs
     total_s: float = 1.0  # of all repetitions, unless their number is set
     least: int = 5  # number of repetitions, unless their number is set
 
@@ -45,8 +45,8 @@ class RankMeasurement(NamedTuple):
     """One rank's result of a measurement."""
 
     seconds: list[float]  # of every repetition, from first rank's start to last rank's end; equal on all ranks
-    begin: float  # of the median repetition
-    events: list[Event]  # of this rank in that repetition
+    begin: float  # begin of the median repetition
+    events: list[Event]  # this rank's events in that repetition
     wrong: int  # elements of this rank that differ from the right result
     data: npt.NDArray[Any] | None  # the result on this rank's part of ``inputs``
     queued_s: float | None = None  # on GPUs: mean time of queued runs, on the slowest rank
@@ -110,7 +110,8 @@ def run(
     if call.algorithm.has_program:
         verify(call.algorithm, cluster.world_size, call.root)
     elif backend != call.algorithm.backend:
-        raise InputError(f"{call.algorithm.full_name} is NCCL's own collective, but the backend is {backend}")
+        name = call.algorithm.full_name
+        raise InputError(f"{name} is NCCL's own collective, but the backend is {backend}; use backend nccl")
     with _save(buffers) as inputs:
         measurement = TimedCall(call, warmup, repetitions, inputs)
         with tracing_failures(lambda error: trace_broken_run(call, cluster, error)):
@@ -181,8 +182,8 @@ def measure_all(
     """
 
     def receive(rank: int, done: int, total: int, text: str) -> None:
-        if text.startswith(FOUND):
-            report(measurements[done], RankFigures(*json.loads(text.removeprefix(FOUND))))
+        if text.startswith(FIGURES):
+            report(measurements[done], RankFigures(*json.loads(text.removeprefix(FIGURES))))
 
     by_rank: list[list[RankMeasurement]] = launch(
         *(f"{WORKERS}:measure_each", ranks, list(measurements)),

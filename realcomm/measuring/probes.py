@@ -27,7 +27,7 @@ from realcomm.measuring.rank_measurement import (
     time_together,
 )
 
-ITEM_BYTES = 4  # of the float32 that probes send
+ITEM_BYTES = 4  # probes send float32
 QUEUED = 20  # additions or messages on a GPU that are timed together
 
 
@@ -108,7 +108,7 @@ class ProbeBench:
         buffer = neutral_buffer(collective_call, own_device())
 
         def call() -> None:
-            record: list[Event] = []  # as in a measurement
+            record: list[Event] = []  # a measurement records too
             executor.run(buffer, None if buffer.is_cuda else record)
 
         self._calls[probe] = call
@@ -133,7 +133,7 @@ def time_reduction(nbytes: int, repetitions: int) -> list[float]:
 class QueuedTimes(NamedTuple):
     """The seconds of one message in a program that sends in one direction only."""
 
-    posting: float  # of the host
+    posting: float  # on the host
     device: float
 
 

@@ -21,15 +21,15 @@ from collectives.records.environment import cores
 from realcomm.execution.device_clock import seconds_of
 from realcomm.execution.events import Event
 from realcomm.execution.executor import COMBINE
-from realcomm.execution.own_collective import OwnCollective, Runner, make_runner
+from realcomm.execution.own_collective import Runner, make_runner
 from realcomm.execution.shared_clock import clock_offset, max_over_ranks
 from realcomm.launching.group import own_device
 from realcomm.launching.status import report_progress, set_status
-from realcomm.measuring.collective_run import FOUND, RankFigures, RankMeasurement, TimedCall
+from realcomm.measuring.collective_run import FIGURES, RankFigures, RankMeasurement, TimedCall
 
 LEAD_S = 1e-3  # from the agreement to the start, plus as much for each rank
 LATEST = 8  # agreements; twice the slowest of them is the lead if it is longer
-MOST_LEAD_S = 0.1  # of a lead that follows from agreements
+MOST_LEAD_S = 0.1  # upper limit of such a lead
 SPIN_S = 3e-4  # the last part of a wait is a spin loop, because sleep may end this late
 Interval = tuple[float, float]  # begin and end on the shared clock
 _agreements: deque[float] = deque(maxlen=LATEST)  # seconds from the last rank's call to this rank's result
@@ -74,7 +74,8 @@ def start_after(agreement_s: float, world_size: int) -> float:
 
 
 def _sleep_until(instant: float) -> None:
-    spin = SPIN_S if dist.get_world_size() <= cores() else 0.0  # otherwise spinning ranks would block others
+    # otherwise spinning ranks would keep other ranks from running
+    spin = SPIN_S if dist.get_world_size() <= cores() else 0.0
     time.sleep(max(0.0, instant - spin - perf_counter()))
     while perf_counter() < instant:
         pass
@@ -251,7 +252,7 @@ def figures_of(measured: RankMeasurement) -> RankFigures:
 def _wrong_elements(executor: Runner) -> int:
     tensor = exact_input(executor.call, executor.rank).to(own_device())
     executor.run(tensor)
-    _settle(executor, tensor)
+    executor.settle(tensor)
     expected = exact_result(executor.call, executor.rank, executor.world_size)
     if expected is None:
         return 0
@@ -259,15 +260,10 @@ def _wrong_elements(executor: Runner) -> int:
     return int(torch.count_nonzero(tensor.cpu()[where] != values))
 
 
-def _settle(executor: Runner, tensor: torch.Tensor) -> None:
-    if isinstance(executor, OwnCollective):
-        executor.settle(tensor)
-
-
 def _run_on_file(executor: Runner, file: Path) -> npt.NDArray[np.generic]:
     tensor = torch.from_numpy(np.load(file, allow_pickle=False)).to(own_device())
     executor.run(tensor)
-    _settle(executor, tensor)
+    executor.settle(tensor)
     result: npt.NDArray[np.generic] = tensor.cpu().numpy()
     return result
 
@@ -335,5 +331,5 @@ def measure_each(rank: int, world_size: int, measurements: Sequence[TimedCall]) 
         measured.append(measure_rank(rank, world_size, measurement))
         figures = figures_of(measured[-1])
         if rank == 0:
-            report_progress(number, len(measurements), FOUND + json.dumps(figures))
+            report_progress(number, len(measurements), FIGURES + json.dumps(figures))
     return measured

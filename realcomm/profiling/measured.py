@@ -61,9 +61,8 @@ def measure(
         torch.set_num_threads(before if threads is None else check_whole_number("threads", threads, at_least=1))
         return _measure(source, profile, batch_size, where, precision, steps)
     except torch.OutOfMemoryError as error:
-        raise InputError(
-            f"a batch of {batch_size} does not fit into the memory of {device}; use a smaller one"
-        ) from error
+        advice = "use a smaller batch size"
+        raise InputError(f"a batch of {batch_size} does not fit into the memory of {device}; {advice}") from error
     except InputError:
         raise
     except Exception as error:
@@ -85,12 +84,10 @@ def _measure(
     rows = [_step(model, optimizer, batch, precision, clock) for _ in range(WARM_UP + steps)][WARM_UP:]
     phases = dict(zip(PHASES, (median(column) for column in zip(*rows, strict=True)), strict=True))
     shares = _shares(model, batch, precision, clock, profile)
-    forward, backward = (
-        tuple(phases[name] * share for share in shares[name]) for name in ("forward", "backward")
-    )  # fmt: skip
-    step = median(sum(row) for row in rows)
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
-    source_name = f"ringlab profile, median of {steps} steps, torch {torch.__version__}"
+    forward, backward = (tuple(phases[name] * share for share in shares[name]) for name in ("forward", "backward"))
+    name = f"{describe_environment()['cpu']}, {torch.get_num_threads()} of {cores()} cores"
+    if device.type == "cuda":
+        name = torch.cuda.get_device_name(device)
     return Measured(
         device=name,
         batch_size=batch_size,
@@ -99,15 +96,10 @@ def _measure(
         backward=backward,
         optimizer=phases["optimizer"],
         loading=0.0,
-        step=step,
-        source=source_name,
+        step=median(sum(row) for row in rows),
+        source=f"ringlab profile, median of {steps} steps, torch {torch.__version__}",
         threads=torch.get_num_threads() if device.type == "cpu" else 0,
     )
-
-
-def _processor() -> str:
-    about = describe_environment()
-    return f"{about['cpu']}, {torch.get_num_threads()} of {cores()} cores"
 
 
 def _find_device(name: str) -> torch.device:

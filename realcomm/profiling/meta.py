@@ -44,7 +44,7 @@ class WatchedOps(TorchDispatchMode, AbstractContextManager[Any]):
         super().__init__()
         self.on_op, self.is_backward = on_op, False
         self.stack: list[str] = [LOSS]
-        self._made_in: dict[int, str] = {}  # by the number of an autograd node
+        self._made_in: dict[int, str] = {}  # layer by number of the autograd node
         self._hooks = ExitStack()
         self._model = model
 
@@ -106,7 +106,7 @@ class _TracedStep:
 
     parameters: set[int]  # storages of parameters and buffers
     layers: dict[str, _Counted] = field(default_factory=lambda: defaultdict(_Counted))
-    held: dict[int, Tensor] = field(default_factory=dict)  # by storage, to count each once
+    held: dict[int, Tensor] = field(default_factory=dict)  # by storage, so that each storage is counted once
 
     def on_op(self, layer: str, is_backward: bool, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         result = op(*args, **kwargs)
@@ -245,7 +245,7 @@ def _layers(model: nn.Module, few: _TracedStep, many: _TracedStep) -> Iterator[L
 
 
 def _own(module: nn.Module | None) -> list[nn.Parameter]:
-    """Return the trained parameters of a module, without those of its children."""
+    """Return a module's trained parameters, without its children's parameters."""
     return [] if module is None else [each for each in module.parameters(recurse=False) if each.requires_grad]
 
 

@@ -25,7 +25,7 @@ class ModelSource(NamedTuple):
 
     name: str
     build: Callable[[], nn.Module]
-    sample: tuple[int, ...]  # without the batch
+    sample: tuple[int, ...]  # without the batch dimension
     vocabulary: int | None  # samples are whole numbers below it; None: float32
     shape: TransformerShape | None
     file: Path | None = None  # the user's file
@@ -84,7 +84,7 @@ def loss_of(output: Any) -> Tensor:
     """
     scores = _first_tensor(output)
     if scores is None or not scores.is_floating_point():
-        raise InputError(f"it returns {type(output).__name__}; return a floating-point tensor with gradients")
+        raise InputError(f"the model returns {type(output).__name__}; return a floating-point tensor with gradients")
     if scores.dim() in (2, 3) and scores.shape[-1] > 1:
         rows = scores.reshape(-1, scores.shape[-1])
         return functional.cross_entropy(rows, torch.zeros(len(rows), dtype=torch.long, device=scores.device))
@@ -179,7 +179,8 @@ class Transformer(nn.Module):
         self.first_norm = nn.LayerNorm(shape.width) if kind == "bert" else None
         self.blocks = nn.ModuleList(TransformerBlock(kind, shape) for _ in range(shape.layers))
         norm: Any = nn.RMSNorm if kind == "llama" else nn.LayerNorm
-        self.transform = _masked_words(shape) if kind == "bert" else None
+        transform = nn.Linear(shape.width, shape.width), nn.GELU()  # before the scores of masked words
+        self.transform = nn.Sequential(*transform) if kind == "bert" else None
         self.last_norm = norm(shape.width)
         self.head = nn.Linear(shape.width, shape.vocabulary, bias=kind == "bert")
         if kind != "llama":
@@ -198,7 +199,3 @@ class Transformer(nn.Module):
         if self.transform is not None:
             x = self.transform(x)
         return self.head(self.last_norm(x))  # type: ignore[no-any-return]
-
-
-def _masked_words(shape: TransformerShape) -> nn.Module:
-    return nn.Sequential(nn.Linear(shape.width, shape.width), nn.GELU())

@@ -26,7 +26,7 @@ from realcomm.training.running import EndlessBatches
 
 WARM_UP, MEASURED = 2, 7
 REPEATS = 4  # consecutive calls that are timed together
-FLOAT = 4  # bytes
+FLOAT = 4  # bytes per element
 
 
 class Question(NamedTuple):
@@ -119,7 +119,7 @@ class Turns:
             seconds.append(seconds_of(call, own_device()))
 
     def complete(self, times: RankTimes) -> RankTimes:
-        """Add the medians over all calls of ``take`` to a rank's times."""
+        """Return a rank's times, completed by the medians over all calls of ``take``."""
         silent, *collectives = map(median, self._seconds)
         return times._replace(silent_s=silent, collectives_s=[each / REPEATS for each in collectives])
 

@@ -31,7 +31,7 @@ class KeptBytes(NamedTuple):
 
 
 class StrategyResult(NamedTuple):
-    """The result of a rank. ``losses`` are those of its own samples; in a pipeline, only the last stage has losses."""
+    """The result of a rank. ``losses`` belong to its own samples; in a pipeline, only the last stage has losses."""
 
     losses: list[float]
     step_s: list[float]
@@ -47,7 +47,7 @@ class LoneSteps(NamedTuple):
     step_s: list[float]
 
 
-TURNS = 12  # of timing parts between training steps
+TURNS = 12  # how often parts are timed between training steps
 
 
 def train_strategy(
@@ -59,7 +59,7 @@ def train_strategy(
 ) -> StrategyResult:
     """Train as one rank of the default group. The first rank trains alone beforehand, and writes ``weights``.
 
-    ``between`` is called before up to ``TURNS`` of the steps.
+    ``between`` is called before at most ``TURNS`` of the steps.
     """
     set_status("training on one rank alone")
     alone = _train_alone_if_it_fits(plan) if rank == 0 and plan.checked else None

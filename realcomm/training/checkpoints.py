@@ -34,7 +34,7 @@ from realcomm.training.datasets import Shard
 from realcomm.training.observing import EpochRecord, Observer, State, StepRecord
 from realcomm.training.running import RunningTraining
 
-KEPT = 2  # checkpoints in a folder
+KEPT = 2  # checkpoints that remain in a folder
 LOCK = ".lock"
 PHASE = "checkpoint"
 _NOT_ALLOWED = re.compile(r"(?:GLOBAL|global|function|class) (\S+\.\w+)")
@@ -103,7 +103,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
             raise InputError(f"{path} is not a checkpoint of Ringlab: it contains {quote(state)}")
     except InputError:
         raise
-    except Exception as error:  # torch raises whatever its readers do
+    except Exception as error:  # torch raises many kinds of exceptions
         refused = _NOT_ALLOWED.search(str(error))
         why = f"reading it would execute {refused[1]}" if refused else describe_error(error, None)
         raise InputError(f"{path} is not a checkpoint, or is truncated: {why}") from error
@@ -121,26 +121,26 @@ def _has_form(state: object) -> bool:
     return all(type(count) is int and count >= 0 for count in counts) and len(ranks) == about["world_size"]
 
 
-class Found(NamedTuple):
-    """The newest complete checkpoint of a folder, or None, and the reason why each newer one was skipped."""
+class SearchedFolder(NamedTuple):
+    """A folder's newest complete checkpoint, or None, and the reason why each newer checkpoint was skipped."""
 
     newest: Checkpoint | None
     skipped: list[str]
 
 
-def find_newest(folder: Path) -> Found:
+def find_newest(folder: Path) -> SearchedFolder:
     """Return the newest complete checkpoint of a folder, which may not exist. Raise InputError if it is a file.
 
     >>> find_newest(Path("nowhere"))
-    Found(newest=None, skipped=[])
+    SearchedFolder(newest=None, skipped=[])
     """
     skipped = list[str]()
     for path in _newest_first(folder):
         try:
-            return Found(open_checkpoint(path), skipped)
+            return SearchedFolder(open_checkpoint(path), skipped)
         except InputError as error:
             skipped.append(str(error))
-    return Found(None, skipped)
+    return SearchedFolder(None, skipped)
 
 
 def _newest_first(folder: Path) -> list[Path]:
@@ -200,7 +200,7 @@ class Start(NamedTuple):
     notes: list[str]
 
 
-AFRESH = Start(None, [])
+FRESH_START = Start(None, [])
 
 
 def find_start(training: Training, world_size: int, resume: str | Path | None) -> Start:
@@ -211,14 +211,14 @@ def find_start(training: Training, world_size: int, resume: str | Path | None) -
     checkpoints.
     """
     if not is_first_rank() or (dist.is_initialized() and dist.get_rank() != 0):
-        return AFRESH
+        return FRESH_START
     folder, notes = folder_of(training), list[str]()
     if folder is not None:
         check_output(folder / "step-00000000.pt")
     if resume is None:
         if folder is not None:
             check_folder(folder)
-        return AFRESH
+        return FRESH_START
     if resume != RESUME_NEWEST:
         checkpoint: Checkpoint | None = open_checkpoint(check_path("resume", resume))
     else:
@@ -300,7 +300,7 @@ class Checkpointing(Observer):
 
     def __init__(self, training: Training, start: Path | None = None) -> None:
         self._path, self._every, self._start = folder_of(training), training.checkpoint_every, start
-        self._folder: CheckpointFolder | None = None  # of rank 0
+        self._folder: CheckpointFolder | None = None  # only on rank 0
 
     def load(self, running: RunningTraining) -> None:
         """Lock the folder, and load the checkpoint if there is one. Only rank 0 reads the file."""
@@ -343,7 +343,8 @@ class Checkpointing(Observer):
         state, world_size = running.state_dict(), running.world_size
         # With local SGD each rank has its own weights and optimizer.
         part = state if running.training.sync_every > 1 else {"own": state["own"]}
-        part = tree_map_only(torch.Tensor, lambda tensor: tensor.cpu(), part)  # not onto rank 0's GPU
+        # otherwise rank 0 would receive it on its GPU
+        part = tree_map_only(torch.Tensor, lambda tensor: tensor.cpu(), part)
         ranks: list[Any] | None = [None] * world_size if running.rank == 0 else None
         dist.gather_object(part, ranks, group=host_group())  # pickled by our own ranks
         if self._folder is not None:

@@ -82,7 +82,7 @@ class LocalSteps(GradientSync):
                 parameter.copy_(piece.view_as(parameter))
 
 
-class TorchsOwn(GradientSync):
+class DdpSync(GradientSync):
     """Averages gradients with DistributedDataParallel during backward, with Ringlab's ``algorithm`` if it is set.
 
     Call ``model`` instead of the model that it wraps. If a bucket size is set, the first bucket has this size too; only
@@ -109,7 +109,7 @@ class TorchsOwn(GradientSync):
     def _reduce_bucket(self, state: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Start the all_reduce of a bucket; return the future of its mean."""
         end_of = self._watch.begin(f"bucket {bucket.index()}") if self._watch is not None else None
-        reduced = self._start_ours(bucket) if self._algorithm is not None else allreduce_hook(None, bucket)  # type: ignore[arg-type]
+        reduced = self._start_runner(bucket) if self._algorithm is not None else allreduce_hook(None, bucket)  # type: ignore[arg-type]
         if end_of is None:
             return reduced
 
@@ -119,7 +119,7 @@ class TorchsOwn(GradientSync):
 
         return reduced.then(end)
 
-    def _start_ours(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    def _start_runner(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         buffer, (known, runner) = bucket.buffer(), self._ours.get(bucket.index(), (None, None))
         if known is None or runner is None or (known.data_ptr(), len(known)) != (buffer.data_ptr(), len(buffer)):
             assert self._algorithm is not None
@@ -169,7 +169,7 @@ class GradientBucket:
     ``missing`` are the parameters that have no gradient in this step yet.
     """
 
-    piece: torch.Tensor  # of the flat buffer
+    piece: torch.Tensor  # a slice of the flat buffer
     runner: Runner
     parameters: list[nn.Parameter]
     missing: set[nn.Parameter] = field(default_factory=set)

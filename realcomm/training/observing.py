@@ -8,7 +8,7 @@ State = dict[str, Any]
 class RankGradients(NamedTuple):
     """The gradients of one rank's own backward, before any average."""
 
-    norm: float  # of all gradients together
+    norm: float  # norm of all gradients together
     unused: list[str]  # parameters without a gradient
 
 
@@ -19,7 +19,7 @@ class StepRecord(NamedTuple):
     step: int  # counted from 0
     epoch: int  # counted from 0
     loss: float  # before the step, mean over the ranks
-    learning_rate: float  # of the step
+    learning_rate: float  # in this step
     phases: dict[str, float]  # seconds by name: loading, forward, backward, sync, optimizer, and each bucket
     samples_per_s: float  # of all ranks, from the seconds of this rank's phases
 
@@ -31,7 +31,7 @@ class EpochRecord(NamedTuple):
     step: int  # number of the last step
     epoch: int  # counted from 0
     test_accuracy: float  # share of the held-out images
-    examples_seen: int  # by all ranks together, from the start of the training
+    examples_seen: int  # total of all ranks since the start of the training
 
 
 class Observer:

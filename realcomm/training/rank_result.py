@@ -16,7 +16,7 @@ class RankResult:
     """The result of a training on one rank."""
 
     spans: list[Span]
-    facts: dict[str, float]  # equal on all ranks, except rank 0's measurements alone
+    facts: dict[str, float]  # equal on all ranks, except the measurements of rank 0 alone
     digest: str  # SHA-256 of its final weights
 
 

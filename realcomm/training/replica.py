@@ -25,7 +25,7 @@ from realcomm.launching.torch_process import import_compiler
 from realcomm.training.gradient_sync import GradientSync, lay_out, named_parameters
 from realcomm.training.stopwatch import Stopwatch
 
-WARM_UP_STEPS = 3  # slower, because memory is allocated and kernels are chosen
+WARM_UP_STEPS = 3  # these steps are slower, because memory is allocated and kernels are chosen
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 RandomStates = dict[str, Any]
@@ -38,8 +38,9 @@ class Replica:
     model: nn.Module
     gradients: torch.Tensor
     optimizer: Optimizer
-    scheduler: LambdaLR  # of the learning rate, by the number of steps
-    scaler: torch.amp.GradScaler  # of the loss, so that gradients of fp16 do not vanish; idle with other precisions
+    scheduler: LambdaLR  # sets the learning rate from the number of steps
+    # scales the loss, so that fp16 gradients do not vanish; inactive with other precisions
+    scaler: torch.amp.GradScaler
     recipe: Recipe
 
 
@@ -64,7 +65,7 @@ def optimizer_of(recipe: Recipe) -> tuple[type[Optimizer], dict[str, Any]]:
 def load_schedule(replica: Replica, optimizer: dict[str, Any], scheduler: dict[str, Any]) -> None:
     """Restore the states of an optimizer and its scheduler.
 
-    The learning rate follows this replica's schedule, whose last step may differ from that of the old run.
+    The learning rate follows this replica's schedule, which may end at another step than the old run's schedule.
     """
     replica.optimizer.load_state_dict(optimizer)
     replica.scheduler.load_state_dict(scheduler)

@@ -55,7 +55,7 @@ class ReplicaChecks(Observer):
             since = f"equal after step {self._alike_after}" if self._alike_after >= 0 else "never equal before"
             raise RunFailed(
                 f"the replicas differ after step {record.step} ({since}): parameter {difference.name} of "
-                f"{_ranks(difference.ranks)} is not rank 0's"
+                f"rank{'s' * (len(difference.ranks) > 1)} {', '.join(map(str, difference.ranks))} differs from rank 0's"
             )
         self._alike_after = record.step
 
@@ -119,7 +119,7 @@ def are_odd(inspected: list[RankGradients]) -> bool:
 def inspect_gradients(
     model: nn.Module, sync: GradientSync, images: torch.Tensor, labels: torch.Tensor
 ) -> list[RankGradients]:
-    """Return the gradients of each rank's own backward on a batch, as float32.
+    """Return the float32 gradient norm and the unused parameters of each rank's own backward on a batch.
 
     All ranks call this together. The model, its buffers and the random states do not change. The gradients are zero
     afterwards.
@@ -176,7 +176,3 @@ def _gather(row: torch.Tensor) -> torch.Tensor:
     rows = [torch.empty_like(row, device=own_device()) for _ in range(dist.get_world_size())]
     dist.all_gather(rows, row.to(own_device()))
     return torch.stack(rows).cpu()
-
-
-def _ranks(ranks: list[int]) -> str:
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"

@@ -18,7 +18,7 @@ from realcomm.execution.shared_clock import shared_instant
 from realcomm.launching.group import own_device
 from realcomm.launching.status import report_by, report_progress, set_status
 from realcomm.training.datasets import Batch, Shard, held_out_batches, load_next
-from realcomm.training.gradient_sync import DuringBackward, GradientSync, LocalSteps, TorchsOwn, make_sync, no_sync
+from realcomm.training.gradient_sync import DdpSync, DuringBackward, GradientSync, LocalSteps, make_sync, no_sync
 from realcomm.training.models import build_model
 from realcomm.training.observing import EpochRecord, Observer, RankGradients, State, StepRecord
 from realcomm.training.rank_result import PHASES, RankResult
@@ -62,7 +62,7 @@ class RunningTraining:
         """
         set_status("preparing model and images")
         self.training, self.rank, self.world_size = training, rank, world_size
-        self.model = build_model(training, seed=training.seed + rank)  # different on every rank ...
+        self.model = build_model(training, seed=training.seed + rank)  # differs between ranks until the broadcast below
         self.shard = Shard(training, rank, world_size, steps)
         if alone is None:
             alone = measure_alone(training) if rank == 0 else ComputePhases(0.0, 0.0, 0.0)
@@ -70,7 +70,7 @@ class RunningTraining:
         self.alone = alone
         if training.broadcast_weights:
             set_status("broadcasting the weights")
-            broadcast(self.model.state_dict().values())  # ... until all have rank 0's
+            broadcast(self.model.state_dict().values())  # now all ranks have rank 0's weights
         self.replica, self.sync = make_replica_and_sync(self.model, training, rank, world_size, self.shard.steps)
         self.watch = Stopwatch(rank, "training step")
         if own_device().type != "cuda":
@@ -89,7 +89,8 @@ class RunningTraining:
         """Take ``count`` more steps, or all remaining steps."""
         set_status(f"waiting for all ranks before training step {self.done}")
         if self.rank == 0 and self.done == self._first > 0:
-            report_progress(self.done, 0, f"resuming from step {self.done}")  # the rest is counted from here
+            # the launcher counts progress from this step
+            report_progress(self.done, 0, f"resuming from step {self.done}")
         self.watch.resume(shared_instant())  # all ranks' stopwatches continue together
         report_by(PHASES, self.watch.absolute_spans)
         remain = self.shard.steps - self.done
@@ -255,7 +256,7 @@ def make_replica_and_sync(
     replica = make_replica(model, training, world_size, steps)
     algorithm, buckets = training.gradient_sync, training.buckets
     if algorithm is None or (buckets is not None and buckets.hook == "ddp"):
-        ddp = TorchsOwn(model, (buckets or Buckets()).mb, algorithm)
+        ddp = DdpSync(model, (buckets or Buckets()).mb, algorithm)
         return replace(replica, model=ddp.model), ddp
     if training.sync_every > 1:
         return replica, LocalSteps(make_sync(algorithm, rank, world_size, replica.gradients), model)

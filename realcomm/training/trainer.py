@@ -84,7 +84,12 @@ def train(
     """
     check_cluster(cluster, Ranks)
     check_training(training, steps)
-    _check(training, cluster.world_size, steps, backend)
+    check_model(training)
+    if training.precision == "fp16" and backend != "nccl":
+        raise InputError("precision 'fp16' needs GPUs (backend nccl); on CPUs use float32 or bf16")
+    count_steps(training, lambda: count_images(training), cluster.world_size, steps)
+    if training.program is not None:
+        check_bitwise_identical(training.program, cluster.world_size)
     check_launch(cluster.world_size, backend, timeout)
     for observer in check_sequence("observers", observers, of="observers"):
         if not hasattr(observer, "step_done"):
@@ -128,7 +133,7 @@ def train_rank(
 def make_trace(training: Training, cluster: Ranks, ranks: list[RankResult]) -> Trace:
     """Combine the results of all ranks into one trace."""
     spans = Spans.of(span for rank in ranks for span in rank.spans).sorted()
-    elapsed = float(spans.end.max() - spans.begin.min()) if len(spans) else 0.0  # no step was left
+    elapsed = float(spans.end.max() - spans.begin.min()) if len(spans) else 0.0  # no step remained
     identical = len({rank.digest for rank in ranks}) == 1
     facts, hosts = ranks[0].facts | {"replicas_identical": float(identical)}, list(cluster.hosts)
     sync = training.gradient_sync
@@ -144,15 +149,6 @@ def make_trace(training: Training, cluster: Ranks, ranks: list[RankResult]) -> T
         algorithm=name_in_library(sync) if sync else "",
         chunks=sync.chunks(cluster.world_size) if sync else 0,
     )
-
-
-def _check(training: Training, world_size: int, steps: int | None, backend: str) -> None:
-    check_model(training)
-    if training.precision == "fp16" and backend != "nccl":
-        raise InputError("precision 'fp16' needs GPUs (backend nccl); on CPUs use float32 or bf16")
-    count_steps(training, lambda: count_images(training), world_size, steps)
-    if training.program is not None:
-        check_bitwise_identical(training.program, world_size)
 
 
 def _check_weights_file(weights_file: Path | str, training: Training) -> Path:

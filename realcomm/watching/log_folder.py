@@ -16,7 +16,7 @@ from collectives.output_files import check_output
 from collectives.quoting import cut, quote
 
 Row = dict[str, Any]
-MOST_LINE = 1 << 20  # bytes; longer lines are not ours
+MOST_LINE = 1 << 20  # bytes; Ringlab writes no longer lines
 METRICS, LOCK = "metrics.jsonl", ".in-use"
 
 
@@ -199,7 +199,7 @@ class LogFolder:
             os.close(lock)
             raise InputError(f"{self.path} is in use by {cut(holder)}; use another --log-dir") from error
         except OSError as error:
-            if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):  # a file system without locks
+            if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):  # the file system has no locks
                 os.close(lock)
                 raise
         self._lock = lock

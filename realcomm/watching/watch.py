@@ -137,7 +137,7 @@ class LogObserver(Observer):
         assert self._metrics is not None
         try:
             self._metrics.add({**row, "attempt": self.attempt})
-        except OSError as error:  # the file is gone
+        except OSError as error:  # the file was removed
             self._metrics.problem = reason(error)
         if self._metrics.problem and not self._has_warned:
             self._has_warned = True
