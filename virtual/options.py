@@ -25,7 +25,7 @@ LAUNCH_S = 25e-6  # host time to launch an operator: the median of benchmarks/vi
 
 @dataclass(frozen=True)
 class VirtualOptions:
-    """The program, the number of ranks, the cluster, and the method that determines times.
+    """The program, the number of ranks, the cluster, and how times are determined.
 
     ``ranks`` 0: the program starts ranks itself. ``per_node``: ranks per machine. Default: all. ``acts_as``: the
     backend whose rules apply instead of the requested backend's. ``own``: packages that each rank imports separately.

@@ -64,11 +64,11 @@ class VirtualRun:
         """Run the program to its end or its first error, and return the result."""
         program, begin = self.options.program, time.perf_counter()
         if not program.is_module:
-            _ = program.code  # refused before anything runs
+            _ = program.code  # report errors in the script before anything runs
         torch.set_num_threads(1)
         if self.options.compute == "measured":
-            import_module("torch._dynamo")  # DDP's first use does, which would be the first rank's time alone
-        if hasattr(os, "sched_setaffinity"):  # a second core only makes the hand-over slower
+            import_module("torch._dynamo")  # otherwise only the first rank would pay for DDP's import of it
+        if hasattr(os, "sched_setaffinity"):  # a second core would slow down the hand-over of the run token
             os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
         self._install()
         gc.freeze()  # torch's modules are never garbage, and slow to scan
@@ -93,7 +93,7 @@ class VirtualRun:
         RankProfiles(world).install(replaced)
         if self.placement is not None:
             VirtualDevices(world, options.compute, self.placement).install(replaced)
-            classes = import_module("virtual.gpus.classes")  # it imports FSDP, half as long as torch
+            classes = import_module("virtual.gpus.classes")  # importing it takes half as long as importing torch
             classes.install_classes(replaced, self.placement)
         if options.fake:
             fake_tensors = import_module("virtual.process.fake_tensors")  # it imports DTensor
@@ -103,7 +103,7 @@ class VirtualRun:
         install_real_processes(world, replaced)
         spawner = Spawner(world, options.program, self._start)
         spawner.install(replaced)
-        if not options.ranks:  # else nobody launches, and the import takes 50 ms
+        if not options.ranks:  # otherwise no program launches, and the import takes 50 ms
             import_module("virtual.process.elastic").ElasticLauncher(spawner).install(replaced)
         install_shared_objects(world, replaced)
         for name in ("stdout", "stderr"):
@@ -111,7 +111,7 @@ class VirtualRun:
             replaced.put(sys, name, self._outputs[-1])
         replaced.put(sys, "path", [options.program.folder, *sys.path])
         replaced.put(sys, "argv", options.program.argv)
-        replaced.put(sys, "excepthook", sys.excepthook)  # c10d puts its own before it, for each rank
+        replaced.put(sys, "excepthook", sys.excepthook)  # c10d adds one for each rank
         replaced.put(os.environ, "_data", dict(os.environ._data))  # type: ignore[attr-defined]
 
     def _add_ranks(self) -> None:
@@ -127,13 +127,11 @@ class VirtualRun:
             self.world.add(Rank(number, job, body, state, max(0, number) % self.options.local_ranks))
 
     def _start(self, rank: Rank) -> None:
-        """Start a rank that the program requested."""
         body = rank.body
         rank.body = self._body(lambda: body(rank))
         self.world.add(rank)
 
     def _body(self, carry_out: Callable[[], object]) -> Callable[[Rank], None]:
-        """Return a rank's function: it runs a piece of the program in the modes that measure compute."""
 
         def body(rank: Rank) -> None:
             with self._data(), self.computing.counting(rank), self._devices(), watching(self.world.watch, rank):
@@ -149,25 +147,21 @@ class VirtualRun:
         return body
 
     def _forget_caught(self, rank: Rank) -> None:
-        """Drop the exceptions of ranks that this rank started, if it caught them and ended normally."""
         caught = [job.finding for job in self.world.jobs if job.raised_in is rank]
         self.world.findings = [
             finding for finding in self.world.findings if finding.kind != "exception" or finding not in caught
         ]
 
     def _devices(self) -> AbstractContextManager[object]:
-        """Return the mode that runs CUDA calls on the CPU, if the run has GPUs."""
         return nullcontext() if self.placement is None else CudaOnCpu(self.placement)
 
     def _data(self) -> AbstractContextManager[object]:
-        """Return the mode in which tensors have no data, or an empty context if the run has data."""
         if not self.options.fake:
             return nullcontext()
         mode: AbstractContextManager[object] = import_module("virtual.process.fake_tensors").RankFakeMode()
         return mode
 
     def _findings(self) -> tuple[ProgramFinding, ...]:
-        """Return the errors that stopped jobs, followed by errors that did not stop them."""
         silent = [finding for job in self.world.jobs for finding in tell_silent(self.world.watch, job)]
         for name, error in self.world.watch.broken.items():  # an internal error, not the program's
             sys.stderr.write(f"ringlab: internal error: the check {name} failed: {type(error).__name__}: {error}\n")
@@ -192,7 +186,6 @@ def _make_timing(options: VirtualOptions) -> CallTiming:
 
 
 def _recording(job: RankJob) -> Recording | None:
-    """Return the recording of a job that communicated and ended without an error."""
     recorders: list[JobRecorder] = job.logs
     if not recorders or job.finding is not None:
         return None

@@ -78,7 +78,7 @@ class VirtualAnswer(Answer):
     findings: tuple[ProgramFinding, ...] = ()
     notes: tuple[str, ...] = ()
     real_s: float = 0.0
-    has_called: bool = field(default=False, metadata=NOT_IN_JSON)  # collectives or messages, if only without elements
+    has_called: bool = field(default=False, metadata=NOT_IN_JSON)  # collectives or messages, even without elements
     recording: Recording | None = field(default=None, metadata=NOT_IN_JSON)
     replayed: ReplayedRun | None = field(default=None, metadata=NOT_IN_JSON)
     live: Trace | None = field(default=None, metadata=NOT_IN_JSON)  # of a run that was timed live
@@ -149,7 +149,7 @@ class VirtualAnswer(Answer):
         if trace is not None:
             yield self._writer(self.trace, trace, Trace.write)
         if player is not None:
-            from ringlab.commands.draw import draw_trace  # imports what draws
+            from ringlab.commands.draw import draw_trace  # importing it is slow
 
             yield self._writer(self.trace, player, partial(draw_trace, session=Session()))
 
@@ -172,7 +172,9 @@ class VirtualAnswer(Answer):
             yield Line(f"{self.program}: {format_time(self.elapsed_s)} of virtual time {how}", "bold")
             if self.step_s is not None:
                 free = "; compute takes no time (--compute zero)" if self.compute == "zero" else ""
-                yield Line(f"a step takes {format_time(self.step_s)}, the mean of {self.steps} on all ranks{free}")
+                yield Line(
+                    f"a step takes {format_time(self.step_s)}, the mean of {self.steps} steps on all ranks{free}"
+                )
             if self.step_range_s is not None:
                 low, high = map(format_time, self.step_range_s)
                 why = f"; {self.load}; {AS_LOADED}" if self.load else ""
@@ -206,19 +208,16 @@ class VirtualAnswer(Answer):
 
 
 def _last_with_ranks(finished: Finished) -> int:
-    """Return the index of the last job that communicated, or else of the last job with ranks."""
     recorded = [place for place, recording in enumerate(finished.recordings) if recording is not None]
     ranked = [place for place, job in enumerate(finished.outcome.jobs) if job.ranks]
     return (recorded or ranked or [0])[-1]
 
 
 def _replayed_steps(run: ReplayedRun) -> list[float]:
-    """Return the mean step time of a replay in seconds, once per step of each rank."""
     return [mark.mean_s for mark in mark_figures(run) if mark.name == STEP for _ in range(mark.number)]
 
 
 def _describe_more_load(run: ReplayedRun | None, load: MachineLoad | None) -> str:
-    """Return the load of this machine if it was higher during the run than during the calibration, as text."""
     if load is None or run is None or not isinstance(run.carrier, MeasuredCarrier):
         return ""
     before = run.carrier.message_costs.load
@@ -244,11 +243,11 @@ def _row(name: str, rank: VirtualRank) -> Row:
     return [name, *times, format_size(rank.called_bytes)]
 
 
-SHORT_STEP_S = 0.03  # below this, waiting for a core to wake gloo's threads is a large part of a step
-FASTEST, SLOWEST, BUSIEST = 0.6, 1.6, 3.0  # real over predicted, the last with more load than during the calibration
+SHORT_STEP_S = 0.03  # in shorter steps, waiting for a core to wake gloo's threads is a large part
+FASTEST, SLOWEST, BUSIEST = 0.6, 1.6, 3.0  # real over predicted; BUSIEST: with more load than during the calibration
 MORE_LOAD = 0.1  # of all cores
 AS_LOADED = "run `ringlab calibrate` under the load of the real run"
-USUAL = 64  # ranks that there is room for where nobody says how many
+USUAL = 64  # ranks of the default cluster if --ranks is 0
 
 
 class ProgramCommand(TyperCommand):
@@ -348,7 +347,7 @@ def command(
     words = program[1 + (program[1:2] == ["--"]) :]
     request = make_options(UserProgram(program[0], tuple(words), is_module=module), options)
     if not request.program.is_module:
-        request.program.compile()  # a name mistyped is told before torch is imported
+        request.program.compile()  # report a mistyped name before torch is imported
     check_torch()
     show: Show = show_on_own
     if outputs.json_to == "-":
@@ -378,7 +377,7 @@ def make_options(program: UserProgram, request: ProgramOptions) -> VirtualOption
         per_node=request.per_node or (_gpus_of_a_node(cluster) if request.ranks else None),
         compute=request.compute,
         launch_s=parse_latency(request.launch),
-        timing=request.timing,  # type: ignore[arg-type]  # looked at there
+        timing=request.timing,  # type: ignore[arg-type]  # VirtualOptions checks it
         acts_as=request.acts_as,
         gpu=request.gpu,
         own=frozenset(request.own or ()),
@@ -395,7 +394,6 @@ def choose_cluster(word: str | None, ranks: int) -> Cluster:
 
 
 def _gpus_of_a_node(cluster: Cluster) -> int | None:
-    """Return the number of ranks on the first machine; None if it has only one."""
     machines = cluster.machines()
     ranks = machines.count(machines[0])
     return ranks if ranks > 1 else None

@@ -10,12 +10,12 @@ import torch
 import torch.distributed as dist
 
 Tensors = Sequence[torch.Tensor]
-NAMED: Any = dist.ReduceOp.RedOpType  # torch says nothing of its names
+NAMED: Any = dist.ReduceOp.RedOpType  # torch declares no types for its members
 BITWISE = (NAMED.BAND, NAMED.BOR, NAMED.BXOR)
 INTEGERS = (torch.uint8, torch.int8, torch.int32, torch.int64)
 EVERYWHERE = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.bool, *INTEGERS)
 FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
-SCALED = (torch.float16, torch.float32, torch.bfloat16, torch.float64)  # types of NCCL's PREMUL_SUM
+SCALED = (torch.float16, torch.float32, torch.bfloat16, torch.float64)  # dtypes that NCCL's PREMUL_SUM supports
 CHECKED = "Check failed: "
 IN_CPP = {torch.float32: "Float", torch.float64: "Double", torch.float16: "Half", torch.bfloat16: "BFloat16",
           torch.uint8: "Byte", torch.int8: "Char", torch.int16: "Short", torch.int32: "Int", torch.int64: "Long",
@@ -80,7 +80,7 @@ class GlooRules:
             raise RuntimeError("input tensor has to be contiguous")
 
     def check_whole(self, verb: str, concatenated: torch.Tensor, part: torch.Tensor, size: int) -> None:
-        """Reject an unsuitable pair of whole tensor and rank's part in an all_gather or a reduce_scatter."""
+        """Reject a whole tensor that does not match a rank's part, in an all_gather or a reduce_scatter."""
         if verb == "all_gather":
             _check_lengths(
                 "allgather", list(concatenated.chunk(size)) if concatenated.dim() else [concatenated], part, size
@@ -112,7 +112,6 @@ class GlooRules:
 
 
 def _check_lengths(verb: str, parts: Tensors, mine: torch.Tensor, size: int) -> None:
-    """Reject a list of the wrong length, and tensors whose shape or dtype differs from this rank's tensor."""
     if len(parts) != size:
         lengths = f"expected length {size}, got {len(parts)}"
         raise RuntimeError(f"ProcessGroupGloo::{verb}: invalid output tensor list at index 0 ({lengths})")

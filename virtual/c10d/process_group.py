@@ -39,11 +39,11 @@ OPERATORS = {
     NAMED.BXOR: "bxor",
     NAMED.PREMUL_SUM: "sum",
 }
-SHOWN = 3  # tensors of a call, in words
+SHOWN = 3  # tensors of a call that messages list
 
 
 class VirtualBackend:
-    """Has the attributes of a backend that c10d reads, in addition to the process group."""
+    """Has the attributes that c10d reads from a backend, in addition to those of the process group."""
 
     supports_coalescing = supports_splitting = supports_tensor_alloc = supports_time_estimate = False
 
@@ -67,7 +67,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
     """
 
     def __init__(self, group: VirtualGroup, place: int) -> None:
-        super().__init__(place, len(group.ranks))  # type: ignore[call-arg]  # of several ways one
+        super().__init__(place, len(group.ranks))  # type: ignore[call-arg]  # one of its overloads
         self.group, self._place = group, place
         self._name, self._description = group.name, "undefined"
         self.backends = {"cpu": "gloo"}  # by type of device
@@ -120,7 +120,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
     def abort(self) -> None:
         """Do nothing: the group has no resources."""
 
-    # -- how everything is posted
+    # -- posting
 
     def _caller(self) -> Rank:
         rank = self.group.world.me()
@@ -141,10 +141,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return rank
 
     def _call(self, verb: str, exchange: Exchange, shown: Tensors, result: Any, **alike: Any) -> VirtualWork:
-        """Post the caller's part of a collective.
-
-        ``shown`` contains the tensors to show in messages; ``alike`` contains fields of a Likeness.
-        """
+        """``shown`` contains the tensors to show in messages; ``alike`` contains fields of a Likeness."""
         rank, group = self._caller(), self.group
         dtype = exchange.dtype if shown else None
         rooted = exchange.from_root or exchange.to_root
@@ -158,7 +155,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         words += [f"{'src' if exchange.from_root else 'dst'}={root}"] * rooted
         callers, caller_name, is_programs = find_asked()
         if "object" in caller_name:
-            verb = caller_name  # the program's name for it; tensors carry the pickled objects
+            verb = caller_name  # the program's name; tensors carry the pickled objects
         call = PostedCall(
             rank, group, f"{verb}({', '.join(words)})", callers[0], shown, is_programs, callers, caller_name
         )
@@ -176,10 +173,8 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return work
 
     def _rules(self, tensors: Tensors) -> BackendRules:
-        """Return the rules of the backend for these tensors. Raise RuntimeError if the group has no such backend.
-
-        Tensors on an unknown device, and tensors that torch itself posts, count as CUDA tensors if the group supports
-        CUDA.
+        """Tensors on an unknown device, and tensors that torch itself posts, count as CUDA tensors if the group
+        supports CUDA.
         """
         has_cpu = self.placement is not None and any(find_place(tensor) == ON_CPU for tensor in tensors)
         types = ("cpu",) if has_cpu and not is_posted_by_torch() else ("cuda", "cpu")
@@ -189,7 +184,6 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return RULES.get(backends[0], RULES["gloo"])
 
     def _find_gpu(self, tensors: Tensors, caller_name: str) -> tuple[int, str] | None:
-        """Return the GPU of the cluster that NCCL needs for a call; None if it is unknown."""
         placement = self.placement
         if placement is None or self.backends.get("cuda") != "nccl":
             return None
@@ -208,12 +202,11 @@ class VirtualProcessGroup(dist.ProcessGroup):
             raise make_shared_gpu_error(owner, rank.number, gpu)
 
     def _reduction(self, verb: str, tensors: Tensors, opts: Any) -> tuple[str, Any]:
-        """Return the name of an operator that the backend supports, and the factor of a PREMUL_SUM."""
         named, factor = find_operator(opts)
         self._rules(tensors).check_reduction(verb, tensors, named)
         return OPERATORS[named], factor
 
-    # -- the verbs
+    # -- collectives
 
     def allreduce(self, tensors: Tensors, opts: Any = None) -> VirtualWork:
         """Reduce tensors in place on all ranks."""
@@ -390,7 +383,6 @@ class VirtualProcessGroup(dist.ProcessGroup):
 
 
 def _say_not_in_group(group: VirtualProcessGroup, rank: Rank | None) -> str:
-    """Return the error of a rank, or of a thread without a rank, that uses a group of other ranks."""
     if rank is None:
         return f"{group!r} is used by a thread that does not belong to a rank"
     package = find_caller_package() or "PACKAGE"
@@ -399,7 +391,6 @@ def _say_not_in_group(group: VirtualProcessGroup, rank: Rank | None) -> str:
 
 
 def _pieces(tensor: torch.Tensor, size: int, part: torch.Tensor) -> Tensors:
-    """Return equal parts of a flattened tensor, one per rank, shaped like ``part`` if the tensor is contiguous."""
     if not has_data([tensor]):
         return [part] * size
     flat = tensor.detach()
@@ -407,7 +398,6 @@ def _pieces(tensor: torch.Tensor, size: int, part: torch.Tensor) -> Tensors:
 
 
 def _split(tensor: torch.Tensor, sizes: Any, ranks: int) -> Tensors:
-    """Return parts of a tensor along its first dimension: with the given sizes, or one per rank."""
     rows = tensor.shape[0] if tensor.dim() else 1
     if sizes is not None and len(sizes):
         if len(sizes) != ranks:

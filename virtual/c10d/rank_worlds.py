@@ -39,7 +39,7 @@ class RankWorlds:
 
 
 def _of_caller(name: str) -> Any:
-    """Return a property that uses the calling rank's state. Torch reads it often, and ``__getattr__`` is slow."""
+    """Torch reads these attributes often, and ``__getattr__`` is slow."""
 
     def write(worlds: RankWorlds, value: Any) -> None:
         setattr(worlds.of_caller(), name, value)

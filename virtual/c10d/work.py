@@ -11,12 +11,12 @@ from virtual.matching.posted import Posted, PostedCall, PostedHalf
 from virtual.ranks.rank import Rank, RankWait
 from virtual.ranks.world import VirtualWorld
 
-POLL_S = 1e-6  # per query, so that a polling loop ends
-VAIN_POLLS = 100_000  # queries of an operation that never finishes
+POLL_S = 1e-6  # virtual time of a query, so that polling loops end
+VAIN_POLLS = 100_000  # queries without progress, after which the rank hangs
 
 
 class VirtualWork(dist.Work):
-    """The handle of a rank's part of a collective, or of its half of a message."""
+    """The handle of a rank's part of a collective, or of its half of a message, with the methods of ``dist.Work``."""
 
     def __init__(self, posted: PostedCall | PostedHalf, result: Any) -> None:
         super().__init__()
@@ -29,9 +29,8 @@ class VirtualWork(dist.Work):
         return self.posted.group.world
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Wait until the operation is done, and raise its error if it failed.
-
-        The timeout is ignored: it would be real time.
+        """Wait until the operation is done, and raise its error if it failed. The timeout is ignored: it would be real
+        time.
         """
         posted = self.posted
         rank, world = posted.rank, self._world
@@ -45,7 +44,7 @@ class VirtualWork(dist.Work):
         if posted.error is not None:
             raise posted.error
         if not posted.group.is_ordered or (isinstance(posted, PostedCall) and not posted.buffer_has_data):
-            rank.meet_device()  # else the device alone waits
+            rank.meet_device()  # otherwise only the device waits
         return True
 
     def _is_done(self) -> bool:
@@ -60,15 +59,12 @@ class VirtualWork(dist.Work):
         return self.posted.is_done
 
     def is_success(self) -> bool:
-        """Return whether the operation is done and has no error."""
         return self.posted.is_done and self.posted.error is None
 
     def exception(self) -> Exception | None:
-        """Return the error of the operation, if any."""
         return self.posted.error
 
     def synchronize(self) -> None:
-        """Wait until the operation is done."""
         self.wait()
 
     def block_current_stream(self) -> None:
@@ -76,7 +72,6 @@ class VirtualWork(dist.Work):
         self.wait()
 
     def result(self) -> Any:
-        """Return the tensors that hold the result."""
         return self.outcome
 
     def source_rank(self) -> int:
@@ -94,7 +89,7 @@ class VirtualWork(dist.Work):
             self._future = torch.futures.Future()
             if posted.is_done and self._world.calendar.has_time:
                 self.set_future()
-            else:  # without a calendar it is done too early to be known so
+            else:  # without a calendar, it is done before the rank may know
                 posted.rank.futures.append(self)
             self._set_before_backward_ends()
         return self._future
@@ -111,7 +106,7 @@ class VirtualWork(dist.Work):
             posted.rank.unrecorded.append(posted)
 
     def _set_before_backward_ends(self) -> None:
-        """Set all futures before DDP's Reducer waits for them in C++ while it holds the run token."""
+        """DDP's Reducer waits for these futures in C++ while it holds the run token, so they must be set earlier."""
         if torch._C._current_graph_task_id() == -1:
             return
         world, rank = self._world, self.posted.rank

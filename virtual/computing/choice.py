@@ -14,13 +14,15 @@ from simcomm.cluster.hardware import parts
 from virtual.ranks.rank import Rank
 from virtual.ranks.world import Computing
 
-KERNEL_S = 2e-6  # that any operation takes at least
+KERNEL_S = 2e-6  # minimum time of an operation
 HALF = (torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
 class DeviceRates:
-    """FLOP/s with 16-bit floats, with 32-bit floats and in 16-bit attention, and the memory bandwidth in bytes/s."""
+    """The rates of a device: FLOP/s in 16-bit and 32-bit floats and in 16-bit attention, and memory bandwidth in
+    bytes/s.
+    """
 
     name: str
     half: float
@@ -40,10 +42,10 @@ NOMINAL_CORE = DeviceRates("a core of 100 GFLOP/s with 20 GB/s of memory", 1e11,
 
 
 def find_rates(gpu: str) -> DeviceRates:
-    """Return the rates of a GPU in the hardware catalogue; those of TF32 for 32-bit floats. Raises InputError.
+    """Return the rates of a GPU in the hardware catalogue. Raise InputError for an unknown GPU.
 
     Each rate is a share of the data sheet's value: the share that published training of language models reaches on GPUs
-    of the same generation, as in ``ringlab search``.
+    of the same generation, as in ``ringlab search``. 32-bit floats run at the TF32 rate.
 
     >>> 0.5 < find_rates("H100 SXM").half / 989e12 < 0.9
     True
@@ -82,7 +84,7 @@ class MeasuredComputing(Computing):
 
 
 def choose_computing(word: str, scale: float = 1.0, launch_s: float | None = None) -> Computing:
-    """Return the Computing for "zero", "measured", "model" or the name of a GPU. Raise InputError for other words.
+    """Return the Computing for "zero", "measured", "model" or the name of a GPU. Raise InputError for any other value.
 
     ``launch_s`` is the host time to launch an operator on the GPU, in seconds; None: launching takes no time.
     """
@@ -90,7 +92,7 @@ def choose_computing(word: str, scale: float = 1.0, launch_s: float | None = Non
         return Computing()
     if word == "measured":
         return MeasuredComputing(scale)
-    from virtual.computing import model  # torch's counter of flops imports Triton, a fifth of torch
+    from virtual.computing import model  # torch's FLOP counter imports Triton, which is slow
 
     if word == "model":
         return model.ModelledComputing(NOMINAL_CORE)

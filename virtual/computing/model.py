@@ -28,7 +28,7 @@ READING = {
     for name in ("_local_scalar_dense", "nonzero", "masked_select", "_unique2", "unique_consecutive", "equal")
 }  # operators whose result the host waits for
 
-OF_CPU: dict[Any, Callable[..., int]] = {  # attention's kernels of this machine, which torch does not count
+OF_CPU: dict[Any, Callable[..., int]] = {  # attention kernels of CPUs, which torch does not count
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: sdpa_flop,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: sdpa_backward_flop,
 }
@@ -47,7 +47,7 @@ class ModelledComputing(Computing):
         self.uncharged[rank] = self.uncharged.get(rank, 0.0) + seconds
 
     def read(self, rank: Rank) -> None:
-        """Handle that the program reads a tensor's value, or a shape that depends on values."""
+        """Note that the program reads a tensor's value, or a shape that depends on values."""
 
     def charge(self, rank: Rank) -> None:
         """Advance the rank's clock by the time of its operations."""
@@ -99,15 +99,13 @@ class LaunchedComputing(ModelledComputing):
 
 
 class _CountingMode(TorchDispatchMode):
-    """Counts the FLOPs and bytes of one rank's operations."""
-
     def __init__(self, computing: ModelledComputing, rank: Rank) -> None:
         super().__init__()
         self.computing, self.rank = computing, rank
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # else torch imports its compiler with the first operator, and takes 2 ms for each
+        return False  # otherwise torch imports its compiler, and each operator takes 2 ms
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if types and any(map(is_traceable_wrapper_subclass_type, types)):
@@ -129,14 +127,12 @@ class _CountingMode(TorchDispatchMode):
         nbytes = sum([tensor.numel() * tensor.element_size() for tensor in moved])
         flops: float = 0 if operator.flops is None else _count_flops(operator.flops, args, kwargs, result)
         if operator.is_attention and any(argument is True for argument in (*args, *kwargs.values())):
-            flops /= 2  # causal: its only flag; half of the scores are left out
+            flops /= 2  # the only flag is ``is_causal``, which halves the scores
         seconds = self.computing.rates.seconds(flops, nbytes, inputs[0].dtype, operator.is_attention)
         self.computing.add(self.rank, seconds)
 
 
 class _Operator(NamedTuple):
-    """The properties that all calls of an operator share."""
-
     does_work: bool  # it computes or moves something
     is_reading: bool
     is_attention: bool
@@ -151,8 +147,8 @@ def _describe(func: Any) -> _Operator:
 
 
 def _count_flops(count: Callable[..., int], args: Any, kwargs: dict[str, Any], result: Any) -> int:
-    """Return an operator's FLOPs. torch's formula runs once per shape, because it takes longer than a small matmul."""
-    if not hasattr(count, "__wrapped__"):  # it is one of values rather than of shapes
+    """torch's formula runs once per shape, because it takes longer than a small matmul."""
+    if not hasattr(count, "__wrapped__"):  # it takes values rather than shapes
         return count(*args, **kwargs, out_val=result)
     named = tuple((name, _replace_by_shapes(value)) for name, value in kwargs.items())
     return _count_by_shapes(count, _replace_by_shapes(args), named, _replace_by_shapes(result))
@@ -170,7 +166,6 @@ def _replace_by_shapes(value: Any) -> Any:
 
 
 def _find_tensors(values: Any) -> list[torch.Tensor]:
-    """Return the tensors among values, including those in lists."""
     tensors: list[torch.Tensor] = []
     for value in values:
         if isinstance(value, torch.Tensor):

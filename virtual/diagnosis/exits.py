@@ -41,8 +41,8 @@ NO_GPU = (
     "use torch operators instead"
 )
 REFUSED = "the backend rejects these arguments on every rank that passes them, before it communicates: change them"
-RULES = f"c10d{os.sep}backend_rules.py"  # the file that rejects them
-NOT_THIS_RANKS = "is not initialized in the world group map"  # c10d's message about a group of other ranks
+RULES = f"c10d{os.sep}backend_rules.py"  # the file that raises these errors
+NOT_THIS_RANKS = "is not initialized in the world group map"  # part of c10d's message about a group of other ranks
 NO_GROUP = "process group has not been initialized"  # c10d's message
 USED_BEFORE = re.compile(r"\balready (been )?(initiali[sz]ed|registered|set|created)")  # as packages say it
 ADVICE = {
@@ -74,7 +74,6 @@ def find_early_exit(job: RankJob) -> ProgramFinding | None:
 
 
 def _report_early_exit(job: RankJob, post: Posted, ended: list[int]) -> ProgramFinding:
-    """Return a finding that tells how many collectives the ranks completed, and where the other ranks are blocked."""
     group = post.group
     counts = sorted({group.counts[group.places[number]] for number in ended})
     after = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
@@ -104,7 +103,6 @@ def find_skipped_step(job: RankJob) -> str | None:
 
 
 def _last_calls(job: RankJob, ended: list[int]) -> tuple[FindingPlace, ...]:
-    """Return the last call of each rank that exited. Ranks with the same call are grouped."""
     by_call: dict[tuple[str, ...], list[int]] = {}
     for rank in job.ranks:
         if rank.number in ended:
@@ -157,7 +155,6 @@ def report_exception(rank: Rank, error: BaseException) -> ProgramFinding:
 
 
 def _report_unused_parameters(rank: Rank, error: BaseException, locations: tuple[FindingPlace, ...]) -> ProgramFinding:
-    """Return a finding for parameters whose gradients DDP does not receive."""
     ddp = _find_ddp(error)
     replaced = [] if ddp is None else find_unreduced(ddp, ddp._module_parameters)
     if replaced:
@@ -169,7 +166,6 @@ def _report_unused_parameters(rank: Rank, error: BaseException, locations: tuple
 
 
 def _find_ddp(error: BaseException) -> DistributedDataParallel | None:
-    """Return the outermost DDP module in the traceback of an exception."""
     trace = error.__traceback__
     while trace is not None:
         module = trace.tb_frame.f_locals.get("self")
@@ -180,7 +176,6 @@ def _find_ddp(error: BaseException) -> DistributedDataParallel | None:
 
 
 def _exception_advice(error: BaseException) -> str:
-    """Return a fix for well-known exceptions. For others, say what real ranks would do."""
     if "cannot run on virtual ranks" in str(error):
         return ""
     for part, advice in ADVICE.items():
@@ -210,7 +205,6 @@ def _exception_advice(error: BaseException) -> str:
 
 
 def _own_advice(rank: Rank, error: BaseException) -> str:
-    """Advise ``--own`` if the exception is due to process-wide state that another rank has set, else return ""."""
     text, package, trace = str(error), None, error.__traceback__
     while trace is not None:
         package = find_package(trace.tb_frame.f_code.co_filename) or package
@@ -223,7 +217,6 @@ def _own_advice(rank: Rank, error: BaseException) -> str:
 
 
 def _is_raised_in(error: BaseException, file: str) -> bool:
-    """Return whether an exception was raised in the Ringlab file whose path ends with ``file``."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -231,7 +224,6 @@ def _is_raised_in(error: BaseException, file: str) -> bool:
 
 
 def _which_parameters(text: str) -> str:
-    """Return the unused parameters that DDP's error message lists."""
     match = re.search(r"did not receive grad for rank \d+: ([^\n]+)", text)
     return f": {match[1].strip().rstrip('.')}" if match else ""
 

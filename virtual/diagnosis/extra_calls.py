@@ -44,7 +44,6 @@ def find_extra_call(group: VirtualGroup) -> ExtraCall | None:
 
 
 def _find_own(histories: dict[int, list[Callers]], at: dict[int, Callers], number: int) -> ExtraCall | None:
-    """Return the call at index ``number`` that only a minority of the ranks make, if there is one."""
     for callers, count in Counter(at.values()).most_common()[::-1]:
         ranks = tuple(rank for rank, other in at.items() if other == callers)
         others = [history for rank, history in histories.items() if rank not in ranks]

@@ -47,7 +47,6 @@ def find_missing_groups(job: RankJob) -> ProgramFinding | None:
 
 
 def _creation_sites(ranks: list[Rank], at: int) -> tuple[tuple[FindingPlace, ...], bool]:
-    """Return where ranks created each group, and whether each rank is a member of the group that it created."""
     made = [(rank.number, *rank.made_groups[at]) for rank in ranks]
     places = group_places(
         (number, f"created a group of {format_ranks(members)}", site) for number, members, site in made

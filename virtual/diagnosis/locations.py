@@ -59,7 +59,6 @@ def waiting_locations(ranks: Iterable[Rank]) -> tuple[FindingPlace, ...]:
 
 
 def _waiting_location(site: CallSite, members: Sequence[Rank]) -> FindingPlace:
-    """Return the location of ranks that wait at the same line for the same operation."""
     operations = [rank.waiting.what if rank.waiting is not None else "" for rank in members]
     posted = awaited_post(members[0])
     operation = describe(posted) if posted is not None else operations[0]

@@ -73,7 +73,7 @@ def report_collective_mismatch(collective: Collective) -> ProgramFinding:
 
 
 def _first_mismatch(calls: list[PostedCall]) -> Trait:
-    """Return the first trait that differs. If the lines differ too, the likely cause is the order of calls."""
+    """If the lines differ too, the order of calls is the likely cause, not the arguments."""
     trait = next(
         (candidate for candidate in TRAITS if len({candidate.of(call.likeness) for call in calls}) > 1), SPLITS
     )
@@ -82,7 +82,6 @@ def _first_mismatch(calls: list[PostedCall]) -> Trait:
 
 
 def _call_locations(calls: list[PostedCall]) -> tuple[FindingPlace, ...]:
-    """Return where each rank made its call, grouped by call and line."""
     lines = own_lines(calls)
     together: dict[tuple[str, CallSite], list[PostedCall]] = {}
     for call in calls:

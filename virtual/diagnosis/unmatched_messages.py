@@ -39,14 +39,12 @@ def find_nccl_queue_block(job: RankJob) -> ProgramFinding | None:
 
 
 def _queue_heads(posts: list[Posted]) -> FindingPlace:
-    """Return the location of the calls that block the queue."""
     numbers = tuple(post.rank.number for post in posts)
     operation = describe(posts[0]) if len(posts) == 1 else operation_name(posts[0].what)
     return FindingPlace(numbers, operation, posts[0].site, tuple(post.awaits for post in posts))
 
 
 def _posted_by(rank: Rank) -> list[Posted]:
-    """Return a rank's pending operations: the one that it waits for now, and those that it has yet to wait for."""
     pending = [work.posted for work in rank.unwaited.values()]
     waited_for = awaited_post(rank)
     return pending if waited_for is None else [*pending, waited_for]
@@ -70,7 +68,6 @@ def find_tag_mismatch(job: RankJob) -> ProgramFinding | None:
 
 
 def _unmatched_pairs(group: VirtualGroup) -> Iterator[tuple[PostedHalf, PostedHalf]]:
-    """Yield unmatched sends and receives between the same two ranks."""
     senders = [half for queue in group.sends.values() for half in queue]
     receivers = [half for queue in group.receives.values() for half in queue]
     for sender in senders:
@@ -98,12 +95,10 @@ def find_unmatched_message(job: RankJob) -> ProgramFinding | None:
 
 
 def _all_ended(by_number: dict[int, Rank], post: Posted) -> bool:
-    """Return whether all ranks that the operation waits for have exited."""
     return bool(post.awaits) and all(by_number[number].state is State.DONE for number in post.awaits)
 
 
 def _held_by(job: RankJob, numbers: set[int]) -> list[Rank]:
-    """Return these ranks, followed by all ranks that wait for them, directly or indirectly."""
     blocked = set(numbers)
     while True:
         more = {
@@ -120,7 +115,6 @@ def _held_by(job: RankJob, numbers: set[int]) -> list[Rank]:
 
 
 def _report_wrong_peer(rank: Rank, post: Posted, waiting: list[Rank]) -> ProgramFinding:
-    """Return the finding for a send to the wrong rank."""
     title = (
         f"rank {rank.number} sends to {format_ranks(post.awaits)}, which has exited, while "
         f"{say_wait(other.number for other in waiting)} for a message from rank {rank.number}"
@@ -130,7 +124,6 @@ def _report_wrong_peer(rank: Rank, post: Posted, waiting: list[Rank]) -> Program
 
 
 def _report_surplus_send(rank: Rank, post: Posted, blocked: list[Rank]) -> ProgramFinding:
-    """Return the finding for a send without a matching receive."""
     group, peer = post.group, post.awaits[0]
     met = group.met.get((group.places[rank.number], group.places[peer]), 0)
     title = f"rank {rank.number} sends message {met + 1} to rank {peer}, which exited after receiving {met}"
@@ -139,7 +132,6 @@ def _report_surplus_send(rank: Rank, post: Posted, blocked: list[Rank]) -> Progr
 
 
 def _report_missing_send(rank: Rank, post: Posted, blocked: list[Rank]) -> ProgramFinding:
-    """Return the finding for a receive without a matching send."""
     group, peer = post.group, post.awaits[0]
     met = group.met.get((group.places[peer], group.places[rank.number]), 0)
     gone = [half for queue in group.sends.values() for half in queue if half.rank.number == peer]

@@ -62,7 +62,6 @@ def find_cycle(graph: "nx.DiGraph[int]") -> list[int]:
 
 
 def _classify(members: list[Rank]) -> tuple[str, str, str]:
-    """Return the kind, title and advice for a wait-for cycle."""
     posts = [post for post in map(awaited_post, members) if post is not None]
     ways = {post.way for post in posts}
     who = format_ranks([rank.number for rank in members])
@@ -85,7 +84,6 @@ def _classify(members: list[Rank]) -> tuple[str, str, str]:
 
 
 def _find_unclaimed(posts: list[Posted]) -> list[str]:
-    """Describe messages that these ranks have sent each other, but whose receivers wait for other ranks."""
     sources = {post.rank.number: post.awaits for post in posts}
     queues = [queue for group in {post.group for post in posts} for queue in group.sends.values()]
     sent = [(half, half.peer_in_world) for queue in queues for half in queue]
@@ -98,7 +96,6 @@ def _find_unclaimed(posts: list[Posted]) -> list[str]:
 
 
 def _find_crossed(post: Posted) -> str | None:
-    """Describe a receiver of this message that receives from a third rank instead. Return None if there is none."""
     sender = post.rank.number
     for source, place, _ in (key for key, queue in post.group.receives.items() if queue):
         receiver = post.group.ranks[place]

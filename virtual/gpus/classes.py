@@ -46,7 +46,7 @@ def install_classes(replaced: Replaced, placement: Placement) -> None:
     scaler = torch.amp.GradScaler
     replaced.put(torch.cuda.amp.GradScaler, "__init__", _unscaled(scaler.__init__))
     replaced.put(scaler, "__init__", _unscaled(scaler.__init__))
-    for place in (optimizers, _foreach_utils):  # as on GPUs, a few operators for all parameters
+    for place in (optimizers, _foreach_utils):  # as on GPUs: a few operators for all parameters
         replaced.put(place, "_get_foreach_kernels_supported_devices", lambda: ["cpu", "cuda"])
     replaced.put(torch, "from_numpy", _left_on_cpu(torch.from_numpy))
     replaced.put(torch, "load", _loaded(torch.load))
@@ -61,7 +61,7 @@ def _moved(original: Init) -> Init:
             torch.device(argument) for argument in (*args, *named.values()) if isinstance(argument, str | torch.device)
         ]
         if any(device.type == "cpu" for device in devices) and not is_asked_by_torch(sys._getframe(1)):
-            self.cpu()  # to the original all is there already
+            self.cpu()  # for the original method, everything is on the CPU already
         return original(
             self, *[torch.device("cuda", argument) if type(argument) is int else argument for argument in args], **named
         )
@@ -88,13 +88,12 @@ def _default(original: Init, placement: Placement) -> Init:
 
 
 def _make_generators(original: Any, placement: Placement) -> type:
-    """Return the class of generators; CUDA generators draw their numbers on the CPU."""
 
-    class AnyGenerator(type(original)):  # type: ignore[misc]  # found when it runs
+    class AnyGenerator(type(original)):  # type: ignore[misc]  # the metaclass is determined at run time
         def __instancecheck__(cls, instance: Any) -> bool:
             return isinstance(instance, original)
 
-    class Generator(original, metaclass=AnyGenerator):  # type: ignore[misc]  # torch's, which C++ reads
+    class Generator(original, metaclass=AnyGenerator):  # type: ignore[misc]  # C++ reads torch's class
         def __new__(cls, device: Any = "cpu") -> Any:
             made = original.__new__(cls, placed(device))
             made.place = ON_CPU if to_cpu(device) is device and type(device) is not int else placement.number(device)
@@ -144,7 +143,7 @@ def _noting_cpu(original: Init) -> Init:
 def _on_cpu(original: Init, placement: Placement) -> Init:
     def init(self: Any, device_type: Any, *args: Any, **named: Any) -> None:
         self.is_of_cpu = device_type == "cpu" and not is_asked_by_torch(sys._getframe(1))
-        if to_cpu(device_type) is not device_type and not placement.is_used:  # as torch does, which reads the same
+        if to_cpu(device_type) is not device_type and not placement.is_used:  # like torch
             placement.choose(int(os.environ.get("LOCAL_RANK", 0)))
         original(self, to_cpu(device_type), *args, **named)
 
@@ -152,7 +151,7 @@ def _on_cpu(original: Init, placement: Placement) -> Init:
 
 
 def _tell_type(mesh: Any) -> str:
-    """Return a mesh's device type: "cpu" to torch; to the program "cuda", unless it asked for the CPU."""
+    """torch itself always gets "cpu". The program gets "cuda", unless it asked for the CPU."""
     return "cpu" if mesh.is_of_cpu or is_asked_by_torch(sys._getframe(1)) else "cuda"
 
 
@@ -166,7 +165,6 @@ def _with_cpu(original: Init, placement: Placement) -> Init:
 
 
 def _take_to_gpu(states: Iterable[Iterable[torch.Tensor]], placement: Placement) -> None:
-    """Mark tensors as being on the calling rank's GPU, as wrappers move the tensors that they shard."""
     for tensor in chain.from_iterable(states):
         mark_place(tensor, placement.use())
 

@@ -17,13 +17,12 @@ from virtual.ranks.world import VirtualWorld
 class VirtualEvent:
     """A CUDA event; it is recorded when the device reaches it."""
 
-    now: Callable[[], float]  # when that is, seconds
+    now: Callable[[], float]  # device time in seconds
 
     def __init__(self, *args: Any, **named: Any) -> None:
         self._time: float | None = None
 
     def record(self, stream: Any = None) -> None:
-        """Record the current device time."""
         self._time = self.now()
 
     def elapsed_time(self, other: "VirtualEvent") -> float:
@@ -33,19 +32,17 @@ class VirtualEvent:
         return (other._time - self._time) * 1e3
 
     def synchronize(self) -> None:
-        """Let the host wait for the device."""
         torch.cuda.synchronize()
 
     def wait(self, stream: Any = None) -> None:
         """Do nothing: a rank has one stream."""
 
     def query(self) -> bool:
-        """Return True: the event has happened."""
         return True
 
 
 class VirtualStream:
-    """A CUDA stream; all streams of a rank are one."""
+    """A CUDA stream. All streams of a rank are one, so streams never wait for each other."""
 
     device = torch.device("cpu")
     cuda_stream = stream_id = device_index = 0
@@ -64,16 +61,14 @@ class VirtualStream:
         pass
 
     def wait_stream(self, stream: Any = None) -> None:
-        """Do nothing: a rank has one stream."""
+        pass
 
     wait_event = wait_stream
 
     def synchronize(self) -> None:
-        """Let the host wait for the device."""
         torch.cuda.synchronize()
 
     def is_capturing(self) -> bool:
-        """Return False: graphs are not captured."""
         return False
 
     def record_event(self, event: VirtualEvent | None = None) -> VirtualEvent:
@@ -83,11 +78,10 @@ class VirtualStream:
         return event
 
     def query(self) -> bool:
-        """Return True: all work is done."""
         return True
 
 
-USUAL = "H100 SXM"  # the GPU that a program sees where computing names none
+USUAL = "H100 SXM"  # the GPU that a program sees if --compute names none
 DOES_NOTHING = (
     "empty_cache", "manual_seed", "manual_seed_all", "seed_all", "reset_peak_memory_stats", "init",
     "_lazy_init", "reset_accumulated_memory_stats", "ipc_collect", "set_per_process_memory_fraction", "set_stream",

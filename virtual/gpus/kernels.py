@@ -50,7 +50,6 @@ def _over_channels(data: Tensor) -> list[int]:
 
 
 def _as_channels(values: Tensor, data: Tensor) -> Tensor:
-    """Return one value per channel, in a shape that broadcasts with the data."""
     return values.view(1, -1, *[1] * (data.dim() - 2))
 
 
@@ -131,7 +130,7 @@ def shard_attention() -> None:
 def _allow(inputs: int, outputs: int, mask: Any) -> list[tuple[list[Any], list[Any]]]:
     """Return the possible placements of the results, each with the placements of the inputs.
 
-    A mask stays replicated, so the dimension that it distinguishes, samples or heads, is not sharded.
+    A mask stays replicated, so a dimension (samples or heads) in which the mask varies is not sharded.
     """
     sizes = [1] * 4 if mask is None else [1] * (4 - len(mask.shape)) + list(mask.shape)
     placements = [Replicate(), *(Shard(dim) for dim in (0, 1) if sizes[dim] == 1)]

@@ -33,12 +33,11 @@ def to_cpu(value: Any) -> Any:
 
 
 def placed(value: Any) -> Any:
-    """Return the CPU for a device argument, in which an integer is a GPU too."""
+    """Return the CPU in place of a CUDA device argument. An integer names a GPU too."""
     return "cpu" if type(value) is int else to_cpu(value)
 
 
 def _is_device(value: Any) -> bool:
-    """Return whether an argument of ``Tensor.to`` is a device."""
     return isinstance(value, torch.device | str) or type(value) is int
 
 
@@ -53,7 +52,7 @@ def _communicates(file: str) -> bool:
 
 
 def is_asked_by_torch(frame: FrameType) -> bool:
-    """Return whether a module of torch asks, for which all tensors are on the CPU."""
+    """Return whether a module of torch asks. For torch itself, all tensors are on the CPU."""
     return _is_of_torch(frame.f_code.co_filename)
 
 
@@ -105,24 +104,23 @@ class CudaOnCpu(TorchFunctionMode):
         return result
 
     def _place_of_new(self, frame: FrameType) -> int | None:
-        """Return the place of a new tensor without a device argument; None if torch creates it to communicate."""
+        """Tensors that torch creates to communicate have no place."""
         return None if _communicates(frame.f_code.co_filename) else self.placement.default()
 
     def _place_of(self, device: Any, frame: FrameType) -> int | None:
-        """Return the place that a device names; None if torch read "cpu" from a tensor that may be anywhere."""
+        """torch may read "cpu" from a tensor that is on a virtual GPU, so its "cpu" names no place."""
         if to_cpu(device) is not device or type(device) is int:
             return self.placement.number(device)
         return None if is_asked_by_torch(frame) else ON_CPU
 
     def _answer(self, query: str, tensor: torch.Tensor) -> Any:
-        """Return a tensor's device, or whether it is on CUDA or on the CPU, from the program's point of view."""
         place = find_place(tensor)
         if query != "device":
             return (place == ON_CPU) == (query == "is_cpu")
         return CPU if place == ON_CPU else torch.device("cuda", self.placement.current() if place is None else place)
 
     def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a copy that takes no virtual time."""
+        """Copies between devices take no virtual time."""
         world = self.placement.world
         rank = world.me()
         if rank is None:
@@ -133,7 +131,6 @@ class CudaOnCpu(TorchFunctionMode):
         return copy
 
     def _move(self, func: Any, name: str, args: Any, named: dict[str, Any]) -> Any:
-        """Run ``to``, ``cuda`` or ``cpu``: return the tensor itself if it is there already, and a copy otherwise."""
         tensor, *rest = args
         device = named.get("device")
         if name == "cpu":

@@ -55,7 +55,6 @@ class Confinement:
 
 
 def _unshare() -> None:
-    """Move this process into new user and mount namespaces, as the same user. Raises OSError."""
     user, group = os.geteuid(), os.getegid()
     _call("unshare", CLONE_NEWUSER | CLONE_NEWNS)
     Path("/proc/self/setgroups").write_text("deny")
@@ -76,7 +75,6 @@ def _set_read_only(path: str, is_read_only: bool, flags: int = 0) -> None:
 
 
 def _call(name: str, *arguments: object) -> None:
-    """Call a function of the C library. Raises OSError if it fails, or if the system has no such function."""
     function = getattr(ctypes.CDLL(None, use_errno=True), name, None)
     if function is None:
         raise OSError(f"this system has no {name}")

@@ -166,7 +166,6 @@ class _HostedRun:
         return None if is_late else status
 
     def _hear(self) -> tuple[bool, int | None]:
-        """Read messages of the server. Return whether the run has ended, and its exit status."""
         message = self._control.recv(PIECE)
         if not message:
             raise ServerLostError
@@ -198,7 +197,6 @@ class _HostedRun:
             self._show(self._streams[file], lines.decode(errors="replace") + "\n")
 
     def _ask_where(self) -> None:
-        """Ask the run for its current line, if it can still respond."""
         why = next((file for file, name in self._streams.items() if name == PIPES[-1]), None)
         if self._process is None or why is None:
             return

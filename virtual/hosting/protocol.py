@@ -1,4 +1,4 @@
-"""The messages between host and server, one line each, and the files of a run in a folder."""
+"""The messages between host and server, one per line, and the files in the folder of a run."""
 
 import os
 import pickle
@@ -13,7 +13,7 @@ REQUEST = "request.pickle"
 STARTED, ENDED = "started", "ended"
 REFUSED, CRASHED = 2, 97  # exit statuses of a rejected run, and of an internal error
 TELL = signal.SIGUSR1  # asks a run for its current line
-PIPES = ("stdout", "stderr", "why")  # from a run to its host; the last has the reason of such a status
+PIPES = ("stdout", "stderr", "why")  # from a run to its host; the last carries the reason for these statuses
 UNCOMPILED = {"TORCH_COMPILE_DISABLE": "1"}  # torch's compiler would trace into the ranks' process groups
 
 

@@ -45,8 +45,8 @@ def _wait(process: int, control: socket.socket) -> int | None:
     handle = os.pidfd_open(process)
     watched: list[Any] = [handle, control]
     ready, _, _ = select.select(watched, [], [])
-    with suppress(ProcessLookupError):  # of one that has not come to be a group
-        os.killpg(process, signal.SIGKILL)  # also processes that it has started and left
+    with suppress(ProcessLookupError):  # the process is not a group yet
+        os.killpg(process, signal.SIGKILL)  # including processes that it started
     os.close(handle)
     _, status = os.waitpid(process, 0)
     return None if control in ready else os.waitstatus_to_exitcode(status)
@@ -64,7 +64,7 @@ def carry_out(folder: Path, pipes: Sequence[int]) -> None:
     except (InputError, ProgramError) as error:
         status = REFUSED
         os.write(why, text_of(error).encode(errors="replace"))
-    except BaseException as error:  # whatever it is, the process must not go on as a second server
+    except BaseException as error:  # the process must never continue as a second server
         if not isinstance(error, RunFailed | OSError | MemoryError):
             traceback.print_exc()
         message = text_of(error) if isinstance(error, RunFailed) else describe_error(error, None)
@@ -72,7 +72,7 @@ def carry_out(folder: Path, pipes: Sequence[int]) -> None:
     finally:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-        os._exit(status)  # threads of ranks that never end
+        os._exit(status)  # some threads of ranks never end
 
 
 def _run(folder: Path, why: int) -> int:

@@ -1,4 +1,4 @@
-"""The data that the ranks of a group exchange in a collective: each rank's input, and the location of its output.
+"""Move the data of collectives from each rank's input tensors to the output tensors of other ranks.
 
 Ranks are group ranks. Reductions run in the order of ranks, whichever algorithm determines the time, so every run gives
 the same results.
@@ -51,18 +51,20 @@ def reduce_tensors(tensors: Tensors, op: str, factor: Any = None) -> torch.Tenso
 def put(target: torch.Tensor, value: torch.Tensor) -> None:
     """Write a value with the same number of elements into a tensor."""
     if not target.numel():
-        return  # to copy nothing would count as writing to all views of its memory
-    destination = target if target.is_sparse else target.detach()  # a sparse tensor's places are its own
+        return  # an empty copy would count as a write to all views of the memory
+    destination = target if target.is_sparse else target.detach()  # detaching would copy a sparse tensor's indices
     destination.copy_(value if value.shape == target.shape else value.reshape(target.shape))
 
 
 @dataclass(eq=False)
 class Exchange:
-    """One rank's input of a collective, and where its output goes. This base class is a barrier without data."""
+    """Holds one rank's input to a collective, and the tensors for its output. This base class is a barrier without
+    data.
+    """
 
-    collective: ClassVar[str] = "barrier"  # of ``collectives.spec``, whose algorithms take the time
-    from_root: ClassVar[bool] = False  # all that a rank needs is the root's
-    to_root: ClassVar[bool] = False  # only the root needs the others
+    collective: ClassVar[str] = "barrier"  # name in ``collectives.spec``; its algorithms determine the time
+    from_root: ClassVar[bool] = False  # each rank needs only the root's data
+    to_root: ClassVar[bool] = False  # only the root needs the data of other ranks
     me: int = 0
     root: int = 0
     op: str = "sum"
@@ -188,7 +190,7 @@ class ReduceScatter(Exchange):
     """Each rank gets the reduction of one part; ``pieces[k][i]`` is rank i's part of the k-th tensor."""
 
     collective: ClassVar[str] = "reduce_scatter"
-    pieces: Sequence[Tensors] = field(default=())  # for each tensor that is taken, the parts of all ranks
+    pieces: Sequence[Tensors] = field(default=())  # for each output tensor, the parts of all ranks
 
     @property
     def elements(self) -> int:
@@ -209,19 +211,19 @@ class ReduceScatter(Exchange):
             for which, target in enumerate(part.taken):
                 mine = [other.pieces[which][part.me].detach().reshape(target.shape) for other in parts]
                 results.append((target, reduce_tensors(mine, part.op, part.factor)))
-        for target, value in results:  # at last: a rank may take its part in its own input
+        for target, value in results:  # last, because an output may be a part of the rank's input
             put(target, value)
 
 
 @dataclass(eq=False)
 class AllToAll(Exchange):
-    """Each rank sends a tensor to each rank. Times assume equal parts, with the same total as the rank moves."""
+    """Each rank sends one tensor to every rank. The time is that of equal parts with the same total size."""
 
     collective: ClassVar[str] = "all_to_all"
 
     @property
     def elements(self) -> int:
-        return max(count(self.given), count(self.taken), len(self.given))  # a rank with nothing to move comes too
+        return max(count(self.given), count(self.taken), len(self.given))  # a rank without data takes part too
 
     @classmethod
     def fits(cls, parts: Sequence[Exchange]) -> bool:

@@ -19,9 +19,11 @@ Act = Callable[[], object]
 
 @dataclass(eq=False)
 class Batch:
-    """Messages or a collective of one rank that NCCL starts together. The queue's next batch waits for all of them."""
+    """A collective, or messages that NCCL starts together, on one rank. The next batch starts once all of them are
+    done.
+    """
 
-    mark: object  # of messages in one ``batch_isend_irecv``
+    mark: object  # identifies the messages of one ``batch_isend_irecv``
     first: Posted
     waiting: list[tuple[Posted, Act]] = field(default_factory=list)
     left: int = 0  # number of unfinished operations
@@ -50,16 +52,14 @@ class VirtualGroup:
         self.expected = len(set(self.present))
         self.is_ordered = False
         self.timeout = 1800.0  # seconds
-        self.gpus: dict[tuple[int, str], int] = {}  # the rank that each GPU belongs to, as far as known
+        self.gpus: dict[tuple[int, str], int] = {}  # the rank that uses each GPU, if known
         self.counts = [0] * len(ranks)  # collectives that each rank has called
         self.callers: list[list[tuple[CallSite, ...]]] = [[] for _ in ranks]
         self._callers: dict[tuple[CallSite, ...], tuple[CallSite, ...]] = {}  # deduplicated
-        self.collectives: dict[int, Collective] = {}  # incomplete ones
-        self.sends: defaultdict[tuple[int, int, int], deque[PostedHalf]] = defaultdict(
-            deque
-        )  # not met; by src, dst, tag
+        self.collectives: dict[int, Collective] = {}  # incomplete, by number
+        self.sends: defaultdict[tuple[int, int, int], deque[PostedHalf]] = defaultdict(deque)  # by src, dst and tag
         self.receives: defaultdict[tuple[int | None, int, int], deque[PostedHalf]] = defaultdict(deque)
-        self.met: defaultdict[tuple[int, int], int] = defaultdict(int)  # messages by src and dst
+        self.met: defaultdict[tuple[int, int], int] = defaultdict(int)  # matched messages, by src and dst
         self._lines: defaultdict[tuple[int, int | None], deque[Batch]] = defaultdict(deque)
 
     def note_wait(self, posted: Posted) -> None:
@@ -83,7 +83,6 @@ class VirtualGroup:
         self._post(call, None, lambda: self._join(place, call))
 
     def _join(self, place: int, call: PostedCall) -> None:
-        """Add a rank's call to its collective; the calendar calls this function when the rank arrives."""
         call.time = self.timing.now
         collective = self.collectives.get(call.number)
         if collective is None:
@@ -95,7 +94,7 @@ class VirtualGroup:
         elif collective.is_complete and not collective.is_unlike:
             collective.is_unlike = not type(call.exchange).fits([member.exchange for member in collective.in_order()])
         if collective.is_unlike:
-            if collective.is_complete:  # otherwise it is reported when no rank can continue
+            if collective.is_complete:  # otherwise the mismatch is reported when no rank can continue
                 self.world.stop(self.job, self.world.diagnoser.mismatched_calls(collective))
             return
         if collective.is_complete:
@@ -107,14 +106,12 @@ class VirtualGroup:
             del self.collectives[call.number]
 
     def _move_last(self, collective: Collective, call: PostedCall) -> None:
-        """Move the data when the last rank has arrived, and notify watchers before and after."""
         with Neutral():
             self.world.watch.complete(collective)
             self._move(collective, call)
             self.world.watch.moved(collective)
 
     def _move(self, collective: Collective, call: PostedCall) -> None:
-        """Move the data that can be moved after a rank has arrived."""
         if collective.is_complete:
             shared = find_shared_gpu(list(collective.calls.values()))
             if shared is not None:
@@ -124,7 +121,7 @@ class VirtualGroup:
         try:
             with Neutral():
                 self._carry_out(collective, call)
-        except Exception as error:  # torch's, of the data of some rank
+        except Exception as error:  # torch rejects the data of a rank
             collective.fail(error)
 
     def _carry_out(self, collective: Collective, call: PostedCall) -> None:
@@ -152,7 +149,6 @@ class VirtualGroup:
         self._post(half, half.peer, half.finish if is_alone else lambda: self._meet(half))
 
     def _meet(self, half: PostedHalf) -> None:
-        """Match one half of a message with the other; the calendar calls this function."""
         half.time = self.timing.now
         me = self.places[half.rank.number]
         other = self._find_receive(half, me) if half.sends else self._find_send(half, me)
@@ -198,7 +194,6 @@ class VirtualGroup:
     # -- the order of calls
 
     def _post(self, posted: Posted, peer: int | None, act: Act) -> None:
-        """Post an operation at the rank's clock, behind earlier ones in its queue."""
         rank = posted.rank
         if not self.is_ordered:
             self.world.calendar.at(rank.clock, act)
@@ -218,7 +213,6 @@ class VirtualGroup:
             batch.waiting.append((posted, act))
 
     def _pass_line(self, line: deque[Batch], batch: Batch) -> None:
-        """Start the next batch of a queue once all of this one is done."""
         batch.left -= 1
         if batch.left or line[0] is not batch:
             return
@@ -230,7 +224,7 @@ class VirtualGroup:
 
 
 def _find_present(ranks: tuple[int, ...], running: tuple[int, ...]) -> tuple[int, ...]:
-    """Return, for each place, the place that acts for it: the nearest lower one that runs, or else the first that runs.
+    """Return the place that acts for each place: the nearest lower one that runs, or else the first that runs.
 
     >>> _find_present((0, 1, 2, 3), (0, 2))
     (0, 0, 2, 2)

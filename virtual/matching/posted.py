@@ -27,11 +27,11 @@ def format_shape(tensor: torch.Tensor) -> str:
 class Likeness(NamedTuple):
     """The properties of a collective call that must be equal on all ranks."""
 
-    verb: str  # as the program called it: "all_reduce", "all_gather_into_tensor"
-    lengths: tuple[int, ...]  # elements of its tensors, where they must be alike
+    verb: str  # the program's name for it, such as "all_gather_into_tensor"
+    lengths: tuple[int, ...]  # element counts that must be equal on all ranks
     dtype: torch.dtype | None
-    op: str  # "sum"; empty where nothing is reduced
-    root: int | None  # a rank of the world
+    op: str  # such as "sum"; empty without a reduction
+    root: int | None  # global rank
 
 
 NOTHING = Likeness("", (), None, "", None)
@@ -43,28 +43,28 @@ class Posted:
 
     rank: Rank
     group: "VirtualGroup"
-    what: str  # in words: "all_reduce([4] float32, sum)"
+    what: str  # as text, such as "all_reduce([4] float32, sum)"
     site: CallSite
     tensors: Sequence[torch.Tensor]
     is_programs: bool  # whether the program itself called it, rather than a module of torch
     callers: tuple[CallSite, ...]  # the lines of the program that lead to the call, the innermost first
-    asked: str  # the function that the program called for it: "backward", "all_gather_object"
+    asked: str  # the function that the program called, such as "backward" or "all_gather_object"
     time: float = 0.0  # when it was posted, seconds
     is_done: bool = False
-    call: int | None = None  # its number in the recording, if it is there
-    recorded: int | None = None  # the same until it has been waited for
+    call: int | None = None  # its number in the recording; None if it is not recorded
+    recorded: int | None = None  # like ``call``, but None once the wait is recorded
     behind: "Posted | None" = None  # an earlier call that NCCL runs first
     error: Exception | None = None  # of the operation
     gpu: tuple[int, str] | None = None  # the machine and GPU that no other rank of the call may use
     when_done: Callable[[], object] | None = None
-    contents: Any = None  # of its tensors; like all fields below, for watchers
+    contents: Any = None  # of its tensors; this field and those below are for watchers
     reduces: Any = None  # the parameters whose gradients it reduces
     clock: Any = None  # vector clock of its rank when it was posted
     learnt: Any = None  # vector clock that its rank merges after the wait
-    came: float = 0.0  # when its rank posted it, seconds
-    ready: float | None = None  # when all ranks that it needs had arrived, seconds
+    came: float = 0.0  # when its rank posted it, in seconds
+    ready: float | None = None  # when the last rank that it needs arrived, in seconds
 
-    way: ClassVar[str] = "calls"  # a collective; or "sends", "receives"
+    way: ClassVar[str] = "calls"  # "calls" for a collective, "sends" or "receives" for a half of a message
 
     @property
     def awaits(self) -> tuple[int, ...]:
@@ -112,8 +112,8 @@ class PostedHalf(Posted):
     sends: bool = True
     peer: int | None = None
     tag: int = 0
-    version: int | None = None  # of the tensor when it was posted: another means that it was changed
-    source: int | None = None  # of a received message: a rank of the group
+    version: int | None = None  # version counter of the tensor when it was posted
+    source: int | None = None  # group rank that sent a received message
 
     @property
     def way(self) -> str:  # type: ignore[override]
@@ -159,9 +159,9 @@ class Collective:
 
     group: "VirtualGroup"
     number: int  # in its group
-    key: int  # among all of the run
+    key: int  # its number among all collectives of the run
     calls: dict[int, PostedCall] = field(default_factory=dict)  # by rank of the group
-    is_unlike: bool = False  # its calls are not alike
+    is_unlike: bool = False  # its calls do not match
     error: Exception | None = None  # of the operation
 
     @property

@@ -18,8 +18,8 @@ class JobRecorder:
     def __init__(self, title: str, world_size: int) -> None:
         self.world_size = world_size
         self._builder = RecordingBuilder(title, world_size)
-        self._recorded = [0.0] * world_size  # seconds computed that are in the log, by rank
-        self._devices: dict[int, int] = {}  # the stream of each rank's device
+        self._recorded = [0.0] * world_size  # compute seconds that are recorded, by rank
+        self._devices: dict[int, int] = {}  # the device stream of each rank
         self._pending: defaultdict[int, float] = defaultdict(float)  # seconds before the next entry of a stream
         self._halves = self._signals = 0
 
@@ -69,7 +69,7 @@ class JobRecorder:
     def wait_if_followed(self, posted: Posted, act: Callable[[], object]) -> bool:
         """Run a callback of an operation. Return whether a wait for the operation is recorded.
 
-        It is recorded now if the callback posts more; otherwise the rank waits later.
+        If the callback posts an operation, the wait is recorded now; otherwise it is recorded when the rank waits.
         """
         number = posted.recorded
         if number is None:
@@ -114,7 +114,6 @@ class JobRecorder:
         self._builder.post(stream, number, seconds)
 
     def _stream(self, rank: Rank) -> int:
-        """Return the stream on which a rank posts and waits: its device stream, or its host stream without a device."""
         if rank.launches is None:
             return rank.number
         if rank.number not in self._devices:
@@ -122,7 +121,7 @@ class JobRecorder:
         return self._devices[rank.number]
 
     def _computed(self, rank: Rank) -> tuple[int, float]:
-        """Return the stream on which a rank posts and waits, and the seconds that it computed since its last entry.
+        """Return the rank's stream, and its compute time in seconds since the last entry of this stream.
 
         A device computes once it is free and its host has launched enough to keep it busy.
         """

@@ -1,4 +1,4 @@
-"""Samples of tensors, with which the tensors of many ranks are compared."""
+"""Sample tensors, so that the tensors of many ranks can be compared quickly."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,13 +9,13 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 Values = npt.NDArray[np.float64]
-MOST = 64  # values of a sample
-OF_NUMPY = (torch.float32, torch.float64, torch.int64)  # types whose memory numpy reads as it is
-ROUNDING = 1e-4  # relative difference that is no other value
+MOST = 64  # values in a sample
+OF_NUMPY = (torch.float32, torch.float64, torch.int64)  # dtypes that numpy reads without conversion
+ROUNDING = 1e-4  # relative difference that counts as rounding
 
 
 def is_plain(tensor: Any) -> bool:
-    """Return whether a value is a tensor with separate data: neither a shard nor fake."""
+    """Return whether a value is a dense tensor with data: not a DTensor, a FakeTensor or a meta tensor."""
     is_dense = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
     return is_dense and not tensor.is_meta
 
@@ -81,7 +81,7 @@ def find_ratio(a: Values, b: Values, rounding: float = ROUNDING) -> float | None
 
 
 def are_other_numbers(a: Values, b: Values) -> bool:
-    """Return whether a sample differs from every multiple of another by more than rounding and compression explain.
+    """Return whether the first sample is far from every multiple of the second. Rounding and compression are tolerated.
 
     >>> total = np.array([2.0, 4.0])
     >>> are_other_numbers(np.array([1.0, 2.1]), total), are_other_numbers(np.ones(2), total)

@@ -5,7 +5,7 @@ from virtual.ranks.world import Act, RunCalendar
 
 
 class CallTiming(RunCalendar):
-    """Finishes an operation as soon as all its ranks have arrived, for a recorded run whose replay determines times."""
+    """Finishes an operation as soon as all its ranks have arrived. A replay of the recording determines the times."""
 
     def __init__(self) -> None:
         self._keys = 0
@@ -20,5 +20,5 @@ class CallTiming(RunCalendar):
         collective.finish_if_complete()
 
     def send(self, sender: PostedHalf, receiver: PostedHalf, arrived: Act) -> None:
-        """Transfer a message from now on, and call ``arrived`` when it arrives."""
+        """Deliver a message at once, and call ``arrived``."""
         arrived()

@@ -17,8 +17,8 @@ from virtual.ranks.sites import find_site
 from virtual.ranks.world import VirtualWorld
 
 EPOCH_S = 1_800_000_000.0  # ``time.time()`` at the start of a run
-LATE_S = 1e-6  # that a sleep takes longer: ``time.time`` has a resolution of a quarter of it
-READ_S = 5e-8  # to read a clock, so that a loop that waits for a time ends
+LATE_S = 1e-6  # added to a sleep; ``time.time`` resolves a quarter of it
+READ_S = 5e-8  # virtual time of reading a clock, so that loops that wait for a time end
 CLOCKS = {"time": EPOCH_S, "perf_counter": 0.0, "monotonic": 0.0}
 
 
@@ -71,7 +71,7 @@ def _sleep(world: VirtualWorld, real: Callable[[float], None]) -> Callable[[floa
 
 
 def _replace_timeit(replaced: Replaced) -> None:
-    """Replace the clock that ``timeit`` saved when it was imported, also in default arguments."""
+    """``timeit`` saved the real clock when it was imported, also in default arguments."""
     before = timeit.default_timer
 
     def timer() -> float:

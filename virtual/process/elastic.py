@@ -48,7 +48,6 @@ class ElasticLauncher:
 
 
 def _keep(call: Callable[[Rank], Any], results: dict[int, Any]) -> Callable[[Rank], None]:
-    """Return a function that stores the call's result under the rank's number."""
 
     def body(rank: Rank) -> None:
         results[rank.number] = call(rank)

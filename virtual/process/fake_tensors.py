@@ -95,7 +95,7 @@ class RankFakeMode(FakeTensorMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if _changes_values_alone(func):
             for tensor in args[0]:
-                tensor.constant = None  # torch's cached value of small tensors is outdated
+                tensor.constant = None  # torch caches the values of small tensors, which are outdated now
             return None
         try:
             result = super().__torch_dispatch__(func, types, args, kwargs)
@@ -110,7 +110,7 @@ class RankFakeMode(FakeTensorMode):
 
 def install_fake_tensors(world: VirtualWorld, replaced: Replaced, gpu: bool) -> None:
     """Keep the values that torch needs, and exclude DTensor's shape propagation from compute time."""
-    if gpu:  # where it is one kernel; on CPUs it is ten operators
+    if gpu:  # one kernel on a GPU, but ten operators on a CPU
         replaced.put(functional, "rms_norm", _as_one_kernel)
     tried = "_propagate_tensor_meta_non_cached"
     replaced.put(ShardingPropagator, tried, _uncounted(world, getattr(ShardingPropagator, tried)))
@@ -128,16 +128,16 @@ def install_fake_tensors(world: VirtualWorld, replaced: Replaced, gpu: bool) -> 
         replaced.put(loading._BaseDataLoaderIter, name, _with_data(getattr(loading._BaseDataLoaderIter, name)))
     for module in (optimizers, _foreach_utils):
         replaced.put(module, "_foreach_supported_types", [*module._foreach_supported_types, FakeTensor])
-    # a module that is moved swaps its parameters, which torch refuses as modes refer to them; they keep their identity
+    # moving a module swaps its parameters, which torch rejects if modes refer to them
     replaced.put(torch.utils, "weakref", SimpleNamespace(getweakrefs=lambda tensor: ()))
     verify = "_verify_param_shape_across_processes"
     replaced.put(data_parallel, verify, _with_data(getattr(data_parallel, verify)))
-    # DDP's second step sends round in which order gradients came, as values; without, buckets are in that of parameters
+    # DDP's second step broadcasts the order of gradients as values; without it, buckets keep the order of parameters
     replaced.put(dist.Reducer, "_rebuild_buckets", lambda reducer: False)  # type: ignore[attr-defined]
 
 
 def _as_one_kernel(x: Any, shape: Any, weight: Any = None, eps: Any = None) -> Any:
-    """Return the shape of an RMS norm from a single operator that moves the same number of bytes."""
+    """A layer norm is a single operator that moves the same number of bytes."""
     return functional.layer_norm(x, shape, weight, None, eps or 1e-5)
 
 
@@ -176,6 +176,5 @@ def _uncounted(world: VirtualWorld, function: Callable[..., Any]) -> Callable[..
 
 
 def _all_at_once(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap an iteration so that it draws all its numbers at once, with data."""
     listed = _with_data(lambda sampler: [*function(sampler)])
     return lambda sampler: iter(listed(sampler))

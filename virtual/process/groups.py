@@ -30,7 +30,7 @@ from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.world import VirtualWorld
 
 NAME = "virtual"  # of the backend
-LOGGED = {"gloo": ["gloo_socket_ifname", "gloo_device_transport"]}  # further fields of DDP's log, by backend
+LOGGED = {"gloo": ["gloo_socket_ifname", "gloo_device_transport"]}  # additional fields of DDP's log, by backend
 
 
 class GroupMaker:
@@ -64,7 +64,7 @@ class GroupMaker:
         logged = _naming_backend(DistributedDataParallel._get_ddp_logging_data)
         replaced.put(DistributedDataParallel, "_get_ddp_logging_data", logged)
         replaced.put(device_mesh.DeviceMesh, "__init__", _of_its_thread(device_mesh.DeviceMesh.__init__))
-        barrier = c10d._store_based_barrier  # skipped where only some ranks run
+        barrier = c10d._store_based_barrier  # skipped if only some ranks run
         replaced.put(c10d, "_store_based_barrier", lambda *args: None if self.caller().job.only else barrier(*args))
         for module in (dist, c10d):
             replaced.put(module, "split_group", self._split)
@@ -80,7 +80,6 @@ class GroupMaker:
         return rank
 
     def _create(self, options: Any, _: Any) -> VirtualProcessGroup:
-        """Create a process group; called by c10d."""
         rank = self.caller()
         ranks = tuple(options.global_ranks_in_group) or tuple(range(options.group_size))
         key = (rank.meetings, str(options.group_id), ranks)
@@ -92,14 +91,12 @@ class GroupMaker:
         return VirtualProcessGroup(groups[key], options.group_rank)
 
     def _recorder(self, job: RankJob, ranks: int) -> JobRecorder:
-        """Return the job's recorder, created with its first group, which contains all its ranks."""
         if not job.logs:
             job.logs.append(JobRecorder(self.title, max(ranks, len(job.ranks))))
         recorder: JobRecorder = job.logs[0]
         return recorder
 
     def _as_virtual(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap c10d's function that creates a group, so that it creates a group of virtual ranks."""
 
         def make(size: int, place: int, ranks: list[int], backend: Any, store: Any, *args: Any, **named: Any) -> Any:
             device, _ = named.pop("device_id", None), named.pop("backend_options", None)
@@ -120,7 +117,6 @@ class GroupMaker:
         return make
 
     def _set_backends(self, made: VirtualProcessGroup, backend: str) -> None:
-        """Set the backend whose rules apply, for the tensors of each device type."""
         if self.placement is None:
             made.backends = dict.fromkeys(("cpu", "cuda"), "nccl" if made.group.is_ordered else "gloo")
         else:
@@ -136,7 +132,7 @@ class GroupMaker:
         group_desc: str | None = None,
         backend: Any = None,
     ) -> Any:
-        """Replace ``split_group``: return the group of the split that contains the caller. Only members create it."""
+        """Replaces ``split_group``. Only the members of a group create it."""
         if not split_ranks:
             raise ValueError("split_ranks cannot be None or empty")
         if not c10d._get_default_group().bound_device_id:
@@ -152,7 +148,7 @@ class GroupMaker:
         return dist.GroupMember.NON_GROUP_MEMBER
 
     def _meet(self, url: Any, rank: int = -1, world_size: int = -1, **_: Any) -> Iterator[tuple[Any, int, int]]:
-        """Yield a store, the rank and the world size; a second ``init_process_group`` uses a new store."""
+        """A second ``init_process_group`` uses a new store."""
         caller = self.caller()
         caller.meetings += 1
         number = int(os.environ.get("RANK", rank)) if rank < 0 else rank
@@ -166,7 +162,6 @@ class GroupMaker:
         yield store, number, size
 
     def _together(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap ``batch_isend_irecv`` so that its operations are marked as one batch."""
 
         def batched(operations: Any) -> Any:
             rank = self.caller()
@@ -180,7 +175,7 @@ class GroupMaker:
 
 
 def _take_number(rank: Rank, number: int) -> None:
-    """Give a rank the number that the program uses, because processes may start in a different order."""
+    """Processes may start in a different order than the program numbers them."""
     ranks = rank.job.ranks
     if 0 <= rank.number < len(ranks) and 0 <= number < len(ranks) and not ranks[number].meetings:
         other = ranks[number]
@@ -189,7 +184,7 @@ def _take_number(rank: Rank, number: int) -> None:
 
 
 def _of_its_thread(original: Callable[..., None]) -> Callable[..., None]:
-    """Wrap ``DeviceMesh.__init__`` so that the mesh's hash, a key of torch's caches, depends on the thread."""
+    """The hash of a DeviceMesh is a key of torch's caches; with the thread in it, ranks do not share entries."""
 
     def init(self: Any, *args: Any, **named: Any) -> None:
         original(self, *args, **named)
@@ -199,7 +194,7 @@ def _of_its_thread(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _naming_backend(original: Callable[[Any], dict[str, Any]]) -> Callable[[Any], dict[str, Any]]:
-    """Wrap DDP's logging function to add the backend and the rank's environment variables, which C++ does not see."""
+    """Add the backend and the rank's environment variables to DDP's log, because its C++ code does not see them."""
 
     def logged(ddp: Any) -> dict[str, Any]:
         logged_data, backend = original(ddp), dist.get_backend(ddp.process_group)
@@ -225,20 +220,16 @@ def install_stores(world: VirtualWorld, replaced: Replaced) -> None:
     """Replace a program's stores by virtual ones, shared within a job by address or file. Reject RPC and sockets."""
 
     class TCPStore(VirtualStore):
-        """A store at an address, without a network connection."""
-
         def __init__(self, host_name: str, port: int = 0, *args: Any, **named: Any) -> None:
             self.host, self.port = host_name, port
             super().__init__(*_shared(world, ("tcp", host_name, port)))
 
     class FileStore(VirtualStore):
-        """A store named by a file, which is not written."""
-
         def __init__(self, file_name: str, *args: Any, **named: Any) -> None:
             self.path = file_name
             super().__init__(*_shared(world, ("file", file_name)))
 
-    for module in (dist, c10d, import_module("torch.distributed.rendezvous")):  # as an attribute, it is a function
+    for module in (dist, c10d, import_module("torch.distributed.rendezvous")):  # rendezvous also names a function
         for store in (TCPStore, FileStore):
             if hasattr(module, store.__name__):
                 replaced.put(module, store.__name__, store)
@@ -255,7 +246,6 @@ def install_stores(world: VirtualWorld, replaced: Replaced) -> None:
 
 
 def _shared(world: VirtualWorld, place: tuple[object, ...]) -> tuple[Any, ...]:
-    """Return the arguments of a store for the calling rank. Raise RuntimeError in a thread that belongs to no rank."""
     rank = world.me()
     if rank is None:
         raise RuntimeError("a store is created by a thread that does not belong to a rank")

@@ -24,13 +24,12 @@ def install_interpreter(world: VirtualWorld, replaced: Replaced) -> None:
     replaced.put(bootstrap, "_get_module_lock", _lock_of_rank(world, bootstrap._get_module_lock))  # type: ignore[attr-defined]
     replaced.put(signal, "signal", _handler_of_rank(world, signal.signal))
     replaced.put(threading.Thread, "start", _start_for_rank(world, threading.Thread.start))
-    for owner, name in ((threading.Thread, "join"), (threading.Condition, "wait")):  # queues and events wait so too
+    for owner, name in ((threading.Thread, "join"), (threading.Condition, "wait")):  # queues and events use Condition
         replaced.put(owner, name, _wait_for_threads(world, getattr(owner, name)))
     replaced.put(ThreadPoolExecutor, "submit", _submit_for_rank(world, ThreadPoolExecutor.submit))
 
 
 def _lock_of_rank(world: VirtualWorld, original: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Wrap the function that returns a module's import lock: the program's own modules have one lock per rank."""
 
     def lock(name: str) -> Any:
         rank = world.me()
@@ -42,7 +41,7 @@ def _lock_of_rank(world: VirtualWorld, original: Callable[[str], Any]) -> Callab
 
 
 def _handler_of_rank(world: VirtualWorld, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap ``signal.signal`` so that it stores a rank's handlers, because only the main thread can install them."""
+    """Only the main thread can install signal handlers, so a rank's handlers are stored."""
 
     def install(number: Any, handler: Any) -> Any:
         rank = world.me()
@@ -59,7 +58,6 @@ def _handler_of_rank(world: VirtualWorld, original: Callable[..., Any]) -> Calla
 def _start_for_rank(
     world: VirtualWorld, original: Callable[[threading.Thread], None]
 ) -> Callable[[threading.Thread], None]:
-    """Wrap ``Thread.start`` so that the new thread acts for the rank that starts it."""
 
     def start(self: threading.Thread) -> None:
         rank = world.me()
@@ -74,7 +72,7 @@ def _start_for_rank(
             self.run = run  # type: ignore[method-assign]
             if is_asked_by_program(("threading.py",)):
                 rank.thread_lock.threads.append(self)
-            with rank.thread_lock:  # so that it is not lent while this waits for the thread to begin
+            with rank.thread_lock:  # not lent while this call waits for the thread to start
                 original(self)
         else:
             original(self)
@@ -83,7 +81,6 @@ def _start_for_rank(
 
 
 def _wait_for_threads(world: VirtualWorld, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a wait so that a rank's other threads may communicate while its main thread waits."""
 
     def wait(*args: Any, **named: Any) -> Any:
         rank = world.me()
@@ -96,7 +93,7 @@ def _wait_for_threads(world: VirtualWorld, original: Callable[..., Any]) -> Call
 
 
 def _submit_for_rank(world: VirtualWorld, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap ``submit`` so that checkpoints are saved at once, in the rank's own thread, because saving communicates."""
+    """Checkpoints are saved at once, in the rank's own thread, because saving communicates."""
 
     def submit(self: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
         if world.me() is None or not is_called_within(OF_CHECKPOINTS):

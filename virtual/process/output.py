@@ -23,7 +23,6 @@ class RankedOutput:
         return len(text)
 
     def writelines(self, lines: Any) -> None:
-        """Write several texts."""
         for line in lines:
             self.write(line)
 

@@ -1,6 +1,6 @@
-"""Let ranks take turns with torch's profiler, of which a process has one. Other ranks get empty results.
+"""Let ranks take turns with torch's profiler, because a process has only one. Other ranks get empty results.
 
-It profiles the CPU only, because there is no GPU driver.
+The profiler observes the CPU only, because there is no GPU driver.
 """
 
 from collections.abc import Callable
@@ -18,17 +18,14 @@ class EmptyResult:
     """The profiler's result for a rank that could not use it."""
 
     def events(self) -> list[Any]:
-        """Return no events."""
         return []
 
     experimental_event_tree = events
 
     def trace_start_ns(self) -> int:
-        """Return a time before all events."""
         return 0
 
     def save(self, path: str) -> None:
-        """Write a trace without events."""
         Path(path).write_text('{"traceEvents": []}\n')
 
 
@@ -41,7 +38,7 @@ class RankProfiles:
 
     def install(self, replaced: Replaced) -> None:
         """Make torch's profiler check that no other rank uses it."""
-        module: Any = torch.autograd.profiler  # of which torch exports none of these
+        module: Any = torch.autograd.profiler  # torch exports none of these names
         for name in ("_prepare_profiler", "_enable_profiler"):
             replaced.put(module, name, self._beginning(getattr(module, name)))
         replaced.put(module.profile, "__init__", _without_gpus(module.profile.__init__))

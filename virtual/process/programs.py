@@ -76,7 +76,7 @@ class UserProgram:
         return module
 
 
-ADDRESS, PORT, RUN = "127.0.0.1", "29500", "virtual"  # of a rendezvous that nobody connects to
+ADDRESS, PORT, RUN = "127.0.0.1", "29500", "virtual"  # of a rendezvous without connections
 
 
 def name_as_torchrun(number: int, ranks: int, local_ranks: int) -> dict[str, str]:

@@ -80,7 +80,6 @@ def _refuse_groups() -> None:
 
 
 def _export(rank: Rank, ranks: Iterable[Rank]) -> None:
-    """Set this process's environment to the rank's, for a child process, and remove the variables of other ranks."""
     environment = rank.own.environment
     for name in set[bytes]().union(*(other.own.environment for other in ranks)) - environment.keys():
         os.unsetenv(name)

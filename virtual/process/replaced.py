@@ -6,7 +6,7 @@ _MISSING = object()
 
 
 class Replaced:
-    """The replaced attributes.
+    """Replaces attributes of modules and classes, and restores them.
 
     >>> import math
     >>> replaced = Replaced()
@@ -19,7 +19,6 @@ class Replaced:
         self._before: list[tuple[Any, str, Any]] = []
 
     def put(self, owner: Any, name: str, value: Any) -> None:
-        """Replace an attribute."""
         self._before.append((owner, name, getattr(owner, name, _MISSING)))
         setattr(owner, name, value)
 

@@ -1,4 +1,4 @@
-"""Queues, locks and other multiprocessing objects that ranks share. Ranks wait for them in virtual time."""
+"""Queues, locks and other objects of ``multiprocessing`` that ranks share. Ranks wait for them in virtual time."""
 
 import multiprocessing
 import pickle
@@ -16,7 +16,7 @@ from virtual.ranks.rank import Rank, RankWait
 from virtual.ranks.sites import find_site, is_asked_by_program_or_tests
 from virtual.ranks.world import Act, VirtualWorld
 
-POLLING_S = 1800.0  # of virtual time; ranks that still poll are reported as stuck
+POLLING_S = 1800.0  # virtual time after which ranks that poll are reported as stuck
 POLL_S = 0.01  # minimum time of a poll
 TOO_OFTEN = "semaphore or lock released too many times"  # multiprocessing's message
 
@@ -40,7 +40,7 @@ def _choosing(world: VirtualWorld, made: "type[SharedObject]", real: Any) -> Any
 
 
 class SharedObject:
-    """An object that all ranks share; pickling it passes a reference.
+    """An object that all ranks share; pickling it passes a reference. Its methods are those of ``multiprocessing``.
 
     A wait with a timeout ends if no other event can happen, so that a program can poll a queue until all work is done.
     """
@@ -69,7 +69,6 @@ class SharedObject:
         return False
 
     def _changed(self) -> None:
-        """Wake the ranks whose conditions hold."""
         self._world.progress += 1
         self._world.poke_all(self._world.ranks)
 
@@ -82,12 +81,10 @@ class VirtualQueue(SharedObject):
         self._items = deque[bytes]()
 
     def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
-        """Append an item, and wake a rank that waits for it."""
         self._items.append(pickle.dumps(item))
         self._changed()
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        """Return the first item. Raise queue.Empty if there is none, after the timeout if ``block`` is True."""
         if not block and not self._items:
             raise queue.Empty
         if not self._wait("get", lambda: bool(self._items), timeout):
@@ -95,23 +92,18 @@ class VirtualQueue(SharedObject):
         return pickle.loads(self._items.popleft())  # pickled by this process
 
     def put_nowait(self, item: Any) -> None:
-        """Append an item."""
         self.put(item)
 
     def get_nowait(self) -> Any:
-        """Return the first item. Raise queue.Empty if there is none."""
         return self.get(block=False)
 
     def empty(self) -> bool:
-        """Return whether the queue is empty."""
         return not self._items
 
     def qsize(self) -> int:
-        """Return the number of items."""
         return len(self._items)
 
     def full(self) -> bool:
-        """Return False: the queue has no size limit."""
         return False
 
     def close(self) -> None:
@@ -128,7 +120,6 @@ class VirtualSemaphore(SharedObject):
         self._free = value
 
     def acquire(self, block: bool = True, timeout: float | None = None) -> bool:
-        """Acquire the semaphore; return whether it succeeded."""
         if not block and not self._free:
             return False
         if not self._wait("acquire", lambda: self._free > 0, timeout):
@@ -137,7 +128,6 @@ class VirtualSemaphore(SharedObject):
         return True
 
     def release(self) -> None:
-        """Release the semaphore."""
         self._free += 1
         self._changed()
 
@@ -201,20 +191,16 @@ class VirtualEvent(SharedObject):
         self._flag = False
 
     def is_set(self) -> bool:
-        """Return whether the flag is set."""
         return self._flag
 
     def set(self) -> None:
-        """Set the flag, and wake the ranks that wait for it."""
         self._flag = True
         self._changed()
 
     def clear(self) -> None:
-        """Clear the flag."""
         self._flag = False
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the flag is set; return whether it is."""
         return self._wait("wait", self.is_set, timeout)
 
 
@@ -227,7 +213,7 @@ class VirtualBarrier(SharedObject):
         super().__init__(world)
         self.parties, self._action = parties, action
         self.n_waiting, self.broken = 0, False
-        self._round = list[bool]()  # while ranks wait empty, then whether they pass
+        self._round = list[bool]()  # empty while ranks wait, then whether they pass
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait until all ranks have arrived. Return the number of ranks that arrived earlier.
@@ -248,12 +234,10 @@ class VirtualBarrier(SharedObject):
         return place
 
     def abort(self) -> None:
-        """Make all current and future waits raise BrokenBarrierError."""
         self.broken = True
         self._end_round(False)
 
     def reset(self) -> None:
-        """Make all current waits raise BrokenBarrierError, and allow new ones."""
         self.broken = False
         self._end_round(False)
 
@@ -270,7 +254,7 @@ class VirtualCondition(SharedObject):
         super().__init__(world)
         self._lock = lock or VirtualRLock(world)
         self.acquire, self.release = self._lock.acquire, self._lock.release
-        self._waiting = deque[list[bool]]()  # a box for each wait: whether it is over
+        self._waiting = deque[list[bool]]()  # for each wait, a list with a flag: whether it is over
 
     def __enter__(self) -> bool:
         return self.acquire()
@@ -279,7 +263,6 @@ class VirtualCondition(SharedObject):
         self.release()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Release the lock, wait for a notification, and acquire the lock again."""
         box = [False]
         self._waiting.append(box)
         self.release()
@@ -287,19 +270,16 @@ class VirtualCondition(SharedObject):
         return self.acquire()
 
     def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
-        """Wait until ``predicate()`` is true, and return its value."""
         while not (value := predicate()):
             self.wait()
         return value
 
     def notify(self, n: int = 1) -> None:
-        """Wake at most ``n`` waiting ranks."""
         for _ in range(min(n, len(self._waiting))):
             self._waiting.popleft()[0] = True
         self._changed()
 
     def notify_all(self) -> None:
-        """Wake all waiting ranks."""
         self.notify(len(self._waiting))
 
 
@@ -315,7 +295,7 @@ KINDS: dict[str, type[SharedObject]] = {
     "Barrier": VirtualBarrier,
     "Condition": VirtualCondition,
 }
-MADE: list[SharedObject] = []  # of this process, by the place that is pickled in their stead
+MADE: list[SharedObject] = []  # in this process, by the index that is pickled instead
 
 
 def _find(place: int) -> SharedObject:

@@ -27,7 +27,6 @@ MAINS = ("__main__", "__mp_main__")
 
 
 def _find_module(function: Any) -> str | None:
-    """Return the name of the module that defines a function, or a method's class."""
     owner = getattr(function, "__self__", None)
     if owner is not None and not isinstance(owner, ModuleType):
         function = owner if isinstance(owner, type) else type(owner)
@@ -110,12 +109,7 @@ class Spawner:
         """
         try:
             packed = _pickle((fn, tuple(args), named))
-        except (
-            pickle.PicklingError,
-            AttributeError,
-            TypeError,
-            RuntimeError,
-        ):  # nested functions, locks: of forks only
+        except (pickle.PicklingError, AttributeError, TypeError, RuntimeError):  # only a fork can get this
             return lambda rank: fn(*args, **named)
         module = _find_module(fn)
         needs_main = with_main or any(name.encode() in packed for name in MAINS)
@@ -181,10 +175,9 @@ class VirtualProcess:
         self.name, self.daemon = name or "Process", False
         self.pid: int | None = None
         self.rank: Rank | None = None
-        self._status = 0  # with which it has ended by sys.exit
+        self._status = 0  # exit status of ``sys.exit``
 
     def start(self) -> None:
-        """Start the rank."""
         world = self.spawner.world
         caller = world.me()
         assert caller is not None
@@ -195,7 +188,6 @@ class VirtualProcess:
         self.pid = 100_000 + self.rank.number
 
     def _body(self) -> Callable[[Rank], None]:
-        """Return the rank's function, whose exit status becomes the process's."""
         call = self.spawner.pack(self.target, self.arguments, self.named) if self.target else lambda rank: None
 
         def body(rank: Rank) -> None:
@@ -209,14 +201,12 @@ class VirtualProcess:
         return body
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait until the rank ends."""
         rank, caller = self.rank, self.spawner.world.me()
         assert rank is not None and caller is not None, "join before start"
         waiting = RankWait("Process.join()", find_site(), rank.job)
         self.spawner.world.wait_until(caller, lambda: rank.state is State.DONE, waiting)
 
     def is_alive(self) -> bool:
-        """Return whether the rank is running."""
         return self.rank is not None and self.rank.state is not State.DONE
 
     @property
@@ -233,9 +223,7 @@ class VirtualProcess:
 
 
 def _choosing(spawner: Spawner, real: Any) -> Any:
-    """Return a class that starts ranks for functions of the program, and real processes for others."""
-
-    class Chosen(real):  # type: ignore[misc]  # a class, as multiprocessing reads attributes of it
+    class Chosen(real):  # type: ignore[misc]  # a class, because multiprocessing reads its attributes
         def __new__(
             cls,
             group: None = None,

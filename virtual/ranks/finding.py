@@ -7,7 +7,7 @@ from typing import Any
 from virtual.ranks.sites import CallSite
 
 STARTER = -1  # the program that starts the ranks; it is not a rank itself
-MOST_PLACES = 4  # ranks with different values that are listed separately
+MOST_PLACES = 4  # values that differ between ranks and are listed separately
 SHOWN_PAIRS = 8  # at most this many waiting pairs are listed
 
 

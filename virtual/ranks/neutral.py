@@ -24,5 +24,5 @@ class Neutral:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._functions.__exit__(kind, error, trace)
-        self._dispatch = None  # its end is the guard's
+        self._dispatch = None  # deleting the guard ends it
         self._inference.__exit__(kind, error, trace)

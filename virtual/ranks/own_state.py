@@ -17,7 +17,7 @@ from virtual.ranks.sites import is_users
 
 OWNED = (
     "accelerate", "deepspeed", "hydra", "lightning", "lightning_fabric", "pytorch_lightning",
-)  # fmt: skip  # packages with state of their process
+)  # fmt: skip  # packages that keep process-wide state
 SEED = 12345  # of rank 0; the seed of rank r is SEED + r
 
 
@@ -56,8 +56,8 @@ class Belongings:
         on_path = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
         self.folders = tuple(str(Path(entry).absolute()).rstrip(os.sep) + os.sep for entry in (folder, *on_path))
         self.owned = owned.union(OWNED)
-        self.names: set[str] = set()  # of modules that each rank has its own copy of
-        self._known = set(sys.modules)  # checked already
+        self.names: set[str] = set()  # modules that each rank imports separately
+        self._known = set(sys.modules)  # modules that were checked
         self._count = len(sys.modules)
         self._filters = list(warnings.filters)
         self._shown_by = warnings.showwarning, warnings._showwarnmsg_impl  # type: ignore[attr-defined]
@@ -110,7 +110,7 @@ class Belongings:
         if top in self.owned:
             return True
         module = sys.modules.get(name)
-        file = getattr(module, "__file__", None)  # a package without __init__ has folders alone
+        file = getattr(module, "__file__", None)  # a namespace package has no file, only folders
         files = [folder + os.sep for folder in getattr(module, "__path__", ())] if file is None else [file]
         return any(path.startswith(self.folders) and is_users(path) for path in files)
 
@@ -133,13 +133,12 @@ class Belongings:
 
 
 def _turn_off_fsdps_profiler() -> None:
-    """Turn off FSDP's profiler, which rejects a phase that several ranks of a process enter."""
+    """FSDP's profiler rejects a phase that several ranks of a process enter."""
     profiler = getattr(sys.modules.get("torch.distributed.fsdp._debug_utils"), "SimpleProfiler", None)
     if profiler is not None:
         profiler.profile = nullcontext
 
 
 def _find_dispatcher() -> Any:
-    """Return the process's dispatcher of DTensor operators; None if DTensor has not been imported."""
     tensor = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
     return getattr(tensor, "_op_dispatcher", None)

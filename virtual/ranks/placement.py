@@ -1,4 +1,4 @@
-"""The device of each tensor. All data is in CPU memory; a mark on a tensor's storage names its device.
+"""Track the device of each tensor. All data is in CPU memory; a mark on a tensor's storage names its device.
 
 Tensors that torch creates for the program, or from marked tensors, are marked. Tensors that torch creates for itself,
 such as gradients, are not marked: their device is unknown.
@@ -15,7 +15,7 @@ from virtual.ranks.world import VirtualWorld
 
 ON_CPU = -1  # the place of a tensor on the CPU; a GPU's is its number
 MARK = "ringlab_place"
-CHOSEN, DEFAULT = "device", "default device"  # by which a rank keeps its current GPU, and where new tensors go
+CHOSEN, DEFAULT = "device", "default device"  # keys of Rank.extra: the current GPU, and the device of new tensors
 
 
 def find_place(tensor: torch.Tensor) -> int | None:

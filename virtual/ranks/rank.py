@@ -76,7 +76,7 @@ class Launches:
 
     host: float = 0.0  # time to launch
     device: float = 0.0  # time to execute
-    lead: float = 0.0  # until all is done, if the device is idle
+    lead: float = 0.0  # time until the device is done, if it is idle at the start
 
     def add(self, host: float, device: float) -> None:
         """Launch one more operator."""
@@ -115,7 +115,7 @@ class State(Enum):
 
 
 class RankWait(NamedTuple):
-    """The operation that a rank waits for, and its line."""
+    """The operation that a rank waits for, and the line that waits."""
 
     what: str  # as text, such as "all_reduce([4] float32, sum)"
     site: CallSite
@@ -141,7 +141,7 @@ class RankJob:
     number: int  # 0: started by the command
     ranks: list["Rank"] = field(default_factory=list)
     finding: ProgramFinding | None = None  # why it was stopped
-    raised_in: "Rank | None" = None  # received the finding as an exception
+    raised_in: "Rank | None" = None  # the rank that received the finding as an exception
     stores: dict[Any, dict[str, bytes]] = field(default_factory=dict)  # by number of the world group, or by address
     groups: dict[Any, Any] = field(default_factory=dict)  # shared by their members, by name and members
     logs: list[Any] = field(default_factory=list)
@@ -173,7 +173,7 @@ class Rank:
     waited: float = 0.0  # seconds of waiting for other ranks
     busy_since: float = 0.0
     host: float = 0.0  # time of the program that launches operators
-    launches: Launches | None = None  # not recorded yet; None: no device
+    launches: Launches | None = None  # launched operators that are not recorded yet; None: no device
     state: State = State.NEW
     waiting: RankWait | None = None
     is_ready: Callable[[], bool] | None = None  # the condition that it waits for
@@ -182,12 +182,10 @@ class Rank:
     thread_lock: ThreadLock = field(default_factory=ThreadLock)
     history: deque[PastCall] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     futures: list[Any] = field(default_factory=list)  # works with pending futures
-    unrecorded: list[Any] = field(default_factory=list)  # posted operations with set futures, without a wait
-    unwaited: dict[int, Any] = field(default_factory=dict)  # works without a wait, by id
+    unrecorded: list[Any] = field(default_factory=list)  # operations with set futures but unrecorded waits
+    unwaited: dict[int, Any] = field(default_factory=dict)  # handles that no wait was called for, by id
     stores: list[Any] = field(default_factory=list)  # c10d's C++ wrappers do not keep them alive
-    made_groups: list[tuple[tuple[int, ...], CallSite]] = field(
-        default_factory=list
-    )  # as passed to new_group, with the line
+    made_groups: list[tuple[tuple[int, ...], CallSite]] = field(default_factory=list)  # ranks, and line of new_group
     backwards: int = 0  # backward passes
     steps: list[int] = field(default_factory=list)  # number of backward passes before each optimizer step
     meetings: int = 0  # number of world groups that it has created
@@ -228,5 +226,5 @@ class Rank:
         """Let the host wait for its device, if the rank has one."""
         if self.launches is not None:
             self.host = self.clock
-            for log in self.job.logs if self.number >= 0 else ():  # else it starts ranks, and is none
+            for log in self.job.logs if self.number >= 0 else ():  # the program that starts ranks has no log
                 log.meet_device(self)

@@ -128,7 +128,6 @@ class VirtualWorld:
             self._is_over.wait()
 
     def _carry_out(self, rank: Rank) -> None:
-        """Run a rank's thread from its first turn to its end."""
         rank.run_token.acquire()
         self._by_thread[get_ident()] = rank
         rank.state = State.RUNNING
@@ -222,7 +221,6 @@ class VirtualWorld:
             raise Stopped
 
     def _span(self, rank: Rank, name: str, begin: float, end: float) -> None:
-        """Record an activity of a rank. The program that starts the ranks is not recorded."""
         if rank.number >= 0:
             self.calendar.span(rank.number, name, begin, end)
 
@@ -232,14 +230,14 @@ class VirtualWorld:
         """End a job by unwinding all its ranks. Only the first finding of a job is kept."""
         if job.finding is None:
             job.finding = finding
-            if finding not in self.findings:  # otherwise it is that of a job which this one waited for
+            if finding not in self.findings:  # otherwise it belongs to a job that this job waited for
                 self.findings.append(finding)
             for rank in job.ranks:
                 if rank.state is State.WAITING:
                     self._make_ready(rank)
 
     def _at_a_standstill(self) -> bool:
-        """When no event can happen, end a wait with a timeout, or else stop a job. Return whether a rank continues."""
+        """End a wait with a timeout, or stop a job. Return whether a rank can continue."""
         for rank in self.ranks:
             if rank.state is State.WAITING and rank.waiting is not None and rank.waiting.gives_up:
                 self._make_ready(rank)
@@ -253,7 +251,6 @@ class VirtualWorld:
     # -- the run token
 
     def _wake(self, rank: Rank) -> None:
-        """Wake a rank when the calendar has reached its clock, unless its job has ended."""
         if rank.state is State.WAITING and rank.is_ready is None:
             self._make_ready(rank)
 
@@ -263,7 +260,6 @@ class VirtualWorld:
         self._ready.append(rank)
 
     def _next_rank(self) -> Rank | None:
-        """Run events until a rank can continue, and return that rank; None if all have ended."""
         ready = self._ready
         while not ready:
             with Neutral():
@@ -274,7 +270,6 @@ class VirtualWorld:
         return ready.popleft()
 
     def _give_on(self, me: Rank) -> None:
-        """Pass the run token on. Return when the calling rank has it again."""
         following = self._next_rank()
         if following is not me:
             is_done = me.state is State.DONE
@@ -299,7 +294,6 @@ class VirtualWorld:
 
 
 def _site_of(error: BaseException) -> CallSite:
-    """Return the innermost line of the program in an exception's traceback."""
     site, trace = NOWHERE, error.__traceback__
     while trace is not None:
         if is_users(trace.tb_frame.f_code.co_filename):

@@ -29,7 +29,7 @@ class LiveTiming(CallTiming):
         return self.simulation.now
 
     def begin(self, collective: Collective, call: PostedCall) -> None:
-        """Begin a rank's part of a collective. Without data, finish all parts when the last rank arrives."""
+        """Begin a rank's part of a collective. Without elements, or with one rank, the collective takes no time."""
         exchange, ranks = call.exchange, collective.group.ranks
         size, elements = len(ranks), call.buffer_elements
         if size < 2 or not elements:
@@ -48,7 +48,7 @@ class LiveTiming(CallTiming):
         self.simulation.begin(Part(collective.key, ranks, me, algorithm, shape.root, *sizes), call.finish)
 
     def send(self, sender: PostedHalf, receiver: PostedHalf, arrived: Act) -> None:
-        """Send a message over the network, or for the time that the carrier predicts."""
+        """Send a message: simulate it on the network, or let it take the time that the carrier predicts."""
         ends = sender.rank.number, receiver.rank.number
         if self.carrier.messages_cross:
             message = PointToPoint(*ends, sender.nbytes, self.new_key(), sender.time, receiver.time)

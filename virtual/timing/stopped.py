@@ -6,7 +6,7 @@ from collectives.records.spans import Span, Spans
 from collectives.records.trace import ProgramFailure, Trace, Unfinished
 from virtual.ranks.finding import STARTER, ProgramFinding
 
-SHORTEST = 1e-6  # seconds that a run is shown to take in which nothing happens
+SHORTEST = 1e-6  # seconds; displayed duration of a run without events
 
 
 def mark_failure(trace: Trace, finding: ProgramFinding) -> Trace:
@@ -33,7 +33,6 @@ def mark_failure(trace: Trace, finding: ProgramFinding) -> Trace:
 
 
 def _waits(finding: ProgramFinding, spans: Spans) -> list[Unfinished]:
-    """Return, for each rank of the cycle, the rank that it waits for, and the start of the wait."""
     doing = {rank: place.what.partition("(")[0] for place in finding.places for rank in place.ranks}
     last = {span.rank: span for span in spans}
     pairs = zip(finding.circle, (*finding.circle[1:], *finding.circle[:1]), strict=True)

@@ -86,10 +86,7 @@ class ProgramObserver:
     def _observe(
         self, replaced: Replaced, owner: Any, name: str, before: Act | str | None = None, after: Act | str | None = None
     ) -> None:
-        """Replace a function by one that calls ``before`` with its arguments, and ``after`` with its result too.
-
-        The name of an event instead of a function passes that event on, with the first argument.
-        """
+        """``before`` gets the arguments, and ``after`` also the result. A string names an event to report."""
         function = getattr(owner, name)
         first = (lambda subject, *_, **__: self.tell(before, subject)) if isinstance(before, str) else before
         last = (lambda _, subject, *__, **___: self.tell(after, subject)) if isinstance(after, str) else after
@@ -106,7 +103,7 @@ class ProgramObserver:
         replaced.put(owner, name, observed)
 
     def _once(self, listen: Callable[[Replaced], None], replaced: Replaced) -> Act:
-        """Return a function that starts to observe more at its first call, so that other programs do not pay for it."""
+        """Start to observe more at the first call only, so that other programs do not pay for it."""
 
         def start(*arguments: Any, **named: Any) -> None:
             if listen not in self._listening:
@@ -131,7 +128,6 @@ class ProgramObserver:
             self.hand_steps.follow(rank)
 
     def _without_optimizer(self) -> Rank | None:
-        """Return the calling rank if it has not created an optimizer."""
         rank = self.world.me()
         is_watched = self.world.watch.stepping is not nobody
         return rank if is_watched and rank is not None and rank.number >= 0 and OPTIMIZES not in rank.extra else None
@@ -166,7 +162,6 @@ class ProgramObserver:
         return register
 
     def _hooking_gradients(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that registers a hook which reports a parameter's gradient before and after it."""
 
         @wraps(function)
         def register(tensor: Any, hook: Callable[..., Any]) -> Any:
@@ -189,7 +184,6 @@ class ProgramObserver:
     # -- operations on tensors
 
     def _listen_to_results(self, replaced: Replaced) -> None:
-        """Observe how the results of samples are concatenated and compared."""
         for owner, name in ((torch, "cat"), (torch, "concat"), (torch, "argmax"), (torch.Tensor, "argmax")):
             self._observe(replaced, owner, name, after=self._join)
         for owner, name in ((torch, "eq"), (torch.Tensor, "eq"), (torch.Tensor, "__eq__")):
@@ -206,7 +200,6 @@ class ProgramObserver:
             self.tell("compared", *arguments)
 
     def _listen_to_tensors(self, replaced: Replaced) -> None:
-        """Observe DTensors, if the program has imported them."""
         dtensor = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
         if dtensor is not None:
             replaced.put(dtensor, "from_local", staticmethod(self._from_local(dtensor.from_local)))
@@ -221,7 +214,6 @@ class ProgramObserver:
         return make
 
     def _listen_to_sums(self, replaced: Replaced) -> None:
-        """Observe which tensors are added, once ranks receive messages."""
         observe = partial(self._observe, replaced)
         for name in ("add_", "__iadd__"):
             observe(torch.Tensor, name, before=self._begin_addition, after=self._end_addition)
@@ -256,7 +248,9 @@ class ProgramObserver:
         replaced.put(optimizers, "_global_optimizer_post_hooks", after)
 
     def _stepping(self, optimizer: Any, args: Any, named: Any) -> tuple[Any, Any] | None:
-        """Report a step once its gradients exist. Return replaced arguments if a closure computes them."""
+        """If a closure computes the gradients, return replaced arguments, so that the step is reported after the
+        closure.
+        """
         rank = self.world.me()
         if rank is None:
             return None
@@ -271,7 +265,6 @@ class ProgramObserver:
         return None
 
     def _evaluating(self, closure: Callable[[], Any], optimizer: Any) -> Callable[[], Any]:
-        """Return a closure whose first call is followed by the step."""
         is_told = False
 
         def evaluate() -> Any:
@@ -332,8 +325,8 @@ class ProgramObserver:
 
     def _opening(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def opening(file: Any, mode: str = "r", *args: Any, **named: Any) -> Any:
-            is_named = isinstance(file, str | os.PathLike) and "opener" not in named  # else made by tempfile
-            is_shared = "a" in mode or "x" in mode  # ways to share a file
+            is_named = isinstance(file, str | os.PathLike) and "opener" not in named  # tempfile passes an opener
+            is_shared = "a" in mode or "x" in mode  # appending and exclusive creation are safe
             if is_named and not is_shared and self.world.me() is not None:
                 self._tell_of_file(file, "w" in mode or "+" in mode)
             return function(file, mode, *args, **named)
@@ -349,5 +342,4 @@ class ProgramObserver:
 
 
 def _are_two_tensors(arguments: tuple[Any, ...], named: dict[str, Any]) -> bool:
-    """Return whether a function is called with two plain tensors, and nothing else."""
     return len(arguments) == 2 and not named and all(map(is_plain, arguments))

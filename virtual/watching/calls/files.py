@@ -15,8 +15,6 @@ from virtual.ranks.sites import NOWHERE, CallSite, find_site
 from virtual.ranks.watching import Watcher
 
 Clock = npt.NDArray[np.int64]
-
-
 NOTHING: Clock = np.zeros(0, np.int64)  # of a rank without events
 
 
@@ -74,7 +72,6 @@ class Clocks(Watcher):
 
 
 def _merge(clocks: Iterable[Clock]) -> Clock:
-    """Return the smallest clock that is at least each of these clocks."""
     unlike = {id(clock): clock for clock in clocks if len(clock)}
     if len(unlike) < 2:
         return next(iter(unlike.values()), NOTHING)
@@ -84,14 +81,14 @@ def _merge(clocks: Iterable[Clock]) -> Clock:
     return merged
 
 
-UNTOLD = (".py", ".pyc", ".lock", ".so")  # code and lock files
+IGNORED = (".py", ".pyc", ".lock", ".so")  # code and lock files
 NO_FILES = ("/dev/", "/proc/", "/sys/")
 SAVE_ONCE = "save only on rank 0 (if dist.get_rank() == 0), or to a separate file on each rank"
 BARRIER = "call barrier() on all ranks between writing and reading"
 
 
 class Access(NamedTuple):
-    """A read or a write of a file; ``number`` is the rank's clock."""
+    """A read or a write of a file; ``number`` counts the events of its rank."""
 
     rank: Rank
     writes: bool
@@ -118,7 +115,7 @@ class FileRaces(Watcher):
 
     def opened(self, rank: Rank, path: str, writes: bool) -> None:
         site = find_site()
-        if site == NOWHERE or path.endswith(UNTOLD) or path.startswith(NO_FILES):
+        if site == NOWHERE or path.endswith(IGNORED) or path.startswith(NO_FILES):
             return
         before = self._accesses.setdefault((rank.job.number, path), [])
         for other in before:

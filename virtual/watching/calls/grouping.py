@@ -17,7 +17,7 @@ BY_PLACE = ("all_gather", "gather", "scatter", "reduce_scatter", "all_to_all")
 
 
 class Grouping(Watcher):
-    """Observes the groups that the program creates and uses."""
+    """Finds groups that non-members use, that were created with unsorted ranks, or that some ranks never created."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,9 +60,9 @@ ADVICE = "do slow work on one rank before creating the group, or pass a longer t
 
 
 class LateComers(Watcher):
-    """Computes each rank's clock from its compute time and its waits.
+    """Finds ranks that reach a collective later than the group's timeout allows.
 
-    In a run without a calendar, clocks of ranks contain only their compute time.
+    Without a calendar, the clock of a rank contains only its compute time, so waits are added here.
     """
 
     def __init__(self) -> None:

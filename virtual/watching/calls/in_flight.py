@@ -20,7 +20,7 @@ NEVER = "keep the handle and call wait() before using the tensor"
 
 
 class Content(NamedTuple):
-    """A tensor, its version counter, and a checksum of its bytes if it shares its memory."""
+    """A tensor, its version counter, and a checksum of its bytes if it is only a part of its storage."""
 
     tensor: torch.Tensor
     version: int
@@ -36,7 +36,7 @@ class Content(NamedTuple):
             return cls(tensor, tensor._version, crc32(octets.numpy().data))
 
     def renewed(self) -> "Content":
-        """Return the tensor's current content."""
+        """Return the current content of the same tensor."""
         return self if self.checksum is None and self.is_unchanged else Content.of(self.tensor)
 
     @property
@@ -48,11 +48,11 @@ class Content(NamedTuple):
 
 
 class InFlight(Watcher):
-    """Compares the contents of tensors when they are posted, moved and waited for."""
+    """Finds tensors that are written before an operation on them is done, and handles that are never waited for."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._receives = WeakValueDictionary[tuple[Rank, int], Any]()  # the last into memory of a rank, by address
+        self._receives = WeakValueDictionary[tuple[Rank, int], Any]()  # the last receive into an address of a rank
 
     def posted(self, posted: Any) -> None:
         if not posted.is_programs:
@@ -67,7 +67,6 @@ class InFlight(Watcher):
             ]
 
     def _compare_receives(self, posted: Any) -> None:
-        """Find a receive into a tensor for which another receive is pending."""
         tensor = posted.tensors[0]
         if not is_plain(tensor) or not tensor.data_ptr():
             return
@@ -79,7 +78,7 @@ class InFlight(Watcher):
             self.find("buffer in use", title, posted.rank, posted.site, OWN_BUFFERS)
 
     def _look_for_doubles(self, posted: Any) -> None:
-        """Find an all_gather whose outputs are one tensor. Part of a list may repeat a tensor that is ignored."""
+        """A part of the list may repeat a tensor whose content the program ignores."""
         taken = [tensors[0] for tensors in posted.exchange.taken]
         if not taken or not is_plain(taken[0]) or not taken[0].numel():
             return
@@ -139,14 +138,17 @@ class InFlight(Watcher):
 
 
 def _count_handles(verb: str, numbers: list[int]) -> str:
-    """Return the operation's name, with the number of handles if a rank has several."""
     most = max(numbers.count(number) for number in numbers)
     return verb if most == 1 else f"{most} handles of {verb}"
 
 
 def is_watched(posted: Any) -> bool:
-    """Return whether writing to a tensor is an error. It is not for a root whose data is copied early."""
+    """Return whether writes to the tensors of an operation are checked.
+
+    Blocking messages are not checked. Neither are a scatter and the receivers of a broadcast, because data may reach a
+    rank before all ranks have arrived.
+    """
     if posted.way != "calls":
-        return posted.asked not in ("send", "recv")  # which return when all is over
+        return posted.asked not in ("send", "recv")  # they return after the message has arrived
     exchange = posted.exchange
     return not exchange.from_root or (exchange.me == exchange.root and exchange.collective == "broadcast")

@@ -17,10 +17,10 @@ from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.sites import NOWHERE, CallSite, find_site
 from virtual.ranks.watching import Watcher
 
-MOST_SUMS = 500  # of a rank; programs with more are not checked
-MOST_ELEMENTS = 1 << 22  # of a tensor that is followed
-MOST_PARTS = 2  # contributions of each rank in a sum that is followed
-MOST_KEPT = 1024  # elements of a tensor that is kept
+MOST_SUMS = 500  # programs with more sums on a rank are not checked
+MOST_ELEMENTS = 1 << 22  # larger tensors are not followed
+MOST_PARTS = 2  # sums with more contributions per rank are not followed
+MOST_KEPT = 1024  # elements; larger tensors are not kept alive
 CHECK_STEPS = (
     "compare your all_reduce with dist.all_reduce on values that differ by rank: the data of each rank must reach "
     "every rank exactly once"
@@ -34,16 +34,16 @@ Parts = Counter[Contribution]
 class OwnSum:
     """A tensor and its contributions."""
 
-    tensor: torch.Tensor | None  # a small one, so that its memory is not used for another
+    tensor: torch.Tensor | None  # kept alive if it is small, so that its memory is not reused
     values: bytes
     parts: Parts
-    ranks: frozenset[int]  # of the group whose messages it is made of
+    ranks: frozenset[int]  # of the group whose messages carried its contributions
     site: CallSite
-    is_last: bool = True  # nothing was made of it, and it was not sent
+    is_last: bool = True  # it was not added to another sum and not sent
 
     @property
     def is_there(self) -> bool:
-        """Whether its tensor still exists with the same values."""
+        """Whether its tensor still holds the same values."""
         return self.tensor is not None and take_sample(self.tensor).tobytes() == self.values
 
     @property
@@ -74,11 +74,11 @@ class OwnReductions(Watcher):
     def __init__(self) -> None:
         super().__init__()
         self._sums: dict[Rank, dict[tuple[int, int], OwnSum]] = {}  # by address and elements
-        self._counts: dict[Rank, int] = {}  # of the sums of a rank
+        self._counts: dict[Rank, int] = {}  # number of sums, by rank
         self._by_values: dict[Rank, dict[bytes, OwnSum]] = {}
         self._sent: dict[Any, tuple[Parts | None, frozenset[int]]] = {}
         self._adding: dict[Rank, tuple[Parts, frozenset[int]]] = {}
-        self._mixed: dict[Rank, CallSite] = {}  # where a rank used parts that are summed over other ranks each
+        self._mixed: dict[Rank, CallSite] = {}  # lines that use parts which are summed over different ranks
 
     # -- messages
 
@@ -135,7 +135,6 @@ class OwnReductions(Watcher):
             self._look_for_partial(rank, [own_sum for own_sum in inside if own_sum.is_there])
 
     def _look_for_partial(self, rank: Rank, parts: Sequence[OwnSum | None]) -> None:
-        """Find results of which some parts are summed over all ranks and others are not."""
         known = [part for part in parts if part is not None]
         if any(part.is_whole for part in known) and any(part.is_partial for part in known):
             self._mixed[rank] = find_site()
@@ -193,11 +192,10 @@ class OwnReductions(Watcher):
     # -- known sums
 
     def _find(self, rank: Rank, tensor: Any) -> OwnSum | None:
-        """Return the sum in a tensor, recognized by its memory or its values."""
         return self._look(rank, tensor)[0] if rank in self._sums and _is_followed(tensor) else None
 
     def _look(self, rank: Rank, tensor: torch.Tensor) -> tuple[OwnSum | None, Parts | None]:
-        """Return the known sum in a tensor, and its contributions unless they are unknown."""
+        """Return the known sum in a tensor or None, and its contributions; None if they are unknown."""
         sample = take_sample(tensor)
         values, sums = sample.tobytes(), self._sums.get(rank)
         if sums is not None:

@@ -55,7 +55,7 @@ class Bonds(Watcher):
         self._counts: dict[tuple[Rank, Any], int] = {}
         self._splitting: dict[Rank, Any] = {}  # the group with which a rank communicates within backward
         self.modules: dict[Rank, list[Any]] = {}
-        self._hooked: dict[Rank, torch.Tensor] = {}  # the parameter to whose hook a rank has come
+        self._hooked: dict[Rank, torch.Tensor] = {}  # the parameter whose hook a rank is running
         self.missed = WeakIdKeyDictionary()  # parameters that DDP does not reduce
 
     def of(self, rank: Rank, parameter: torch.Tensor) -> Bond | None:
@@ -81,7 +81,7 @@ class Bonds(Watcher):
         self._hooked.pop(rank, None)
 
     def posted(self, posted: Any) -> None:
-        """Find groups among which layers are split by hand: they reduce gradients of activations within backward."""
+        """Find groups that share layers split by hand: they reduce gradients of activations within backward."""
         rank = posted.rank
         if posted.way != "calls" or not posted.is_programs or not posted.tensors:
             return
@@ -121,7 +121,7 @@ class Bonds(Watcher):
                     self.tie({call.rank: parameter for call, parameter in zip(calls, parameters, strict=True)})
 
     def _untie_local(self, collective: Any) -> None:
-        """Untie parameters that a DDP hook reduces only in a part of the group, as in post-local SGD."""
+        """A DDP hook may reduce gradients only in a part of the group, as in post-local SGD."""
         part = set(collective.group.ranks)
         for call in collective.calls.values():
             for ddp in self.modules.get(call.rank, ()) if call.asked == "backward" else ():
@@ -147,9 +147,6 @@ class Bonds(Watcher):
         return [] if tensor.dim() != 1 else self._find_bucket(rank, tensor)
 
     def _find_bucket(self, rank: Rank, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """Return consecutive parameters of an optimizer whose gradients a flat tensor contains, possibly times a
-        factor.
-        """
         for log in self.logs.of_rank(rank):
             for parameters in (log.with_gradients, log.with_gradients[::-1]):
                 ends = np.cumsum([0, *(parameter.numel() for parameter in parameters)])
@@ -181,7 +178,7 @@ class Bonds(Watcher):
             return
         rest = [place for place, bond in enumerate(bonds) if bond is None]
         drawn = [place for place in rest if not is_constant(_first_sample(first, place))]
-        for place in drawn or rest:  # zeros and ones are alike on ranks that share nothing: those after all others
+        for place in drawn or rest:  # constants are equal even on unrelated ranks, so they come last
             self._tie_if_equal(logs, place, bool(drawn))
 
     def tie_mixed(self, logs: Sequence[OptimizerLog]) -> None:
@@ -194,9 +191,7 @@ class Bonds(Watcher):
     def _tie_if_equal(
         self, logs: Sequence[OptimizerLog], place: int, is_drawn: bool = True, of_norm: bool = False
     ) -> None:
-        """Tie a parameter that started with equal values on several ranks; ``is_drawn`` rejects constants such as
-        zeros.
-        """
+        """``is_drawn`` rejects constants such as zeros, which are equal even on unrelated ranks."""
         if logs[0].parameters[place] in self.missed:
             return
         first_samples = [log.first_sample(place) for log in logs]
@@ -206,13 +201,11 @@ class Bonds(Watcher):
 
 
 def _first_sample(log: OptimizerLog, place: int) -> Values:
-    """Return a parameter's sample before the first step; empty for a shard."""
     sample = log.first_sample(place)
     return np.zeros(0) if sample is None else sample
 
 
 def _holds(flat: torch.Tensor, parameters: list[torch.Tensor]) -> bool:
-    """Return whether a flat tensor contains the concatenated gradients of parameters, possibly times a factor."""
     parts = flat.detach().split([parameter.numel() for parameter in parameters])
     ratios = [
         find_ratio(take_sample(part, 8), sample_gradient(parameter, 8))
@@ -224,7 +217,6 @@ def _holds(flat: torch.Tensor, parameters: list[torch.Tensor]) -> bool:
 
 
 def _managed(ddp: Any) -> list[torch.Tensor]:
-    """Return the parameters whose gradients DDP reduces."""
     ignored: set[str] = getattr(ddp, "parameters_to_ignore", set())
     return [
         parameter

@@ -29,8 +29,8 @@ from virtual.watching.training.hand_steps import HandOptimizer
 from virtual.watching.training.logs import OptimizerLog, OptimizerLogs
 from virtual.watching.training.losses import LossScale, read_loss_scale
 
-FEW = 8  # values of each parameter for its factor
-SOME = 64  # values of a gradient to compare between ranks
+FEW = 8  # values that determine the factor of a parameter's gradient
+SOME = 64  # values of a gradient that are compared between ranks
 HALVES = 0.02  # relative rounding error of 16-bit sums
 OF_FSDP = f"distributed{os.sep}fsdp{os.sep}"
 DIVIDE = "divide by the number of ranks: grad /= dist.get_world_size(), ReduceOp.AVG, or a loss divided by it"
@@ -72,7 +72,7 @@ class Backward:
 
     scale: LossScale | None = None  # of the loss; None if it is unknown
     gradients: dict[int, Values] = field(default_factory=dict)  # by id of the parameter
-    ready: dict[int, Values] = field(default_factory=dict)  # given to hooks of the program, by id of the parameter
+    ready: dict[int, Values] = field(default_factory=dict)  # passed to hooks of the program, by id of the parameter
     reduced: list[Reduced] = field(default_factory=list)
     is_over: bool = False
     since_step: int = 0  # backwards since the last step
@@ -199,12 +199,10 @@ class Gradients(Watcher):
                 self._judge_by_hand(rank)
 
     def _are_mixed(self, now: Backward, parameters: list[torch.Tensor]) -> bool:
-        """Return whether gradients have changed since backward by more than a factor."""
         pairs = [(sample_gradient(parameter, FEW), now.gradients.get(id(parameter))) for parameter in parameters]
         return any(old is not None and old.any() and find_ratio(new, old) is None for new, old in pairs)
 
     def _meet_mixed(self, now: Backward, log: OptimizerLog) -> None:
-        """Compare gradients that messages have combined with those that were computed, once all ranks have stepped."""
         parameters, rank = log.with_gradients, log.rank
         computed = [now.gradients.get(id(parameter), np.zeros(0)) for parameter in parameters]
         both = np.concatenate(computed), np.concatenate([sample_gradient(parameter, FEW) for parameter in parameters])
@@ -249,7 +247,6 @@ class Gradients(Watcher):
             self._tell_summed(rank, ranks, parameters)
 
     def _judge_by_hand(self, rank: Rank) -> None:
-        """Report sums of gradients in a program without an optimizer whose source never divides by a variable."""
         now = self._backwards.get(rank)
         if now is None or now.scale is None or now.since_step != 1 or now.scale.is_bare_sum or not now.reduced:
             return
@@ -272,7 +269,6 @@ class Gradients(Watcher):
             self._second_time(rank, "sum not averaged", title, first.site, DIVIDE)
 
     def _tell_summed(self, rank: Rank, ranks: int, parameters: list[torch.Tensor]) -> None:
-        """Report averaged sums, unless the optimizer normalizes its steps."""
         states = [log.optimizer.state.get(parameters[0], {}) for log in self.logs.of_rank(rank)]
         if self.strict or not any("exp_avg" in state for state in states):
             title = (
@@ -290,9 +286,10 @@ class Gradients(Watcher):
     def _factors(
         self, rank: Rank, now: Backward, parameters: list[torch.Tensor], bonds: list[Bond]
     ) -> tuple[list[tuple[float, float]], CallSite | None, int]:
-        """Return the factor of each gradient relative to the sum, and its part after the reduction.
+        """Return two factors per parameter, the line of the reduction, and its number of ranks.
 
-        Also return the line of the reduction and its number of ranks. A loss may be divided for other reasons.
+        The first factor is the step's gradient relative to the sum over ranks. The second one is the part of this
+        factor that was applied after the reduction.
         """
         assert now.scale is not None
         factors: list[tuple[float, float]] = []
@@ -306,7 +303,7 @@ class Gradients(Watcher):
                 if mine is parameter
             ]
             if bond.hook is not None:
-                reduced = []  # within the hook
+                reduced = []  # the hook itself reduces
             computed = now.ready if any(reduction.is_early for reduction, _ in reduced) else now.gradients
             before = computed.get(id(parameter))
             if before is None or len(bond.parameters) != ranks or len(reduced) > 1 or bool(reduced) == bond.by_ddp:
@@ -329,7 +326,6 @@ class Gradients(Watcher):
     # -- gradients of several ranks
 
     def _compare_clipped(self, ranks: list[Rank]) -> None:
-        """Find gradients that each rank clips by its own norm before they are reduced."""
         factors = []
         for now in (self._backwards[rank] for rank in ranks):
             first = now.reduced[-1]
@@ -344,7 +340,6 @@ class Gradients(Watcher):
                 self.find("gradient scale mismatch", title, rank, self._backwards[rank].clipped, CLIP_LATER)
 
     def _compare_given(self, collective: Any, calls: list[Any], parameters: list[Any], is_of_torch: bool) -> None:
-        """Find equal gradients of all ranks."""
         samples = [np.concatenate([take_sample(tensor, SOME) for tensor in call.exchange.reduced]) for call in calls]
         if is_constant(samples[0]) or not are_equal(samples):
             return
@@ -352,7 +347,7 @@ class Gradients(Watcher):
         if not is_of_torch and all(bond is not None and bond.by_ddp for bond in bonds):
             averaged = {rank for bond in bonds if bond is not None for rank in bond.parameters}
             among = [call for call in calls if call.rank in averaged]
-            for call in among if len(among) > 1 else []:  # else DDP averages over other dimensions of a mesh
+            for call in among if len(among) > 1 else []:  # otherwise DDP averages over another dimension of the mesh
                 title = "gradients are reduced again after DDP has averaged them"
                 self.find("reduced twice", title, call.rank, call.site, LEAVE)
             return
@@ -369,7 +364,6 @@ class Gradients(Watcher):
 
 
 def _samples(tensor: torch.Tensor, parameters: list[torch.Tensor]) -> list[Values]:
-    """Return a sample of each parameter's gradient in a tensor that contains one gradient or several, concatenated."""
     if len(parameters) == 1:
         return [take_sample(tensor, FEW)]
     parts = tensor.detach().reshape(-1).split([parameter.numel() for parameter in parameters])
@@ -378,7 +372,6 @@ def _samples(tensor: torch.Tensor, parameters: list[torch.Tensor]) -> list[Value
 
 @lru_cache(maxsize=64)
 def _divides(file: str) -> bool:
-    """Return whether a file of source divides by something other than a constant, or cannot be read."""
     try:
         nodes = [*ast.walk(ast.parse(Path(file).read_bytes()))]
     except (OSError, SyntaxError, ValueError):
@@ -391,6 +384,5 @@ def _divides(file: str) -> bool:
 
 
 def _is_sum(reduced: Values, bond: Bond) -> bool:
-    """Return whether a DDP hook returns the sum of its inputs, also in 16-bit floats."""
     ratio = None if bond.sum_given is None else find_ratio(reduced, bond.sum_given, HALVES)
     return ratio is not None and abs(ratio - 1.0) < HALVES

@@ -10,14 +10,13 @@ from virtual.matching.samples import MOST, Values, is_plain, take_sample
 from virtual.ranks.neutral import Neutral
 from virtual.ranks.rank import Rank
 
-MOST_NODES = 20_000  # of a graph that is gone through
+MOST_NODES = 20_000  # of an autograd graph that are visited
 
 
 class HandOptimizer:
-    """The parameters that a rank updates without an optimizer. Their first update, which identifies them, is not
-    observed.
+    """Stands for the updates of a program without an optimizer. The first update identifies its parameters.
 
-    ``first_samples`` are samples of the parameters before the first update.
+    ``first_samples`` are samples of the parameters before the first update, which is not observed.
     """
 
     unseen_steps = 1
@@ -42,7 +41,7 @@ class HandSteps:
     def __init__(self, tell: Callable[..., None]) -> None:
         self.tell = tell
         self._optimizers: dict[Rank, HandOptimizer] = {}
-        self._leaves: dict[Rank, list[tuple[torch.Tensor, Values]]] = {}  # of the backward pass before
+        self._leaves: dict[Rank, list[tuple[torch.Tensor, Values]]] = {}  # of the previous backward pass
         self._sharded: set[Rank] = set()  # ranks with parameters that torch frees after use
         self._begun: dict[Rank, list[Values]] = {}  # values at the backward pass that a step follows
 
@@ -103,12 +102,12 @@ def find_leaves(roots: tuple[Any, ...]) -> list[torch.Tensor]:
 
 
 def _is_there(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor's memory is allocated; FSDP frees it after use."""
+    """FSDP frees the memory of parameters after use."""
     return tensor.untyped_storage().nbytes() >= tensor.nbytes
 
 
 def _sample(tensor: torch.Tensor) -> Values:
-    """Return a sample of a copy, because torch cannot free memory that numpy has accessed."""
+    """Sample a copy, because torch cannot free memory that numpy has accessed."""
     flat = tensor.detach().reshape(-1)
     return take_sample(flat[:: max(1, -(-flat.numel() // MOST))].clone())
 

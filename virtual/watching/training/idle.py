@@ -13,21 +13,21 @@ from virtual.watching.training.logs import OptimizerLogs
 AVERAGE = "wrap the module in DistributedDataParallel, or average the gradients after each backward"
 MAKE_LATER = "create the optimizer after fully_shard, FSDP or to_empty has replaced the parameters"
 GIVE = "pass all parameters of the module to the optimizer, including those added later, or set requires_grad=False"
-MOST_OF_METRICS = 8  # elements of a reduced loss or count
-MOST_LEFT_OUT = 0.5  # of a module's parameters; where more are in no optimizer, a part of it is trained on purpose
+MOST_OF_METRICS = 8  # elements; a reduced loss or count is not larger
+MOST_LEFT_OUT = 0.5  # of a module's parameters; if more are in no optimizer, only a part is trained on purpose
 
 
 class Idleness(Watcher):
-    """Counts posted operations, and checks gradients when optimizers step."""
+    """Finds ranks that train alone, optimizers whose parameters have no gradients, and parameters in no optimizer."""
 
     def __init__(self, logs: OptimizerLogs, bonds: Bonds) -> None:
         super().__init__()
         self.logs, self.bonds = logs, bonds
-        self._busy: set[int] = set()  # jobs in which something was posted
-        self._shared: set[int] = set()  # jobs in which more than metrics was posted after the first step
-        self._sampling: set[Rank] = set()  # share out the data of one training
+        self._busy: set[int] = set()  # jobs that posted an operation
+        self._shared: set[int] = set()  # jobs that posted more than metrics after the first step
+        self._sampling: set[Rank] = set()  # ranks with a DistributedSampler
         self._stepped: set[Rank] = set()
-        self._learnt: set[Rank] = set()  # have gone through backward since their last step
+        self._learnt: set[Rank] = set()  # ranks that ran backward since their last step
 
     def posted(self, posted: Any) -> None:
         self._busy.add(posted.rank.job.number)
@@ -52,7 +52,6 @@ class Idleness(Watcher):
             self._find_left_out(rank)
 
     def _find_left_out(self, rank: Rank) -> None:
-        """Find parameters whose gradients DDP averages, and that no optimizer has."""
         known = {id(parameter) for log in self.logs.of_rank(rank) for parameter in log.parameters}
         for ddp in self.bonds.modules.get(rank, ()):
             learning = [

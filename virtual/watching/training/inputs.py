@@ -12,7 +12,7 @@ from virtual.ranks.watching import Watcher
 from virtual.watching.training.bonds import Bonds
 from virtual.watching.training.logs import OptimizerLogs
 
-MOST = 64  # tensors of a group that are compared
+MOST = 64  # tensors of a group are compared
 ALIKE = (
     "feed the same batch to all ranks of a tensor-parallel group (seed and sample by the data-parallel rank, "
     "mesh['dp'].get_local_rank()), and use the same random numbers for dropout on replicated activations"
@@ -54,11 +54,11 @@ class ReplicatedTensors(Watcher):
 OWN_SEED = "after creating the module, use a different seed on each rank: torch.manual_seed(seed + rank)"
 EQUAL = "{ranks} draw the same random numbers, so dropout drops the same units on all of them"
 TWICE = 2  # calls with equal states
-MOST_CALLS = 32  # of a rank that are compared
+MOST_CALLS = 32  # calls of a rank are compared
 
 
 class DropoutSeeds(Watcher):
-    """Compares the states of torch's generator when modules with dropout are called."""
+    """Finds ranks whose random generators have equal states when modules with dropout are called."""
 
     def __init__(self, logs: OptimizerLogs, bonds: Bonds) -> None:
         super().__init__()
@@ -89,13 +89,12 @@ class DropoutSeeds(Watcher):
                 self.find("same dropout seed", EQUAL, rank, site, OWN_SEED)
 
     def _averages(self, rank: Rank) -> bool:
-        """Return whether the program itself averages the gradients of all of a rank's parameters."""
         bonds = [self.bonds.of(rank, parameter) for log in self.logs.of_rank(rank) for parameter in log.parameters]
         are_own = all(bond is not None and not bond.by_ddp and not bond.of_norm for bond in bonds)
         return bool(bonds) and are_own
 
     def _compare(self, rank: Rank, among: Any, ranks: int) -> list[Rank]:
-        """Return the ranks whose generators were equal in two calls; nothing before the last rank calls."""
+        """Return all ranks once their generators were equal in two calls, otherwise an empty list."""
         number = self._calls.get((rank, among), 0)
         self._calls[rank, among] = number + 1
         if number >= MOST_CALLS or ranks < 2:

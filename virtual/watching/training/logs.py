@@ -37,18 +37,18 @@ def find_shard_ranks(parameter: torch.Tensor) -> tuple[int, ...]:
     return shard_ranks
 
 
-EVERY_STEP = 8  # first steps that are looked at; of later ones those whose number is a power of two
-KEPT = 4  # steps of which samples are kept
+EVERY_STEP = 8  # the first steps are checked, and later those whose number is a power of two
+KEPT = 4  # steps whose samples are kept
 
 
 @dataclass
 class Step:
     """An optimizer step, with samples of the parameters before and after."""
 
-    backwards: int  # that the rank had gone through before
+    backwards: int  # backward passes of the rank before this step
     site: CallSite
-    rates: tuple[float, ...]  # of learning, of each group of parameters
-    scale: float | None  # of the gradient scaler that lets the optimizer step
+    rates: tuple[float, ...]  # learning rate of each parameter group
+    scale: float | None  # of the gradient scaler, if there is one
     before: list[Values | None]
     after: list[Values | None] = field(default_factory=list)
 
@@ -59,11 +59,11 @@ class OptimizerLog:
 
     rank: Rank
     optimizer: Any
-    number: int  # among the rank's optimizers, in the order in which they were made
+    number: int  # index among the rank's optimizers, in order of creation
     steps: dict[int, Step] = field(default_factory=dict)
     count: int = 0  # of steps
     backwards: int = 0  # of the rank, before the last step
-    last: CallSite | None = None  # where it stepped last
+    last: CallSite | None = None  # line of the last step
 
     @property
     def unseen(self) -> int:
@@ -121,7 +121,6 @@ class OptimizerLog:
 
 
 def _find_ranks(parameter: Any) -> tuple[int, ...]:
-    """Return the ranks that hold the shards of a parameter; () if it is not sharded."""
     mesh = getattr(parameter, "device_mesh", None)
     return find_shard_ranks(parameter) if mesh is None else tuple(map(int, mesh.mesh.flatten()))
 
@@ -132,7 +131,7 @@ class OptimizerLogs(Watcher):
     def __init__(self) -> None:
         super().__init__()
         self.logs: dict[Rank, WeakKeyDictionary[Any, OptimizerLog]] = {}
-        self.scales: dict[Rank, float] = {}  # of the gradient scaler that stepped last
+        self.scales: dict[Rank, float] = {}  # of the last gradient scaler that stepped
 
     def of(self, rank: Rank, optimizer: Any) -> OptimizerLog:
         """Return the log of an optimizer."""

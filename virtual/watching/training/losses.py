@@ -12,21 +12,21 @@ from virtual.ranks.watching import Watcher
 from virtual.watching.training.bonds import Bonds
 from virtual.watching.training.logs import OptimizerLog, OptimizerLogs
 
-DEEP = 8  # functions that are looked through, from the loss on
+DEEP = 8  # autograd functions that are examined, starting at the loss
 BY_HAND = (
     "call backward on each rank's own loss and average the gradients, or use DDP; for the log, all_reduce a detached "
     "copy (dist.nn.functional.all_reduce supports autograd)"
 )
 MEANS = ("MeanBackward0", "MeanBackward1")
-MEAN, SUM = 1, 2  # as autograd's functions of losses name their reduction
+MEAN, SUM = 1, 2  # values of ``_saved_reduction`` in autograd's loss functions
 
 
 class LossScale(NamedTuple):
-    """A loss is ``factor`` times a mean, or a sum over ``counts`` elements or samples (one of these numbers)."""
+    """Describes a loss: ``factor`` times a mean, or times a sum over one of ``counts`` elements or samples."""
 
     factor: float
-    counts: tuple[int, ...] = (1,)  # by which a sum is divided to be a mean
-    is_summed: bool = False  # by a function that was asked for the sum of its losses
+    counts: tuple[int, ...] = (1,)  # possible divisors that turn the sum into a mean
+    is_summed: bool = False  # by a loss function with reduction="sum"
 
     @property
     def is_bare_sum(self) -> bool:
@@ -98,7 +98,6 @@ def _find_reduction(roots: tuple[Any, ...]) -> tuple[Any, float, bool] | None:
 
 
 def _read_counts(function: Any) -> tuple[int, ...]:
-    """Return the numbers of elements and of samples that an autograd function sums over."""
     try:
         sizes = (
             function._saved_self_sym_sizes if hasattr(function, "_saved_self_sym_sizes") else function._saved_self.shape
@@ -109,7 +108,6 @@ def _read_counts(function: Any) -> tuple[int, ...]:
 
 
 def _read_scale(name: str, function: Any) -> float | None:
-    """Return the constant factor of an autograd function."""
     if name not in ("DivBackward0", "MulBackward0"):
         return None
     try:
@@ -154,8 +152,8 @@ class ReducedLosses(Watcher):
             functions = [function for outer in inner for function, _ in outer.next_functions[:2]]
 
 
-SAME = 1e-3  # relative difference of weights that is rounding
-TWICE = 2  # steps with unlike weights, as one may be of a last batch
+SAME = 1e-3  # relative difference of weights that counts as rounding
+TWICE = 2  # steps with different weights; a single one may have a smaller last batch
 BY_ALL = (
     "divide the sum of the losses by the number of samples on all ranks (all_reduce the count); with DDP, also "
     "multiply by the number of ranks"

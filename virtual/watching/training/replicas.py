@@ -66,11 +66,13 @@ class Replicas(Watcher):
     def __init__(self, logs: OptimizerLogs, bonds: Bonds, strict: bool) -> None:
         super().__init__()
         self.logs, self.bonds, self.strict = logs, bonds, strict
-        self._known_peers: dict[OptimizerLog, tuple[int, list[OptimizerLog]]] = {}  # by how many bonds there were
+        self._known_peers: dict[
+            OptimizerLog, tuple[int, list[OptimizerLog]]
+        ] = {}  # with the number of bonds at that time
         self._silent: set[Any] = set()  # optimizers with a finding, by job and number
         self._called: dict[Any, dict[Rank, tuple[Any, dict[str, Values], CallSite]]] = {}  # modules under DDP
         self._evaluated: dict[Any, dict[Rank, tuple[Any, dict[str, Values], CallSite]]] = {}
-        self._own_modules: dict[Rank, list[Any]] = {}  # whose gradients the program averages by itself
+        self._own_modules: dict[Rank, list[Any]] = {}  # modules whose gradients the program averages itself
         self._own_evaluated: dict[Any, dict[Rank, tuple[Any, dict[str, Values], CallSite]]] = {}
         self._states: dict[tuple[int, int], dict[Rank, tuple[OptimizerLog, frozenset[int], CallSite]]] = {}
 
@@ -116,7 +118,7 @@ class Replicas(Watcher):
             self._compare(key, peers, step, is_after=True)
 
     def _peers(self, log: OptimizerLog) -> list[OptimizerLog]:
-        """Return the logs of ranks that share this one's parameters or have their shards; empty if some are missing."""
+        """Return the logs of ranks that share this log's parameters or hold their shards; empty if some are missing."""
         bonds = [bond for parameter in log.parameters if (bond := self.bonds.of(log.rank, parameter)) is not None]
         known = self._known_peers.get(log)
         if known is not None and known[0] == len(bonds):
@@ -132,7 +134,6 @@ class Replicas(Watcher):
         return peers
 
     def _compare(self, key: Any, peers: list[OptimizerLog], step: int, is_after: bool) -> None:
-        """Compare parameters before the first step, or after any step; report the first difference."""
         if not is_after and step > 0:
             return
         unlike = [bond for bond in self._bonds(peers) if self._is_unlike(bond, peers, step, is_after)]
@@ -156,7 +157,7 @@ class Replicas(Watcher):
             return
         when = f"after step {first.number_of(step)}" if is_after else "before the first step"
         is_first = step == 0 and self._is_unlike(unlike[0], peers, step, False)
-        if is_first and is_after:  # of steps by hand, whose first is not seen
+        if is_first and is_after:  # the first step of a HandOptimizer is not observed
             when = f"before step {first.number_of(step)}"
         title = f"{when}, {name}{more} differs between {_ranks(peers)}"
         words_by_log = _show(name, {log: value for log, value in values.items() if value is not None})
@@ -181,14 +182,12 @@ class Replicas(Watcher):
         return any(are_unlike(samples[0], other, scale) for other in samples[1:])
 
     def _was_changed(self, bond: Bond, log: OptimizerLog, step: int) -> bool:
-        """Return whether a rank's parameter changed between two steps."""
         if step - 1 not in log.steps or log.rank not in bond.parameters:
             return False
         then, now = self._sample(bond, log, step - 1, True), self._sample(bond, log, step, False)
         return then is not None and now is not None and not are_equal([then, now])
 
     def _sample(self, bond: Bond, log: OptimizerLog, step: int, is_after: bool) -> Values | None:
-        """Return a rank's sample of a bond's parameter; None if it is not in this optimizer."""
         wanted = bond.parameters.get(log.rank)
         for place, parameter in enumerate(log.parameters):
             if parameter is wanted:
@@ -208,7 +207,6 @@ class Replicas(Watcher):
         self._tell(key, "skipped step", title, words_by_log, self._together(more))
 
     def _together(self, logs: list[OptimizerLog]) -> str:
-        """Return the advice to make the same steps on all ranks."""
         return ONE_DECISION if any(log.rank in self.logs.scales for log in logs) else SKIPPED
 
     def ended(self, job: RankJob) -> None:
@@ -266,7 +264,6 @@ class Replicas(Watcher):
     # -- states of optimizers
 
     def _compare_states(self, key: Any, log: OptimizerLog) -> None:
-        """Check that all ranks or none have an optimizer state before the first step."""
         met = self._states.setdefault(key, {})
         state_places = frozenset(
             at for at, parameter in enumerate(log.parameters) if log.optimizer.state.get(parameter)
@@ -300,7 +297,6 @@ class Replicas(Watcher):
             self._meet_own_buffers(rank, module)
 
     def _meet_own_buffers(self, rank: Rank, module: Any) -> None:
-        """Save the buffers of a module whose gradients the program itself averages."""
         bonds = [self.bonds.of(rank, parameter) for parameter in module.parameters()]
         groups = {frozenset(bond.parameters) for bond in bonds if bond is not None and not bond.by_ddp}
         buffers = {
@@ -318,7 +314,6 @@ class Replicas(Watcher):
         met.setdefault(rank, (module, buffers, find_site()))
 
     def _meet_buffers(self, rank: Rank, ddp: Any, meetings: dict[Any, Any]) -> None:
-        """Save a rank's buffers of a module, and compare them once all ranks have made the same number of steps."""
         group = getattr(ddp.process_group, "group", None)
         if group is None or len(group.ranks) < 2:
             return

@@ -1,4 +1,4 @@
-"""Find samplers that do not split the data between ranks, and results compared in the wrong sample order."""
+"""Find samplers that do not split the data, missing set_epoch calls, and results compared in the wrong order."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,17 +21,17 @@ OWN_PLACE = "pass rank=dist.get_rank(), or omit both rank and num_replicas"
 
 @dataclass(eq=False)
 class SamplerLog:
-    """A sampler of a rank: its line, and the epochs that it has been trained with."""
+    """A rank's sampler: the line that created it, and the epochs in which it was used for training."""
 
     site: CallSite
-    number: int  # among those of the rank
+    number: int  # index among the samplers of its rank
     learnt: set[int]
     is_compared: bool = False
-    is_epoch_set: bool = False  # since it was last gone through
+    is_epoch_set: bool = False  # since its last iteration
 
 
 class Samplers(Watcher):
-    """Compares the samplers and epochs of ranks."""
+    """Finds samplers that repeat an epoch's order, and samplers of ranks that do not fit together."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Samplers(Watcher):
         self._logs[sampler] = SamplerLog(find_site(), number, set())
 
     def setting_epoch(self, rank: Rank, sampler: Any) -> None:
-        if sampler in self._logs:  # a program that begins anew, or with another model, has epochs again
+        if sampler in self._logs:  # a program that starts another training repeats epochs
             self._logs[sampler].is_epoch_set = True
 
     def sampling(self, rank: Rank, sampler: Any) -> None:
@@ -92,7 +92,7 @@ class Samplers(Watcher):
         self.tell(next(iter(met)).job, ProgramFinding("sampler", title, places, advice))
 
 
-KEPT = 16  # tensors of a rank that are known to be in the order of ranks
+KEPT = 16  # gathered tensors of a rank that are remembered
 SAME_ORDER = (
     "gather the labels too, or restore the order: torch.stack(parts, 1).flatten(0, 1) undoes a DistributedSampler "
     "without shuffle"
@@ -150,7 +150,6 @@ class GatheredOrder(Watcher):
 
 
 def _is_same(tensor: Any, other: Any) -> bool:
-    """Return whether two tensors share their memory."""
     return bool(tensor.untyped_storage().data_ptr() == other.untyped_storage().data_ptr())
 
 

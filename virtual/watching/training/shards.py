@@ -15,7 +15,7 @@ GLOBAL = (
     "squares before taking the root"
 )
 OF_FSDP_1 = "call clip_grad_norm_ of the FSDP module, which computes the norm over all shards"
-SAME = 1e-3  # relative difference of factors that is rounding
+SAME = 1e-3  # relative difference of factors that counts as rounding
 
 
 class ShardFactors(Watcher):
@@ -58,7 +58,6 @@ class ShardFactors(Watcher):
 
 
 def _sample(log: OptimizerLog) -> Values:
-    """Return a few values of the gradients of a rank's shards."""
     gradients = [parameter.grad for parameter in log.parameters if parameter.grad is not None]
     local = [gradient.to_local() if hasattr(gradient, "to_local") else gradient for gradient in gradients]
     return np.concatenate([np.zeros(0), *(take_sample(gradient, 8) for gradient in local if gradient.numel())])
