@@ -1,12 +1,12 @@
-"""Training steps of a GPU that waits for its host, on a virtual rank: beside those that were measured.
+"""Compare training steps that wait for the GPU's host, on a virtual rank, with measured steps.
 
     python benchmarks/virtual_launches.py [--models gpt2 resnet50 ...] [-o FILE]
 
-Of the eager steps on an H200 in ``results/gpu_steps.json`` those of small batches and one of a large one are carried
-out by ``virtual_gpu/step.py`` without data: with a host that is always ahead, with one that launches an operator in
-25 us, and with one so slow that the time counts the operators. What a host takes an operator is read from forward and
-backward of each model's least batch, where the device's own time is less than two thirds of what was measured; of each
-model the step is predicted too by the median of the others', which it has not seen.
+``virtual_gpu/step.py`` runs eager steps of ``results/gpu_steps.json`` (measured on an H200) without data, three times:
+with a host that is always ahead, with a host that launches an operator in 25 us, and with a host so slow that the time
+counts the operators. The launch time of a model is measured in forward and backward of its smallest batch, if the
+device needs less than two thirds of the measured time. Each step is also predicted with the median launch time of the
+other models.
 """
 
 import argparse
@@ -29,13 +29,13 @@ PROGRAM = Path(__file__).parent / "virtual_gpu" / "step.py"
 GPU = "H200 SXM"
 CASES = (("gpt2", 1), ("gpt2", 8), ("gpt2-medium", 1), ("gpt2-xl", 1), ("bert-large-128", 32), ("resnet50", 32))
 PHASES = ("forward_s", "backward_s", "optimizer_s")
-COUNTING_S = 1.0  # of a launch, beside which nothing else counts
-BUSY = 2 / 3  # of a measured phase; where the device takes more, it does not wait for its host
+COUNTING_S = 1.0  # launch time that dominates all other times
+BUSY = 2 / 3  # share of a measured phase; a device that needs more does not wait for its host
 TIMEOUT_S = 1800
 
 
 class Phase(NamedTuple):
-    """Forward, backward or the optimizer's step: seconds measured, and on the device alone, and its operators."""
+    """Forward, backward or the optimizer step: measured seconds, seconds of the device alone, number of operators."""
 
     measured: float
     device: float
@@ -48,7 +48,7 @@ class Phase(NamedTuple):
 
 
 def carry_out(host: VirtualHost, cases: list[dict[str, Any]], launch_s: float) -> list[list[float]]:
-    """Return the seconds of the phases of each case's step."""
+    """Return the seconds of each phase, for each case."""
     words = [str(case[key]) for case in cases for key in ("model", "batch_size", "precision")]
     lines: list[str] = []
     program = UserProgram(str(PROGRAM), tuple(words))
@@ -62,12 +62,12 @@ def carry_out(host: VirtualHost, cases: list[dict[str, Any]], launch_s: float) -
 
 
 def predict(phases: list[Phase], launch_s: float) -> float:
-    """Return the seconds of a step whose host takes so long to launch an operator, phase by phase."""
+    """Return the seconds of a step with a given launch time per operator."""
     return sum(max(phase.device, phase.operators * launch_s) for phase in phases)
 
 
 def main() -> None:
-    """Carry out, compare, print and write."""
+    """Run and compare all cases, print and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=sorted({name for name, _ in CASES}))
     parser.add_argument("-o", type=Path, default=RESULTS)

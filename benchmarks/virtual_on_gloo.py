@@ -4,7 +4,7 @@
 
 The models are a perceptron of 2.1 million parameters and a transformer of 2.4 million, which was held out until all
 else was chosen (``virtual_gloo/training.py``). ``--small`` trains models whose steps take a few milliseconds; none was
-used in development. They are also predicted with the calibration that ``ringlab calibrate`` left.
+used in development. They are also predicted with the cached calibration of ``ringlab calibrate``.
 
 Real and virtual ranks train in alternation. The time of a step is the time between two optimizer steps: the median of
 the first real rank, and the mean of the replay with a calibration made at the beginning. The ratio is virtual over
@@ -41,7 +41,7 @@ USUAL = tuple((strategy, model) for model in ("perceptron", "transformer") for s
 SMALL = (("ddp", "narrow"), ("fsdp", "narrow"), ("hand", "narrow"), ("ddp", "deep"), ("ddp", "convolution"))
 Training = tuple[str, str]  # strategy and model
 TIMEOUT_S = 120
-ELEMENTS = 2_100_000  # of the gradients, about
+ELEMENTS = 2_100_000  # about as many as the gradients have
 
 
 def words(training: Training, steps: int) -> tuple[str, ...]:
@@ -51,7 +51,7 @@ def words(training: Training, steps: int) -> tuple[str, ...]:
 
 
 def train_really(training: Training, ranks: int, steps: int) -> float:
-    """Return the seconds of a step on real ranks, the median of the first rank's."""
+    """Return the seconds of a step on real ranks: the median of the first rank."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     command += [str(FOLDER / "timed.py"), str(FOLDER / "training.py"), *words(training, steps)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -62,7 +62,7 @@ def train_really(training: Training, ranks: int, steps: int) -> float:
 def train_virtually(
     host: VirtualHost, training: Training, ranks: int, steps: int, calibrations: Sequence[Calibration]
 ) -> list[float]:
-    """Return the seconds that a rank computes in a step, and the seconds of a step with each calibration."""
+    """Return the compute seconds of a rank per step, and the predicted seconds of a step with each calibration."""
     program = UserProgram(str(FOLDER / "training.py"), words(training, steps))
     cluster = simcomm.this_machine(ranks)
     options = VirtualOptions(program, ranks, cluster, compute="measured", timing="recorded")

@@ -2,9 +2,9 @@
 
     python benchmarks/virtual_packages.py FOLDER [--dependencies FOLDER] [--only NAME ...] [-o FILE]
 
-FOLDER contains unpacked source distributions of the packages, each in a folder with the package's name; DEPENDENCIES
-is what ``pip install --target`` has written. Nothing of the packages is part of Ringlab. fairscale reads MNIST from
-the temporary directory.
+FOLDER contains the unpacked source distributions of the packages, each in a folder with the package's name. The folder
+of ``--dependencies`` was written by ``pip install --target``. Ringlab contains no code of these packages. fairscale
+reads MNIST from the temporary directory.
 """
 
 import argparse
@@ -73,7 +73,7 @@ CASES = (
 
 
 def run_command(command: list[str], case: Case, folder: Path, dependencies: Path | None) -> tuple[int | None, str]:
-    """Return the exit status and the output; None for a program that did not end in time."""
+    """Return the exit status and the output. The status is None if the program exceeds the time limit."""
     home = folder / case.folder
     paths = [home / case.path, home, *([dependencies] if dependencies else []), Path(__file__).parents[1]]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(map(str, paths))}
@@ -102,7 +102,7 @@ def run_virtually(case: Case, folder: Path, dependencies: Path | None) -> dict[s
 
 
 def run_on_gloo(case: Case, folder: Path, dependencies: Path | None) -> dict[str, Any]:
-    """Return the exit status of real processes; nothing for a program that needs GPUs."""
+    """Return the outcome on real gloo processes, and the end of the output. Programs that need GPUs are not run."""
     if "--gpu" in case.options:
         return {"gloo": "no GPU"}
     launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={case.ranks}"] if case.ranks else []

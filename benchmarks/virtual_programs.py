@@ -1,9 +1,9 @@
-"""Programs on virtual ranks, one of each way in which torch trains: what they come to, and how long that takes here.
+"""Measure the cost of programs on virtual ranks, one program per training technique of torch.
 
     python benchmarks/virtual_programs.py [--only NAME ...] [-o FILE]
 
-*Programs* are right ones of ``tests/virtual/virtual_programs``; CPU time is that of a process that has imported torch.
-*Numbers* are differences of two runs of a program that does the same a few times and many times, with goals.
+*Programs* are correct programs from ``tests/virtual/virtual_programs``; their CPU time excludes the import of torch.
+*Numbers* are costs of single operations, with goals: the difference between runs with many and with few operations.
 """
 
 import argparse
@@ -27,11 +27,11 @@ ABOUT = {"schema_version": 1, "kind": "benchmark"}
 RESULTS = Path(__file__).parent / "results" / "virtual_programs.json"
 FOLDER = Path(__file__).parent / "virtual_programs"
 TESTED = Path(__file__).parent.parent / "tests" / "virtual" / "virtual_programs" / "right"
-ENVIRONMENT = dict(os.environ)  # before parts of torch, once imported, add to it
+ENVIRONMENT = dict(os.environ)  # saved before torch adds variables
 ROUNDS = 3
 Row = dict[str, Any]
 
-PROGRAMS = {  # of tests/virtual/virtual_programs/right, and what each is
+PROGRAMS = {  # of tests/virtual/virtual_programs/right, with their descriptions
     "ddp_plain": "DistributedDataParallel",
     "ddp_cuda": "DistributedDataParallel for CUDA, AMP and a checkpoint",
     "ddp_no_sync": "accumulation with no_sync",
@@ -54,7 +54,7 @@ PROGRAMS = {  # of tests/virtual/virtual_programs/right, and what each is
     "spawn_argparse": "mp.spawn",
     "elastic_env": "torchrun's variables",
 }
-NUMBERS = {  # of virtual_programs/: ranks, repetitions, of how many operations each, what, unit, options, goal
+NUMBERS = {  # of virtual_programs/: ranks, repetitions, operations per repetition, title, unit, options, goal
     "messages.py": (2, (100, 4100), 2, "a send or recv, recorded", "us", {}, 60.0),
     "reductions.py": (64, (2, 22), 1, "an all_reduce of 1 MiB of 64 ranks, recorded", "ms", {}, 20.0),
     "perceptron.py": (64, (2, 7), 64, "DDP of a perceptron on 64 ranks, a rank-step", "ms", {"compute": "model"}, 3.0),
@@ -63,7 +63,7 @@ SCALE = {"us": 1e6, "ms": 1e3}
 
 
 def in_a_process(work: Callable[..., Any], *arguments: Any) -> Any:
-    """Return what a function returns in a fork of this process, as a run replaces much of torch."""
+    """Call a function in a fork of this process, because a run changes torch. Return its result."""
     context = get_context("fork")
     here, sender = context.Pipe(duplex=False)
 
@@ -81,7 +81,7 @@ def in_a_process(work: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def carry_out(file: Path, arguments: tuple[str, ...], ranks: int, options: dict[str, Any]) -> Row:
-    """Run a program; return its seconds of a core, of virtual time, its bytes and what is told of it."""
+    """Run a program. Return its CPU seconds, virtual seconds, memory in bytes, calls and kinds of findings."""
     from virtual.options import VirtualOptions
     from virtual.process.programs import UserProgram
     from virtual.running import VirtualRun
@@ -98,7 +98,7 @@ def carry_out(file: Path, arguments: tuple[str, ...], ranks: int, options: dict[
 
 
 def measure_program(name: str) -> Row:
-    """Return a row of a right program of the tests."""
+    """Return the row of a program."""
     from mistake_corpus import CorpusProgram
 
     program = CorpusProgram(TESTED / f"{name}.py")
@@ -107,7 +107,7 @@ def measure_program(name: str) -> Row:
 
 
 def measure_number(name: str) -> Row:
-    """Return a row of what one operation takes, the median of a few differences."""
+    """Return the row of one operation: its cost is the median of a few differences."""
     ranks, (few, many), each, title, unit, options, goal = NUMBERS[name]
     costs, most = [], 0
     for _ in range(ROUNDS):
@@ -123,14 +123,14 @@ def measure_number(name: str) -> Row:
 
 
 def measure_memory(ranks: int = 64) -> Row:
-    """Return a row of the memory of ResNet-18 under DDP."""
+    """Return the row for the memory of ResNet-18 under DDP."""
     result = in_a_process(carry_out, FOLDER / "resnet.py", ("2",), ranks, {"timing": "recorded"})
     return {"part": "numbers", "name": "resnet.py", "what": f"memory of ResNet-18 under DDP on {ranks} ranks",
             "unit": "GB", "measured": result["most_bytes"] / 1e9, "at_most": 12.0}  # fmt: skip
 
 
 def measure_strict() -> Row:
-    """Return a row of the CPU time of all programs with ``--strict``, relative to their CPU time without it."""
+    """Return the row for the CPU time of all programs with ``--strict``, relative to their CPU time without it."""
     from mistake_corpus import CorpusProgram
 
     ratios = []
@@ -148,7 +148,7 @@ def measure_strict() -> Row:
 
 
 def time_process(*arguments: str) -> float:
-    """Return the seconds of a core that Python takes with these arguments."""
+    """Return the CPU seconds of a Python process with these arguments."""
     before = getrusage(RUSAGE_CHILDREN)
     run([sys.executable, *arguments], capture_output=True, check=True, env=ENVIRONMENT)
     after = getrusage(RUSAGE_CHILDREN)
@@ -156,7 +156,7 @@ def time_process(*arguments: str) -> float:
 
 
 def measure_start() -> Row:
-    """Return a row of how long the command takes for a program that does next to nothing, beyond importing torch."""
+    """Return the row for the CPU time of the command with a tiny program, minus the time to import torch."""
     command = ("-m", "ringlab", "virtual", "--ranks", "2", str(FOLDER / "messages.py"), "1")
     seconds = [time_process(*command) - time_process("-c", "import torch") for _ in range(ROUNDS)]
     title = "the command with two messages, beyond importing torch, of a core"

@@ -1,4 +1,4 @@
-"""Programs on virtual ranks, each in a fork of one server that has imported torch once for all tests."""
+"""Run programs on virtual ranks, each in a fork of one server that has imported torch."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +24,7 @@ PRELOADED = (
 
 
 class Ran(NamedTuple):
-    """What a program printed and came to."""
+    """A program's output and results."""
 
     out: str
     err: str
@@ -33,7 +33,7 @@ class Ran(NamedTuple):
     trace: Trace | None
 
     def lines(self, rank: int) -> list[str]:
-        """The lines of one rank, without its number."""
+        """Return the lines that a rank printed, without the rank prefix."""
         mark = f"[rank {rank}] "
         return [line.removeprefix(mark) for line in self.out.splitlines() if line.startswith(mark)]
 
@@ -43,7 +43,7 @@ def star(ranks: int) -> Cluster:
 
 
 class VirtualRuns:
-    """Runs programs given as text or file."""
+    """Runs programs on a host."""
 
     def __init__(self, host: VirtualHost) -> None:
         self.host = host

@@ -1,4 +1,4 @@
-"""Carry out a program, and print the median seconds between the ends of its optimizer's steps, on the first rank."""
+"""Run a program, and print the median seconds between the ends of its optimizer steps on rank 0."""
 
 import os
 import runpy
@@ -10,11 +10,11 @@ from typing import Any
 
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-WARM_UP = 5  # steps that are left out
+WARM_UP = 5  # steps that are not counted
 
 
 def main() -> None:
-    """Run the program that the arguments name."""
+    """Run the program named by the arguments."""
     ends: list[float] = []
 
     def note(*_: Any) -> None:

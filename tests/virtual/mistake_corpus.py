@@ -1,8 +1,9 @@
 """The corpus of programs that test the diagnosis: each program's options, and the findings that it must produce.
 
-A correct program must have no findings. A wrong one names the expected kind in ``# kind:`` (``A or B``: either). ``#
-reported: 0-1; 3`` at the end of a line names the ranks that the finding must report there; ``# reported`` alone: any
-ranks. Both may have ``# ranks:`` (0: the program starts them itself), ``# args:`` and ``# options:`` of the command.
+A correct program must have no findings. A wrong program names the expected kind of finding in ``# kind:`` (``A or B``:
+either of them). ``# reported: 0-1; 3`` at the end of a line names the ranks that a finding must report for this line;
+``# reported`` alone means any ranks. All programs may have ``# ranks:`` (0: the program starts its ranks itself),
+``# args:``, and ``# options:`` of the command.
 
 ``# fix: CODE`` applies the finding's advice: CODE replaces the line that it ends, or deletes it if CODE is empty. On a
 line of its own, it adds CODE.
@@ -34,22 +35,22 @@ class CorpusProgram:
         return self.path.read_text()
 
     @cached_property
-    def said(self) -> dict[str, str]:
-        """The fields of its header."""
+    def header(self) -> dict[str, str]:
+        """The fields of the program's header."""
         return dict(HEADER.findall(self.text))
 
     @property
     def ranks(self) -> int:
-        return int(self.said["ranks"])
+        return int(self.header["ranks"])
 
     @property
     def arguments(self) -> list[str]:
-        return shlex.split(self.said.get("args", ""))
+        return shlex.split(self.header.get("args", ""))
 
     @property
     def options(self) -> dict[str, Any]:
-        """Its options as fields of ``VirtualOptions``."""
-        words = shlex.split(self.said.get("options", ""))
+        """The program's options as fields of ``VirtualOptions``."""
+        words = shlex.split(self.header.get("options", ""))
         options: dict[str, Any] = {name: True for name in ("strict", "gpu") if f"--{name}" in words}
         if "--as" in words:
             options["acts_as"] = words[words.index("--as") + 1]
@@ -59,17 +60,17 @@ class CorpusProgram:
 
     @property
     def has_unlike_parameters(self) -> bool:
-        """Whether ranks hold other parameters of one name on purpose, as those of layers that are split up."""
-        return "split" in self.said.get("parameters", "")
+        """Whether parameters with the same name differ between ranks on purpose, because layers are split."""
+        return "split" in self.header.get("parameters", "")
 
     @property
     def kinds(self) -> list[str]:
-        """The kinds of which one must be told; which one may depend on who comes first."""
-        return [kind.strip() for kind in self.said["kind"].split(" or ")]
+        """The expected kinds, of which one must be found. It may depend on the order of ranks."""
+        return [kind.strip() for kind in self.header["kind"].split(" or ")]
 
     @property
-    def told(self) -> list[tuple[int, tuple[int, ...] | None]]:
-        """The lines that must be told, with their ranks where it matters."""
+    def expected(self) -> list[tuple[int, tuple[int, ...] | None]]:
+        """The lines that findings must name, each with its ranks, or None for any ranks."""
         pairs: list[tuple[int, tuple[int, ...] | None]] = []
         for number, line in enumerate(self.text.splitlines(), 1):
             mark = REPORTED.search(line)
@@ -89,8 +90,8 @@ class CorpusProgram:
                 lines.append(change["indent"] + change["fix"])
         return "\n".join(lines) + "\n"
 
-    def find_untold(self, findings: tuple[ProgramFinding, ...]) -> list[str]:
-        """Return what should have been told and was not."""
+    def find_missing(self, findings: tuple[ProgramFinding, ...]) -> list[str]:
+        """Return the expected kinds and lines that no finding names."""
         mine = [finding for finding in findings if finding.kind in self.kinds]
         if not mine:
             return [f"{self.kinds}: {[finding.text for finding in findings]}"]
@@ -99,9 +100,7 @@ class CorpusProgram:
         }
         lines = {line for line, _ in reported}
         missing = [
-            expected
-            for expected in self.told
-            if expected not in reported and not (expected[1] is None and expected[0] in lines)
+            place for place in self.expected if place not in reported and not (place[1] is None and place[0] in lines)
         ]
         return [f"line {line} of ranks {ranks}: {mine[0].text}" for line, ranks in missing]
 

@@ -21,7 +21,7 @@ def host() -> Iterator[VirtualHost]:
 
 def test_nine_in_ten_tests_pass_as_on_gloo() -> None:
     assert len(PASSED) >= 90 and FAILED.keys() <= {*PASSED}
-    assert all(FAILED.values()), "each that fails has its reason"
+    assert all(FAILED.values()), "each known failure needs a reason"
     assert len(FAILED) <= 0.1 * len(PASSED)
 
 
@@ -34,4 +34,4 @@ def test_torch_test_passes(host: VirtualHost, name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FAILED)
 def test_known_failure_still_fails(host: VirtualHost, name: str) -> None:
-    assert run_virtually(host, name) != "passed", "take it out of the list"
+    assert run_virtually(host, name) != "passed", "remove it from the list"

@@ -13,12 +13,12 @@ from warm_ranks import run_ranks
 ROOT = Path(__file__).parents[2]
 ON_REAL_RANKS = Path(__file__).parent / "virtual_programs" / "digested.py"
 ON_GLOO = {"unused_head", "head_replaced", "own_group", "peers_crossed"}
-SLOW = {"attention_on_shards", "dcp", "fsdp2", "hsdp", "mesh", "tp_sp"}  # a second each, of DTensor's first use
-FIRST = {kind: program for program in reversed(WRONG) for kind in program.kinds}.values()  # of each kind of finding
+SLOW = {"attention_on_shards", "dcp", "fsdp2", "hsdp", "mesh", "tp_sp"}  # their first DTensor takes a second
+FIRST = {kind: program for program in reversed(WRONG) for kind in program.kinds}.values()  # one program per kind
 
 
 def sample(programs: Sequence[CorpusProgram], usual: Container[CorpusProgram] = (), every: int = 3) -> list[Any]:
-    """Return test parameters: every third program, and those to be kept, in the default suite, the others as slow."""
+    """Return test parameters. All programs are marked slow except each ``every``-th one and those in ``usual``."""
     return [
         pytest.param(
             program,
@@ -55,7 +55,7 @@ def test_correct_program_has_no_findings(virtual: VirtualRuns, program: CorpusPr
 @pytest.mark.parametrize("program", sample(WRONG, FIRST))
 def test_finding_names_ranks_and_lines(virtual: VirtualRuns, program: CorpusProgram) -> None:
     ran = run(virtual, program)
-    assert program.find_untold(ran.outcome.findings) == []
+    assert program.find_missing(ran.outcome.findings) == []
     assert ran.outcome.status == 1
     for finding in ran.outcome.findings:
         lines = finding.text.splitlines()
@@ -97,7 +97,7 @@ def test_correct_program_has_no_findings_with_live_timing(virtual: VirtualRuns, 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", WRONG, ids=name)
 def test_finding_names_ranks_and_lines_with_live_timing(virtual: VirtualRuns, program: CorpusProgram) -> None:
-    assert program.find_untold(run(virtual, program, timing="live").outcome.findings) == []
+    assert program.find_missing(run(virtual, program, timing="live").outcome.findings) == []
 
 
 def test_page_lists_all_kinds_of_findings(virtual: VirtualRuns) -> None:

@@ -57,7 +57,6 @@ def test_nccl_accepts_what_gloo_refuses(virtual: VirtualRuns, tmp_path: Path) ->
 
 @pytest.mark.parametrize("wait", ["dist.all_reduce(x, MEAN)", "dist.all_reduce(x, MEAN, async_op=True).wait()"])
 def test_error_during_reduction_is_raised_on_every_rank(virtual: VirtualRuns, tmp_path: Path, wait: str) -> None:
-    """Torch cannot divide numbers of half a complex type: all ranks raise, and go on."""
     text = (
         "MEAN = dist.ReduceOp.AVG\nx = torch.ones(2, dtype=torch.complex32)\n"
         f"try:\n    dist.reduce(x, 0, MEAN)\nexcept Exception as error:\n    print(type(error).__name__)\n"

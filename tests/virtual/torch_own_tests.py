@@ -1,6 +1,6 @@
-"""Torch's own tests of process groups, on virtual ranks and on real gloo ranks: which pass, and why some fail.
+"""Run torch's own tests of process groups on virtual ranks and on real gloo ranks, and list those that pass.
 
-    python tests/virtual/torch_own_tests.py     measures again in half an hour, and writes the JSON file next to it
+    python tests/virtual/torch_own_tests.py     # takes half an hour; writes the JSON file next to this file
 
 The file lists the tests that pass on three gloo processes. A test that fails on virtual ranks has a hand-written
 reason.
@@ -26,7 +26,7 @@ PROGRAM = HERE / "virtual_programs" / "torch_test.py"
 KNOWN = HERE / "torch_own_tests.json"
 MODULE = "torch.testing._internal.distributed.distributed_test"
 RANKS = 3
-SECONDS = 60.0  # that a test may take
+SECONDS = 60.0  # time limit of a test
 LIST = f"""if True:
     from {MODULE} import DistributedTest as tests
     print(*sorted(name for name in dir(tests._DistTestBase) if name.startswith("test_")))
@@ -35,7 +35,7 @@ LIST = f"""if True:
 
 @contextmanager
 def torch_host() -> Iterator[VirtualHost]:
-    """A context with a host that has imported the tests, in the environment that they read."""
+    """Yield a host that has imported torch's tests, with the environment variables that they read."""
     with tempfile.TemporaryDirectory() as folder:
         before = dict(os.environ)
         os.environ.update(surroundings(folder))
@@ -48,12 +48,12 @@ def torch_host() -> Iterator[VirtualHost]:
 
 
 def surroundings(folder: str) -> dict[str, str]:
-    """Return the variables that the tests read when they are imported."""
+    """Return the environment variables that the tests read at their import."""
     return {"BACKEND": "gloo", "TEMP_DIR": folder, "WORLD_SIZE": f"{RANKS}", "OMP_NUM_THREADS": "1"}
 
 
 def run_virtually(host: VirtualHost, name: str) -> str:
-    """Return "passed", "skipped", or what is wrong with a test on virtual ranks."""
+    """Run a test on virtual ranks. Return "passed", "skipped" or the error."""
     output: list[str] = []
     cluster = simcomm.star(RANKS, "10 Gbit/s", "5 us")
     options = VirtualOptions(UserProgram(str(PROGRAM), (name,)), RANKS, cluster, timing="live")
@@ -67,14 +67,14 @@ def run_virtually(host: VirtualHost, name: str) -> str:
 
 
 def judge(output: str) -> str:
-    """Return what the ranks of a test have said of it."""
+    """Return the result of a test from the output of its ranks: "passed", "skipped" or the end of the output."""
     if output.count("PASSED") == RANKS:
         return "passed"
-    return "skipped" if "SKIPPED" in output else f"no rank says how it ended: {output[-300:]}"
+    return "skipped" if "SKIPPED" in output else f"no rank reported a result: {output[-300:]}"
 
 
 def run_really(name: str) -> str:
-    """Return "passed", "skipped" or "failed": how a test goes on processes of gloo."""
+    """Run a test on real gloo processes. Return "passed", "skipped" or "failed"."""
     with tempfile.TemporaryDirectory() as folder:
         nproc = f"--nproc-per-node={RANKS}"
         call = [sys.executable, "-m", "torch.distributed.run", nproc, "--standalone", str(PROGRAM)]
@@ -87,7 +87,7 @@ def run_really(name: str) -> str:
 
 
 def main() -> None:
-    """Measure all tests again; reasons of those that fail on virtual ranks stay as they are."""
+    """Run all tests and write the results. Reasons of known failures are kept."""
     names = subprocess.run(
         [sys.executable, "-c", LIST],
         env={**os.environ, **surroundings(tempfile.gettempdir())},

@@ -49,7 +49,6 @@ class VirtualBackend:
 
     @staticmethod
     def name() -> str:
-        """Return the name of the backend."""
         return "virtual"
 
 
@@ -61,7 +60,7 @@ def find_operator(options: Any) -> tuple[Any, Any]:
 
 
 class VirtualProcessGroup(dist.ProcessGroup):
-    """Runs the operations of ``torch.distributed`` on virtual ranks.
+    """Runs the operations of ``torch.distributed`` on virtual ranks. Peers and roots are group ranks.
 
     The calling thread determines the rank, because torch stores some groups where all ranks find them.
     """
@@ -91,19 +90,15 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return VirtualBackend
 
     def getGroupName(self) -> str:  # noqa: N802 - as C++ calls it
-        """Return the name under which c10d finds the group."""
         return self._name
 
     def setGroupName(self, name: str) -> None:  # noqa: N802 - as C++ calls it
-        """Set the name under which c10d finds the group."""
         self._name = name
 
     def getGroupDesc(self) -> str:  # noqa: N802 - as C++ calls it
-        """Return the group's description, which the program chose."""
         return self._description
 
     def setGroupDesc(self, description: str) -> None:  # noqa: N802 - as C++ calls it
-        """Set the group's description."""
         self._description = description
 
     @property
@@ -117,8 +112,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
     def shutdown(self) -> None:
         """Do nothing: the group has no resources."""
 
-    def abort(self) -> None:
-        """Do nothing: the group has no resources."""
+    abort = shutdown
 
     # -- posting
 
@@ -209,7 +203,6 @@ class VirtualProcessGroup(dist.ProcessGroup):
     # -- collectives
 
     def allreduce(self, tensors: Tensors, opts: Any = None) -> VirtualWork:
-        """Reduce tensors in place on all ranks."""
         op, factor = self._reduction("all_reduce", tensors, NAMED.SUM if opts is None else opts)
         exchange = AllReduce(self.rank(), op=op, factor=factor, given=tensors, taken=tensors)
         return self._call("all_reduce", exchange, tensors, tensors, op=op)
@@ -217,19 +210,16 @@ class VirtualProcessGroup(dist.ProcessGroup):
     allreduce_coalesced = allreduce
 
     def reduce(self, tensors: Tensors, opts: Any) -> VirtualWork:
-        """Reduce tensors in place on the root."""
         op, factor = self._reduction("reduce", tensors, opts)
         exchange = Reduce(self.rank(), opts.rootRank, op, factor, given=tensors, taken=tensors)
         return self._call("reduce", exchange, tensors, tensors, op=op)
 
     def broadcast(self, tensors: Tensors, opts: Any) -> VirtualWork:
-        """Copy the root's tensors to all ranks."""
         self._rules(tensors).check_moved("broadcast", tensors)
         exchange = Broadcast(self.rank(), opts.rootRank, given=tensors, taken=tensors)
         return self._call("broadcast", exchange, tensors, tensors)
 
     def barrier(self, opts: Any = None) -> VirtualWork:
-        """Wait for all ranks."""
         return self._call("barrier", Exchange(self.rank()), [], [])
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
@@ -352,11 +342,9 @@ class VirtualProcessGroup(dist.ProcessGroup):
     # -- messages
 
     def send(self, tensors: Tensors, peer: int, tag: int = 0) -> VirtualWork:
-        """Send a tensor to a group rank."""
         return self._message(tensors, peer, tag, True, "send")
 
     def recv(self, tensors: Tensors, peer: int, tag: int = 0) -> VirtualWork:
-        """Receive a tensor from a group rank."""
         return self._message(tensors, peer, tag, False, "recv")
 
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> VirtualWork:

@@ -36,7 +36,7 @@ class VirtualWork(dist.Work):
         rank, world = posted.rank, self._world
         rank.unwaited.pop(id(self), None)
         world.computing.charge(rank)
-        posted.group.note_wait(posted)
+        posted.group.recorder.wait(posted)
         world.wait_until(rank, self._is_done, RankWait(posted.what, posted.site, posted))
         world.watch.waited(posted)
         if rank.futures:
@@ -67,9 +67,7 @@ class VirtualWork(dist.Work):
     def synchronize(self) -> None:
         self.wait()
 
-    def block_current_stream(self) -> None:
-        """Wait until the operation is done: a rank has one clock for all its streams."""
-        self.wait()
+    block_current_stream = synchronize  # a rank has one clock for all its streams
 
     def result(self) -> Any:
         return self.outcome
@@ -102,7 +100,7 @@ class VirtualWork(dist.Work):
         self._world.watch.waited(posted)
         error = posted.error
         act = (lambda: future.set_result(self.outcome)) if error is None else lambda: future.set_exception(error)
-        if not posted.group.note_wait_if_followed(posted, act):
+        if not posted.group.recorder.wait_if_followed(posted, act):
             posted.rank.unrecorded.append(posted)
 
     def _set_before_backward_ends(self) -> None:
@@ -152,7 +150,7 @@ def record_waits(world: VirtualWorld, rank: Rank) -> None:
     """Record that a rank has waited for all operations whose futures are set."""
     world.computing.charge(rank)
     for posted in rank.unrecorded:
-        posted.group.note_wait(posted)
+        posted.group.recorder.wait(posted)
     rank.unrecorded.clear()
 
 

@@ -14,7 +14,6 @@ from virtual.diagnosis.unmatched_messages import (
 )
 from virtual.diagnosis.wait_cycles import find_wait_cycle
 from virtual.matching.group import VirtualGroup
-from virtual.matching.posted import Collective, PostedHalf
 from virtual.ranks.finding import FindingPlace, ProgramFinding, format_ranks, group_places, say_wait
 from virtual.ranks.rank import Rank, RankJob, State
 
@@ -114,18 +113,7 @@ RULES: tuple[Rule, ...] = (
 class ProgramDiagnoser:
     """Diagnoses why a job stopped: the ranks, their lines, the ranks that each waits for, and a fix."""
 
-    def hang(self, job: RankJob) -> ProgramFinding:
-        """Return the finding for a job in which all ranks wait and none can continue."""
-        return diagnose_hang(job)
-
-    def mismatched_calls(self, collective: Collective) -> ProgramFinding:
-        """Return the finding for a collective that ranks call with different arguments."""
-        return report_collective_mismatch(collective)
-
-    def mismatched_message(self, sender: PostedHalf, receiver: PostedHalf) -> ProgramFinding:
-        """Return the finding for a send and a receive whose sizes or types differ."""
-        return report_message_mismatch(sender, receiver)
-
-    def exception(self, rank: Rank, error: BaseException) -> ProgramFinding:
-        """Return the finding for an exception that ended a rank."""
-        return report_exception(rank, error)
+    hang = staticmethod(diagnose_hang)
+    mismatched_calls = staticmethod(report_collective_mismatch)
+    mismatched_message = staticmethod(report_message_mismatch)
+    exception = staticmethod(report_exception)

@@ -62,14 +62,6 @@ class VirtualGroup:
         self.met: defaultdict[tuple[int, int], int] = defaultdict(int)  # matched messages, by src and dst
         self._lines: defaultdict[tuple[int, int | None], deque[Batch]] = defaultdict(deque)
 
-    def note_wait(self, posted: Posted) -> None:
-        """Record that a rank waits for an operation."""
-        self.recorder.wait(posted)
-
-    def note_wait_if_followed(self, posted: Posted, act: Act) -> bool:
-        """Run a callback of an operation. If the callback posts more, record the wait and return True."""
-        return self.recorder.wait_if_followed(posted, act)
-
     # -- collectives
 
     def call(self, call: PostedCall) -> None:
@@ -98,18 +90,15 @@ class VirtualGroup:
                 self.world.stop(self.job, self.world.diagnoser.mismatched_calls(collective))
             return
         if collective.is_complete:
-            self._move_last(collective, call)
+            with Neutral():
+                self.world.watch.complete(collective)
+                self._move(collective, call)
+                self.world.watch.moved(collective)
         else:
             self._move(collective, call)
         self.timing.begin(collective, call)
         if collective.is_complete:
             del self.collectives[call.number]
-
-    def _move_last(self, collective: Collective, call: PostedCall) -> None:
-        with Neutral():
-            self.world.watch.complete(collective)
-            self._move(collective, call)
-            self.world.watch.moved(collective)
 
     def _move(self, collective: Collective, call: PostedCall) -> None:
         if collective.is_complete:

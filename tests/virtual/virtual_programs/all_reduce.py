@@ -1,4 +1,4 @@
-"""One all_reduce, timed by the program itself."""
+"""Time one all_reduce in the program itself."""
 
 import sys
 import time

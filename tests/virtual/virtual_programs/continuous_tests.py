@@ -1,4 +1,4 @@
-"""A test class of torch's whose processes stay for all of its tests, and are asked by queues."""
+"""A test class of torch whose processes serve all of its tests, and get their tasks from queues."""
 
 import unittest
 

@@ -1,4 +1,4 @@
-"""A function is launched by torchelastic, twice, and its results come back by rank."""
+"""torchelastic launches a function twice and returns its results by rank."""
 
 import os
 

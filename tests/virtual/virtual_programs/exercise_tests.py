@@ -1,4 +1,4 @@
-"""Tests as a course ships them: ranks are spawned, and data parallel with overlapped buckets equals one process."""
+"""Tests of a course that spawn ranks and compare a hand-written DDP with one process."""
 
 import os
 from copy import deepcopy

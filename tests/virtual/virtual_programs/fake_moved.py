@@ -1,4 +1,4 @@
-"""Modules without data are moved, have another type, and go on to a second step of DDP."""
+"""Modules without data are moved, change their dtype, and make two steps with DDP."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A transformer by fully_shard and tensor parallelism on a mesh of 2 x 2, as a run without data has it."""
+"""A transformer with fully_shard and tensor parallelism on a 2 x 2 mesh, for runs without data."""
 
 import os
 
@@ -15,7 +15,7 @@ WIDTH = 64
 tensor = 2
 mesh = init_device_mesh("cuda", (int(os.environ["WORLD_SIZE"]) // tensor, tensor), mesh_dim_names=("data", "tensor"))
 with torch.device("meta"):
-    model = nn.ModuleList(nn.Sequential(nn.Linear(WIDTH, 256), nn.ReLU(), nn.Linear(256, WIDTH)) for _ in range(3))
+    model = nn.ModuleList(nn.Sequential(nn.Linear(WIDTH, 256), nn.ReLU(), nn.Linear(256, WIDTH)) for _ in range(2))
 for block in model:
     parallelize_module(block, mesh["tensor"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
     fully_shard(block, mesh=mesh["data"])
@@ -24,7 +24,7 @@ for parameter in model.parameters():
     nn.init.uniform_(parameter, -0.1, 0.1)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 torch.manual_seed(0)
-data = TensorDataset(torch.randn(64, WIDTH))
+data = TensorDataset(torch.randn(32, WIDTH))
 sampler: DistributedSampler[object] = DistributedSampler(
     data, num_replicas=mesh["data"].size(), rank=mesh["data"].get_local_rank()
 )

@@ -1,4 +1,4 @@
-"""What a script for GPUs asks of CUDA: a data-parallel training with a loader, autocast, events and a checkpoint."""
+"""The CUDA calls of a typical script: data-parallel training with a loader, autocast, events and a checkpoint."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""A second group of the world, which meets at a fresh store."""
+"""Create a second world group, which uses a new store."""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""A program that joins a group of two itself, and has started the other rank by ``subprocess``."""
+"""A program that joins a group of two ranks itself, and starts the other rank with ``subprocess``."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""A sharded model kept by torch's distributed checkpoint and read again; unequal batches under Join."""
+"""Save a sharded model with torch's distributed checkpoint and load it; train on unequal batches with Join."""
 
 import sys
 

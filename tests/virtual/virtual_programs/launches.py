@@ -1,4 +1,4 @@
-"""A device that waits for its host, one that does not, and a host that reads what its device has computed."""
+"""A device that waits for its host, one that does not, and a host that reads a computed value."""
 
 import time
 

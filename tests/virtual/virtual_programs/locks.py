@@ -1,4 +1,4 @@
-"""Processes that share locks, events and barriers of multiprocessing, one of which is held over a collective."""
+"""Processes that share locks, events and barriers of multiprocessing; one lock is held during a collective."""
 
 import time
 from contextlib import suppress

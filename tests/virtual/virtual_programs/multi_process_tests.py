@@ -1,4 +1,4 @@
-"""Tests of torch's kind, which start their own processes: one that passes, one that is skipped, one that fails."""
+"""Tests in torch's style that start their own processes: one passes, one is skipped, one fails."""
 
 import sys
 import unittest

@@ -1,4 +1,4 @@
-"""Processes that are started in another order than that of their ranks, behind one that is none."""
+"""Processes that start in a different order than their ranks, after a process that is not a rank."""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""A queue that ranks poll with a timeout, until an event says that nothing more will come."""
+"""Ranks poll a queue with a timeout until an event tells them that no more items come."""
 
 import queue
 

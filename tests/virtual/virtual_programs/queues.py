@@ -1,4 +1,4 @@
-"""Tests of a user's own whose processes give what they have found by a queue that is read before they are joined."""
+"""Tests whose processes return results through a queue, which is read before they are joined."""
 
 import multiprocessing
 

@@ -1,4 +1,4 @@
-"""Ranks draw random numbers by turns, of three kinds, and each has those of its own seed."""
+"""Ranks draw three kinds of random numbers in turn, each rank from its own seed."""
 
 import random
 from random import shuffle

@@ -1,4 +1,4 @@
-"""Calls that gloo carries out or refuses, by type, operator, size and layout: what each rank gets, a line each."""
+"""Calls that gloo accepts or rejects, by dtype, operator, size and layout; prints one line per result."""
 
 import re
 import warnings

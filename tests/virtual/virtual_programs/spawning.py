@@ -1,4 +1,4 @@
-"""Tests of a user's own that spawn processes: each spawn is a job of its own, and one that hangs raises."""
+"""Tests that spawn processes: each spawn is a separate job, and one that hangs raises."""
 
 import multiprocessing
 import os

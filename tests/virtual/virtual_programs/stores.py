@@ -1,4 +1,4 @@
-"""Ranks that meet at stores of their own: at an address, and in a file; and RPC, which is refused."""
+"""Ranks that meet at their own stores, at an address and in a file; and RPC, which is rejected."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Threads of ranks that communicate: each while its rank waits for it, but one that ``beside`` asks for."""
+"""Threads of ranks communicate while their rank waits for them, except with the argument ``beside``."""
 
 import sys
 import threading

@@ -1,4 +1,4 @@
-"""A small model trained on many ranks by one of torch's own ways, and on one device: the losses are equal."""
+"""Train a small model on many ranks with one of torch's strategies, and on one device: the losses are equal."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Every verb once: what each rank ends with, a line each, whole numbers that no order of summing changes."""
+"""Call every collective once and print each rank's result: integers that do not depend on the order of summation."""
 
 import torch
 import torch.distributed as dist

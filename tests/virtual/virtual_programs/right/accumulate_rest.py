@@ -1,5 +1,5 @@
 # ranks: 2
-# Losses are divided by the number of micro-batches, also in the last step of an epoch, which has only one of them.
+# Losses are divided by the number of micro-batches, even in the last step of an epoch, which has only one.
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP

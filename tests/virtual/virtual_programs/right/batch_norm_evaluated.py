@@ -1,5 +1,5 @@
 # ranks: 2
-# Statistics are each rank's own until DDP sends those of rank 0 round, with the next call.
+# Each rank has its own statistics until the next forward, in which DDP broadcasts those of rank 0.
 import torch
 import torch.distributed as dist
 from torch import nn

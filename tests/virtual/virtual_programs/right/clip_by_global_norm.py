@@ -1,5 +1,5 @@
 # ranks: 2
-# Every rank holds one half of the layers; the norm of all gradients needs both.
+# Every rank holds half of the layers; the norm of all gradients needs both halves.
 import torch
 import torch.distributed as dist
 dist.init_process_group("gloo")

@@ -1,5 +1,5 @@
 # ranks: 2
-# A model of which each step uses one of two heads.
+# Each step uses one of the model's two heads.
 import torch
 import torch.distributed as dist
 

@@ -1,5 +1,5 @@
 # ranks: 2
-# Computing goes on while a message is under way, in another buffer.
+# Compute continues in a second buffer while a message is pending.
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 r = dist.get_rank()

@@ -1,5 +1,5 @@
 # ranks: 6
-# Recursive doubling of six ranks: two give their data to others first, and get the sum at the end.
+# Recursive doubling on six ranks: two ranks first give their data away, and get the sum at the end.
 import torch
 import torch.distributed as dist
 

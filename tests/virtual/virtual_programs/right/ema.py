@@ -6,7 +6,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 dist.init_process_group("gloo")
 rank = dist.get_rank()
 ddp = DDP(torch.nn.Linear(5, 5))
-# the average of weights is kept by rank 0 alone, which evaluates it
+# Only rank 0 keeps and evaluates the average of the weights.
 ema = copy.deepcopy(ddp.module) if rank == 0 else None
 opt = torch.optim.SGD(ddp.parameters(), lr=0.1)
 gen = torch.Generator().manual_seed(rank)

@@ -1,5 +1,5 @@
 # ranks: 4
-# exercise 1 and 2: collectives of nothing but send and recv
+# Exercises 1 and 2: collectives built only from send and recv.
 import torch
 import torch.distributed as dist
 

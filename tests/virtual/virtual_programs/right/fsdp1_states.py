@@ -1,5 +1,5 @@
 # ranks: 2
-# The whole state of a sharded optimizer, put together on rank 0 and split up again.
+# The full state of a sharded optimizer is gathered on rank 0 and sharded again.
 import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import FullOptimStateDictConfig, FullStateDictConfig, StateDictType

@@ -1,5 +1,5 @@
 # ranks: 4
-# gossip, everyone to everyone, pairs beside a whole sum
+# Gossip, an exchange between all pairs, and pairwise sums next to a complete sum.
 import torch
 import torch.distributed as dist
 dist.init_process_group("gloo")

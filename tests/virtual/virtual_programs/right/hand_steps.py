@@ -1,5 +1,5 @@
 # ranks: 2
-# Training without an optimizer, and a tensor of each rank's own that learns to fool the model.
+# Training without an optimizer; each rank also has its own tensor that learns to fool the model.
 import torch
 import torch.distributed as dist
 

@@ -1,5 +1,5 @@
 # ranks: 3
-# Without an optimizer, gradients are summed, and the learning rate is divided by the number of ranks.
+# Without an optimizer, gradients are summed and the learning rate is divided by the number of ranks.
 import torch
 import torch.distributed as dist
 

@@ -1,5 +1,5 @@
 # ranks: 2
-# training by hand with accumulation, momentum by hand, an optimizer later, meta learning by autograd.grad
+# Hand-written steps with accumulation and momentum, then an optimizer, then meta learning with autograd.grad.
 import torch
 import torch.distributed as dist
 from torch import nn

@@ -1,5 +1,5 @@
 # ranks: 2
-# Hooks on parameters divide before or after they sum, and buckets divide the sum, each in a model of its own.
+# Separate models: parameter hooks divide before or after the sum, and buckets divide the sum.
 import torch
 import torch.distributed as dist
 from torch import nn

@@ -1,5 +1,5 @@
 # ranks: 4
-# Matrices are stepped by ranks in turns; where there are fewer than ranks, one tensor fills up the list.
+# Ranks step matrices in turn; if there are fewer matrices than ranks, one tensor fills the list.
 import torch
 import torch.distributed as dist
 

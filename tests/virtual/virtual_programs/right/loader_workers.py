@@ -1,5 +1,5 @@
 # ranks: 2
-# Workers of a DataLoader are processes, which send tensors to their rank by threads of their own.
+# The workers of a DataLoader are processes that send tensors to their rank from their own threads.
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel

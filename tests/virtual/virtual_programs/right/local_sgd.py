@@ -1,5 +1,5 @@
 # ranks: 2
-# Each rank trains by itself; weights are averaged every second step.
+# Each rank trains alone; weights are averaged every second step.
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 torch.manual_seed(0)

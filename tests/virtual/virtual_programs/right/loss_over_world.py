@@ -1,5 +1,5 @@
 # ranks: 2
-# The loss is divided by the number of ranks, so that the sum of gradients is their mean.
+# The loss is divided by the number of ranks, so the sum of gradients is their mean.
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 n = dist.get_world_size()

@@ -1,5 +1,5 @@
 # ranks: 4
-# Each rank adds what its two neighbours have, twice, and shows the sum of all.
+# Each rank adds its two neighbors' data twice, and prints the sum over all ranks.
 import torch
 import torch.distributed as dist
 

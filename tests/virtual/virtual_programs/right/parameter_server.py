@@ -1,5 +1,5 @@
 # ranks: 3
-# Rank 0 serves, the others ask: whoever comes first is served first.
+# Rank 0 serves requests in order of arrival.
 import torch
 import torch.distributed as dist
 dist.init_process_group("gloo")

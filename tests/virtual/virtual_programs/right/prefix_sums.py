@@ -1,5 +1,5 @@
 # ranks: 4
-# Each rank ends with the sum of the ranks before it, by doubling distances, and rank 0 gathers a total by messages.
+# Each rank computes the sum of the ranks before it by doubling distances; rank 0 gathers a total by messages.
 import torch
 import torch.distributed as dist
 

@@ -1,5 +1,5 @@
 # ranks: 2
-# Layers split up by hand: a function of autograd's own reduces in place what it is given, and says its gradient.
+# Layers split by hand: a custom autograd function reduces its input in place and defines its gradient.
 import torch
 import torch.distributed as dist
 

@@ -1,5 +1,5 @@
 # ranks: 4
-# DDP averages over the data ranks; a layer that the ranks of a model share is averaged over these too.
+# DDP averages over the data ranks; a layer shared by the model ranks is also averaged over them.
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh

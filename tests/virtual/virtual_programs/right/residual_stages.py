@@ -1,5 +1,5 @@
 # ranks: 4
-# Stages add what they received to what they computed, and losses of the last are counted by all as they pass back.
+# Stages add received data to their own results, and all stages sum the losses that the last one passes back.
 import torch
 import torch.distributed as dist
 

@@ -1,5 +1,5 @@
 # ranks: 4
-# What each rank holds is shown between the two halves of a ring, and the sum is divided before the second.
+# Each rank prints its chunks between the two halves of a ring, and the sum is divided before the second half.
 import torch
 import torch.distributed as dist
 

@@ -1,5 +1,5 @@
 # ranks: 2
-# The validation sampler is never told the epoch, which does no harm: nothing is learnt of it.
+# set_epoch is never called on the validation sampler, which is harmless because nothing is trained on it.
 import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, TensorDataset

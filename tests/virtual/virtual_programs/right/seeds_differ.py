@@ -1,5 +1,5 @@
 # ranks: 2
-# Equal weights, then a seed of each rank's own, so that dropout differs.
+# Equal weights, then a different seed on each rank, so that dropout differs.
 import random
 import torch
 import torch.distributed as dist

@@ -1,5 +1,5 @@
 # ranks: 2
-# The tutorial's way: random data, the same on all ranks as nobody seeds, to see that it runs.
+# Random data that is the same on all ranks because none sets a seed, as in the tutorial.
 import torch
 import torch.distributed as dist
 import torch.optim as optim

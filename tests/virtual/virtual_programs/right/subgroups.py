@@ -1,5 +1,5 @@
 # ranks: 4
-# A grid of 2 x 2: every rank makes all groups, and keeps its own.
+# A 2 x 2 grid: every rank creates all groups and keeps its own.
 import torch
 import torch.distributed as dist
 

@@ -1,5 +1,5 @@
 # ranks: 2
-# The loss is a sum over samples, and so is its gradient over ranks; the number of all samples divides both.
+# The loss is a sum over samples, gradients are summed over ranks, and the number of all samples divides both.
 import torch, torch.distributed as dist
 import torch.nn.functional as F
 dist.init_process_group("gloo")

@@ -1,5 +1,5 @@
 # ranks: 6
-# Two nodes sum to their leaders, leaders exchange their sums, and each leader tells its node.
+# Two nodes sum to their leaders, the leaders exchange their sums, and each leader broadcasts to its node.
 import torch
 import torch.distributed as dist
 

@@ -1,5 +1,5 @@
 # ranks: 4
-# Two tensor ranks by two data ranks: each tensor rank has a bias of its own, which begins with zeros on all.
+# Two tensor ranks by two data ranks: each tensor rank has its own bias, which starts at zero on all ranks.
 import torch
 import torch.distributed as dist
 from torch import nn

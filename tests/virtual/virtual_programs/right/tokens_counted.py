@@ -1,6 +1,6 @@
 # ranks: 2
 # options: --strict
-# Losses over unequal numbers of tokens are divided by those of all ranks.
+# Losses over unequal numbers of tokens are divided by the number of tokens on all ranks.
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F

@@ -1,5 +1,5 @@
 # ranks: 2
-# A small test set is evaluated on all ranks alike; only the training set is shared out, by slices.
+# All ranks evaluate the same small test set; only the training set is split, by slices.
 import torch, torch.distributed as dist
 from torch.utils.data import DataLoader, TensorDataset, Subset
 from torch.nn.parallel import DistributedDataParallel as DDP

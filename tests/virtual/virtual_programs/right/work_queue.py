@@ -1,5 +1,5 @@
 # ranks: 3
-# Ranks take numbered tasks from a counter of the store until there are none left.
+# Ranks take numbered tasks from a counter in the store until none is left.
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 

@@ -1,6 +1,6 @@
 # kind: sum not averaged
 # ranks: 2
-# Sums begin as soon as a gradient is there, and are waited for before the step.
+# Each gradient's all_reduce starts as soon as the gradient exists, and is awaited before the step.
 import torch
 import torch.distributed as dist
 

@@ -1,6 +1,6 @@
 # kind: reduced twice
 # ranks: 2
-# An old loop with its own averaging, around a model that has become DDP.
+# A loop with hand-written gradient averaging, around a model that is now wrapped in DDP.
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP

@@ -1,6 +1,6 @@
 # kind: parameter mismatch
 # ranks: 3
-# Weights are averaged and biases, which all begin with zeros, are forgotten.
+# Gradients of weights are averaged, but gradients of biases, which all start at zero, are not.
 import torch
 import torch.distributed as dist
 from torch import nn

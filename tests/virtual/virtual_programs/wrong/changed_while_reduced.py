@@ -1,6 +1,6 @@
 # kind: buffer in use
 # ranks: 4
-# Statistics go on being counted while their sum is under way.
+# Statistics are updated while their all_reduce is pending.
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 counts = torch.zeros(8)

@@ -1,6 +1,6 @@
 # kind: deadlock
 # ranks: 4
-# A tree in which a leaf waits for the sum before it has given its part.
+# In a tree, a leaf waits for the sum before it has sent its own part.
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 me = dist.get_rank()

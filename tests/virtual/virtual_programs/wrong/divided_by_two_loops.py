@@ -1,6 +1,6 @@
 # kind: averaged twice
 # ranks: 4
-# Two loops divide what was reduced; that the loss may be divided for reasons of its own is no excuse here.
+# Two loops divide the reduced gradients. The loss itself is not divided for another reason.
 import torch
 import torch.distributed as dist
 

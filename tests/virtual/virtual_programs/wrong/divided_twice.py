@@ -1,6 +1,6 @@
 # kind: averaged twice
 # ranks: 2
-# DDP has averaged already.
+# DDP has already averaged the gradients.
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP

@@ -1,6 +1,6 @@
 # kind: collective mismatch
 # ranks: 2
-# Each rank looks at its own loss to see whether it is time to stop.
+# Each rank decides by its own loss when to stop.
 import torch
 import torch.distributed as dist
 

@@ -1,6 +1,6 @@
 # kind: gradient scale mismatch
 # ranks: 2
-# torch's clip_grad_norm_ sees each rank's shards alone.
+# torch's clip_grad_norm_ sees only each rank's shards.
 import torch
 import torch.distributed as dist
 from torch import nn

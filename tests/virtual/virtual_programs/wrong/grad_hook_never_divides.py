@@ -1,6 +1,6 @@
 # kind: sum not averaged
 # ranks: 3
-# A hook on each parameter sums its gradient over ranks while backward goes on.
+# A hook on each parameter sums its gradient over ranks during backward.
 import torch
 import torch.distributed as dist
 

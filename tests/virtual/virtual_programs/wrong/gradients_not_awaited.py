@@ -1,6 +1,6 @@
 # kind: missing wait
 # ranks: 2
-# Averaging in hooks, and nobody waits before the step.
+# Hooks average gradients, and no rank waits for them before the step.
 import torch
 import torch.distributed as dist
 

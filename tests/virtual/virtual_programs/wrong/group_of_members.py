@@ -1,6 +1,6 @@
 # kind: new_group
 # ranks: 4
-# Only those who are in it make the group.
+# Only the members of the group create it.
 import torch
 import torch.distributed as dist
 

@@ -1,6 +1,6 @@
 # kind: deadlock
 # ranks: 4
-# Both pairs send across, and receive from the neighbour.
+# Both pairs send across, but receive from their neighbors.
 import torch
 import torch.distributed as dist
 

@@ -1,6 +1,6 @@
 # kind: parameter mismatch
 # ranks: 2
-# Steps by hand, without an optimizer: gradients are averaged, and the models began unlike.
+# A program without an optimizer averages gradients, but its models start with different weights.
 import torch
 import torch.distributed as dist
 

@@ -1,6 +1,6 @@
 # kind: parameter mismatch
 # ranks: 3
-# The bias of a model without an optimizer is left out of the average.
+# A program without an optimizer does not average the gradient of the bias.
 import torch
 import torch.distributed as dist
 

@@ -1,6 +1,6 @@
 # kind: same batch
 # ranks: 2
-# A weight without a module, stepped by hand, learns from the same batches on all ranks.
+# A weight without a module or an optimizer learns from the same batches on all ranks.
 import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, TensorDataset

@@ -1,6 +1,6 @@
 # kind: sum not averaged
 # ranks: 3
-# Without an optimizer, gradients are summed over the ranks and never divided.
+# A program without an optimizer sums gradients over ranks and never divides them.
 import torch
 import torch.distributed as dist
 

@@ -1,6 +1,6 @@
 # kind: not in optimizer
 # ranks: 2
-# The head is replaced after the optimizer was made.
+# The head is replaced after the optimizer was created.
 import torch
 import torch.distributed as dist
 from torch import nn

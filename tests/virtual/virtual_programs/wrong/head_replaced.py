@@ -1,6 +1,6 @@
 # kind: not in DDP
 # ranks: 3
-# The head is exchanged for a new task under DDP, which looks for unused parameters and so does not complain.
+# The head is replaced after DDP wrapped the model. With find_unused_parameters, DDP does not complain.
 import torch
 import torch.distributed as dist
 from torch import nn

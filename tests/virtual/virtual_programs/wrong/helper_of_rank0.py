@@ -1,6 +1,6 @@
 # kind: order
 # ranks: 3
-# Rank 0 logs its weights by the helper that all ranks average losses by.
+# Rank 0 logs its weights with the helper that all ranks use to average losses.
 import torch
 import torch.distributed as dist
 

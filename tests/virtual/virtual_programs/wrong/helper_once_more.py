@@ -1,6 +1,6 @@
 # kind: early exit
 # ranks: 3
-# The extra call of rank 0 meets the next of the others, so that it is seen at the end alone.
+# The extra call of rank 0 matches the next call of the other ranks, so it only shows at the end.
 import torch
 import torch.distributed as dist
 

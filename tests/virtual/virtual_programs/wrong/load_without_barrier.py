@@ -1,6 +1,6 @@
 # kind: file race
 # ranks: 2
-# Rank 0 saves, all load, and nothing says that loading is later.
+# Rank 0 saves and all ranks load, but nothing orders loading after saving.
 import os
 import tempfile
 import torch

@@ -1,6 +1,6 @@
 # kind: parameter mismatch
 # ranks: 3
-# The checkpoint goes into rank 0's model after DDP has made all equal.
+# Rank 0 loads a checkpoint after DDP has made the models equal.
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP

@@ -1,6 +1,6 @@
 # kind: early exit
 # ranks: 2
-# Weights are averaged after every fourth step of a rank, and one rank leaves out a step.
+# Weights are averaged after every fourth step of a rank, and one rank skips a step.
 import torch
 import torch.distributed as dist
 from torch import nn

@@ -1,6 +1,6 @@
 # kind: reduced loss
 # ranks: 2
-# all_reduce is not differentiable: the gradients are each rank's own.
+# all_reduce is not differentiable, so each rank's gradients are its own.
 import torch
 import torch.distributed as dist
 

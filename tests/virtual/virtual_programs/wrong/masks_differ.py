@@ -1,6 +1,6 @@
 # kind: buffer mismatch
 # ranks: 2
-# A pruning mask drawn by each rank for itself; DDP would broadcast it, but is told not to.
+# Each rank draws its own pruning mask, and DDP is told not to broadcast buffers.
 import torch, torch.distributed as dist
 class Pruned(torch.nn.Module):
     def __init__(self):

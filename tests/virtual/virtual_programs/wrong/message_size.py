@@ -1,6 +1,6 @@
 # kind: message size
 # ranks: 2
-# The receiver forgot that the batch dimension goes with it.
+# The receiver omits the batch dimension.
 import torch
 import torch.distributed as dist
 

@@ -1,6 +1,6 @@
 # kind: no communication
 # ranks: 2
-# The data is shared out and losses are averaged for the log; the model was never wrapped.
+# The data is split between ranks and losses are averaged for the log, but the model is never wrapped.
 import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset

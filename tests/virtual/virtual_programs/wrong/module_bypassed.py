@@ -1,6 +1,6 @@
 # kind: parameter mismatch
 # ranks: 2
-# The loop calls the module within, so DDP never hears of it.
+# The loop calls the inner module, so DDP does not see the forward pass.
 import torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 dist.init_process_group("gloo")

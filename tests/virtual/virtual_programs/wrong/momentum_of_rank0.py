@@ -1,6 +1,6 @@
 # kind: optimizer state mismatch
 # ranks: 2
-# Training is resumed: rank 0 loads the optimizer, the others begin with an empty one.
+# Training resumes: rank 0 loads the optimizer state, and the other ranks start without one.
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP

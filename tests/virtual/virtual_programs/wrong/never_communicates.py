@@ -1,6 +1,6 @@
 # kind: no communication
 # ranks: 2
-# A group is made, and nothing is ever sent: two trainings beside each other.
+# A group is created but never used: each rank trains alone.
 import torch
 import torch.distributed as dist
 

@@ -1,6 +1,6 @@
 # kind: late no_sync
 # ranks: 2
-# Gradients are accumulated, and no_sync() is around backward alone.
+# Gradients are accumulated, but no_sync() contains only backward.
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP

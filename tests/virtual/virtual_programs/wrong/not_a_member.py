@@ -1,6 +1,6 @@
 # kind: non-member
 # ranks: 4
-# All ranks reduce in a group that only two are in; torch warns once and goes on.
+# All ranks reduce in a group of two ranks; torch warns once and continues.
 import torch
 import torch.distributed as dist
 

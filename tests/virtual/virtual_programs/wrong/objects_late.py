@@ -1,6 +1,6 @@
 # kind: collective mismatch
 # ranks: 3
-# rank 0 gathers names while the others reduce the loss
+# Rank 0 gathers names while the other ranks reduce the loss.
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 if dist.get_rank() == 0:  # fix: if True:

@@ -1,6 +1,6 @@
 # kind: peer
 # ranks: 4
-# The scatter of a learner: part i goes to rank i + 1.
+# A hand-written scatter sends part i to rank i + 1.
 import torch
 import torch.distributed as dist
 

@@ -1,6 +1,6 @@
 # kind: buffer in use
 # ranks: 2
-# One flat buffer for two layers: the first half is under way, and the loss is put into its last place.
+# The first half of a flat buffer is being reduced while the loss is written into the last element.
 import torch
 import torch.distributed as dist
 

@@ -1,6 +1,6 @@
 # kind: missing message
 # ranks: 3
-# The first stage makes one micro-batch less than the others expect.
+# The first stage sends one micro-batch less than the others expect.
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 me, n = dist.get_rank(), dist.get_world_size()

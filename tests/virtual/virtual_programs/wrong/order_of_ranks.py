@@ -1,6 +1,6 @@
 # kind: rank order
 # ranks: 4
-# new_group sorts its ranks: the first row is that of rank 0, not of rank 3.
+# new_group sorts its ranks: the first row belongs to rank 0, not to rank 3.
 import torch
 import torch.distributed as dist
 

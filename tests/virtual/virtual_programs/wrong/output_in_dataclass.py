@@ -1,6 +1,6 @@
 # kind: exception
 # ranks: 2
-# DDP is to look for unused parameters, and cannot look into what forward returns.
+# DDP looks for unused parameters, but cannot look into the dataclass that forward returns.
 import torch
 import torch.distributed as dist
 from torch import nn

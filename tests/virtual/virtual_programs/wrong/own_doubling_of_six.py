@@ -1,6 +1,6 @@
 # kind: wrong all_reduce
 # ranks: 6
-# Recursive doubling on six ranks leaves out partners that do not exist.
+# Recursive doubling on six ranks skips partners that do not exist.
 import torch
 import torch.distributed as dist
 

@@ -1,6 +1,6 @@
 # kind: new_group
 # ranks: 4
-# Every rank makes the group of its own host, and not that of the other.
+# Every rank creates only the group of its own host.
 import os
 import torch
 import torch.distributed as dist

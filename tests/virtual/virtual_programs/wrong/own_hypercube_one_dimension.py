@@ -1,6 +1,6 @@
 # kind: wrong all_reduce
 # ranks: 8
-# The last dimension of a hypercube is gone through by the lower half of its ranks alone, among themselves.
+# Only the lower half of the ranks exchanges data along the last dimension of a hypercube.
 import torch
 import torch.distributed as dist
 

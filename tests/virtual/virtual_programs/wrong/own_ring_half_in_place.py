@@ -1,6 +1,6 @@
 # kind: wrong all_reduce
 # ranks: 3
-# The same in place, in views of one tensor, which is divided as if all of it were summed.
+# A half-finished ring in place, in views of one tensor that is divided as if it were complete.
 import torch
 import torch.distributed as dist
 

@@ -1,6 +1,6 @@
 # kind: wrong all_reduce
 # ranks: 4
-# A ring all_reduce that ends after its first half, so that each rank has one right chunk.
+# A ring all_reduce stops after its first half, so each rank has only one correct chunk.
 import torch
 import torch.distributed as dist
 

@@ -1,6 +1,6 @@
 # kind: wrong all_reduce
 # ranks: 5
-# Whole tensors go round a ring for one step too many, so that each rank adds its own data twice.
+# Whole tensors move one step too many around a ring, so each rank adds its own data twice.
 import torch
 import torch.distributed as dist
 

@@ -1,6 +1,6 @@
 # kind: exception
 # ranks: 4
-# The second pair gives its own first rank as the source, where the rank of the world is asked for.
+# The second pair passes a group rank as the source, where a global rank is expected.
 import torch
 import torch.distributed as dist
 

@@ -1,6 +1,6 @@
 # kind: optimizer state mismatch
 # ranks: 2
-# The learning rate falls by each rank's own validation loss.
+# The learning rate depends on each rank's own validation loss.
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP

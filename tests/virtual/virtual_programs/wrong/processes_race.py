@@ -1,6 +1,6 @@
 # kind: file race
 # ranks: 0
-# Processes that the program starts itself write one log.
+# Processes that the program itself starts write one log.
 import os
 import tempfile
 import torch.distributed as dist

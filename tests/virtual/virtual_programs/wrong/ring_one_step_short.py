@@ -1,6 +1,6 @@
 # kind: parameter mismatch
 # ranks: 4
-# The ring of exercise 3, whose second half ends a step too early.
+# The second half of the ring from exercise 3 ends one step too early.
 import torch, torch.distributed as dist
 
 def all_reduce_(t):

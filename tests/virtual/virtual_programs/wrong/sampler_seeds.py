@@ -1,6 +1,6 @@
 # kind: sampler
 # ranks: 2
-# Every rank shuffles in its own way, so that shards overlap and some samples are never seen.
+# Every rank shuffles with its own seed, so parts overlap and some samples are never used.
 import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset

@@ -1,6 +1,6 @@
 # kind: optimizer state mismatch
 # ranks: 2
-# Each rank's gradient scaler has another scale.
+# The gradient scalers of the ranks start with different scales.
 import torch
 import torch.distributed as dist
 from torch import nn

@@ -1,6 +1,6 @@
 # kind: deadlock
 # ranks: 4
-# Everybody sends to the right by isend, and then receives from the right.
+# Every rank sends to its right neighbor with isend, and then receives from the same neighbor.
 import torch
 import torch.distributed as dist
 

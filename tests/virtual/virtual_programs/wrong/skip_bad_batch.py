@@ -1,6 +1,6 @@
 # kind: early exit
 # ranks: 2
-# A rank skips a batch with a NaN in it; DDP of the other waits for its gradients.
+# A rank skips a batch that contains a NaN, so DDP on the other rank waits for its gradients.
 import torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 dist.init_process_group("gloo")

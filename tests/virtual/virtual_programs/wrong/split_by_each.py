@@ -1,6 +1,6 @@
 # kind: sampler
 # ranks: 2
-# Each rank draws for itself which samples are for testing, and the others learn by them.
+# Each rank draws its own test samples, so other ranks train on them.
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP

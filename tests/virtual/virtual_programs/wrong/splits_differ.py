@@ -1,6 +1,6 @@
 # kind: shape
 # ranks: 2
-# What a rank sends is not what the other has room for.
+# A rank sends more elements than its peer has room for.
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 r = dist.get_rank()

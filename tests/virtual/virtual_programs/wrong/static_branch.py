@@ -1,6 +1,6 @@
 # kind: unused parameters
 # ranks: 2
-# A branch is used from the second iteration on, under static_graph=True.
+# With static_graph=True, a branch is used only from the second iteration on.
 import torch
 import torch.distributed as dist
 from torch import nn

@@ -1,6 +1,6 @@
 # kind: unused parameters
 # ranks: 2
-# A head is computed and left out of the loss, under static_graph=True.
+# With static_graph=True, a head is computed but not used in the loss.
 import torch
 import torch.distributed as dist
 from torch import nn

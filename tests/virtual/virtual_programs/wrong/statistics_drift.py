@@ -1,6 +1,6 @@
 # kind: buffer mismatch
 # ranks: 2
-# Running statistics are each rank's own, and so are the results of the evaluation.
+# Running statistics differ between ranks, and so do the results of the evaluation.
 import torch
 import torch.distributed as dist
 from torch import nn

@@ -1,6 +1,6 @@
 # kind: skipped step
 # ranks: 3
-# Only the "master" steps.
+# Only rank 0 steps.
 import torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 dist.init_process_group("gloo")

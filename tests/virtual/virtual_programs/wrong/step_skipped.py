@@ -1,6 +1,6 @@
 # kind: skipped step
 # ranks: 2
-# A rank skips the step where its own loss is too large.
+# A rank skips the step if its own loss is too large.
 import torch
 import torch.distributed as dist
 

@@ -1,6 +1,6 @@
 # kind: missing wait
 # ranks: 2
-# A message, its answer and three reductions, and nobody keeps a handle.
+# A message, its answer and three reductions are posted, and no handle is kept.
 import torch
 import torch.distributed as dist
 

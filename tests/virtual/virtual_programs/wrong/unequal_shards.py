@@ -1,6 +1,6 @@
 # kind: shape
 # ranks: 4
-# 10 samples on 4 ranks: two of them have three, two have two.
+# 10 samples on 4 ranks: two ranks have three, and two have two.
 import torch
 import torch.distributed as dist
 

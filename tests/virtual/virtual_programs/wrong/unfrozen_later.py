@@ -1,6 +1,6 @@
 # kind: not in DDP
 # ranks: 2
-# The body is frozen when DDP wraps the model, and is trained from the second epoch on.
+# The body is frozen when DDP wraps the model, and trained from the second epoch on.
 import torch
 import torch.distributed as dist
 from torch import nn

@@ -1,6 +1,6 @@
 # kind: parameter mismatch
 # ranks: 4
-# Each rank initialises its own weights, and only gradients are averaged.
+# Each rank initializes its own weights, and only gradients are averaged.
 import torch
 import torch.distributed as dist
 

@@ -1,6 +1,6 @@
 # kind: parameter mismatch
 # ranks: 3
-# Models are unlike from the beginning, and an exception comes before the first step.
+# Models start with different weights, and an exception occurs before the first step.
 import torch
 import torch.distributed as dist
 

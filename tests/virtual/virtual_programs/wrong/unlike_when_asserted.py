@@ -1,6 +1,6 @@
 # kind: parameter mismatch
 # ranks: 2
-# Nobody averages gradients, and the program sees itself that weights differ.
+# Gradients are never averaged, and the program itself asserts that weights are equal.
 import torch
 import torch.distributed as dist
 

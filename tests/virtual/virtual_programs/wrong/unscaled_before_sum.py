@@ -1,6 +1,6 @@
 # kind: skipped step
 # ranks: 2
-# Gradients are unscaled before they are averaged, so that only the rank with the overflow skips its step.
+# Gradients are unscaled before they are averaged, so only the rank with the overflow skips its step.
 import torch
 import torch.distributed as dist
 

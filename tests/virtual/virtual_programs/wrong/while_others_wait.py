@@ -1,6 +1,6 @@
 # kind: deadlock
 # ranks: 3
-# Rank 0 waits in a collective for rank 1, which waits for a message of rank 0.
+# Rank 0 waits in a collective for rank 1, which waits for a message from rank 0.
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 t = torch.ones(2)
