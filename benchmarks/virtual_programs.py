@@ -34,9 +34,9 @@ Row = dict[str, Any]
 PROGRAMS = {  # of tests/virtual/virtual_programs/right, with their descriptions
     "ddp_plain": "DistributedDataParallel",
     "ddp_cuda": "DistributedDataParallel for CUDA, AMP and a checkpoint",
-    "ddp_no_sync": "accumulation with no_sync",
-    "ddp_join": "Join, for unequal batches",
-    "ddp_comm_hook": "a hook of DDP that compresses",
+    "ddp_no_sync": "gradient accumulation with no_sync",
+    "ddp_join": "Join with uneven inputs",
+    "ddp_comm_hook": "a compressing DDP communication hook",
     "post_local_sgd": "post-local SGD",
     "zero_optimizer": "ZeroRedundancyOptimizer",
     "sync_batch_norm_gpu": "SyncBatchNorm for CUDA",
@@ -44,20 +44,28 @@ PROGRAMS = {  # of tests/virtual/virtual_programs/right, with their descriptions
     "fsdp2": "fully_shard",
     "hsdp": "hybrid sharding",
     "dcp": "distributed checkpoints",
-    "tp_sp": "tensor and sequence parallel",
-    "loss_parallel": "a vocabulary over ranks, with loss_parallel, and fully_shard",
-    "pipeline_1f1b": "a pipeline, 1F1B",
-    "ring_attention": "ring attention by messages",
-    "moe_all_to_all": "experts, by all_to_all",
+    "tp_sp": "tensor and sequence parallelism",
+    "loss_parallel": "loss_parallel with a sharded vocabulary, and fully_shard",
+    "pipeline_1f1b": "a 1F1B pipeline",
+    "ring_attention": "ring attention with messages",
+    "moe_all_to_all": "mixture of experts with all_to_all",
     "functional": "functional collectives",
-    "objects": "collectives of objects",
+    "objects": "object collectives",
     "spawn_argparse": "mp.spawn",
-    "elastic_env": "torchrun's variables",
+    "elastic_env": "torchrun's environment variables",
 }
 NUMBERS = {  # of virtual_programs/: ranks, repetitions, operations per repetition, title, unit, options, goal
     "messages.py": (2, (100, 4100), 2, "a send or recv, recorded", "us", {}, 60.0),
-    "reductions.py": (64, (2, 22), 1, "an all_reduce of 1 MiB of 64 ranks, recorded", "ms", {}, 20.0),
-    "perceptron.py": (64, (2, 7), 64, "DDP of a perceptron on 64 ranks, a rank-step", "ms", {"compute": "model"}, 3.0),
+    "reductions.py": (64, (2, 22), 1, "an all_reduce of 1 MiB on 64 ranks, recorded", "ms", {}, 20.0),
+    "perceptron.py": (
+        64,
+        (2, 7),
+        64,
+        "one step of one rank: a perceptron under DDP on 64 ranks",
+        "ms",
+        {"compute": "model"},
+        3.0,
+    ),
 }
 SCALE = {"us": 1e6, "ms": 1e3}
 
@@ -159,7 +167,7 @@ def measure_start() -> Row:
     """Return the row for the CPU time of the command with a tiny program, minus the time to import torch."""
     command = ("-m", "ringlab", "virtual", "--ranks", "2", str(FOLDER / "messages.py"), "1")
     seconds = [time_process(*command) - time_process("-c", "import torch") for _ in range(ROUNDS)]
-    title = "the command with two messages, beyond importing torch, of a core"
+    title = "CPU time of the command with two messages, without importing torch"
     return {"part": "numbers", "name": "start", "what": title, "unit": "s",
             "measured": median(seconds), "low": min(seconds), "high": max(seconds), "at_most": 1.5}  # fmt: skip
 
