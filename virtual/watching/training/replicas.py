@@ -119,8 +119,7 @@ class Replicas(Watcher):
 
     def _peers(self, log: OptimizerLog) -> list[OptimizerLog]:
         """Return the logs of ranks that share this log's parameters or hold their shards; empty if some are missing."""
-        bonds = [bond for parameter in log.parameters if (bond := self.bonds.of(log.rank, parameter)) is not None]
-        known = self._known_peers.get(log)
+        bonds, known = self._bonds(log), self._known_peers.get(log)
         if known is not None and known[0] == len(bonds):
             return known[1]
         ranks = {rank for bond in bonds for rank in bond.parameters} or log.sharing
@@ -136,14 +135,13 @@ class Replicas(Watcher):
     def _compare(self, key: Any, peers: list[OptimizerLog], step: int, is_after: bool) -> None:
         if not is_after and step > 0:
             return
-        unlike = [bond for bond in self._bonds(peers) if self._is_unlike(bond, peers, step, is_after)]
+        first = peers[0]
+        unlike = [bond for bond in self._bonds(first) if self._is_unlike(bond, peers, step, is_after)]
         if not unlike:
             return
-        values = {
-            log: self._sample(unlike[0], log, step, is_after) for log in peers if log.rank in unlike[0].parameters
-        }
-        first = peers[0]
-        name = name_parameter(first.rank, unlike[0].parameters[first.rank], self.bonds.modules.get(first.rank, ()))
+        samples = {log: self._sample(unlike[0], log, step, is_after) for log in peers}
+        name = self._name(unlike[0], first.rank)
+        words_by_log = _show(name, {log: sample for log, sample in samples.items() if sample is not None})
         more = f" and {len(unlike) - 1} more of {len(first.parameters)} parameters" if len(unlike) > 1 else ""
         steps = {log.steps[step].backwards for log in peers}
         if is_after and len(steps) > 1:
@@ -152,7 +150,6 @@ class Replicas(Watcher):
         if is_after and any(self._was_changed(unlike[0], log, step) for log in peers):
             when = f"between steps {first.number_of(step - 1)} and {first.number_of(step)}"
             title = f"{when}, {name}{more} was changed outside of the optimizer, differently on {_ranks(peers)}"
-            words_by_log = _show(name, {log: value for log, value in values.items() if value is not None})
             self._tell(key, "parameter mismatch", title, words_by_log, BETWEEN)
             return
         when = f"after step {first.number_of(step)}" if is_after else "before the first step"
@@ -160,13 +157,15 @@ class Replicas(Watcher):
         if is_first and is_after:  # the first step of a HandOptimizer is not observed
             when = f"before step {first.number_of(step)}"
         title = f"{when}, {name}{more} differs between {_ranks(peers)}"
-        words_by_log = _show(name, {log: value for log, value in values.items() if value is not None})
         advice = SHARED if unlike[0].of_norm else BEFORE if is_first else AFTER
         self._tell(key, "parameter mismatch", title, words_by_log, advice)
 
-    def _bonds(self, peers: list[OptimizerLog]) -> list[Bond]:
-        bonds = [self.bonds.of(peers[0].rank, parameter) for parameter in peers[0].parameters]
+    def _bonds(self, log: OptimizerLog) -> list[Bond]:
+        bonds = [self.bonds.of(log.rank, parameter) for parameter in log.parameters]
         return list(dict.fromkeys(bond for bond in bonds if bond is not None))
+
+    def _name(self, bond: Bond, rank: Rank) -> str:
+        return name_parameter(rank, bond.parameters[rank], self.bonds.modules.get(rank, ()))
 
     def _is_unlike(self, bond: Bond, peers: list[OptimizerLog], step: int, is_after: bool) -> bool:
         samples, scale = [], 0.0
@@ -222,7 +221,7 @@ class Replicas(Watcher):
             counts_of = [entry.count for entry in logs if entry.number == log.number]
             if key in self._silent or (len(set(counts_of)) == 1 and len(counts_of) == len(job.ranks)):
                 continue
-            bonds = [bond for parameter in log.parameters if (bond := self.bonds.of(log.rank, parameter)) is not None]
+            bonds = self._bonds(log)
             ranks = {rank for bond in bonds for rank in bond.parameters} or log.sharing
             counts = {rank: self._count(rank, log.number) for rank in ranks}
             if len(set(counts.values())) > 1 and (log.is_sharded or any(_differs_now(bond) for bond in bonds)):
@@ -243,20 +242,14 @@ class Replicas(Watcher):
                 continue
             if any(isinstance(rank.error, AssertionError) for rank in job.ranks) and len(peers) == len(job.ranks):
                 self.bonds.tie_mixed(peers)
-            unlike = [bond for bond in self._bonds(peers) if _differs_now(bond)]
+            first = peers[0]
+            unlike = [bond for bond in self._bonds(first) if _differs_now(bond)]
             if unlike:
-                samples = {log: take_sample(unlike[0].parameters[log.rank]) for log in peers}
-                first = peers[0]
-                parameter = unlike[0].parameters[first.rank]
-                name = name_parameter(first.rank, parameter, self.bonds.modules.get(first.rank, ()))
+                name = self._name(unlike[0], first.rank)
+                words_by_log = _show(name, {log: take_sample(unlike[0].parameters[log.rank]) for log in peers})
                 title = f"when the exception was raised, {name} differed between {_ranks(peers)}"
-                self._tell(
-                    (job.number, number),
-                    "parameter mismatch",
-                    title,
-                    _show(name, samples),
-                    AFTER if first.count else BEFORE,
-                )
+                advice = AFTER if first.count else BEFORE
+                self._tell((job.number, number), "parameter mismatch", title, words_by_log, advice)
 
     def _count(self, rank: Rank, number: int) -> int:
         return max((log.count for log in self.logs.of_rank(rank) if log.number == number), default=0)
