@@ -18,11 +18,11 @@ from collectives.units import format_size, format_time
 T_80 = (3.078, 1.886, 1.638, 1.533, 1.476)
 
 # Error of the model with an exact calibration: of 90 rows of trainings on a quiet machine, half were
-# within 1.8 % and 90 % within 6.9 % (docs/predictions.md).
+# within 1.8 % and 90 % within 6.9 % (docs/how-it-works/predictions.md).
 MODEL = 0.05
 
 # Relative change of a time on a machine with two cores, between launches this many seconds apart:
-# the 90th percentile of nine launches (docs/predictions.md).
+# the 90th percentile of nine launches (docs/how-it-works/predictions.md).
 DRIFT = ((10.0, 0.23), (60.0, 0.29), (1200.0, 0.39))
 TOLERATED = 0.3  # tolerated disagreement of folds, and of contradictory phases
 LATER_S = 60.0  # least age in seconds of the calibration of an emulated cluster

@@ -25,7 +25,7 @@ from collectives.step import Step, offset
 
 STAGING_AREAS = 2  # for each chain: while one is reduced from, the next is received into
 SLICE_BYTES = 2 << 20  # of a chunk that travel together, at least: less costs more wake-ups than overlap saves ...
-LARGEST_SLICE_BYTES = 16 << 20  # ... and at most, lest staging grow with the buffer (docs/executor.md)
+LARGEST_SLICE_BYTES = 16 << 20  # ... and at most, lest staging grow with the buffer (docs/how-it-works/executor.md)
 CHAINS = 4  # of a channel, each with a slice under way; further slices follow on the same chains
 
 
