@@ -142,7 +142,7 @@ def test_real_process_has_the_environment_of_its_rank(virtual: VirtualRuns, tmp_
 def test_launcher_in_a_subprocess_is_refused(virtual: VirtualRuns, tmp_path: Path, command: str) -> None:
     (tmp_path / "launches.py").write_text(f"import subprocess\nsubprocess.run({command})\n")
     (finding,) = virtual(tmp_path / "launches.py", 1).outcome.findings
-    assert "run the script that it launches by ringlab virtual" in finding.text and "launches.py:2" in finding.text
+    assert "run the script that it launches with ringlab virtual" in finding.text and "launches.py:2" in finding.text
 
 
 POOL = """
@@ -159,7 +159,7 @@ if __name__ == "__main__":
 def test_group_in_a_pool_worker_is_refused(virtual: VirtualRuns, tmp_path: Path, method: str) -> None:
     (tmp_path / "pool.py").write_text(POOL.replace("METHOD", method))
     (finding,) = virtual(tmp_path / "pool.py", 0).outcome.findings
-    assert "start ranks by torch.multiprocessing.spawn" in finding.text and "pool.py:7" in finding.text
+    assert "start ranks with torch.multiprocessing.spawn" in finding.text and "pool.py:7" in finding.text
 
 
 def test_timeout_names_the_line_that_is_stuck(virtual: VirtualRuns, tmp_path: Path) -> None:

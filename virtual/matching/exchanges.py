@@ -52,7 +52,7 @@ def put(target: torch.Tensor, value: torch.Tensor) -> None:
     """Write a value with the same number of elements into a tensor."""
     if not target.numel():
         return  # an empty copy would count as a write to all views of the memory
-    destination = target if target.is_sparse else target.detach()  # detaching would copy a sparse tensor's indices
+    destination = target if target.is_sparse else target.detach()  # a detached sparse tensor has indices of its own
     destination.copy_(value if value.shape == target.shape else value.reshape(target.shape))
 
 

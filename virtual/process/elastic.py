@@ -14,7 +14,7 @@ from virtual.ranks.rank import Rank
 
 NO_PROCESSES = (
     "commands and processes of torchelastic cannot run on virtual ranks, which are threads: pass a function to "
-    "elastic_launch, or run the script by ringlab virtual --ranks N SCRIPT"
+    "elastic_launch, or run the script with ringlab virtual --ranks N SCRIPT"
 )
 NO_NODES = "torchelastic on several nodes cannot run on virtual ranks: pass min_nodes=1, max_nodes=1"
 

@@ -70,7 +70,7 @@ def _post(name: str, arguments: dict[str, Any], outs: list[torch.Tensor]) -> Any
         return group.all_to_all_single(outs[0], ins[0], arguments["output_split_sizes"], arguments["input_split_sizes"])
     if name.startswith("broadcast"):
         return group.broadcast(outs, SimpleNamespace(rootRank=arguments["src"]))
-    raise NotImplementedError(f"{NAMESPACE}.{name} is not known without data")
+    raise NotImplementedError(f"{NAMESPACE}.{name} is not supported with --fake")
 
 
 OBJECTS = (

@@ -75,7 +75,9 @@ class GroupMaker:
         rank = self.world.me()
         if rank is None:
             raise RuntimeError(
-                NO_POOL if self.world.is_forked else "torch.distributed is called by a thread of no rank"
+                NO_POOL
+                if self.world.is_forked
+                else "torch.distributed is called by a thread that does not belong to a rank"
             )
         return rank
 

@@ -16,12 +16,12 @@ STARTED = "real processes"  # key of Rank.extra
 LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 NO_LAUNCHER = (
     "a launcher of ranks in a subprocess cannot run on virtual ranks, which are threads: run the script that it "
-    "launches by ringlab virtual --ranks N SCRIPT"
+    "launches with ringlab virtual --ranks N SCRIPT"
 )
 NO_POOL = (
     "torch.distributed in a process of multiprocessing.Pool, of ProcessPoolExecutor or of another library cannot run "
-    "on virtual ranks: start ranks by torch.multiprocessing.spawn or multiprocessing.Process, or run one process by "
-    "ringlab virtual --ranks N SCRIPT"
+    "on virtual ranks: start ranks with torch.multiprocessing.spawn or multiprocessing.Process, or run one process "
+    "with ringlab virtual --ranks N SCRIPT"
 )
 
 

@@ -25,7 +25,7 @@ class Grouping(Watcher):
         self._looked_up: set[tuple[int, frozenset[int]]] = set()
 
     def outside(self, rank: Rank, verb: str) -> None:
-        title = f"{{ranks}} call {verb} on a group that they do not belong to: the call does nothing"
+        title = f"{{ranks}} called {verb} on a group without being a member: the call does nothing"
         self.find("non-member", title, rank, find_site(), MEMBERS)
 
     def made_group(self, rank: Rank, ranks: tuple[int, ...], is_local: bool) -> None:

@@ -74,7 +74,7 @@ class InFlight(Watcher):
         other = self._receives.get(place)
         self._receives[place] = posted
         if other is not None and any(work.posted is other for work in posted.rank.unwaited.values()):
-            title = f"{{ranks}} receive two messages into one tensor: the receive of {other.site} is still pending"
+            title = f"{{ranks}} received two messages into one tensor: the receive at {other.site} is still pending"
             self.find("buffer in use", title, posted.rank, posted.site, OWN_BUFFERS)
 
     def _look_for_doubles(self, posted: Any) -> None:
@@ -118,7 +118,7 @@ class InFlight(Watcher):
             return
         ranks = {number for numbers in handles.values() for number in numbers}
         verbs = ", ".join(dict.fromkeys(verb for verb, _ in handles))
-        title = f"{format_ranks(ranks)} never wait for {verbs}, so results may be read too early"
+        title = f"{format_ranks(ranks)} never waited for {verbs}, so results may be read too early"
         places = tuple(
             FindingPlace(tuple(sorted(set(numbers))), _count_handles(verb, numbers), site)
             for (verb, site), numbers in sorted(handles.items(), key=lambda item: item[0][1])

@@ -146,7 +146,7 @@ class OwnReductions(Watcher):
             return
         mixed = [rank for rank in job.ranks if rank in self._mixed]
         for rank in mixed:
-            title = "{ranks} use a result of which only some parts are summed over all ranks"
+            title = "{ranks} used a result in which only some parts are summed over all ranks"
             self.find("wrong all_reduce", title, rank, self._mixed[rank], CHECK_STEPS)
         if mixed:
             return

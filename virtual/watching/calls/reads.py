@@ -79,7 +79,7 @@ class ReadingMode(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # else torch imports its compiler with the first operator, and takes 2 ms for each
+        return False  # otherwise torch imports its compiler, and each operator takes 2 ms
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not self.reads.is_idle(self.rank) and not func.is_view:
