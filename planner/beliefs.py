@@ -150,9 +150,14 @@ def believe(parameters: Mapping[str, float] | None = None) -> Belief:
     >>> believe().noise < 0.15
     True
     """
+    return _shipped_belief() if parameters is None else replace(_shipped_belief(), parameters=parameters)
+
+
+@cache
+def _shipped_belief() -> Belief:
     shipped = read_shipped()
     covariance = shipped.deviations["shared"] ** 2 * np.eye(len(NAMES))
-    return Belief(parameters or shipped.parameters, covariance, shipped.deviations["noise"])
+    return Belief(shipped.parameters, covariance, shipped.deviations["noise"])
 
 
 def chance_to_run(columns: Columns, total_bytes: Array) -> Array:

@@ -4,7 +4,7 @@ The compute time of a language model follows from its shapes. For other models, 
 the time on one device is known. Both are rows of the same columns, with one step model and one memory model.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from math import exp, hypot, inf
@@ -28,7 +28,7 @@ from planner.jobs import LIMITED_LOADERS, OPTIMIZERS, TrainingJob, exchange_of, 
 from planner.memory import FILL
 from planner.memory import PARTS as MEMORY_PARTS
 from planner.rates import Compute
-from planner.search import FoundMeshes, MeshJob, SearchedMesh, predict_meshes
+from planner.search import MeshJob, PredictedMeshes, SearchedMesh, predict_jobs, predict_meshes
 from planner.step import step_spans
 
 SHARDINGS = {
@@ -216,28 +216,39 @@ class Training:
         return f"{self.source}: {self.job.batch / float(self.alone.step_s[0]):.4g} samples/s on one device"
 
     @cached_property
-    def alone(self) -> FoundMeshes:
+    def alone(self) -> PredictedMeshes:
         """A step of the whole batch on one device, regardless of its memory."""
+        return predict_jobs([self.alone_row], self.belief)
+
+    @property
+    def alone_row(self) -> tuple[MeshJob, SearchedMesh]:
+        """The whole batch on one device."""
         parallelism = self.job.parallelism
         one_device = Parallelism(
             experts=parallelism.experts, top_k=parallelism.top_k, recompute=parallelism.recompute, data=1
         )
-        job = replace(self.mesh_job(1, one_device), batch=int(self.job.batch))
         mesh = self.mesh(one_device)._replace(
             micro_batch=int(self.job.batch // parallelism.pieces), grad_accum=parallelism.pieces
         )
-        return predict_meshes(job, [mesh], self.belief)
+        return replace(self.mesh_job(1, one_device), batch=int(self.job.batch)), mesh
 
     def predict(self, devices: int) -> StepPrediction:
         """Return the predicted step on a number of devices.
 
         Raise InputError for a mesh of another size, an unsupported strategy, and a batch that does not fit into memory.
         """
+        (prediction,) = predict_steps([self.on(devices)])
+        if isinstance(prediction, TooLittleMemory):
+            raise prediction
+        return prediction
+
+    def on(self, devices: int) -> "DeviceMesh":
+        """Return the mesh of a number of devices. Raise InputError for another size and an unsupported strategy."""
         check_number("batch_size", self.job.batch, above=0)
         job = self.job.on(devices, self.host.gpus)
         check_strategy(job)
         self._check_pipeline(job)
-        return self.of_mesh(self.stated(devices, job.parallelism), 0, job)
+        return DeviceMesh(self, job, self.mesh(job.parallelism), devices)
 
     def mesh_job(self, devices: int, parallelism: Parallelism) -> MeshJob:
         """Return the job in the form that the mesh predictions take."""
@@ -295,67 +306,6 @@ class Training:
             sequence_parallel=int(parallelism.sequence),
         )
 
-    def stated(self, devices: int, parallelism: Parallelism) -> FoundMeshes:
-        """Return the prediction for exactly the mesh of ``parallelism``. Raise TooLittleMemory if it does not fit."""
-        meshes = predict_meshes(self.mesh_job(devices, parallelism), [self.mesh(parallelism)], self.belief)
-        if not len(meshes.order):
-            raise self._too_large(meshes, devices, parallelism)
-        return meshes
-
-    def of_mesh(self, meshes: FoundMeshes, number: int, job: TrainingJob) -> StepPrediction:
-        """Return the prediction of one of several meshes. ``job`` has that mesh's strategy."""
-        memory = float(meshes.columns.memory_bytes[number])
-        return StepPrediction(
-            job=job,
-            devices=meshes.job.gpus,
-            parts=self._parts(meshes, number),
-            memory={name: float(values[number]) for name, values in meshes.memory.items()},
-            alone=self._alone_rate(meshes, number),
-            deviations=self.deviations(meshes, number),
-            chance_to_run=float(meshes.chance[number]) if memory < inf else None,
-            columns=meshes.columns.take(np.array([number])),
-            belief=self.belief,
-        )
-
-    def _parts(self, meshes: FoundMeshes, number: int) -> StepParts:
-        """Return the parts of a step. With local SGD, these are means over steps."""
-        parts, every = (
-            {name: float(values[number]) for name, values in meshes.parts.items()},
-            self.job.parallelism.sync_every,
-        )
-        rare = ["sync", "copies"]
-        if (
-            meshes.searched[number].dp == meshes.job.gpus
-        ):  # others exchange within layers, or between stages, in each step
-            rare.append("processes")
-        for name in rare:
-            parts[name] /= every
-        parts["sync"] += parts["host"]
-        parts["tensor"] += parts["context"]
-        parts["optimizer"] += parts["fixed"]
-        return StepParts(**{each.name: parts[each.name] for each in fields(StepParts)})
-
-    def _alone_rate(self, meshes: FoundMeshes, number: int) -> float:
-        """Return the samples/s of one device alone, with as many parameters to update as a device of the mesh."""
-        alone = {name: float(values[0]) for name, values in self.alone.parts.items()}
-        if self.compute is not None:
-            return self.job.batch / (alone["total"] - alone["input"])
-        mesh = meshes.searched[number]
-        spared = alone["optimizer"] - float(meshes.parts["optimizer"][number]) * mesh.tp * mesh.pp
-        return self.job.batch / (alone["total"] - max(0.0, spared))
-
-    def deviations(self, meshes: FoundMeshes, number: int) -> Deviations:
-        """Return the deviations of a step. The errors of a known compute time and of scaling are independent."""
-        slopes = find_slopes(meshes.columns.take(np.array([number])), self.belief.parameters)
-        if self.compute is not None:
-            parts = self._parts(meshes, number)
-            lost = 1 - (parts.compute + parts.optimizer) / parts.total
-            scaling = self.belief.scaling_deviation(slopes, lost) if meshes.job.gpus > 1 else 0.0
-            return Deviations(hypot(scaling, self.compute.spread), scaling, self.compute.spread)
-        alone_slopes = find_slopes(self.alone.columns, self.belief.parameters)
-        between = Slopes(slopes.logs, slopes.slopes - alone_slopes.slopes)  # of the efficiency
-        return Deviations(*(float(self.belief.deviations(each)[0]) for each in (slopes, between, alone_slopes)))
-
     def _check_pipeline(self, job: TrainingJob) -> None:
         """Raise InputError for an unsupported pipeline, or one with too many tasks."""
         parallelism = job.parallelism
@@ -371,12 +321,9 @@ class Training:
                 f"them, or {more_memory(tasks / most)}"
             )
 
-    def _too_large(self, meshes: FoundMeshes, devices: int, parallelism: Parallelism) -> TooLittleMemory:
+    def too_large(self, sizes: Mapping[str, float], memory: float, mesh: "DeviceMesh") -> TooLittleMemory:
         """Return the error for a batch that does not fit into a device's memory."""
-        memory, sizes = (
-            float(meshes.columns.memory_bytes[0]),
-            {name: float(values[0]) for name, values in meshes.memory.items()},
-        )
+        devices, parallelism = mesh.devices, mesh.job.parallelism
         parts = ", ".join(f"{name} {format_size(sizes[name])}" for name in MEMORY_PARTS if sizes[name] >= 1e6)
         largest = self._largest_batch(devices, parallelism)
         advice = f"up to {count(largest, 'sample')} a device fit" if largest else _describe_smaller(parallelism)
@@ -384,7 +331,7 @@ class Training:
             if not largest:
                 advice = "`ringlab search` finds meshes that do, and what would fit where none does"
             if sizes["total"] <= memory:
-                advice += f'; `ringlab search --fill 1 --mesh "{meshes.searched[0].name}"` predicts it anyway'
+                advice += f'; `ringlab search --fill 1 --mesh "{mesh.mesh.name}"` predicts it anyway'
         message = (
             f"batch_size {self.job.batch:.0f} does not fit into {self.host.device.name}: it takes "
             f"{format_size(sizes['total'])} of {format_size(memory)}, of which {FILL:.0%} can be used ({parts}); "
@@ -400,6 +347,100 @@ class Training:
         meshes: Sequence[SearchedMesh] = [self.mesh(parallelism)._replace(micro_batch=size) for size in sizes]
         predictions = predict_meshes(self.mesh_job(devices, parallelism), meshes, self.belief)
         return sizes[int(max(predictions.order))] * parallelism.pieces if len(predictions.order) else 0
+
+
+class DeviceMesh(NamedTuple):
+    """A training on a number of devices. ``job`` has their parallelism."""
+
+    training: Training
+    job: TrainingJob
+    mesh: SearchedMesh
+    devices: int
+
+    @property
+    def row(self) -> tuple[MeshJob, SearchedMesh]:
+        """The job and the mesh as the mesh predictions take them."""
+        return self.training.mesh_job(self.devices, self.job.parallelism), self.mesh
+
+
+def predict_steps(meshes: Sequence[DeviceMesh]) -> list[StepPrediction | TooLittleMemory]:
+    """Return the predicted step on each mesh, or the error if it does not fit into memory.
+
+    Trainings with the same belief are predicted in the same arrays.
+    """
+    predictions = dict[int, StepPrediction | TooLittleMemory]()
+    for belief in {id(mesh.training.belief): mesh.training.belief for mesh in meshes}.values():
+        numbers = [number for number, mesh in enumerate(meshes) if mesh.training.belief is belief]
+        known, count = [meshes[number] for number in numbers], len(numbers)
+        predicted = predict_jobs([*(each.row for each in known), *(each.training.alone_row for each in known)], belief)
+        slopes = find_slopes(predicted.columns, belief.parameters)
+        fits = predicted.fit_into(FILL)
+        for place, (number, mesh) in enumerate(zip(numbers, known, strict=True)):
+            if fits[place]:
+                predictions[number] = _Rows(predicted, slopes, place, count + place).prediction(mesh)
+            else:
+                sizes = {name: float(values[place]) for name, values in predicted.memory.items()}
+                memory = float(predicted.columns.memory_bytes[place])
+                predictions[number] = mesh.training.too_large(sizes, memory, mesh)
+    return [predictions[number] for number in range(len(meshes))]
+
+
+class _Rows(NamedTuple):
+    """Two rows of predictions: a step on a mesh, and the step of one of its devices alone."""
+
+    predicted: PredictedMeshes
+    slopes: Slopes
+    row: int
+    alone: int
+
+    def prediction(self, mesh: DeviceMesh) -> StepPrediction:
+        predicted, number = self.predicted, self.row
+        memory, parts = float(predicted.columns.memory_bytes[number]), self._parts(mesh)
+        return StepPrediction(
+            job=mesh.job,
+            devices=mesh.devices,
+            parts=parts,
+            memory={name: float(values[number]) for name, values in predicted.memory.items()},
+            alone=self._alone_rate(mesh),
+            deviations=self._deviations(mesh, parts),
+            chance_to_run=float(predicted.chance[number]) if memory < inf else None,
+            columns=predicted.columns.take(np.array([number])),
+            belief=predicted.belief,
+        )
+
+    def _parts(self, mesh: DeviceMesh) -> StepParts:
+        """Return the parts of a step. With local SGD, these are means over steps."""
+        parts = {name: float(values[self.row]) for name, values in self.predicted.parts.items()}
+        rare = ["sync", "copies"]
+        if mesh.mesh.dp == mesh.devices:  # others communicate in each step: within layers, or between stages
+            rare.append("processes")
+        for name in rare:
+            parts[name] /= mesh.training.job.parallelism.sync_every
+        parts["sync"] += parts["host"]
+        parts["tensor"] += parts["context"]
+        parts["optimizer"] += parts["fixed"]
+        return StepParts(**{each.name: parts[each.name] for each in fields(StepParts)})
+
+    def _alone_rate(self, mesh: DeviceMesh) -> float:
+        """Return the samples/s of one device alone, with as many parameters to update as a device of the mesh."""
+        batch, parts = mesh.training.job.batch, self.predicted.parts
+        total, spared = float(parts["total"][self.alone]), float(parts["input"][self.alone])
+        if mesh.training.compute is None:
+            updated = float(parts["optimizer"][self.row]) * mesh.mesh.tp * mesh.mesh.pp
+            spared = max(0.0, float(parts["optimizer"][self.alone]) - updated)
+        return batch / (total - spared)
+
+    def _deviations(self, mesh: DeviceMesh, parts: StepParts) -> Deviations:
+        """Return the deviations of a step. The errors of a known compute time and of scaling are independent."""
+        (logs, slopes), belief, compute = self.slopes, self.predicted.belief, mesh.training.compute
+        step = Slopes(logs[[self.row]], slopes[[self.row]])
+        if compute is not None:
+            lost = 1 - (parts.compute + parts.optimizer) / parts.total
+            scaling = belief.scaling_deviation(step, lost) if mesh.devices > 1 else 0.0
+            return Deviations(hypot(scaling, compute.spread), scaling, compute.spread)
+        alone = Slopes(logs[[self.alone]], slopes[[self.alone]])
+        efficiency = Slopes(step.logs, step.slopes - alone.slopes)
+        return Deviations(*(float(belief.deviations(each)[0]) for each in (step, efficiency, alone)))
 
 
 def _describe_smaller(parallelism: Parallelism) -> str:

@@ -15,6 +15,7 @@ from collectives.training.parallelism import RECOMPUTED
 from planner.beliefs import Z_80, Belief, Slopes, believe, chance_to_run, find_slopes, read_shipped
 from planner.columns import Columns, make_columns
 from planner.hosts import Array, Host
+from planner.jobs import DEFAULTS
 from planner.memory import FILL, host_bytes, memory_parts
 from planner.memory import PARTS as MEMORY_PARTS
 from planner.runs import RUN_BUCKETS_MB
@@ -165,23 +166,38 @@ def _shardings(job: MeshJob, mesh: SearchedMesh) -> tuple[str, ...]:
     return (*shardings, "hsdp") if is_one_stage and mesh.tp < job.node_gpus < size * mesh.tp else shardings
 
 
-def _columns(job: MeshJob, meshes: Sequence[SearchedMesh]) -> Columns:
+def _columns(table: Mapping[str, Any], meshes: Sequence[SearchedMesh]) -> Columns:
     columns: dict[str, Any] = dict(zip(SearchedMesh._fields, map(list, zip(*meshes, strict=True)), strict=True))
     columns["sequence_parallel"] = [int(mesh.tp > 1 and mesh.sequence_parallel > 0) for mesh in meshes]
-    return make_columns({**job.table, **columns, "count": columns.pop("grad_accum")}, len(meshes))
+    return make_columns({**table, **columns, "count": columns.pop("grad_accum")}, len(meshes))
 
 
 @dataclass(frozen=True, kw_only=True)
-class FoundMeshes:
-    """Predictions of a job's meshes as arrays. ``order`` lists the indices of meshes that fit, the fastest first."""
+class PredictedMeshes:
+    """Predictions of meshes as arrays."""
 
-    job: MeshJob
-    searched: Sequence[SearchedMesh]
     columns: Columns
     parts: Mapping[str, Array]  # seconds of a step, with their total
     memory: Mapping[str, Array]  # bytes of the fullest device, with their total
-    belief: Belief
     chance: Array  # not to fail
+    belief: Belief
+
+    @property
+    def step_s(self) -> Array:
+        """Seconds of a step."""
+        return self.parts["total"]
+
+    def fit_into(self, fill: float) -> Array:
+        """Return which meshes fill at most this share of a device's memory."""
+        return np.asarray(self.memory["total"] <= fill * self.columns.memory_bytes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundMeshes(PredictedMeshes):
+    """Predictions of a job's meshes. ``order`` lists the indices of meshes that fit, the fastest first."""
+
+    job: MeshJob
+    searched: Sequence[SearchedMesh]
     order: Array
 
     def factors(self, numbers: Sequence[int] | Array) -> Array:
@@ -198,11 +214,6 @@ class FoundMeshes:
     def host_bytes(self) -> Array:
         """Bytes of offloaded data in a host's memory."""
         return host_bytes(self.columns)
-
-    @property
-    def step_s(self) -> Array:
-        """Seconds of a step."""
-        return self.parts["total"]
 
     @property
     def tokens_per_s(self) -> Array:
@@ -230,14 +241,25 @@ def predict_meshes(
     job: MeshJob, searched: Sequence[SearchedMesh], belief: Belief | None = None, fill: float = FILL
 ) -> FoundMeshes:
     """Predict the given meshes of a job. Raise InputError for an unsupported job."""
-    known, columns = belief or believe(), _columns(job, searched)
-    parts, memory = step_parts(columns, known.parameters), memory_parts(columns, read_shipped().memory)
-    fits = np.flatnonzero(memory["total"] <= fill * columns.memory_bytes)
-    return FoundMeshes(
-        job=job, searched=searched, columns=columns, parts=parts, memory=memory, belief=known,
-        chance=chance_to_run(columns, memory["total"]),
-        order=fits[np.argsort(parts["total"][fits], kind="stable")],
-    )  # fmt: skip
+    meshes = _predict(job.table, searched, belief or believe())
+    fits = np.flatnonzero(meshes.fit_into(fill))
+    order = fits[np.argsort(meshes.step_s[fits], kind="stable")]
+    return FoundMeshes(**vars(meshes), job=job, searched=searched, order=order)
+
+
+def predict_jobs(rows: Sequence[tuple[MeshJob, SearchedMesh]], belief: Belief) -> PredictedMeshes:
+    """Predict one mesh of each of several jobs, in the same arrays. Raise InputError for an unsupported job."""
+    tables = [job.table for job, _ in rows]
+    names = {name for table in tables for name in table}
+    table = {name: [each.get(name, DEFAULTS[name]) for each in tables] for name in names}
+    return _predict(table, [mesh for _, mesh in rows], belief)
+
+
+def _predict(table: Mapping[str, Any], meshes: Sequence[SearchedMesh], belief: Belief) -> PredictedMeshes:
+    columns = _columns(table, meshes)
+    parts, memory = step_parts(columns, belief.parameters), memory_parts(columns, read_shipped().memory)
+    chance = chance_to_run(columns, memory["total"])
+    return PredictedMeshes(columns=columns, parts=parts, memory=memory, chance=chance, belief=belief)
 
 
 def choose_tries(meshes: FoundMeshes, count: int = TRIES) -> list[int]:

@@ -1,18 +1,19 @@
 """Predict the training step on a candidate, with its instance type as a host of GPUs."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from collectives.errors import InputError
 from collectives.training.parallelism import Parallelism
 from collectives.units import format_size
-from planner.beliefs import believe
+from planner.beliefs import Belief, believe
 from planner.gpus import find_gpu, is_published
 from planner.hosts import Host, host_of_preset, published_nodes
 from planner.jobs import TrainingJob
 from planner.memory import FILL
-from planner.prediction import StepPrediction, TooLittleMemory, Training
+from planner.prediction import DeviceMesh, StepPrediction, TooLittleMemory, Training, predict_steps
 from planner.rates import GpuRates, at_rate, has_published_series, series_gpu
 from planner.renting.candidates import Candidate, CandidateStep, CostEstimate, estimate_cost
 from planner.renting.prices import InstanceType
@@ -94,7 +95,6 @@ class CandidateSteps:
     rates: GpuRates | None = None
     own: Mapping[str, OwnRuns] = field(default_factory=dict)
     is_searched: bool = False
-    solved: dict[tuple[Host, int], CandidateStep] = field(default_factory=dict, compare=False)
 
     @property
     def notes(self) -> list[str]:
@@ -107,29 +107,52 @@ class CandidateSteps:
             return series_gpu(gpu) in self.rates.known or has_published_series(gpu)
         return gpu in self.own or is_published(gpu)
 
-    def predict(self, instance: InstanceType, nodes: int) -> CandidateStep:
-        """Return the step. Raise TooLittleMemory, or InputError if the GPU or the mesh is not supported."""
-        host, gpus = find_host(instance), nodes * instance.gpus
-        if (host, gpus) not in self.solved:  # several providers sell the same machine
-            training = self._training(host, instance.gpu)
-            predict = self._search if self.is_searched else lambda training, count: _shown(training.predict(count))
-            self.solved[host, gpus] = predict(training, gpus)
-        return self.solved[host, gpus]
+    @cached_property
+    def beliefs(self) -> Mapping[str, Belief]:
+        """The beliefs about GPUs with runs of the user."""
+        return {gpu: record.belief for gpu, record in self.own.items()}
+
+    def predict(
+        self, places: Sequence[tuple[InstanceType, int]], on_done: Callable[[int], object] = int
+    ) -> list[CandidateStep | InputError]:
+        """Return the step on each number of nodes of an instance type, or the error.
+
+        The error is TooLittleMemory, or an InputError for an unsupported GPU or mesh. ``on_done`` is called with the
+        number of places whose mesh is known.
+        """
+        meshes, answers = dict[Any, DeviceMesh](), list[Any]()
+        for number, (instance, nodes) in enumerate(places, start=1):
+            try:
+                host, gpus = find_host(instance), nodes * instance.gpus
+                if (host, gpus) not in meshes:  # several providers sell the same machine
+                    meshes[host, gpus] = self._mesh(self._training(host, instance.gpu), gpus)
+                answers.append((host, gpus))
+            except InputError as error:
+                answers.append(error)
+            on_done(number)
+        steps = {
+            key: step
+            if isinstance(step, InputError)
+            else _shown(step, meshes[key].mesh.name if self.is_searched else "")
+            for key, step in zip(meshes, predict_steps([*meshes.values()]), strict=True)
+        }
+        return [answer if isinstance(answer, InputError) else steps[answer] for answer in answers]
 
     def _training(self, host: Host, gpu: str) -> Training:
         if self.rates is not None:
             alone = self.rates.rate(gpu)
             return Training(self.job, host, at_rate(self.job.model, alone.rate, spread=alone.spread))
-        return Training(self.job, host, belief=self.own[gpu].belief if gpu in self.own else believe())
+        return Training(self.job, host, belief=self.beliefs.get(gpu) or believe())
 
-    def _search(self, training: Training, gpus: int) -> CandidateStep:
-        """Return the step of the fastest mesh that fits. Raise TooLittleMemory if none does."""
+    def _mesh(self, training: Training, gpus: int) -> DeviceMesh:
+        """Return the stated mesh, or the fastest one that fits. Raise TooLittleMemory if none does."""
+        if not self.is_searched:
+            return training.on(gpus)
         parallelism = Parallelism(data=gpus)
         meshes = search(training.mesh_job(gpus, parallelism), training.belief)
         if len(meshes.order):
-            number = int(meshes.order[0])
             job = replace(training.job, parallelism=parallelism)
-            return _shown(training.of_mesh(meshes, number, job), meshes.searched[number].name)
+            return DeviceMesh(training, job, meshes.searched[int(meshes.order[0])], gpus)
         needed, available = float(meshes.memory["total"].min()) / FILL, float(meshes.columns.memory_bytes[0])
         raise TooLittleMemory(
             f"no mesh of {gpus} x {training.host.device.name} fits into memory: each GPU needs {format_size(needed)} "
@@ -164,14 +187,15 @@ def screen(
     Candidates with too little memory, and those that the step model does not support, are listed with the reason.
     ``on_done`` is called with the number of screened candidates.
     """
-    screening = Screening([], {}, {})
-    for number, candidate in enumerate(candidates, start=1):
+    listed, screening = [*candidates], Screening([], {}, {})
+    answers = steps.predict([(candidate.instance, candidate.nodes) for candidate in listed], on_done)
+    for candidate, step in zip(listed, answers, strict=True):
         try:
-            step = steps.predict(candidate.instance, candidate.nodes)
+            if isinstance(step, InputError):
+                raise step
             screening.estimates.append(estimate_cost(candidate, step, samples))
         except TooLittleMemory as error:
             screening.too_small[candidate.instance.gpu, candidate.gpus] = error
         except InputError as error:
             screening.unsupported.setdefault(str(error), []).append(candidate)
-        on_done(number)
     return screening

@@ -9,7 +9,7 @@ import pytest
 from collectives.errors import InputError
 from planner.memory import FILL
 from planner.prediction import TooLittleMemory, Training
-from planner.renting.candidates import Candidate, estimate_cost
+from planner.renting.candidates import Candidate, CandidateStep, estimate_cost
 from planner.renting.prices import InstanceType, read_prices
 from planner.renting.steps import CandidateSteps, find_host
 from ringlab.commands.predicting.predict_devices import predict_devices
@@ -60,11 +60,11 @@ def test_predict_search_and_plan_give_one_answer(scenario: Path) -> None:
         assert "does not fit" in str(error)
         with pytest.raises(InputError, match="does not fit"):
             find_meshes(scenario, options)
-        with pytest.raises(TooLittleMemory):
-            CandidateSteps(job).predict(instance, nodes)
+        assert isinstance(*CandidateSteps(job).predict([(instance, nodes)]), TooLittleMemory)
         return
     searched = find_meshes(scenario, options).cases[0].best[0]
-    planned = CandidateSteps(job).predict(instance, nodes)
+    (planned,) = CandidateSteps(job).predict([(instance, nodes)])
+    assert isinstance(planned, CandidateStep)
     cost = estimate_cost(Candidate(instance, nodes, "on demand"), planned, SAMPLES)
     tokens = predicted.tokens_per_s / predicted.samples_per_s
     assert searched.tokens_per_s / tokens == pytest.approx(predicted.samples_per_s)
@@ -92,7 +92,7 @@ def test_predict_search_and_plan_have_one_memory_limit(scenario: Path) -> None:
         predict_devices(scenario, [gpus])
     with pytest.raises(InputError, match="does not fit"):
         find_meshes(scenario, options)
-    with pytest.raises(TooLittleMemory) as caught:
-        CandidateSteps(job).predict(instance, MACHINES["p4d.24xlarge"])
-    assert caught.value.needed == pytest.approx(row.memory_bytes / FILL)
-    assert caught.value.available == host.device.memory_bytes
+    (error,) = CandidateSteps(job).predict([(instance, MACHINES["p4d.24xlarge"])])
+    assert isinstance(error, TooLittleMemory)
+    assert error.needed == pytest.approx(row.memory_bytes / FILL)
+    assert error.available == host.device.memory_bytes
