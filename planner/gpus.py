@@ -52,7 +52,10 @@ class Gpu(NamedTuple):
         return float(getattr(self, PRECISIONS[precision]))
 
 
-ANY_GPU = Gpu("a device", "other", 0, 1.0, 1.0, 1.0, 1.0, 1.0, inf)  # one that nothing is known of
+ANY_GPU = Gpu(  # an unknown device
+    "a device", "other", year=0, vector_32=1.0, matrix_32=1.0, matrix_16=1.0, matrix_8=1.0, matrix_4=1.0,
+    memory_rate=inf,
+)  # fmt: skip
 
 
 @cache

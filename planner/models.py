@@ -66,9 +66,18 @@ def even_model(name: str, parameters: int, flops: float = EVEN_LAYERS, written: 
     work, nbytes = round(flops / EVEN_LAYERS), round(4 * written / EVEN_LAYERS)  # elements of float32
     layers = (
         Layer(
-            str(number), "Even", str(number), (size,) if size else (), work, round(2 * flops / EVEN_LAYERS),
-            nbytes, nbytes, 3 * nbytes, nbytes, nbytes,
+            name=str(number),
+            kind="Even",
+            block=str(number),
+            tensors=(size,) if size else (),
+            forward_flops=work,
+            backward_flops=round(2 * flops / EVEN_LAYERS),
+            read_bytes=nbytes,
+            written_bytes=nbytes,
+            backward_bytes=3 * nbytes,
+            saved_bytes=nbytes,
+            output_bytes=nbytes,
         )
         for number, size in enumerate(sizes)
-    )  # fmt: skip
+    )
     return ModelProfile(name, "1 sample", 4, "its size alone", tuple(layers))

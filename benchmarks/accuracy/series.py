@@ -213,8 +213,8 @@ def _gpus(path: Path, keys: FileKeys) -> dict[str, Gpu]:
         tf32 = gpu.tf32 or gpu.fp32
         half = (gpu.fp16 or tf32) * TERA
         gpus[name] = Gpu(
-            name, "other", gpu.year, gpu.fp32 * TERA, tf32 * TERA, half, half, half, gpu.memory_GBps * 1e9,
-            watts=watts, has_tf32=gpu.tf32 is not None,
+            name, "other", year=gpu.year, vector_32=gpu.fp32 * TERA, matrix_32=tf32 * TERA, matrix_16=half,
+            matrix_8=half, matrix_4=half, memory_rate=gpu.memory_GBps * 1e9, watts=watts, has_tf32=gpu.tf32 is not None,
         )  # fmt: skip
     return gpus
 
