@@ -1,8 +1,9 @@
-"""Uncertainty of the step time: a covariance of parameters, intervals, and adaptation to a user's runs.
+"""Compute the uncertainty of the step time: a covariance of parameters, intervals, and adaptation to a user's runs.
 
-The logarithm of the step time is linear in the logarithms of the parameters (``Slopes``). On a new cluster, each
-parameter deviates by ``shared`` standard deviations of its prior, and each run by another ``noise``. Both are fitted by
-leave-one-source-out cross-validation (``benchmarks/studies/step_fit.py``).
+The logarithm of the step time is treated as linear in the logarithms of the parameters (``Slopes``). On a new cluster,
+the parameters deviate by ``shared`` times the standard deviation of their priors, and the logarithm of each run
+deviates by another ``noise``. Both are fitted by leave-one-source-out cross-validation
+(``benchmarks/studies/step_fit.py``).
 """
 
 import json
@@ -33,7 +34,7 @@ normal_cdf = np.vectorize(NormalDist().cdf, otypes=[float])  # scipy's takes hal
 
 
 class Shipped(NamedTuple):
-    """The fit to the published runs: parameters, deviations, memory, and the probability that a run does not fail."""
+    """The fit to published runs: parameters of step and memory, deviations, and the probability of failures."""
 
     parameters: dict[str, float]
     deviations: dict[str, float]  # shared: of each parameter, in its prior's; noise: of a run's logarithm
@@ -49,14 +50,14 @@ def read_shipped() -> Shipped:
 
 
 class Slopes(NamedTuple):
-    """Logarithms of step seconds, one row per training run, and their change per prior deviation of each parameter."""
+    """The logarithms of step times in seconds, and their changes if a parameter moves by one prior deviation."""
 
     logs: Array
     slopes: Array  # rows x parameters, as in NAMES
 
 
 def find_slopes(columns: Columns, parameters: Mapping[str, float]) -> Slopes:
-    """Return the step seconds and their derivatives, computed by finite differences in one array."""
+    """Return the logarithms of step times and their slopes, computed by finite differences in one array."""
     count, variants = len(columns), 1 + len(NAMES)
     moved: dict[str, Any] = {}
     for place, name in enumerate(NAMES, start=1):
@@ -68,7 +69,7 @@ def find_slopes(columns: Columns, parameters: Mapping[str, float]) -> Slopes:
 
 @dataclass(frozen=True)
 class Belief:
-    """The parameters of a cluster and framework, with a covariance of their logarithms in units of prior deviations."""
+    """The parameters of a cluster and framework, with the covariance of their logarithms in prior deviations."""
 
     parameters: Mapping[str, float]
     covariance: Array
@@ -125,12 +126,12 @@ class Belief:
         return replace(self, parameters=parameters, covariance=covariance)
 
     def after_runs(self, slopes: Array) -> "Belief":
-        """Return the belief updated with runs of these slopes. The covariance does not depend on measured times."""
+        """Return the belief after runs with these slopes, before they are measured. Only the covariance changes."""
         inverse = np.linalg.inv(self.covariance) + slopes.T @ slopes / self.noise**2
         return replace(self, covariance=np.linalg.inv(inverse))
 
     def choose_runs(self, slopes: Slopes, count: int) -> list[int]:
-        """Return the runs whose measurement would reduce the summed variance of all others most."""
+        """Return the indices of the runs whose measurement would reduce the summed variance of all runs most."""
         covariance, chosen = self.covariance, list[int]()
         for _ in range(min(count, len(slopes.logs))):
             moved = slopes.slopes @ covariance
@@ -161,9 +162,9 @@ def _shipped_belief() -> Belief:
 
 
 def chance_to_run(columns: Columns, total_bytes: Array) -> Array:
-    """Return the probability that a run does not fail, computed from the share of memory that it fills.
+    """Return the probability that a run does not fail, from the share of memory that it fills.
 
-    Most published runs with at least as many stages as layers failed at any memory usage, and so did a few other runs.
+    Most published runs with at least as many stages as layers failed at any memory usage. A few other runs failed, too.
     """
     chance = read_shipped().chance
     fits = normal_cdf(

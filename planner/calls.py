@@ -1,7 +1,6 @@
-"""List the collectives that torch's classes call in a training step, and the states on a device, by pipeline stage.
+"""List the collectives that torch's classes call in a training step, and the states of a device, by pipeline stage.
 
-A profile describes the dense model. With experts, each layer's MLP exists several times, and a token visits ``top_k``
-of them.
+A profile describes the dense model. With experts, each layer has several MLPs, and a token visits ``top_k`` of them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,7 +25,7 @@ STATES = {"sgd": 4, "adamw": 8, "adamw8bit": 2}  # bytes that an optimizer keeps
 
 
 class Call(NamedTuple):
-    """A collective that a device calls ``times`` per step, with the size of the whole buffer and the group.
+    """A collective that a device calls ``times`` per step. ``nbytes`` is the size of the whole buffer.
 
     With local SGD, ``times`` is the mean over steps.
     """
@@ -43,7 +42,7 @@ class Call(NamedTuple):
 
 
 def join_calls(calls: Iterable[Call]) -> tuple[Call, ...]:
-    """Return the calls, with identical calls merged.
+    """Merge identical calls. Calls without bytes and calls in groups of one device are omitted.
 
     >>> join_calls([Call("all_reduce", 8.0, Group(2)), Call("all_reduce", 8.0, Group(2), 3)])
     (Call(collective='all_reduce', nbytes=8.0, group=Group(size=2, stride=1), times=4),)
@@ -64,13 +63,16 @@ class States(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Parameters that all devices of the data axis share, and parameters of a device's own experts."""
+    """Numbers of parameters: those that all devices of the data axis have, and those of a device's own experts."""
 
     shared: float
     expert: float
 
     def divided(self, parallelism: Parallelism) -> float:
-        """Return the parameters per device after sharding. Experts are sharded among fewer devices."""
+        """Return the parameters per device after sharding.
+
+        Experts are sharded only among devices that have the same experts.
+        """
         among = (parallelism.shard if parallelism.strategy == "hsdp" else parallelism.data) or 1
         return self.shared / among + self.expert / max(1, parallelism.data // parallelism.expert)
 
@@ -96,7 +98,7 @@ def check_strategy(job: TrainingJob) -> None:
 
 
 def stage_calls(job: TrainingJob) -> list[tuple[Call, ...]]:
-    """Return the calls of one device of each stage. The job's mesh must be complete."""
+    """Return the calls of one device of each stage per step. ``job.parallelism`` must state the size of every axis."""
     parallelism, profile = job.parallelism, device_part(job.model, job.parallelism)
     stages, first = cut_stages(profile, parallelism.pipeline * parallelism.virtual), 0
     calls: list[list[Call]] = [[] for _ in range(parallelism.pipeline)]
@@ -172,14 +174,15 @@ def _divide(layer: Layer, tensor: int) -> Layer:
 
 
 def is_expert(layer: Layer) -> bool:
-    """Return whether a layer belongs to an MLP that experts replicate."""
+    """Return whether a layer belongs to the MLP that exists once per expert."""
     return ".mlp." in f"{layer.name}."
 
 
 def is_unit(profile: ModelProfile, block: Block) -> bool:
-    """Return whether a block's parameters are gathered separately. All others are gathered once per step, by the root.
+    """Return whether a block's parameters are gathered separately. The root gathers all other parameters once per step.
 
-    Units are the layers of a transformer, as torch's ``fully_shard`` is used, or all blocks with parameters.
+    Units are the layers of a transformer, as torch's ``fully_shard`` is commonly used. Other models have one unit per
+    block with parameters.
     """
     return block.parameters > 0 and (profile.shape is None or is_layer(profile, block))
 
@@ -192,7 +195,7 @@ def is_layer(profile: ModelProfile, block: Block) -> bool:
 
 
 def count_parameters(profile: ModelProfile, parallelism: Parallelism, blocks: Sequence[Block]) -> Counts:
-    """Return the parameters of some blocks in a device's part of a model."""
+    """Return the numbers of parameters of some blocks of ``profile``, which is a device's part of a model."""
     names = {block.name for block in blocks}
     layers = [layer for layer in profile.layers if layer.block in names]
     total = float(sum(layer.parameters for layer in layers))
@@ -229,7 +232,6 @@ def _within(profile: ModelProfile, number: int, job: TrainingJob) -> tuple[Call,
 
 
 def _exchanged(profile: ModelProfile, blocks: Stage | Sequence[Block], job: TrainingJob) -> list[Call]:
-    """Return the calls of the data axis for a device's blocks."""
     parallelism = job.parallelism
     if parallelism.data == 1:
         return []

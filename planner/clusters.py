@@ -1,4 +1,4 @@
-"""Represent clusters as hosts of a mesh: GPUs that the NCCL model describes, or ranks on a simulated network."""
+"""Convert clusters to hosts: GPUs that the NCCL model describes, or ranks on a simulated network."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -27,7 +27,7 @@ SMALL, UNCHECKED = 1024, "no system with"  # bytes; a note about the interval of
 
 @dataclass(frozen=True, eq=False)
 class SimulatedNetwork:
-    """A simulated cluster. Each group's collective is simulated alone, on the group's hosts."""
+    """Simulates the collective of one group at a time. Other groups are idle meanwhile."""
 
     cluster: Cluster
     algorithm: Algorithm | None = None  # of all_reduce. Default: ring
@@ -61,9 +61,9 @@ class SimulatedNetwork:
 
 
 def host_of_cluster(cluster: Cluster, algorithm: Algorithm | None = None) -> Host:
-    """Return a cluster's host. ``algorithm`` is the all_reduce algorithm on a simulated network.
+    """Return the host of a cluster. ``algorithm`` is the all_reduce algorithm on a simulated network; default: ring.
 
-    The host has the cores of the whole machine, because the processes of the GPUs in use may run on all of them.
+    A described host has the cores of the whole machine, even if a run uses only some of its GPUs.
     """
     if not isinstance(cluster, NcclCluster):
         network = SimulatedNetwork(cluster, algorithm)
@@ -76,7 +76,7 @@ def host_of_cluster(cluster: Cluster, algorithm: Algorithm | None = None) -> Hos
 
 
 def describe_network(cluster: Cluster) -> Iterator[str]:
-    """Yield sentences on the links between GPUs, on assumptions about them, and on missing published training runs.
+    """Yield sentences about the links between GPUs, about assumptions, and about missing published runs.
 
     >>> from simcomm.nccl.clusters import nccl_cluster
     >>> from simcomm.nccl.descriptions import describe_preset

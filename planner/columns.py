@@ -1,4 +1,4 @@
-"""``Columns``: training runs as arrays with one value per run, for every model, mesh and cluster."""
+"""Represent training runs of every model, mesh and cluster as arrays with one value per run."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -35,7 +35,7 @@ class Columns:
         return len(self.arrays["dp"])
 
     def take(self, rows: Array) -> "Columns":
-        """Return the training runs with these indices, or selected by a mask."""
+        """Return the training runs that an index array or a mask selects."""
         return Columns({name: array[rows] for name, array in self.arrays.items()}, self.curves, self.network)
 
     def changed(self, **arrays: Array) -> "Columns":
@@ -84,7 +84,7 @@ def make_columns(table: Mapping[str, Any], count: int) -> Columns:
 
 
 def _hosts_in_use(hosts: Sequence[Host], used: Sequence[int]) -> list[Host]:
-    """Return the host of each training run with only the GPUs in use. Equal hosts are the same object."""
+    """Equal hosts are returned as the same object, because machines are grouped by identity."""
     keys = [*zip(map(id, hosts), used, strict=True)]
     kinds = dict(zip(keys, hosts, strict=True))
     hosts_in_use = {key: host.using(key[1] or host.gpus) for key, host in kinds.items()}
@@ -92,7 +92,6 @@ def _hosts_in_use(hosts: Sequence[Host], used: Sequence[int]) -> list[Host]:
 
 
 def _add_machines(c: dict[str, Array], hosts: Sequence[Host], precisions: Sequence[str], memory: Array) -> None:
-    """Add the columns of GPUs and hosts. Each distinct machine is looked up once."""
     rows = [*zip(map(id, hosts), precisions, strict=True)]
     kinds = dict(zip(rows, hosts, strict=True))
     place = {key: number for number, key in enumerate(kinds)}
@@ -138,7 +137,7 @@ def _greatest(counts: Array) -> Array:
 
 @lru_cache(maxsize=4096)
 def expected_maximum(count: int) -> float:
-    """Return the mean of the largest of ``count`` draws from a standard normal distribution.
+    """Return the expected maximum of ``count`` draws from a standard normal distribution.
 
     >>> round(expected_maximum(2), 4), round(expected_maximum(8), 3)
     (0.5642, 1.424)
@@ -152,7 +151,6 @@ def expected_maximum(count: int) -> float:
 
 
 def _add_stages(c: dict[str, Array], is_hybrid: Array) -> None:
-    """Add the layers of the fullest, first and last stage, and the number of devices that shard parameters."""
     names = ("framework", "layers", "pp", *LayerSizes._fields)
     rows = np.stack([c[name] for name in names], axis=1).astype(np.int64)
     kinds, inverse = np.unique(rows, axis=0, return_inverse=True)
@@ -165,9 +163,9 @@ def _add_stages(c: dict[str, Array], is_hybrid: Array) -> None:
 
 
 def list_groups(c: Mapping[str, Array]) -> dict[str, tuple[str, Array | float, Array | float]]:
-    """Return the collective, the size and the stride of each group of a training run.
+    """Return the collective, the size and the stride of each named group of the training runs.
 
-    Devices of a tensor group are neighbors. They are followed by context groups, data groups and pipeline stages.
+    Neighboring devices form a tensor group. Context groups, data groups and pipeline stages follow in this order.
     """
     tp, cp, node, group = c["tp"], c["cp"], c["node_gpus"], c["dp"] * c["cp"]
     across = np.where(tp * cp > node, node, tp)
@@ -187,7 +185,6 @@ def list_groups(c: Mapping[str, Array]) -> dict[str, tuple[str, Array | float, A
 
 
 def _add_curves(c: dict[str, Array], hosts: Sequence[Host]) -> Array:
-    """Add the index of each group's curve, and return the curves."""
     curves, kinds = Curves(), [*{id(host): host for host in hosts}.values()]
     numbers = {id(host): place for place, host in enumerate(kinds)}
     number = np.array([numbers[id(host)] for host in hosts], dtype=np.int64)

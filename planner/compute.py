@@ -1,4 +1,4 @@
-"""Compute time of one device: from the shapes of a transformer's layers, or from the known time of a profile."""
+"""Compute the time of one device, from the shapes of a transformer's layers or from the known time of a profile."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ NVIDIA = [FRAMEWORKS.index(name) for name in ("megatron-bridge", "nemo")]
 
 
 def join_times(a: Array, b: Array) -> Array:
-    """Return the seconds of two activities in parallel: a smooth maximum."""
+    """Return the smooth maximum of the seconds of two parallel activities."""
     return np.asarray((a**SHARP + b**SHARP) ** (1 / SHARP))
 
 
@@ -36,7 +36,7 @@ def local_tokens(c: Columns) -> Array:
 
 
 class Counts(NamedTuple):
-    """Parameters of a layer without its experts, of a layer's experts, and of the token embedding."""
+    """Numbers of parameters: of a layer without experts, of a layer's experts, and of the token embedding."""
 
     layer: Array
     experts: Array
@@ -64,7 +64,7 @@ def count_parameters(c: Columns, *, trained: bool = False) -> Counts:
 
 
 class Held(NamedTuple):
-    """Parameters on one device before the data axis shards them: the device's experts, and all others."""
+    """Numbers of parameters on one device before the data axis shards them: of the device's experts, and all others."""
 
     dense: Array
     experts: Array
@@ -83,14 +83,14 @@ class Held(NamedTuple):
 
 
 def count_ends(c: Columns) -> Array:
-    """Return how many of the two, token embedding and LM head, a device has."""
+    """Return how many of token embedding and LM head a device stores; tied ones count once."""
     return np.where(c.pp > 1, 1.0, np.where(c.tied > 0, 1.0, 2.0))
 
 
 def count_held(c: Columns, of: Counts, layers: Array) -> Held:
-    """Return the parameters of a device whose stage has ``layers``.
+    """Return the parameters of a device whose pipeline stage has ``layers`` layers.
 
-    If there is a single stage, it has both token embedding and LM head.
+    A model without pipeline has both token embedding and LM head on each device.
     """
     return Held((layers * of.layer + count_ends(c) * of.words) / c.tp, layers * of.experts / c.ep)
 
@@ -103,7 +103,7 @@ def count_whole(c: Columns) -> Array:
 
 
 class Rates:
-    """The rates that the devices of each training run reach."""
+    """The rates in FLOP/s and bytes/s that the devices of each training run reach."""
 
     def __init__(self, c: Columns, p: Parameters) -> None:
         self.c, self.p = c, p
@@ -131,7 +131,7 @@ class Rates:
             return np.where(rows * columns * inner > 0, np.hypot(compute, moved), 0.0)
 
     def odd(self, n: Array) -> Array:
-        """Return the share of the rate that a dimension reaches if it is not a multiple of 64."""
+        """Return the share of the rate that remains if a dimension is not a multiple of 64."""
         divisor = np.gcd(np.maximum(1, np.floor(n)).astype(np.int64), 64)
         return np.asarray((divisor / 64) ** self.p["align"] * np.where(divisor < 8, 0.5, 1.0))
 
@@ -182,7 +182,7 @@ def _layer(c: Columns, p: Parameters, rates: Rates) -> tuple[Array, Array, Array
     A layer takes at least the time of its kernel launches.
     """
     products, attention = _products(c, rates), _attention(c, p, rates)
-    moved, unpacked = _moved(c, p, rates), _unpacked(c, p, rates)
+    moved, unpacked = _memory_seconds(c, p, rates), _dequantize_seconds(c, p, rates)
     forward = products[0] + attention[0] + moved + unpacked
     backward = products[1] + attention[1] + BACK_BYTES * moved + unpacked
     again = np.select(
@@ -201,7 +201,6 @@ def _layer(c: Columns, p: Parameters, rates: Rates) -> tuple[Array, Array, Array
 
 
 def _products(c: Columns, rates: Rates) -> tuple[Array, Array]:
-    """Return the seconds of a layer's matrix products, forward and backward."""
     t, tokens, share = c.tp, local_tokens(c), expert_share(c)
     qkv, queries = (c.heads + 2 * c.kv_heads) * c.head_dim, c.heads * c.head_dim
 
@@ -227,7 +226,7 @@ def _products(c: Columns, rates: Rates) -> tuple[Array, Array]:
 
 
 def _attention(c: Columns, p: Parameters, rates: Rates) -> tuple[Array, Array]:
-    """Return the seconds of attention, forward and backward. If the model has a window, every second layer uses it."""
+    """If the model has an attention window, every second layer uses it."""
     tokens = local_tokens(c)
     reach = np.where(c.window > 0, 0.5 * (c.seq + np.minimum(c.seq, 2 * c.window)), c.seq)
     flops = 2 * tokens * reach * c.heads * c.head_dim / c.tp
@@ -239,8 +238,7 @@ def _attention(c: Columns, p: Parameters, rates: Rates) -> tuple[Array, Array]:
     return np.where(c.is_unfused, unfused, flash), np.where(c.is_unfused, 2 * unfused, 2.5 * flash)
 
 
-def _moved(c: Columns, p: Parameters, rates: Rates) -> Array:
-    """Return the seconds of a layer's memory-bound operations in forward."""
+def _memory_seconds(c: Columns, p: Parameters, rates: Rates) -> Array:
     share = expert_share(c)
     ffn = (1 - share) * c.mlp_matrices * c.ffn + share * 3 * (c.shared_ffn + c.top_k * c.expert_ffn)
     elements = c.hidden / np.where(c.sequence_parallel > 0, c.tp, 1.0) * p["bytes_hidden"]
@@ -249,8 +247,7 @@ def _moved(c: Columns, p: Parameters, rates: Rates) -> Array:
     return np.asarray(local_tokens(c) * elements * np.where(c.compiled > 0, p["fused"], 1.0) / rates.memory)
 
 
-def _unpacked(c: Columns, p: Parameters, rates: Rates) -> Array:
-    """Return the seconds to dequantize a layer's frozen weights."""
+def _dequantize_seconds(c: Columns, p: Parameters, rates: Rates) -> Array:
     counts = count_parameters(c)
     weights = counts.layer / c.tp + counts.experts / c.ep
     return np.where((c.lora > 0) & (c.frozen_bytes < c.item_bytes), weights * p["unpack_bytes"] / rates.memory, 0.0)

@@ -1,4 +1,4 @@
-"""``Gpu``: a GPU's data sheet, used by step predictions, searches, instance types and virtual ranks."""
+"""Describe GPUs by their data sheets, for step predictions, searches, instance types and virtual ranks."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -24,7 +24,10 @@ HBM2E_RATE = 2.4e12  # assumed: five stacks of HBM2e, of H100s that are limited 
 
 
 class Gpu(NamedTuple):
-    """A GPU's rates by its data sheet, in FLOP/s and bytes/s. The next wider precision replaces a missing one."""
+    """A GPU's rates by its data sheet, in FLOP/s and bytes/s.
+
+    A missing precision has the rate of the next wider one.
+    """
 
     name: str
     generation: str
@@ -128,7 +131,7 @@ def is_known(name: str) -> bool:
 
 
 def is_published(name: str) -> bool:
-    """Return whether there is a published run on this GPU, regardless of its memory size.
+    """Return whether there are published runs of language models on this GPU, with any memory size.
 
     >>> is_published("A100 40GB SXM"), is_published("RTX 4090")
     (True, False)

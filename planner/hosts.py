@@ -1,7 +1,7 @@
-"""``Host``: the GPUs of a host, their links, and the time of a collective in any group.
+"""Describe hosts: their GPUs and links, and the time of a collective in any group.
 
-The time comes from the NCCL model, from published bus bandwidths, or from the rate of a link. It is computed once per
-group at 29 sizes and interpolated for whole columns. On a simulated network, each collective is simulated.
+The time comes from the NCCL model, from published bus bandwidths, or from the rate of a link. It is computed at 29
+sizes per group and interpolated for whole columns. On a simulated network, each collective is simulated.
 """
 
 import tomllib
@@ -63,9 +63,9 @@ class Network(Protocol):
     """A network whose collectives are simulated or measured one at a time."""
 
     def seconds(self, collective: str, nbytes: float, group: Group) -> float:
-        """Return the time of a collective of ``nbytes`` in seconds. For send_recv, this is one message.
+        """Return the time in seconds of a collective of ``nbytes``; for send_recv, of a single message.
 
-        The collective "serve" is a server that sends weights to all other devices and sums their gradients.
+        In the collective "serve", a server sends weights to all other devices and sums their gradients.
         """
         ...
 
@@ -90,12 +90,12 @@ class Host:
 
     @property
     def device(self) -> Gpu:
-        """One of the GPUs. Raise InputError for a GPU whose rates are unknown."""
+        """One of the GPUs. Raises InputError for a GPU whose rates are unknown."""
         return ANY_GPU if self.gpu is None else find_gpu(self.gpu) if isinstance(self.gpu, str) else self.gpu
 
     @property
     def is_unseen(self) -> bool:
-        """Whether several GPUs communicate over PCIe or TCP and no published training run used this machine."""
+        """Whether GPUs communicate over PCIe or TCP on a machine without published training runs."""
         is_tcp = self.system is not None and self.system.net == "tcp"
         return not self.is_published and (is_tcp or self.link in ("pcie", "host"))
 
@@ -126,7 +126,10 @@ class Host:
         return np.asarray(SHARES[collective](group.size) * sizes / rate + LATENCY_S * log2(group.size))
 
     def bus_bandwidth(self, gpus: int) -> float:
-        """Return the all_reduce bus bandwidth of ``gpus`` GPUs, or the published one of the next lower GPU count."""
+        """Return the all_reduce bus bandwidth of ``gpus`` GPUs in bytes/s.
+
+        If none is published for this count, the one of the next lower count is used.
+        """
         if self.system is not None and gpus > 1:
             seconds = np.interp(log2(LARGE), GRID, self.seconds("all_reduce", Group(gpus)))
             return SHARES["all_reduce"](gpus) * LARGE / float(seconds)
@@ -135,7 +138,7 @@ class Host:
         return max([rate for count, rate in self.busbw if count <= gpus][-1:] or [self.busbw[0][1]])
 
     def using(self, gpus: int) -> "Host":
-        """Return the host with fewer GPUs, which share all of its NICs."""
+        """Return the host with only ``gpus`` of its GPUs. They share all of its NICs."""
         if gpus == self.gpus:
             return self
         system = self.system
@@ -145,7 +148,7 @@ class Host:
 
 
 def _nccl_seconds(system: System, settings: NcclSettings, collective: str, sizes: Array, group: Group) -> Array:
-    """Return the seconds by the NCCL model. Groups that share a host's links run their collectives at the same time."""
+    """Groups that share a host's links run their collectives at the same time."""
     part = _part_of(system, group)
     if system.link in SHARED_LINKS and 1 < part.gpus < system.gpus:
         groups = group.on_host(system.gpus)
@@ -154,7 +157,7 @@ def _nccl_seconds(system: System, settings: NcclSettings, collective: str, sizes
 
 
 def _part_of(system: System, group: Group) -> System:
-    """Return the system description of a group, whose NVLink domain may span several hosts."""
+    """The NVLink domain of the group may span several hosts."""
     local = min(group.size, max(1, system.gpus // group.stride))
     domain = max(1, min(system.domain // group.stride, group.size))
     return replace(system.part(-(-group.size // local), local), domain=domain)
@@ -192,7 +195,7 @@ def host_of_system(system: System, gpu: str | Gpu | None, settings: NcclSettings
 
 @cache
 def published_nodes() -> dict[str, Host]:
-    """Return the machines of published training runs, by name."""
+    """Return the hosts of published training runs by name."""
     tables = tomllib.loads(NODES.read_text(encoding="utf-8"))
     return {
         name: make_node(
@@ -203,7 +206,7 @@ def published_nodes() -> dict[str, Host]:
 
 
 def make_node(name: str, gpus: int, link: str, busbw: Mapping[str, float], cores: int, nic: float) -> Host:
-    """Return a machine. ``busbw`` is its bus bandwidth in GB/s by GPU count, and ``nic`` the GB/s of all its NICs."""
+    """Return a host. ``busbw`` is its bus bandwidth by GPU count, and ``nic`` the rate of all its NICs, in GB/s."""
     kind = link.partition("_")[0]
     kind = "nvlink" if kind in ("nvswitch", "cube", "bridge") else "host" if kind == "host" else "pcie"
     rates = sorted((int(count), rate * 1e9) for count, rate in busbw.items())
@@ -216,7 +219,7 @@ def _curve(host: Host, collective: str, group: Group) -> Array:
 
 
 class Curves:
-    """The curves that a table of training runs needs, each computed once."""
+    """Collects the curves that a table of training runs needs. Each curve is computed once."""
 
     def __init__(self) -> None:
         self.rows, self.known = [np.full(len(GRID), np.log(1e-12))], dict[tuple[Host, str, Group], int]()

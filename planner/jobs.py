@@ -80,7 +80,7 @@ def is_half(precision: str) -> bool:
 
 
 def exchange_of(parallelism: Parallelism) -> str:
-    """Return how replicas synchronize gradients, as a name of ``EXCHANGES``.
+    """Return the name in ``EXCHANGES`` for the way in which replicas synchronize gradients.
 
     >>> exchange_of(Parallelism()), exchange_of(Parallelism(overlap=False))
     ('overlapped', 'after')

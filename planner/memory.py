@@ -1,4 +1,4 @@
-"""Memory usage of the fullest device, by part: states, activations and buffers of every training run."""
+"""Compute the memory usage of the fullest device by part: states, activations and buffers."""
 
 from collections.abc import Mapping
 
@@ -11,38 +11,37 @@ from planner.hosts import Array
 from planner.jobs import SCHEDULES
 from planner.step import data_division
 
-# Parameters, with the medians that hold them.
+# The parameters of the memory model, with the medians of their priors.
 MEMORY_PRIORS = {
-    "act_hidden": 9.5,  # bytes an element of the hidden width, layer and token, kept until backward
-    "act_heads": 5.7,  # of queries, keys and values
-    "act_ffn": 1.42,  # of each matrix of the MLP
-    "logits": 11.6,  # bytes a score
-    "fragments": 0.07,  # of all else, lost between blocks of the allocator
-    "context_gb": 0.84,
-    "buffers": 0.52,  # of 4 bytes a parameter, where gradients are reduced
-    "in_flight": 1.17,
-    "selective": 0.6,  # of what is kept, where torch recomputes every second operation
-    "transient": 8.0,  # bytes an element of it that a tensor group gathers at a time
-    "gathered": 4.0,  # bytes an element of the hidden width that tensor groups keep gathered, by torch's autograd
+    "act_hidden": 9.5,  # bytes saved for backward per layer, token and element of the hidden width
+    "act_heads": 5.7,  # the same per element of queries, keys and values
+    "act_ffn": 1.42,  # the same per element and matrix of the MLP
+    "logits": 11.6,  # bytes per logit
+    "fragments": 0.07,  # share of the other memory that is lost to fragmentation
+    "context_gb": 0.84,  # GB of the CUDA context
+    "buffers": 0.52,  # share of 4 bytes per parameter that the buckets of gradients need
+    "in_flight": 1.17,  # factor of the microbatches in flight, except on the last stage
+    "selective": 0.6,  # share of the saved bytes that remains with selective recomputation
+    "transient": 8.0,  # bytes per token and element of the hidden width that a tensor group gathers temporarily
+    "gathered": 4.0,  # bytes per element of the hidden width that torch's autograd saves in gathered form
 }
-FILL = 0.85  # of a device, above which allocators free and retry, and most published runs failed
+FILL = 0.85  # largest usable share of a device's memory; above it, allocators retry, and most published runs failed
 GPIPE, INTERLEAVED = SCHEDULES.index("gpipe"), SCHEDULES.index("interleaved")
 DEEPSPEED = FRAMEWORKS.index("megatron-deepspeed")
 MEGATRON = [place for place, name in enumerate(FRAMEWORKS) if name.startswith(("megatron", "nemo"))]
-STATE_BYTES = np.array([8.0, 2.0, 4.0])  # of a parameter, by OPTIMIZERS
+STATE_BYTES = np.array([8.0, 2.0, 4.0])  # per parameter, in the order of OPTIMIZERS
 PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "buffers", "rest")
 
 
 def memory_parts(c: Columns, q: Mapping[str, float]) -> dict[str, Array]:
     """Return the bytes by ``PARTS`` on a device of the first or last stage, whichever needs more, and the ``total``."""
-    first, last = (_stage(c, q, is_last=is_last) for is_last in (False, True))
+    first, last = (_stage_parts(c, q, is_last=is_last) for is_last in (False, True))
     return {name: np.where(last["total"] > first["total"], last[name], first[name]) for name in first}
 
 
-def _stage(c: Columns, q: Mapping[str, float], *, is_last: bool) -> dict[str, Array]:
-    """Return the bytes by part on a device of the first or last stage."""
+def _stage_parts(c: Columns, q: Mapping[str, float], *, is_last: bool) -> dict[str, Array]:
     layers = c.last_layers if is_last else c.first_layers
-    saved_bytes, layer_bytes = _kept(c, q)
+    saved_bytes, layer_bytes = _saved_bytes(c, q)
     weights, gradients, optimizer = _states(c, layers)
     trained = count_held(c, count_parameters(c, trained=True), layers).all
     buffers = np.where((c.dp * c.cp > 1) & (c.zero < 3), q["buffers"] * 4 * trained, 0.0)
@@ -68,7 +67,6 @@ def state_bytes(c: Columns) -> Array:
 
 
 def _states(c: Columns, layers: Array) -> tuple[Array, Array, Array]:
-    """Return the bytes of weights, gradients and optimizer states."""
     counts, by = count_parameters(c), data_division(c)
     parameters, trained = count_held(c, counts, layers), count_held(c, count_parameters(c, trained=True), layers)
     is_zero3 = c.zero == 3
@@ -87,7 +85,7 @@ def _states(c: Columns, layers: Array) -> tuple[Array, Array, Array]:
 
 
 def _weights(c: Columns, parameters: Held, trained: Held, by: Array | float = 1.0) -> Array:
-    """Return the bytes of weights that are sharded among ``by`` devices. A frozen token embedding is not quantized."""
+    """A frozen token embedding is not quantized."""
     divided = parameters.divided(c, np.asarray(by))
     if not c.lora.any():
         return np.asarray(c.item_bytes * divided)
@@ -97,8 +95,8 @@ def _weights(c: Columns, parameters: Held, trained: Held, by: Array | float = 1.
     return np.asarray(item * (divided - words) + c.item_bytes * words + adapter_bytes)
 
 
-def _kept(c: Columns, q: Mapping[str, float]) -> tuple[Array, Array]:
-    """Return the bytes per token and layer that are saved for backward, with and without recomputation."""
+def _saved_bytes(c: Columns, q: Mapping[str, float]) -> tuple[Array, Array]:
+    """Return the saved bytes per token and layer, with the run's recomputation and without recomputation."""
     sequence, share, t = np.where(c.sequence_parallel > 0, c.tp, 1.0), expert_share(c), c.tp
     ffn = (1 - share) * c.mlp_matrices * c.ffn + share * 3 * (c.shared_ffn + c.top_k * c.expert_ffn)
     saved_bytes = q["act_hidden"] * c.hidden / sequence + q["act_heads"] * (c.heads + c.kv_heads) * c.head_dim / t

@@ -1,4 +1,4 @@
-"""The models of published training runs: shipped profiles by published name, and the files of ``data/models``."""
+"""Find the models of published training runs: shipped profiles by published name, and the files of ``data/models``."""
 
 from functools import cache
 from pathlib import Path

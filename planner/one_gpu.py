@@ -27,20 +27,20 @@ from planner.jobs import TrainingJob, is_half
 from planner.models import find_model
 from simcomm.nccl.parameters import read_definitions
 
-YOURS = "yours"  # the source of rates that a caller knows
+YOURS = "yours"  # the source of the user's rates
 FILE = Path(__file__).parent / "data" / "one_gpu.toml"
 PUBLISHED = FILE.parent / "one_gpu_rates.csv"  # by benchmarks/studies/one_gpu_fit.py
 Floats = NDArray[np.float64]
 # Standard deviation of the log of a rate: one script on boxes of one kind differs by 3.2 % (published H100 series).
 MEASURED_SPREAD = 0.03
-# A middle of data sheets, around which features are counted: FLOP/s, bytes/s, watts, year, FLOP/s of FP32.
+# The data sheet of a typical GPU, to which features are relative: FLOP/s, bytes/s, watts, year, FLOP/s of FP32.
 MIDDLE_FLOPS, MIDDLE_MEMORY, MIDDLE_WATTS, MIDDLE_YEAR, MIDDLE_SHADER = 150e12, 1200e9, 350.0, 2019, 35e12
-FLOPS_SHARE = 0.6  # of FLOPs in a sample's work; the rest are the elements that are written
+FLOPS_SHARE = 0.6  # weight of FLOPs in a sample's work; the rest is the weight of written elements
 # A Kepler multiprocessor issues to 128 of its 192 cores (NVIDIA's whitepaper of the GeForce GTX 980: 1.35 times the
 # work of a core in Maxwell, whose multiprocessor has 128).
 KEPLER, BEFORE_MAXWELL = 2 / 3, 2015
-ANY = 10.0  # of the constant
-NARROWER = 0.65  # errors of types that were left out, as a share of the spread of the process
+ANY = 10.0  # standard deviation of the unknown constant
+NARROWER = 0.65  # ratio between the errors of GPU types that were left out and the standard deviation of the process
 SHEET = ("peak", "memory", "year", "shader", "watts")
 FRAMEWORKS = ("pytorch", "mxnet", "tensorflow", "tensorpack", "paddle", "oneflow")
 
@@ -96,7 +96,7 @@ def published() -> tuple[Alone, ...]:
 def guess_rates(
     seen: Sequence[Alone], targets: Sequence[Alone], process: Mapping[str, float] | None = None
 ) -> list[OneGpuRate]:
-    """Return the estimated rates of ``targets`` on one GPU, given the ``seen`` rates."""
+    """Return the estimated rate of each target on one GPU, given known rates. Default: the shipped process."""
     values = process or read_process()
     known, wanted = make_columns(seen), make_columns(targets)
     noise = values["noise"] ** 2
@@ -110,12 +110,16 @@ def guess_rates(
 
 
 class RateFeatures(NamedTuple):
-    """Features of jobs on one GPU: centered logarithms of data sheets, and the words that rows may have in common."""
+    """Features of jobs on one GPU, one row per job.
+
+    ``sheet`` has the data sheet's values: logarithms relative to a typical GPU, and the year in units of four years.
+    ``words`` has the categories that the kernel compares.
+    """
 
     sheet: dict[str, Floats]
     words: dict[str, NDArray[np.str_]]
-    moved: Floats  # share of the model's time that goes to moving bytes, less a half
-    work: Floats  # log of a sample's work, with what the generation does not use
+    moved: Floats  # share of the step that is limited by memory, minus 0.5
+    work: Floats  # logarithm of a sample's work, larger on Kepler, which cannot use all of its cores
 
 
 def make_columns(rows: Sequence[Alone]) -> RateFeatures:
@@ -181,7 +185,7 @@ def framework_of(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _share_moved(model: ModelProfile, half: str) -> float:
-    """Return the share of a step that a reference GPU spends on moving bytes, by the roofline of each layer."""
+    """The share is that of a reference GPU, by the roofline of each layer."""
     flops = np.array([layer.forward_flops + layer.backward_flops for layer in model.layers]) / (MIDDLE_FLOPS)
     moved = np.array([layer.read_bytes + layer.written_bytes + layer.backward_bytes for layer in model.layers])
     seconds = moved * (0.5 if half == "half" else 1.0) / MIDDLE_MEMORY
@@ -192,14 +196,14 @@ def _share_moved(model: ModelProfile, half: str) -> float:
 
 @lru_cache(maxsize=1024)
 def _work(model: ModelProfile) -> float:
-    """Return the logarithm of a sample's work, weighted between its FLOPs and the elements that it writes."""
+    """Return the logarithm of a sample's work: a weighted mean of its FLOPs and of the elements that it writes."""
     flops = np.log(max(model.forward_flops, 1.0))
     written = np.log(100 * max(model.written_bytes / model.item_bytes, 1.0))
     return float(FLOPS_SHARE * flops + (1 - FLOPS_SHARE) * written)
 
 
 def mean_of(rows: RateFeatures, values: Mapping[str, float]) -> Floats:
-    """Return the mean of the log rates, up to an unknown constant."""
+    """Return the mean of the logarithms of the rates, up to an unknown constant."""
     means: Floats = sum((values[name] * part(rows) for name, part in MEANS.items()), -rows.work)
     return means
 
@@ -211,7 +215,7 @@ def same_words(a: RateFeatures, b: RateFeatures, word: str) -> Floats:
 
 
 def covariance_of(a: RateFeatures, b: RateFeatures, values: Mapping[str, float]) -> Floats:
-    """Return the covariance of the log rates of two sets of rows."""
+    """Return the covariance of the logarithms of the rates, rows of ``a`` by rows of ``b``."""
     far = np.zeros((len(a.work), len(b.work)))
     for key in SHEET:
         far += (a.sheet[key][:, None] - b.sheet[key][None, :]) ** 2 / values[f"near_{key}"] ** 2
@@ -222,7 +226,8 @@ def covariance_of(a: RateFeatures, b: RateFeatures, values: Mapping[str, float])
     return covariance
 
 
-# What the mean of a log rate is a sum of; what near GPUs share, in all or in rows with the same word; what rows share.
+# MEANS: the terms of the mean. NEAR: deviations that GPUs with similar data sheets share, in all rows or in rows with
+# the same word. SHARED: deviations that rows with the same word share.
 MEANS: dict[str, Callable[[RateFeatures], Floats]] = {
     "peak": lambda rows: rows.sheet["peak"],
     "memory": lambda rows: rows.sheet["memory"],

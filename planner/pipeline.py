@@ -1,8 +1,8 @@
-"""Pipelines: the order of microbatches on each stage, and the seconds of many trainings at once.
+"""Compute the order of microbatches on each pipeline stage, and the time of many pipelines at once.
 
 GPipe: Huang et al. (https://arxiv.org/abs/1811.06965). 1F1B and interleaved: Narayanan et al.
-(https://arxiv.org/abs/2104.04473), section 2.2. Trainings with equal schedule, stages and microbatches have the same
-order. One loop over that order, with an array of trainings at each step, replaces a simulation of each training.
+(https://arxiv.org/abs/2104.04473), section 2.2. Pipelines with the same schedule, stages and microbatches have the same
+order. One loop over that order computes all of them, with one array element per training run.
 """
 
 from functools import lru_cache
@@ -25,7 +25,9 @@ class StageRun(NamedTuple):
 
 
 def order_of(schedule: str, device: int, devices: int, microbatches: int, virtual: int = 1) -> list[StageRun]:
-    """Return the order of a device's runs. Raise InputError if an interleaved schedule does not fit the microbatches.
+    """Return the order of a device's forward and backward passes.
+
+    Raise InputError for an interleaved schedule if the number of microbatches is not a multiple of ``devices``.
 
     >>> ["FB"[work.is_backward] + str(work.microbatch) for work in order_of("1f1b", 1, 2, 3)]
     ['F0', 'B0', 'F1', 'B1', 'F2', 'B2']
@@ -55,7 +57,7 @@ def _interleaved(number: int, devices: int, virtual: int) -> StageRun:
 
 
 class PlacedRun(NamedTuple):
-    """The forward or backward pass of one microbatch through one stage, its device, and the run that must end first."""
+    """A forward or backward pass of a microbatch through a stage, its device, and the pass that must end first."""
 
     device: int
     is_backward: bool
@@ -66,7 +68,7 @@ class PlacedRun(NamedTuple):
 
 @lru_cache(maxsize=256)
 def list_runs(schedule: str, devices: int, microbatches: int, virtual: int = 1) -> tuple[PlacedRun, ...]:
-    """Return the runs of all devices, each after the run that it needs. Stage k is on device k modulo ``devices``.
+    """Return the passes of all devices, each after the pass that it needs. Stage k is on device k modulo ``devices``.
 
     >>> [(run.device, run.is_backward) for run in list_runs("1f1b", 2, 1)]
     [(0, False), (1, False), (1, True), (0, True)]
@@ -88,7 +90,6 @@ def list_runs(schedule: str, devices: int, microbatches: int, virtual: int = 1) 
 
 
 def _needed(run: StageRun, stage: int, stages: int) -> Key | None:
-    """Return the run that must end first: in the previous stage for forward, in the next stage for backward."""
     if not run.is_backward:
         return (False, stage - 1, run.microbatch) if stage else None
     return (True, stage + 1, run.microbatch) if stage + 1 < stages else (False, stage, run.microbatch)
@@ -98,10 +99,10 @@ def pipeline_seconds(
     schedule: str, forward: Array, backward: Array, send: Array, devices: int, microbatches: int,
     spans: list[tuple[PlacedRun, Array, Array]] | None = None,
 ) -> Array:  # fmt: skip
-    """Return the seconds of pipelines, given ``forward``, ``backward`` (training runs x stages) and ``send``.
+    """Return the seconds of pipelines. ``forward`` and ``backward`` have a row per training run and a column per stage.
 
-    ``send`` is the time of the message after each stage. A device sends its messages in one direction one after the
-    other. Each run with its begin and end is appended to ``spans``.
+    ``send`` has the seconds of the message after each stage. A device sends its messages in one direction one after the
+    other. If ``spans`` is passed, each pass is appended with its begin and end.
 
     >>> one = np.ones((1, 4))
     >>> float(pipeline_seconds("1f1b", one, 2 * one, np.zeros((1, 3)), 4, 8)[0])

@@ -1,7 +1,7 @@
-"""``Training``: a job on identical hosts. It predicts the step on any number of devices.
+"""Predict the step of a job on identical hosts, on any number of devices.
 
 The compute time of a language model follows from its shapes. For other models, and for language models of known speed,
-the time on one device is known. Both are rows of the same columns, with one step model and one memory model.
+the time on one device is given. Both are rows of the same columns, with one step model and one memory model.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ ADDED_BY_ONE = ("compute", "optimizer")  # parts that a device has alone, too
 
 
 class TooLittleMemory(InputError):  # noqa: N818 - the finding itself
-    """A training step needs more memory per device. Both attributes are bytes on the fullest device."""
+    """Raised if a training step needs too much memory. ``needed`` and ``available`` are bytes on the fullest device."""
 
     def __init__(self, message: str, needed: float, available: float) -> None:
         super().__init__(message)
@@ -54,10 +54,10 @@ class TooLittleMemory(InputError):  # noqa: N818 - the finding itself
 class StepParts:
     """The seconds of a step by part. Their sum is the step time.
 
-    ``tensor`` and ``expert`` are collectives within layers, ``pipeline`` is waiting for other stages. ``sync`` is the
-    exposed synchronization of gradients and parameters, with the compute that it slows down. ``copies`` are additional
-    passes over gradients, ``processes`` is waiting for the other GPUs' processes on the host's cores, and ``input`` is
-    waiting for batches.
+    ``tensor`` and ``expert`` are collectives within layers. ``pipeline`` is the wait for other stages. ``sync`` is the
+    exposed synchronization of gradients and parameters, and the compute time lost to overlapped communication.
+    ``copies`` are additional passes over gradients. ``processes`` is the wait for the processes of the host's other
+    GPUs on its cores. ``stragglers`` is the wait for the slowest device. ``input`` is the wait for batches.
     """
 
     compute: float
@@ -127,7 +127,7 @@ class StepPrediction:
 
     @cached_property
     def calls(self) -> tuple[Call, ...]:
-        """The collectives per step of the device that sends most."""
+        """The collectives per step of the device that sends the most bytes."""
         return max(stage_calls(self.job), key=lambda calls: sum(call.sent for call in calls))
 
     @property
@@ -137,12 +137,12 @@ class StepPrediction:
 
     @property
     def sent_bytes(self) -> float:
-        """Bytes that the device with the most traffic sends per step."""
+        """The bytes that the device with the most traffic sends per step."""
         return sum(call.sent for call in self.calls)
 
     @property
     def efficiency(self) -> float:
-        """The rate as a share of the rate of the same number of single devices without communication."""
+        """The rate relative to that of the same number of devices that do not communicate."""
         return self.rate / (self.devices * self.alone)
 
     def interval(self, coverage: float = 0.8) -> tuple[float, float]:
@@ -151,15 +151,15 @@ class StepPrediction:
         return self.rate / width, self.rate * width
 
     def efficiency_interval(self, coverage: float = 0.8) -> tuple[float, float]:
-        """Return the bounds of the efficiency. The upper one is at most 1, unless the efficiency is above 1."""
+        """Return the bounds of the efficiency. The upper bound is at most 1, unless the efficiency is above 1."""
         width = exp(_quantile(coverage) * self.deviations.scaling)
         return self.efficiency / width, max(self.efficiency, min(1.0, self.efficiency * width))
 
     def parts_intervals(self, coverage: float = 0.8) -> dict[str, tuple[float, float]]:
         """Return the bounds of each part in seconds.
 
-        For the parts that several devices add, only the error of the sum is known, so their bounds scale by the same
-        factor.
+        Only the error of the sum is known for the parts that several devices add. The bounds of these parts are scaled
+        by the same factor.
         """
         scaling, alone = (exp(_quantile(coverage) * deviation) for deviation in self.deviations[1:])
         total, parts = self.parts.total, self.parts.as_dict()
@@ -189,8 +189,9 @@ def is_language(job: TrainingJob) -> bool:
 
 @dataclass(frozen=True)
 class Training:
-    """A job on identical hosts. Without ``compute``, the model is a transformer whose compute time follows from its
-    shapes.
+    """A job on identical hosts.
+
+    Without ``compute``, the model must be a transformer, and its compute time follows from its shapes.
 
     >>> from collectives.records.model_profile import find_model_profile
     >>> from planner.hosts import host_of_preset
@@ -235,7 +236,8 @@ class Training:
     def predict(self, devices: int) -> StepPrediction:
         """Return the predicted step on a number of devices.
 
-        Raise InputError for a mesh of another size, an unsupported strategy, and a batch that does not fit into memory.
+        Raise InputError for an unsupported number of devices, an unsupported strategy, and a batch that does not fit
+        into memory.
         """
         (prediction,) = predict_steps([self.on(devices)])
         if isinstance(prediction, TooLittleMemory):
@@ -243,7 +245,7 @@ class Training:
         return prediction
 
     def on(self, devices: int) -> "DeviceMesh":
-        """Return the mesh of a number of devices. Raise InputError for another size and an unsupported strategy."""
+        """Return the mesh of a number of devices. Raise InputError for an unsupported number of devices or strategy."""
         check_number("batch_size", self.job.batch, above=0)
         job = self.job.on(devices, self.host.gpus)
         check_strategy(job)
@@ -268,7 +270,6 @@ class Training:
         return self.compute is not None and parallelism.tensor == 1 and not parallelism.experts
 
     def _more(self, is_profile: bool, parallelism: Parallelism) -> dict[str, Any]:
-        """Return the columns of the known compute time, of gradient synchronization, and of loaders."""
         job, more = self.job, dict[str, Any]()
         is_usual = self.compute is None and job.parallelism.bucket_mb == Parallelism.bucket_mb
         if not is_usual:
@@ -307,7 +308,6 @@ class Training:
         )
 
     def _check_pipeline(self, job: TrainingJob) -> None:
-        """Raise InputError for an unsupported pipeline, or one with too many tasks."""
         parallelism = job.parallelism
         if self.compute is not None and parallelism.strategy in SHARDED and parallelism.pipeline > 1:
             raise InputError(
@@ -340,7 +340,7 @@ class Training:
         return TooLittleMemory(message, sizes["total"] / FILL, memory)
 
     def _largest_batch(self, devices: int, parallelism: Parallelism) -> int:
-        """Return the largest batch per device that fits, a power of two times the microbatches; 0 if none fits."""
+        """The result is a power of two times the number of microbatches, or 0 if no batch fits."""
         sizes = [2**power for power in range(LARGEST.bit_length()) if 2**power * parallelism.pieces < self.job.batch]
         if not sizes:
             return 0
@@ -350,7 +350,7 @@ class Training:
 
 
 class DeviceMesh(NamedTuple):
-    """A training on a number of devices. ``job`` has their parallelism."""
+    """A training on the mesh of a number of devices. ``job.parallelism`` states the size of every axis."""
 
     training: Training
     job: TrainingJob
@@ -359,7 +359,7 @@ class DeviceMesh(NamedTuple):
 
     @property
     def row(self) -> tuple[MeshJob, SearchedMesh]:
-        """The job and the mesh as the mesh predictions take them."""
+        """The job and the mesh in the form that ``predict_jobs`` takes."""
         return self.training.mesh_job(self.devices, self.job.parallelism), self.mesh
 
 
@@ -409,7 +409,7 @@ class _Rows(NamedTuple):
         )
 
     def _parts(self, mesh: DeviceMesh) -> StepParts:
-        """Return the parts of a step. With local SGD, these are means over steps."""
+        """With local SGD, the parts are means over steps."""
         parts = {name: float(values[self.row]) for name, values in self.predicted.parts.items()}
         rare = ["sync", "copies"]
         if mesh.mesh.dp == mesh.devices:  # others communicate in each step: within layers, or between stages
@@ -422,7 +422,7 @@ class _Rows(NamedTuple):
         return StepParts(**{each.name: parts[each.name] for each in fields(StepParts)})
 
     def _alone_rate(self, mesh: DeviceMesh) -> float:
-        """Return the samples/s of one device alone, with as many parameters to update as a device of the mesh."""
+        """A device alone updates as many parameters as a device of the mesh."""
         batch, parts = mesh.training.job.batch, self.predicted.parts
         total, spared = float(parts["total"][self.alone]), float(parts["input"][self.alone])
         if mesh.training.compute is None:
@@ -431,7 +431,7 @@ class _Rows(NamedTuple):
         return batch / (total - spared)
 
     def _deviations(self, mesh: DeviceMesh, parts: StepParts) -> Deviations:
-        """Return the deviations of a step. The errors of a known compute time and of scaling are independent."""
+        """The errors of a known compute time and of the scaling are independent."""
         (logs, slopes), belief, compute = self.slopes, self.predicted.belief, mesh.training.compute
         step = Slopes(logs[[self.row]], slopes[[self.row]])
         if compute is not None:

@@ -1,4 +1,4 @@
-"""Convert a profile to columns: its units, gradient buckets, stages and bytes."""
+"""Convert profiles to columns: their units, gradient buckets, stages and sizes."""
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
@@ -66,10 +66,7 @@ def _each(
     times: Sequence[Timed | None],
     *columns: Array,
 ) -> list[Array | None]:
-    """Return the result of ``function`` for each training run's profile, times and columns.
-
-    Equal training runs share one result.
-    """
+    """Equal training runs share one result."""
     if not any(profiles):
         return [None] * len(profiles)
     rows, known = zip(profiles, times, *(column.tolist() for column in columns), strict=True), dict[Any, Array]()
@@ -83,7 +80,7 @@ def _each(
 
 
 def _add(c: dict[str, Array], names: Sequence[str], values: Sequence[Array | None], least: int = 1) -> None:
-    """Add one array per name, with a row per training run, padded with zeros."""
+    """Rows with fewer values are padded with zeros."""
     width = max([least, *(value.shape[1] for value in values if value is not None)])
     arrays = np.zeros((len(names), len(values), width))
     for row, value in enumerate(values):
@@ -93,7 +90,6 @@ def _add(c: dict[str, Array], names: Sequence[str], values: Sequence[Array | Non
 
 
 def _sizes(profile: ModelProfile, _: Timed | None) -> Array:
-    """Return the parameters, the elements saved for backward, the elements that blocks write, and the largest layer."""
     saved = sum(layer.saved_bytes for layer in profile.layers) / profile.item_bytes
     written = sum(block.output_bytes for block in profile.blocks) / profile.item_bytes
     return np.array([[profile.parameters], [saved], [written], [max(layer.parameters for layer in profile.layers)]])
@@ -141,7 +137,6 @@ def _buckets(profile: ModelProfile, timed: Timed | None, item: float, size_mb: f
 
 
 def _stages(profile: ModelProfile, timed: Timed | None, count: float) -> Array:
-    """Return each stage's compute shares, its parameters, and the elements that it sends to the next stage."""
     if not count:
         return np.zeros((len(STAGE), 1))
     of = dict[str, list[float]]()

@@ -1,4 +1,4 @@
-"""Compute time of one device on a model's layers: stated, measured, or estimated from published rates of its GPU."""
+"""Find the compute time of one device on a model's layers: stated, measured, or estimated from published rates."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from planner.one_gpu import MEASURED_SPREAD, NARROWER, YOURS, Alone, OneGpuRate,
 from simcomm.cluster.hardware import parts
 from simcomm.nccl.catalogue import find_gpu, match_gpu
 
-SOME_FLOPS = 1e9  # where a search for those of a sample begins
+SOME_FLOPS = 1e9  # of a sample, from which the model of known rates is scaled
 SERIES_GPUS = {"V100 ": "V100", "P100 ": "P100", "A100 80GB": "A100-80", "A100 ": "A100"}  # their names, by a beginning
 
 
@@ -39,7 +39,7 @@ class Compute:
         return sum(self.forward) + sum(self.backward)
 
     def step(self, samples: float) -> float:
-        """Return the seconds of a step on one device alone."""
+        """Return the seconds of a step of one device without communication."""
         return samples * self.sample + self.optimizer
 
 
@@ -92,7 +92,7 @@ def at_rate(profile: ModelProfile, rate: float, source: str = "a known rate", sp
 
 
 def in_phases(profile: ModelProfile, phases: ComputePhases, batch: float) -> Compute:
-    """Return the stated phases of a batch, divided among the layers by their work.
+    """Return the compute time of stated phases of a batch, divided among the layers by their work.
 
     Raise InputError if forward and backward take no time.
     """
@@ -124,10 +124,7 @@ def has_published_series(gpu: str) -> bool:
 
 
 class GpuRates:
-    """The samples/s of one GPU of each type, with its spread.
-
-    ``known`` are the user's rates. The others are estimated from published rates and data sheets.
-    """
+    """Estimates the samples/s of one GPU of each type. Known rates are used as they are, and correct the estimates."""
 
     def __init__(
         self, job: TrainingJob, known: Mapping[str, float], gpus: Iterable[str], where: str = "plan.known_rates"
@@ -142,7 +139,7 @@ class GpuRates:
                 raise InputError(f"{where}: {quote(name)} is not a GPU of the catalog; {suggest(name, names)}")
         self.job = job
         self.known = {series_gpu(name): rate for name, rate in known.items()}
-        self.unknown = dict[str, str]()  # by type: the reason why nothing is estimated
+        self.unknown = dict[str, str]()  # the reason why the rate of a GPU cannot be estimated
         self.guessed = self._guess(sorted({series_gpu(name) for name in gpus} - self.known.keys()))
 
     def rate(self, gpu: str) -> OneGpuRate:
@@ -187,18 +184,18 @@ class GpuRates:
 
 
 def _widen(gpu: str, rate: OneGpuRate) -> OneGpuRate:
-    """Return the rate with the full spread of the process if no published run used GPUs of the same maker."""
+    """If no published run used GPUs of the same maker, the spread is that of the whole process."""
     is_amd = gpu in parts("GPU") and find_gpu(gpu).generation == "cdna"
     return replace(rate, spread=rate.spread / NARROWER) if is_amd else rate
 
 
 class ComputeSource(NamedTuple):
-    """The compute time that a scenario states. Default: published rates of the GPU."""
+    """The source of the compute time in a scenario. Without any field, published rates of the GPU are used."""
 
     rate: float | None = None  # samples/s of one device
-    gpu: str | None = None  # of that rate, or of the published rates to use
+    gpu: str | None = None  # GPU of the rate; without a rate, the GPU whose published rates are used
     phases: ComputePhases | None = None
-    phases_batch: float = 1  # samples of the phases
+    phases_batch: float = 1  # samples in the batch of the phases
     is_profiled: bool = False  # whether the profile's own times are used, if it has any
 
     def known_rates(self, job: TrainingJob, where: str) -> dict[str, float]:
@@ -212,10 +209,11 @@ class ComputeSource(NamedTuple):
 
 
 def find_compute(job: TrainingJob, source: ComputeSource, gpu: str | None) -> Compute:
-    """Return the compute time of one device from the best source: stated for it, measured on it, estimated.
+    """Return the compute time of one device from the first available source.
 
-    Estimates use the known rates of other GPUs, and published rates. ``gpu`` is the type of the devices; None if it is
-    not in the hardware catalogue. Raise InputError.
+    The sources are a stated rate of this GPU, stated phases, times measured on this GPU, and an estimate. The estimate
+    uses a known rate of another GPU and published rates. ``gpu`` is the type of the devices, or None if it is not in
+    the hardware catalogue. Raise InputError if the compute time is unknown.
     """
     if source.rate is not None and (source.gpu is None or gpu is None or source.gpu == gpu):
         return at_rate(job.model, source.rate)

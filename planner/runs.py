@@ -1,6 +1,6 @@
-"""Read published runs and a user's own runs as rows of a table.
+"""Read published runs and a user's own runs from tables.
 
-A user's runs adapt the shipped parameters, and are saved by GPU and framework.
+A user's runs adapt the shipped parameters. They are saved by GPU and framework.
 """
 
 import csv
@@ -108,7 +108,7 @@ def read_table(path: Path = SHIPPED, *, only_known: bool = False) -> tuple[list[
 
 
 def _read_rows(path: Path) -> list[list[str]]:
-    """Return the cells of all non-empty rows. The first row is the column names."""
+    """The first row has the column names."""
     lines = [line for line in read_text(path).splitlines() if not line.startswith("#")]
     try:
         rows = [[cell.strip() for cell in row] for row in csv.reader(lines)]
@@ -142,7 +142,6 @@ def complete(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _add_model(run: dict[str, Any]) -> None:
-    """Add the usual dimensions of the model that the run does not state."""
     if "head_dim" not in run and run["hidden"] % run["heads"]:
         raise InputError(f"heads {run['heads']} do not divide hidden {run['hidden']}; set head_dim too")
     gated = -(-8 * run["hidden"] // 3 // 256) * 256
@@ -155,7 +154,6 @@ def _add_model(run: dict[str, Any]) -> None:
 
 
 def _add_mesh(run: dict[str, Any]) -> None:
-    """Add the columns that follow from the mesh and the batch. Raise InputError if the mesh has another size."""
     split = run["tp"] * run["cp"] * run["pp"]
     run.setdefault("dp", max(1, run["gpus"] // split))
     if run["dp"] * split != run["gpus"]:
@@ -171,7 +169,6 @@ def _add_mesh(run: dict[str, Any]) -> None:
 
 
 def _check_divided(run: Mapping[str, Any]) -> None:
-    """Raise InputError if heads or experts are not divisible by their groups."""
     if run["heads"] % run["tp"]:
         raise InputError(f"tp {run['tp']} does not divide {run['heads']} heads")
     if run["experts"] % run["ep"]:
@@ -233,7 +230,7 @@ class OwnRuns:
 
     @property
     def title(self) -> str:
-        """A description of the runs: their number, GPU, framework, file and date."""
+        """A description of the runs: their number, GPU, framework, source file and date."""
         return (
             f"{count(len(self.rows), 'run')} on {self.gpu} by {self.framework}, kept from {self.source} ({self.made})"
         )

@@ -1,4 +1,5 @@
-"""Search all device meshes of a model on a number of devices: the fastest, those to try, and why others are slower."""
+"""Search all device meshes of a model on a number of devices. List the fastest meshes, meshes to try first, the meshes
+whose measurement would narrow the intervals most, and the reason why each other kind of mesh is slower."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,14 +25,15 @@ from planner.step import step_parts
 MOST_TENSOR, MOST_CHUNKS, MOST_CONTEXT, MOST_MICRO = 64, 8, 16, 64
 TRIES = 3
 DRAWS = 400
-AMONG = 100  # of the fastest meshes, from which those to try are chosen
-LORA_RANK = 16  # of what is proposed where nothing fits
+AMONG = 100  # fastest meshes from which the meshes to try are chosen
+LORA_RANK = 16  # of the adapters that are proposed if no mesh fits
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeshJob:
-    """A language model's training run on identical hosts. ``batch`` is the number of sequences of ``seq`` tokens per
-    step.
+    """A training run of a language model on identical hosts.
+
+    ``batch`` is the number of sequences per step, of ``seq`` tokens each.
     """
 
     kind: str  # gpt, bert or llama
@@ -48,10 +50,10 @@ class MeshJob:
     offload: str = "none"
     lora: int = 0
     frozen_bits: str = "16"
-    experts: int = 0  # of each layer's MLP, of which a token visits ``top_k``
+    experts: int = 0  # per layer; a token visits ``top_k`` of them
     top_k: int = 0
     with_zero_bubble: bool = False
-    more: Mapping[str, Any] = field(default_factory=dict)  # other columns that all its meshes share
+    more: Mapping[str, Any] = field(default_factory=dict)  # further columns, with the same value for all meshes
 
     @property
     def gpu(self) -> str:
@@ -79,7 +81,7 @@ class MeshJob:
 
 
 def divisors(number: int, most: int) -> list[int]:
-    """Return the divisors of a number up to ``most``.
+    """Return the divisors of ``number`` that are at most ``most``, in rising order.
 
     >>> divisors(12, 6)
     [1, 2, 3, 4, 6]
@@ -88,7 +90,7 @@ def divisors(number: int, most: int) -> list[int]:
 
 
 class SearchedMesh(NamedTuple):
-    """A device mesh and its pipeline schedule. The field names are names of columns."""
+    """A device mesh with its micro-batch, sharding, recomputation and schedule. Fields are named after columns."""
 
     tp: int = 1
     pp: int = 1
@@ -101,7 +103,7 @@ class SearchedMesh(NamedTuple):
     sharding: str = "ddp"
     recompute: str = "none"
     schedule: str = "1f1b"
-    sequence_parallel: int = 1  # where there are tensor groups
+    sequence_parallel: int = 1  # only matters with tp > 1
 
     @property
     def name(self) -> str:
@@ -118,7 +120,7 @@ class SearchedMesh(NamedTuple):
 
 
 def enumerate_meshes(job: MeshJob) -> list[SearchedMesh]:
-    """Return all meshes of a job. Raise InputError if there are none."""
+    """Return all possible meshes of a job. Raise InputError if there are none."""
     meshes = [*_meshes(job)]
     if not meshes:
         raise InputError(
@@ -149,7 +151,7 @@ def _meshes(job: MeshJob) -> Iterator[SearchedMesh]:
 
 
 def _schedules(job: MeshJob, pp: int, count: int) -> list[tuple[str, int]]:
-    """Return the possible pipeline schedules, each with its chunks per device."""
+    """Each schedule comes with its number of chunks per device."""
     if pp == 1:
         return [("none", 1)]
     chunks = [v for v in divisors(job.shape.layers // pp, MOST_CHUNKS) if v > 1 and count % pp == 0]
@@ -158,7 +160,6 @@ def _schedules(job: MeshJob, pp: int, count: int) -> list[tuple[str, int]]:
 
 
 def _shardings(job: MeshJob, mesh: SearchedMesh) -> tuple[str, ...]:
-    """Return the possible shardings of the data axis."""
     size, is_one_stage = mesh.dp * mesh.cp, mesh.pp == 1
     if size == 1:
         return ("ddp",)
@@ -179,7 +180,7 @@ class PredictedMeshes:
     columns: Columns
     parts: Mapping[str, Array]  # seconds of a step, with their total
     memory: Mapping[str, Array]  # bytes of the fullest device, with their total
-    chance: Array  # not to fail
+    chance: Array  # probability that the run does not fail
     belief: Belief
 
     @property
@@ -201,13 +202,13 @@ class FoundMeshes(PredictedMeshes):
     order: Array
 
     def factors(self, numbers: Sequence[int] | Array) -> Array:
-        """Return the ratio between the upper end of each mesh's 80 % interval and its step."""
+        """Return the ratio between the upper end of the 80 % interval and the step time of each mesh."""
         chosen = np.asarray(numbers, dtype=int)
         return self.belief.factors_of(find_slopes(self.columns.take(chosen), self.belief.parameters))
 
     @cached_property
     def fastest(self) -> Slopes:
-        """Slopes of the fastest meshes that fit."""
+        """Slopes of the ``AMONG`` fastest meshes that fit, or of all if fewer fit."""
         return find_slopes(self.columns.take(self.order[:AMONG]), self.belief.parameters)
 
     @property
@@ -283,7 +284,10 @@ def choose_tries(meshes: FoundMeshes, count: int = TRIES) -> list[int]:
 
 
 def choose_runs(meshes: FoundMeshes, count: int = TRIES) -> tuple[list[int], float, float]:
-    """Return the most informative meshes to measure, and the median log half-width of the interval before and after."""
+    """Return the most informative meshes to measure.
+
+    Also return the median half-width of the meshes' 80 % intervals, as a logarithm, before and after the measurements.
+    """
     slopes = meshes.fastest
     chosen = meshes.belief.choose_runs(slopes, count)
     taught = meshes.belief.after_runs(slopes.slopes[chosen])
@@ -309,7 +313,10 @@ class Remedy(NamedTuple):
 
 
 def what_would_fit(job: MeshJob, belief: Belief | None = None, fill: float = FILL) -> list[Remedy]:
-    """Return changes that each make a job fit: optimizer, LoRA, offloading, sequence length, devices."""
+    """Return changes that each make a job fit into memory.
+
+    Changes are another optimizer, offloading, LoRA, half the sequence length, or the fewest devices that suffice.
+    """
     adapters = {"lora": LORA_RANK, "offload": "none", "frozen_bits": "16"}
     changes: list[tuple[str, dict[str, Any]]] = [
         ("AdamW with 8-bit states", {"optimizer": "adamw8bit"}),
@@ -326,7 +333,7 @@ def what_would_fit(job: MeshJob, belief: Belief | None = None, fill: float = FIL
     for name, change in changes:
         gpus = change.get("gpus", job.gpus)
         if gpus > job.node_gpus and (not job.host.nic or gpus % job.node_gpus):
-            continue  # nothing joins so many
+            continue  # no network connects as many hosts
         if all(getattr(job, key) == value for key, value in change.items()) or (
             "gpus" in change and any("devices" in remedy.change for remedy in remedies)
         ):
@@ -334,19 +341,19 @@ def what_would_fit(job: MeshJob, belief: Belief | None = None, fill: float = FIL
         try:
             meshes = search(replace(job, **change), belief, fill)
         except InputError:
-            continue  # there is no such mesh
+            continue  # no mesh is possible
         if len(meshes.order):
             remedies.append(Remedy(name, meshes))
     return remedies
 
 
-SAID = 2  # parts of a step, or of memory, in a line
-WORTH_SAYING = 0.005  # of a step
+LISTED_PARTS = 2  # of a step, or of memory, in a sentence
+LISTED_SHARE = 0.005  # of a step, from which a part is listed
 AXES = (("tp", "tensor"), ("pp", "pipeline"), ("cp", "context"), ("ep", "experts"))
 
 
 def name_family(mesh: SearchedMesh) -> str:
-    """Return the kind of a mesh: its sharding, and its other axes.
+    """Return the family of a mesh: its sharding and its other axes.
 
     >>> name_family(SearchedMesh(tp=8, pp=2, dp=4, sharding="zero1"))
     'zero1, tensor, pipeline'
@@ -355,7 +362,7 @@ def name_family(mesh: SearchedMesh) -> str:
 
 
 def why_others_lose(meshes: FoundMeshes) -> Iterator[tuple[str, str]]:
-    """Yield the best mesh of each other kind, the fastest first, with the reason why it is slower or does not fit."""
+    """Yield the best mesh of each other family with the reason why it is slower or does not fit, the fastest first."""
     if not len(meshes.order):
         return
     best = int(meshes.order[0])
@@ -380,11 +387,11 @@ def least_memory(meshes: FoundMeshes) -> int:
 
 
 def why_slower(meshes: FoundMeshes, number: int, than: int) -> str:
-    """Say how much slower one mesh is than another, with the parts of the step that cause the difference."""
+    """Describe how much longer the step of a mesh is than that of another, with the parts that cause it."""
     mine, best = ({name: float(seconds[row]) for name, seconds in meshes.parts.items()} for row in (number, than))
     best_total = best["total"]
     more = {name: (mine[name] - best[name]) / best_total for name in mine if name != "total"}
-    names = sorted((name for name in more if more[name] > WORTH_SAYING), key=lambda name: -more[name])[:SAID]
+    names = sorted((name for name in more if more[name] > LISTED_SHARE), key=lambda name: -more[name])[:LISTED_PARTS]
     slower = mine["total"] / best_total - 1
     if slower <= 0 or not names:
         return "as fast"
@@ -392,17 +399,18 @@ def why_slower(meshes: FoundMeshes, number: int, than: int) -> str:
 
 
 def why_too_large(meshes: FoundMeshes, number: int) -> str:
-    """Say how much memory a mesh needs, with its largest parts."""
+    """Describe how much memory a mesh needs, with its largest parts."""
     sizes = {name: float(meshes.memory[name][number]) for name in MEMORY_PARTS}
-    names = sorted(sizes, key=lambda name: -sizes[name])[:SAID]
+    names = sorted(sizes, key=lambda name: -sizes[name])[:LISTED_PARTS]
     most = ", ".join(f"{name} {sizes[name] / 2**30:.0f}" for name in names)
     total, limit = meshes.memory["total"][number], meshes.columns.memory_bytes[number]
     return f"needs {total / 2**30:.0f} GiB of {limit / 2**30:.0f}: {most}"
 
 
 def keep_mesh(meshes: FoundMeshes, name: str) -> tuple[FoundMeshes, str]:
-    """Return only the mesh with this name, and its comparison with the fastest one. Raise InputError if it does not
-    fit.
+    """Return only the mesh with this name, and a sentence that compares it with the fastest one.
+
+    Raise InputError if the mesh does not exist or does not fit.
     """
     wanted = ", ".join(part.strip() for part in name.split(","))
     number = next((place for place, mesh in enumerate(meshes.searched) if mesh.name == wanted), None)

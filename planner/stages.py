@@ -1,4 +1,4 @@
-"""Pipeline stages: how frameworks distribute a transformer's layers, and how a profile is cut."""
+"""Distribute a transformer's layers to pipeline stages as frameworks do, and cut a profile into stages."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -34,9 +34,9 @@ class LayerSizes(NamedTuple):
 def deal_layers(framework: str, layers: int, pp: int, sizes: LayerSizes) -> tuple[int, int, int]:
     """Return the number of layers of the fullest, the first and the last of ``pp`` stages.
 
-    nanotron fills a stage until its parameters exceed its share, without the token embedding. If the layers are not
-    divisible, Megatron counts token embedding and LM head as a layer each. Other frameworks distribute layers evenly,
-    with the extra layers first.
+    nanotron adds layers to a stage until its parameters exceed the stage's share, without the token embedding. If
+    ``pp`` does not divide the number of layers, Megatron counts the token embedding and the LM head as a layer each.
+    Other frameworks distribute the layers evenly, with the extra layers first.
     """
     if pp == 1:
         return layers, layers, layers
@@ -65,7 +65,7 @@ def _deal_by_parameters(layers: int, pp: int, sizes: LayerSizes) -> list[int]:
 
 
 def cut_stages(profile: ModelProfile, stages: int) -> list[Stage]:
-    """Return the blocks of each stage, cut so that the largest work of a stage is as small as possible.
+    """Return the blocks of each stage. The cut minimizes the work of the largest stage.
 
     Raise InputError for more stages than blocks with parameters.
 

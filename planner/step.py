@@ -1,7 +1,7 @@
-"""Seconds of a training step by part: one set of equations for all models, meshes and clusters.
+"""Compute the seconds of a training step by part. The equations are the same for all models, meshes and clusters.
 
 step = (microbatches with the pipeline's bubble + synchronization of gradients and parameters + host work + optimizer +
-fixed cost + copies + processes + waiting for the slowest device) x framework, combined with the loaders
+fixed cost + copies + processes + waiting for the slowest device) x framework factor, combined with the loaders
 """
 
 from collections.abc import Callable
@@ -51,14 +51,14 @@ def positive(x: Array, scale: Array) -> Array:
     return np.asarray(0.5 * (x + np.sqrt(x * x + (0.1 * scale) ** 2)))
 
 
-def _wide(value: Any) -> Any:
-    """Return a parameter in a shape that broadcasts over arrays with two dimensions."""
+def _as_column(value: Any) -> Any:
     return value[:, None] if isinstance(value, np.ndarray) and value.ndim == 1 else value
 
 
 class Links:
-    """Computes the seconds of collectives during training from NCCL's curves and the share of their rate that is
-    reached.
+    """Computes the seconds of collectives during training.
+
+    Training runs reach only a share of the rates of NCCL's curves.
     """
 
     def __init__(self, c: Columns, p: Parameters) -> None:
@@ -94,18 +94,15 @@ class Links:
     def seconds(self, name: str, nbytes: Array) -> Array:
         """Return the seconds of a collective of ``nbytes`` in the named group of each training."""
         if self.c.network is not None:
-            return self._ask(self.c.network, name, np.asarray(nbytes))
+            return self._simulate(self.c.network, name, np.asarray(nbytes))
         seconds = read_curves(self.c.curves, getattr(self.c, f"curve_{name}"), nbytes)
         share, latency = self.shares[name], self.latencies[name]
         if seconds.ndim > 1:
             share, latency = share[:, None], latency[:, None]
         return np.asarray(seconds / share + latency * (seconds > 0))
 
-    def _ask(self, network: Network, name: str, nbytes: Array) -> Array:
-        """Return the seconds on a simulated network, which simulates each collective.
-
-        Without sequence parallelism, a gather of a tensor group counts as half an all_reduce.
-        """
+    def _simulate(self, network: Network, name: str, nbytes: Array) -> Array:
+        """Without sequence parallelism, a gather of a tensor group counts as half an all_reduce."""
         collective, *sizes = list_groups(self.c.arrays)[name]
         rows = nbytes.reshape(len(self.c), -1)
         places = np.broadcast_arrays(*sizes, self.c.dp)[:2]
@@ -127,7 +124,7 @@ ON_NETWORKS = {
 
 
 def _shown(hidden: Any) -> Any:
-    """Return the exposed share of a collective whose hidden share is given, at least 2 %."""
+    """At least 2 % of a collective is exposed."""
     return 1 - np.minimum(hidden, 0.98)
 
 
@@ -140,10 +137,10 @@ class InsideSeconds(NamedTuple):
 
 
 def inside_seconds(c: Columns, p: Parameters, links: Links) -> InsideSeconds:
-    """Return the seconds of a layer's collectives.
+    """Return the exposed seconds of a layer's collectives per microbatch.
 
-    A tensor group has two gathers and two scatters in each pass. Keys and values travel around a context group once in
-    forward and twice in backward. Experts have two all_to_alls in each pass.
+    Each pass has two gathers and two scatters in a tensor group, and two all_to_alls between experts. Keys and values
+    travel around a context group once in forward and twice in backward.
     """
     tokens = local_tokens(c)
     tensor = links.seconds("tensor", c.item_bytes * tokens * c.hidden) * np.where(c.recompute == FULL, 12, 8)
@@ -158,7 +155,7 @@ def inside_seconds(c: Columns, p: Parameters, links: Links) -> InsideSeconds:
 
 
 def exchanged_parameters(c: Columns) -> Array:
-    """Return the parameters of a device whose gradients its data group synchronizes."""
+    """Return the number of parameters per device whose gradients the data group synchronizes."""
     size, parameters = c.dp * c.cp, count_held(c, count_parameters(c, trained=True), c.most_layers)
     copies = np.maximum(1.0, size / c.ep)  # devices that have the same experts
     same = np.where(size > 1, (1 - 1 / copies) / np.maximum(1 - 1 / size, 0.5), 0.0)
@@ -193,10 +190,7 @@ def sync_seconds(c: Columns, p: Parameters, links: Links, units: UnitSeconds, st
 
 
 def _slowdown(c: Columns, p: Parameters) -> Array:
-    """Return the seconds of compute lost per second of overlapped communication.
-
-    Both compete for memory bandwidth, so a slow NIC costs less in proportion.
-    """
+    """Compute and communication compete for memory bandwidth, so a slow NIC costs less in proportion."""
     slowdown = np.choose(c.link, [p[f"overlap_slowdown_{name}"] if name else 0.0 for name in LINKS])
     return np.minimum(np.where(c.link == NETWORK, slowdown * np.minimum(1.0, c.nic / FULL_NIC), slowdown), 0.99)
 
@@ -238,9 +232,9 @@ def _gathered_item(c: Columns) -> Array:
 
 
 def _gathered(c: Columns, p: Parameters, links: Links, units: UnitSeconds, backward: Array) -> Array:
-    """Return the exposed seconds of gathers and scatters. Each overlaps with the compute of one unit."""
+    """Each gather and each scatter overlaps with the compute of one unit."""
     item, hidden, (gather, scatter, nbytes) = _gathered_item(c), p["fsdp_hidden"], _unit_exchange(c, links)
-    forward, back = _wide(hidden) * units.forward, _wide(hidden) * units.backward
+    forward, back = _as_column(hidden) * units.forward, _as_column(hidden) * units.backward
     both = gather + scatter
     alike = np.maximum(c.unit_count - 1, 0) * (c.most_layers / np.maximum(c.layers, 1))[:, None]
     shown = (alike * (positive(gather - forward, gather) + positive(both - back, both))).sum(axis=1)
@@ -257,10 +251,9 @@ def _gathered(c: Columns, p: Parameters, links: Links, units: UnitSeconds, backw
 
 
 def _served(c: Columns, p: Parameters, links: Links, nbytes: Array) -> Array:
-    """Return the seconds to fetch weights from parameter servers and to send gradients to them.
-
-    GPUs with P2P each serve an equal part, so that all links work at the same time. Otherwise everything passes through
-    host memory, and one GPU serves the largest layer. A simulated network has one server, on the host of rank 0.
+    """GPUs with P2P each serve an equal part, so that all links work at the same time. Otherwise everything passes
+    through host memory, and one GPU serves the largest layer. A simulated network has one server, on the host of rank
+    0.
     """
     if c.network is not None:
         return links.seconds("serve", nbytes)
@@ -274,15 +267,15 @@ def _served(c: Columns, p: Parameters, links: Links, nbytes: Array) -> Array:
 
 
 def data_division(c: Columns) -> Array:
-    """Return the number of devices that shard optimizer states."""
+    """Return the number of devices that share the optimizer states."""
     return np.where(c.zero == 3, c.shard, np.where(c.zero > 0, c.dp * c.cp, 1.0))
 
 
 def host_seconds(c: Columns, p: Parameters, units: UnitSeconds) -> Array:
-    """Return the seconds of offloading to the host.
+    """Return the seconds that offloading to the host adds.
 
-    The host's processors update the states. Gradients and 16-bit weights are transferred after a step. Offloaded
-    parameters are transferred in forward and again in backward of each microbatch, in parallel with compute.
+    The host's cores update the states. Gradients and 16-bit weights are transferred once per step. Offloaded parameters
+    are transferred in forward and again in backward of each microbatch, in parallel with compute.
     """
     if not (c.offload > 0).any():
         return np.zeros(len(c))
@@ -297,9 +290,7 @@ def host_seconds(c: Columns, p: Parameters, units: UnitSeconds) -> Array:
 
 
 def _pipelined_profiles(c: Columns, work: Array, links: Links) -> Array:
-    """Return the seconds of all microbatches. Pipelines of profiles have unequal stages, so each of their runs is
-    simulated.
-    """
+    """Stages of profiles are unequal, so each of their pipelines is simulated."""
     rows, seconds = np.flatnonzero(~c.is_shaped & (c.pp > 1)), work.copy()
     if not len(rows):
         return seconds
@@ -317,7 +308,7 @@ def _pipelined_profiles(c: Columns, work: Array, links: Links) -> Array:
 
 
 def step_parts(c: Columns, p: Parameters) -> dict[str, Array]:
-    """Return the seconds of each training's step by ``PARTS``, and their ``total``."""
+    """Return the seconds of each training run's step by ``PARTS``, and their ``total``."""
     p = p if c.network is None else {**p, **ON_NETWORKS}
     rates, links = Rates(c, p), Links(c, p)
     units, inside = unit_seconds(c, p, rates), inside_seconds(c, p, links)
@@ -359,7 +350,7 @@ def step_parts(c: Columns, p: Parameters) -> dict[str, Array]:
 
 
 def _own_seconds(c: Columns, p: Parameters, rates: Rates) -> dict[str, Array]:
-    """Return the seconds of the optimizer and the fixed cost. The known seconds of one device already include them."""
+    """The known seconds of one device already include the optimizer and the fixed cost."""
     trained = count_held(c, count_parameters(c, trained=True), c.most_layers).divided(c, data_division(c))
     optimizer = np.where(c.offload > 0, 0.0, p["optimizer_bytes"] * STATE_SHARES[c.optimizer] * trained / rates.memory)
     is_known, parameters = c.alone > 0, np.maximum(count_whole(c), 1.0)
@@ -368,10 +359,7 @@ def _own_seconds(c: Columns, p: Parameters, rates: Rates) -> dict[str, Array]:
 
 
 def _several_seconds(c: Columns, p: Parameters, computing: Array) -> dict[str, Array]:
-    """Return the seconds that several GPUs add: passes over gradients, shared cores, waiting for the slowest device.
-
-    Differences between steps average out in long steps. Devices without a data sheet add nothing.
-    """
+    """Differences between steps average out in long steps. Devices without a data sheet add nothing."""
     jitter = np.where(c.variable > 0, p["jitter_variable"], p["jitter"])
     often = np.sqrt(USUAL_STEP / np.maximum(USUAL_STEP, computing))
     waiting = computing * (jitter * c.slowest + p["jitter_nodes"] * often * c.slowest_host)
@@ -386,7 +374,6 @@ def _several_seconds(c: Columns, p: Parameters, computing: Array) -> dict[str, A
 
 
 def _loading(c: Columns, p: Parameters, on_devices: Array) -> Array:
-    """Return the seconds that loaders add, by a smooth maximum of the devices' and the loaders' time."""
     is_limited = (c.loader > 0) | (c.loader_rate > 0)
     if not is_limited.any():
         return np.zeros(len(c))
@@ -399,14 +386,14 @@ def _loading(c: Columns, p: Parameters, on_devices: Array) -> Array:
 
 
 def step_seconds(c: Columns, p: Parameters) -> Array:
-    """Return the seconds of each training's step."""
+    """Return the seconds of each training run's step."""
     return step_parts(c, p)["total"]
 
 
 def step_spans(c: Columns, p: Parameters) -> list[tuple[str, str, float, float]]:
-    """Return name, stream, begin and end of the activities in a step of one training run, in seconds.
+    """Return the name, stream, begin and end of each activity in a step of one training run, in seconds.
 
-    A pipeline has one stream per device. Otherwise there is one compute stream and one communication stream.
+    A pipeline has one stream per device. Other steps have a compute stream and a communication stream.
     """
     p = p if c.network is None else {**p, **ON_NETWORKS}
     links, units, parts = Links(c, p), unit_seconds(c, p, Rates(c, p)), step_parts(c, p)
@@ -448,7 +435,6 @@ def step_spans(c: Columns, p: Parameters) -> list[tuple[str, str, float, float]]
 
 
 def _unit_spans(c: Columns, links: Links, units: UnitSeconds) -> list[tuple[str, str, float, float]]:
-    """Return the spans of units: gathers during the previous unit, and scatters after the unit's backward."""
     gather, scatter, _ = _unit_exchange(c, links)
     order = [unit for unit in range(c.unit_count.shape[1]) for _ in range(int(c.unit_count[0, unit]))]
     spans, linked, began, computed = list[tuple[str, str, float, float]](), 0.0, 0.0, 0.0

@@ -1,4 +1,7 @@
-"""Candidates: a number of nodes of an instance type, and the time and cost of a training run on them."""
+"""List candidates, and estimate the time and cost of a training run on them.
+
+A candidate is a number of nodes of an instance type.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from math import inf, isfinite
@@ -74,7 +77,7 @@ def list_candidates(instances: Iterable[InstanceType], most_nodes: int, spot: bo
 
 
 class CandidateStep(NamedTuple):
-    """The predicted training step on a candidate: samples per second of all GPUs, and the bottleneck."""
+    """The predicted training step on a candidate."""
 
     samples_per_s: float
     interval: Interval

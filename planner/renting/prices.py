@@ -1,7 +1,7 @@
-"""Instance types and their prices, in dollars an hour, read from a price list.
+"""Read instance types and their prices, in dollars an hour, from a price list.
 
-The built-in list, ``prices.csv``, is a dated snapshot with the columns of SkyPilot's catalogue and eight more. Each row
-names its source. Its date is the one that the source states, or else the earliest possible date.
+The built-in list, ``prices.csv``, is a dated snapshot. It has the columns of SkyPilot's catalog and eight more. Each
+row names its source. Its date is stated by the source, or else is the earliest possible one.
 """
 
 import csv
@@ -117,8 +117,6 @@ def _read(text: str, where: str) -> Iterator[InstanceType]:
 
 @dataclass(frozen=True)
 class _Row:
-    """A line of a price list, with its values by column."""
-
     values: Mapping[str, str]
     where: str
 
@@ -198,7 +196,6 @@ class _Row:
         return entry
 
     def _redundant(self, column: str) -> InputError:
-        """Return the error for a column that the line's Machine defines already."""
         return InputError(
             f"{self.where}: {column} is {quote(self.values[column])}, but Machine {self.values['Machine']} defines it "
             f"already; leave {column} or Machine empty"
@@ -247,7 +244,7 @@ class _Row:
 
 
 class GpuPrice(NamedTuple):
-    """The price of one GPU in dollars an hour, and the instance type that is sold at this price."""
+    """The price of one GPU in dollars an hour, and the instance type with this price."""
 
     dollars: float
     instance: InstanceType
@@ -279,7 +276,6 @@ def find_gpu_price(
 
 
 def _is_like(instance: InstanceType, devices: int, system: System) -> bool:
-    """Return whether ``devices`` GPUs of an instance type are connected like those of a system."""
     if devices > 1 and instance.gpus > 1 and instance.interconnect != LIKE_LINKS.get(system.link):
         return False
     if devices <= system.gpus:

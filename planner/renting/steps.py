@@ -1,4 +1,4 @@
-"""Predict the training step on a candidate, with its instance type as a host of GPUs."""
+"""Predict the training step on candidates. Their instance types are hosts of GPUs."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,7 +36,7 @@ UNKNOWN_NIC = 1.25e9  # bytes/s; a single node does not use it
 
 
 def node_alike(instance: InstanceType) -> str:
-    """Return the node of the published series with the same kind of interconnect. Raise InputError.
+    """Return the name of the published node with the same kind of interconnect. Raise InputError if there is none.
 
     >>> from planner.renting.prices import read_prices
     >>> sorted({node_alike(one) for one in read_prices() if one.gpu == "RTX 4090" and one.gpus > 1})
@@ -85,10 +85,11 @@ def find_host(instance: InstanceType) -> Host:
 
 @dataclass(frozen=True)
 class CandidateSteps:
-    """A job whose step is predicted on candidates.
+    """Predicts the step of a job on candidates.
 
-    With ``rates``, the compute time follows from the rate of one GPU; otherwise from the shapes of a language model,
-    adapted to the user's ``own`` runs by GPU. With ``is_searched``, each candidate has its own fastest mesh.
+    With ``rates``, the compute time follows from the rate of one GPU. Otherwise it follows from the shapes of a
+    language model, adapted to the user's ``own`` runs on the same GPU. With ``is_searched``, the fastest mesh of each
+    candidate is used.
     """
 
     job: TrainingJob
@@ -102,7 +103,7 @@ class CandidateSteps:
         return [f"rates of {gpu} are adapted to {record.title}" for gpu, record in self.own.items()]
 
     def is_published(self, gpu: str) -> bool:
-        """Return whether a rate or a run on a GPU is published or known from the user."""
+        """Return whether a rate or a run on this GPU is published, or is known from the user."""
         if self.rates is not None:
             return series_gpu(gpu) in self.rates.known or has_published_series(gpu)
         return gpu in self.own or is_published(gpu)
@@ -118,7 +119,7 @@ class CandidateSteps:
         """Return the step on each number of nodes of an instance type, or the error.
 
         The error is TooLittleMemory, or an InputError for an unsupported GPU or mesh. ``on_done`` is called with the
-        number of places whose mesh is known.
+        number of candidates whose mesh has been chosen.
         """
         meshes, answers = dict[Any, DeviceMesh](), list[Any]()
         for number, (instance, nodes) in enumerate(places, start=1):
@@ -145,7 +146,6 @@ class CandidateSteps:
         return Training(self.job, host, belief=self.beliefs.get(gpu) or believe())
 
     def _mesh(self, training: Training, gpus: int) -> DeviceMesh:
-        """Return the stated mesh, or the fastest one that fits. Raise TooLittleMemory if none does."""
         if not self.is_searched:
             return training.on(gpus)
         parallelism = Parallelism(data=gpus)
@@ -172,7 +172,7 @@ def _shown(prediction: StepPrediction, mesh: str = "") -> CandidateStep:
 
 
 class Screening(NamedTuple):
-    """The cost estimates of candidates that can train a model, and the reasons why the others cannot."""
+    """The cost estimates of candidates that can train a model, and the reasons why other candidates cannot."""
 
     estimates: list[CostEstimate]
     too_small: dict[tuple[str, int], TooLittleMemory]  # by GPU and number of GPUs

@@ -60,7 +60,7 @@ def test_predict_search_and_plan_give_one_answer(scenario: Path) -> None:
         assert "does not fit" in str(error)
         with pytest.raises(InputError, match="does not fit"):
             find_meshes(scenario, options)
-        assert isinstance(*CandidateSteps(job).predict([(instance, nodes)]), TooLittleMemory)
+        assert isinstance(CandidateSteps(job).predict([(instance, nodes)])[0], TooLittleMemory)
         return
     searched = find_meshes(scenario, options).cases[0].best[0]
     (planned,) = CandidateSteps(job).predict([(instance, nodes)])
