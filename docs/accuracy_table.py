@@ -124,7 +124,7 @@ def _evidence(reason: dict[str, Any]) -> str:
     """Return the evidence of a reason: quoted words of the source, and keys that no source states."""
     quoted = ", ".join(f"`{words}`" for words in reason["shown"])
     assumed = f"; not stated: {', '.join(f'`{key}`' for key in reason['assumed'])}" if reason["assumed"] else ""
-    return f"Shown by {quoted}{assumed} ({reason['source']})."
+    return f"Evidence: {quoted}{assumed} ({reason['source']})."
 
 
 def readme_table() -> str:

@@ -40,7 +40,7 @@ def ablation(title: str) -> Iterator[None]:
     """Change the model as the ablation of this title says, while entered. Raise KeyError for an unknown title.
 
     >>> before = timing.OVERLAP
-    >>> with ablation("launches and GPU add in squares, instead of the larger"):
+    >>> with ablation("launch and GPU time added in quadrature, not their maximum"):
     ...     timing.OVERLAP
     2.0
     >>> timing.OVERLAP == before
@@ -130,20 +130,20 @@ def _wide_definitions() -> dict[str, Parameter]:
 Change = tuple[ModuleType, str, object]  # of a module's name to a value
 ABLATIONS: Mapping[str, tuple[Change, ...]] = {
     "the model as it is": (),
-    "NCCL takes what is fastest, instead of what its tuner believes": ((timing, "candidates", _fastest),),
-    "the tuner does not count the plug-in's latency": ((tuner, "_plugin", _no_plugin),),
-    "all protocols on EFA before p5": ((choice, "_protocol_reason", _any_protocol),),
-    "LL: no rate of a channel": ((timing, "_ll_load", _ll_by_links),),
-    "LL: messages between nodes are not whole before they go": ((timing, "_ll_messages", _no_messages),),
-    "channels of any rate, and one fills a NIC": (
+    "NCCL picks the fastest candidate, not its tuner's choice": ((timing, "candidates", _fastest),),
+    "tuner without the plug-in's latency": ((tuner, "_plugin", _no_plugin),),
+    "all protocols allowed on EFA before p5": ((choice, "_protocol_reason", _any_protocol),),
+    "LL without a rate limit per channel": ((timing, "_ll_load", _ll_by_links),),
+    "LL: messages between nodes leave before they are complete": ((timing, "_ll_messages", _no_messages),),
+    "no rate limit per channel; one channel can fill a NIC": (
         (channels, "channel_rate", _no_rate),
         (channels, "share_of_nics", _all_of_nics),
     ),
-    "launches cost nothing for a channel": ((timing, "host_time", _free_channels),),
-    "trees gain on two nodes only": ((timing, "tree_gain", _gain_of_two),),
-    "guessed NICs taken at their word": ((predict, "make_communicator", _trusting),),
-    "PCIe uplinks not shared": ((topology, "share_links", _unshared),),
-    "no factors of a cluster's hosts": ((predict, "host_factors", _no_factors),),
-    "launches and GPU add in squares, instead of the larger": ((timing, "OVERLAP", 2.0),),
-    "spreads of priors three times as wide": ((fit, "read_definitions", _wide_definitions),),
+    "no launch time per channel": ((timing, "host_time", _free_channels),),
+    "trees send fewer bytes on two nodes only": ((timing, "tree_gain", _gain_of_two),),
+    "guessed NIC rates used without a factor": ((predict, "make_communicator", _trusting),),
+    "flows don't share PCIe uplinks": ((topology, "share_links", _unshared),),
+    "no factors of individual clusters": ((predict, "host_factors", _no_factors),),
+    "launch and GPU time added in quadrature, not their maximum": ((timing, "OVERLAP", 2.0),),
+    "priors three times as wide": ((fit, "read_definitions", _wide_definitions),),
 }

@@ -26,7 +26,7 @@ SMALLEST = {  # what makes each of them take seconds
     "against_gloo.py": ["--ranks", "2", "--sizes", "1K", "4M", "--repetitions", "3"],
     "against_simgrid.py": ["--fewer", "8", "--repetitions", "1"],
     "engine.py": ["--fewer", "64", "--repetitions", "1"],
-    "nccl_structure.py": ["--draws", "1", "--only", "launches cost nothing for a channel"],
+    "nccl_structure.py": ["--draws", "1", "--only", "no launch time per channel"],
     "faults.py": ["--only", "a rank raises in backward", "the newest checkpoint is cut off"],
     "growth.py": ["--parts", "lockstep", "--only", "broadcast", "--repetitions", "1", "--fewer", "64"],
     "methods.py": ["--ranks", "32", "--repetitions", "1"],

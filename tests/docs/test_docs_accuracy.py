@@ -65,7 +65,7 @@ def test_large_error_without_an_explanation_is_rejected():
     results = {"shipped": {"systems": {}}, "left_out": {"systems": {"a": {"small": score}}}}
     assert accuracy_table.above(results) == {"a": {"small": -0.6}}
     reason = {"reason": "slow", "shown": ["words"], "assumed": ["lanes"], "source": "somewhere"}
-    shown = "* **a** (small -60%): slow Shown by `words`; not stated: `lanes` (somewhere).\n"
+    shown = "* **a** (small -60%): slow Evidence: `words`; not stated: `lanes` (somewhere).\n"
     assert accuracy_table.explained(results, {"a": reason}) == shown
     with pytest.raises(KeyError):
         accuracy_table.explained(results, {})
