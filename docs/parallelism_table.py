@@ -1,6 +1,6 @@
-"""The tables of docs/how-to/predict-n-gpus.md: strategies on gloo ranks, hosts.
+"""Write the tables of docs/reports/strategies.md: torch's strategies on gloo ranks, and emulated hosts.
 
-``benchmarks/strategies.py`` and ``make one-rank`` measure what the other tables show.
+``benchmarks/strategies.py`` and ``make one-rank`` measure them.
 """
 
 from collections.abc import Iterable, Iterator

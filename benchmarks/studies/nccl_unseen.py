@@ -177,12 +177,13 @@ def held_by_author(judged: Judged) -> dict[str, float]:
 
 
 def describe() -> Iterator[str]:
-    """Yield the lines of a table, as docs/how-it-works/nccl.md has it."""
-    yield "| systems of | error up to 64 KiB | to 16 MiB | above | rows held by 80 % intervals | each author the same |"
+    """Yield the lines of a table for docs/reports/nccl.md."""
+    inside = "rows inside 80 % intervals"
+    yield f"| authors | error up to 64 KiB | up to 16 MiB | above | {inside} | {inside}, authors weighted equally |"
     yield "| --- | --- | --- | --- | --- | --- |"
     for name, rows in judge_groups().items():
         scores = score_classes(rows)
-        errors = " | ".join(f"{100 * (score.median or 0):.0f} % of {score.systems}" for score in scores.values())
+        errors = " | ".join(f"{100 * (score.median or 0):.0f} % ({score.systems})" for score in scores.values())
         coverages = ", ".join(f"{100 * (score.coverage80 or 0):.0f}" for score in scores.values())
         alike = ", ".join(f"{100 * share:.0f}" for share in held_by_author(rows).values())
         yield f"| {name} | {errors} | {coverages} % | {alike} % |"
