@@ -64,7 +64,7 @@ def _command(name: str) -> str:
     command = load_command(name)
     paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
     about = "\n\n".join(fill(" ".join(each.split()), 120, break_on_hyphens=False) for each in paragraphs)
-    rows = [_option(each) for each in command.params if each.name != "help"]
+    rows = [_option(each) for each in command.params if each.name != "help" and not getattr(each, "hidden", False)]
     return f"### ringlab {name}\n\n{about}\n\n{table('option | meaning | default', rows)}"
 
 

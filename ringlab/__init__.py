@@ -1,15 +1,15 @@
 """Predict, run and draw distributed training jobs in notebooks and scripts, as the command line does.
 
 * ``load``: read a built-in scenario or a file, with optional changes.
-* ``predict``: simulate its collectives and trainings on its cluster.
+* ``predict``: simulate the collectives and trainings of a scenario on its cluster.
 * ``run``: measure them on real processes of this machine.
-* ``compare``: predict and measure them side by side.
-* ``animate``: draw the messages, as a player (.html), an animation (.gif, .mp4) or a timeline (.png).
+* ``compare``: predict and measure them, and compare the times.
+* ``animate``: draw the messages as a player (.html), an animation (.gif, .mp4) or a timeline (.png).
 * ``plot``: draw a training step, the scaling, the critical path or the cluster.
-* ``predict_devices``: time, memory and cost of a training on 1 to N GPUs.
-* ``predict_sweep``: a prediction for each value of a key, such as a size.
-* ``plan``: instance types to rent for a training.
-* ``check``: prove an algorithm correct, yours too.
+* ``predict_devices``: predict the time, memory and cost of a training on 1 to N GPUs.
+* ``predict_sweep``: predict a scenario for each value of a key, such as a size.
+* ``plan``: find instance types to rent for a training.
+* ``check``: prove that an algorithm is correct, also your own.
 
 >>> import ringlab
 >>> scenario = ringlab.load("star8", "collective.sizes=8 MiB")

@@ -4,7 +4,7 @@ import gc
 
 from ringlab.shared.signals import Signals, end_now, leave_soon, watch_interrupts
 
-GARBAGE_EVERY = 400_000  # new objects: what is imported is no garbage, and looking through it is a tenth of the start
+GARBAGE_EVERY = 400_000  # new objects; collecting garbage during imports takes a tenth of the start and finds none
 
 
 def main() -> None:
@@ -23,10 +23,10 @@ def main() -> None:
                 Signals.status = end.code or 0
             raise
         finally:
-            Signals.leaving = True  # from here on an interrupt ends the process itself
+            Signals.leaving = True  # from now on, an interrupt ends the process at once
     finally:
         if Signals.interrupted:
-            end_now()  # without Python's own ending, which with torch loaded takes up to two seconds on a busy machine
+            end_now()  # Python's own shutdown takes up to two seconds with torch
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The command line. A command's module is imported when the command is called."""
+"""The command line. The module of a command is imported when the command is called."""
 
 import logging
 import os
@@ -62,7 +62,7 @@ COMMANDS = {name: command for commands in PURPOSES.values() for name, command in
 
 
 def describe_command(name: str) -> str:
-    """Return the first line of a command's docstring, from its source file, because importing is slow."""
+    """Read the first line of a command's docstring from its source file, because importing is slow."""
     module, _, function = COMMANDS[name].partition(":")
     spec = find_spec(module)
     assert spec is not None and spec.origin is not None
@@ -71,7 +71,7 @@ def describe_command(name: str) -> str:
 
 
 class CommandList(TyperGroup):
-    """Groups the commands by purpose in ``--help``."""
+    """The group of all commands, whose ``--help`` lists them by purpose."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command of the arguments. Raise InputError for a removed command."""
@@ -104,10 +104,10 @@ app = typer.Typer(
 
 
 class UnloadedCommand(TyperCommand):
-    """A command whose module is imported when it is called, so that ``--help`` is fast."""
+    """A command whose module is imported when the command is called, so that ``--help`` is fast."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Return the context of the actual command."""
+        """Import the command and return its context."""
         return load_command(str(self.name)).make_context(info_name, args, parent, **extra)
 
     def get_short_help_str(self, limit: int = 45) -> str:
@@ -137,7 +137,7 @@ for _name in COMMANDS:
 def show_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
 ) -> None:
-    """Print a warning about the user's input as one line, and any other warning as Python does."""
+    """Print a warning about the user's input as one line, and other warnings as Python does."""
     text = f"ringlab: {message}\n"
     if category is not InputWarning:
         text = warnings.formatwarning(message, category, filename, lineno, line)
@@ -146,10 +146,10 @@ def show_warning(
 
 def main() -> None:
     """Run the command line. Exit status: 0 success, 1 failed run or check, 2 invalid input, 130 interrupted."""
-    os.environ["MPLBACKEND"] = "agg"  # a command draws into files; one for windows may not even be there
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it says where it cannot cache its fonts, and draws
+    os.environ["MPLBACKEND"] = "agg"  # commands only draw into files; other backends may require a display
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # hides warnings about its font cache
     warnings.showwarning = show_warning
-    warnings.simplefilter("default", InputWarning)  # never an error, whatever PYTHONWARNINGS says
+    warnings.simplefilter("default", InputWarning)  # never an error, also with PYTHONWARNINGS=error
     with exit_on_signals():
         exit_with_a_line(app)
 

@@ -1,4 +1,4 @@
-"""Emulated networks: build a scenario's network on this machine, and calibrate for it."""
+"""Emulates a scenario's network on this machine, and calibrates for it."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ AnyScenario = TypeVar("AnyScenario", bound=LoadedScenario)
 
 
 def on_emulated(scenario: AnyScenario) -> AnyScenario:
-    """Return the scenario on its emulated cluster. Raise InputError if it cannot be emulated, or with faults."""
+    """Return the scenario on its emulated cluster. Raise InputError for faults or a cluster that cannot be emulated."""
     if scenario.faults != NO_FAULTS:
         raise InputError(
             f"{scenario.path}: faults cannot be reproduced on an emulated network; remove [faults], "
@@ -39,7 +39,7 @@ def on_emulated(scenario: AnyScenario) -> AnyScenario:
 
 @contextmanager
 def emulated(cluster: Cluster, progress: Progress) -> Iterator[EmulatedNetwork]:
-    """Emulate a cluster's network during the block, and report it. Raise InputError and RunFailed."""
+    """Emulate a cluster's network during the block, and report its accuracy. Raise InputError and RunFailed."""
     with progress.task(f"building {cluster.title} on this machine and measuring its links"):
         network = realcomm.emulate(cluster).__enter__()
     with network:
@@ -48,14 +48,14 @@ def emulated(cluster: Cluster, progress: Progress) -> Iterator[EmulatedNetwork]:
 
 
 def as_built(scenario: AnyScenario, network: EmulatedNetwork) -> AnyScenario:
-    """Return the scenario to predict, without latencies if the emulated network has none."""
+    """Return the scenario to predict. It has no latencies if the emulated network has none."""
     if network.delays or not network.plan.is_delayed:
         return scenario
     return replace(scenario, cluster=without_latencies(scenario.cluster))
 
 
 def without_latencies(cluster: Cluster) -> Cluster:
-    """Return a cluster without latencies, as on kernels that cannot delay packets."""
+    """Return the cluster without latencies, for kernels that cannot delay packets."""
     graph = cluster.graph.copy()
     for _, _, data in graph.edges(data=True):
         data["latency"] = 0.0
@@ -71,7 +71,7 @@ def describe(network: EmulatedNetwork) -> str:
     if not plan.is_delayed or network.delays:
         return f"emulated: {built}"
     most = format_time(max(link.latency for link in plan.directions))
-    return f"emulated: {built}; latencies of up to {most} are not: this kernel cannot delay packets (netem)"
+    return f"emulated: {built}; without latencies (up to {most}), because this kernel cannot delay packets (netem)"
 
 
 def hosts_bandwidth(cluster: Cluster) -> float:
@@ -81,9 +81,9 @@ def hosts_bandwidth(cluster: Cluster) -> float:
 
 
 def calibrate_for_emulation(scenario: LoadedScenario, session: Session) -> Calibration:
-    """Measure two emulated hosts, and the trainings' compute times on as many processes as the cluster has ranks.
+    """Measure two emulated hosts with the cluster's most frequent link bandwidth, and the trainings' compute times.
 
-    The two hosts have links of the most frequent bandwidth.
+    The compute times are measured on as many processes as the cluster has ranks.
     """
     bandwidth, ranks = hosts_bandwidth(scenario.cluster), scenario.cluster.world_size
     trainings = [each for each in scenario.trainings if each.compute is None or each.gradient_sync is None]

@@ -1,6 +1,6 @@
-"""The Python API of scenarios: ``load`` a scenario, then predict, run, compare, trace or draw it as the commands do.
+"""The Python API of scenarios: ``load`` a scenario, then predict, run, compare, trace or draw it.
 
-The functions also accept the name of a built-in scenario or a file. ``Scenario`` has them as methods.
+The functions also accept the name of a built-in scenario or a file. They are the methods of ``Scenario``.
 """
 
 from collections.abc import Sequence
@@ -37,8 +37,8 @@ def predict(
 ) -> Prediction:
     """Simulate a scenario and its what-ifs.
 
-    ``calibration`` is a Calibration or its file; default: the cached one of this machine. ``engine`` is "simpy" or
-    "compiled"; default: chosen by problem size. An interrupt returns the rows simulated so far and sets
+    ``calibration`` is a Calibration or its file. Default: the cached one of this machine. ``engine`` is "simpy" or
+    "compiled". Default: chosen by the size of the problem. An interrupt returns the rows simulated so far and sets
     ``interrupted``. Raises InputError, also if a required calibration is missing.
 
     >>> ring = load("star8", "collective.sizes=1 MiB").predict().collectives[1]
@@ -62,10 +62,10 @@ def run(
 ) -> "RunAnswer":
     """Run a scenario on real processes of this machine.
 
-    ``calibration`` resolves algorithms named ``auto`` and is measured if missing. ``backend`` is "gloo" or "nccl". A
-    run ends after ``timeout`` seconds, a training after that time without a step. ``emulate`` also emulates the
-    scenario's network on this machine. ``resume`` is a checkpoint, or "auto" for the newest complete one of each
-    training. ``watch`` records metrics of trainings. Raises InputError and RunFailed.
+    Algorithms named ``auto`` are chosen with ``calibration``, which is measured if it is missing. ``backend`` is "gloo"
+    or "nccl". A collective is stopped after ``timeout`` seconds, a training after this time without a step. With
+    ``emulate``, the scenario's network is emulated on this machine. ``resume`` is a checkpoint, or "auto" for the
+    newest complete one of each training. ``watch`` records metrics of trainings. Raises InputError and RunFailed.
 
     >>> measured = load("here.toml").run(timeout=60)  # doctest: +SKIP
     >>> measured.collectives[0].algorithm, measured.collectives[0].time_s > 0  # doctest: +SKIP
@@ -95,11 +95,12 @@ def compare(
     thorough: bool = False,
     progress: Progress | None = None,
 ) -> "Comparison":
-    """Predict a scenario, run it, and return both side by side.
+    """Predict a scenario, run it, and return predicted and measured times side by side.
 
-    Without ``calibration``, the cached one is used, or measured in about 15 seconds. With ``thorough``, calibrating and
-    running alternate for minutes, so that drift of the machine cancels out. ``emulate``, ``backend`` and ``timeout``
-    are as in ``run``. Raises RunFailed, and InputError, also for a cluster that is not this machine and for faults.
+    Without ``calibration``, the cached one is used, or a new one is measured in about 15 seconds. With ``thorough``,
+    calibration and run alternate for minutes, so that drift of the machine cancels out. ``emulate``, ``backend`` and
+    ``timeout`` are as in ``run``. Raises RunFailed, and InputError, also for faults and for a cluster that is not this
+    machine.
 
     >>> both = load("here.toml").compare(timeout=60)  # doctest: +SKIP
     >>> both.collectives[0].time_s.predicted > 0  # doctest: +SKIP
@@ -122,9 +123,10 @@ def animate(
 ) -> "Picture":
     """Draw the messages of a scenario's algorithm, of a trace in a ``.json`` file, or of torch.profiler traces.
 
-    The suffix of ``path`` is .html for a player (of all algorithms by default), .gif or .mp4 for an animation over the
-    topology, or .png, .svg or .pdf for a timeline of the ranks. Default: the last algorithm at the largest size.
-    torch.profiler traces are a ``.json`` or ``.json.gz`` file, or a folder whose path ends in "/". Raises InputError.
+    The suffix of ``path`` selects the format: .html for a player, .gif or .mp4 for an animation over the topology, and
+    .png, .svg or .pdf for a timeline of the ranks. By default, a player shows all algorithms at the largest size, and
+    the other formats show the last one. torch.profiler traces are a ``.json`` or ``.json.gz`` file, or a folder whose
+    path ends in "/". Raises InputError.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -151,8 +153,8 @@ def plot(
 ) -> "Picture":
     """Plot a training "step", its "scaling", the critical "path" or the "cluster" as .png, .svg or .pdf.
 
-    ``source`` may also be a trace file, for its critical path. ``algorithm`` and ``size`` select the critical path;
-    default: the last algorithm at the largest size. Raises InputError.
+    ``source`` may also be a trace, for its critical path. ``algorithm`` and ``size`` select the critical path. Default:
+    the last algorithm at the largest size. Raises InputError.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -170,8 +172,8 @@ def plot(
 def explain(scenario: Named, path: Path | str | None = None, *, progress: Progress | None = None) -> "Explanation":
     """Return the algorithm, protocol and channels that NCCL would choose at each size, and why.
 
-    If ``path`` is set, the rings and trees are drawn there as .png, .svg or .pdf. Raises InputError, also if no cluster
-    of the scenario uses NCCL.
+    If ``path`` is set, NCCL's rings and trees are drawn as .png, .svg or .pdf. Raises InputError, also if no cluster of
+    the scenario uses NCCL.
 
     >>> explain("two-p5").clusters[0].sizes[0].algorithm
     'tree'
@@ -202,10 +204,10 @@ class Scenario(scenarios.LoadedScenario):
         calibration: Source = None,
         engine: str | None = None,
     ) -> Trace:
-        """Simulate one algorithm and return its messages. Default: the last one at the largest size.
+        """Simulate one algorithm and return its trace. Default: the last one at the largest size.
 
-        ``size`` is in bytes, or a string such as "1 MiB". Raises InputError for an algorithm that the scenario does not
-        have.
+        ``size`` is a number of bytes, or a string such as "1 MiB". Raises InputError for an algorithm that the scenario
+        does not have.
 
         >>> len(load("star8").trace("ring", "1 KiB").messages)
         112
@@ -226,8 +228,9 @@ class Scenario(scenarios.LoadedScenario):
     ) -> "CalibrationAnswer":
         """Measure this machine for the predictions of the scenario, and cache the result for a day.
 
-        ``ranks`` defaults to the scenario's, or 2. ``backend`` is "gloo" or "nccl"; a launch ends after
-        ``timeout`` seconds. Raises InputError, and RunFailed, also for noisy measurements without ``accept_noise``.
+        ``ranks`` defaults to the scenario's number of ranks, or 2. ``backend`` is "gloo" or "nccl". The processes are
+        stopped after ``timeout`` seconds. Raises InputError, and RunFailed, also if measurements are noisy and
+        ``accept_noise`` is not set.
 
         >>> load("here.toml").calibrate(timeout=60, accept_noise=True).calibration.ranks  # doctest: +SKIP
         2
@@ -248,8 +251,8 @@ class Scenario(scenarios.LoadedScenario):
     ) -> None:
         """Write a prediction or a comparison as one HTML page with figures.
 
-        ``calibration`` and ``backend`` are those of the answer, whose messages are simulated again. Raises InputError,
-        also if the suffix is not ``.html``.
+        ``calibration`` and ``backend`` must be those of the answer, because its messages are simulated again. Raises
+        InputError, also if the suffix is not ``.html``.
 
         >>> here = load("here.toml")  # doctest: +SKIP
         >>> here.write_report(here.compare(timeout=60), "report.html")  # doctest: +SKIP
@@ -260,10 +263,10 @@ class Scenario(scenarios.LoadedScenario):
 
 
 def load(reference: str | Path, *changes: str | Algorithm) -> Scenario:
-    """Read a scenario file or a built-in scenario, with changes.
+    """Read a scenario file or a built-in scenario, and apply changes.
 
-    A change is a string ``section.key=value``, as for ``--set``, or an algorithm to compare with the scenario's.
-    Raises InputError that names the file, the key, the value and the accepted values.
+    A change is a string ``section.key=value`` as for ``--set``, or another algorithm to compare. Raises InputError that
+    names the file, the key, the value and the accepted values.
 
     >>> load("star8", "cluster.hosts=16").cluster.world_size
     16
@@ -273,7 +276,6 @@ def load(reference: str | Path, *changes: str | Algorithm) -> Scenario:
 
 
 def _add_algorithms(loaded: scenarios.LoadedScenario, added: Sequence[Algorithm]) -> scenarios.LoadedScenario:
-    """Return a scenario with more algorithms to compare. Raise InputError for another collective or a known name."""
     comparison = loaded.collective
     if not added:
         return loaded

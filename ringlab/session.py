@@ -1,4 +1,4 @@
-"""``Session``: the calibration, engine, backend, timeout and progress of a command."""
+"""``Session``: the calibration, engine, backend, timeout and progress reports of a command."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -33,7 +33,7 @@ Source = Calibration | Path | str | None  # a calibration, its file, or None for
 class Session:
     """The options that all layers of a command share.
 
-    ``calibration`` is a Calibration, its file, or None for this machine's cached one. ``engine`` is as in
+    ``calibration`` is a Calibration, its file, or None for the cached one of this machine. ``engine`` is that of
     ``simcomm.run``. Real ranks use ``backend``, "gloo" or "nccl", and are stopped after ``timeout_s`` seconds.
     """
 
@@ -50,7 +50,7 @@ class Session:
 
     @property
     def file(self) -> Path | None:
-        """The file of the calibration, if given."""
+        """The calibration file, if there is one."""
         return None if self.calibration is None or isinstance(self.calibration, Calibration) else Path(self.calibration)
 
     def with_calibration(self, calibration: Calibration | None) -> "Session":
@@ -58,13 +58,13 @@ class Session:
         return replace(self, calibration=calibration)
 
     def computing(self, text: str) -> AbstractContextManager[Tick]:
-        """Return a context for a computation. Its progress is shown if it takes long."""
+        """Return a context that reports a long computation."""
         return computing(self.progress, text)
 
     def find_calibration(self, scenario: LoadedScenario) -> Calibration | None:
-        """Return the given calibration, or the fresh cached one if the scenario requires one.
+        """Return the session's calibration, or else a fresh cached one if the scenario requires one.
 
-        Raises InputError for an invalid file, and for a given calibration that the scenario does not use.
+        Raises InputError for an invalid file, and for a calibration of the session that the scenario does not use.
         """
         calibration = self.calibration
         file = (
@@ -73,7 +73,7 @@ class Session:
             else check_path("calibration", calibration)
         )
         if calibration is not None and not _uses_calibration(scenario):
-            raise InputError(f"{scenario.path}: calibration is not used, as all costs are described; remove it")
+            raise InputError(f"{scenario.path}: calibration is not used, because all costs are described; remove it")
         if isinstance(calibration, Calibration):
             return calibration
         if file is not None:
@@ -82,7 +82,7 @@ class Session:
         return None if ranks is None else find_cached(ranks, self.backend)
 
     def is_calibrated(self, scenario: LoadedScenario) -> bool:
-        """Return whether the scenario can be predicted without another calibration."""
+        """Return whether the scenario can be predicted without calibrating again."""
         if self.calibration is not None or needed_ranks(scenario) is None:
             return True
         calibration = self.find_calibration(scenario)
@@ -92,9 +92,9 @@ class Session:
         return all(model.is_calibrated_for(training) for training in _trainings_to_time(scenario))
 
     def find_or_calibrate(self, scenario: LoadedScenario) -> Calibration | None:
-        """Return the calibration of ``find_calibration``, or a new one if it is missing, incomplete or noisy.
+        """Return the result of ``find_calibration``, or calibrate if it is missing, incomplete or noisy.
 
-        A new calibration takes about 15 seconds and only measures the scenario's sizes, unless an algorithm is
+        A new calibration takes about 15 seconds. It only measures the scenario's sizes, unless an algorithm is
         ``auto``.
         """
         ranks = needed_ranks(scenario)
@@ -107,27 +107,27 @@ class Session:
         return self.calibrate(ranks, trainings, calls, accept_noise=True, brief=not _has_auto(scenario))[0]
 
     def calibration_to_choose(self, scenario: LoadedScenario) -> Calibration | None:
-        """Return the calibration that resolves ``auto`` before a run; None without ``auto``.
+        """Return the calibration that resolves ``auto`` before a run. Return None without ``auto``.
 
-        Ranks started by a launcher do not calibrate, because they would disturb each other. Raises InputError if a
-        calibration is given but no algorithm is ``auto``.
+        Ranks of a launcher do not calibrate, because they would disturb each other. Raises InputError if the session
+        has a calibration but no algorithm is ``auto``.
         """
         if not _has_auto(scenario):
             if self.calibration is not None:
-                raise InputError(f"{scenario.path}: calibration is for algorithms named auto, and none is; remove it")
+                raise InputError(f"{scenario.path}: calibration is not used without an algorithm auto; remove it")
             return None
         return self.find_calibration(scenario) if is_launched() else self.find_or_calibrate(scenario)
 
     def calibrate_for(
         self, scenario: LoadedScenario, ranks: int | None = None, accept_noise: bool = False
     ) -> tuple[Calibration, str]:
-        """Calibrate for a scenario as ``calibrate`` does. ``ranks`` defaults to the scenario's number of ranks, or 2.
+        """Calibrate for a scenario. ``ranks`` defaults to the scenario's number of ranks, or 2.
 
-        Raises RunFailed, and InputError, also if the scenario requires another number of ranks.
+        Raises the errors of ``calibrate``, and InputError if the scenario requires another number of ranks.
         """
         needed = needed_ranks(scenario)
         if None not in (ranks, needed) and ranks != needed:
-            raise InputError(f"{scenario.path}: ranks is {ranks} and its cluster has {needed}; remove ranks")
+            raise InputError(f"{scenario.path}: ranks is {ranks}, but its cluster has {needed}; remove ranks")
         chosen = needed or (RANKS if ranks is None else ranks)
         return self.calibrate(chosen, scenario.trainings, _calls_to_time(scenario), accept_noise)
 
@@ -141,10 +141,11 @@ class Session:
     ) -> tuple[Calibration, str]:
         """Measure this machine for these collectives and trainings, and return the calibration and its cache file.
 
-        The file is "" if it cannot be written. With ``brief``, only a few other message sizes are measured, and noise
-        is not reported. Raises InputError, and RunFailed, also for noisy measurements without ``accept_noise``.
+        The file is "" if it cannot be written. With ``brief``, few message sizes other than those of ``calls`` are
+        measured, and noise is not reported. Raises InputError, and RunFailed, also if measurements are noisy and
+        ``accept_noise`` is not set.
         """
-        import realcomm  # launches ranks; predictions do without
+        import realcomm  # predictions do not need it
 
         check_whole_number("ranks", ranks, at_least=1)
         for training in check_sequence("trainings", trainings, of="trainings"):
@@ -170,7 +171,7 @@ class Session:
         return calibration, self._cache(calibration)
 
     def report_images(self, trainings: Sequence[Training]) -> None:
-        """Report the origin of CIFAR-10's images before a run. Raise InputError if they are missing."""
+        """Report before a run where CIFAR-10's images come from. Raise InputError if they are missing."""
         if any(training.dataset == "cifar10" for training in trainings):
             from realcomm.training.datasets import describe_images  # imports torch
 
@@ -178,12 +179,11 @@ class Session:
                 self.progress.note(note)
 
     def keep_if_none(self, calibration: Calibration) -> None:
-        """Cache a calibration unless a fresh one for as many ranks exists. ``thorough`` ones cover few sizes."""
+        """Cache a calibration of a ``thorough`` comparison, which covers few sizes, unless a fresh one exists."""
         if find_cached(calibration.ranks, calibration.backend) is None:
             self._cache(calibration)
 
     def _cache(self, calibration: Calibration) -> str:
-        """Write a calibration to the cache and return its file. If that fails, report the error and return ""."""
         try:
             file = cache_file(calibration.ranks, calibration.backend)
             calibration.write(file)
@@ -195,23 +195,23 @@ class Session:
 
 
 def find_cached(ranks: int, backend: str) -> Calibration | None:
-    """Return this machine's cached calibration if it is fresh and valid, else None."""
+    """Return the cached calibration of this machine; None if it is missing, old or invalid."""
     try:
-        with inputs_protected():  # the command may replace the file
+        with inputs_protected():  # so that the command may replace the file
             return cached_calibration(ranks, backend)
     except (InputError, OSError):
         return None
 
 
 def check_session(session: Session | None) -> Session:
-    """Return the session, or for None a default session without output. Raise InputError for another type."""
+    """Return ``session``; for None, a default one without progress reports. Raise InputError for another type."""
     if not isinstance(session, Session | None):
         raise InputError(f"session must be a ringlab.session.Session, not {quote(session)}")
     return session or Session()
 
 
 def session_of(progress: Progress | None, **options: Any) -> Session:
-    """Return the session of a call from Python, without output by default."""
+    """Return the session of a call from Python. For None, progress is not reported."""
     return Session(progress=check_progress(progress), **options)
 
 
@@ -226,14 +226,14 @@ def real_session(options: RealOptions) -> Session:
 
 
 def gpu_names() -> list[str]:
-    """Return the names of this machine's GPUs, as the driver reports them."""
+    """Return the names of this machine's GPUs from the driver."""
     import torch  # not required for CPU ranks
 
     return [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
 
 
 def needed_ranks(scenario: LoadedScenario) -> int | None:
-    """Return the number of ranks of the required calibration; None if the scenario requires none."""
+    """Return the number of ranks of the calibration that a scenario requires; None if it requires none."""
     clusters = [scenario.cluster, *(what_if.cluster for what_if in scenario.what_ifs)]
     if all(cluster.transport is not None for cluster in clusters) and not _trainings_to_time(scenario):
         return None
@@ -241,7 +241,6 @@ def needed_ranks(scenario: LoadedScenario) -> int | None:
 
 
 def _uses_calibration(scenario: LoadedScenario) -> bool:
-    """Return whether a calibration changes the prediction of the scenario or of a what-if."""
     trainings = [None, *predictable(scenario.trainings)] if scenario.collective else predictable(scenario.trainings)
     clusters = [scenario.cluster, *(what_if.cluster for what_if in scenario.what_ifs)]
     return any(uses_calibration(cluster, training) for cluster in clusters for training in trainings)
@@ -254,18 +253,17 @@ def _has_auto(scenario: LoadedScenario) -> bool:
 
 
 def _calls_to_time(scenario: LoadedScenario) -> list[CollectiveCall]:
-    """Return the collectives whose message sizes the calibration measures."""
     calls = scenario.collective.calls(scenario.cluster.world_size) if scenario.collective else ()
     return performance_model(scenario.cluster).calls_to_measure(calls)
 
 
 def _trainings_to_time(scenario: LoadedScenario) -> list[Training]:
-    """Return the trainings without stated compute times. DistributedDataParallel is predicted on this machine only."""
+    """Return the trainings without stated compute times. DistributedDataParallel is only predicted on this machine."""
     trainings = scenario.trainings if scenario.cluster.is_here else predictable(scenario.trainings)
     return [training for training in trainings if training.compute is None]
 
 
 def load_scenario(reference: str | Path, *overrides: str) -> scenarios.LoadedScenario:
-    """Read a scenario for a command. Shows progress, because building a network with many links takes seconds."""
+    """Read a scenario for a command and report progress, because building a large network takes seconds."""
     with computing(TerminalProgress(), f"reading {reference} and building its network"):
         return scenarios.load(reference, overrides)

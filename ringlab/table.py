@@ -1,6 +1,6 @@
-"""Tables for a terminal and for HTML, with number formatting.
+"""Renders answers for a terminal and as HTML, and formats numbers.
 
-An answer is shown as a sequence of parts: tables, lines, and sentences.
+An answer is a sequence of parts: tables, lines, and sentences.
 """
 
 import re
@@ -22,16 +22,16 @@ from collectives.quoting import make_printable
 from collectives.units import SIZES, TIMES
 
 NOTHING = "-"
-MOST_ROWS = 16  # rows shown of a table that may be very long
-MOST_LETTERS = 5000  # characters shown of one text
-MOST_SENTENCES = 5  # lines under the tables of an answer, with the line that says how many are hidden
+MOST_ROWS = 16  # shown rows of a long table
+MOST_LETTERS = 5000  # shown characters of one text
+MOST_SENTENCES = 5  # lines under the tables of an answer, including the line with the number of hidden sentences
 
 Format = Callable[[float], str]
 Bounds = tuple[float, float]  # the low and the high end of an interval
 
 
 class Cell(NamedTuple):
-    """A table cell. HTML also shows its quality, a note below it, and a bar with its share of the column."""
+    """A table cell. HTML also shows its quality by color, a note below its text, and a bar for its share."""
 
     text: str
     kind: str = ""  # good, fair or poor
@@ -51,7 +51,7 @@ class Line(NamedTuple):
 
 
 class Sentences(NamedTuple):
-    """Sentences under a table. A few are shown; ``--explain`` shows the others and ``more``."""
+    """Sentences under a table. ``--explain`` shows all, and ``more``; otherwise only the last few are shown."""
 
     said: Sequence[str]
     more: Sequence[str] = ()
@@ -59,10 +59,10 @@ class Sentences(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under headings. The first ``words`` columns contain text, the others numbers. Units are in headings.
+    """Rows under headings. The first ``words`` columns contain text, the others numbers.
 
-    ``sections`` are names of consecutive rows with their number of rows; the first column shows the names. A table with
-    a column width in ``letters`` is split into several tables if the terminal is too narrow.
+    ``sections`` has names for groups of consecutive rows, and the number of rows in each group. The first column shows
+    the names. If ``letters``, the width of a column, is set, a table that is wider than the terminal is split.
     """
 
     title: str | None
@@ -73,7 +73,7 @@ class Table:
     letters: int = 0
 
     def split(self, width: int) -> Iterator["Table"]:
-        """Yield the tables to print in a terminal of ``width`` characters. Each repeats the first column."""
+        """Yield the tables to print in a terminal of ``width`` characters. Each of them has the first column."""
         step = len(self.headings)
         if self.letters:
             names = max(cell_len(_text(row[0])) for row in (self.headings, *self.rows))
@@ -85,7 +85,7 @@ class Table:
     def to_rich(self, width: int = 80) -> rich.table.Table:
         """Return the table without its title for a terminal of ``width`` characters.
 
-        A long section name continues on the next rows.
+        A long section name continues in the next rows.
         """
         table = rich.table.Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
         rows = [[make_printable(_text(cell)) for cell in row] for row in self._named_rows()]
@@ -138,7 +138,6 @@ class Table:
         return "\n".join([*lines, "</tbody></table></div>"])
 
     def _named_rows(self) -> Sequence[Row]:
-        """Return the rows. In a table with sections, each row begins with the name of its section."""
         names = [name for name, number in self.sections for _ in range(number)]
         return [[*names[at : at + 1], *row] for at, row in enumerate(self.rows)]
 
@@ -208,7 +207,7 @@ _BREAKS = re.compile(r"\s|(?<=[/=])|(?=\[)")  # allowed line breaks within a nam
 
 
 def _narrow_widths(heading: str, column: Sequence[str]) -> list[int]:
-    """Return decreasing widths of a column: whole, heading broken, cells broken between words, at breaks, anywhere.
+    """Return a column's width if nothing is broken, its heading, its cells at spaces, at ``_BREAKS``, or anywhere.
 
     >>> _narrow_widths("algorithm and", ["nvls_tree/simple x16"]), _narrow_widths("algorithm and", ["tree"])
     ([20, 20, 16, 10, 1], [13, 9, 9, 9, 1])
@@ -271,7 +270,7 @@ def format_whole(value: float) -> str:
 
 
 def time_unit(seconds: Iterable[float | None]) -> tuple[str, Format]:
-    """Return the unit that best fits all times of a column, and a function that formats seconds in this unit.
+    """Return the best unit for the times of a column, and a function that formats seconds in this unit.
 
     >>> unit, form = time_unit([0.000151, 0.752, None])
     >>> unit, form(0.000151), form(0.752)
@@ -284,7 +283,7 @@ def time_unit(seconds: Iterable[float | None]) -> tuple[str, Format]:
 
 
 def size_unit(sizes: Iterable[int]) -> tuple[str, Callable[[int], str]]:
-    """Return the largest unit in which all sizes are integers, and the function that formats bytes in this unit.
+    """Return the largest unit in which all sizes are integers, and a function that formats bytes in this unit.
 
     >>> unit, form = size_unit([65536, 1 << 20])
     >>> unit, form(1 << 20)
@@ -296,7 +295,7 @@ def size_unit(sizes: Iterable[int]) -> tuple[str, Callable[[int], str]]:
 
 
 def format_or_dash(value: float | None, form: Format) -> str:
-    """Return the value in the given format, or a dash for None.
+    """Format a value, or return a dash for None.
 
     >>> format_or_dash(None, format_ratio)
     '-'
@@ -305,7 +304,7 @@ def format_or_dash(value: float | None, form: Format) -> str:
 
 
 def format_interval(value: float | None, bounds: Bounds | None, form: Format = format_digits) -> str:
-    """Return a value with its interval. Without bounds, return the value alone; without a value, a dash.
+    """Format a value with its interval. Without bounds, format only the value; without a value, return a dash.
 
     >>> format_interval(112.3, (95.2, 131.9)), format_interval(112.3, None)
     ('112 (95.2-132)', '112')
@@ -318,9 +317,9 @@ def format_interval(value: float | None, bounds: Bounds | None, form: Format = f
 def keep_few(
     sentences: Sequence[str], more: Sequence[str] = (), most: int = MOST_SENTENCES
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the sentences to show and those that only ``--explain`` shows.
+    """Return the sentences to show, and the sentences that only ``--explain`` shows.
 
-    ``more`` and, if there are too many sentences, the first ones are only shown by ``--explain``.
+    The latter are ``more`` and, if there are too many sentences, the first ones.
 
     >>> keep_few(["a", "b", "c"], most=2)
     (('c',), ('a', 'b'))

@@ -1,4 +1,4 @@
-"""``ringlab list``: algorithms, presets, models and scenarios by name, and the hardware catalog with its sources."""
+"""``ringlab list``: list algorithms, presets, models and scenarios, or the hardware catalog with its sources."""
 
 import tomllib
 from collections import Counter
@@ -28,7 +28,7 @@ from scenarios import shipped
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.hardware import TABLES, find_link, machine_entries, parts, preset
 
-PRESETS = {"this-machine": "processes of this machine, joined by its memory; needs a calibration to predict"}
+PRESETS = {"this-machine": "processes of this machine that communicate through memory; requires a calibration"}
 GPU_COLUMNS = {
     "fp32": "FP32",
     "tf32": "TF32",
@@ -46,10 +46,13 @@ Entry = dict[str, Any]
 def list_command(
     kind: Annotated[
         str | None,
-        typer.Argument(metavar="[algorithms|presets|models|scenarios|hardware]", help="List only this category."),
+        typer.Argument(
+            metavar="[algorithms|presets|models|scenarios|hardware]",
+            help="Category to list. Default: all except hardware.",
+        ),
     ] = None,
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="With hardware: machine, GPU, link or NIC to show.")
+        str | None, typer.Argument(metavar="[NAME]", help="With hardware: the machine, GPU, link or NIC to show.")
     ] = None,
     output: Annotated[
         Path | None,
@@ -72,7 +75,7 @@ def list_command(
 
 @dataclass(frozen=True)
 class Name(AnswerRecord):
-    """A name with a one-line description."""
+    """A name that ``ringlab list`` shows, with a one-line description."""
 
     name: str
     about: str
@@ -99,14 +102,14 @@ class Names(Answer):
                 rows = [[name.name, name.about] for name in names]
                 yield Table(part.name.capitalize(), ["name", "about"], rows, words=2)
         yield "Use them as `ringlab check NAME`, `ringlab profile NAME` and `ringlab predict NAME`."
-        yield "`ringlab list hardware` lists machines, GPUs, links and NICs."
+        yield "`ringlab list hardware` shows machines, GPUs, links and NICs."
 
 
 def list_names(kind: str | None = None) -> Names:
-    """Return the names of each category with one-line descriptions, or only those of ``kind``.
+    """Return the names in each category, or only in the category ``kind``, with one-line descriptions.
 
-    A description is an algorithm's docstring, a model's parameter count, or a title. Raises InputError for an unknown
-    category.
+    The description of an algorithm is its docstring, that of a model its parameter count, and otherwise a title. Raises
+    InputError for an unknown category.
 
     >>> [one.name for one in list_names().scenarios][:3]
     ['dgx-h100', 'faults', 'quickstart']
@@ -129,17 +132,17 @@ def list_names(kind: str | None = None) -> Names:
 
 @dataclass(frozen=True, repr=False)
 class HardwareCatalogue(Answer):
-    """All hardware by category, without sources."""
+    """The hardware catalog by category, without sources."""
 
     kind = "hardware"
 
     machines: tuple[Entry, ...]
     gpus: tuple[Entry, ...]
-    links: tuple[Entry, ...]  # rates in bytes/s each way of one lane or link, latency in seconds
+    links: tuple[Entry, ...]  # bytes/s per direction of one lane or link, latency in seconds
     nics: tuple[Entry, ...]
     switches: tuple[Entry, ...]
-    generations: tuple[Entry, ...]  # of GPUs
-    networks: tuple[Entry, ...]  # as descriptions of systems name them
+    generations: tuple[Entry, ...]  # GPU generations
+    networks: tuple[Entry, ...]  # by their names in system descriptions
 
     def show(self) -> Iterator[Part]:
         rows = [[each["name"], each["title"], f"{each['gpus']} x {each['gpu']}", _nics(each)] for each in self.machines]
@@ -147,19 +150,19 @@ class HardwareCatalogue(Answer):
         rows = [[gpu["name"], *(gpu.get(column, NOTHING) for column in GPU_COLUMNS)] for gpu in self.gpus]
         yield Table("GPUs: dense peak rates", ["name", *GPU_COLUMNS.values()], rows)
         rows = [[link["name"], *_speed(link)] for link in self.links]
-        yield Table("Links: GB/s each way, of one lane or link", ["name", *SPEED_COLUMNS], rows)
+        yield Table("Links: GB/s per direction of one lane or link", ["name", *SPEED_COLUMNS], rows)
         rows = [[nic["name"], nic["ports"], nic["port"], nic.get("pcie", NOTHING)] for nic in self.nics]
         yield Table("NICs", ["name", "ports", "port", "PCIe"], rows)
         rows = [[each["name"], each["year"], each.get("port", NOTHING)] for each in self.generations]
         yield Table("GPU generations", ["name", "year", "usual NIC"], rows)
         rows = [[net["name"], net["title"], net["gbit_per_nic"]] for net in self.networks]
-        yield Table("Networks of one kind of NIC", ["name", "", "Gbit/s a NIC"], rows, words=2)
-        yield "Each with its sources: `ringlab list hardware NAME`; a machine's picture: add -o FILE.png."
+        yield Table("Networks of one kind of NIC", ["name", "", "Gbit/s per NIC"], rows, words=2)
+        yield "`ringlab list hardware NAME` shows the sources of an entry, and with -o FILE.png draws a machine."
 
 
 @dataclass(frozen=True, repr=False)
 class HardwarePart(Answer):
-    """A machine or another hardware part: each value with its source, and a machine's links."""
+    """A machine or a part in the hardware catalog: its values with their sources, and a machine's links."""
 
     kind = "hardware"
 
@@ -167,7 +170,7 @@ class HardwarePart(Answer):
     title: str
     figures: tuple[Entry, ...]
     links: tuple[Entry, ...]
-    file: str | None = None  # of its picture
+    file: str | None = None  # the drawn picture
 
     def draw(self, path: Path | str) -> "HardwarePart":
         """Draw a machine's topology as ``.png``, ``.svg`` or ``.pdf``, and return this answer with ``file`` set.
@@ -192,14 +195,14 @@ class HardwarePart(Answer):
         yield Table(self.title, ["", "", "source"], rows, words=3)
         if self.links:
             rows = [[link["medium"], str(link["count"]), *_speed(link)] for link in self.links]
-            yield Table("Links: GB/s each way", ["", "number", *SPEED_COLUMNS], rows)
+            yield Table("Links: GB/s per direction", ["", "number", *SPEED_COLUMNS], rows)
             yield f'In a scenario: preset = "{self.name}"'
         if self.file:
             yield Line(f"{self.title}: {self.file}")
 
 
 def hardware(name: str | None = None) -> HardwareCatalogue | HardwarePart:
-    """Return one part of the hardware catalog, or the whole catalog. Raise InputError for an unknown name.
+    """Return the hardware catalog, or the entry ``name`` in it. Raise InputError for an unknown name.
 
     >>> hardware("dgx-h100").title
     'NVIDIA DGX H100'
@@ -225,7 +228,7 @@ def hardware(name: str | None = None) -> HardwareCatalogue | HardwarePart:
 
 
 def hardware_part(name: str) -> HardwarePart:
-    """Return one machine or part, with the source of every figure. Raise InputError for an unknown name."""
+    """Return one machine or part with the source of each value. Raise InputError for an unknown name."""
     check_text("name", name, "dgx-h100")
     if name in machine_entries():
         entry = machine_entries()[name]
@@ -246,7 +249,6 @@ def hardware_part(name: str) -> HardwarePart:
 
 
 def _about(algorithm: Algorithm) -> str:
-    """Return the first line of an algorithm's docstring, and the smallest world size at which ranks' floats differ."""
     about, fewest = (algorithm.function.__doc__ or "").partition("\n")[0], differs_from(algorithm)
     return about if fewest is None else f"{about} From {fewest} ranks on, floats differ between ranks."
 
@@ -257,7 +259,6 @@ def _machine(name: str, entry: Entry) -> Entry:
 
 
 def _link(name: str) -> Entry:
-    """Return a link's line rate (None without a source) and usable bandwidth in bytes/s each way, and its latency."""
     link, is_known = find_link(name), bool(parts("link")[name].keys() & {"lane_rate", "bandwidth"})
     return {
         "name": name,
@@ -268,7 +269,6 @@ def _link(name: str) -> Entry:
 
 
 def _cables(cluster: Cluster) -> tuple[Entry, ...]:
-    """Return each kind of link with its count, line rate, usable bandwidth and latency."""
     edges = cluster.graph.edges(data=True)
     sorts = Counter((d.get("medium", ""), d["bandwidth"], d.get("usable_bandwidth"), d["latency"]) for _, _, d in edges)
     return tuple(

@@ -1,4 +1,4 @@
-"""``ringlab check``: prove algorithms at many world sizes and show their costs, or find the smallest counterexample."""
+"""``ringlab check``: prove algorithms at many world sizes and show their costs, or report the first error."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from ringlab.shared.progress import Progress, TerminalProgress, computing, keepi
 from ringlab.shared.ranges import format_world_sizes, parse_world_sizes
 from ringlab.table import Line, Part, Row, Table, format_or_dash, format_ratio
 
-FEW = 5  # algorithms, whose costs are shown at each world size
+FEW = 5  # up to this many algorithms, the costs at each world size are shown
 HEADINGS = (
     "steps\n(least)",
     "times\nthe least",
@@ -60,7 +60,7 @@ class CheckAnswer(Answer):
     kind = "check"
 
     verdicts: tuple[Verdict, ...]
-    interrupted: bool = False  # algorithms or world sizes are missing then
+    interrupted: bool = False
 
     @property
     def wrong(self) -> int:
@@ -88,7 +88,7 @@ class CheckAnswer(Answer):
         return {"algorithms" if key == "verdicts" else key: value for key, value in content.items()}
 
     def show(self) -> Iterator[Part]:
-        """Yield the verdicts and costs: of a few algorithms at each world size, of many at the largest."""
+        """Yield the verdicts and the costs. With many algorithms, costs are only shown at the largest world size."""
         verdicts = self.verdicts
         if len(verdicts) > FEW and any(verdict.problem is None for verdict in verdicts):
             yield _largest_table(verdicts)
@@ -97,13 +97,13 @@ class CheckAnswer(Answer):
                 yield Table(verdict.algorithm.full_name, ["ranks", *HEADINGS], _rows_by_size(verdict), words=0)
             yield from map(Line, _sentences(verdict))
         if self.interrupted and not verdicts[-1].interrupted:
-            yield "STOPPED  The algorithms that follow were not tried."
+            yield "STOPPED  Later algorithms were not checked."
 
 
 def check(
     algorithms: str | Algorithm, world_sizes: str | Iterable[int] = "1-33", *, progress: Progress | None = None
 ) -> CheckAnswer:
-    """Prove algorithms at each world size, or find a counterexample. An interrupt returns the verdicts so far.
+    """Prove algorithms at each world size, or report their errors. An interrupt returns the verdicts so far.
 
     ``algorithms`` is an Algorithm, ``all_reduce/ring``, ``FILE.py``, ``FILE.py:NAME``, or ``library`` for all built-in
     algorithms. ``world_sizes`` are integers, or a string such as ``1-8,16``. Raises InputError, and KeyboardInterrupt
@@ -158,7 +158,6 @@ def _cells(costs: Costs) -> Row:
 
 
 def _rows_by_size(verdict: Verdict) -> list[Row]:
-    """Return rows for the world sizes up to 9, the multiples of 4, and the largest. The JSON has all world sizes."""
     costs = verdict.costs
     shown = [cost for cost in costs if cost.world_size < 10 or cost.world_size % 4 == 0 or cost is costs[-1]]
     return [[str(cost.world_size), *_cells(cost)] for cost in shown]
@@ -175,7 +174,6 @@ def _largest_table(verdicts: Sequence[Verdict]) -> Table:
 
 
 def _sentences(verdict: Verdict) -> Iterator[str]:
-    """Yield the verdict on an algorithm, and its warnings."""
     name = verdict.algorithm.full_name
     if verdict.problem is not None:
         yield f"WRONG  {verdict.problem}"
@@ -184,7 +182,7 @@ def _sentences(verdict: Verdict) -> Iterator[str]:
     roots = " and every root" if verdict.algorithm.spec.rooted else ""
     undefined = f" Not defined for {_ranks(sorted(verdict.undefined))}." if verdict.undefined else ""
     if verdict.interrupted:
-        yield f"STOPPED  {name}: proved for {sizes}{roots}; more were not tried.{undefined}"
+        yield f"STOPPED  {name}: proved for {sizes}{roots}. Larger world sizes were not checked.{undefined}"
     elif not verdict.reports:
         why = next(iter(verdict.undefined.values()))
         yield f"UNDEFINED  {why}.{undefined}"

@@ -1,4 +1,4 @@
-"""``ringlab demo``: predict and run the quickstart, compare both, and write a report and an animation."""
+"""``ringlab demo``: predict and run the quickstart, compare the times, and write a report and an animation."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ from simcomm.cluster.cluster import Cluster
 SCENARIO = "quickstart"
 FOLDER = Path("ringlab-demo")
 STEP = "training step"
-SAME = 1.05  # times that differ by a smaller factor are about the same
+SAME = 1.05  # times that differ by a smaller factor count as equal
 
 
 def command(
@@ -35,18 +35,18 @@ def command(
         Path, typer.Option("-o", "--output", metavar="DIR", help="Directory for the report and the animation.")
     ] = FOLDER,
 ) -> None:
-    """Predict two ranks of this machine and eight hosts, run the two, and compare. Takes a minute."""
+    """Predict and run two ranks of this machine, compare the times, and predict eight hosts. Takes a minute."""
     deliver(demo(output, TerminalProgress()), None)
 
 
 @dataclass(frozen=True)
 class DemoRow(AnswerRecord):
-    """A collective or a training step: seconds on two ranks of this machine, and predicted seconds on eight hosts."""
+    """The seconds of a collective or training step: on two ranks of this machine, and predicted on eight hosts."""
 
     what: str
     algorithm: str
     here: SideBySide
-    eight_hosts_s: float | None  # None for DistributedDataParallel, which is predicted on this machine only
+    eight_hosts_s: float | None  # None for DistributedDataParallel, which is only predicted on this machine
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -84,9 +84,10 @@ class Demo(Answer):
 
 
 def demo(folder: Path | str = FOLDER, progress: Progress | None = None) -> Demo:
-    """Predict the quickstart, run it on two processes, and write its report and an animation into a directory.
+    """Predict the quickstart, run it on two processes, and write a report and an animation to ``folder``.
 
-    Calibrates this machine first, unless a calibration from the last 24 hours exists. Raises InputError and RunFailed.
+    This machine is calibrated first unless a calibration from the last 24 hours exists. Raises InputError and
+    RunFailed.
 
     >>> demo("out").rows[0].algorithm  # doctest: +SKIP
     'naive'
@@ -103,7 +104,7 @@ def demo(folder: Path | str = FOLDER, progress: Progress | None = None) -> Demo:
 
 
 def summarize(comparison: Comparison, scenario: LoadedScenario, files: tuple[str, str]) -> Demo:
-    """Return the demo's answer from a comparison. The comparison's only what-if is the cluster of eight hosts."""
+    """Return the answer of the demo. The only what-if of the comparison is the cluster of eight hosts."""
     eight_hosts = dict(_times(comparison.what_ifs[0]))
     rows = tuple(DemoRow(*name, here=time, eight_hosts_s=eight_hosts.get(name)) for name, time in _times(comparison))
     here = [row for row in rows if row.what != STEP]
@@ -112,7 +113,7 @@ def summarize(comparison: Comparison, scenario: LoadedScenario, files: tuple[str
     ranked_there = _rank({row.algorithm: row.eight_hosts_s for row in steps if row.eight_hosts_s is not None})
     sends, sends_there = (_describe_busiest(each.cluster) for each in (scenario, scenario.what_ifs[0]))
     sentences = [
-        f"Here, {here[-1].what}: {ranked}. {sends}, and both directions share one memory.",
+        f"On this machine, {here[-1].what}: {ranked}. {sends}; both directions share one memory.",
         _describe_errors(rows),
         f"On eight hosts, {STEP}: {ranked_there}. {sends_there}.",
     ]
@@ -122,7 +123,6 @@ def summarize(comparison: Comparison, scenario: LoadedScenario, files: tuple[str
 
 
 def _times(figures: Comparison | ClusterFigures[Any]) -> Iterator[tuple[tuple[str, str], Any]]:
-    """Yield the name, algorithm and time in seconds of each collective, then of each training step."""
     for row in figures.collectives:
         yield (f"{row.collective}, {format_size(row.bytes)}", row.algorithm), row.time_s
     for step in figures.training:
@@ -130,7 +130,7 @@ def _times(figures: Comparison | ClusterFigures[Any]) -> Iterator[tuple[tuple[st
 
 
 def _rank(seconds: dict[str, float | None]) -> str:
-    """Return a comparison of the times of naive and ring, in words.
+    """Compare the times of naive and ring in words.
 
     >>> _rank({"naive": 0.62, "ring": 0.146})
     'ring takes 146 ms and is 4.2 times as fast as naive'
@@ -145,21 +145,18 @@ def _rank(seconds: dict[str, float | None]) -> str:
 
 
 def _describe_busiest(cluster: Cluster) -> str:
-    """Return a sentence on how much the busiest rank sends with ring and with naive, in multiples of the buffer."""
     sends = {}
     for name in ("ring", "naive"):
         schedule = build_schedule(find_algorithm(f"all_reduce/{name}"), cluster.world_size)
         sends[name] = int(schedule.elements_sent(schedule.chunks).max(initial=0)) / schedule.chunks
-    return (
-        f"The ring's busiest rank sends {sends['ring']:.3g} times the buffer, that of naive {sends['naive']:.3g} times"
-    )
+    ring, naive = (f"{sends[name]:.3g} times the buffer with {name}" for name in ("ring", "naive"))
+    return f"The busiest rank sends {ring}, and {naive}"
 
 
 def _describe_errors(rows: Sequence[DemoRow]) -> str:
-    """Return a sentence with the median and the largest error of the predictions."""
     errors = [(abs(row.here.error), f"{row.what} with {row.algorithm}") for row in rows if row.here.error is not None]
     worst, where = max(errors)
     return (
-        f"The predictions were off by {median(error for error, _ in errors):.0%} in the median, and by at most "
-        f"{worst:.0%}, for {where}."
+        f"The median prediction error is {median(error for error, _ in errors):.0%}. The largest is {worst:.0%}, for "
+        f"{where}."
     )

@@ -38,7 +38,7 @@ def command(
         Option(
             "--system",
             metavar="NAME",
-            help="Machine, if the files do not name it. `ringlab list hardware` lists names.",
+            help="Machine of the files, if they do not name one. `ringlab list hardware` lists the names.",
         ),
     ] = None,
     set_keys: Annotated[
@@ -51,10 +51,7 @@ def command(
     ] = None,
     json_to: JsonOpt = None,
 ) -> None:
-    """Write a scenario that describes the machine in your logs and topology files.
-
-    Values that are guessed are marked.
-    """
+    """Write a scenario that describes the machine in your logs and topology files. Guessed values are marked."""
     if output.suffix != ".toml":
         raise InputError(f"{output}: the output file must end in .toml")
     check_outputs(json_to, output)
@@ -64,7 +61,7 @@ def command(
 
 @dataclass(frozen=True)
 class Description(Answer):
-    """The keys of the machine with their origins, and the scenario as text."""
+    """The result of ``ringlab describe``: the machine's keys with their origins, and the scenario's text."""
 
     kind: ClassVar[str] = "description"
 
@@ -83,7 +80,7 @@ class Description(Answer):
 
 
 def describe(files: Sequence[Path | str], *, system: str | None = None, keys: Sequence[str] = ()) -> Description:
-    """Return the machine that the files describe, with the P2P and GPUDirect support that they show. Raise InputError.
+    """Describe the machine in the files, including its P2P and GPUDirect support. Raise InputError.
 
     >>> describe(["topo.txt", "system.xml"]).system.gpus  # doctest: +SKIP
     8
@@ -103,7 +100,6 @@ def describe(files: Sequence[Path | str], *, system: str | None = None, keys: Se
 
 
 def _seen(machine: DescribedMachine) -> dict[str, KeyValue]:
-    """Return the observed settings that apply to the machine: P2P over PCIe, GPUDirect with several hosts."""
     system = machine.system()
     seen = dict(machine.seen)
     if system.link not in ("pcie", "bridge"):
@@ -114,14 +110,12 @@ def _seen(machine: DescribedMachine) -> dict[str, KeyValue]:
 
 
 def _origin(value: KeyValue) -> str:
-    """Return the origin of a key's value: a line of a file, the user's keys, or a guess."""
     if value.place is None:
         return value.why if value.why.startswith(("guess", "as you")) else f"guess: {value.why}"
     return str(value.place)
 
 
 def _settings(facts: Facts) -> dict[str, str]:
-    """Return the NCCL variables in the files that a scenario's [nccl] accepts."""
     taken = set(VARIABLES.values())
     return {name: value for name, value in facts.settings().items() if name in taken}
 
@@ -129,7 +123,6 @@ def _settings(facts: Facts) -> dict[str, str]:
 def _toml(
     line: Mapping[str, Any], origins: Mapping[str, str], settings: Mapping[str, str], files: Sequence[Path | str]
 ) -> str:
-    """Return the text of a scenario: the machine's keys with their origins, NCCL's variables, and sizes to explain."""
     named = make_printable(", ".join(Path(file).name for file in files))
     parts = [
         f"# Described by `ringlab describe` from {named}.",

@@ -1,4 +1,4 @@
-"""``ringlab doctor``: check what this machine can run and what is missing."""
+"""``ringlab doctor``: check which features work on this machine."""
 
 import shutil
 import sys
@@ -23,7 +23,7 @@ PACKAGES = ("simpy", "networkx", "numba", "pydantic", *OPTIONAL)
 
 
 def command(json_to: JsonOpt = None) -> None:
-    """Check what this machine can run and what is missing."""
+    """Check which features work on this machine, and report what is missing."""
     check_outputs(json_to)
     deliver(doctor(TerminalProgress()), json_to)
 
@@ -61,7 +61,7 @@ class DoctorAnswer(Answer):
 
 
 def doctor(progress: Progress | None = None) -> DoctorAnswer:
-    """Check what this machine can run. This takes about a second, and emulates two hosts.
+    """Check which features work on this machine. This takes about a second and emulates two hosts.
 
     >>> doctor().findings[0].subject  # doctest: +SKIP
     'Python'
@@ -77,7 +77,7 @@ def doctor(progress: Progress | None = None) -> DoctorAnswer:
 
 def _python() -> Finding:
     version = describe_environment()["python"]
-    return Finding("Python", sys.version_info >= (3, 11), f"{version} (3.11 or later is needed)")
+    return Finding("Python", sys.version_info >= (3, 11), f"{version} (3.11 or later is required)")
 
 
 def _packages() -> Finding:
@@ -85,13 +85,13 @@ def _packages() -> Finding:
     if not missing:
         return Finding("packages", True, "all installed")
     extra = "plots" if missing == ["matplotlib"] else "torch"
-    cure = f"; predictions run without: pip install 'ringlab[{extra}]'" * ({*missing} <= {*OPTIONAL})
+    cure = f"; predictions do not require them: pip install 'ringlab[{extra}]'" * ({*missing} <= {*OPTIONAL})
     return Finding("packages", False, f"missing: {', '.join(missing)}{cure}")
 
 
 def _processor() -> Finding:
     cpu = describe_environment()["cpu"]
-    return Finding("processor", True, f"{cpu}, {cores()} cores: that many ranks without sharing any")
+    return Finding("processor", True, f"{cpu}, {cores()} cores: runs up to {cores()} ranks without sharing a core")
 
 
 def _memory() -> Finding:
@@ -109,7 +109,7 @@ def _gloo() -> Finding:
     import torch.distributed as dist
 
     works = dist.is_available() and dist.is_gloo_available()
-    return Finding("gloo (CPU ranks)", works, f"torch was built {'with' if works else 'without'} it")
+    return Finding("gloo (CPU ranks)", works, f"torch was built {'with' if works else 'without'} gloo")
 
 
 def _gpus() -> Finding:
@@ -125,14 +125,13 @@ def _gpus() -> Finding:
 
 
 def _emulation() -> Finding:
-    """Emulate two hosts, and report the link rates that this machine can emulate."""
     try:
         trial = try_emulation()
     except RunFailed as error:
         return Finding("emulation", False, str(error))
     rates = " or ".join(f"{ranks} hosts at {format_bandwidth(trial.bearable / ranks)}" for ranks in (4, 8))
-    latencies = "emulated" if trial.delays else "not emulated, as this kernel has no netem"
-    return Finding("emulation", True, f"{trial.rights}; bears {rates}; latencies: {latencies}")
+    latencies = "emulated" if trial.delays else "not emulated, because this kernel has no netem"
+    return Finding("emulation", True, f"{trial.rights}; supports {rates}; latencies: {latencies}")
 
 
 def _calibration() -> Finding:
@@ -143,11 +142,9 @@ def _calibration() -> Finding:
         except InputError:
             continue
         calibrations.append(f"{count(calibration.ranks, 'rank')} ({'fresh' if calibration.is_fresh() else 'stale'})")
-    return Finding(
-        "calibration", bool(calibrations), ", ".join(calibrations) or "none yet: `ringlab calibrate` makes one"
-    )
+    return Finding("calibration", bool(calibrations), ", ".join(calibrations) or "none yet; run `ringlab calibrate`")
 
 
 def _disk() -> Finding:
     free = shutil.disk_usage(Path.cwd()).free
-    return Finding("disk", free > 10**9, f"{free / 1e9:.0f} GB free here")
+    return Finding("disk", free > 10**9, f"{free / 1e9:.0f} GB free in the current directory")

@@ -32,13 +32,13 @@ from simcomm.cluster.paths import keeping_paths
 from viz.captions import describe_failure
 from viz.file_types import FILE_TYPES
 
-USUAL = "star8"  # the network on which a user's file is drawn where no scenario is named
+USUAL = "star8"  # the scenario in which an algorithm file is drawn by default
 
 
 def load_drawn(source: str, algorithm: str | None, set_keys: Sequence[str] = ()) -> tuple[LoadedScenario, str | None]:
-    """Return the scenario to draw and its algorithm's name. An algorithm file is drawn in a built-in scenario.
+    """Return the scenario to draw and the name of its algorithm. An algorithm file is drawn in a built-in scenario.
 
-    An algorithm file that the scenario does not name replaces the scenario's algorithms. Raises InputError.
+    An algorithm file that the scenario does not name replaces the algorithms of the scenario. Raises InputError.
     """
     if names_program(source):
         if algorithm is not None:
@@ -63,12 +63,11 @@ def names_program(reference: str) -> bool:
 
 
 def _with_programs(scenario: str, reference: str, set_keys: Sequence[str]) -> LoadedScenario:
-    """Return a scenario whose algorithms come from ``FILE.py`` or ``FILE.py:NAME``. Raise InputError."""
     file, _, name = reference.partition(".py:")
     path = Path(f"{file}.py" if name else reference)
     every = load_file(path)
     programs = [program for program in every if name in ("", program.name, program.full_name)]
-    if len({program.spec.name for program in programs}) != 1:  # several are drawn if they do the same
+    if len({program.spec.name for program in programs}) != 1:  # several algorithms of one collective are drawn together
         names = ", ".join(f"{path}:{program.full_name}" for program in programs or every)
         raise InputError(f"{reference}: specify one of its algorithms as FILE.py:NAME: {names}")
     keys = {
@@ -80,13 +79,13 @@ def _with_programs(scenario: str, reference: str, set_keys: Sequence[str]) -> Lo
 
 
 IMAGES = {".png": "image/png", ".gif": "image/gif", ".svg": "image/svg+xml"}
-ONE_RUN = "a trace holds one run"
+ONE_RUN = "a trace has only one run"
 KINDS = ("step", "scaling", "path", "cluster")
 
 
 @dataclass(frozen=True)
 class DrawOptions:
-    """Options of the drawn simulation, and of the JSON output."""
+    """The options that ``animate`` and ``plot`` share."""
 
     size: str | None = option(None, help="Buffer size. Default: the scenario's largest.")
     calibration: CalibrationOpt = None
@@ -127,7 +126,7 @@ def animate_command(
 ) -> None:
     """Visualize the messages of a collective: as an interactive player, an animation or a timeline.
 
-    An incorrect program is drawn up to its first error.
+    An incorrect algorithm is drawn up to its first error.
     """
     check_outputs(drawn.json_to, output, reads=drawn.calibration)
     session = drawn.session()
@@ -154,7 +153,10 @@ def plot_command(
         ),
     ],
     source: Annotated[
-        str, typer.Argument(metavar="SCENARIO|TRACE", help="Scenario; for path, also a .trace.json file.")
+        str,
+        typer.Argument(
+            metavar="SCENARIO|TRACE", help="Scenario. For path, also a .trace.json file or a torch.profiler trace."
+        ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Output file: .png, .svg or .pdf.")],
     algorithm: Annotated[
@@ -179,13 +181,13 @@ def plot_command(
 
 @dataclass(frozen=True)
 class Picture(Answer):
-    """A picture file. If the drawn program is incorrect, ``problem`` describes its error."""
+    """A picture file. If the drawn algorithm is incorrect, ``problem`` describes its error."""
 
     kind: ClassVar[str] = "picture"
 
     title: str
     file: str
-    problem: str | None = None  # which program is wrong, and why; what is drawn then ends there
+    problem: str | None = None  # the algorithm is drawn up to this error
 
     def show(self) -> Iterator[Part]:
         """Yield the error of an incorrect program, and the file."""
@@ -194,18 +196,17 @@ class Picture(Answer):
         yield f"{self.title}: {self.file}"
 
     def _repr_html_(self) -> str:
-        """Return the picture itself for a notebook, or a player with its controls."""
         shown = _embed(Path(self.file))
         return f"{super()._repr_html_()}\n{shown}" if self.problem or not shown else shown
 
     def _repr_png_(self) -> bytes | None:
-        """Return the bytes of a .png, for notebooks that do not show HTML."""
+        """Return the bytes of a .png file, for notebooks that do not show HTML."""
         path = Path(self.file)
         return path.read_bytes() if path.suffix.lower() == ".png" else None
 
 
 def _embed(path: Path) -> str:
-    """Return a picture as self-contained HTML; "" for a type that notebooks do not show, or a large file."""
+    """Return HTML that contains the picture; "" for a large file, or a type that notebooks do not show."""
     suffix = path.suffix.lower()
     if suffix not in (".html", *IMAGES) or path.stat().st_size > FileBytes.EMBEDDED:
         return ""
@@ -225,14 +226,14 @@ def is_record(source: str | Path) -> bool:
 
 
 def check_unused(source: str | Path, why: str, **arguments: object) -> None:
-    """Raise InputError with the reason ``why`` if an argument has no effect on a picture of ``source``."""
+    """Raise InputError with the reason ``why`` if an argument is set that a picture of ``source`` does not use."""
     names = [name for name, value in arguments.items() if value]
     if names:
         raise InputError(f"{source}: {why}; remove {' and '.join(names)}")
 
 
 def draw_trace(trace: Trace, path: Path | str, session: Session) -> Picture:
-    """Draw a trace: a player as ``.html``, an animation as ``.gif``, a timeline as ``.png``. Raise InputError."""
+    """Draw a trace as a player (.html), an animation (.gif, .mp4) or a timeline (.png). Raise InputError."""
     with session.computing(f"drawing {path}") as tick:
         if viz.check_file(path, "a picture of messages").suffix.lower() in FILE_TYPES["an animation"]:
             viz.animate(trace, path, progress=lambda done, total: tick(0, done, total, "frames"))
@@ -249,10 +250,9 @@ def draw_scenario(
     size: str | int | None,
     session: Session,
 ) -> Picture:
-    """Simulate one of the scenario's algorithms and draw it. A player shows all of them by default.
+    """Simulate an algorithm of a scenario and draw it. By default, a player shows all algorithms.
 
-    An incorrect program is drawn up to its first error, which is marked. Raises InputError for an unknown algorithm or
-    suffix.
+    An incorrect algorithm is drawn up to its first error. Raises InputError for an unknown algorithm or suffix.
     """
     run = _one_run(scenario, algorithm, size, session)
     if viz.check_file(path, "a picture of messages").suffix.lower() == ".html":
@@ -288,13 +288,13 @@ def plot_scenario(
     size: str | int | None,
     session: Session,
 ) -> Picture:
-    """Simulate and plot a scenario as .png, .svg or .pdf.
+    """Plot a simulated scenario as .png, .svg or .pdf. ``algorithm`` and ``size`` select the critical path.
 
-    ``algorithm`` and ``size`` select the critical path. Raises InputError, and KeyboardInterrupt.
+    Raises InputError, and KeyboardInterrupt after an interrupt.
     """
     _check_kind(kind, path)
     if kind != "path":
-        check_unused(scenario.path, f"the plot {kind!r} is not of one algorithm", algorithm=algorithm, size=size)
+        check_unused(scenario.path, f"the plot {kind!r} has no algorithm", algorithm=algorithm, size=size)
     if kind == "step":
         subtitle, bars = waterfall(predict_whole(scenario, session))
         viz.write_figure(viz.waterfall_figure(scenario.title, subtitle, bars), path)
@@ -314,7 +314,6 @@ def plot_scenario(
 
 
 def _check_kind(kind: str, path: Path | str) -> None:
-    """Raise InputError for an unknown plot, or a file of another type."""
     if kind not in KINDS:
         raise InputError(f"unknown plot {kind!r}; use one of {', '.join(KINDS)}")
     viz.check_file(path, "a plot")

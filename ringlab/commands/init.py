@@ -1,4 +1,4 @@
-"""``ringlab init``: copy an example or a built-in scenario to edit."""
+"""``ringlab init``: copy an example or a built-in scenario for editing."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,28 +24,28 @@ def command(
     output: Annotated[
         Path | None,
         typer.Option(
-            "-o", "--output", metavar="FILE", help="Output file. Default: its own name, in the current directory."
+            "-o", "--output", metavar="FILE", help="Output file. Default: the original name, in the current directory."
         ),
     ] = None,
 ) -> None:
-    """Copy an example or a built-in scenario to edit. Without a name, list them."""
+    """Copy an example or a built-in scenario for editing. Without a name, list them."""
     print_parts(init(name, output).show(), make_console())
 
 
 @dataclass(frozen=True, repr=False)
 class Beginnings(Answer):
-    """The files that ``init`` wrote, or the list of names."""
+    """The files that ``ringlab init`` wrote. Without files, the answer lists all names."""
 
     kind = "init"
 
     files: tuple[str, ...] = ()
-    usage: tuple[str, ...] = ()  # commands that use them
+    usage: tuple[str, ...] = ()  # commands that use the files
 
     def show(self) -> Iterator[Part]:
         if not self.files:
             rows = [[name, describe_beginning(files)] for name, files in beginnings().items()]
             yield Table("Files to begin with", ["name", "about"], rows, words=2)
-            yield "`ringlab init NAME` writes one here."
+            yield "`ringlab init NAME` writes one to the current directory."
             return
         yield Line(f"written: {', '.join(self.files)}")
         if self.usage:
@@ -55,10 +55,10 @@ class Beginnings(Answer):
 
 
 def init(name: str | None = None, output: Path | str | None = None) -> Beginnings:
-    """Write the files of an example or a built-in scenario. Without a name, write nothing and return the list.
+    """Write the files of an example or a built-in scenario. Without a name, only list the names.
 
-    ``output`` is the path of the first file; the others lie next to it. Raises InputError for an unknown name, and if a
-    file exists.
+    ``output`` is the path of the first file; the other files are written next to it. Raises InputError for an unknown
+    name, and if a file exists.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:

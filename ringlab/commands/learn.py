@@ -1,4 +1,4 @@
-"""``ringlab learn``: copy a lesson, check it on virtual ranks, show it in the player, grade a class."""
+"""``ringlab learn``: copy, check and animate the lessons of the course, and grade many files."""
 
 import ast
 from collections.abc import Iterator
@@ -39,15 +39,15 @@ from viz.file_types import check_file
 from viz.player.page import write_player
 from viz.player.runs import PlayedRun
 
-NEAR = 0.05  # relative error of a prediction that counts as right
-REAL_SECONDS = 120.0  # of a run on real ranks, at most
+NEAR = 0.05  # largest relative error of a prediction that counts as right
+REAL_SECONDS = 120.0  # timeout of a run on real ranks
 PICTURES = {2: "waits", 10: "schedules"}
 STATES = {"right": "good", "to do": "fair", "wrong": "poor"}
 
 
 @dataclass(frozen=True)
 class WayOptions:
-    """The actions on a lesson. At most one may be set; default: copy the lesson's file."""
+    """The actions on a lesson. At most one may be set. Default: copy the lesson's file."""
 
     is_checked: bool = option(False, "--check", help="Check your file on virtual ranks.")
     is_shown: bool = option(False, "--show", help="Run your file and write a player that animates its messages.")
@@ -70,9 +70,11 @@ def command(
     ] = None,
     *,
     way: WayOptions,
-    on: Annotated[str | None, typer.Option(metavar="SCENARIO", help="Cluster to use with --show.")] = None,
+    on: Annotated[
+        str | None, typer.Option(metavar="SCENARIO", help="With --show: run on this scenario's cluster.")
+    ] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Player file to write with --show.")
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="With --show: write the player to this file.")
     ] = None,
     json_to: JsonOpt = None,
 ) -> None:
@@ -107,7 +109,7 @@ def command(
 
 @dataclass(frozen=True)
 class ListedLesson:
-    """A lesson in the list."""
+    """A lesson in the list of lessons."""
 
     number: int
     title: str
@@ -116,7 +118,7 @@ class ListedLesson:
 
 @dataclass(frozen=True)
 class ListedLessons(Answer):
-    """All lessons."""
+    """The list of all lessons."""
 
     kind = "lessons"
 
@@ -125,12 +127,12 @@ class ListedLessons(Answer):
     def show(self) -> Iterator[Part]:
         rows = [[str(lesson.number), lesson.title, lesson.file] for lesson in self.lessons]
         yield Table("The course", ["lesson", "", "file"], rows, words=2)
-        yield "Start with `ringlab learn 1`, which writes the first lesson here."
+        yield "Start with `ringlab learn 1`, which writes the first lesson to the current directory."
 
 
 @dataclass(frozen=True)
 class OpenedLesson(Answer):
-    """A copied lesson."""
+    """The file of a copied lesson."""
 
     kind = "lesson"
 
@@ -154,13 +156,13 @@ def open_lesson(number: int, file: Path | None = None) -> OpenedLesson:
 
 @dataclass(frozen=True)
 class CheckedLessons(Answer):
-    """Checked lesson files."""
+    """The verdicts on checked lesson files."""
 
     kind = "checked lessons"
 
     files: tuple[JudgedLesson, ...]
-    left_out: tuple[str, ...] = ()  # files that no lesson has the name of
-    is_confined: bool = True  # whether each file saw only its own folder
+    left_out: tuple[str, ...] = ()  # files whose name does not belong to a lesson
+    is_confined: bool = True  # whether each program could only read its own folder
 
     @property
     def is_right(self) -> bool:
@@ -175,7 +177,7 @@ class CheckedLessons(Answer):
         if self.left_out:
             yield f"Not graded, because no lesson has this file name: {', '.join(self.left_out)}."
         if not self.is_confined:
-            yield "This machine allows no namespaces: a file could read other submissions. Grade in a container."
+            yield "Without namespaces, a file could read other submissions on this machine. Grade in a container."
 
     def _summarize(self) -> Table:
         rows = []
@@ -198,17 +200,17 @@ def _show_one(file: JudgedLesson) -> Iterator[Part]:
     yield Table(f"Lesson {file.lesson}: {find_lesson(file.lesson).title}", headings, rows, words=1)
     for each in file.exercises:
         if each.state == "to do":
-            yield Line(f"{each.exercise} is to do: {_place(each)}")
+            yield Line(f"{each.exercise} is still to do: {_place(each)}")
         elif each.state == "wrong":
             where = f", {_place(each)}: {each.source}" if each.line else ""
             yield Line(f"{each.exercise}{where}", "bold", wrap=True)
             for line in each.text.splitlines():
                 yield Line(f"  {line}", wrap=True)
-            yield Line(f"  To read: {each.read}.", wrap=True)
+            yield Line(f"  Read {each.read}.", wrap=True)
     predicted = [each for each in file.predictions if each.answer is not None]
     unsaid = [repr(each.name) for each in file.predictions if each.answer is None]
     if predicted and not file.is_right:
-        yield "Your predictions are compared once all exercises are right."
+        yield "Your predictions are checked once all exercises are right."
     if predicted and file.is_right:
         rows = [[each.name, f"{each.answer:.4g}", f"{each.right:.4g}", _compare(each)] for each in predicted]
         yield Table("Your predictions", ["", "yours", "right", "yours is"], rows, words=1)
@@ -223,7 +225,7 @@ def _place(exercise: JudgedExercise) -> str:
 
 
 def _compare(number: PredictedNumber) -> str:
-    """Return how a prediction compares with the right value.
+    """Compare a prediction with the right value in words.
 
     >>> _compare(PredictedNumber("seconds", 2.0, 1.0)), _compare(PredictedNumber("seconds", 2.0, 5.0))
     ('half of that', '2.5 times that')
@@ -261,10 +263,7 @@ def check_lesson(number: int, file: Path | None = None) -> CheckedLessons:
 
 
 def grade_folder(folder: Path, number: int | None = None) -> CheckedLessons:
-    """Check all lesson files, or one lesson's, in a folder and its subfolders.
-
-    Raises InputError if there are none.
-    """
+    """Check the files of all lessons, or of one, in a folder and its subfolders. Raise InputError without any file."""
     if not folder.is_dir():
         raise InputError(f"{folder} is not a directory")
     found_files = [path for suffix in ("*.py", f"*{NOTEBOOK}") for path in folder.rglob(suffix)]
@@ -284,13 +283,12 @@ def grade_folder(folder: Path, number: int | None = None) -> CheckedLessons:
 
 
 def _is_left_out(path: Path, folder: Path) -> bool:
-    """Return whether a file is a link or in a hidden folder, such as Jupyter's checkpoints."""
     return path.is_symlink() or any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
 @dataclass(frozen=True)
 class ShownLesson(Answer):
-    """A lesson file's run on virtual ranks, with its player and its plot."""
+    """The run of a lesson file on virtual ranks, with its player and its plot."""
 
     kind = "shown lesson"
 
@@ -300,7 +298,7 @@ class ShownLesson(Answer):
     findings: tuple[str, ...]
     player: str
     picture: str = ""
-    status: int = 0  # of the program
+    status: int = 0  # exit status of the program
 
     def show(self) -> Iterator[Part]:
         yield Line(f"{self.ranks} virtual rank{'s' * (self.ranks > 1)} took {format_time(self.elapsed_s)}")
@@ -314,7 +312,7 @@ class ShownLesson(Answer):
 
 
 def show_lesson(number: int, file: Path | None, on: str | None, output: Path | None) -> ShownLesson:
-    """Run a lesson file on virtual ranks, and write a player of its messages next to the library's algorithm."""
+    """Run a lesson file on virtual ranks, and write a player that shows its messages and the library's algorithm."""
     lesson = find_lesson(number)
     mine, shown = _mine(lesson, file), lesson.shown
     player = output or mine.with_suffix(".html")
@@ -329,7 +327,7 @@ def show_lesson(number: int, file: Path | None, on: str | None, output: Path | N
     check_torch()
     with opened(mine) as script, VirtualHost() as host:
         program = None
-        if shown.call is not None:  # the program itself prints; its function is then called once more to be shown
+        if shown.call is not None:  # the whole program runs and prints; then only its function runs for the player
             options = VirtualOptions(UserProgram(str(script.path)), ranks, cluster, timing="live")
             program = host.run(options).outcome
         played = play_lesson(lesson, script.path, cluster, host, show_on_own if program is None else _show_nothing)
@@ -351,7 +349,6 @@ def show_lesson(number: int, file: Path | None, on: str | None, output: Path | N
 
 
 def _draw_picture(number: int, played: "PlayedLesson", ranks: int, file: Path) -> bool:
-    """Draw the plot of a lesson. Return whether there was anything to draw."""
     deadlock = next((finding for finding in played.finished.outcome.findings if finding.circle), None)
     kind = PICTURES.get(number)
     if (kind == "waits" and deadlock is None) or (kind == "schedules" and not played.spans) or kind is None:
@@ -366,7 +363,7 @@ def _draw_picture(number: int, played: "PlayedLesson", ranks: int, file: Path) -
 
 
 class PlayedLesson(NamedTuple):
-    """A lesson file's run, the traces for the player, and the spans of pipeline stages."""
+    """The run of a lesson file, the runs for the player, and the spans of pipeline stages."""
 
     finished: Finished
     runs: list[PlayedRun]
@@ -376,9 +373,9 @@ class PlayedLesson(NamedTuple):
 def play_lesson(
     lesson: Lesson, file: Path, cluster: Cluster, host: VirtualHost, show: Show = show_on_own
 ) -> PlayedLesson:
-    """Run a lesson file. If it sends messages, return its run and the library's algorithm to play.
+    """Run a lesson file. If it sends messages, the player shows this run and the library's algorithm.
 
-    ``show`` receives the file's output.
+    ``show`` receives the output of the program.
     """
     shown, ranks = lesson.shown, min(lesson.shown.ranks, cluster.world_size)
     with TemporaryDirectory(prefix="ringlab-learn-") as folder:
@@ -405,7 +402,7 @@ def _show_nothing(stream: str, text: str) -> None:
 
 
 def run_lesson(number: int, file: Path | None, ranks: int) -> RecordAnswer:
-    """Run a lesson file on real gloo ranks, and write the recording next to it. Raise RunFailed."""
+    """Run a lesson file on real gloo ranks, and write a recording next to the file. Raise RunFailed."""
     mine = _mine(find_lesson(number), file)
     with opened(mine) as script:
         return record_program([str(script.path)], ranks, mine.with_suffix(".json"), REAL_SECONDS)

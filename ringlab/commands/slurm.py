@@ -1,4 +1,4 @@
-"""``ringlab slurm``: write a batch file for ``sbatch`` that runs a scenario or a script under torchrun.
+"""``ringlab slurm``: write a Slurm batch script that runs a scenario or a script under torchrun.
 
 Source: the manual pages sbatch(1) and srun(1).
 """
@@ -27,7 +27,7 @@ from scenarios import LoadedScenario
 
 Text = str | None
 NOTICE_S = 120  # the job is requeued this long before its time limit, to resume from its last checkpoint
-WAIT_S = 900  # timeout for the other nodes, which may have to fetch an image of many gigabytes
+WAIT_S = 900  # timeout for the other nodes, which may first download an image of many gigabytes
 
 # The port follows from the job's number, so that two jobs on one node use different ports. srun does not inherit
 # --cpus-per-task. Without TORCH_DISABLE_SHARE_RDZV_TCP_STORE, ranks use the agents' store, which keeps addresses from
@@ -76,7 +76,7 @@ _DIRECTIVE = re.compile(r"--[a-z][a-z-]*(?:=(?P<value>.*))?", re.ASCII | re.DOTA
 
 @dataclass(frozen=True)
 class JobOptions:
-    """A job's nodes, ranks per node, and files."""
+    """The nodes, the ranks per node and the files of a job."""
 
     set_keys: list[str] = option([], "--set", help="Override a key of the scenario. Repeatable.", metavar="KEY=VALUE")
     nodes: int | None = option(
@@ -87,19 +87,19 @@ class JobOptions:
         "--gpus-per-node",
         "--gpus",
         "--ranks-per-node",
-        help="Ranks per node. With nccl, each rank uses one GPU.",
+        help="Ranks per node. With nccl, each rank uses one GPU. Default: as in the scenario.",
         min=1,
     )
     backend: str = option("nccl", help="Backend of torch.distributed: gloo (CPUs) or nccl (GPUs).", metavar="gloo|nccl")
-    checkpoints: Text = option(None, help="Checkpoint directory; a restarted job resumes from it.", metavar="DIR")
-    log_dir: Text = option(None, help="Directory for metrics and logs.", metavar="DIR")
+    checkpoints: Text = option(None, help="Checkpoint directory. A restarted job resumes from it.", metavar="DIR")
+    log_dir: Text = option(None, help="Directory for training metrics and logs.", metavar="DIR")
     max_restarts: int | None = option(
         None, help="Maximum number of restarts after a rank fails. Default: 3; 0 for a script.", min=0
     )
 
     @property
     def overrides(self) -> list[str]:
-        """The changes of the scenario, with the checkpoint directory.
+        """The overrides of scenario keys, including the checkpoint directory.
 
         >>> JobOptions(checkpoints="my folder").overrides
         ['training.checkpoints="my folder"']
@@ -110,7 +110,7 @@ class JobOptions:
 
 @dataclass(frozen=True)
 class SlurmOptions:
-    """The resources to request from Slurm. None leaves the default to Slurm."""
+    """The resources to request from Slurm. For None, Slurm chooses."""
 
     time_limit: str = option(
         "24:00:00", "-t", "--time", help="Time limit, such as 24:00:00 or 2-00:00:00.", metavar="TIME"
@@ -124,7 +124,9 @@ class SlurmOptions:
     python: str = option(
         sys.executable, help="Path of a Python interpreter on the nodes, with Ringlab installed.", metavar="FILE"
     )
-    directives: list[str] = option([], "--sbatch", help="Other option of sbatch. Repeatable.", metavar="--OPTION=VALUE")
+    directives: list[str] = option(
+        [], "--sbatch", help="Another option of sbatch. Repeatable.", metavar="--OPTION=VALUE"
+    )
     before: list[str] = option(
         [], help="Shell command to run first, such as 'module load cuda'. Repeatable.", metavar="LINE"
     )
@@ -134,7 +136,7 @@ class SlurmOptions:
 @with_groups
 def slurm(
     scenario: Annotated[
-        str, typer.Argument(metavar="SCENARIO|SCRIPT.py", help="Scenario, or a script of your own for torchrun.")
+        str, typer.Argument(metavar="SCENARIO|SCRIPT.py", help="Scenario, or your own script for torchrun.")
     ],
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[-- ARGUMENTS]", help="Arguments of the script.")
@@ -161,14 +163,14 @@ def slurm(
         typer.echo(text, nl=False)
         return
     write_text(output, text)
-    make_console().print(f"The job: {output}; `sbatch {output}` submits it", soft_wrap=True)
+    make_console().print(f"Saved to {output}. Submit it with `sbatch {output}`.", soft_wrap=True)
 
 
 @dataclass(frozen=True)
 class Job:
-    """The ranks of a scenario or a script on the nodes of a cluster."""
+    """A scenario or a script to run on the nodes of a cluster."""
 
-    scenario: str  # the name of a built-in scenario, or the path of a scenario file or a script on the nodes
+    scenario: str  # a built-in scenario, or the path of a scenario file or a script on the nodes
     title: str
     nodes: int
     ranks_per_node: int
@@ -183,7 +185,7 @@ class Job:
 
     @property
     def gpus_per_node(self) -> int:
-        """The GPUs of a node: one for each rank with nccl."""
+        """The GPUs of a node: one per rank with nccl, otherwise 0."""
         return self.ranks_per_node if self.options.backend == "nccl" else 0
 
     @property
@@ -208,13 +210,13 @@ class Job:
         return f"{ranks} ranks on {count(self.nodes, 'node')}, {gpus}{' each' * (self.nodes > 1)}"
 
     def torchrun_options(self) -> list[str]:
-        """Return the options of torchrun that are the same on every cluster."""
+        """Return the options of torchrun that do not depend on the cluster."""
         nodes = ["--nnodes", str(self.nodes), "--nproc-per-node", str(self.ranks_per_node)]
         restarts = (0 if self.is_script else 3) if self.options.max_restarts is None else self.options.max_restarts
         return [*nodes, "--max-restarts", str(restarts), "--rdzv-backend", "c10d"]
 
     def command(self) -> list[str]:
-        """Return the command of each rank, which follows the options of torchrun.
+        """Return the command of each rank, which comes after the options of torchrun.
 
         >>> Job("star8", "Eight", nodes=8, ranks_per_node=1, resumes=True).command()
         ['-m', 'ringlab', 'run', '--backend', 'nccl', '--resume', 'auto', 'star8']
@@ -232,9 +234,9 @@ class Job:
 
 
 def make_job(scenario: LoadedScenario, reference: str, options: JobOptions | None = None) -> Job:
-    """Return the job of a scenario with the given name or path. Default: one node for each host of its cluster.
+    """Return the job of a scenario. ``reference`` is its name or path. Default: one node for each host of its cluster.
 
-    Raises InputError if the nodes do not hold exactly the scenario's ranks, and for an unknown backend.
+    Raises InputError if the nodes do not have exactly the scenario's number of ranks, and for an unknown backend.
     """
     options = JobOptions() if options is None else options
     _check_backend(options.backend)
@@ -257,15 +259,14 @@ def make_job(scenario: LoadedScenario, reference: str, options: JobOptions | Non
 
 
 def _make_script_job(script: str, options: JobOptions, arguments: Sequence[str]) -> Job:
-    """Return the job of a user's script. Raise InputError for a missing file and for options of scenarios."""
     _check_backend(options.backend)
     if not Path(script).is_file():
-        raise InputError(f"{script}: no such file; name a scenario or a script")
+        raise InputError(f"{script}: no such file; pass a scenario or a script")
     for name, value in (
         ("--set", options.set_keys), ("--checkpoints", options.checkpoints), ("--log-dir", options.log_dir)
     ):  # fmt: skip
         if value:
-            raise InputError(f"{script}: {name} is for scenarios; pass arguments of the script after --")
+            raise InputError(f"{script}: {name} only applies to scenarios; pass arguments of the script after --")
     if options.per_node is None:
         raise InputError(f"{script}: the number of ranks per node is missing; pass for example --gpus 8")
     return Job(script, script, options.nodes or 1, options.per_node, False, options, tuple(arguments))
@@ -277,7 +278,7 @@ def _check_backend(backend: str) -> None:
 
 
 def write_batch_file(job: Job, options: SlurmOptions) -> str:
-    """Return the text of the batch file. Raise InputError for a value that Slurm would misread.
+    """Return the batch script. Raise InputError for a value that Slurm would misread.
 
     >>> print(write_batch_file(Job("star8", "Eight hosts", 8, 1), SlurmOptions()).splitlines()[1])
     # Eight hosts: 8 ranks on 8 nodes, 1 GPU each. Written by `ringlab slurm`; `sbatch FILE` submits it.
@@ -299,7 +300,6 @@ def write_batch_file(job: Job, options: SlurmOptions) -> str:
 
 
 def _directives(job: Job, options: SlurmOptions) -> Iterator[str]:
-    """Yield the options of sbatch. Raise InputError."""
     if not _TIME_LIMIT.fullmatch(options.time_limit) or not re.search("[1-9]", options.time_limit):
         raise InputError(
             f"invalid time limit {quote(options.time_limit)}: write minutes, hours as 24:00:00, or days as 2-00:00:00"

@@ -1,4 +1,4 @@
-"""``ringlab virtual``: run a torch.distributed program on virtual ranks: timing, waits, hangs, mistakes."""
+"""``ringlab virtual``: run a torch.distributed program on virtual ranks to find its time, waits, hangs and errors."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -52,7 +52,7 @@ class VirtualRank(AnswerRecord):
     finished_s: float
     computed_s: float
     waited_s: float
-    called_bytes: int  # of the buffers and messages of its calls
+    called_bytes: int  # buffers and messages of all its calls
 
 
 @dataclass(frozen=True, repr=False)
@@ -67,25 +67,23 @@ class VirtualAnswer(Answer):
     elapsed_s: float
     timing: str  # "live", "replayed", or "none" for a run that was stopped
     jobs: int
-    steps: int = 0  # optimizer steps, summed over the ranks
+    steps: int = 0  # optimizer steps of all ranks together
     step_s: float | None = None  # mean
-    step_range_s: tuple[float, float] | None = (
-        None  # expected range of a short step, which depends on the machine's load
-    )
-    load: str = ""  # load of the machine during the run beyond that during the calibration
+    step_range_s: tuple[float, float] | None = None  # expected range of a short step on this machine
+    load: str = ""  # a higher load of the machine during the run than during the calibration, as text
     compute: str = "zero"  # --compute
-    is_repeated: bool = False  # each rank has started the program's ranks
+    is_repeated: bool = False  # whether each rank started the program's ranks again
     findings: tuple[ProgramFinding, ...] = ()
     notes: tuple[str, ...] = ()
     real_s: float = 0.0
     has_called: bool = field(default=False, metadata=NOT_IN_JSON)  # collectives or messages, even without elements
     recording: Recording | None = field(default=None, metadata=NOT_IN_JSON)
     replayed: ReplayedRun | None = field(default=None, metadata=NOT_IN_JSON)
-    live: Trace | None = field(default=None, metadata=NOT_IN_JSON)  # of a run that was timed live
+    live: Trace | None = field(default=None, metadata=NOT_IN_JSON)  # only of a run with live timing
 
     @classmethod
     def of(cls, finished: Finished, options: VirtualOptions, load: MachineLoad | None = None) -> "VirtualAnswer":
-        """Return the answer for a run. A run that was only recorded is replayed on the cluster.
+        """Return the answer for a run. Without live timing, the recording is replayed on the cluster.
 
         ``load`` is the load of other processes on this machine during the run.
         """
@@ -126,7 +124,7 @@ class VirtualAnswer(Answer):
 
     @property
     def trace(self) -> Trace | None:
-        """All messages of the run; None if there are none, or too many."""
+        """The messages of the run; None if it sent no messages or too many."""
         if self.replayed is None or len(self.replayed.message_end) > allowed(Gigabyte.RECORDED):
             return self.live
         return make_trace(self.replayed)
@@ -140,7 +138,7 @@ class VirtualAnswer(Answer):
     def writers(
         self, trace: Path | None, recording: Path | None, player: Path | None
     ) -> Iterator[Callable[[], object]]:
-        """Yield a writer for each requested file. After findings, a writer without data only reports that.
+        """Yield a writer for each requested file. If the findings left no data, the writer only reports that.
 
         Raises InputError if a run without findings has nothing to write.
         """
@@ -161,12 +159,9 @@ class VirtualAnswer(Answer):
         return partial(make_console(stderr=True).print, f"{path}: not written, because the run has findings")
 
     def show(self) -> Iterator[Part]:
-        """Yield the times of the ranks, and the findings."""
+        """Yield the times of the ranks and the findings."""
         if self.is_repeated:
-            text = (
-                "each rank started the program's ranks, so the program ran several times; pass --ranks 0 to run it once"
-            )
-            yield Line(f"warning: {text}")
+            yield "warning: each rank started the program's ranks again; pass --ranks 0 to run the program once"
         if self.timing != "none":
             how = f"on {self.cluster}, " + ("timed while it ran" if self.timing == "live" else "replayed")
             yield Line(f"{self.program}: {format_time(self.elapsed_s)} of virtual time {how}", "bold")
@@ -178,14 +173,14 @@ class VirtualAnswer(Answer):
             if self.step_range_s is not None:
                 low, high = map(format_time, self.step_range_s)
                 why = f"; {self.load}; {AS_LOADED}" if self.load else ""
-                yield Line(f"real steps this short vary with the load of the machine: expect {low} to {high}{why}")
+                yield Line(f"such short steps depend on the load of the machine: expect {low} to {high}{why}")
             calls = 0 if self.recording is None else len(self.recording.calls)
             if calls or self.elapsed_s:
                 yield Table(None, ["", "finished", "computed", "waited", "called"], [*self._rows()])
             if not self.has_called:
                 alone = all(rank.rank == STARTER for rank in self.ranks)
                 advice = "; pass --ranks N unless the program starts its own ranks" if alone else ""
-                yield f"No rank called a collective of torch.distributed or sent a message{advice}."
+                yield f"No rank called a collective or sent a message with torch.distributed{advice}."
         for finding in self.findings:
             first, *others = finding.text.splitlines()
             yield Line(make_printable(first), "bold")
@@ -251,7 +246,7 @@ USUAL = 64  # ranks of the default cluster if --ranks is 0
 
 
 class ProgramCommand(TyperCommand):
-    """A command whose options come before the program or directly after it. Later options belong to the program."""
+    """A command whose options come before the program or directly after its name. Later options are the program's."""
 
     def parse_args(self, context: Any, args: list[str]) -> list[str]:
         """Parse the options, after moving those that directly follow the program to the front."""
@@ -270,7 +265,7 @@ SETTINGS = {"cls": ProgramCommand, "context_settings": {"allow_interspersed_args
 
 @dataclass(frozen=True)
 class ProgramOptions:
-    """The ranks, the cluster, the timing and the semantics of a run."""
+    """The options of a run on virtual ranks."""
 
     ranks: int = option(0, help="Number of ranks. 0: the program starts its own processes.", min=0, metavar="N")
     on: str | None = option(
@@ -282,7 +277,7 @@ class ProgramOptions:
 
     compute: str = option(
         "zero",
-        help="Compute time: zero, roofline model, measured on this CPU, or the model of a GPU.",
+        help="Compute time: zero, a roofline model of this CPU, measured on this CPU, or the model of a GPU.",
         metavar="zero|model|measured|GPU",
     )
     launch: str = option(
@@ -360,7 +355,7 @@ def command(
 
 
 def run_virtually(options: VirtualOptions, timeout: float, show: Show) -> VirtualAnswer:
-    """Run a program on virtual ranks, and return the answer. Raises InputError and RunFailed."""
+    """Run a program on virtual ranks and return the answer. Raise InputError and RunFailed."""
     is_of_this_machine = options.compute == "measured" and options.cluster.performance_model == "measured"
     with watch_load() if is_of_this_machine else nullcontext() as watch, VirtualHost() as host:
         finished = host.run(options, timeout=timeout, show=show)
@@ -368,7 +363,7 @@ def run_virtually(options: VirtualOptions, timeout: float, show: Show) -> Virtua
 
 
 def make_options(program: UserProgram, request: ProgramOptions) -> VirtualOptions:
-    """Return the options of a run. Raise InputError."""
+    """Return the options of a run from those of the command line. Raise InputError."""
     cluster = choose_cluster(request.on, request.ranks)
     return VirtualOptions(
         program,
@@ -389,7 +384,7 @@ def make_options(program: UserProgram, request: ProgramOptions) -> VirtualOption
 
 
 def choose_cluster(word: str | None, ranks: int) -> Cluster:
-    """Return the network of ``--on`` for ``ranks`` ranks. Default: a star. Raise InputError."""
+    """Return the network that ``--on`` names, for ``ranks`` ranks. Default: a star. Raise InputError."""
     return star(ranks or USUAL, "10 Gbit/s", "5 us") if word is None else read_network(word, ranks).cluster
 
 

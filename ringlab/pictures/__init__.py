@@ -1,1 +1,1 @@
-"""Pictures of scenarios and of lessons."""
+"""Draws scenarios and lessons."""

@@ -1,4 +1,4 @@
-"""Plots for lessons: ranks that wait for each other, and pipeline schedules."""
+"""Draws plots for lessons: ranks that wait for each other, and pipeline schedules."""
 
 from collections.abc import Sequence
 from math import cos, pi, sin
@@ -30,7 +30,7 @@ WIDTH = 11.0  # inches
 def draw_waits(finding: ProgramFinding, ranks: int, file: Path) -> None:
     """Draw the ranks in a circle, with an arrow from each waiting rank to the rank that it waits for.
 
-    The arrows of a cycle are red; each has the waiting line of the program.
+    The arrows of a cycle are red. An arrow's label is the line at which the rank waits.
     """
     cycle = set(zip(finding.circle, (*finding.circle[1:], *finding.circle[:1]), strict=True))
     words = " -> ".join(map(str, [*finding.circle, finding.circle[0]]))
@@ -55,7 +55,7 @@ def draw_waits(finding: ProgramFinding, ranks: int, file: Path) -> None:
 
 
 def _draw_arrow(axes: Axes, begin: tuple[float, float], end: tuple[float, float], color: str, words: str) -> None:
-    """Draw a bent arrow between two ranks, so that an arrow back does not cover it, with words in its middle."""
+    """Draw a bent arrow from one rank to another, so that an arrow in the other direction does not cover it."""
     arrow = FancyArrowPatch(
         begin, end, connectionstyle="arc3,rad=-0.25", arrowstyle="-|>", mutation_scale=22, linewidth=2.2,
         color=color, shrinkA=42, shrinkB=42,
@@ -72,7 +72,7 @@ def _draw_arrow(axes: Axes, begin: tuple[float, float], end: tuple[float, float]
 def draw_schedules(spans: Sequence[RankSpan], ranks: int, names: Sequence[str], file: Path) -> None:
     """Draw a row per rank and a box per forward (F) and backward (B). The gaps are the bubble.
 
-    A box has the number of its micro batch. ``names`` are those of the schedules, in order.
+    The label of a box is the number of its micro batch. ``names`` has the names of the schedules in order.
     """
     schedules = sorted({each.span.schedule for each in spans})
     height = 1.2 + len(schedules) * (0.75 + 0.42 * ranks)

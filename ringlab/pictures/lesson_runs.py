@@ -1,4 +1,4 @@
-"""Prepares a lesson's run for pictures: message steps and chunks, buffer contents, and pipeline-stage spans."""
+"""Prepares a lesson's run for the player: steps and chunks of messages, buffer contents, and pipeline-stage spans."""
 
 import json
 from bisect import bisect_right
@@ -22,9 +22,9 @@ from viz.player.runs import PlayedRun
 
 
 class SeenMessage(NamedTuple):
-    """The chunks and the first value of a message, and the program's lines that send and receive it.
+    """The contents of a message, and the program's lines that send and receive it.
 
-    ``chunk`` is the first chunk, -1 for a message that is not part of a rank's tensor.
+    ``chunk`` is the first chunk, or -1 for a message that is not part of a rank's tensor.
     """
 
     chunk: int
@@ -35,9 +35,9 @@ class SeenMessage(NamedTuple):
 
 
 def play_contents(name: str, trace: Trace, folder: Path, shown: Shown) -> PlayedRun:
-    """Return a run with the contents of its buffers, from the files that its ranks wrote into a folder.
+    """Return a run with the contents of its buffers, which its ranks wrote into ``folder``.
 
-    Without a file of every rank, the run has no contents. Messages outside collectives get steps and chunks.
+    If the file of a rank is missing, the run has no contents. Messages outside collectives get steps and chunks.
     """
     files = {rank: folder / CONTENTS.format(rank) for rank in range(trace.world_size)}
     contents = {rank: json.loads(file.read_text()) for rank, file in files.items() if file.exists()}
@@ -58,7 +58,7 @@ def play_contents(name: str, trace: Trace, folder: Path, shown: Shown) -> Played
         trace, carries = _number(trace, pairs)
     trace = replace(trace, facts={**trace.facts, "nbytes": shown.nbytes})
     buffers = _find_buffers(trace, contents, carries, shown)
-    if carries:  # a message is added if its receiver then holds more than the message carries
+    if carries:  # a receiver that then holds more than the message carries has added the message
         first = np.cumsum([0, *trace.messages.count.tolist()])[:-1]
         more = buffers.value % COMPLETE & ~buffers.carried[first[buffers.message]] % COMPLETE
         adds = set(buffers.message[more > 0].tolist())
@@ -81,7 +81,7 @@ def find_wrong_end(buffers: Buffers | None) -> str:
     wanted, contents = _whose(int(buffers.wanted[wrong[0]])), _whose(last[wrong[0]])
     holds = "some of it more than once" if contents == wanted else contents
     return (
-        f"WRONG: at the end chunk {chunk} of rank {rank} must hold {wanted}, and holds {holds} "
+        f"WRONG: at the end, chunk {chunk} of rank {rank} must hold {wanted}, but holds {holds} "
         f"({len(wrong)} of {len(last)} chunks are wrong)"
     )
 
@@ -97,9 +97,8 @@ def _whose(bits: int) -> str:
 
 
 def _number(trace: Trace, pairs: Mapping[tuple[int, int], Sequence[SeenMessage]]) -> tuple[Trace, list[SeenMessage]]:
-    """Return a trace whose messages have steps and chunks, and the contents of each message.
-
-    All operations that a rank posts at the same time are one step.
+    """Return a trace whose messages have steps and chunks, and the contents of each message. Operations that a rank
+    posts at the same time belong to one step.
     """
     rows = sorted(trace.messages, key=lambda message: message.collective)
     times: dict[int, set[float]] = defaultdict(set)
@@ -123,9 +122,8 @@ def _find_buffers(
     trace: Trace, contents: Mapping[int, tuple[list[int], list[tuple[float, list[float]]], object]],
     carried: Sequence[SeenMessage], shown: Shown,
 ) -> Buffers:  # fmt: skip
-    """Return the contents of all ranks' chunks over time.
-
-    A change between two observations is attributed to the last message that the rank received.
+    """Return the contents of all ranks' chunks over time. A change between two observations is attributed to the last
+    message that the rank received.
     """
     messages, ranks = trace.messages, trace.world_size
     places = contents[0][0]
@@ -164,7 +162,7 @@ def _find_buffers(
 
 
 class RankSpan(NamedTuple):
-    """One pipeline-stage span of a rank."""
+    """A forward or backward of a pipeline stage on a rank."""
 
     rank: int
     span: StageSpan

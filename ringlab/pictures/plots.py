@@ -1,4 +1,4 @@
-"""Data for two plots: the waterfall of a training step, and its scaling curve."""
+"""Computes the data of two plots: the waterfall of a training step, and the scaling curve."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -22,9 +22,9 @@ from simcomm.simulate import simulate
 
 
 def waterfall(answer: ScenarioAnswer[Any]) -> "tuple[str, list[viz.Bar]]":
-    """Return a subtitle, and bars for the trainings, or else for the collectives at the largest size, on all clusters.
+    """Return a subtitle, and bars for all trainings, or else for all collectives at the largest size.
 
-    A measured value has its own bar below the predicted one. Raises InputError if there are no bars.
+    A measured value has its own bar below the predicted one. Raises InputError without trainings and collectives.
     """
     clusters: Sequence[ClusterFigures[Any]] = [answer.own, *answer.what_ifs]
     below = "; what-ifs below" if answer.what_ifs else ""
@@ -54,7 +54,6 @@ def waterfall(answer: ScenarioAnswer[Any]) -> "tuple[str, list[viz.Bar]]":
 
 
 def _bars(group: str, name: str, total: Any, parts: Mapping[str, Any]) -> "Iterator[viz.Bar]":
-    """Yield one bar, or in a comparison two: predicted and measured."""
     if not isinstance(total, SideBySide):
         yield viz.Bar(group, name, {} if total is None else _lasting(parts), total)
         return
@@ -65,7 +64,6 @@ def _bars(group: str, name: str, total: Any, parts: Mapping[str, Any]) -> "Itera
 
 
 def _lasting(parts: Mapping[str, float | None]) -> dict[str, float]:
-    """Return the parts of a bar, without data loading if it takes no time."""
     return {key: each or 0.0 for key, each in parts.items() if each or key != "loading"}
 
 
@@ -81,10 +79,10 @@ def scaling_curves(
     tick: Tick = lambda *_: None,
     progress: Progress | None = None,
 ) -> "list[viz.Curve]":
-    """Simulate each training on the first hosts of its cluster, with doubling numbers of ranks.
+    """Simulate each training on growing parts of the cluster, which start with its first host.
 
-    Runs that are too large are left out and reported to ``progress``. Raises InputError without a training, and for
-    this machine, because its calibration is only valid for all its ranks.
+    Runs that are too large are skipped and reported to ``progress``. Raises InputError without a training, and for this
+    machine, because its calibration is only valid for all its ranks.
     """
     trainings, cluster = predictable(scenario.trainings), scenario.cluster
     if not trainings:
@@ -111,13 +109,11 @@ def scaling_curves(
     if not any(curve.world_sizes for curve in curves):
         raise refused[0]
     if refused and progress is not None:
-        progress.note(f"Left out: {'; '.join(dict.fromkeys(map(str, refused)))}.")
+        progress.note(f"Not simulated: {'; '.join(dict.fromkeys(map(str, refused)))}.")
     return curves
 
 
 class _Point(NamedTuple):
-    """A training on a number of hosts, and its work."""
-
     training: Training
     model: PerformanceModel
     work: WorkCount
@@ -126,7 +122,6 @@ class _Point(NamedTuple):
 def _points(
     trainings: Sequence[Training], firsts: Sequence[Cluster], calibration: Calibration | None
 ) -> tuple[list[list[_Point]], list[TooLarge]]:
-    """Return the points of each training's curve, and the errors of those that are left out."""
     points, refused = list[list[_Point]](), list[TooLarge]()
     for training in trainings:
         points.append([])

@@ -1,4 +1,4 @@
-"""HTML reports of a prediction, a comparison or a replay: pictures, player and tables in one file."""
+"""Writes an HTML report of a prediction, a comparison or a replay, with pictures, player and tables in one file."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -36,19 +36,19 @@ from viz.waterfall import MOST_BARS, waterfall_figure
 
 
 def write_report(answer: ScenarioAnswer[Any], scenario: LoadedScenario, path: Path | str, session: Session) -> None:
-    """Write a report: cluster, waterfall, scaling curve, player, and a plot of predicted against measured times.
+    """Write a report with the cluster, a waterfall, the scaling curve, a player, and predicted against measured times.
 
-    Runs that are too large, or send nothing, are left out. Raises InputError if the suffix is not ``.html``.
+    Runs that are too large or send nothing are skipped. Raises InputError if the suffix is not ``.html``.
     """
     viz.check_file(path, "a report")
     if not isinstance(answer, ScenarioAnswer):
-        raise InputError(f"answer must be that of predict or compare, not {answer!r}")
+        raise InputError(f"answer must be the result of predict or compare, not {answer!r}")
     known = getattr(answer, "calibration", None) or session.find_calibration(scenario)
     is_compared = answer.kind == "comparison"
     with session.computing(f"writing {path}") as tick:
         runs = _runs(OneRun(scenario, known), tick, session.progress) if scenario.collective else []
         pictures = dict(_pictures(answer, scenario, known))
-        with suppress(InputError):  # no training in it, or no calibration for fewer ranks
+        with suppress(InputError):  # without a training, or without a calibration for fewer ranks
             curves = scaling_curves(scenario, known, tick, session.progress)
             if any(len(curve.world_sizes) > 1 for curve in curves):
                 caption = "Predicted throughput on part of the cluster's hosts, and perfect scaling."
@@ -68,7 +68,6 @@ def write_report(answer: ScenarioAnswer[Any], scenario: LoadedScenario, path: Pa
 
 
 def _runs(run: OneRun, tick: Tick, progress: Progress) -> list[PlayedRun]:
-    """Return the runs of the player. Runs that are too large are left out and reported."""
     runs = predict_runs(run, tick, leave_out=lambda error: progress.note(f"not drawn: {error}"))
     return [each for each in runs if _is_shown(each.trace)]
 
@@ -80,7 +79,6 @@ def _is_shown(trace: Trace) -> bool:
 def _pictures(
     answer: ScenarioAnswer[Any], scenario: LoadedScenario, calibration: Calibration | None
 ) -> Iterator[tuple[str, bytes]]:
-    """Yield captions and pictures of the cluster and the waterfall, unless they are too large."""
     cluster = _calibrated(scenario, calibration)
     if len(cluster.graph) <= MOST_NODES:
         yield "The cluster.", render_figure(topology_figure(cluster.graph, cluster.hosts, cluster.title))
@@ -92,7 +90,6 @@ def _pictures(
 
 
 def _calibrated(scenario: LoadedScenario, calibration: Calibration | None) -> Cluster:
-    """Return the scenario's cluster with the measured costs of this machine, if it requires and has them."""
     try:
         return resolve_transport(scenario.cluster, calibration)[0]
     except InputError:
@@ -100,36 +97,33 @@ def _calibrated(scenario: LoadedScenario, calibration: Calibration | None) -> Cl
 
 
 def _critical(runs: Sequence[PlayedRun]) -> Iterator[tuple[str, bytes]]:
-    """Yield the picture of the fastest run's critical path."""
     ended = [run for run in runs if run.trace.is_complete and 0 < len(run.trace.messages) <= MOST_LOOKED_AT]
     if ended:
         quickest = min(ended, key=lambda run: run.trace.elapsed)
         yield (
-            "What the end of the run waited for, one after the other, and in all.",
+            "The critical path: the operations that the end of the run waited for, in order and by kind.",
             render_figure(path_figure(quickest.trace)),
         )
 
 
 def _assumptions(scenario: LoadedScenario, calibration: Calibration | None) -> Iterator[str]:
-    """Yield the assumptions of the predictions."""
     transport = _calibrated(scenario, calibration).transport
     if transport == IDEAL:
-        yield "Messages take the latencies and bandwidths of their links, and nothing else."
+        yield "The time of a message only consists of the latencies and bandwidths of its links."
     elif transport is not None:
-        reducing = f"reducing takes {format_time(transport.gamma * 1e6)} a megabyte" if transport.gamma else ""
+        reducing = f"reducing takes {format_time(transport.gamma * 1e6)} per megabyte" if transport.gamma else ""
         parts = [
-            f"{format_time(transport.overhead)} a message" if transport.overhead else "",
+            f"{format_time(transport.overhead)} per message" if transport.overhead else "",
             f"{100 * transport.goodput:.3g} % of the line rate is payload",
             reducing,
         ]
         yield f"Transport {transport.name}: {', '.join(filter(None, parts))} ({transport.source})."
     if scenario.trainings:
-        yield "A training step is forward, backward, gradient sync and optimizer, one after the other."
-    yield "Links are shared max-min fairly; packet loss, other jobs and eager messages are not modelled."
+        yield "A training step consists of forward, backward, gradient sync and optimizer, one after another."
+    yield "Links are shared max-min fairly. Packet loss, other jobs and eager messages are not modeled."
 
 
 def _compared(answer: ScenarioAnswer[SideBySide]) -> Iterator[tuple[str, bytes]]:
-    """Yield the picture of predicted against measured: a dot for each row, with the measured range."""
     dots = []
     for name in dict.fromkeys(entry.algorithm for entry in answer.collectives):
         rows = [
@@ -154,7 +148,6 @@ def _is_compared(value: SideBySide) -> bool:
 
 
 def _player(answer: ScenarioAnswer[Any], scenario: LoadedScenario, predicted: Sequence[PlayedRun]) -> str:
-    """Return the player of the measured runs and their predictions; "" without runs."""
     measured = [trace for trace in getattr(answer, "traces", ()) if len(trace.messages)]
     runs = beside_measured(predicted, measured) or predicted
     return render_player(scenario.title, runs) if runs else ""

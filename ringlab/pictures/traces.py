@@ -1,4 +1,4 @@
-"""Simulates a scenario's algorithms with their messages: one run for a picture or file, several for the player."""
+"""Simulates a scenario's algorithms with their messages: one run for a picture or a file, several for the player."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -31,17 +31,17 @@ from simcomm.simulate import simulate
 from viz.player.page import MOST_RUNS
 from viz.player.runs import PlayedRun
 
-WIDER = 2.0  # times the bandwidth of a full link, in the simulation that says what it would bring
+WIDER = 2.0  # factor of a full link's bandwidth in the what-if sentence of the player
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class OneRun:
-    """One of a scenario's algorithms at one size. Default: the last algorithm at the largest size.
+    """An algorithm of a scenario at one size. Default: the last algorithm at the largest size.
 
-    ``algorithm`` may be an Algorithm that the scenario does not have. Without a collective, the run is the first steps
-    of a training.
+    ``algorithm`` may be an Algorithm that the scenario does not have. Without a collective, the run consists of the
+    first steps of a training.
     """
 
     scenario: LoadedScenario
@@ -51,7 +51,7 @@ class OneRun:
     nbytes: int | None = None
 
     def simulate(self) -> Trace:
-        """Return the trace. Raise InputError for an unknown name."""
+        """Return the trace of the run. Raise InputError for an unknown algorithm."""
         job, cluster = self._asked(), self.scenario.cluster
         resolved: CollectiveCall | Training
         if isinstance(job, Training):
@@ -63,7 +63,7 @@ class OneRun:
         return simulate(model, resolved, engine=self.engine, faults=self.scenario.faults)
 
     def simulate_to_failure(self) -> Trace:
-        """Return the trace; for an incorrect program, the trace up to its first error. Raise InputError."""
+        """Return the trace, for an incorrect algorithm up to its first error. Raise InputError."""
         try:
             return self.simulate()
         except ProgramError as error:
@@ -74,9 +74,9 @@ class OneRun:
             return run_to_failure(call, self.scenario.cluster, error, calibration=self.calibration)
 
     def check_recordable(self) -> None:
-        """Raise TooLarge if the run has too many messages to record. ``auto`` is not resolved yet and passes.
+        """Raise TooLarge if the run has too many messages to record. ``auto`` is not resolved and never raises.
 
-        Raises InputError for an unknown name, and ProgramError for an incorrect program.
+        Raises InputError for an unknown algorithm, and ProgramError for an incorrect one.
         """
         job = self._asked()
         called = job.program if isinstance(job, Training) else job.algorithm
@@ -84,13 +84,10 @@ class OneRun:
             _check_recorded(job, performance_model(self.scenario.cluster))
 
     def _asked(self) -> CollectiveCall | Training:
-        """Return the collective or the training, possibly with ``auto``."""
         comparison = self.scenario.collective
         if comparison is None:
             if self.nbytes is not None:
-                raise InputError(
-                    f"{self.scenario.path}: no [collective] table whose size could be another; remove size"
-                )
+                raise InputError(f"{self.scenario.path}: size requires a [collective] table; remove size")
             return self._find({candidate.sync_name: candidate for candidate in predictable(self.scenario.trainings)})
         if isinstance(self.algorithm, Algorithm):
             algorithm = find_algorithm(self.algorithm, comparison.name)
@@ -99,9 +96,8 @@ class OneRun:
         return comparison.call(algorithm, self.nbytes or max(comparison.sizes), self.scenario.cluster.world_size)
 
     def _find(self, candidates: Mapping[str, T]) -> T:
-        """Return the candidate whose label is the run's algorithm; the last candidate if the run names none.
-
-        A unique name without parameters also matches, and so does ``my.py:fancy``.
+        """Return the candidate that the run's algorithm names, by default the last one. A name without its parameters
+        matches if it is unique. So does a file's algorithm, ``my.py:fancy``.
         """
         name = self.algorithm and check_text("algorithm", self.algorithm, "ring").rpartition(".py:")[2]
         known = ", ".join(candidates) or "none that can be predicted"
@@ -114,23 +110,22 @@ class OneRun:
 
 
 def _check_recorded(job: CollectiveCall | Training, model: PerformanceModel) -> None:
-    """Raise TooLarge if a run has too many messages to record, in all steps of a training together."""
     carried = model.carried(job)
     if carried is not None and (isinstance(job, CollectiveCall) or not model.has_no_messages(job)):
-        most, too_many = Gigabyte.RECORDED, "to be looked at one by one"
+        most, too_many = Gigabyte.RECORDED, "to record"
         check_messages(carried.algorithm, model.cluster.world_size, carried.root, carried.times, most, too_many)
 
 
 def check_traceable(scenario: LoadedScenario) -> None:
-    """Raise TooLarge if a trace has too many messages to write, before the simulation."""
+    """Raise TooLarge before the simulation if its trace has too many messages to write."""
     try:
         OneRun(scenario).check_recordable()
     except TooLarge as error:
-        raise TooLarge(f"--trace: {error}; or leave --trace out") from error
+        raise TooLarge(f"--trace: {error}; or remove --trace") from error
 
 
 def algorithm_names(scenario: LoadedScenario) -> list[str]:
-    """Return the names of a scenario's runs. The last one is the default."""
+    """Return the names of a scenario's algorithms or gradient syncs. The last one is drawn by default."""
     if scenario.collective is not None:
         return [algorithm.label for algorithm in scenario.collective.programs]
     return [training.sync_name for training in predictable(scenario.trainings)]
@@ -145,15 +140,15 @@ def write_run(scenario: LoadedScenario, session: Session, path: Path) -> None:
 def predict_runs(
     run: OneRun, tick: Tick = lambda *_: None, leave_out: Callable[[TooLarge], None] | None = None
 ) -> list[PlayedRun]:
-    """Simulate a run. If it names no algorithm, simulate one run per algorithm: the last ones that fit into a player.
+    """Simulate a run. Without an algorithm, simulate all algorithms, at most as many as a player shows.
 
-    A single run under faults is followed by the run without faults. Runs that are too large go to ``leave_out`` if
-    given. Raises InputError for an unknown name, and TooLarge without ``leave_out``.
+    A single run with faults is followed by the same run without faults. The errors of runs that are too large go to
+    ``leave_out``, or else are raised. Raises InputError for an unknown algorithm.
     """
     names = [] if run.algorithm is not None else algorithm_names(run.scenario)[-MOST_RUNS:]
     every = [replace(run, algorithm=name) for name in names] or [run]
     for each in every if leave_out is None else ():
-        with suppress(ProgramError):  # it is shown up to where it goes wrong
+        with suppress(ProgramError):  # an incorrect algorithm is shown up to its first error
             each.check_recordable()
     runs = []
     for number, each in enumerate(every):
@@ -173,7 +168,7 @@ def predict_runs(
 
 
 def beside_measured(predicted: Sequence[PlayedRun], measured: Sequence[Trace]) -> list[PlayedRun]:
-    """Return the measured runs, each followed by its prediction. If there are too many, keep the last ones."""
+    """Return the measured runs, each followed by its prediction. If there are too many, return the last ones."""
     runs = []
     for trace in measured:
         runs.append(PlayedRun(trace, f"{short_name(trace)}, measured"))
@@ -187,7 +182,6 @@ def short_name(trace: Trace) -> str:
 
 
 def _say_what_if(run: OneRun, trace: Trace) -> str:
-    """Return a sentence on the run's time if its bottleneck links were repaired, or wider."""
     limits = find_limits(trace)
     if not limits.standing_out or not trace.is_complete:
         return ""
@@ -207,7 +201,6 @@ def _say_what_if(run: OneRun, trace: Trace) -> str:
 
 
 def _mend(scenario: LoadedScenario, cables: set[frozenset[str]], limits: RunLimits) -> LoadedScenario:
-    """Return the scenario with its degraded links repaired, or its saturated links wider."""
     degraded = [fault for fault in scenario.faults.links if frozenset(fault.between) in cables]
     if limits.kind == "slow" and degraded:
         links = tuple(fault for fault in scenario.faults.links if fault not in degraded)

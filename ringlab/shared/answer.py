@@ -9,25 +9,25 @@ from collectives.quoting import quote, suggest
 from ringlab.table import Part, render_html
 
 SCHEMA_VERSION = 2  # of every answer's JSON; raised when a key changes
-NOT_IN_JSON = {"json": False}  # the metadata of a field that is no part of the JSON
+NOT_IN_JSON = {"json": False}  # metadata of a field that the JSON leaves out
 
 
 class AnswerRecord:
-    """Base of the dataclasses in answers."""
+    """The base class of the records in answers: converts them to plain JSON."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as plain JSON. Fields that are None by default are left out while they are None."""
+        """Return the fields as plain JSON, without fields whose value and default are None."""
         return _fields(self)
 
 
 class Answer(AnswerRecord):
-    """The result of a command. ``kind`` names it in the JSON, and ``show`` yields the terminal's output."""
+    """The result of a command. ``kind`` is its name in the JSON; ``show`` yields what the terminal prints."""
 
     kind: ClassVar[str]
-    interrupted: bool = False  # whether something is missing, as the command was interrupted
+    interrupted: bool = False  # whether results are missing because the command was interrupted
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON."""
+        """Return the answer as plain JSON."""
         stopped = {"interrupted": True} if self.interrupted else {}
         return {"schema_version": SCHEMA_VERSION, "kind": self.kind, **super().to_dict(), **stopped}
 
@@ -51,11 +51,10 @@ class Answer(AnswerRecord):
         raise NotImplementedError
 
     def _repr_html_(self) -> str:
-        """Return the answer as HTML for a notebook."""
         return render_html(self.show())
 
     def to_pandas(self, table: str | None = None) -> Any:
-        """Return a list from ``to_dict`` as a DataFrame: ``table``, or the first list that has rows.
+        """Return one list of ``to_dict`` as a pandas DataFrame. Default: the first list that has rows.
 
         Raises InputError for an unknown table, and if pandas is not installed.
         """
@@ -69,7 +68,7 @@ class Answer(AnswerRecord):
         if not lists:
             raise InputError("this answer has no table")
         try:
-            from pandas import json_normalize  # slow to import, and no part of what Ringlab needs
+            from pandas import json_normalize  # optional, and slow to import
         except ModuleNotFoundError as error:
             raise InputError("to_pandas requires pandas: pip install pandas") from error
         return json_normalize(lists[table or next(iter(lists))])

@@ -13,12 +13,12 @@ from ringlab.table import keep_few
 from scenarios import LoadedScenario
 from simcomm.repetition import FaultFigures, LinkPart, StuckRun, Waiting
 
-UNRECORDED = "with this many messages, waits were not recorded."
-REDUCING_IS_FREE = "Reducing takes no time on this transport, so ranks that are slow at it change nothing."
+UNRECORDED = "waits were not recorded, because there are too many messages."
+REDUCING_IS_FREE = "Reducing takes no time on this transport, so slow ranks have no effect."
 MOST_NAMED = 3  # ranks or parts of the critical path in a sentence
-PHASE_LOOKED_AT = 0.01  # of a step; errors of shorter phases are not reported
-TIE = 0.01  # times that differ by less are equal: closed forms assume chunks of equal length
-WORTH_NAMING = 0.1  # of the critical path; shorter parts are not named
+PHASE_LOOKED_AT = 0.01  # share of a step; errors of shorter phases are not reported
+TIE = 0.01  # times whose relative difference is smaller count as equal: closed forms assume chunks of equal length
+WORTH_NAMING = 0.1  # share of the critical path; shorter parts are not named
 
 Value = float | SideBySide | None
 
@@ -31,7 +31,7 @@ class Conclusions(NamedTuple):
 
 
 def conclude(answer: ScenarioAnswer[Any], scenario: LoadedScenario, caveats: Sequence[str] = ()) -> Conclusions:
-    """Return sentences on the fastest algorithm and sync, the largest error, the effects of faults, and caveats.
+    """Return sentences about the fastest algorithm and gradient sync, the largest error, faults, and ``caveats``.
 
     Times that were measured on a busy machine are not compared. If there are too many sentences, the first ones move to
     the explanations.
@@ -55,19 +55,19 @@ def headline(answer: ScenarioAnswer[Any]) -> str:
 
 
 def _is_trusted(values: Iterable[Value]) -> bool:
-    """Return whether the machine was idle during all measurements."""
     return all(value.trusted for value in values if isinstance(value, SideBySide))
 
 
 def _number(value: Value) -> float:
-    """Return the measured value, else the predicted one; infinity for a run that never ends."""
+    """Return the measured time, or the predicted time if none was measured. A run that never ends takes infinitely
+    long.
+    """
     if isinstance(value, SideBySide):
         value = value.predicted if value.measured is None else value.measured
     return inf if value is None else value
 
 
 def _fastest_collective(answer: ScenarioAnswer[Any]) -> list[str]:
-    """Return a sentence on the fastest algorithm at the largest size, compared with the next fastest."""
     entries: Sequence[CollectiveFigures[Any]] = answer.collectives
     if not entries or not _is_trusted(entry.time_s for entry in entries):
         return []
@@ -152,12 +152,11 @@ def _fastest_training(answer: ScenarioAnswer[Any]) -> list[str]:
     is_known = waited > 0 or best.exposed_s is not None
     share = f", {waited / _number(best.step_s):.0%} of it {sync}" if is_known else ""
     ranks, efficiency = best.world_size, _number(best.scaling_efficiency)
-    work = f"; {ranks} ranks do {efficiency:.0%} of {ranks} times one rank's work" if ranks > 1 else ""
+    work = f"; the scaling efficiency of {ranks} ranks is {efficiency:.0%}" if ranks > 1 else ""
     return [f"{answer.place}: with {best.gradient_sync} a step takes {_describe_time(best.step_s)}{share}{work}."]
 
 
 def _worst_error(answer: ScenarioAnswer[Any]) -> list[str]:
-    """Return a sentence on the row with the largest error."""
     collectives: Sequence[CollectiveFigures[Any]] = answer.collectives
     rows = [(entry.time_s, f"{entry.algorithm} at {format_size(entry.bytes)}") for entry in collectives]
     for training in answer.training:
@@ -170,13 +169,13 @@ def _worst_error(answer: ScenarioAnswer[Any]) -> list[str]:
     if not errors:
         return []
     worst, name = max(errors)
-    return [f"The predictions are off by at most {worst:.0%}, for {name}."]
+    return [f"The largest prediction error is {worst:.0%}, for {name}."]
 
 
 def reasons(figures: ClusterFigures[Any], title: str = "") -> list[str]:
-    """Return a line about waits and unfinished runs for each algorithm at the largest size, and for each training.
+    """Return a line about the effects of faults on each training, and on each algorithm at the largest size.
 
-    A line begins with ``title``, the name of a what-if.
+    Each line begins with ``title``, the name of a what-if, if it is set.
     """
     entries: list[Entry] = [*_of_the_largest(figures.collectives), *figures.training]
     where = f"{title}, " if title else ""
@@ -184,9 +183,9 @@ def reasons(figures: ClusterFigures[Any], title: str = "") -> list[str]:
 
 
 def effect(figures: ClusterFigures[Any], without: ClusterFigures[Any] | None = None) -> str:
-    """Return a sentence about the effect of faults on the fastest training, else collective; "" without faults.
+    """Return a sentence about the effect of faults on the fastest training, or else collective; "" without faults.
 
-    ``without`` has the results of the same cluster without these faults.
+    The time is compared with that in ``without`` if it has results of the same cluster without faults.
     """
     entry = min(_shown(figures), key=lambda each: _seconds(each) or inf, default=None)
     if entry is None or entry.faults is None:
@@ -199,7 +198,7 @@ def effect(figures: ClusterFigures[Any], without: ClusterFigures[Any] | None = N
         return f"{where} never ends{why}."
     others = _shown(without) if without and without.cluster == figures.cluster else []
     before = next((_seconds(each) for each in others if _name(each) == _name(entry) and each.faults is None), None)
-    slower = f", {seconds / before:.3g} times as long as the {format_time(before)} without" if before else ""
+    slower = f", {seconds / before:.3g} times as long as without faults ({format_time(before)})" if before else ""
     never = f"; {faults.never_ended} of {faults.repetitions} runs never end" if faults.never_ended else ""
     cause = _main_cause(faults.waiting) if faults.waiting else ""
     return f"{where} takes {format_time(seconds)}{slower}{cause}{never}."
@@ -215,7 +214,7 @@ def _shown(figures: ClusterFigures[Any]) -> list[Entry]:
 
 
 def _seconds(entry: Entry) -> float | None:
-    """Return the predicted seconds of a collective or of a training step; None if it never ends."""
+    """Return the predicted seconds of a collective or a training step; None if it never ends."""
     value: Value = entry.time_s if isinstance(entry, CollectiveFigures) else entry.step_s
     return value.predicted if isinstance(value, SideBySide) else value
 
@@ -226,16 +225,15 @@ def _describe_failures(stuck: StuckRun) -> list[str]:
 
 
 def _main_cause(waiting: Waiting) -> str:
-    """Describe the main part of the critical path: a degraded link if it takes long, or else the longest part."""
     path_s = waiting.critical_path_s
     if path_s <= 0 or not waiting.critical_path:
         return ""
     link = waiting.degraded_links[0] if waiting.degraded_links else None
     if link is not None and link.s >= WORTH_NAMING * path_s:
-        return f"; {link.s / path_s:.0%} of that is messages over {_describe_link(link)}"
+        return f"; {link.s / path_s:.0%} of that are messages over {_describe_link(link)}"
     part = waiting.critical_path[0]
     if part.s < WORTH_NAMING * path_s:
-        return f"; no part of that is larger than {WORTH_NAMING:.0%}"
+        return f"; each part of that is below {WORTH_NAMING:.0%}"
     return f"; the largest part is {part.what}, {part.s / path_s:.0%}"
 
 
@@ -243,9 +241,9 @@ def _describe_link(link: LinkPart) -> str:
     """Return the two ends of a link and its fault.
 
     >>> _describe_link(LinkPart(("h3", "s0"), 0.1, 1.0, False)), _describe_link(LinkPart(("h3", "s0"), 0.0, 1.0, True))
-    ('h3 - s0, which has 0.1 of its bandwidth', 'h3 - s0, which at times is down')
+    ('h3 - s0, which has 0.1 times its bandwidth', 'h3 - s0, which at times is down')
     """
-    has = f"has {link.share:.3g} of its bandwidth" if link.share else "is down"
+    has = f"has {link.share:.3g} times its bandwidth" if link.share else "is down"
     return f"{' - '.join(link.between)}, which {'at times ' if link.at_times else ''}{has}"
 
 
@@ -269,15 +267,15 @@ def _why_it_never_ends(faults: FaultFigures, stuck: StuckRun) -> str:
     how_often = "it never ends" if runs == 1 else f"{faults.never_ended} of {runs} runs never end"
     waiting = [_describe_unfinished(each) for each in stuck.unfinished[:MOST_NAMED]]
     more = len(stuck.unfinished) - MOST_NAMED
-    waiting += [f"{more} more wait for these"] if more > 0 else []
+    waiting += [f"{more} more ranks wait for these ranks"] if more > 0 else []
     return f"{how_often}: {'; '.join(_describe_failures(stuck) + waiting)}."
 
 
 def _describe_unfinished(wait: Unfinished) -> str:
-    since = f"rank {wait.rank} waits in step {wait.step} since {format_time(wait.since)}"
+    since = f"rank {wait.rank} has waited in step {wait.step} since {format_time(wait.since)}"
     if wait.is_under_way:
         direction = f"to rank {wait.peer}" if wait.sends else f"from rank {wait.peer}"
-        return f"{since} for a message {direction} that is stuck on its way"
+        return f"{since} for a message {direction} that never arrives"
     return f"{since} for rank {wait.peer} to {'receive' if wait.sends else 'send'}"
 
 
@@ -285,11 +283,11 @@ def _describe_waiting(waiting: Waiting) -> str:
     if not waiting.waited_for:
         return "no rank waited for another to be ready."
     each = [
-        f"rank {rank.rank} {format_time(rank.s)}"
-        + (f" (rank {rank.by[0].rank} {format_time(rank.by[0].s)} of it)" if rank.by else "")
+        f"{format_time(rank.s)} for rank {rank.rank}"
+        + (f" (rank {rank.by[0].rank}: {format_time(rank.by[0].s)})" if rank.by else "")
         for rank in waiting.waited_for[:MOST_NAMED]
     ]
-    return f"waited for, by all other ranks together: {', '.join(each)}."
+    return f"the other ranks together waited {', '.join(each)}."
 
 
 def _describe_critical_path(waiting: Waiting) -> str:
@@ -299,4 +297,4 @@ def _describe_critical_path(waiting: Waiting) -> str:
     parts = [f"{part.what} {part.s / path_s:.0%}" for part in waiting.critical_path[:MOST_NAMED]]
     links = [f"{_describe_link(link)}, {link.s / path_s:.0%}" for link in waiting.degraded_links[:MOST_NAMED]]
     over = f"; messages over {', '.join(links)}" if links else ""
-    return f"The critical path: {', '.join(parts)}{over}."
+    return f"The critical path consists of {', '.join(parts)}{over}."

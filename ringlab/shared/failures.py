@@ -1,4 +1,4 @@
-"""Reports a command's error as one line on standard error and an exit status, and checks the environment."""
+"""Reports a command's error as one line on standard error with an exit status, and checks the environment."""
 
 import errno
 import importlib.abc
@@ -26,8 +26,8 @@ class CheckedTorch(importlib.abc.MetaPathFinder):
 
     def find_spec(self, name: str, path: object, target: object = None) -> None:
         """Raise InputError if an import would fail: a package is missing, or a variable would crash torch."""
-        if name in ("torch", "torchvision", "sklearn"):  # as below, which takes a tenth of a second to import
-            from realcomm.launching.torch_process import check_installed, check_torch
+        if name in ("torch", "torchvision", "sklearn"):
+            from realcomm.launching.torch_process import check_installed, check_torch  # takes 0.1 s to import
 
             check_installed(name)
             if name == "torch":
@@ -61,7 +61,7 @@ def exit_with_a_line(app: typer.Typer) -> None:
         error = error.__cause__ if isinstance(error.__cause__, EOFError) else error  # typer would call it an abort
         if _is_unexpected(error) and sys.flags.dev_mode:
             raise
-        with suppress(OSError):  # where standard error takes nothing, the status says it
+        with suppress(OSError):  # if standard error is closed, the exit status still reports the failure
             _say(error)
         sys.exit(2 if isinstance(error, InputError | UsageError) else 1)
     if status:
@@ -99,7 +99,7 @@ def _describe(error: Exception) -> str:
 
 
 def _describe_usage(error: Any) -> str:
-    """Return the error in the arguments, with a pointer to ``--help``; "" if the help was already shown."""
+    """Describe invalid arguments and point to ``--help``. Return "" if the help was already shown."""
     message = make_printable(error.format_message().removesuffix("."), most=300)
     command = error.ctx.command_path if error.ctx else "ringlab"
     if error.ctx and (
@@ -114,7 +114,6 @@ def _is_unexpected(error: Exception) -> bool:
 
 
 def _place(error: Exception) -> str:
-    """Return the file and line of the innermost frame in Ringlab's code."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if Path(frame.filename).is_relative_to(PACKAGES)] or frames
     return f"{Path(ours[-1].filename).name}, line {ours[-1].lineno}" if ours else "nowhere"
@@ -132,9 +131,8 @@ def _say(error: Exception) -> None:
 
 
 def _escape_what_cannot_be_written() -> None:
-    """Escape characters that the terminal's encoding lacks, instead of raising an error."""
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # there may be none, or one of a test's
+        if hasattr(stream, "reconfigure"):  # a stream may be missing or replaced
             stream.reconfigure(errors="backslashreplace")
 
 

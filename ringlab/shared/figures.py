@@ -1,6 +1,6 @@
-"""Results of collectives and trainings, computed from traces: one record for each row of an answer.
+"""Computes the results of collectives and trainings from their traces: one record for each row of an answer.
 
-The type ``N`` of a time or a rate is float, None for a run that never ends, or ``SideBySide``.
+``N`` is the type of times and rates: ``SideBySide`` in a comparison, otherwise a float, or None if a run never ends.
 """
 
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ TRAINING_FIGURES = ("step_s", *(f"{phase}_s" for phase in PHASES), "samples_per_
 
 @dataclass(frozen=True)
 class SideBySide(AnswerRecord):
-    """A predicted and a measured value. Either is None if unknown."""
+    """A predicted and a measured value, and the error of the prediction. An unknown value is None."""
 
     predicted: float | None
     measured: float | None
@@ -39,7 +39,7 @@ class SideBySide(AnswerRecord):
 
 
 def interval_of(value: float | None, uncertainty: float | None) -> tuple[float, float] | None:
-    """Return the interval value * (1 +- uncertainty); None if either is unknown.
+    """Return the interval ``value`` * (1 +- ``uncertainty``); None if one of them is unknown.
 
     >>> interval_of(200.0, 0.1)
     (180.0, 220.00000000000003)
@@ -53,7 +53,7 @@ N = TypeVar("N")
 
 
 class Figures(AnswerRecord):
-    """The results of a collective or a training. In the JSON, all results under faults share one flat table."""
+    """The base class for results of a collective or a training. The JSON has one flat table of results under faults."""
 
     def to_dict(self) -> dict[str, Any]:
         content = super().to_dict()
@@ -68,7 +68,7 @@ class Figures(AnswerRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class CollectiveFigures(Figures, Generic[N]):
-    """A collective on ``bytes`` bytes per rank: seconds, and rates in 1e9 bytes/s as in nccl-tests."""
+    """The times and rates of a collective on ``bytes`` bytes per rank, as nccl-tests defines them."""
 
     collective: str
     algorithm: str
@@ -79,17 +79,17 @@ class CollectiveFigures(Figures, Generic[N]):
     time_max_s: N
     algbw_GBps: N  # noqa: N815  # the key of the JSON
     busbw_GBps: N  # noqa: N815
-    engine: str | None = None  # of a prediction
+    engine: str | None = None  # simulation engine and method of a prediction
     method: str | None = None
     faults: FaultFigures | None = None
     interval_s: tuple[float, float] | None = None  # 80 % interval of a prediction of NCCL
     choice: str | None = None  # NCCL's algorithm, protocol and channels
-    uncertainty: dict[str, float] | None = None  # by figure, of a prediction for this machine
+    uncertainty: dict[str, float] | None = None  # half of the 80 % interval by field, for predictions of this machine
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingFigures(Figures, Generic[N]):
-    """A training: seconds of a step and of its phases, total samples/s of all ranks, scaling efficiency."""
+    """The times of a training's step and its phases, the samples/s of all ranks together, and scaling efficiency."""
 
     gradient_sync: str
     world_size: int
@@ -101,18 +101,18 @@ class TrainingFigures(Figures, Generic[N]):
     optimizer_s: N
     samples_per_s: N
     scaling_efficiency: N
-    test_accuracy: float | None = None  # of a measurement
+    test_accuracy: float | None = None  # only measured
     examples_seen: float | None = None
     exposed_s: float | None = None  # exposed communication of gradient buckets
-    engine: str | None = None  # of a prediction
+    engine: str | None = None  # simulation engine and method of a prediction
     method: str | None = None
     faults: FaultFigures | None = None
-    uncertainty: dict[str, float] | None = None  # by figure, of a prediction for this machine
+    uncertainty: dict[str, float] | None = None  # half of the 80 % interval by field, for predictions of this machine
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterFigures(AnswerRecord, Generic[N]):
-    """The results of one cluster: the scenario's own or a what-if's."""
+    """The results on the scenario's own cluster, or on the cluster of a what-if."""
 
     title: str
     cluster: str
@@ -121,7 +121,7 @@ class ClusterFigures(AnswerRecord, Generic[N]):
 
 
 def collective_figures(trace: Trace, faults: FaultFigures | None = None) -> CollectiveFigures[Number]:
-    """Return the results of a collective, with the definitions of nccl-tests.
+    """Compute the results of a collective from its trace, as nccl-tests defines them.
 
     >>> facts = {"nbytes": 1e9, "time_min_s": 0.5, "time_max_s": 0.5}
     >>> collective_figures(Trace("all_reduce/ring", "measured", 4, elapsed=0.5, facts=facts)).busbw_GBps
@@ -151,10 +151,10 @@ def collective_figures(trace: Trace, faults: FaultFigures | None = None) -> Coll
 
 
 def training_figures(trace: Trace, training: Training, faults: FaultFigures | None = None) -> TrainingFigures[Number]:
-    """Return the results of a training: the mean over the ranks, then the median over the steps after warm-up.
+    """Compute the results of a training from its trace: the mean over ranks, then the median over steps after warm-up.
 
-    A fast rank waits in its sync, so over several steps all ranks take the same time. A training that was resumed after
-    its last step has no times.
+    The mean is meaningful because a fast rank waits in its sync. A training that was resumed after its last step has no
+    times.
     """
     facts = trace.facts
     unknown: TrainingFigures[Number] = TrainingFigures(
@@ -187,15 +187,15 @@ def training_figures(trace: Trace, training: Training, faults: FaultFigures | No
 
 
 class PhaseSeconds(NamedTuple):
-    """The seconds of each phase by step and rank, after warm-up; of all steps if there are no others."""
+    """The seconds of each phase by step and rank. Warm-up steps only count if there are no other steps."""
 
-    steps: Ints  # [steps]: their numbers
+    steps: Ints  # [steps]: step numbers
     phases: Floats  # [PHASES, steps, ranks]
     took_part: Bools  # [steps, ranks]
 
     @classmethod
     def of(cls, trace: Trace, warmup: int) -> "PhaseSeconds":
-        """Return the phases' times from the spans of a trace."""
+        """Compute the times from the spans of a trace."""
         spans = trace.spans.select(trace.spans.named(*PHASES))
         steps, at = np.unique(spans.step, return_inverse=True)
         site, shape = at * trace.world_size + spans.rank, (len(steps), trace.world_size)
@@ -211,10 +211,9 @@ class PhaseSeconds(NamedTuple):
 
 
 def _exposed_s(trace: Trace, seconds: PhaseSeconds, phases: dict[str, float], training: Training) -> float | None:
-    """Return the exposed communication of a step in seconds; None without buckets, or if unknown.
-
-    GPUs do not report when a bucket is full. Their exposed communication is the sync, plus the extra time of backward
-    compared with one rank.
+    """Return the exposed communication of a step in seconds; None without buckets, or if it is unknown. GPUs do not
+    report when a bucket is full. Their exposed communication is the sync, plus the time that backward takes longer than
+    on a single rank.
     """
     exposed = trace.facts["exposed_s"] if "exposed_s" in trace.facts else _exposed_after_buckets(trace, seconds)
     alone = trace.facts.get("single_rank_backward_s", 0.0)
@@ -246,7 +245,7 @@ def _exposed_after_buckets(trace: Trace, seconds: PhaseSeconds) -> float | None:
 
 
 def side_by_side(predicted: Number, measured: Number, uncertainty: float | None = None) -> SideBySide:
-    """Return both values with the relative error of the prediction. The error is None if a value is missing or zero.
+    """Pair two values with the relative error of the prediction. The error is None if a value is missing or zero.
 
     >>> side_by_side(0.9, 1.0).error
     -0.09999999999999998

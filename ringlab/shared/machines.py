@@ -1,4 +1,4 @@
-"""Finds the machines that options and scenarios name, and the price of a device."""
+"""Looks up the machines that options and scenarios name, and the price of a device."""
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ PRICE_KEY = "training.price_per_hour"
 
 
 def machine_line(name: str) -> dict[str, Any]:
-    """Return the system-description keys for the machine that ``--system`` names. Raise InputError."""
+    """Return the keys of a system description for the machine that ``--system`` names. Raise InputError."""
     machines = own_machines()
     if name in machines:
         return {"machine": name}
@@ -77,24 +77,24 @@ def check_gpu(where: Path | str, run: NcclTestsRun, system: System) -> None:
 
 
 def show_skipped(reasons: Sequence[str]) -> Iterator[Part]:
-    """Yield the first reasons for skipped rows of a table, and the number of further skipped rows."""
+    """Yield the first reasons why rows of a table were skipped, and the number of other skipped rows."""
     yield from (Line(f"skipped: {reason}", wrap=True) for reason in reasons[:MOST_NAMED])
     if len(reasons) > MOST_NAMED:
         yield f"skipped: {len(reasons) - MOST_NAMED} more rows"
 
 
 class DevicePrice(NamedTuple):
-    """The price of a device in dollars per hour (None if unknown), and its origin."""
+    """The price of a device in dollars per hour, None if unknown, and a note on its origin."""
 
     dollars: float | None
     note: str | None
 
 
 def find_price(spread: SpreadTraining, base: SpreadTraining, counts: Sequence[int]) -> DevicePrice:
-    """Return the price of a device for all ``counts``: the scenario's, or the cheapest in the built-in list.
+    """Return the price of a device: the scenario's price, or the lowest for these ``counts`` in the built-in list.
 
     The scenario's price belongs to the machine of ``base``, before a what-if. A listed price belongs to an instance
-    type: the cluster's own if it is sold, or one with the same GPUs and links and at least as fast NICs.
+    type: the cluster's own type if the list has it, or one with the same GPUs and links and at least as fast NICs.
     """
     stated = spread.training.price_per_hour
     system, base_system = (

@@ -1,4 +1,4 @@
-"""Finds the model profile and job of a scenario's training, and closed forms for transformers on described GPUs."""
+"""Finds the model profile and the job of a scenario's training, and the closed forms for language models on GPUs."""
 
 import re
 from dataclasses import replace
@@ -31,7 +31,7 @@ from scenarios.training_section import TrainingSection
 
 
 def find_profile(training: TrainingSection, folder: Path) -> ModelProfile:
-    """Return the profile of a scenario's model, or of the profile file that the scenario names. Raise InputError."""
+    """Return the profile that training.compute.profile names, or else the profile of the model. Raise InputError."""
     if training.compute is not None and training.compute.profile is not None:
         name = training.compute.profile
         return find_model_profile(name) if name in shipped_model_profiles() else read_model_profile(folder / name)
@@ -59,7 +59,7 @@ def find_job(training: TrainingSection, folder: Path) -> TrainingJob:
 
 
 def find_source(training: TrainingSection, batch: int) -> ComputeSource:
-    """Return the source of one device's compute times. Stated times are for ``batch`` samples."""
+    """Return the source of one device's compute times. Times in the scenario are for ``batch`` samples."""
     compute = training.compute
     if compute is None:
         return ComputeSource()
@@ -74,9 +74,9 @@ def find_source(training: TrainingSection, batch: int) -> ComputeSource:
 def find_training_model(
     name: str, folder: Path, shape: tuple[int, ...] | None = None, parameters: int | None = None
 ) -> ModelProfile:
-    """Return the profile of a model: a built-in one, one from published training runs, or a traced one.
+    """Return the profile of a built-in model or of a model with published runs, or trace another model.
 
-    ``shape`` is a sample's shape if it differs from the profile's. With ``parameters`` alone, all layers are equal.
+    ``shape`` overrides the shape of a sample. With ``parameters``, the profile is an estimate with equal layers.
     Raises InputError.
 
     >>> find_training_model("ResNet-50", Path(".")).model
@@ -126,13 +126,13 @@ def _follow(model: str, shape: tuple[int, ...] | None) -> ModelProfile:
     return trace_model(model, shape)
 
 
-_follow_known = lru_cache(maxsize=16)(_follow)  # not of a user's file, which may change
+_follow_known = lru_cache(maxsize=16)(_follow)  # a user's file may change and is not cached
 
 
 def find_training(spread: SpreadTraining, stated_batch: int) -> Training:
-    """Return a scenario's training. Stated phase times are for ``stated_batch`` samples. Raise InputError.
+    """Return a scenario's training. Phase times in the scenario are for ``stated_batch`` samples. Raise InputError.
 
-    The times of a language model on known GPUs are computed from its shapes, unless the scenario states them.
+    The times of a language model on cataloged GPUs are computed from its shapes, unless the scenario states them.
     """
     host = host_of_cluster(spread.cluster, spread.algorithm)
     with refusals_about(f"{spread.path}: training"):
@@ -148,10 +148,6 @@ def find_training(spread: SpreadTraining, stated_batch: int) -> Training:
 
 
 def _find_language_model(training: TrainingSection, job: TrainingJob, host: Host) -> Training | None:
-    """Return a language model on known GPUs; None for other jobs, and if the scenario states compute times.
-
-    Raises InputError for a framework that has no effect.
-    """
     named = replace(job, optimizer=named_optimizer(training))
     if host.gpu is None or training.compute is not None or not is_language(named) or not is_known(host.device.name):
         if "framework" in training.model_fields_set:
@@ -176,15 +172,15 @@ def check_precision(gpu: str, precision: str, key: str) -> None:
 
 
 def named_optimizer(training: TrainingSection) -> str:
-    """Return the scenario's optimizer. Default: AdamW, as usual for language models."""
+    """Return the scenario's optimizer. Default: "adamw", as usual for language models."""
     return str(training.optimizer) if "optimizer" in training.model_fields_set else "adamw"
 
 
 def find_belief(gpu: str, framework: str, runs: Path | None = None) -> tuple[Belief, str | None]:
-    """Return the parameters of the closed forms, and a note on the training runs to which they are adapted.
+    """Return the parameters of the closed forms, and a note on the training runs that they are adapted to.
 
-    The runs come from a file, or from saved runs on this GPU; the note is None without runs. Raises InputError for a
-    file without a valid run.
+    The runs come from the file ``runs``, or else from saved runs on this GPU. Without runs, the note is None. Raises
+    InputError for a file without a valid run.
     """
     if runs is not None:
         return _of_file(runs)

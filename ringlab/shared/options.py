@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, and option groups: dataclasses whose fields are options."""
+"""Arguments and options that several commands share, and dataclasses whose fields become options."""
 
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
@@ -16,7 +16,7 @@ def complete_scenario(incomplete: str) -> list[str]:
     >>> complete_scenario("two-")
     ['two-p5', 'two-racks']
     """
-    from scenarios.toml_files import shipped  # a command is read without
+    from scenarios.toml_files import shipped  # only completion imports this
 
     paths = sorted(Path().glob(f"{incomplete}*")) if not Path(incomplete).is_absolute() else []
     files = [f"{path}/" if path.is_dir() else str(path) for path in paths if path.is_dir() or path.suffix == ".toml"]
@@ -45,21 +45,12 @@ CalibrationOpt = Annotated[
     Path | None,
     typer.Option("--calibration", metavar="FILE", help="Calibration file to use instead of the cached one."),
 ]
-TIMEOUT_S = 600.0  # unless another is given
-TimeoutOpt = Annotated[
-    float,
-    typer.Option(
-        min=1,
-        metavar="SECONDS",
-        help="Stop after this many seconds. A training run stops after this long without a step.",
-    ),
-]
+TIMEOUT_S = 600.0  # the default
+TimeoutOpt = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="Stop after this many seconds.")]
 BackendOpt = Annotated[
     str, typer.Option(metavar="gloo|nccl", help="Backend of torch.distributed: gloo (CPUs) or nccl (GPUs).")
 ]
-EmulateOpt = Annotated[
-    bool, typer.Option("--emulate", help="Emulate the scenario's network on this machine and run on it.")
-]
+EmulateOpt = Annotated[bool, typer.Option("--emulate", help="Run on the scenario's network, emulated on this machine.")]
 CheckOpt = Annotated[
     bool,
     typer.Option("--check", help="With [training.parallelism]: verify that the losses match those of a single rank."),
@@ -67,12 +58,12 @@ CheckOpt = Annotated[
 
 
 def drawing(subject: str, about: str, *names: str, metavar: str = "FILE") -> Any:
-    """Return the option of a file in which ``subject`` is drawn. An unsupported suffix is rejected immediately."""
+    """Return the option for a file that ``subject`` is drawn into. An unsupported suffix is rejected immediately."""
 
     def check(path: Path | None) -> Path | None:
         if path is None:
             return None
-        from viz.file_types import check_file  # commands that draw nothing do without
+        from viz.file_types import check_file  # only needed to draw
 
         return check_file(path, subject)
 
@@ -96,12 +87,17 @@ def option(default: Any, *names: str, **settings: Any) -> Any:
 
 @dataclass(frozen=True)
 class RealOptions:
-    """The options of commands that run real ranks."""
+    """The options of ``run`` and ``compare``, which start real ranks."""
 
     backend: BackendOpt = "gloo"
     calibration: CalibrationOpt = None
     emulate: EmulateOpt = False
-    timeout: TimeoutOpt = TIMEOUT_S
+    timeout: float = option(
+        TIMEOUT_S,
+        help="Stop after this many seconds. A training run stops after this many seconds without a step.",
+        min=1,
+        metavar="SECONDS",
+    )
 
 
 @dataclass(frozen=True)
@@ -117,7 +113,7 @@ class SizeOptions:
 
     @property
     def overrides(self) -> tuple[str, ...]:
-        """The scenario keys that the options override.
+        """The options as overrides of scenario keys.
 
         >>> SizeOptions(sequence=2048).overrides
         ('training.sequence=2048',)
@@ -182,7 +178,6 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _options(group: Any) -> list[Parameter]:
-    """Return the options of a dataclass as keyword parameters."""
     hints = get_type_hints(group, include_extras=True)
     parameters = []
     for each in fields(group):

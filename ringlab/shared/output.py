@@ -30,7 +30,7 @@ from ringlab.table import MOST_LETTERS, print_parts
 
 @contextmanager
 def naming_standard_output() -> Iterator[None]:
-    """Name standard output in an OSError that the block raises, unless the reader has exited."""
+    """Store "standard output" as the file of an OSError that the block raises, unless the reader has exited."""
     try:
         yield
     except OSError as error:
@@ -40,15 +40,15 @@ def naming_standard_output() -> Iterator[None]:
 
 
 class PlainConsole(Console):
-    """A console without markup that escapes control characters. Line ends stay."""
+    """A rich console without markup that escapes control characters except line ends."""
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Return the text to show. rich calls this for every text, also in tables."""
         return super().render_str(make_printable(text, keep="\n", most=MOST_LETTERS), **{**options, "markup": False})
 
     def on_broken_pipe(self) -> None:
-        """Raise the error again. rich would exit before the files are written."""
-        raise  # rich calls this while it handles the error
+        """Raise the error again, because rich would exit before the files are written."""
+        raise  # rich calls this in its except block
 
     def _check_buffer(self) -> None:
         """Write the buffer. A broken standard error is ignored, because answers are not written there."""
@@ -68,12 +68,11 @@ def make_console(stderr: bool = False, quiet: bool = False) -> Console:
 
 
 def check_outputs(*files: Path | str | None, reads: Path | None = None) -> None:
-    """Raise InputError unless all files can be written, and no two are the same.
+    """Raise InputError unless all files can be written and no two are the same.
 
-    Call this before long computations, and after reading all other input except the calibration ``reads``. None means
-    no file; ``-`` is standard output, which only the JSON may use.
+    Call this before long computations, after all input except the calibration file ``reads`` was read. None means no
+    file. ``-`` is standard output, which only the JSON may use.
     """
-
     if reads is not None:
         check_input(reads)
     if not is_first_rank():
@@ -92,10 +91,10 @@ def check_outputs(*files: Path | str | None, reads: Path | None = None) -> None:
 
 
 def deliver(answer: Answer, json_to: str | None, *writers: Callable[[], object], explain: bool = True) -> None:
-    """Show an answer, write its JSON, and call ``writers``. If ``json_to`` is ``-``, only print the JSON.
+    """Print an answer, write its JSON, and call ``writers``. If ``json_to`` is ``-``, only print the JSON.
 
-    Without ``explain``, only a few sentences are shown. Only rank 0 writes. Each output is tried even if another fails.
-    Exits if the command was interrupted. Raises OSError.
+    Without ``explain``, only a few sentences are printed. Only rank 0 writes. If an output fails, the others are still
+    written before OSError is raised. Exits if the command was interrupted.
     """
     if is_first_rank():
         shown = [] if json_to == "-" else [lambda: print_parts(answer.show(), make_console(), explain)]
@@ -106,7 +105,7 @@ def deliver(answer: Answer, json_to: str | None, *writers: Callable[[], object],
 
 @contextmanager
 def keep_broken_trace(path: Path | None) -> Iterator[None]:
-    """Write the trace of a RunFailed that the block raises to ``path``, and note the file in the error."""
+    """If the block raises RunFailed, write the trace up to the failure to ``path``, and name the file in the error."""
     try:
         yield
     except RunFailed as error:
@@ -117,9 +116,9 @@ def keep_broken_trace(path: Path | None) -> Iterator[None]:
 
 
 def write_files(*writers: Callable[[], object]) -> None:
-    """Call all writers, then raise the first OSError, with the others as notes.
+    """Call all writers. Then raise the first OSError with the others as notes.
 
-    A broken pipe comes last, because it is not reported.
+    A broken pipe is only raised without other errors, because it is not reported.
     """
     errors = []
     for write in writers:
@@ -136,12 +135,11 @@ def write_files(*writers: Callable[[], object]) -> None:
 
 
 def write_json(answer: AnswerRecord, json_to: str | None) -> None:
-    """Write the JSON to a file, or for ``-`` to standard output. Raises OSError; InputError for infinite numbers."""
+    """Write the JSON to a file, or to standard output for ``-``. Raise OSError; InputError for infinite numbers."""
     if json_to is None:
         return
-
     content = shorten(answer.to_dict())
-    if _has_infinity(content):  # which JSON has not
+    if _has_infinity(content):
         raise InputError("a result is too large for a float; check the rates and times for unrealistic values")
     text = json.dumps(content, indent=2, allow_nan=False)
     if json_to == "-":

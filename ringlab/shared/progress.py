@@ -19,10 +19,10 @@ from simcomm.compiling import reporting_compilation
 Tick = Callable[[int, int, int, str], None]  # (rank, done, total, text)
 
 LATE_S = 2.0  # shorter computations are not reported
-PLAIN_EVERY = 4.0  # seconds between plain lines of one task
-BARS_A_SECOND = 2  # updates of a bar; drawing takes a core from the ranks
-WORTH_SAYING_S = 1.0  # shorter remaining times are not reported
-TELLING_SHARE = 0.03  # of the total, from which on the remaining time is estimated
+PLAIN_EVERY = 4.0  # seconds between lines, if standard error is not a terminal
+BARS_A_SECOND = 2  # updates of a bar; more would take a core from the ranks
+WORTH_SAYING_S = 1.0  # shorter remaining times are not shown
+TELLING_SHARE = 0.03  # share of the total after which the remaining time is estimated
 
 
 class Progress(Protocol):
@@ -51,7 +51,7 @@ class NoProgress:
 
 
 def check_progress(progress: Progress | None) -> Progress:
-    """Return the progress, or for None a silent one. Raise InputError for an object without ``task`` and ``note``."""
+    """Return ``progress``; for None, one that reports nothing. Raise InputError without ``task`` and ``note``."""
     if progress is None:
         return NoProgress()
     if not hasattr(progress, "task") or not hasattr(progress, "note"):
@@ -63,7 +63,7 @@ def check_progress(progress: Progress | None) -> Progress:
 
 @contextmanager
 def computing(progress: Progress | None, text: str) -> Iterator[Tick]:
-    """Return a context for a computation. Its progress is shown if it takes long. Compilation is also reported.
+    """Return a context that reports a computation after two seconds, and also reports compilation.
 
     >>> with computing(None, "simulating") as tick:
     ...     tick(0, 1, 2, "ring")
@@ -87,7 +87,7 @@ class Interruption:
 
 @contextmanager
 def keeping(results: Sized) -> Iterator[Interruption]:
-    """End the block without an error on an interrupt if ``results`` is not empty. Otherwise raise KeyboardInterrupt."""
+    """If an interrupt ends the block, continue after it. Without ``results``, raise KeyboardInterrupt again."""
     interruption = Interruption()
     try:
         yield interruption
@@ -105,7 +105,7 @@ class TerminalProgress:
 
     @contextmanager
     def task(self, text: str, late_s: float = 0.0) -> Iterator[Tick]:
-        """Show a task until the block ends. A thread draws it, so that it also updates during compiled code."""
+        """Show a task until the block ends. A thread updates it, also while compiled code runs."""
         shown = (_Bar if self.console.is_terminal else _Lines)(self.console, text)
         ended = Event()
         thread = Thread(target=_show, args=(shown, ended, late_s), daemon=True)
@@ -127,14 +127,12 @@ class TerminalProgress:
 
 
 class _Shown:
-    """The state of a task that is shown."""
-
     def __init__(self, console: Console, text: str) -> None:
         self.console, self.text, self.begun = console, text, time.monotonic()
         self.done, self.total, self.now, self.moved, self.is_shown = 0, 0, "", self.begun, False
-        self.is_aside = False  # the task is doing something that is not counted
-        self.counted: tuple[float, int] | None = None  # time and count at the start of the estimate; None: all of it
-        self.least_left = inf  # seconds: the remaining time that was shown last, which never grows
+        self.is_aside = False  # whether the task is doing work that is not counted
+        self.counted: tuple[float, int] | None = None  # time and count from which on the rate is estimated
+        self.least_left = inf  # the remaining seconds that were shown last, which never grow
 
     def tick(self, rank: int, done: int, total: int, now: str) -> None:
         """Update the state. Without ``done`` and ``total``, only update the text. A new total restarts the estimate."""
@@ -183,8 +181,6 @@ def format_rest(seconds: float) -> str:
 
 
 class _Lines(_Shown):
-    """Prints plain lines every few seconds."""
-
     every_s = PLAIN_EVERY
 
     def begin(self) -> None:
@@ -228,7 +224,6 @@ class _Bar(_Shown):
 
 
 def _show(shown: _Lines | _Bar, ended: Event, late_s: float) -> None:
-    """Redraw a task until it ends. Tasks shorter than ``late_s`` seconds are not shown."""
     if late_s:
         if ended.wait(late_s):
             return
@@ -238,7 +233,7 @@ def _show(shown: _Lines | _Bar, ended: Event, late_s: float) -> None:
 
 
 def draw_to(answer: Any, path: Path | None, json_to: str | None) -> Callable[[], None]:
-    """Return a function that draws an answer into a file, if one is given, and prints the file's name."""
+    """Return a function that draws an answer into a file and prints the file's name. It does nothing without a file."""
 
     def draw() -> None:
         if path is not None:

@@ -9,11 +9,11 @@ from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.units import parse_size
 
-MOST_CASES = 6_000  # of one command: sizes, values, cells, machines or files, each predicted or run by itself
+MOST_CASES = 6_000  # sizes, values, cells, machines or files of one command
 
 
 def parse_world_sizes(text: str, option: str = "--ranks", most: int = 256) -> list[int]:
-    """Return the world sizes of a list, such as ``1-8,16``, sorted. Raise InputError for sizes outside 1 to ``most``.
+    """Return the sorted world sizes of a list such as ``1-8,16``. Raise InputError for sizes outside 1 to ``most``.
 
     >>> parse_world_sizes("16,1-4")
     [1, 2, 3, 4, 16]
@@ -34,7 +34,7 @@ def parse_world_sizes(text: str, option: str = "--ranks", most: int = 256) -> li
 
 
 def format_world_sizes(world_sizes: Sequence[int]) -> str:
-    """Return sorted world sizes as a list with ranges.
+    """Format sorted world sizes as a list with ranges.
 
     >>> format_world_sizes([3, 5, 6, 7, 9, 10])
     '3, 5-7, 9, 10'
@@ -54,9 +54,9 @@ def _is_number(text: str) -> bool:
 
 
 def grow_sizes(begin: str, end: str, factor: float) -> list[int]:
-    """Return sizes in bytes from ``begin`` to ``end``, each ``factor`` times the previous one, as nccl-tests does.
+    """Return sizes in bytes from ``begin`` to ``end``, each ``factor`` times the previous one, as in nccl-tests.
 
-    Raises InputError for sizes that do not grow, or are too many.
+    Raises InputError for sizes that do not grow, and for too many sizes.
 
     >>> grow_sizes("1K", "20K", 4)
     [1024, 4096, 16384]

@@ -1,4 +1,4 @@
-"""``ScenarioAnswer``, the base of ``Prediction``, ``RunAnswer`` and ``Comparison``: their JSON and tables.
+"""``ScenarioAnswer``, the base class of ``Prediction``, ``RunAnswer`` and ``Comparison``, with their JSON and tables.
 
 A table has a section for each cluster, so that what-ifs appear next to the scenario's own results.
 """
@@ -39,7 +39,7 @@ from ringlab.table import (
 )
 
 SIDES = ("predicted", "measured")
-ERRORS = (("good", 0.10), ("fair", 0.25), ("poor", inf))  # with the largest error
+ERRORS = (("good", 0.10), ("fair", 0.25), ("poor", inf))  # each with its largest error
 STEP = ("step", *PHASES)
 Entry = CollectiveFigures[Any] | TrainingFigures[Any]
 Cluster = ClusterFigures[Any]
@@ -48,7 +48,7 @@ Value = float | SideBySide | None
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ScenarioAnswer(Answer, Generic[N]):
-    """The results of a scenario."""
+    """The results of a scenario on its own cluster and on the clusters of its what-ifs."""
 
     kind: ClassVar[str]
 
@@ -59,13 +59,13 @@ class ScenarioAnswer(Answer, Generic[N]):
     training: tuple[TrainingFigures[N], ...]
     what_ifs: tuple[ClusterFigures[Number], ...] = ()
     environment: dict[str, str | int] = field(default_factory=describe_measurement)
-    conclusions: tuple[str, ...] = ()  # a few sentences
-    explanations: tuple[str, ...] = ()  # further ones
-    interrupted: bool = False  # rows are missing
+    conclusions: tuple[str, ...] = ()
+    explanations: tuple[str, ...] = ()  # only shown with --explain
+    interrupted: bool = False
 
     @property
     def place(self) -> str:
-        """The cluster or machine that the scenario's own results belong to."""
+        """The cluster or machine on which the scenario's own results were predicted or measured."""
         return self.cluster
 
     @property
@@ -88,7 +88,7 @@ class ScenarioAnswer(Answer, Generic[N]):
         return {**head, "scenario": scenario, "what_if": content.pop("what_ifs"), **content}
 
     def show(self) -> Iterator[Part]:
-        """Yield the title, the tables and the conclusions."""
+        """Yield the title, the tables, and the conclusions below them."""
         yield Line(self.title, "bold")
         if not self.what_ifs:
             yield self.place
@@ -118,16 +118,15 @@ class ScenarioAnswer(Answer, Generic[N]):
         if not others or not base:
             return None
         fastest = min(base, key=lambda name: base[name])
-        rows = [["as it is", format_time(base[fastest]), NOTHING]]
+        rows = [["unchanged", format_time(base[fastest]), NOTHING]]
         for cluster, times in zip(self.what_ifs, others, strict=True):
             seconds = times.get(fastest)
             factor = f"{seconds / base[fastest]:.3g} times" if seconds else NOTHING
             rows.append([cluster.title, format_time(seconds) if seconds else "never ends", factor])
-        return Table(None, [f"with {', '.join(fastest)}", "step" if self.training else "time", "as long"], rows)
+        return Table(None, [f"with {', '.join(fastest)}", "step" if self.training else "time", "slowdown"], rows)
 
 
 def _predicted_seconds(cluster: Cluster) -> dict[tuple[str, ...], float]:
-    """Return the predicted seconds of each training, else of each collective at the largest size, by name."""
     largest = max((entry.bytes for entry in cluster.collectives), default=0)
     values: list[tuple[tuple[str, ...], Value]] = [((entry.gradient_sync,), entry.step_s) for entry in cluster.training]
     values = values or [
@@ -145,7 +144,6 @@ def _grouped(
     rows: Callable[[Cluster], Sequence[Row]],
     words: int,
 ) -> Iterator[Part]:
-    """Yield a title, and a table with a section for each cluster if there are several."""
     sections = [(cluster.title, rows(cluster)) for cluster in clusters]
     every = [row for _, section in sections for row in section]
     yield Line(title, "bold")
@@ -185,7 +183,7 @@ def _collectives(clusters: Sequence[Cluster], is_compared: bool) -> Iterator[Par
 def _timed(
     entry: CollectiveFigures[Any], rivals: Sequence[CollectiveFigures[Any]], form: Format, is_compared: bool
 ) -> list[Cell]:
-    """Return the cells of a time. HTML also shows its range, and a bar: its share of the slowest at this size."""
+    """Return the cells of a time. HTML also shows its range, and a bar relative to the slowest time at this size."""
     case = [other for other in rivals if (other.world_size, other.bytes) == (entry.world_size, entry.bytes)]
     cells = _cells(entry.time_s, form, is_compared, _bounds(entry))
     for index, side in enumerate(SIDES if is_compared else SIDES[:1]):
@@ -198,14 +196,12 @@ def _timed(
 
 
 def _bounds(entry: Entry, name: str = "time") -> Bounds | None:
-    """Return the 80 % interval of a predicted time; None if unknown."""
     if isinstance(entry, CollectiveFigures) and entry.interval_s:
         return entry.interval_s
     return interval_of(_side(getattr(entry, f"{name}_s"), SIDES[0]), (entry.uncertainty or {}).get(f"{name}_s"))
 
 
 def _training(clusters: Sequence[Cluster]) -> Iterator[Part]:
-    """Yield a table with a row for each sync algorithm, with the step time by phase."""
     unit, form = _phase_unit(clusters)
     shown = _shown_phases(clusters)
 
@@ -220,7 +216,6 @@ def _training(clusters: Sequence[Cluster]) -> Iterator[Part]:
 
 
 def _compared_training(clusters: Sequence[Cluster]) -> Iterator[Part]:
-    """Yield a table with predicted, measured and error for each phase, and one for the scaling efficiency."""
     unit, form = _phase_unit(clusters)
     shown = _shown_phases(clusters)
     entries = [entry for cluster in clusters for entry in cluster.training]
@@ -243,8 +238,6 @@ def _compared_training(clusters: Sequence[Cluster]) -> Iterator[Part]:
 
 
 def _results(cluster: Cluster) -> Iterator[Part]:
-    """Yield the results of measured trainings. The communication column has the exposed part of a step."""
-
     def row(entry: TrainingFigures[Any]) -> Row:
         exposed = entry.sync_s if entry.exposed_s is None else entry.exposed_s
         samples, sync, step = (_side(value, SIDES[1]) for value in (entry.samples_per_s, exposed, entry.step_s))
@@ -263,7 +256,6 @@ def _results(cluster: Cluster) -> Iterator[Part]:
 
 
 def _with_faults(clusters: Sequence[Cluster]) -> Iterator[Part]:
-    """Yield the distribution of the times of each collective and training under faults."""
     shown = [cluster for cluster in clusters if _repeated(cluster)]
     entries = [entry for cluster in shown for entry in _repeated(cluster)]
     unit, form = time_unit(value for entry in entries for value in _quantiles(entry))
@@ -299,7 +291,6 @@ def _quantiles(entry: Entry) -> tuple[float | None, ...]:
 
 
 def _shown_phases(clusters: Sequence[Cluster]) -> list[str]:
-    """Return the step and its phases, without data loading if it takes no time."""
     entries = [entry for cluster in clusters for entry in cluster.training]
     loads = any(_seconds(entry.loading_s for entry in entries))
     return [name for name in STEP if loads or name != "loading"]
@@ -311,7 +302,6 @@ def _phase_unit(clusters: Sequence[Cluster]) -> tuple[str, Format]:
 
 
 def _side(value: Value, side: str) -> float | None:
-    """Return the predicted or the measured value, or the value itself if it is one number."""
     number: float | None = getattr(value, side) if isinstance(value, SideBySide) else value
     return number
 
@@ -333,7 +323,6 @@ def _percent(share: float) -> str:
 
 
 def _cells(value: Value, form: Format, is_compared: bool = False, bounds: Bounds | None = None) -> list[Cell]:
-    """Return the cell of a number, or in a comparison the cells for predicted, measured and error."""
     if isinstance(value, SideBySide):
         predicted = format_interval(value.predicted, value.interval, form)
         return [Cell(predicted), Cell(format_or_dash(value.measured, form)), _error(value.error, value.trusted)]
@@ -343,7 +332,6 @@ def _cells(value: Value, form: Format, is_compared: bool = False, bounds: Bounds
 
 
 def _error(error: float | None, is_trusted: bool) -> Cell:
-    """Return the cell of an error: good, fair or poor, unless the machine was busy."""
     if error is None:
         return Cell(NOTHING)
     kind = next(kind for kind, most in ERRORS if abs(error) <= most)

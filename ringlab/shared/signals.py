@@ -1,4 +1,4 @@
-"""Exits on signals through all ``finally`` blocks, so that no process and no temporary folder remains.
+"""Exits on signals after all ``finally`` blocks have run, so that no process or temporary folder remains.
 
 This module is imported first, so that interrupts work nearly from the start.
 """
@@ -12,11 +12,11 @@ from contextlib import contextmanager, suppress
 from threading import Event, Thread, Timer
 from types import FrameType
 
-INTERRUPTED = 130  # the exit status, as of any command that SIGINT ends
+INTERRUPTED = 130  # exit status, the usual one after SIGINT
 WORD = "ringlab: interrupted\n"
-UNHEARD_S = 0.5  # how long machine code, which Python cannot interrupt, may go on after an interrupt ...
-UNWINDING_S = 5.0  # ... and Python, which ends processes and keeps what is done: on a busy machine it may take so long
-AGAIN_S = 0.02  # until an interrupt that nothing has heard is sent once more
+UNHEARD_S = 0.5  # time that machine code, which Python cannot interrupt, may continue after an interrupt ...
+UNWINDING_S = 5.0  # ... and Python's time to end processes and save results, which is long on a busy machine
+AGAIN_S = 0.02  # delay after which an interrupt that Python could not raise is sent again
 SHOW_CURSOR = "\x1b[?25h"  # a progress bar hides it
 
 
@@ -32,8 +32,8 @@ class Signals:
     """The signals that this process has received and that Python has handled."""
 
     interrupted = False
-    leaving = False  # the command has ended, and with it what an interrupt could keep
-    status: int | None = None  # the exit status, once it is known and all is said
+    leaving = False  # whether the command has ended, so that nothing remains to be saved after an interrupt
+    status: int | None = None  # the exit status, once the command has ended
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
@@ -50,7 +50,7 @@ def raise_again(unraisable: "sys.UnraisableHookArgs") -> None:
         sys.__unraisablehook__(unraisable)
         return
     Signals.interrupted = False
-    Timer(AGAIN_S, os.kill, (os.getpid(), signal.SIGINT)).start()  # at once it would come in this function
+    Timer(AGAIN_S, os.kill, (os.getpid(), signal.SIGINT)).start()  # without a delay, it would interrupt this function
 
 
 def end_now() -> None:
@@ -66,7 +66,7 @@ def exit_on_signals() -> Iterator[None]:
     if not {"RANK", "WORLD_SIZE"} <= os.environ.keys():  # a launcher ends its ranks itself, by signals to all at once
         handlers |= dict.fromkeys((signal.SIGTERM, signal.SIGHUP), _terminate)
     before = {number: signal.getsignal(number) for number in handlers}
-    usual = (signal.SIG_DFL, signal.default_int_handler, interrupt)  # nohup has some ignored
+    usual = (signal.SIG_DFL, signal.default_int_handler, interrupt)  # nohup ignores some signals
     for number in (number for number in handlers if before[number] in usual):
         signal.signal(number, handlers[number])
     Signals.interrupted = False
@@ -80,7 +80,7 @@ def exit_on_signals() -> Iterator[None]:
         if not Signals.interrupted:
             raise
         sys.stdout.flush()
-        sys.exit(INTERRUPTED)  # whatever an interrupt has become on its way here
+        sys.exit(INTERRUPTED)  # other code may have turned the interrupt into another exception
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -96,7 +96,7 @@ def watch_interrupts() -> None:
     A signal writes its number to a pipe at once; a thread reads the pipe.
     """
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        return  # whoever started this process has it ignore them
+        return  # the parent process makes this process ignore interrupts
     signal.signal(signal.SIGINT, interrupt)
     sys.unraisablehook = raise_again
     read, write = os.pipe()
@@ -106,22 +106,22 @@ def watch_interrupts() -> None:
 
 
 def leave_soon() -> None:
-    """End this process right after all other exit handlers, because Python's own shutdown ignores interrupts.
+    """Register an exit handler that ends this process, because Python's own shutdown ignores interrupts.
 
-    Call this first: the handler that is registered first is called last.
+    Call this before all other registrations: the handler that is registered first is called last.
     """
     atexit.register(_leave)
 
 
 def _leave() -> None:
     if Signals.status is None:
-        return  # Python has yet to say why
+        return  # Python has not reported an error yet
     try:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 stream.flush()
     except (OSError, ValueError):
-        return  # Python says so
+        return  # Python reports this error
     os._exit(Signals.status)
 
 

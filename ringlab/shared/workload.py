@@ -1,4 +1,4 @@
-"""The collectives and trainings of a scenario, with ``auto`` resolved, and the number of messages to simulate."""
+"""Resolves ``auto`` in a scenario's collectives and trainings, and counts the messages to simulate."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,20 +18,20 @@ from simcomm.performance_models.performance_model import PerformanceModel
 from simcomm.schedules import compact_schedule, verified_schedule
 from simcomm.selection import library_candidates, resolve_auto
 
-FEWEST_TO_DIFFER = 3  # ranks: a sum of two is the same in either order
-MOST_LOOKED_AT = 20_000  # messages of a run that is simulated once more to see what limits it: well under a second
+FEWEST_TO_DIFFER = 3  # ranks; the sum of two numbers does not depend on their order
+MOST_LOOKED_AT = 20_000  # messages of a run that is simulated again to find its bottleneck, in under a second
 
 
 def resolve_calls(
     comparison: CollectiveComparison | None, cluster: Cluster, calibration: Calibration | None
 ) -> list[CollectiveCall]:
-    """Return the collectives of a scenario. ``auto`` is resolved for each size and cluster."""
+    """Return the collectives of a scenario on a cluster, with ``auto`` resolved for each size."""
     calls = comparison.calls(cluster.world_size) if comparison else ()
     return [resolve_auto(call, cluster, calibration) for call in calls]
 
 
 def resolve_training(training: Training, cluster: Cluster, calibration: Calibration | None) -> Training:
-    """Return the training with ``auto`` resolved. Algorithms whose ranks add in different orders are not candidates."""
+    """Return the training with ``auto`` resolved to an algorithm whose ranks all add in the same order."""
     sync = training.gradient_sync
     if sync is None or sync.is_decided:  # the gradients of a user's model need not be counted to run it
         return training
@@ -45,7 +45,7 @@ def resolve_training(training: Training, cluster: Cluster, calibration: Calibrat
 
 
 def predictable(trainings: Sequence[Training]) -> list[Training]:
-    """Return the trainings that can be predicted. DistributedDataParallel is excluded."""
+    """Return the trainings that every cluster can predict: all except those with DistributedDataParallel."""
     return [training for training in trainings if training.gradient_sync is not None]
 
 
@@ -72,10 +72,10 @@ def check_programs(scenario: LoadedScenario, calls: Sequence[CollectiveCall], tr
 
 
 class WorkCount(NamedTuple):
-    """The amount of work to simulate a row."""
+    """The work to simulate a row."""
 
-    messages: int = 0  # of all repetitions
-    collectives: int = 1  # that are simulated one after the other in a repetition
+    messages: int = 0  # in all repetitions
+    collectives: int = 1  # simulated one after another in each repetition
 
 
 def is_auto(job: CollectiveCall | Training) -> bool:

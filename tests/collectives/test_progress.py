@@ -190,7 +190,7 @@ def test_long_prediction_counts_messages_smallest_row_first(tmp_path):
     assert [done for done, *_ in heard.news[-2:]] == [126 + 7 * 14, 126 + 8 * 14] and heard.news[-1][1] == messages
     assert answer.interrupted and answer.to_dict()["interrupted"]
     assert [row.algorithm for row in answer.collectives] == ["ring", "naive"] and answer.what_ifs == ()
-    assert answer.conclusions == ("Stopped: 2 of 4 rows are simulated.",)
+    assert answer.conclusions == ("Stopped after 2 of 4 rows.",)
 
 
 def test_too_large_auto_choice_suggests_alternatives(monkeypatch, tmp_path):
@@ -205,7 +205,8 @@ def test_too_large_auto_choice_suggests_alternatives(monkeypatch, tmp_path):
     monkeypatch.setattr(prediction, "count_work", count_work)
     text = " ".join(prediction.predict(load(file)).conclusions)
     assert (
-        "Left out: auto (direct): up to 10 will do; or name an algorithm in place of auto; ring: up to 10 will" in text
+        "Not simulated: auto (direct): up to 10 will do; or use an algorithm other than auto; ring: up to 10 will"
+        in text
     )
 
 
@@ -296,7 +297,7 @@ def test_interrupted_prediction_shows_rows_and_exits_130(tmp_path):
         out, err = process.communicate(timeout=30)
     assert output.startswith("simulating long")
     assert process.returncode == 130 and err.decode().endswith("ringlab: interrupted\n")
-    assert "Stopped: 2 of 4 rows are simulated." in out.decode() and "ring" in out.decode()
+    assert "Stopped after 2 of 4 rows." in out.decode() and "ring" in out.decode()
     answer = json.loads((tmp_path / "found.json").read_text())
     assert answer["interrupted"] and len(answer["collectives"]) == 2
 

@@ -87,7 +87,7 @@ def test_wrong_sum_is_not_shown_as_complete(virtual: VirtualRuns, tmp_path: Path
     _, (yours, _), _ = play_lesson(lesson, file, make_cluster(0, 8), virtual.host)
     assert yours.buffers is not None and (yours.buffers.value < COMPLETE).all()
     assert yours.name == "yours, wrong"
-    message = "WRONG: at the end chunk 0 of rank 0 must hold data of ranks 0-7, and holds data of ranks 0-1, 3-7 "
+    message = "WRONG: at the end, chunk 0 of rank 0 must hold data of ranks 0-7, but holds data of ranks 0-1, 3-7 "
     assert find_wrong_end(yours.buffers).startswith(message)
 
 

@@ -295,7 +295,7 @@ def test_search_command_lists_the_fastest_meshes(ringlab, scenario, tmp_path):
         "search", str(scenario), "--devices", "8,64", "--why", "--json", str(tmp_path / "a.json")
     )
     assert status == 0, err
-    assert "tokens/s" in out and "Try these, which differ" in out and "Why others are slower" in out
+    assert "tokens/s" in out and "Try these meshes, whose" in out and "Why others are slower" in out
     assert "H100 SXM at $2.50 an hour: training.price_per_hour." in " ".join(out.split())
     answer = json.loads((tmp_path / "a.json").read_text())
     assert [case["devices"] for case in answer["cases"]] == [8, 64]
@@ -649,7 +649,7 @@ UNLISTED = 'cluster={system={nodes=1, gpus=8, gpu="Z1", generation="hopper", nvl
         (("--devices", "0"), "--devices"),
         (("--runs", "nowhere.csv"), "nowhere.csv"),
         (("--set", 'cluster.transport="ideal"'), "transport"),
-        (("--set", UNLISTED, "--devices", "8"), "search requires a GPU's data sheet, and the catalog has none"),
+        (("--set", UNLISTED, "--devices", "8"), "search requires a GPU of the catalog, and"),
         (("--plot", "a.doc"), "a plot is written as"),
         (("--framework", "jaxtitan"), "jaxtitan"),
         (("--devices", "12"), "12 devices do not fill hosts of 8"),

@@ -338,7 +338,7 @@ def test_run_reports_the_emulated_cluster(namespaces: Ability, ringlab: Ringlab)
     assert answer["emulated"] is True and [row["algorithm"] for row in answer["collectives"]] == ["ring"]
     assert "emulated: 4 hosts, 4 links, each within 0." in done.err
     if not namespaces.delays:
-        assert "latencies of up to 5 us are not: this kernel cannot delay packets" in done.err
+        assert "without latencies (up to 5 us), because this kernel cannot delay packets" in done.err
 
 
 @pytest.mark.namespaces

@@ -238,7 +238,7 @@ def keep(folder: Path, step: int, world_size: int = 2, **changed: object) -> Pat
         ),
         (
             ["--resume", "kept/ring/step-00000010.pt", "--set", 'training.gradient_sync=["ring","ddp"]'],
-            "supports a single training, but the scenario has one for each of ring, ddp; take --r",
+            "requires a single training, but the scenario has one each for ring, ddp; pass --r",
         ),
         (["--resume", "auto", "--set", "training.batch_size=700"], "batch_size is 8 there and 700 here"),
         (["--resume", "auto", "--set", "training.checkpoints=ring.toml"], "ring.toml/ring/step.* cannot be written"),

@@ -42,7 +42,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recording, list[
     file = tmp_path_factory.mktemp("recorded") / "run.json"
     with_it = torchrun("-m", "ringlab", "record", "-o", file, PROGRAM, "--ranks", "7")
     assert with_it.returncode == 0, with_it.stderr
-    assert f"of 2 ranks are in {file}; elsewhere: `ringlab replay {file}" in with_it.stderr
+    assert f"of 2 ranks are in {file}. To replay them: `ringlab replay {file}" in with_it.stderr
     without = run_ranks(2, tmp_path_factory.mktemp("without"), PROGRAM, "--ranks", 7)
     assert [path.name for path in file.parent.iterdir()] == ["run.json"]
     printed = (with_it.stdout, "".join(out for _, out, _ in without))

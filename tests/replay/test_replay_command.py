@@ -56,7 +56,7 @@ def test_replay_command_answers_plots_and_writes(run_file: Path, tmp_path: Path,
     assert (len(trace.messages), trace.elapsed) == (as_recorded["messages"], pytest.approx(as_recorded["elapsed_s"]))
     assert files[0].stat().st_size > 10_000
     page = files[3].read_text()
-    assert "<title>train.py" in page and "What the end of the run waited for" in page and "is the bottleneck" in page
+    assert "<title>train.py" in page and "that the end of the run waited for" in page and "is the bottleneck" in page
     assert "How long does the run take on" in page
 
 

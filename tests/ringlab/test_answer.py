@@ -101,7 +101,7 @@ def test_worst_error_names_its_row(compared):
     naive, ring, ddp = compared.training
     off = replace(ring, sync_s=side_by_side(1.44, 1.0))
     conclusions = conclude(replace(compared, training=(naive, off, ddp)), SCENARIO).conclusions
-    assert "The predictions are off by at most 44%, for sync with ring." in conclusions
+    assert "The largest prediction error is 44%, for sync with ring." in conclusions
 
 
 def test_sentence_compares_times_of_the_largest_size():
@@ -145,7 +145,7 @@ def with_faults() -> Prediction:
 def test_conclusions_name_a_degraded_link(with_faults):
     assert len(with_faults.conclusions) < 5 and with_faults.explanations
     assert any(
-        "3.27 times" in sentence and "over h3 - s0, which has 0.1 of its bandwidth" in sentence
+        "3.27 times" in sentence and "over h3 - s0, which has 0.1 times its bandwidth" in sentence
         for sentence in with_faults.conclusions
     )
     assert any(sentence.endswith("never ends, as rank 2 failed at 5 ms.") for sentence in with_faults.conclusions)
@@ -272,7 +272,7 @@ def test_conclusions_ignore_times_of_a_busy_machine():
         make_comparison(scenario, predicted, ran, replace(MEASURED, load=MachineLoad(others, 0.0, ["make"])))
         for others in (0.0, 0.4)
     )
-    words = ("takes", "off by at most", "fastest")
+    words = ("takes", "prediction error", "fastest")
     assert [sum(word in text for text in (*free.conclusions, *free.explanations)) for word in words][:2] == [2, 1]
     texts = [text for text in (*busy.conclusions, *busy.explanations) if not text.startswith("This machine was busy")]
     assert not [text for text in texts if any(word in text for word in words)]

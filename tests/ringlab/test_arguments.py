@@ -725,24 +725,22 @@ def on_star(*changes: str) -> ringlab.Scenario:
 
 
 UNUSED: dict[str, Callable[[], Any]] = {  # an argument that a call does not depend on, by what is said of it
-    "the plot 'cluster' is not of one algorithm; remove algorithm and size": lambda: on_star().plot(
+    "the plot 'cluster' has no algorithm; remove algorithm and size": lambda: on_star().plot(
         "cluster", "x.png", "ring", "1 KiB"
     ),
-    "the plot 'step' is not of one algorithm; remove size": lambda: on_star().plot("step", "x.png", size="1 KiB"),
-    "x.trace.json: a trace holds one run; remove algorithm": lambda: ringlab.animate("x.trace.json", "x.png", "ring"),
-    "x.trace.json: a trace holds one run; remove size and calibration": lambda: ringlab.plot(
+    "the plot 'step' has no algorithm; remove size": lambda: on_star().plot("step", "x.png", size="1 KiB"),
+    "x.trace.json: a trace has only one run; remove algorithm": lambda: ringlab.animate(
+        "x.trace.json", "x.png", "ring"
+    ),
+    "x.trace.json: a trace has only one run; remove size and calibration": lambda: ringlab.plot(
         "x.trace.json", "path", "x.png", size=64, calibration="x.json"
     ),
-    "no [collective] table whose size could be another; remove size": lambda: ringlab.load("resnet34-cifar10").trace(
-        size="1 KiB"
-    ),
-    "calibration is not used, as all costs are described; remove it": lambda: on_star().predict(calibration()),
+    "size requires a [collective] table; remove size": lambda: ringlab.load("resnet34-cifar10").trace(size="1 KiB"),
+    "calibration is not used, because all costs are described; remove it": lambda: on_star().predict(calibration()),
     "calibration is not used on star of 4 hosts, 10 Gbit/s, which describes its own costs": lambda: simcomm.run(
         RING, STAR, 64, calibration=calibration()
     ),
-    "calibration is for algorithms named auto, and none is; remove it": lambda: on_star().run(
-        calibration=calibration()
-    ),
+    "calibration is not used without an algorithm auto; remove it": lambda: on_star().run(calibration=calibration()),
     "no [training] table; remove resume": lambda: ringlab.load("two-racks").run(resume="auto"),
     "no [training] table; remove watch": lambda: ringlab.load("two-racks").run(watch=Watch(Path("logs"))),
     "all_reduce/nccl is predicted by formula, without messages; remove engine": lambda: _on_nccl(engine="simpy"),
@@ -754,7 +752,7 @@ UNUSED: dict[str, Callable[[], Any]] = {  # an argument that a call does not dep
         ringlab.load("two-p5", "collective.algorithms=['nccl']"), engine="simpy"
     ),
     "star8.toml has 8; remove ranks": lambda: ringlab.bench(ringlab.BenchOptions(ranks=3), emulated=on_star()),
-    "ranks is 3 and its cluster has 2; remove ranks": lambda: ringlab.load("quickstart").calibrate(3),
+    "ranks is 3, but its cluster has 2; remove ranks": lambda: ringlab.load("quickstart").calibrate(3),
     "all_reduce does not have a root; remove root": lambda: collectives.verify(RING, 4, root=1),
     "broadcast does not reduce; remove op": lambda: simcomm.sweep("broadcast/naive", STAR, [64], op="max"),
 }

@@ -124,7 +124,7 @@ def test_animate_names_its_default_algorithm(ringlab, star, tmp_path):
         ("run HERE --log-dir logs", "--log-dir requires a scenario with a training"),
         ("run HERE --weights w.pt", "--weights requires a scenario with a training"),
         ("run HERE --weights HERE", "here.toml is read by this command"),
-        ("run TWO --weights w.pt", "supports a single training, but the scenario has one for each of naive"),
+        ("run TWO --weights w.pt", "requires a single training, but the scenario has one each for naive"),
         (f"{ONE_ON_DIGITS} --weights w.pt", "w.pt is in ., which contains the images; use another path"),
         ("animate STAR -o a.bmp", "a.bmp"),
         ("animate STAR -o a.png --algorithm star", "'star'"),

@@ -57,10 +57,10 @@ def test_demo_has_one_short_table_and_three_sentences(shown: Demo) -> None:
     assert 8 == len(table.rows) <= 12
     [sentences] = [part for part in parts if isinstance(part, Sentences)]
     here, errors, on_hosts, busy = sentences.said
-    assert here.startswith("Here, all_reduce, 8 MiB: ") and "both directions share one memory" in here
-    assert "off by 0% in the median" in errors
+    assert here.startswith("On this machine, all_reduce, 8 MiB: ") and "both directions share one memory" in here
+    assert "The median prediction error is 0%" in errors
     assert re.search(r"On eight hosts, training step: ring takes .* times as fast as naive", on_hosts)
-    assert "The ring's busiest rank sends 1.75 times the buffer, that of naive 7 times" in on_hosts
+    assert "The busiest rank sends 1.75 times the buffer with ring, and 7 times the buffer with naive" in on_hosts
     assert busy.startswith("This machine was busy: other processes took 50%")
     assert not any("?" in str(cell) for row in table.rows for cell in row)
 

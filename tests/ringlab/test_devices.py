@@ -197,19 +197,19 @@ def test_conclusions_group_reasons_and_name_prices() -> None:
     prices = [sentence.partition(" an hour: ")[2] for sentence in other.conclusions[-2:]]
     assert prices[0] == "training.price_per_hour." and prices[1].startswith("AWS p5.48xlarge, ")
     assert re.match(
-        r"Left out, 8, 16 devices with training\.batch_size = 16, 32, 64, 128, 256, 512, 1024, 2048 and 1 more: "
+        r"No prediction for 8, 16 devices with training\.batch_size = 16, 32, 64, 128, 256, 512, 1024, 2048 and 1 more: "
         "batch_size 16 does",
         answer.conclusions[1],
     )
-    assert answer.conclusions[2].startswith("With training.batch_size = 8, on 16 devices the bottleneck is")
-    assert answer.conclusions[1].endswith("; these are the figures of 8 devices with training.batch_size = 16.")
+    assert answer.conclusions[2].startswith("With training.batch_size = 8, on 16 devices, the bottleneck is")
+    assert answer.conclusions[1].endswith("; the numbers are those of 8 devices with training.batch_size = 16.")
     hosts = ringlab.predict_devices(ROOT / GPT, [8, 12, 13])
     assert hosts.conclusions[1] == (
-        "Left out, 12, 13 devices: 12 devices do not fill hosts of 8; use a multiple of 8; these are "
-        "the figures of 12 devices."
+        "No prediction for 12, 13 devices: 12 devices do not fill hosts of 8; use a multiple of 8; the "
+        "numbers are those of 12 devices."
     )
     alone = ringlab.predict_devices(ROOT / GPT, [8, 12])
-    assert alone.conclusions[1].startswith("Left out, 12 devices: 12 devices do not fill")
+    assert alone.conclusions[1].startswith("No prediction for 12 devices: 12 devices do not fill")
 
 
 def test_devices_without_memory_are_left_out_or_rejected() -> None:
@@ -393,7 +393,7 @@ def test_what_if_table_breaks_no_word(command: Ringlab) -> None:
 
 
 def test_trace_is_rejected_without_overlapping_axes(command: Ringlab, tmp_path: Path) -> None:
-    why = "a mesh without a data axis and without a pipeline"
+    why = "without a data axis and a pipeline"
     arguments = ("predict", "star8", "--set", RATED, "--devices", "1", "--trace", tmp_path / "a.json")
     tensor = ("predict", ROOT / GPT, "--set", "training.parallelism={tensor = 5}", *arguments[4:])
     for wanted in (arguments, (*tensor, "--devices", "5"), (*arguments, "--devices", "1,16")):  # star8 has not 16
@@ -410,7 +410,7 @@ def test_efficiency_is_the_ratio_of_the_rates() -> None:
     single, eight = answer.cases[0].rows
     assert single.efficiency == pytest.approx(1.0)
     assert eight.efficiency == pytest.approx(eight.samples_per_s / (8 * single.samples_per_s), rel=1e-6)
-    assert eight.efficiency > 1 and any("efficiency is above 100%" in sentence for sentence in answer.conclusions)
+    assert eight.efficiency > 1 and any("efficiency exceeds 100%" in sentence for sentence in answer.conclusions)
 
 
 def test_row_of_times_has_one_unit() -> None:

@@ -181,7 +181,7 @@ def test_explain_rejects_another_machine(
     [
         ((), "nothing to explain; pass a scenario, or --measured FILE"),
         (("--measured", "no.txt"), "no.txt: no such file"),
-        (("two-p5", "--measured", "no.txt", "-o", "a.png"), "-o draws the rings of a scenario"),
+        (("two-p5", "--measured", "no.txt", "-o", "a.png"), "-o cannot be combined with --measured"),
     ],
 )
 def test_explain_rejects_contradicting_options(ringlab: Ringlab, arguments: tuple[str, ...], message: str) -> None:

@@ -199,7 +199,7 @@ def test_explain_shows_one_ring_per_nic(ringlab: Ringlab, tmp_path: Path):
     assert shared[0] == (0, 7, 6, 5, 4, 3, 2, 1, 8, 15, 14, 13, 12, 11, 10, 9), "the log of NVIDIA/nccl issue 514"
     assert [ring[0] for ring in shared] == [0, 2, 4, 6]
     text = ringlab("explain", "two-p5", "--set", "nccl.NCCL_MAX_NCHANNELS=1").out
-    assert "every two GPUs of a host: NVLink (NV)" in text and "3.2 Tbit/s (400 GB/s) of NICs a node" in text
+    assert "every two GPUs of a host: NVLink (NV)" in text and "3.2 Tbit/s (400 GB/s) per node" in text
     assert "1 channel over these" in text
     assert explain(load("two-p5", ["nccl.NCCL_MAX_NCHANNELS=1"])).clusters[0].rings == rings[:1]
     assert "a mean over the candidates" in text

@@ -137,8 +137,8 @@ def test_deterministic_fault_is_simulated_once(tmp_path: Path):
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ("share = 0.1", "h2 - s0, which has 0.1 of its bandwidth"),
-        ('share = 0.1\nat = "1 us"', "h2 - s0, which at times has 0.1 of its bandwidth"),
+        ("share = 0.1", "h2 - s0, which has 0.1 times its bandwidth"),
+        ('share = 0.1\nat = "1 us"', "h2 - s0, which at times has 0.1 times its bandwidth"),
         ('share = 0\nlasting = "1 ms"', "h2 - s0, which at times is down"),
     ],
 )
@@ -150,7 +150,7 @@ def test_conclusion_says_when_a_link_is_degraded(tmp_path: Path, keys: str, mess
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
-        ('rank]]\nrank = 2\nfails_at = "1 ms"\n', "rank 2 failed at 1 ms; rank 1 waits in step"),
+        ('rank]]\nrank = 2\nfails_at = "1 ms"\n', "rank 2 failed at 1 ms; rank 1 has waited in step"),
         ('link]]\nbetween = ["h3", "s0"]\nshare = 0\nat = "10 us"\n', "h3 - s0 is down since 10 us; rank"),
     ],
 )
@@ -194,7 +194,7 @@ def test_predict_prints_faults(tmp_path: Path, ringlab: Ringlab):
 
 
 def test_small_parts_of_the_critical_path_are_not_named(tmp_path: Path, ringlab: Ringlab):
-    for hosts, message in ((8, "the largest part is messages"), (128, "no part of that is larger than 10%")):
+    for hosts, message in ((8, "the largest part is messages"), (128, "each part of that is below 10%")):
         content = STAR + "[faults.messages]\ndistribution = 'exponential'\nmean = '2 us'\n"
         done = ringlab("predict", write(tmp_path, content), "--set", f"cluster.hosts={hosts}")
         assert done.status == 0 and message in " ".join(done.out.split())

@@ -111,7 +111,7 @@ def test_what_ifs_are_compared_with_the_fastest() -> None:
     then = [collective(name, time, time, time) for name, time in (("naive", 0.3), ("ring", 0.09))]
     table = answer([slow, fast], what_ifs={"$half$": then}).show_what_ifs()
     assert table is not None and table.headings[0] == "with ring, 1 MiB"
-    assert table.rows == [["as it is", "60 ms", "-"], ["$half$", "90 ms", "1.5 times"]]
+    assert table.rows == [["unchanged", "60 ms", "-"], ["$half$", "90 ms", "1.5 times"]]
     table = answer(trainings=[training(both(0.3, 0.4))], what_ifs={"dead": [training(None)]}).show_what_ifs()
     assert table is not None and table.rows[1] == ["dead", "never ends", "-"]
     assert answer(trainings=[training(both(0.3, 0.4))]).show_what_ifs() is None

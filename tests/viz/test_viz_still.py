@@ -83,7 +83,7 @@ def test_too_large_points_of_a_curve_are_omitted(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("ringlab.pictures.plots.simulate", simulate_few)
     curves = scaling_curves(ringlab.load("star8"), None, progress=NoProgress())
     assert [list(curve.world_sizes) for curve in curves] == [[2, 3, 4]] * 2
-    assert notes == ["Left out: 6 ranks are too many; 8 ranks are too many."]
+    assert notes == ["Not simulated: 6 ranks are too many; 8 ranks are too many."]
     monkeypatch.setattr("ringlab.pictures.plots.simulate", partial(simulate_few, most=0))
     with pytest.raises(TooLarge, match="2 ranks are too many"):
         scaling_curves(ringlab.load("star8"), None)

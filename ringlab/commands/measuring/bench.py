@@ -29,7 +29,7 @@ from ringlab.emulated import on_emulated
 from ringlab.session import find_cached, load_scenario
 from ringlab.shared.answer import Answer
 from ringlab.shared.figures import COLLECTIVE_FIGURES, CollectiveFigures, Number, collective_figures
-from ringlab.shared.options import BackendOpt, JsonOpt, option, with_groups
+from ringlab.shared.options import TIMEOUT_S, BackendOpt, JsonOpt, TimeoutOpt, option, with_groups
 from ringlab.shared.output import check_outputs, make_console, write_files, write_json
 from ringlab.shared.ranges import grow_sizes
 from ringlab.shared.signals import INTERRUPTED
@@ -39,19 +39,19 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.schedules import verified_schedule
 from simcomm.selection import resolve_auto
 
-USUAL = ("ring", "binomial", "pairwise", "dissemination")  # the default: the first of these that a collective has
+USUAL = ("ring", "binomial", "pairwise", "dissemination")  # default: the first of these that the collective has
 WIDTHS = (12, 12, 9, 8, 5, 20, 10, 8, 8, 7, 10, 7)
-NOT_KNOWN = "N/A"  # nothing was sent, or nothing checked
+NOT_KNOWN = "N/A"  # for an empty buffer, and for results that were not checked
 HEADINGS = (
     ("size", "count", "type", "redop", "root", "algorithm", "time", "algbw", "busbw", "#wrong", "predicted", "error"),
     ("(B)", "(elements)", "", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", ""),
 )
-QUEUED = ("queued", "(us)")  # the last column, of GPUs
+QUEUED = ("queued", "(us)")  # the last column with nccl
 
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """The algorithms and sizes to measure, with the option names of nccl-tests."""
+    """The algorithms and sizes that ``ringlab bench`` measures. Option names are those of nccl-tests."""
 
     begin: str = option("1K", "-b", "--minbytes", help="Smallest buffer size, such as 8, 32K or 1M.", metavar="SIZE")
     end: str = option("16M", "-e", "--maxbytes", help="Largest buffer size.", metavar="SIZE")
@@ -77,9 +77,9 @@ def command(
     options: BenchOptions,
     backend: BackendOpt = "gloo",
     emulate: Annotated[
-        str | None, Option(metavar="SCENARIO", help="Emulate this scenario's network on this machine and run on it.")
+        str | None, Option(metavar="SCENARIO", help="Run on this scenario's network, emulated on this machine.")
     ] = None,
-    timeout: Annotated[float, Option(min=1, metavar="SECONDS", help="Stop the run after this many seconds.")] = 600.0,
+    timeout: TimeoutOpt = TIMEOUT_S,
     json_to: JsonOpt = None,
 ) -> None:
     """Measure collectives as nccl-tests does, next to the predicted times.
@@ -93,7 +93,7 @@ def command(
     unshown: list[OSError] = []
 
     def show(print_it: Callable[..., None], *of: object) -> None:
-        """Print a part of the table. If that fails, only write the JSON file; without a file, raise OSError."""
+        """Print a part of the table. After an OSError, print nothing more and only write the JSON file."""
         try:
             if not unshown:
                 print_it(*of)
@@ -117,16 +117,16 @@ def command(
 
 @dataclass(frozen=True, kw_only=True)
 class BenchRow(CollectiveFigures[Number]):
-    """The measurement of one algorithm at one size. A buffer without elements has no times or rates."""
+    """The measurement of one algorithm at one size. A buffer without elements has no times and rates."""
 
     count: int  # elements, as nccl-tests counts them
     dtype: str
     op: str
-    root: int  # -1 where the collective has none, as in nccl-tests
-    wrong: int | None  # elements that were not what they must be; None where nothing was checked
+    root: int  # -1 if the collective has none, as in nccl-tests
+    wrong: int | None  # number of wrong elements; None if the results were not checked
     predicted_s: float | None  # None without a calibration
-    error: float | None  # of the prediction, relative to what was measured
-    queued_s: float | None = None  # of each of several calls that are queued on GPUs
+    error: float | None  # of the prediction, relative to the measured time
+    queued_s: float | None = None  # time per call if several calls are queued on GPUs
 
     def cells(self, queued: bool) -> list[str]:
         """Return the row in the format of nccl-tests. ``queued`` adds a column for queued calls."""
@@ -175,17 +175,17 @@ def headings_of(queued: bool) -> list[tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A benchmark that is ready to start: its measurements and the calibration for their predictions."""
+    """A benchmark that is ready to start, with the calibration that predicts its times."""
 
     options: BenchOptions
     backend: str
     timeout: float  # seconds
     calibration: Calibration | None
     measurements: tuple[TimedCall, ...]
-    emulated: Cluster | None = None  # the cluster on whose network the ranks run, built on this machine
+    emulated: Cluster | None = None  # the cluster whose network is emulated on this machine
 
     def run(self, on_row: Callable[[BenchRow], None] | None = None) -> BenchAnswer:
-        """Measure all rows and pass each to ``on_row``. An interrupt ends the benchmark. Raise RunFailed."""
+        """Measure all rows and pass each to ``on_row``. An interrupt keeps the measured rows. Raise RunFailed."""
         rows: list[BenchRow] = []
 
         def add(measurement: TimedCall, figures: RankFigures) -> None:
@@ -242,8 +242,8 @@ def bench(
 ) -> BenchAnswer:
     """Measure collectives on real processes of this machine, and predict them if a calibration is cached.
 
-    With ``emulated``, a scenario, they run on its network, emulated on this machine, without predictions. ``timeout``
-    is in seconds. Raises InputError and RunFailed.
+    If the scenario ``emulated`` is set, the ranks run on its network, which is emulated on this machine, and nothing is
+    predicted. ``timeout`` is in seconds. Raises InputError and RunFailed.
 
     >>> answer = bench(BenchOptions(begin="1K", end="1K", iterations=1))  # doctest: +SKIP
     >>> answer.collectives[0].algorithm, answer.wrong  # doctest: +SKIP
@@ -256,10 +256,7 @@ def bench(
 def prepare(
     options: BenchOptions, *, backend: str = "gloo", timeout: float = 600.0, emulated: LoadedScenario | None = None
 ) -> Benchmark:
-    """Return a benchmark that is ready to start. With ``emulated``, it has as many ranks as the scenario's cluster.
-
-    Raises InputError.
-    """
+    """Return a benchmark that is ready to start. ``emulated`` sets its number of ranks. Raise InputError."""
     if not isinstance(options, BenchOptions):
         raise InputError(f"options must be BenchOptions, such as BenchOptions(collective='broadcast'), not {options!r}")
     cluster = None
@@ -276,7 +273,7 @@ def prepare(
 
 
 def measurements(options: BenchOptions, calibration: Calibration | None = None) -> tuple[TimedCall, ...]:
-    """Return a measurement for each row, with sizes rounded down to whole elements.
+    """Return the measurement of each row. Sizes are rounded down to a whole number of elements.
 
     The calibration resolves ``auto``. Raises InputError, also for ``auto`` without a calibration.
     """
@@ -317,7 +314,7 @@ class BenchTable:
     def __init__(self, benchmark: Benchmark, console: Console) -> None:
         self._benchmark, self._console = benchmark, console
         labels = [len(measurement.call.algorithm.label) for measurement in benchmark.measurements]
-        wide = dict(enumerate(WIDTHS)) | {5: max([WIDTHS[5], *labels])}  # room for the longest name of an algorithm
+        wide = dict(enumerate(WIDTHS)) | {5: max([WIDTHS[5], *labels])}  # fits the longest algorithm name
         self._queued = benchmark.backend == "nccl"
         self._widths = [*wide.values(), *WIDTHS[6:7] * self._queued]
 
@@ -341,11 +338,11 @@ class BenchTable:
         if busbw:
             self._print(f"# Avg bus bandwidth    : {sum(busbw) / len(busbw):g} GB/s")
         if self._benchmark.emulated is not None:
-            self._print("# No prediction: `ringlab compare --emulate` has one")
+            self._print("# No prediction: `ringlab compare --emulate` predicts emulated networks")
         elif self._benchmark.calibration is None:
             self._print(f"# No prediction: calibrate with `ringlab calibrate --ranks {options.ranks}`")
         if answer.interrupted:
-            self._print("# Interrupted: the sizes that follow are missing")
+            self._print("# Interrupted: later rows are missing")
 
     def _print(self, *lines: str) -> None:
         for line in lines:

@@ -37,10 +37,10 @@ PHASES = ("loading", "forward", "backward", "optimizer")
 
 @dataclass(frozen=True)
 class CalibrateOptions:
-    """Options of the measurement, and of imported tables."""
+    """The options of a measurement of this machine, and of imported measurements."""
 
     ranks: int | None = option(
-        None, help="Number of processes to calibrate. Default: the scenario's, or 2.", min=1, metavar="N"
+        None, help="Number of processes to measure. Default: the scenario's, or 2.", min=1, metavar="N"
     )
     backend: BackendOpt = "gloo"
     nccl_tests: Path | None = option(
@@ -102,7 +102,7 @@ class CalibrationAnswer(Answer):
         return {"kind": "calibration", "file": self.file, **asdict(self.calibration)}
 
     def show(self) -> Iterator[Part]:
-        """Yield the measured lines and phases, and how well straight lines fit."""
+        """Yield the fitted costs with their residuals, and the measured phases of training steps."""
         calibration = self.calibration
         lines = {"one way": calibration.one_way, "both ways": calibration.both_ways, "reduction": calibration.reduction}
         unit, form = time_unit(line.fixed for line in lines.values())
@@ -147,10 +147,10 @@ def calibrate(
     progress: Progress | None = None,
     accept_noise: bool = False,
 ) -> CalibrationAnswer:
-    """Measure this machine with ``ranks`` ranks for these collectives and trainings, and cache the result for a day.
+    """Measure this machine with ``ranks`` processes for collectives and trainings, and cache the result for a day.
 
-    ``backend`` is "gloo" or "nccl"; the launch ends after ``timeout`` seconds. Raises InputError, and RunFailed, also
-    for noisy measurements without ``accept_noise``.
+    ``backend`` is "gloo" or "nccl". The processes are stopped after ``timeout`` seconds. Raises InputError, and
+    RunFailed, also if measurements are noisy and ``accept_noise`` is not set.
 
     >>> calibrate(1, accept_noise=True).calibration.ranks  # doctest: +SKIP
     1
@@ -161,7 +161,7 @@ def calibrate(
 
 @dataclass(frozen=True)
 class NcclRow(AnswerRecord):
-    """A measured time and its prediction without the imported table, in seconds."""
+    """A measured time and the prediction before the calibration, in seconds."""
 
     collective: str
     nbytes: int
@@ -171,7 +171,7 @@ class NcclRow(AnswerRecord):
 
 @dataclass(frozen=True)
 class NcclCalibrationAnswer(Answer):
-    """The rows of an nccl-tests table, their predictions without the table, and the file where the table is saved."""
+    """The rows of an nccl-tests table, their predictions before the calibration, and the calibration file."""
 
     system: str
     hosts: int
@@ -184,7 +184,7 @@ class NcclCalibrationAnswer(Answer):
         return {"kind": "nccl calibration", **AnswerRecord.to_dict(self)}
 
     def show(self) -> Iterator[Part]:
-        """Yield each measured row next to its prediction without the table."""
+        """Yield each measured row with its prediction before the calibration."""
         unit, form = time_unit(seconds for row in self.rows for seconds in (row.measured, row.predicted))
         rows = [
             [
@@ -209,10 +209,10 @@ def calibrate_nccl(
     keys: Sequence[str] = (),
     collective: str | None = None,
 ) -> NcclCalibrationAnswer:
-    """Save the output of nccl-tests for predictions of the system on which it was measured.
+    """Save a calibration from the output of nccl-tests, for predictions of the system that was measured.
 
-    The system comes from a scenario with ``transport = "nccl"``, or the machine ``system``, or the GPU that the output
-    names; ``keys`` such as ``net=ib`` complete its description. Hosts and ranks come from the output. Raises
+    The scenario (with ``transport = "nccl"``) describes the system, or else ``system`` names the machine, or else the
+    output names the GPU. Keys such as ``net=ib`` complete the description. Hosts and ranks come from the output. Raises
     InputError.
     """
     described = None if scenario is None else system_of_scenario(scenario, "--nccl-tests")
@@ -236,7 +236,6 @@ def calibrate_nccl(
 
 
 def _of_words(file: Path | str, run: NcclTestsRun, name: str | None, keys: Mapping[str, Any]) -> System:
-    """Return the system that a name and keys describe, with the hosts and ranks of the run."""
     where = {**({"nodes": run.hosts, "gpus": run.gpus} if run.hosts else {}), **keys}
     systems = read_systems()
     if name in systems and not keys:
@@ -244,9 +243,7 @@ def _of_words(file: Path | str, run: NcclTestsRun, name: str | None, keys: Mappi
     if name is not None:
         return describe_system(name, {**machine_line(name), **where})
     if not {"nodes", "gpus"} <= where.keys():
-        raise InputError(
-            f"{file}: no list of devices names hosts and GPUs; pass for example --set nodes=1 --set gpus=8"
-        )
+        raise InputError(f"{file}: the output does not list its devices; pass for example --set nodes=1 --set gpus=8")
     if "gpu" not in where:
         gpu = match_gpu(run.gpu_name)
         if gpu is None:
@@ -262,13 +259,13 @@ def _of_words(file: Path | str, run: NcclTestsRun, name: str | None, keys: Mappi
     return describe_system(str(where["gpu"]), where)
 
 
-MOVED = 0.25  # of a prior's deviation, from which on a parameter is named
-STRANGE = 0.2  # of adapted runs, in the median: something else than parameters is wrong
+MOVED = 0.25  # smallest change of a parameter that is reported, relative to the deviation of its prior
+STRANGE = 0.2  # median error after the calibration that parameters alone cannot explain
 
 
 @dataclass(frozen=True)
 class OwnRun(AnswerRecord):
-    """A training run: seconds measured, and seconds predicted before and after the calibration."""
+    """A training run: its measured seconds, and the predicted seconds before and after the calibration."""
 
     gpus: int
     mesh: str
@@ -279,20 +276,20 @@ class OwnRun(AnswerRecord):
 
 @dataclass(frozen=True)
 class RunsKept(AnswerRecord):
-    """The runs on one GPU type with one framework, the parameters that they changed, and the cache file."""
+    """The calibration from runs on one GPU type with one framework, and its file."""
 
     gpu: str
     framework: str
     runs: tuple[OwnRun, ...]
-    moved: dict[str, float]  # parameters, as factors
-    within: float  # half the logarithm's interval of 80 % of these runs, before
+    moved: dict[str, float]  # factor of each parameter that changed most
+    within: float  # half the 80 % interval of such a run before the calibration, as a share
     within_after: float
     file: str
 
 
 @dataclass(frozen=True)
 class RunsCalibrationAnswer(Answer):
-    """The predictions of meshes before and after a table of runs."""
+    """The result of ``ringlab calibrate --runs``."""
 
     kind = "runs_calibration"
     source: str
@@ -300,7 +297,7 @@ class RunsCalibrationAnswer(Answer):
     refused: dict[str, int]
 
     def show(self) -> Iterator[Part]:
-        """Yield each run with its predictions before and after."""
+        """Yield each run with its predictions before and after the calibration."""
         for group in self.kept:
             rows = [
                 [
@@ -314,18 +311,18 @@ class RunsCalibrationAnswer(Answer):
             yield Table(f"{group.gpu}, {group.framework}", heads, rows)
             moved = ", ".join(f"{name} x {by:.2f}" for name, by in group.moved.items())
             sentences = [
-                f"Runs like these are now expected within {group.within_after:.0%} (80 %), before {group.within:.0%}."
+                f"The 80 % interval of such runs is now ± {group.within_after:.0%}; it was ± {group.within:.0%}."
             ]
             left = float(np.median([run.after / run.measured for run in group.runs])) - 1
             if abs(left) > STRANGE:
                 sentences.append(
-                    f"They are still {left:+.0%} off, more than published clusters differ. Check the table's columns "
-                    "(recompute, nic_gbps, node_gpus, attention, precision), and whether something else is slow."
+                    f"The adapted predictions are still off by {left:+.0%}, more than published clusters differ. Check "
+                    "the table's columns (recompute, nic_gbps, node_gpus, attention, precision) and the cluster."
                 )
-            sentences += [f"Moved most: {moved}."] if moved else []
+            sentences += [f"Parameters that changed most: {moved}."] if moved else []
             sentences.append(
-                f"Saved to {group.file}; search, predict --devices and plan use it for {group.gpu} with framework "
-                f"{group.framework}, and without a framework if no other is saved."
+                f"Saved to {group.file}. search, predict --devices and plan use it for {group.gpu} with framework "
+                f"{group.framework}, and also without a framework if no other calibration is saved."
             )
             yield Sentences(tuple(sentences))
         if self.refused:
@@ -334,7 +331,7 @@ class RunsCalibrationAnswer(Answer):
 
 
 def calibrate_runs(file: Path) -> RunsCalibrationAnswer:
-    """Read a table of training runs and save the runs by GPU and framework. Raise InputError if no run is valid."""
+    """Save a calibration for each GPU and framework in a table of runs. Raise InputError without a valid run."""
     table = read_own_runs(file)
     return RunsCalibrationAnswer(str(file), tuple(map(_keep, table.groups)), dict(table.refused))
 

@@ -1,4 +1,4 @@
-"""``ringlab compare``: predict and run a scenario, and show both side by side."""
+"""``ringlab compare``: predict and run a scenario, and show predicted and measured times side by side."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -56,7 +56,7 @@ from simcomm.model.faults import NO_FAULTS
 if TYPE_CHECKING:
     from realcomm.launching.types import RankNetwork
 
-AGAIN_S = 30.0  # a comparison on a busy machine is repeated unless it takes longer
+AGAIN_S = 30.0  # on a busy machine, a measurement is repeated unless it took longer
 
 
 @with_groups
@@ -66,7 +66,10 @@ def command(
     report: ReportOpt = None,
     check: CheckOpt = False,
     thorough: Annotated[
-        bool, typer.Option("--thorough", help="Calibrate and run in turns, for minutes, so that drift cancels out.")
+        bool,
+        typer.Option(
+            "--thorough", help="Alternate between calibration and run for minutes, so that drift cancels out."
+        ),
     ] = False,
     *,
     outputs: AnswerOptions,
@@ -101,9 +104,9 @@ class Comparison(ScenarioAnswer[SideBySide]):
 
     kind: ClassVar[str] = "comparison"
 
-    load: MachineLoad | None = None  # other processes during the calibration or the run
+    load: MachineLoad | None = None  # of other processes during the calibration or the run
     traces: tuple[Trace, ...] = field(default=(), compare=False, metadata=NOT_IN_JSON)  # measured, at the largest size
-    limits: str = field(default="", compare=False, metadata=NOT_IN_JSON)  # bottleneck of the fastest run, as predicted
+    limits: str = field(default="", compare=False, metadata=NOT_IN_JSON)  # predicted bottleneck of the fastest run
     calibration: Calibration | None = field(default=None, compare=False, metadata=NOT_IN_JSON)
 
     def to_dict(self) -> dict[str, Any]:
@@ -112,11 +115,12 @@ class Comparison(ScenarioAnswer[SideBySide]):
 
 
 def compare(scenario: LoadedScenario, session: Session, emulate: bool = False, thorough: bool = False) -> Comparison:
-    """Predict a scenario from a calibration, run it, and return both side by side.
+    """Predict a scenario from a calibration, run it, and return predicted and measured times side by side.
 
-    Uses the cached calibration, or makes a new one. With ``thorough``, calibrating and running alternate in one launch.
-    With ``emulate``, the network is emulated on this machine, and two of its hosts are calibrated. Raises RunFailed,
-    and InputError, also for faults. The cluster must be this machine unless ranks were launched on several nodes.
+    Without a calibration, the cached one is used, or a new one is measured. With ``thorough``, calibration and run
+    alternate in one launch. With ``emulate``, the network is emulated on this machine, and two of its hosts are
+    calibrated. Otherwise the cluster must be this machine, unless a launcher started ranks on several nodes. Raises
+    RunFailed, and InputError, also for faults.
     """
     if thorough and (emulate or session.calibration is not None or not scenario.cluster.is_here):
         raise InputError(
@@ -167,7 +171,6 @@ def _run_predicted(
     session: Session,
     network: "RankNetwork | None" = None,
 ) -> Comparison:
-    """Run a predicted scenario. The reported load is the larger of the loads during the calibration and the run."""
     with watch_load() as watch:
         measured = measure(scenario, calibration, session, Kept(), network)
     loads = [calibration.load if calibration else None, watch.share_of_others()]
@@ -178,10 +181,10 @@ def _run_predicted(
 def measure_in_turns(
     scenario: LoadedScenario, calibration: Calibration | None, session: Session
 ) -> tuple[RunAnswer, Calibration]:
-    """Alternate between a scenario and its calibration, and return the measurement and the new calibration.
+    """Alternate between running a scenario and calibrating, and return the results and the new calibration.
 
-    ``calibration`` resolves ``auto``. The session's timeout limits the whole launch. Raises RunFailed and, before the
-    first measurement, ProgramError.
+    ``calibration`` resolves ``auto``. The session's timeout limits the whole launch. Raises RunFailed, and ProgramError
+    before the first measurement.
     """
     work = Work.of(scenario, calibration)
     session.report_images(work.jobs)
@@ -202,13 +205,13 @@ def measure_in_turns(
 def measure_when_free(
     measure_once: Callable[[], tuple[RunAnswer, Calibration]], progress: Progress
 ) -> tuple[RunAnswer, Calibration]:
-    """Measure; if the machine was busy and the measurement took seconds, measure again and return the better one."""
+    """Measure. If the machine was busy, repeat a short measurement, and return the one with the lower load."""
     begun = time.monotonic()
     first = measure_once()
     load = first[1].load
     if load is None or not load.is_busy or time.monotonic() - begun > AGAIN_S:
         return first
-    progress.note(f"{load.describe()}: measuring once more")
+    progress.note(f"{load.describe()}: measuring again")
     second = measure_once()
     return min(second, first, key=lambda each: each[1].load.others + each[1].load.steal if each[1].load else 0.0)
 
@@ -220,7 +223,7 @@ def make_comparison(
     calibration: Calibration | None,
     load: MachineLoad | None = None,
 ) -> Comparison:
-    """Return the prediction and the measurement of a scenario in one answer. ``load`` defaults to the calibration's."""
+    """Combine a prediction and a measurement of a scenario. ``load`` defaults to the load during the calibration."""
     collectives = {_identity(row): row for row in predicted.collectives}
     training = {row.gradient_sync: row for row in predicted.training}
     load = load or (calibration.load if calibration else None)
@@ -246,7 +249,7 @@ def make_comparison(
     )
     concluded = conclude(answer, scenario)
     if load is not None and load.is_busy:
-        busy = f"{describe_busy(load)} The errors say little; compare when the machine is idle."
+        busy = f"{describe_busy(load)} The errors are not meaningful; compare again when the machine is idle."
         few, more = keep_few(*concluded, most=MOST_SENTENCES - 1)
         concluded = Conclusions((busy, *few), more)
     return replace(answer, **concluded._asdict())
@@ -262,7 +265,6 @@ Figures = CollectiveFigures[Number] | TrainingFigures[Number]
 def _with_prediction(
     predicted: Figures | None, measured: Figures, compared: tuple[str, ...], is_free: bool
 ) -> dict[str, Any]:
-    """Return the fields of ``measured``. Fields in ``compared`` also have their prediction, None without one."""
     values = {each.name: getattr(measured, each.name) for each in fields(measured)}
     uncertainty = (predicted.uncertainty if predicted is not None else None) or {}
     return values | {
@@ -274,13 +276,13 @@ def _with_prediction(
 
 
 def describe_busy(load: MachineLoad) -> str:
+    """Return the warning about a busy machine."""
     return f"This machine was busy: {load.describe()}."
 
 
 def _describe_training(trainings: Sequence[Training]) -> str:
-    """Return a message that names the trainings and how to shorten them."""
     first, names = trainings[0], ", ".join(training.sync_name for training in trainings)
     return (
-        f"Training {first.model} for {count(first.epochs, 'epoch')} of {first.dataset} with each of {names}, in turns "
-        "with calibrating. This takes minutes; --set training.epochs=1, or a file without [training], takes less"
+        f"Training {first.model} for {count(first.epochs, 'epoch')} of {first.dataset} with each of {names}, and "
+        "calibrating in between. This takes minutes; --set training.epochs=1 takes less"
     )

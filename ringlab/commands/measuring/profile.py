@@ -1,4 +1,4 @@
-"""``ringlab profile``: count a model's FLOPs, bytes and memory by block, and time it on one device."""
+"""``ringlab profile``: show the FLOPs, bytes and memory of a model by block, and time the model on one device."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -25,11 +25,11 @@ from ringlab.table import MOST_ROWS, NOTHING, Line, Part, Table, format_digits
 
 @dataclass(frozen=True)
 class ProfileOptions:
-    """The measurement of a batch. Without a batch size, nothing runs."""
+    """The options of ``ringlab profile``. Without a batch size, the model does not run."""
 
     batch_size: int | None = option(
         None,
-        help="Measure with this batch size. Default: do not run the model; only show its FLOPs and bytes.",
+        help="Measure with this batch size. Default: only show FLOPs and bytes, without running the model.",
         min=1,
         metavar="N",
     )
@@ -39,13 +39,13 @@ class ProfileOptions:
     threads: int | None = option(
         None, help="CPU threads. Use 1 to match many ranks that share one machine.", min=1, metavar="N"
     )
-    shape: str | None = option(None, help="Shape of one sample.", metavar="3,224,224")
+    shape: str | None = option(None, help="Shape of one sample. Default: the model's.", metavar="3,224,224")
     dataset: str | None = option(
         None, help="Also measure data loading for this dataset: imagefolder, cifar10, ...", metavar="NAME"
     )
-    data_folder: Path | None = option(None, help="Directory of the dataset.", metavar="DIR")
+    data_folder: Path | None = option(None, help="Directory with the dataset.", metavar="DIR")
     trace: Path | None = option(
-        None, help="Read times from a torch.profiler trace instead of measuring.", metavar="FILE"
+        None, help="Read the times from a torch.profiler trace instead of measuring.", metavar="FILE"
     )
 
 
@@ -62,13 +62,13 @@ def command(
         ),
     ],
     output: Annotated[
-        Path | None, Option("-o", "--output", metavar="FILE.json", help="Write the profile, for use in predictions.")
+        Path | None, Option("-o", "--output", metavar="FILE.json", help="Write the profile to a file for predictions.")
     ] = None,
     *,
     timing: ProfileOptions,
     json_to: JsonOpt = None,
 ) -> None:
-    """Show the FLOPs, bytes and memory of each layer of a model, and its time on one device."""
+    """Show the FLOPs, bytes and memory of each block of a model, and the model's time on one device."""
     if timing.trace is not None:
         check_input(timing.trace)
     if is_file_reference(model):
@@ -88,7 +88,7 @@ def command(
 
 
 class ProfiledBlock(NamedTuple):
-    """A block of a model: work per sample, and seconds of a batch if measured."""
+    """A block of a model: its work per sample, and the seconds of a batch if they were measured."""
 
     name: str
     parameters: int
@@ -114,7 +114,7 @@ class ProfileAnswer(Answer):
         return self.profile.model
 
     def blocks(self) -> list[ProfiledBlock]:
-        """Return the blocks, with the times of the last measurement."""
+        """Return the blocks with the times of the last measurement."""
         blocks, first = list[ProfiledBlock](), 0
         for block in self.profile.blocks:
             last = first + sum(layer.block == block.name for layer in self.profile.layers)
@@ -176,9 +176,9 @@ def _row(block: ProfiledBlock) -> list[str]:
 def profile_model(model: str, **timing: Any) -> ProfileAnswer:
     """Return the profile of a model. With ``batch_size``, also measure a batch.
 
-    ``model`` is a torchvision model, FILE.py:NAME (executed in a subprocess, and in this process to measure it), a
-    transformer by its dimensions, or a built-in profile. The keywords are the fields of ``ProfileOptions``. Raises
-    InputError.
+    ``model`` is a torchvision model, FILE.py:NAME, the dimensions of a transformer, or a built-in profile. A file is
+    executed in a subprocess, and also in this process if it is measured. The keywords are the fields of
+    ``ProfileOptions``. Raises InputError.
 
     >>> profile_model("gpt:layers=1,width=8,heads=2,context=4,vocabulary=10").profile.parameters
     1000
@@ -226,13 +226,12 @@ def parse_shape(text: str | None) -> tuple[int, ...] | None:
 
 
 def _loading(model: str, shape: tuple[int, ...] | None, timing: ProfileOptions) -> Training:
-    """Return a training whose data have the model's input shape. Raise InputError if the data are missing."""
     from realcomm.profiling.model_sources import find_model  # imports torch
     from realcomm.training.datasets import load_images
 
     sample = find_model(model, shape).sample
     pixels = sample if len(sample) == 3 else (3, 32, 32)
-    images = 10 * (timing.batch_size or 1) if timing.data_folder is None else None  # drawn, or those in the folder
+    images = 10 * (timing.batch_size or 1) if timing.data_folder is None else None  # None: all images in the folder
     loading = Training(
         None, dataset=str(timing.dataset), data_folder=timing.data_folder, image_shape=pixels, images=images
     )

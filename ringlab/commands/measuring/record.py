@@ -1,4 +1,4 @@
-"""``ringlab record``: record the calls and the compute of a program's ranks on this machine, for a replay."""
+"""``ringlab record``: record the collectives and the compute times of a script on real ranks, for a replay."""
 
 import os
 import sys
@@ -26,15 +26,15 @@ from ringlab.shared.output import check_outputs, deliver
 from ringlab.table import Line, Part
 from simcomm.cluster.calibrated import this_machine
 
-SETTINGS = {"context_settings": {"allow_interspersed_args": False}}  # what follows SCRIPT is its own
-JOIN_S = 60.0  # that rank 0 waits for the files of others when its own program has ended
+SETTINGS = {"context_settings": {"allow_interspersed_args": False}}  # arguments after SCRIPT belong to it
+JOIN_S = 60.0  # time that rank 0 waits for the files of other ranks after its own program has ended
 
 
 @dataclass(frozen=True)
 class RankOptions:
-    """The ranks to start."""
+    """The number of ranks to start, and their timeout."""
 
-    ranks: int = option(2, help="Number of ranks to start. Under torchrun: the ranks it started.", min=1)
+    ranks: int = option(2, help="Number of ranks to start. Under torchrun, torchrun sets the number.", min=1)
     timeout: TimeoutOpt = 600.0
 
 
@@ -51,7 +51,7 @@ def command(
     parts: Annotated[Path | None, Option(hidden=True)] = None,
     json_to: JsonOpt = None,
 ) -> None:
-    """Record the collectives and compute of a torch.distributed script on real ranks.
+    """Record the collectives and the compute times of a torch.distributed script on real ranks.
 
     The script runs unmodified, over gloo or NCCL. Options of Ringlab come before SCRIPT. Also works under torchrun.
     """
@@ -59,9 +59,9 @@ def command(
         check_input(Path(script), FileBytes.PROGRAM)
     if is_launched():
         recording = _record_rank([script, *(arguments or [])], output, parts or parts_folder(output), module)
-        if recording is not None and parts is None:  # under the user's torchrun; its output is the program's
+        if recording is not None and parts is None:  # under the user's torchrun, standard output is the script's
             summary = f"{len(recording.calls):,} calls of {recording.world_size} ranks are in {output}"
-            sys.stderr.write(f"ringlab: {summary}; elsewhere: `ringlab replay {output} --on two-racks`\n")
+            sys.stderr.write(f"ringlab: {summary}. To replay them: `ringlab replay {output} --on two-racks`\n")
         return
     check_torch()
     check_outputs(json_to, output)
@@ -71,14 +71,13 @@ def command(
 
 
 def record_program(words: list[str], ranks: int, output: Path, timeout: float) -> "RecordAnswer":
-    """Run a program, or a module after ``-m``, on real gloo ranks, and write the recording. Raise RunFailed."""
+    """Run a script, or a module after ``-m``, on real gloo ranks, and write the recording. Raise RunFailed."""
     with TemporaryDirectory(prefix="ringlab-record-") as folder:
         start_ranks(ranks, ["record", "--parts", folder, "-o", str(output.absolute()), *words], timeout)
     return describe_recording(read_recording(output), str(output))
 
 
 def _record_rank(words: list[str], output: Path, folder: Path, module: bool) -> Recording | None:
-    """Run the program as this rank. Rank 0 merges the files of all ranks and returns the recording."""
     from replay.capture.recorder import record_script  # imports torch, which the launching process does without
 
     try:
@@ -93,7 +92,7 @@ def _record_rank(words: list[str], output: Path, folder: Path, module: bool) -> 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class RecordAnswer(Answer):
-    """The recording, and its replay on this machine compared with the run."""
+    """The result of ``ringlab record``: the recording, and its replay on this machine."""
 
     kind: ClassVar[str] = "record"
 
@@ -103,24 +102,24 @@ class RecordAnswer(Answer):
     ranks: int
     calls: int
     took_s: float
-    computed_s: float  # by a rank, on average
-    replayed_s: float | None = None  # on this machine, where it is calibrated for so many ranks
+    computed_s: float  # mean over the ranks
+    replayed_s: float | None = None  # on this machine; None without a calibration for this number of ranks
     notes: tuple[str, ...] = ()
 
     def show(self) -> Iterator[Part]:
         """Yield the size of the recording, its times, and the command that replays it."""
         yield Line(f"{self.title}: {self.calls:,} calls of {self.ranks} ranks over {self.where}: {self.file}", "bold")
-        yield f"It took {format_time(self.took_s)}; a rank computed for {format_time(self.computed_s)} on average."
+        yield f"The run took {format_time(self.took_s)}; a rank computed for {format_time(self.computed_s)} on average."
         if self.replayed_s is None:
             yield f"Predict its time on another network: `ringlab replay {self.file} --on two-racks`."
         else:
             off = self.replayed_s / self.took_s - 1
-            yield f"Its replay on this machine takes {format_time(self.replayed_s)}, {off:+.0%}."
+            yield f"A replay on this machine takes {format_time(self.replayed_s)}, an error of {off:+.0%}."
         yield from self.notes
 
 
 def describe_recording(recording: Recording, file: str) -> RecordAnswer:
-    """Return the answer for a recording. On a calibrated machine, the answer includes the time of a replay."""
+    """Return the answer for a recording. On a calibrated machine, it includes the time of a replay."""
     ranks, replayed = recording.world_size, None
     if ranks > 1 and recording.where == "gloo" and is_cached(ranks, "gloo"):
         replayed = replay(recording, this_machine(ranks)).elapsed

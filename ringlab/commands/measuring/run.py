@@ -1,4 +1,4 @@
-"""``ringlab run``: run a scenario on real processes."""
+"""``ringlab run``: run the collectives and trainings of a scenario on real processes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """The checkpoint to resume from, and the files to write."""
+    """The options of trainings: the checkpoint to resume from, and the files to write."""
 
     resume: str | None = option(
-        None, help="Resume training from the newest checkpoint (auto) or from FILE.", metavar="auto|FILE"
+        None, help="Resume a training from its newest checkpoint (auto) or from FILE.", metavar="auto|FILE"
     )
     elastic: bool = option(
-        False, help="Under torchrun: use as many ranks as it started, even if the scenario has another number."
+        False, help="Under torchrun: use all ranks that torchrun started, whatever the scenario's number of ranks."
     )
     log_dir: Path | None = option(None, help="Directory for training metrics and one log file per rank.", metavar="DIR")
     profile: str | None = option(
@@ -56,7 +56,7 @@ class TrainingOptions:
     weights: Path | None = option(None, help="Write the trained weights, as a state_dict.", metavar="FILE.pt")
 
     def watch(self) -> "Watch | None":
-        """Return the writer of --log-dir. Raise InputError for its options without --log-dir, or a bad directory."""
+        """Return the writer of --log-dir, None without it. Raise InputError for an unusable directory or option."""
         if self.log_dir is None:
             if self.profile is not None:
                 raise InputError("--profile requires --log-dir")
@@ -78,7 +78,7 @@ def command(
     outputs: AnswerOptions,
     set_keys: SetOpt = None,
 ) -> None:
-    """Run a scenario on real processes. Also works under torchrun."""
+    """Run the collectives and trainings of a scenario on real processes. Also works under torchrun."""
     changes, ranks = [*(set_keys or ())], ranks_started() if training.elastic else None
     changes += [] if ranks is None else [f"cluster.world_size={ranks}"]
     if is_spread(scenario, changes):
@@ -105,12 +105,12 @@ def command(
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RunAnswer(ScenarioAnswer[Number]):
-    """The result of ``ringlab run``: seconds of this machine."""
+    """The result of ``ringlab run``: times measured on this machine."""
 
     kind: ClassVar[str] = "measurement"
 
-    place: str = field(default="this machine", metadata=NOT_IN_JSON)  # where the ranks ran
-    emulated: bool | None = None  # whether another cluster's network was emulated; None for this machine
+    place: str = field(default="this machine", metadata=NOT_IN_JSON)
+    emulated: bool | None = None  # whether the network of another cluster was emulated; None for this machine
     traces: tuple[Trace, ...] = field(default=(), compare=False, metadata=NOT_IN_JSON)  # at the largest size
 
     @property
@@ -126,11 +126,11 @@ class RunAnswer(ScenarioAnswer[Number]):
 
 
 class Kept(NamedTuple):
-    """Training state that outlives a run: the checkpoint to resume from, the logs and the weights."""
+    """The files that a training reads or writes besides its results."""
 
-    resume: str | Path | None = None  # the checkpoint to resume from; "auto": the newest complete one of each training
-    watch: "Watch | None" = None  # the writer of metrics and logs
-    weights: Path | None = None  # the file for the weights of the only training
+    resume: str | Path | None = None  # a checkpoint, or "auto" for the newest complete one of each training
+    watch: "Watch | None" = None  # writes metrics and logs
+    weights: Path | None = None  # for the weights of a single training
 
 
 class Work(NamedTuple):
@@ -159,7 +159,7 @@ class Work(NamedTuple):
         return list(dict.fromkeys(self.trainings))
 
     def answer(self, measured: Mapping[CollectiveCall | Training, Trace]) -> RunAnswer:
-        """Return the answer from the trace of each collective and training."""
+        """Compute the answer from the trace of each collective and training."""
         cluster = self.scenario.cluster
         place, emulated = (cluster.title, None) if spans_nodes() else (cluster.place_of_run, cluster.is_built)
         collectives = [measured[call] for call in self.calls]
@@ -180,9 +180,10 @@ class Work(NamedTuple):
 
 
 def run(scenario: LoadedScenario, session: Session, files: Kept, emulate: bool = False) -> RunAnswer:
-    """Run a scenario on real processes of this machine. ``emulate`` also emulates the scenario's network.
+    """Run a scenario on real processes of this machine. With ``emulate``, its network is emulated.
 
-    The calibration resolves algorithms named ``auto``, and is measured if missing. Raises InputError and RunFailed.
+    Algorithms named ``auto`` are chosen with the calibration, which is measured if it is missing. Raises InputError and
+    RunFailed.
     """
     cluster, progress = scenario.cluster, session.progress
     runnable = scenario if session.backend == "nccl" and not emulate else leave_nccl_out(scenario)
@@ -193,16 +194,16 @@ def run(scenario: LoadedScenario, session: Session, files: Kept, emulate: bool =
         with emulated(runnable.cluster, progress) as network:
             return measure(runnable, calibration, session, files, network)
     if spans_nodes(session.timeout_s):
-        progress.note(f"warning: the nodes of the launcher are taken for {cluster.title}")
+        progress.note(f"warning: Ringlab assumes that the launcher's nodes are {cluster.title}")
         if has_stale_store():
             progress.note(
-                "warning: after a restart, ranks may use the addresses from before it; set "
-                "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 for torchrun"
+                "warning: after a restart, ranks may use old addresses; set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 for "
+                "torchrun"
             )
     elif warning := cluster.warn_of_run(session.backend):
         progress.note(warning)
     if runnable != scenario:
-        progress.note('warning: "nccl" is NCCL\'s own choice of algorithms and is left out, because gloo cannot run it')
+        progress.note('warning: "nccl", NCCL\'s own choice of algorithms, is skipped, because gloo cannot run it')
     return measure(runnable, session.calibration_to_choose(runnable), session, files)
 
 
@@ -213,10 +214,10 @@ def measure(
     files: Kept,
     network: "RankNetwork | None" = None,
 ) -> RunAnswer:
-    """Run the collectives and trainings of a scenario, on an emulated ``network`` if given.
+    """Run the collectives and trainings of a scenario, on an emulated ``network`` if it is set.
 
-    A training is stopped if no step ends within the session's timeout. Raises InputError, RunFailed, and, before the
-    first measurement, ProgramError.
+    A training is stopped if a step takes longer than the session's timeout. Raises InputError, RunFailed, and
+    ProgramError before the first measurement.
     """
     work, progress, watch = Work.of(scenario, calibration), session.progress, files.watch
     _check_single(work.jobs, "--weights", files.weights)
@@ -229,7 +230,7 @@ def measure(
     watched: AbstractContextManager[list[Observer]] = (
         nullcontext([]) if watch is None else watch.observing(resumes=files.resume is not None)
     )
-    preload_for(work.jobs)  # the server of all ranks starts with the first collective
+    preload_for(work.jobs)  # before the first collective starts the server of all ranks
     with watched as observers:
         for call in work.once:
             with progress.task(f"measuring {call.algorithm.full_name}, {call.nbytes} bytes") as tick:
@@ -243,7 +244,6 @@ def measure(
 
 @contextmanager
 def _noting_checkpoint(job: Training) -> Iterator[None]:
-    """If a training fails, add a note to the error that names the checkpoint to resume from."""
     try:
         yield
     except RunFailed as error:
@@ -257,12 +257,11 @@ def _noting_checkpoint(job: Training) -> Iterator[None]:
 def _find_starts(
     trainings: Sequence[Training], world_size: int, resume: str | Path | None, progress: Progress
 ) -> "list[Start | None]":
-    """Return the checkpoint that each training resumes from, and report it. Raise InputError."""
     if resume is not None and not trainings:
         raise InputError("--resume requires a scenario with a training")
     if not trainings or (resume is None and trainings[0].checkpoints is None):
         return [None] * len(trainings)
-    _check_single(trainings, "--resume", None if resume == RESUME_NEWEST else resume, "take --resume auto, or ")
+    _check_single(trainings, "--resume", None if resume == RESUME_NEWEST else resume, "pass --resume auto, or ")
     from realcomm.training.checkpoints import find_start  # imports torch
 
     starts = [find_start(job, world_size, resume) for job in trainings]
@@ -273,17 +272,16 @@ def _find_starts(
 
 
 def _check_single(trainings: Sequence[Training], option: str, file: object, other: str = "") -> None:
-    """Raise InputError if ``option`` names a file and the scenario does not have exactly one training."""
     if file is None or len(trainings) == 1:
         return
     if not trainings:
         raise InputError(f"{option} requires a scenario with a training")
     raise InputError(
-        f"{option} {file} supports a single training, but the scenario has one for each of "
-        f"{', '.join(job.sync_name for job in trainings)}; {other}choose one with --set training.gradient_sync=NAME"
+        f"{option} {file} requires a single training, but the scenario has one each for "
+        f"{', '.join(job.sync_name for job in trainings)}; {other}select one with --set training.gradient_sync=NAME"
     )
 
 
 def with_counted_models(scenario: LoadedScenario) -> LoadedScenario:
-    """Return the scenario with the parameters of the user's models counted, as a prediction needs. Raise InputError."""
+    """Return the scenario with the parameter counts of the user's models, which predictions need. Raise InputError."""
     return replace(scenario, trainings=tuple(count_parameters(training) for training in scenario.trainings))

@@ -49,18 +49,18 @@ from ringlab.table import (
 if TYPE_CHECKING:
     from realcomm.strategies.training import StrategyResult
 
-WARM_UP = 2  # steps left out of medians: torch agrees on buckets and on shapes of messages in them
-TOLERANCE = 1e-4  # of a loss: what float32 that is summed in another order may be off by after a few steps
-WITHIN = 1.4  # a factor, of four of five steps in benchmarks/strategies.py
-PARTS = {"compute": "computing", "optimizer": "optimizer", "tensor": "within layers", "pipeline": "waiting for stages",
-         "sync": "data axis", "input": "loading"}  # fmt: skip
+WARM_UP = 2  # steps excluded from medians, in which torch agrees on buckets and message shapes
+TOLERANCE = 1e-4  # relative error of a loss after a few steps, because float32 sums depend on their order
+WITHIN = 1.4  # factor of the 80 % interval, measured with benchmarks/strategies.py
+PARTS = {"compute": "compute", "optimizer": "optimizer", "tensor": "collectives within layers",
+         "pipeline": "waiting for stages", "sync": "data axis", "input": "loading"}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class StrategyAnswer(Answer):
-    """A training with a parallelism strategy: step time, memory of the fullest rank, and losses.
+    """A training with a parallelism strategy: its step time and losses, and the memory of the rank that uses the most.
 
-    ``alone_losses`` are the losses of one rank that trained alone for the first steps.
+    ``alone_losses`` are the losses of a single rank that also trained the first steps.
     """
 
     kind: ClassVar[str] = "strategy"
@@ -71,27 +71,27 @@ class StrategyAnswer(Answer):
     model: str
     strategy: str
     world_size: int
-    batch_size: int  # of all ranks
+    batch_size: int  # of all ranks together
     step_s: SideBySide
-    interval_s: tuple[float, float] | None = None  # of the prediction: 80 % of measurements should lie in it
-    parts_s: dict[str, float] | None = None  # of the prediction
+    interval_s: tuple[float, float] | None = None  # 80 % interval of the prediction
+    parts_s: dict[str, float] | None = None  # parts of the predicted step
     samples_per_s: SideBySide
     held_bytes: dict[str, SideBySide]
     losses: tuple[float, ...]
     alone_losses: tuple[float, ...]
-    alone_step_s: float | None  # None where the whole model does not fit on one device
-    same: bool | None  # whether the losses are those of one rank alone
+    alone_step_s: float | None  # None if the whole model does not fit on one device
+    same: bool | None  # whether the losses match those of a single rank
     load: MachineLoad | None = None
     traces: tuple[Trace, ...] = field(default=(), compare=False, metadata=NOT_IN_JSON)
 
     @property
     def apart(self) -> float:
-        """The largest relative difference from the losses of a single rank."""
+        """The largest relative difference between the losses and those of a single rank."""
         pairs = zip(self.losses, self.alone_losses, strict=False)
         return max((abs(loss / other - 1) for loss, other in pairs), default=0.0)
 
     def show(self) -> Iterator[Part]:
-        """Yield the step time and memory, the losses next to those of a single rank, and conclusions."""
+        """Yield the step time and memory, the losses and those of a single rank, and the conclusions."""
         rows = [
             self._row("step (80 %)" if self.interval_s else "step", self.step_s, format_time, self.interval_s),
             self._row("samples/s", self.samples_per_s, format_digits),
@@ -100,12 +100,12 @@ class StrategyAnswer(Answer):
                 for name, each in self.held_bytes.items()
             ),
         ]
-        about = f"{self.model} by {self.strategy}, {self.batch_size} samples a step, on {self.cluster}"
+        about = f"{self.model} with {self.strategy}, {self.batch_size} samples per step, on {self.cluster}"
         is_beside = self.step_s.predicted is not None
         yield Line(about, "bold", wrap=True)
         yield Table(None, ["", "predicted", "measured", "error"] if is_beside else ["", "measured"], rows)
-        yield Table(None, ["step", "loss", "of one rank alone"], self._loss_rows())
-        yield Sentences([*self._said()])
+        yield Table(None, ["step", "loss", "single rank"], self._loss_rows())
+        yield Sentences([*self._sentences()])
 
     def _row(self, name: str, pair: SideBySide, strategy: Format, bounds: Bounds | None = None) -> list[str]:
         if self.step_s.predicted is None:
@@ -122,27 +122,27 @@ class StrategyAnswer(Answer):
             for step in few
         ]  # fmt: skip
 
-    def _said(self) -> Iterator[str]:
+    def _sentences(self) -> Iterator[str]:
         checked = count(len(self.alone_losses), "step")
         if self.alone_step_s is None:
-            yield "Nothing to compare the losses with: the whole model does not fit on one device."
+            yield "The losses cannot be checked, because the whole model does not fit on one device."
         elif self.same:
-            yield f"The losses of the first {checked} are those of one rank alone, within {max(self.apart, 1e-9):.0e}."
+            yield f"The losses of the first {checked} match those of a single rank within {max(self.apart, 1e-9):.0e}."
         else:
             yield (
-                f"The losses of the first {checked} are not those of one rank alone: they differ by up to "
-                f"{self.apart:.2%}. It is another training."
+                f"The losses of the first {checked} differ from those of a single rank by up to {self.apart:.2%}, so "
+                "this strategy trains differently."
             )
         if self.alone_step_s is not None:
-            alone = f"One rank alone takes {format_time(self.alone_step_s)} for the same samples"
-            yield f"{alone}, {format_digits(self.alone_step_s / (self.step_s.measured or 1.0))} times a step of all."
+            ratio = format_digits(self.alone_step_s / (self.step_s.measured or 1.0))
+            yield f"A single rank takes {format_time(self.alone_step_s)} for the same samples, {ratio} times as long."
         if self.parts_s is None or self.interval_s is None or self.step_s.predicted is None:
             return
         parts = ", ".join(f"{PARTS.get(name, name)} {format_time(value)}" for name, value in self.parts_s.items())
-        yield f"The prediction combines pieces that all ranks timed: {parts}."
+        yield f"The predicted step consists of parts that all ranks timed: {parts}."
         low, high = self.interval_s
         if self.load is not None and self.load.is_busy:
-            yield f"This machine was busy: {self.load.describe()}. Do not trust the times."
+            yield f"This machine was busy: {self.load.describe()}. The times are not meaningful."
         elif not low <= (self.step_s.measured or 0.0) <= high:
             yield "The measured step is outside the 80 % interval of the prediction."
 
@@ -157,7 +157,7 @@ def carry_out(
     predict: bool,
     weights: Path | None = None,
 ) -> None:
-    """Carry out ``ringlab run``, or ``ringlab compare`` with ``predict``."""
+    """Carry out ``ringlab run`` with ``[training.parallelism]``, or ``ringlab compare`` with ``predict``."""
     check_outputs(outputs.json_to, also.trace, weights)
     act = compare_strategy if predict else run_strategy
     answer = act(scenario, *overrides, session=real_session(real), check_all=also.check, weights=weights)
@@ -172,10 +172,10 @@ def run_strategy(
     check_all: bool = False,
     weights: Path | None = None,
 ) -> StrategyAnswer:
-    """Train a scenario's model with its ``[training.parallelism]``, using torch's own classes, on this machine.
+    """Train a scenario's model on this machine with torch's own classes for its ``[training.parallelism]``.
 
-    One rank also trains alone: the first steps, or all steps with ``check_all``. The model's state_dict is written to
-    ``weights``. Raises InputError, and RunFailed, with ``check_all`` also if the losses differ.
+    A single rank also trains the first three steps, or all steps with ``check_all``. The model's state_dict is written
+    to ``weights``. Raises InputError, and RunFailed, with ``check_all`` also if the losses differ.
 
     >>> run_strategy("examples/fsdp_here.toml").same  # doctest: +SKIP
     True
@@ -195,7 +195,7 @@ def compare_strategy(
     check_all: bool = False,
     weights: Path | None = None,
 ) -> StrategyAnswer:
-    """Predict a step from parts that all ranks time, and train as ``run_strategy`` does.
+    """Predict a training step from parts that all ranks time, and train as ``run_strategy`` does.
 
     Raises InputError, also for a cluster that is not this machine, and RunFailed.
 
@@ -218,7 +218,6 @@ def compare_strategy(
 def _launch(
     job: StrategyJob, session: Session, worker: str, arguments: list[Any]
 ) -> tuple[list[Any], MachineLoad | None]:
-    """Return the results of the ranks, and the load of other processes."""
     check_launch(job.world_size, session.backend, session.timeout_s)
     check_torch()
     session.report_images([job.plan.images] if job.plan.images else [])
@@ -242,7 +241,6 @@ def _answer(
     load: MachineLoad | None,
     predicted: StrategyPrediction | None = None,
 ) -> StrategyAnswer:
-    """Return the answer, with the prediction if there is one."""
     plan, alone = job.plan, results[0].alone
     of_replicas = [rank.losses for rank in results if rank.losses]
     losses = tuple(sum(each) / len(each) for each in zip(*of_replicas, strict=True))
@@ -275,7 +273,6 @@ def _answer(
 
 
 def _checked(answer: StrategyAnswer, check_all: bool) -> StrategyAnswer:
-    """Return the answer. Raise RunFailed if all losses are checked and differ from the losses of one rank alone."""
     if answer.same or not check_all:
         return answer
     if answer.same is None:

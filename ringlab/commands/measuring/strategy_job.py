@@ -1,7 +1,7 @@
-"""Plans the training of ``[training.parallelism]`` and predicts its step from measured parts.
+"""Plans a training with ``[training.parallelism]``, and predicts its step from the times of its parts.
 
-Nothing is fitted to the time of a whole step. All ranks time the model's layers, the optimizer, each collective that
-the strategy is predicted to call, and a step of the strategy without communication.
+All ranks time the model's layers, the optimizer, each collective that the strategy is predicted to call, and a step
+without communication. The time of a whole step is not used.
 """
 
 import os
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from realcomm.strategies.pieces import Question, RankTimes
     from realcomm.strategies.plan import StrategyPlan
 
-STEPS = 10  # unless the scenario says how many samples an epoch has
-CHECKED = 3  # steps that one rank also trains alone, unless all are asked for
+STEPS = 10  # default, if the scenario does not set the number of samples
+CHECKED = 3  # steps that a single rank also trains, without --check
 LEARNT_BY = ("optimizer", "learning_rate", "momentum", "weight_decay")
 OF_IMAGES = ("data_folder", "download", "verify", "num_workers", "prefetch_factor", "pin_memory", "random_crop",
              "flip")  # fmt: skip
@@ -54,7 +54,7 @@ NOT_RUN = ("experts", "expert", "top_k", "recompute", "overlap", "sync_every", "
 
 @dataclass(frozen=True)
 class StrategyJob:
-    """The plan for the ranks to run, and the job to predict."""
+    """A training with a parallelism strategy: the plan that the ranks run, and the job to predict."""
 
     spread: SpreadTraining
     job: TrainingJob  # on the mesh of all ranks
@@ -67,14 +67,14 @@ class StrategyJob:
 
 
 def read_strategy_job(scenario: str | Path, *overrides: str, check_all: bool = False) -> StrategyJob:
-    """Return the training of a scenario. Raise InputError for settings that torch's classes do not support."""
+    """Read the training of a scenario. Raise InputError for settings that torch's classes do not support."""
     spread = read_spread_training(scenario, overrides)
     with refusals_about(f"{spread.path}: training"):
         return make_strategy_job(spread, check_all)
 
 
 def make_strategy_job(spread: SpreadTraining, check_all: bool = False) -> StrategyJob:
-    """Return the training. ``check_all``: one rank trains all steps alone, not only the first. Raise InputError."""
+    """Plan a training. With ``check_all``, a single rank also trains all steps, not only three. Raise InputError."""
     training, cluster = spread.training, spread.cluster
     _check_keys(training)
     _check_images(training)
@@ -101,9 +101,10 @@ def plan_strategy(
     recipe: Recipe,
     sample: tuple[int, ...] | None = None,
 ) -> "StrategyPlan":
-    """Return the plan of the ranks. ``batch_size`` is the sum over all ranks.
+    """Return the plan that the ranks run. ``batch_size`` is the sum over all ranks.
 
-    Raises InputError if torch's classes do not support the strategy for the model, and for a pipeline without stages.
+    Raises InputError if torch's classes do not support the strategy for this model, or if the pipeline has too many
+    stages.
     """
     from realcomm.strategies.blocks import block_names
     from realcomm.strategies.plan import StrategyPlan, check_divisible
@@ -117,7 +118,6 @@ def plan_strategy(
 
 
 def _check_keys(training: TrainingSection) -> None:
-    """Raise InputError for unsupported keys."""
     values = {key: getattr(training, key) for key in training.model_fields_set}
     for key in values.keys() - {*KNOWN, *PREDICTED_BY}:
         if (key, values[key]) == ("precision", "float32"):
@@ -130,7 +130,6 @@ def _check_keys(training: TrainingSection) -> None:
 
 
 def _check_images(training: TrainingSection) -> None:
-    """Raise InputError for image keys without an image dataset, and for a model that does not read images."""
     if training.dataset in ("", "synthetic"):
         for key in OF_IMAGES:
             if key in training.model_fields_set:
@@ -145,7 +144,6 @@ def _check_images(training: TrainingSection) -> None:
 
 
 def _find_images(training: TrainingSection, plan: "StrategyPlan", folder: Path) -> Training | None:
-    """Return the image dataset of a replica; None for random samples. Raise InputError."""
     from realcomm.strategies.plan import count_classes
 
     values = {key: getattr(training, key) for key in OF_IMAGES if key in training.model_fields_set}
@@ -169,12 +167,10 @@ def _find_images(training: TrainingSection, plan: "StrategyPlan", folder: Path) 
 
 
 def _runnable(parallelism: Parallelism) -> Parallelism:
-    """Return the strategy if torch's own classes support it. Raise InputError if they do not."""
     if parallelism.strategy in REPLICAS:
         raise InputError(
             f"parallelism.strategy = {parallelism.strategy} is {REPLICAS[parallelism.strategy]} and can only be "
-            "predicted; use "
-            "ddp, zero_redundancy, zero2, fsdp or hsdp"
+            "predicted; use ddp, zero_redundancy, zero2, fsdp or hsdp"
         )
     for name in NOT_RUN:
         if getattr(parallelism, name) != getattr(USUAL, name):
@@ -190,7 +186,6 @@ def _runnable(parallelism: Parallelism) -> Parallelism:
 
 
 def _batch_size(training: TrainingSection, parallelism: Parallelism) -> int:
-    """Return the samples per step of all ranks. Raise InputError if the replicas cannot share them equally."""
     if "global_batch_size" not in training.model_fields_set:
         return training.batch_size * parallelism.data
     if training.global_batch_size % parallelism.data:
@@ -210,7 +205,7 @@ def _count_steps(training: TrainingSection, batch_size: int, images: Training | 
 
 
 def stage_blocks(profile: ModelProfile, known: Sequence[str], parts: int) -> tuple[tuple[str, ...], ...]:
-    """Return the names of each stage's blocks. A block without compute stays in the stage of the previous one.
+    """Return the block names of each pipeline stage. A block without compute joins the stage of the previous block.
 
     Raises InputError if the profile has other blocks, and for more stages than blocks.
     """
@@ -228,7 +223,7 @@ def stage_blocks(profile: ModelProfile, known: Sequence[str], parts: int) -> tup
 
 
 def question_of(call: Call) -> "Question":
-    """Return the collective to time for a predicted call."""
+    """Return the collective that ranks time for a predicted call."""
     from realcomm.strategies.pieces import Question  # imports torch
 
     size = 2 if call.collective == "send_recv" else call.group.size
@@ -236,17 +231,17 @@ def question_of(call: Call) -> "Question":
 
 
 def ask_collectives(jobs: Sequence[TrainingJob]) -> "list[Question]":
-    """Return the collectives, without duplicates, that the jobs are predicted to call in a step."""
+    """Return the collectives that the jobs are predicted to call in a step, without duplicates."""
     return [*dict.fromkeys(question_of(call) for job in jobs for calls in stage_calls(job) for call in calls)]
 
 
 class KnownPieces(NamedTuple):
-    """Times in seconds: of each collective on its slowest rank, and of computing on all ranks at once."""
+    """The measured parts of a step, in seconds."""
 
-    collectives: "dict[Question, float]"
-    computing: Compute
+    collectives: "dict[Question, float]"  # on the slowest rank
+    computing: Compute  # while all ranks compute at once
     loading: float  # of a batch
-    silent: float  # of a step without communication, on the slowest rank
+    silent: float  # a step without communication, on the slowest rank
 
     def seconds(self, calls: Iterable[Call]) -> float:
         """Return the total time of calls that run one after another, in seconds."""
@@ -254,7 +249,7 @@ class KnownPieces(NamedTuple):
 
 
 class StrategyPrediction(NamedTuple):
-    """A predicted step, and the states of the fullest rank in bytes."""
+    """A predicted step, and the bytes of each state on the rank that uses the most memory."""
 
     parts: StepParts
     states: States
@@ -273,11 +268,11 @@ def known_pieces(profile: ModelProfile, questions: "Sequence[Question]", pieces:
 def predict_step(
     job: TrainingJob, ranks: int, pieces: KnownPieces, *, gloo: bool = True, ahead: bool = False
 ) -> StrategyPrediction:
-    """Predict a step from measured parts. ``ahead``: batches are loaded during the computation.
+    """Predict a step from measured parts. With ``ahead``, batches are loaded during the computation.
 
-    The compute time is that of a step without communication, which includes torch's own copies and dispatch. With gloo,
-    the communication of FSDP is exposed, because torch waits for each call. With other strategies, it is exposed if all
-    cores compute. Otherwise, backward hides all calls but the last.
+    The compute time is the time of a step without communication, which includes torch's copies and dispatch. With gloo,
+    the communication of FSDP is exposed, because torch waits for each call. The communication of other strategies is
+    exposed if all cores compute. Otherwise, backward hides all calls but the last.
     """
     calls, states, optimizer = stage_calls(job), stage_states(job), _optimizer_seconds(job, pieces)
     if job.parallelism.pipeline > 1:
@@ -295,13 +290,12 @@ def predict_step(
 
 
 def _optimizer_seconds(job: TrainingJob, pieces: KnownPieces) -> float:
-    """Return the time of the optimizer for one rank's states, in seconds."""
     states = max(state.optimizer for state in stage_states(job))
     return pieces.computing.optimizer * states / (STATES[job.optimizer] * job.model.parameters)
 
 
 def _split(job: TrainingJob, calls: Sequence[Call]) -> tuple[list[Call], list[Call]]:
-    """Split the calls into those within layers and those on the data axis. Neither has messages between stages."""
+    """Return the calls within layers and those on the data axis. Neither list has messages between stages."""
     parallelism = job.parallelism
     within = [call for call in calls if parallelism.tensor > 1 and call.group == Group(parallelism.tensor)]
     return within, [call for call in calls if call not in within and call.collective != "send_recv"]
@@ -310,10 +304,9 @@ def _split(job: TrainingJob, calls: Sequence[Call]) -> tuple[list[Call], list[Ca
 def _pipelined(
     job: TrainingJob, ranks: int, calls: Sequence[Sequence[Call]], pieces: KnownPieces, optimizer: float
 ) -> StepParts:
-    """Return the parts of a pipeline's step. Its busiest rank computes for as long as all its stages take alone.
-
-    With more ranks than cores, waiting ranks free their cores, so a rank computes faster than when all ranks compute at
-    once. The predicted step is never shorter than the computing of all ranks.
+    """Return the parts of a pipeline's step, as its busiest rank sees them. With more ranks than cores, waiting ranks
+    free their cores, so a rank computes faster than when all ranks compute at once. The predicted step is never shorter
+    than the compute time of all ranks.
     """
     parallelism, profile = job.parallelism, job.model
     stages = cut_stages(profile, parallelism.pipeline * parallelism.virtual)

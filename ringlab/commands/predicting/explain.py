@@ -1,4 +1,4 @@
-"""``ringlab explain``: show NCCL's choice at each size with its reasons, the topology, rings and trees."""
+"""``ringlab explain``: show NCCL's choice at each size with its reasons, and NCCL's topology, rings and trees."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,9 +31,9 @@ from simcomm.nccl.settings import VARIABLES
 from simcomm.nccl.topology import find_path, hop_kind
 from simcomm.performance_models.performance_model import performance_model
 
-USUAL_SIZES = tuple(1024 * 8**power for power in range(8))  # 1 KiB to 2 GiB, for a scenario that asks for no sizes
+USUAL_SIZES = tuple(1024 * 8**power for power in range(8))  # 1 KiB to 2 GiB, for a scenario without [collective]
 LINKS = {"nvswitch": "NVSwitch", "mesh": "NVLink mesh", "bridge": "NVLink bridges", "xgmi": "xGMI", "pcie": "PCIe"}
-HOPS = {"p2p": "P2P", "p2p_far": "P2P", "shm": "SHM"}  # else NVLink, which is P2P too
+HOPS = {"p2p": "P2P", "p2p_far": "P2P", "shm": "SHM"}  # hops over NVLink are P2P, too
 LAYOUTS = {
     "switch": "all behind one PCIe switch",
     "switches": "behind several PCIe switches",
@@ -48,14 +48,14 @@ NETS = {
     "efa3": "EFA v3",
     "opa": "Omni-Path",
 }
-DRAWN = 64  # ranks of a ring that are written out
+DRAWN = 64  # ranks of a ring that are printed
 LEGEND = (
-    '"our time" is the time on the GPUs alone. The time of NCCL\'s choice is a mean over the candidates, weighted by '
-    "the tuner's times, with the launch and the measured offset of such hosts."
+    '"our time" only includes the GPUs. The time of NCCL\'s choice is a mean over the candidates, weighted by the '
+    "tuner's times, plus the kernel launch and the measured offset of similar hosts."
 )
-WORDS = {  # of nvidia-smi topo -m, and of NCCL's log
+WORDS = {  # names in nvidia-smi topo -m and in NCCL's log
     "NV": "NVLink",
-    "XGMI": "xGMI",  # of rocm-smi --showtopo
+    "XGMI": "xGMI",  # rocm-smi --showtopo
     "PIX": "behind one PCIe switch",
     "PHB": "on ports of one CPU",
     "SYS": "on two CPUs",
@@ -96,13 +96,13 @@ def command(
 ) -> None:
     """Explain which algorithm, protocol and channels NCCL would choose at each size, and why.
 
-    With --measured, report whether measured times are as expected.
+    With --measured, report whether measured times are as fast as predicted.
     """
     keys = set_keys or ()
     check_outputs(json_to, output)
     if measured is not None:
         if output is not None:
-            raise InputError("-o draws the rings of a scenario; remove it or --measured")
+            raise InputError("-o cannot be combined with --measured; remove one of them")
         loaded = None if scenario is None else load_scenario(scenario, *keys)
         deliver(explain_measured(measured, loaded, () if loaded else keys), json_to)
         return
@@ -115,7 +115,7 @@ def command(
 
 @dataclass(frozen=True)
 class OptionExplained(AnswerRecord):
-    """An algorithm with a protocol: seconds predicted by our model and by NCCL's tuner, and why NCCL rejects it."""
+    """A candidate of NCCL: its seconds in Ringlab's model and in NCCL's tuner, and why NCCL rejects it."""
 
     algorithm: str
     protocol: str
@@ -127,7 +127,7 @@ class OptionExplained(AnswerRecord):
 
 @dataclass(frozen=True)
 class SizeExplained(AnswerRecord):
-    """NCCL's choice at one size."""
+    """NCCL's choice at one size, and all candidates."""
 
     bytes: int
     algorithm: str
@@ -144,12 +144,12 @@ class ClusterExplained(AnswerRecord):
     """NCCL's view of a cluster, and its choices."""
 
     title: str
-    system: tuple[str, ...]  # lines
-    paths: tuple[tuple[str, ...], ...]  # between GPUs of a host, as nvidia-smi topo -m and NCCL's transports say it
+    system: tuple[str, ...]  # lines of text
+    paths: tuple[tuple[str, ...], ...]  # between the GPUs of a host: names of nvidia-smi topo -m and NCCL's transports
     channels: int
     ranks_per_node: int
     rings: tuple[tuple[int, ...], ...]
-    trees: tuple[tuple[tuple[int, int | None], ...], ...]  # rank and parent
+    trees: tuple[tuple[tuple[int, int | None], ...], ...]  # pairs of rank and parent
     sizes: tuple[SizeExplained, ...]
     notes: tuple[str, ...]
 
@@ -171,7 +171,7 @@ class Explanation(Answer):
         viz.write_figure(viz.rings_figure(viz.Rings(cluster.title, cluster.ranks_per_node, cluster.rings, trees)), path)
 
     def show(self) -> Iterator[Part]:
-        """Yield the topology, rings, trees, choices and candidates of each cluster."""
+        """Yield the topology, the rings, NCCL's choices and the candidates of each cluster."""
         for cluster in self.clusters:
             yield Line(cluster.title, "bold")
             yield from (Line(f"  {line}", wrap=True) for line in cluster.system)
@@ -187,9 +187,9 @@ class Explanation(Answer):
 
 
 def explain(scenario: LoadedScenario, progress: Progress | None = None) -> Explanation:
-    """Return NCCL's choices on the scenario's clusters with ``transport = "nccl"``.
+    """Return NCCL's choices on all clusters of a scenario that have ``transport = "nccl"``.
 
-    Raises InputError if no cluster has this transport, and for a collective that NCCL lacks.
+    Raises InputError if no cluster has this transport, and for a collective that NCCL does not have.
 
     >>> from scenarios import load
     >>> explain(load("two-p5")).clusters[0].sizes[-1].protocol
@@ -236,16 +236,15 @@ def _path(comm: Communicator, a: int, b: int) -> str:
 
 
 def _lines(cluster: NcclCluster, comm: Communicator) -> Iterator[str]:
-    """Yield a line for each part of the system."""
     system, host = cluster.system, comm.host
     hosts = f"{comm.system.nodes} hosts" if comm.system.nodes > 1 else "one host"
     yield f"{comm.ranks} ranks on {hosts}, {system.gpus} x {system.gpu.name} ({comm.generation}) each"
     rate = _gigabytes(host.nvlink) if host.link != "pcie" else ""
-    pcie = f"PCIe {host.pcie}.0 x{host.lanes} ({_gigabytes(host.pcie_rate)} a direction)"
+    pcie = f"PCIe {host.pcie}.0 x{host.lanes} ({_gigabytes(host.pcie_rate)} per direction)"
     if comm.local > system.gpus:
         yield f"{comm.nodes} NVLink domains of {comm.local} GPUs each; NCCL treats each domain as one node"
     if host.gpus > 1:
-        inside = f"{LINKS[host.link]}, {rate} a GPU and direction" if rate else f"{pcie}, {LAYOUTS[host.layout]}"
+        inside = f"{LINKS[host.link]}, {rate} per GPU and direction" if rate else f"{pcie}, {LAYOUTS[host.layout]}"
         yield f"inside a host: {inside}"
     for hop in comm.hops:
         if hop.count and hop.kind in HOPS:
@@ -256,7 +255,7 @@ def _lines(cluster: NcclCluster, comm: Communicator) -> Iterator[str]:
         gdr = "GPUDirect RDMA" if comm.network.gdr else "through host memory (no GPUDirect RDMA)"
         kind = NETS.get(comm.network.kind, comm.network.kind)
         nics = f"{format_bandwidth(comm.network.nic * 1e9)} ({_gigabytes(comm.network.nic)})"
-        yield f"between nodes: {kind}, {nics} of NICs a node and direction, {gdr}"
+        yield f"between nodes: {kind}, {nics} per node and direction, {gdr}"
     yield f"NCCL {'.'.join(map(str, comm.version))}" + (
         f", one process for {comm.one_process} GPUs" if comm.one_process > 1 else ""
     )
@@ -288,7 +287,6 @@ def _explain_size(cluster: NcclCluster, collective: str, nbytes: int) -> SizeExp
 
 
 def _options(prediction: NcclPrediction) -> Iterator[OptionExplained]:
-    """Yield the candidates. The reason of an allowed candidate is its slowdown in the estimate of NCCL's tuner."""
     best = min((each.tuner_seconds for each in prediction.candidates if each.tuner_seconds), default=0.0)
     for each in prediction.candidates:
         chosen = (each.algorithm, each.protocol) == (prediction.algorithm, prediction.protocol)
@@ -298,10 +296,8 @@ def _options(prediction: NcclPrediction) -> Iterator[OptionExplained]:
 
 
 def _paths(cluster: ClusterExplained) -> Iterator[Part]:
-    """Yield the paths between the GPUs of a host, as a table if they differ, and the meaning of their names."""
     kinds = sorted({path for row in cluster.paths for path in row if path != "X"})
-    # of more GPUs a table of paths is too wide
-    if len(kinds) > 1 and len(cluster.paths) <= 8:
+    if len(kinds) > 1 and len(cluster.paths) <= 8:  # with more GPUs, the table is too wide
         names = [f"GPU{number}" for number in range(len(cluster.paths))]
         rows = [[name, *row] for name, row in zip(names, cluster.paths, strict=True)]
         yield Table("Paths inside a host", ["", *names], rows, words=len(names) + 1)
@@ -313,7 +309,6 @@ def _paths(cluster: ClusterExplained) -> Iterator[Part]:
 
 
 def _ring_lines(cluster: ClusterExplained) -> list[str]:
-    """Return the rings in the format of NCCL's log, with ==> between nodes."""
     lines = [f"{count(cluster.channels, 'channel')} over these rings (> inside, ==> between nodes); -o draws trees:"]
     for number, ring in enumerate(cluster.rings):
         shown = ring[:DRAWN]
@@ -330,7 +325,7 @@ def _choices(collective: str, cluster: ClusterExplained) -> Table:
     rows = [
         [
             format_size(size.bytes), size.algorithm, size.protocol,
-            str(size.channels) if size.options else "-",  # of messages between pairs the model knows none
+            str(size.channels) if size.options else "-",  # the model has no channels for messages between pairs
             format_interval(size.time_s, size.interval_s, form), format_ratio(size.busbw_GBps),
         ]
         for size in cluster.sizes
@@ -360,13 +355,12 @@ def _closed(cluster: ClusterExplained) -> Iterator[str]:
 
 
 def _better(cluster: ClusterExplained) -> Iterator[str]:
-    """Yield the sizes at which our model predicts another candidate to be over 10 % faster than NCCL's choice."""
     for size in cluster.sizes:
         timed = [(candidate.time_s, candidate) for candidate in size.options if candidate.time_s]
         chosen_s = next((seconds for seconds, candidate in timed if candidate.is_chosen), 0.0)
         seconds, best = min(timed, key=lambda item: item[0], default=(chosen_s, None))
         if best is not None and seconds < chosen_s / 1.1:
             yield (
-                f"at {format_size(size.bytes)} our model finds {best.algorithm}/{best.protocol} faster than the "
-                f"tuner's {size.algorithm}/{size.protocol}: {format_time(seconds)}"
+                f"at {format_size(size.bytes)}, our model predicts that {best.algorithm}/{best.protocol} takes only "
+                f"{format_time(seconds)}, less than the tuner's choice {size.algorithm}/{size.protocol}"
             )

@@ -28,12 +28,12 @@ from simcomm.nccl.measured.verdict import ComparedSeries, Finding, Verdict, comp
 from simcomm.nccl.predict import COLLECTIVES, predict_collective
 from simcomm.nccl.settings import NcclSettings
 
-ONE_HOST = 8  # ranks that are taken to be on one host where nothing says on how many they are
+ONE_HOST = 8  # up to this many ranks are assumed to be on one host if the output does not list devices
 
 
 @dataclass(frozen=True)
 class MeasuredSize(AnswerRecord):
-    """A measured size and its prediction in seconds; None if the machine is unknown."""
+    """A measured time and its prediction, in seconds. The prediction is None if the machine is unknown."""
 
     collective: str
     ranks: int
@@ -47,7 +47,7 @@ class MeasuredSize(AnswerRecord):
 
 @dataclass(frozen=True)
 class MeasuredSweep(AnswerRecord):
-    """The sizes of one collective in a run, with the verdict."""
+    """The measured sizes of one collective in a run, and the verdict on them."""
 
     line: int
     collective: str
@@ -60,7 +60,7 @@ class MeasuredSweep(AnswerRecord):
 
 @dataclass(frozen=True, repr=False)
 class MeasuredAnswer(Answer):
-    """The tables of a file compared with NCCL's model."""
+    """The result of ``ringlab explain --measured``: tables of nccl-tests compared with NCCL's model."""
 
     kind = "measured"
 
@@ -72,7 +72,7 @@ class MeasuredAnswer(Answer):
     skipped: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON. ``rows`` has the rows of all tables."""
+        """Return the JSON. Its ``rows`` are the rows of all tables."""
         content = super().to_dict()
         content["rows"] = [row for table in content["tables"] for row in table.pop("rows")]
         return content
@@ -104,8 +104,6 @@ class MeasuredAnswer(Answer):
 
 @dataclass(frozen=True)
 class _Described:
-    """The machine of a run, or why it is unknown."""
-
     nodes: int
     gpus: int
     system: System | None
@@ -116,10 +114,9 @@ class _Described:
 def explain_measured(
     file: Path | str, scenario: LoadedScenario | None = None, keys: Sequence[str] = ()
 ) -> MeasuredAnswer:
-    """Compare a file's measured times with NCCL's model of a scenario's cluster, or of the machine in the file.
+    """Compare the measured times in a file with NCCL's model of a scenario's cluster, or of the machine in the file.
 
-    Without a scenario, ``keys`` are keys of a system description such as ``nic=100 GB/s`` that the file lacks. Raises
-    InputError.
+    Without a scenario, ``keys`` such as ``nic=100 GB/s`` complete the description of the machine. Raises InputError.
 
     >>> explain_measured("all_reduce.txt").verdict  # doctest: +SKIP
     'as expected'
@@ -157,7 +154,6 @@ def explain_measured(
 
 
 def _of_scenario(file: Path | str, run: NcclTestsRun, system: System) -> _Described:
-    """Return the machine of a scenario. Raise InputError if the run was measured on another machine."""
     check_gpu(f"{file}:{run.line}", run, system)
     if run.ranks not in (0, system.ranks) or (run.hosts and run.hosts != system.nodes):
         hosts = f" on {count(run.hosts, 'host')}" if run.hosts else ""
@@ -169,7 +165,6 @@ def _of_scenario(file: Path | str, run: NcclTestsRun, system: System) -> _Descri
 
 
 def _describe(facts: Facts, run: NcclTestsRun, values: Mapping[str, Any]) -> _Described:
-    """Return the machine of a run from its device list, a log in the same file, and the user's keys."""
     nodes, gpus, notes = _find_shape(facts, run, values)
     if not gpus:
         unknown = f"the number of hosts of the {run.ranks} ranks" if run.ranks else "the number of ranks"
@@ -191,7 +186,7 @@ def _describe(facts: Facts, run: NcclTestsRun, values: Mapping[str, Any]) -> _De
 
 
 def _find_shape(facts: Facts, run: NcclTestsRun, values: Mapping[str, Any]) -> tuple[int, int, list[str]]:
-    """Return the hosts and the GPUs per host, 0 if unknown, and the guesses. Raise InputError for contradictions."""
+    """Return the hosts, the GPUs per host, and notes on guesses. Unknown numbers are 0."""
     known = describe_machine(facts, values).keys
     nodes, gpus = (int(known[key].value) if key in known else 0 for key in ("nodes", "gpus"))
     if nodes * gpus == run.ranks or (not run.ranks and {"nodes", "gpus"} <= values.keys()):
@@ -211,7 +206,6 @@ def _find_shape(facts: Facts, run: NcclTestsRun, values: Mapping[str, Any]) -> t
 
 
 def _judge(run: NcclTestsRun, series: SizeSeries, machine: _Described, settings: NcclSettings) -> MeasuredSweep:
-    """Return a collective's sizes with their verdict: ``unknown`` with the reason for an unknown machine."""
     ranks = machine.nodes * machine.gpus or run.ranks
     missing = "one rank sends nothing" if ranks == 1 else machine.missing
     if machine.system is None or missing:
@@ -232,7 +226,6 @@ def _rows(series: SizeSeries, compared: ComparedSeries | None, ranks: int) -> It
 
 
 def _conclude(tables: Sequence[MeasuredSweep]) -> Finding:
-    """Return the verdict of all tables, and the sentence of the first table with that verdict."""
     order: tuple[Verdict, ...] = ("slower", "faster", "as expected", "unknown")
     verdict = next(each for each in order if any(table.verdict == each for table in tables))
     having = [table for table in tables if table.verdict == verdict]

@@ -1,4 +1,4 @@
-"""``ringlab plan``: find instance types that can train a model, with time and cost, by deadline and budget."""
+"""``ringlab plan``: find the instance types that train a model within a deadline and a budget."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -34,28 +34,28 @@ from ringlab.table import MOST_ROWS, Bounds, Part, Sentences, Table, format_inte
 from scenarios.loader import PlannedTraining, read_planned_training
 from scenarios.sections import PlanSection, parse_hours
 
-OLD, BEYOND = "†", "‡"  # marks of an old price, and of an interval that ends beyond a limit
+OLD, BEYOND = "†", "‡"  # mark an old price, and an interval that ends beyond a limit
 GIB = 2**30
 
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """The goals and limits of a plan. Each one overrides a key of the scenario's ``[plan]``."""
+    """The goals and limits of a plan, which override the scenario's ``[plan]``, and the price list."""
 
     target_samples: float | None = option(
-        None, help="Total number of samples to train on. Default: all epochs.", metavar="N"
+        None, help="Total number of samples to train on. Default: plan.target_samples, or all epochs.", metavar="N"
     )
-    budget: float | None = option(None, help="Maximum cost in dollars.", metavar="DOLLARS")
+    budget: float | None = option(None, help="Maximum cost in dollars. Default: plan.budget.", metavar="DOLLARS")
     deadline: str | None = option(
-        None, help="Deadline, such as 12h or '3 days'. A plain number is in hours.", metavar="TIME"
+        None, help="Deadline in hours, or such as 12h or '3 days'. Default: plan.deadline.", metavar="TIME"
     )
     spot: bool = option(False, help="Include spot instances with a known price.")
     prices: Path | None = option(
-        None, help="Price list with the columns of prices.csv. Default: the built-in snapshot.", metavar="FILE.csv"
+        None, help="Price list in the format of prices.csv. Default: the built-in list.", metavar="FILE.csv"
     )
 
     def applied(self, section: PlanSection) -> PlanSection:
-        """Return the scenario's ``[plan]`` with these options applied. Raise InputError."""
+        """Return the scenario's ``[plan]`` with the values of these options. Raise InputError."""
         for name, value in (("--target-samples", self.target_samples), ("--budget", self.budget)):
             if value is not None:
                 check_number(name, value, above=0)
@@ -79,7 +79,7 @@ def command(
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
 ) -> None:
-    """Find the cheapest instance types for a training run, by deadline and budget."""
+    """Find the cheapest instance types for a training run within a deadline and a budget."""
     check_outputs(json_to, plot)
     if options.target_samples is not None and size.target_tokens is not None:
         raise InputError("--target-samples and --target-tokens are mutually exclusive; remove one of them")
@@ -89,7 +89,7 @@ def command(
 
 @dataclass(frozen=True, kw_only=True)
 class PlanRow(AnswerRecord):
-    """A candidate on time and on budget, with times in hours, costs in dollars, and their 80 % intervals."""
+    """A candidate on time and on budget: hours and dollars for the whole training, with 80 % intervals."""
 
     rank: int
     label: str
@@ -107,7 +107,7 @@ class PlanRow(AnswerRecord):
     efficiency: float
     bottleneck: str
     mesh: str
-    memory_bytes: float | None  # of the fullest GPU of a language model
+    memory_bytes: float | None  # on the GPU that uses the most; only for language models
     chance_to_run: float | None
     hours: float
     hours_80: Bounds
@@ -117,7 +117,7 @@ class PlanRow(AnswerRecord):
     front: bool
 
     def cells(self, limits: Limits) -> list[str]:
-        """Return the row of the table. A mark shows an interval that ends beyond a limit."""
+        """Return the cells of the table's row."""
         return [
             f"{self.rank}{'*' * self.front}",
             self.label,
@@ -131,7 +131,7 @@ class PlanRow(AnswerRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryRow(AnswerRecord):
-    """A GPU type and count with too little memory for the training run. Bytes are per GPU."""
+    """A GPU type and count with too little memory for the training. Bytes are per GPU."""
 
     gpu: str
     gpus: int
@@ -139,7 +139,7 @@ class MemoryRow(AnswerRecord):
     memory_bytes: float
 
     def cells(self) -> list[str]:
-        """Return the row of the table."""
+        """Return the cells of the table's row."""
         return [f"{self.gpus} x {self.gpu}", f"{self.needed_bytes / GIB:,.1f}", f"{self.memory_bytes / GIB:,.0f}"]
 
 
@@ -153,7 +153,7 @@ class PlanAnswer(Answer):
     file: str
     model: str
     target_samples: float
-    target_tokens: float | None  # of a transformer
+    target_tokens: float | None  # only for a transformer
     deadline_hours: float | None
     budget: float | None
     prices: str
@@ -166,18 +166,18 @@ class PlanAnswer(Answer):
 
     @property
     def target(self) -> str:
-        """The length of the training: in tokens for a transformer, else in samples."""
+        """The length of the training in tokens, or in samples for models other than transformers."""
         return (
             f"{self.target_samples:,.0f} samples" if self.target_tokens is None else f"{self.target_tokens:,.0f} tokens"
         )
 
     @property
     def limits(self) -> Limits:
-        """The deadline in hours and the budget in dollars; infinite without a limit."""
+        """The deadline in hours and the budget in dollars. A missing limit is infinite."""
         return Limits(self.deadline_hours or inf, self.budget or inf)
 
     def draw(self, path: Path | str) -> None:
-        """Write time against cost as .png, .svg or .pdf. Raise InputError for another suffix."""
+        """Plot time against cost as .png, .svg or .pdf. Raise InputError for another suffix."""
         dots = []
         for row in self.candidates:
             (fewest, most), (least, highest) = row.hours_80, row.cost_80
@@ -194,7 +194,7 @@ class PlanAnswer(Answer):
         if shown:
             yield self._table(shown)
             notes, marks = [*self._legend(shown), *notes], [self._marks(shown)]
-        small = dict[str, MemoryRow]()  # of each GPU type the number of GPUs that comes closest to fitting
+        small = dict[str, MemoryRow]()  # for each GPU type, the number of GPUs that is closest to fitting
         for each in sorted(self.too_little_memory, key=lambda each: each.needed_bytes / each.memory_bytes):
             small.setdefault(each.gpu, each)
         if small and not (self.candidates or self.beyond_limits):
@@ -202,7 +202,7 @@ class PlanAnswer(Answer):
             yield Table("Too little memory", headings, [each.cells() for each in small.values()])
         elif small:
             notes.insert(0, f"too little memory: {', '.join(each.cells()[0] for each in small.values())}")
-        yield Sentences([*notes, *marks, self.advice])  # the last ones are shown without --explain
+        yield Sentences([*notes, *marks, self.advice])  # without --explain, only the last sentences are shown
 
     def _table(self, shown: Sequence[PlanRow]) -> Table:
         meshes = ["mesh"] if any(row.mesh for row in shown) else []
@@ -211,17 +211,15 @@ class PlanAnswer(Answer):
         return Table(title, headings, [row.cells(self.limits) for row in shown], words=3 + len(meshes))
 
     def _legend(self, shown: Sequence[PlanRow]) -> Iterator[str]:
-        """Yield the number of candidates that are not shown, and the meaning of the bottlenecks."""
         more = len(self.candidates) - len(shown)
         if more:
-            yield f"{more} more expensive candidates are not shown (--json has all)"
+            yield f"{more} more expensive candidates are not shown; --json writes all"
         names = dict.fromkeys(row.bottleneck.split()[0] for row in shown)
         words = [f"{name}: {WORDS[name]}" for name in names if name in WORDS and name != "compute"]
         yield "; ".join(["bottleneck: the largest part of a step except compute, and its share", *words])
 
     def _marks(self, shown: Sequence[PlanRow]) -> str:
-        """Return the meaning of the marks in the table."""
-        marks = "*: on the Pareto front, no other candidate is both faster and cheaper"
+        marks = "*: no other candidate is both faster and cheaper (Pareto front)"
         if not all(row.high_end_within_limits for row in shown):
             marks += f"; {BEYOND}: the high end is beyond the deadline or the budget"
         if any(row.price_is_old for row in shown):
@@ -236,11 +234,11 @@ def plan(
     today: date | None = None,
     **fields: Any,
 ) -> PlanAnswer:
-    """Find the instance types that train a scenario's model on time and on budget; arguments override ``[plan]``.
+    """Find the instance types that train a scenario's model on time and on budget.
 
-    The other keywords are the fields of ``PlanOptions``: ``target_samples``, ``budget`` in dollars, ``deadline`` in
-    hours or a text such as "3 days", ``spot``, and ``prices``, a file with the columns of
-    ``planner/renting/prices.csv``. Raises InputError.
+    ``fields`` are the fields of ``PlanOptions``, which override the scenario's ``[plan]``: ``target_samples``,
+    ``budget`` in dollars, ``deadline`` in hours or a text such as "3 days", ``spot``, and ``prices``, a file in the
+    format of ``planner/renting/prices.csv``. Raises InputError.
 
     >>> found = plan("quickstart", "training.model='resnet50'", "plan.known_rates={'V100' = 400.0}", target_samples=1e8)
     >>> found.candidates[0].cost <= found.candidates[1].cost
@@ -261,7 +259,7 @@ def plan(
         steps = _step_source(planned, job, {estimate.gpu for estimate in instances})
     with computing(progress, f"predicting {len(candidates)} candidates") as tick:
         screened = screen(candidates, steps, samples, lambda done: tick(0, done, len(candidates), "candidates"))
-    if not (screened.estimates or screened.too_small):  # say why, of the most GPUs
+    if not (screened.estimates or screened.too_small):  # report the reason for the largest number of GPUs
         reason = max(
             screened.unsupported, key=lambda each: max(estimate.gpus for estimate in screened.unsupported[each])
         )
@@ -302,7 +300,6 @@ def plan(
 
 
 def _samples(planned: PlannedTraining, wanted: PlanSection, context: int | None) -> float:
-    """Return the number of samples to train on: the target, or all epochs. Raise InputError without either."""
     epoch = planned.training.epoch
     with refusals_about(f"{planned.path}: plan"):
         samples = wanted.find_samples(context)
@@ -315,7 +312,6 @@ def _samples(planned: PlannedTraining, wanted: PlanSection, context: int | None)
 
 
 def _offered(instances: Sequence[InstanceType], wanted: PlanSection, path: Path) -> list[InstanceType]:
-    """Return the instance types of the wanted providers. Raise InputError for an unknown provider."""
     known = sorted({instance.provider for instance in instances})
     for name in wanted.providers:
         if name not in known:
@@ -324,7 +320,6 @@ def _offered(instances: Sequence[InstanceType], wanted: PlanSection, path: Path)
 
 
 def _candidates(instances: Iterable[InstanceType], wanted: PlanSection) -> list[Candidate]:
-    """Return the candidates. Raise InputError if there are none or too many."""
     candidates = [*list_candidates(instances, wanted.most_nodes, wanted.spot)]
     if not candidates:
         raise InputError("the price list has spot prices only; pass --spot")
@@ -337,7 +332,7 @@ def _candidates(instances: Iterable[InstanceType], wanted: PlanSection) -> list[
 
 
 def _known_rates(planned: PlannedTraining) -> dict[str, float]:
-    """Return the samples per second of one GPU by type: as stated, or as measured in the scenario's profiles."""
+    """Return the stated or measured samples/s of one GPU, by GPU type."""
     compute, files = planned.training.compute, [*planned.plan.profiles]
     rates = dict(planned.plan.known_rates)
     if compute is not None and compute.rate is not None and compute.gpu is not None:
@@ -349,7 +344,6 @@ def _known_rates(planned: PlannedTraining) -> dict[str, float]:
 
 
 def _step_source(planned: PlannedTraining, job: TrainingJob, gpus: Collection[str]) -> CandidateSteps:
-    """Return the model of the step time: closed forms for a language model without a known rate."""
     known = _known_rates(planned)
     language = replace(job, optimizer=named_optimizer(planned.training))
     if known or planned.training.compute is not None or not is_language(language):
@@ -360,7 +354,6 @@ def _step_source(planned: PlannedTraining, job: TrainingJob, gpus: Collection[st
 
 
 def _unpublished(within: Sequence[CostEstimate], steps: CandidateSteps) -> Iterator[str]:
-    """Yield a note on the candidates' GPUs without a published run."""
     gpus = dict.fromkeys(row.candidate.instance.gpu for row in within)
     unseen = [gpu for gpu in gpus if not steps.is_published(gpu)]
     if unseen:
@@ -370,21 +363,18 @@ def _unpublished(within: Sequence[CostEstimate], steps: CandidateSteps) -> Itera
 def _price_notes(
     planned: PlannedTraining, instances: Sequence[InstanceType], source: str, today: date
 ) -> Iterator[str]:
-    """Yield notes on the source and age of the prices, and on a scenario's price that is not used."""
     old = sum(is_old(instance, today) for instance in instances)
     newest = max(instance.dated for instance in instances).isoformat()
     more = f"; {old} of {len(instances)} are older than {OLD_AFTER_DAYS} days or have no date: check them first"
     yield f"prices: {source}, the newest of {newest}{more if old else ''}"
     if planned.training.price_per_hour is not None:
         yield (
-            f"training.price_per_hour ({planned.training.price_per_hour:g}) is not used: a price belongs to an "
-            f"instance "
-            "type; pass your own with --prices FILE.csv"
+            f"training.price_per_hour ({planned.training.price_per_hour:g}) is not used, because a price belongs to an "
+            "instance type; pass your own prices with --prices FILE.csv"
         )
 
 
 def _advise(within: Sequence[CostEstimate], ranked: Sequence[CostEstimate], limits: Limits) -> str:
-    """Return the cheapest candidate within the limits, else the fastest and the cheapest of all."""
     if within:
         first, which = within[0], "Cheapest" if limits == Limits() else "Cheapest on time and on budget"
         late, dear = first.hours_80[1] > limits.deadline, first.dollars_80[1] > limits.budget
@@ -403,7 +393,6 @@ def _advise(within: Sequence[CostEstimate], ranked: Sequence[CostEstimate], limi
 
 
 def _describe(estimate: CostEstimate) -> str:
-    """Return a candidate with its time and cost, each with its 80 % interval."""
     hours, dollars = (
         format_interval(estimate.hours, estimate.hours_80),
         format_interval(estimate.dollars, estimate.dollars_80),
@@ -412,7 +401,6 @@ def _describe(estimate: CostEstimate) -> str:
 
 
 def _describe_closest(screened: Screening) -> str:
-    """Return a sentence on the candidate that is closest to fitting into memory."""
     closest = min(screened.too_small.values(), key=lambda error: error.needed / error.available)
     return f"No candidate has enough memory. The closest: {closest}."
 

@@ -1,4 +1,4 @@
-"""``ringlab predict``: predict a scenario, a sweep of a key, or training on several numbers of devices."""
+"""``ringlab predict``: predict a scenario, also for several values of a key or several numbers of devices."""
 
 import sys
 from dataclasses import dataclass, replace
@@ -34,10 +34,10 @@ from scenarios.loader import devices_to_predict
 
 @dataclass(frozen=True)
 class PredictOptions:
-    """The options of a simulation, of a sweep, and of ``--devices``."""
+    """The options of ``ringlab predict``."""
 
     engine: str | None = option(
-        None, help="Simulation engine. Default: chosen by problem size.", metavar="simpy|compiled"
+        None, help="Simulation engine. Default: chosen by the size of the problem.", metavar="simpy|compiled"
     )
     calibration: CalibrationOpt = None
     trace: TraceOpt = None
@@ -45,7 +45,7 @@ class PredictOptions:
     explain: ExplainOpt = False
 
     sweep: str | None = option(
-        None, help="Predict for each value of a key: a doubling range (2..64) or a list (2,3,5).", metavar="KEY=A..B"
+        None, help="Predict for each value of a key, a doubling range (2..64) or a list (2,3,5).", metavar="KEY=A..B"
     )
     plot: Annotated[
         Path | None, drawing("a plot", "Plot the results of --sweep or --devices, as .png, .svg or .pdf.")
@@ -57,8 +57,7 @@ class PredictOptions:
     )
     what_if: str | None = option(
         None,
-        help="Compare values of a key or of bandwidth, batch, bucket or precision, with --devices "
-        "(default: 1,2,4,8). Repeatable.",
+        help="Predict with --devices (default: 1,2,4,8) for each value of a key, such as batch or bandwidth.",
         metavar="KEY=A,B",
     )
 
@@ -92,7 +91,7 @@ def command(
                 f"--plot {options.plot} requires --sweep or --devices; for example, --sweep cluster.hosts=2..64"
             )
         if options.trace is not None or options.report is not None or options.explain:
-            raise InputError("--trace, --report and --explain cannot be combined with --sweep")
+            raise InputError("--trace, --report and --explain cannot be combined with --sweep; remove them")
         from ringlab.commands.predicting.predict_sweep import predict_sweep  # imports worker processes
 
         check_outputs(json_to, options.plot, reads=session.file)
@@ -143,14 +142,10 @@ def _predict_once(
 
 
 def _offer_calibration(scenario: LoadedScenario, name: str, session: Session) -> None:
-    """Calibrate this machine if the scenario requires it and the user agrees. A noisy calibration is accepted.
-
-    Raises InputError with the command to run if the user declines, or if there is no terminal.
-    """
     if session.is_calibrated(scenario):
         return
     missing = f"{name}: this machine is not calibrated for this scenario"
-    question = f"{missing}. Calibration takes from half a minute to a few. Calibrate now?"
+    question = f"{missing}. Calibration takes between half a minute and a few minutes. Calibrate now?"
     if sys.stdin.isatty() and sys.stderr.isatty() and typer.confirm(question, default=True, err=True):
         session.calibrate_for(scenario, accept_noise=True)
         return

@@ -44,11 +44,11 @@ from scenarios.loader import SpreadTraining, read_spread_training
 from simcomm.cluster.hardware import machine_entries
 from simcomm.nccl.clusters import NcclCluster
 
-COVERAGE = 0.8  # of the intervals
+COVERAGE = 0.8  # probability of the intervals
 COLUMN = 20  # characters of a value with its interval
 WORTH_A_LINE_S = 5e-7  # shorter parts of a step are not shown
-UNITS = (("h", 3600.0, 7200.0), ("s", 1.0, 1.0), ("ms", 1e-3, 1e-3), ("us", 1e-6, 0.0))  # seconds, smallest time
-NOTICED = 0.001  # an efficiency above 1 by less is a rounding error
+UNITS = (("h", 3600.0, 7200.0), ("s", 1.0, 1.0), ("ms", 1e-3, 1e-3), ("us", 1e-6, 0.0))  # in s; smallest time shown
+NOTICED = 0.001  # an efficiency that exceeds 1 by less is a rounding error
 PARTS = {
     "compute": "compute", "optimizer": "optimizer", "tensor": "tensor", "expert": "experts", "pipeline": "pipeline",
     "sync": "sync", "copies": "copies", "stragglers": "stragglers",
@@ -57,7 +57,7 @@ PARTS = {
 WORDS = {
     "sync": "exchanging gradients and parameters", "tensor": "collectives within layers (tensor)",
     "expert": "all_to_alls of experts", "pipeline": "waiting for other stages of the pipeline",
-    "input": "loading of samples", "copies": "passes over gradients",
+    "input": "data loading", "copies": "passes over gradients",
     "processes": "waiting for the other GPUs' processes, which share a host's cores",
     "stragglers": "waiting for the slowest device", "compute": "computing",
 }  # fmt: skip
@@ -67,19 +67,19 @@ ALIASES = {
     "algorithm": "training.gradient_sync", "strategy": "training.parallelism.strategy", "preset": "cluster.preset",
     "framework": "training.framework",
 }  # fmt: skip
-LINKS = {  # links within a host that --what-if link=... accepts, as keys of a system description
+LINKS = {  # values of --what-if link=..., as keys of a system description
     "nvlink": (), "pcie": ('link="pcie"', "p2p=true"), "host": ('link="pcie"', "p2p=false"),
 }  # fmt: skip
 WITHOUT_EFFECT = {
-    "training.parallelism.bucket_mb": ": buckets count where gradients travel in them during backward (`ddp`, `zero1`, "
-    "`zero2`, `zero_redundancy` with `overlap`)",
-    "training.precision": ": the compute times are given, and gradients travel in 32 bits unless `half_weights`",
+    "training.parallelism.bucket_mb": ": buckets only matter for `ddp`, `zero1`, `zero2` and `zero_redundancy` with "
+    "`overlap`, which send them during backward",
+    "training.precision": ": the compute times are stated, and gradients have 32 bits unless `half_weights` is set",
 }
 OWN_WORK = (
     "The step excludes the host time that torch adds to each operation on sharded parameters ({strategy}). This time "
     "slows CPUs, and GPUs with short kernels."
 )
-NUMBERS = r"(?<![\w.])[0-9][0-9.,]*( [KMGT]?i?B)?"  # numbers with units, in which equal reasons may differ
+NUMBERS = r"(?<![\w.])[0-9][0-9.,]*( [KMGT]?i?B)?"  # numbers with units; reasons that only differ in them are merged
 
 
 class Bill(NamedTuple):
@@ -92,7 +92,7 @@ class Bill(NamedTuple):
 
     @classmethod
     def of(cls, samples: float, rate: float, bounds: Bounds, hourly: float | None) -> "Bill":
-        """Return the bill at a rate in samples/s, at ``hourly`` dollars for all devices."""
+        """Compute the bill for a rate in samples/s. ``hourly`` is the price of all devices together, in dollars."""
         seconds, low, high = (samples / each for each in (rate, bounds[1], bounds[0]))
         if hourly is None:
             return cls(seconds, (low, high))
@@ -100,23 +100,23 @@ class Bill(NamedTuple):
 
 
 class DevicesRow(NamedTuple):
-    """A training step on a number of devices. Rates are totals over all devices. Intervals are 80 % intervals."""
+    """A training step on a number of devices. Rates are sums over all devices; intervals have 80 % probability."""
 
     devices: int
     parallelism: str
     samples_per_s: float
     interval: Bounds  # of samples_per_s
     efficiency: float
-    efficiency_interval: Bounds  # independent of the rate of one device
+    efficiency_interval: Bounds  # the error of one device's rate cancels out
     step_s: float
     step_interval: Bounds
     parts: dict[str, float]
     parts_intervals: dict[str, Bounds]
-    memory: dict[str, float]  # bytes of the fullest device
+    memory: dict[str, float]  # bytes on the device that uses the most memory
     bottleneck: str
     bottleneck_share: float
-    sent_bytes: float  # in a step, by the device that sends most
-    calls: tuple[dict[str, str | float], ...]  # collectives of this device in a step
+    sent_bytes: float  # per step, by the device that sends the most
+    calls: tuple[dict[str, str | float], ...]  # collectives of this device per step
     epoch: Bill | None
     target: Bill | None  # the whole training, if the scenario states its length
     tokens_per_s: float | None = None  # of a language model
@@ -132,7 +132,7 @@ class Refused(NamedTuple):
 
 
 class DevicesCase(NamedTuple):
-    """The rows for one value of the key that ``--what-if`` varies, "" without ``--what-if``."""
+    """The rows for one value of the key that ``--what-if`` varies. Without ``--what-if``, the value is ""."""
 
     value: str
     rows: tuple[DevicesRow, ...]
@@ -149,14 +149,14 @@ class DevicesAnswer(Answer):
     file: str
     cluster: str
     model: str
-    compute: str  # source of the times of one device
+    compute: str  # the source of one device's compute times
     cases: tuple[DevicesCase, ...]
     key: str | None = None
     conclusions: tuple[str, ...] = ()
     trace: Trace | None = field(default=None, compare=False, metadata=NOT_IN_JSON)  # of the last number of devices
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON, without ``cases`` if nothing varies."""
+        """Return the JSON. Without a what-if, it has ``rows`` and ``refused`` instead of ``cases``."""
         content = super().to_dict()
         if self.key is None:
             (case,) = content.pop("cases")
@@ -178,8 +178,8 @@ class DevicesAnswer(Answer):
         """Return the last step as a trace. Raise InputError if its communication does not overlap compute."""
         if self.trace is None:
             raise InputError(
-                "--trace: a mesh without a data axis and without a pipeline has no communication "
-                "that overlaps compute; use more devices with --devices, or set training.parallelism.pipeline"
+                "--trace: without a data axis and a pipeline, no communication overlaps compute; "
+                "pass more --devices, or set training.parallelism.pipeline"
             )
         return self.trace
 
@@ -208,8 +208,8 @@ def predict_devices(
 ) -> DevicesAnswer:
     """Predict a scenario's training on each number of devices. ``what_if`` varies a key: ``batch=16,32,64``.
 
-    Numbers of devices that the mesh or their memory does not support are left out with the reason. ``tick`` receives
-    the number of predictions made. Raises InputError, also if no number of devices is supported.
+    The answer lists the numbers of devices that the training does not support, with reasons. ``tick`` receives the
+    number of finished predictions. Raises InputError, also if no number of devices is supported.
 
     >>> answer = predict_devices("star8", [1, 8], "training.compute={rate = 300.0}")
     >>> [round(row.efficiency, 2) for row in answer.cases[0].rows]
@@ -270,7 +270,6 @@ def _join_sources(values: Sequence[str], sources: Sequence[str]) -> str:
 
 
 def _parse_what_if(text: str | None) -> tuple[str | None, list[str]]:
-    """Return the scenario key to vary and its values; None and one empty value without a what-if."""
     if text is None:
         return None, [""]
     key, values = parse_sweep(text, "--what-if")
@@ -283,10 +282,6 @@ def _parse_what_if(text: str | None) -> tuple[str | None, list[str]]:
 
 
 def _read_with(scenario: str | Path, overrides: Sequence[str], base: SpreadTraining, change: str) -> SpreadTraining:
-    """Return the scenario's training with one changed key; ``link`` changes the links within a host.
-
-    Raises InputError, also if the cluster of ``base``, the unchanged training, does not have such a link.
-    """
     key, _, link = change.partition("=")
     if key != "link":
         return read_spread_training(scenario, (*overrides, change))
@@ -314,7 +309,6 @@ def _predict_case(
     price: float | None,
     on_row: Callable[[int], None],
 ) -> tuple[DevicesCase, StepPrediction | None]:
-    """Return the rows for one value, and the last predicted step. ``on_row`` receives the index of each row."""
     rows, refused, last = list[DevicesRow](), list[Refused](), None
     for place, number in enumerate(devices):
         on_row(place)
@@ -329,7 +323,9 @@ def _predict_case(
 
 
 def _make_row(step: StepPrediction, spread: SpreadTraining, price: float | None, alone: float) -> DevicesRow:
-    """Return the row of a step. ``alone`` is the rate of one device in samples/s, the base of the efficiency."""
+    """Return the row of a step. ``alone`` is the rate of one device in samples/s, against which the efficiency is
+    computed.
+    """
     bounds, shares = step.interval(COVERAGE), step.efficiency_interval(COVERAGE)
     hourly = None if price is None else price * step.devices
     model, epoch, tokens_per_s, mfu = spread.training.model, spread.training.epoch, None, None
@@ -370,7 +366,7 @@ def _make_row(step: StepPrediction, spread: SpreadTraining, price: float | None,
 
 
 def _make_trace(title: str, step: StepPrediction) -> Trace | None:
-    """Return a step as a trace with one rank per pipeline stage, or per stream without a pipeline."""
+    """Return a step as a trace with one rank per pipeline stage. Without a pipeline, each stream is a rank."""
     timeline = step.spans
     if not timeline:
         return None
@@ -385,7 +381,6 @@ def _make_trace(title: str, step: StepPrediction) -> Trace | None:
 
 
 def _conclude(key: str | None, cases: Sequence[DevicesCase]) -> list[str]:
-    """Return the sentences below the tables: omissions, and the bottleneck of each value of ``key``."""
     sentences = [*_describe_refused(key, cases)]  # the first sentences are the first to be left to --explain
     rates = {tuple((row.devices, row.samples_per_s) for row in case.rows) for case in cases}
     is_equal = len(cases) > 1 and len(rates) == 1
@@ -398,22 +393,22 @@ def _conclude(key: str | None, cases: Sequence[DevicesCase]) -> list[str]:
         where = f"with {key} = {cut(case.value)}, " if key and not is_equal else ""
         on = f"{where}on {count(last.devices, 'device')}"
         if last.bottleneck == "compute":
-            sentences.append(f"{on} the step is {last.bottleneck_share:.0%} computing: there is no other bottleneck.")
+            sentences.append(f"{on}, compute takes {last.bottleneck_share:.0%} of the step; nothing else limits it.")
         else:
             gain = 1 / (1 - last.bottleneck_share)
             sentences.append(
-                f"{on} the bottleneck is {WORDS[last.bottleneck]}, {last.bottleneck_share:.0%} of the step: "
-                f"without it {gain:.2f} times as fast."
+                f"{on}, the bottleneck is {WORDS[last.bottleneck]}: {last.bottleneck_share:.0%} of the step. "
+                f"Without it, a step would be {gain:.2f} times as fast."
             )
         if last.efficiency > 1 + NOTICED:
-            sentences.append(f"{on} efficiency is above 100%, because each device updates only its shard.")
+            sentences.append(f"{on}, the efficiency exceeds 100% because each device only updates its shard.")
         risk = describe_chance(on, last.memory["total"], last.chance_to_run)
         sentences += [] if risk is None else [risk]
     return [sentence[0].upper() + sentence[1:] for sentence in sentences]
 
 
 def _describe_refused(key: str | None, cases: Sequence[DevicesCase]) -> Iterator[str]:
-    """Yield a sentence for each reason. Reasons that differ only in numbers share the sentence of the first one."""
+    """Yield a sentence for each reason. Reasons that only differ in numbers share the sentence of the first one."""
     kinds: dict[tuple[str, tuple[int, ...]], tuple[list[str], list[str]]] = {}
     for case in cases:
         by_reason: dict[str, list[Refused]] = {}
@@ -429,12 +424,11 @@ def _describe_refused(key: str | None, cases: Sequence[DevicesCase]) -> Iterator
         whose = ""
         if len(set(reasons)) > 1:
             first = f" with {key} = {cut(values[0])}" if len(values) > 1 else ""
-            whose = f"; these are the figures of {count(devices[0], 'device')}{first}"
-        yield f"left out, {on}{where}: {reasons[0]}{whose}."
+            whose = f"; the numbers are those of {count(devices[0], 'device')}{first}"
+        yield f"no prediction for {on}{where}: {reasons[0]}{whose}."
 
 
 def _what_if_table(key: str, cases: Sequence[DevicesCase]) -> Table:
-    """Return throughput and efficiency by value and number of devices. The heading is the last word of the key."""
     counts = sorted({row.devices for case in cases for row in case.rows})
     rows = []
     for case in cases:
@@ -449,7 +443,6 @@ def _what_if_table(key: str, cases: Sequence[DevicesCase]) -> Table:
 
 
 def _table_rows(rows: Sequence[DevicesRow]) -> list[list[str]]:
-    """Return the rows of the table, without those that are empty for all numbers of devices."""
     lines = [
         ["strategy", *(row.parallelism for row in rows)],
         ["samples/s", *(format_interval(row.samples_per_s, row.interval) for row in rows)],

@@ -1,4 +1,4 @@
-"""``ringlab predict --sweep``: predict a scenario with each of several values of a key."""
+"""``ringlab predict --sweep``: predict a scenario for several values of a key."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -29,13 +29,13 @@ from simcomm.performance_models.options import check_engine
 
 SIZES = "collective.sizes"
 FACTOR = 2.0  # default factor between the values of a range
-ACCEPTED = "a range like 1..100Gbit/s or 2..64*4, or values with commas between"
+ACCEPTED = "a range such as 1..100Gbit/s or 2..64*4, or a list such as 1,2,8"
 _NUMBER = r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
 _RANGE = re.compile(rf"({_NUMBER})\s*\.\.\s*({_NUMBER})\s*([^*\d][^*]*)?(?:\*\s*({_NUMBER}))?")
 
 
 class SweepPoint(NamedTuple):
-    """One value of the key, and its prediction."""
+    """One value of the key and its prediction."""
 
     value: str
     prediction: Prediction
@@ -63,7 +63,7 @@ class SweepAnswer(Answer):
         return super().to_dict() | {"points": points}
 
     def show(self) -> Iterator[Part]:
-        """Yield the predicted times by value."""
+        """Yield a table with a row for each value, and the sizes at which each algorithm is fastest."""
         lines, values = self.lines(), [point.value for point in self.points]
         unit, form = time_unit(seconds for line in lines.values() for seconds in line.values())
         rows = [[value, *(format_or_dash(line.get(value), form) for line in lines.values())] for value in values]
@@ -74,12 +74,12 @@ class SweepAnswer(Answer):
             entries = (entry for point in self.points for entry in point.prediction.collectives)
             yield from describe_crossovers(self.title, entries)
         if self.interrupted:
-            yield f"Stopped: {count(len(values), 'value')} predicted."
+            yield f"Stopped after {count(len(values), 'value')}."
 
     def lines(self) -> dict[str, dict[str, float | None]]:
-        """Return the seconds of each algorithm at a size and of each training, by value; None if a run never ends.
+        """Return the seconds by value, for each training and for each algorithm and size; None if a run never ends.
 
-        A sweep of sizes has a line for each algorithm, and none for trainings, which do not depend on the size.
+        A sweep of sizes has one line per algorithm, and none for trainings, because they do not depend on the size.
         """
         lines = dict[str, dict[str, float | None]]()
         for point in self.points:
@@ -127,9 +127,9 @@ def predict_sweep(
 ) -> SweepAnswer:
     """Predict a scenario with each value of a key, such as ``cluster.bandwidth=1..100Gbit/s``.
 
-    ``load`` and ``predict`` describe the other arguments. ``joblib.parallel_config`` selects other workers than
-    this machine's cores. After an interrupt, the answer has the values predicted so far. Raises InputError, and
-    KeyboardInterrupt before the first value.
+    The other arguments are those of ``load`` and ``predict``. All cores of this machine predict, unless
+    ``joblib.parallel_config`` selects other workers. An interrupt returns the values predicted so far. Raises
+    InputError, and KeyboardInterrupt before the first value.
 
     >>> found = predict_sweep("star8", "cluster.bandwidth=1..4Gbit/s", "collective.sizes=1 MiB")
     >>> [(point.value, round(point.prediction.collectives[1].time_s, 6)) for point in found.points]
@@ -139,7 +139,7 @@ def predict_sweep(
     check_engine(session.engine)
     key, values = parse_sweep(sweep)
     every = [(*overrides, f"{key}={value}") for value in values]
-    first, _ = (scenarios.load(scenario, each) for each in (every[0], every[-1]))  # refused at once if one is
+    first, _ = (scenarios.load(scenario, each) for each in (every[0], every[-1]))  # report an invalid end immediately
     title = read_title(scenario, overrides, [f"{key}={values[0]}"])
     task = partial(_predict, str(scenario), replace(session, progress=NoProgress()))
     predictions = dict[int, Prediction]()
@@ -159,10 +159,10 @@ def _predict(name: str, session: Session, overrides: tuple[str, ...]) -> Predict
 
 
 def parse_sweep(text: str, option: str = "--sweep") -> tuple[str, list[str]]:
-    """Return the key and its values. Raise InputError, with the name of the option.
+    """Parse a key and its values. Raise InputError that names the option.
 
-    A range doubles from its first number to its last; ``*4`` after the range changes the factor to 4. In a list, the
-    unit of the last number applies to the others if they have none.
+    A range doubles from its first number to its last. ``*4`` after the range changes the factor to 4. In a list,
+    numbers without a unit have the unit of the last one.
 
     >>> parse_sweep("cluster.bandwidth=1..5Gbit/s"), parse_sweep("cluster.hosts=2..32*4")
     (('cluster.bandwidth', ['1 Gbit/s', '2 Gbit/s', '4 Gbit/s', '5 Gbit/s']), ('cluster.hosts', ['2', '8', '32']))
@@ -185,7 +185,7 @@ def parse_sweep(text: str, option: str = "--sweep") -> tuple[str, list[str]]:
 
 
 def _with_unit(values: Sequence[str]) -> list[str]:
-    """Return numbers with the unit of the last one, and any other values unchanged.
+    """Append the unit of the last number to numbers without a unit. Return other values unchanged.
 
     >>> _with_unit(["10", "25", "100Gbit/s"]), _with_unit(["gpipe", "1f1b"])
     (['10 Gbit/s', '25 Gbit/s', '100 Gbit/s'], ['gpipe', '1f1b'])
@@ -197,7 +197,6 @@ def _with_unit(values: Sequence[str]) -> list[str]:
 
 
 def _grown(where: str, first: float, last: float, factor: float) -> Sequence[float]:
-    """Return the numbers from ``first`` to ``last``, each ``factor`` times the previous one. Raise InputError."""
     if not (0 < first <= last < 1e300 and factor > 1):
         raise InputError(f"{where}: a range needs a positive start and a factor greater than 1")
     values = [first]

@@ -1,4 +1,4 @@
-"""``Prediction``: the simulated times of a scenario and its what-ifs."""
+"""Simulates the collectives and trainings of a scenario and its what-ifs, and concludes from their times."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -51,29 +51,29 @@ from simcomm.uncertainty import combine, disagreement, of_emulated
 Figures = CollectiveFigures[Number] | TrainingFigures[Number]
 Asked = CollectiveCall | Training
 
-MOST_RECORDED = 200_000  # messages of all repetitions whose waits are recorded in full, at a kilobyte each
+MOST_RECORDED = 200_000  # messages of all repetitions, up to which waits are recorded in full (1 kB each)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Prediction(ScenarioAnswer[Number]):
-    """The result of ``ringlab predict``: virtual seconds, None for a run that never ends."""
+    """The result of ``ringlab predict``: simulated times in seconds, None for a run that never ends."""
 
     kind: ClassVar[str] = "prediction"
 
-    limits: str = ""  # the bottleneck of the fastest run on the scenario's own cluster, and of the user's algorithms
+    limits: str = ""  # the bottlenecks of the fastest run and of the user's algorithms, on the scenario's own cluster
 
     @property
     def sentences(self) -> Sequence[str]:
-        """The conclusions, and the bottleneck unless the explanations include it."""
+        """The conclusions, and the bottlenecks unless they are among the explanations."""
         return [*self.conclusions, *([self.limits] if self.limits and self.limits not in self.explanations else ())]
 
 
 def predict(scenario: LoadedScenario, session: Session | None = None, in_turns: bool = False) -> Prediction:
     """Simulate a scenario and its what-ifs. An interrupt returns the rows simulated so far.
 
-    Rows that are too large to simulate are left out and listed below the tables. With ``in_turns``, the calibration was
-    measured during the run, so that it has not aged. Raises InputError if a required calibration is missing, TooLarge
-    if all rows are too large, and KeyboardInterrupt before the first row.
+    Rows that are too large to simulate are skipped and listed below the tables. ``in_turns`` means that the calibration
+    was measured during the run, so that it has not aged. Raises InputError if a required calibration is missing,
+    TooLarge if all rows are too large, and KeyboardInterrupt before the first row.
     """
     session = session or Session()
     check_engine(session.engine)
@@ -103,12 +103,12 @@ def predict(scenario: LoadedScenario, session: Session | None = None, in_turns: 
                 )
         except KeyboardInterrupt:
             pass
-        stopped = f"Stopped: {len(simulated)} of {len(rows)} rows are simulated."
+        stopped = f"Stopped after {len(simulated)} of {len(rows)} rows."
         return replace(answer, interrupted=True, conclusions=(stopped,))
 
 
 def predict_whole(scenario: LoadedScenario, session: Session, in_turns: bool = False) -> Prediction:
-    """Simulate a scenario as ``predict`` does. Raise KeyboardInterrupt after an interrupt."""
+    """Simulate a scenario as ``predict`` does, but raise KeyboardInterrupt after an interrupt."""
     prediction = predict(scenario, session, in_turns)
     if prediction.interrupted:
         raise KeyboardInterrupt
@@ -134,7 +134,7 @@ class Row(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name for the progress bar."""
+        """The name that the progress bar shows."""
         job = self.asked
         return job.algorithm.full_name if isinstance(job, CollectiveCall) else f"training/{job.sync_name}"
 
@@ -162,17 +162,14 @@ def _group_by_cluster(
 
 @dataclass(frozen=True)
 class _Simulator:
-    """Simulates the collectives and trainings of a scenario on each of its clusters."""
-
     scenario: LoadedScenario
     calibration: Calibration | None
     engine: str | None
     simulated: dict[tuple[int, Asked], Figures] = field(default_factory=dict)  # equal rows are simulated once
-    refused: list[TooLarge] = field(default_factory=list)  # errors of the rows that are left out
+    refused: list[TooLarge] = field(default_factory=list)  # errors of the skipped rows
 
     @cached_property
     def places(self) -> list[Place]:
-        """The scenario's own cluster, and the clusters of its what-ifs."""
         scenario = self.scenario
         every = [(scenario.cluster.title, scenario.cluster, scenario.faults)]
         every += [(what_if.title, what_if.cluster, what_if.faults) for what_if in scenario.what_ifs]
@@ -182,7 +179,6 @@ class _Simulator:
         ]
 
     def rows(self, tick: Tick = lambda *_: None) -> list[Row]:
-        """Return the rows to simulate, with ``auto`` resolved. Rows that are too large go to ``refused``."""
         rows, resolved = list[Row](), dict[tuple[int, Training], Training]()
         for place in self.places:
             cluster, model = place.cluster, place.model
@@ -237,17 +233,13 @@ class _Simulator:
         return [figures[at] for at in sorted(figures)], interruption.came
 
     def figures(self, row: Row, on_run: Callable[[], None] = lambda: None) -> Figures:
-        """Return the results of a row. Under faults, call ``on_run`` after each repetition."""
         key = row.place.number, row.asked
         if key not in self.simulated:
             self.simulated[key] = _simulate_row(row, self.engine_of(row.asked, row.place.model), on_run)
         return self.simulated[key]
 
     def with_uncertainty(self, figures: ClusterFigures[Number], in_turns: bool) -> ClusterFigures[Number]:
-        """Return the results with their uncertainties, computed from the predictions of each calibration fold.
-
-        On an emulated cluster, a prediction with slower cores estimates the drift.
-        """
+        """Compare the predictions from each calibration fold. On an emulated cluster, also assume slower cores."""
         age_s = self.calibration.age_s if self.calibration is not None and not in_turns else 0.0
         others = self.places[0].model.alternatives()
         folds = [self._predict_with(fold) for fold in others.parts]
@@ -277,14 +269,12 @@ class _Simulator:
         )
 
     def _predict_with(self, calibration: Calibration) -> ClusterFigures[Number]:
-        """Simulate the scenario's own cluster with another calibration."""
         other = _Simulator(replace(self.scenario, what_ifs=()), calibration, self.engine)
         return _group_by_cluster(other.places, [(row, other.figures(row)) for row in other.rows()])[0]
 
     def conclude(self, answer: Prediction, rows: Sequence[tuple[Asked, Figures]]) -> Prediction:
-        """Return the answer with its conclusions. ``rows`` are the rows of the scenario's own cluster."""
         refused = "; ".join(dict.fromkeys(map(str, self.refused)))
-        caveats = [*([f"Left out: {refused}."] if refused else []), *self._caveats()]
+        caveats = [*([f"Not simulated: {refused}."] if refused else []), *self._caveats()]
         concluded = conclude(answer, self.scenario, caveats)
         limits = " ".join(dict.fromkeys(self._limits(rows)))
         if limits and len(concluded.conclusions) + bool(concluded.explanations) >= MOST_SENTENCES:
@@ -292,9 +282,8 @@ class _Simulator:
         return replace(answer, **concluded._asdict(), limits=limits)
 
     def _limits(self, rows: Sequence[tuple[Asked, Figures]]) -> Iterator[str]:
-        """Yield the bottlenecks of the fastest simulated row and of the user's own algorithms, at the largest size.
-
-        Each run is simulated again to record its messages, unless it has too many.
+        """Yield what limits the fastest run, and each of the user's own algorithms, at the largest size. Each run is
+        simulated again to record its messages, unless it has too many.
         """
         model = self.places[0].model
         largest = max((figures.bytes for _, figures in rows if isinstance(figures, CollectiveFigures)), default=None)
@@ -319,17 +308,16 @@ class _Simulator:
                 yield f"What limits {name}{size}: {limits.heading}. {limits.sentence}"
 
     def _refuse(self, job: Asked, error: TooLarge) -> None:
-        hint = "; or name an algorithm in place of auto" if is_auto(job) else ""
+        hint = "; or use an algorithm other than auto" if is_auto(job) else ""
         self.refused.append(TooLarge(f"{error}{hint}"))
 
     def engine_of(self, job: Asked, model: PerformanceModel) -> str | None:
-        """Return the engine; None if a formula predicts the row without simulating messages."""
+        """Return the engine; None if a formula predicts the row, so that no messages are simulated."""
         if isinstance(job, CollectiveCall):
             return self.engine if job.algorithm.has_program else None
         return None if job.gradient_sync is not None and model.has_no_messages(job) else self.engine
 
     def _caveats(self) -> list[str]:
-        """Return a sentence for each set of caveats, with the clusters that share it."""
         algorithms = self.scenario.collective.algorithms if self.scenario.collective else ()
         titles: dict[str, dict[str, None]] = {}
         for place in self.places:
@@ -338,7 +326,6 @@ class _Simulator:
 
 
 def _simulate_row(row: Row, engine: str | None, on_run: Callable[[], None]) -> Figures:
-    """Simulate a row. Under faults, return the results of the repetition with the median time."""
     place, job = row.place, row.asked
     run = partial(simulate, place.model, job, engine=engine)
     if place.faults == NO_FAULTS:
@@ -363,7 +350,6 @@ def _figures_of(job: Asked, trace: Trace, faults: FaultFigures | None = None) ->
 
 
 def _seconds(job: Asked, trace: Trace) -> float:
-    """Return the time of a collective or of a training step, in seconds."""
     if isinstance(job, CollectiveCall):
         return trace.elapsed
     seconds = training_figures(trace, job).step_s

@@ -1,4 +1,4 @@
-"""``ringlab replay``: replay a recorded run on other networks or with other algorithms, without running it again."""
+"""``ringlab replay``: replay a recorded run on other networks or with other algorithms, without running the script."""
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,12 +42,12 @@ from ringlab.table import MOST_ROWS, Line, Part, Sentences, Table, format_ratio
 from scenarios.cluster_sections import HERE
 from scenarios.networks import read_network
 
-PLACES = ("preset", "topology", "file", "link")  # keys that describe a network of its own
+PLACES = ("preset", "topology", "file", "link")  # keys that describe a new network
 
 
 @dataclass(frozen=True)
 class ReplayOptions:
-    """The network, the algorithms and the ranks of a replay."""
+    """The network, the algorithms, the what-ifs and the ranks of a replay."""
 
     on: str = option(
         HERE,
@@ -56,7 +56,7 @@ class ReplayOptions:
     )
     algorithm: list[str] | None = option(
         None,
-        help="Algorithm per collective: all_reduce=ring, FILE.py:NAME, auto or nccl. Repeatable.",
+        help="Algorithm of a collective: all_reduce=ring, FILE.py:NAME, auto or nccl. Repeatable.",
         metavar="COLLECTIVE=NAME",
     )
     what_if: list[str] | None = option(
@@ -65,7 +65,7 @@ class ReplayOptions:
         metavar="TEXT",
     )
     ranks: int | None = option(
-        None, help="Number of ranks. Each one repeats a recorded rank, as in data parallelism.", min=1
+        None, help="Number of ranks, each of which repeats a recorded rank. Default: as recorded.", min=1
     )
     calibration: CalibrationOpt = None
 
@@ -97,13 +97,13 @@ def command(
     ] = None,
     answer: AnswerOptions,
 ) -> None:
-    """Replay a recorded run on other networks or with other algorithms, without running it again."""
+    """Replay a recorded run on other networks or with other algorithms, without running the script again."""
     check_outputs(answer.json_to, plot, trace, report, reads=options.calibration)
     replayed = replay_file(file, options, progress=TerminalProgress())
     writers: list[Callable[[], object]] = [partial(viz.draw, replayed.trace, plot)] if plot is not None else []
     writers += [partial(replayed.trace.write, trace)] if trace is not None else []
     if report is not None:
-        from ringlab.pictures.report import write_replay_page  # a table does without what draws
+        from ringlab.pictures.report import write_replay_page  # imports viz's player
 
         writers.append(partial(write_replay_page, replayed, replayed.trace, replayed.own.cluster, report))
     writers += [partial(write_chakra, replayed.recording, chakra)] if chakra is not None else []
@@ -111,7 +111,7 @@ def command(
 
 
 class AskedReplay(NamedTuple):
-    """A network and algorithms, as parsed from the command line."""
+    """The network and the algorithms of one replay, as parsed from the command line."""
 
     network: str
     changes: tuple[str, ...]  # keys of the network
@@ -119,7 +119,7 @@ class AskedReplay(NamedTuple):
 
 
 def read_what_if(text: str, base: AskedReplay) -> AskedReplay:
-    """Parse a what-if, which overrides parts of ``base``. Raise InputError.
+    """Parse a what-if, which changes the network or the algorithms of ``base``. Raise InputError.
 
     >>> own = AskedReplay("star8", (), {"all_reduce": "ring"})
     >>> read_what_if("all_reduce=naive bandwidth='1 Gbit/s'", own)
@@ -167,18 +167,18 @@ def read_algorithms(texts: Sequence[str]) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayRow(AnswerRecord):
-    """A replay on one network, in seconds."""
+    """The times of a replay on one network, in seconds."""
 
     title: str
     cluster: str
     elapsed_s: float
     complete: bool
-    computed_s: float  # by a rank, on average, in its first stream
+    computed_s: float  # in a rank's first stream, the mean over all ranks
     waited_s: float
     messages: int
 
     def cells(self, base_s: float) -> list[str]:
-        """Return the row of the table. ``base_s`` is the time on the first network."""
+        """Return the cells of the table's row. ``base_s`` is the time on the first network."""
         end = format_time(self.elapsed_s) if self.complete else f"never ends ({format_time(self.elapsed_s)})"
         times = format_ratio(self.elapsed_s / base_s) if base_s and self.complete else "-"
         return [self.title, end, times, format_time(self.computed_s), format_time(self.waited_s), f"{self.messages:,}"]
@@ -186,7 +186,7 @@ class ReplayRow(AnswerRecord):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class ReplayAnswer(Answer):
-    """The result of ``ringlab replay``: a recording on a network and its what-ifs."""
+    """The result of ``ringlab replay``: the times of a recording on a network, and with each what-if."""
 
     kind: ClassVar[str] = "replay"
 
@@ -195,18 +195,18 @@ class ReplayAnswer(Answer):
     where: str
     ranks: int
     calls: int
-    measured_s: float | None  # what it took where it was recorded, if that was on real ranks
+    measured_s: float | None  # time of the recorded run; None if it did not run on real ranks
     own: ReplayRow
     what_ifs: tuple[ReplayRow, ...]
     collectives: tuple[CallFigures, ...]
     lines: tuple[WaitingLine, ...]
     marks: tuple[MarkFigures, ...]
-    critical_path: dict[str, float]  # seconds by kind: computing, bandwidth, latency, waiting
+    critical_path: dict[str, float]  # seconds by kind of segment: computing, bandwidth, latency, waiting
     limits: str
     stuck: tuple[str, ...]
     notes: tuple[str, ...]
     trace: Trace = field(metadata=NOT_IN_JSON)
-    recording: Recording = field(metadata=NOT_IN_JSON)  # as it was replayed, on as many ranks as were asked for
+    recording: Recording = field(metadata=NOT_IN_JSON)  # with the number of ranks that was replayed
 
     def to_dict(self) -> dict[str, object]:
         """Return the JSON."""
@@ -216,18 +216,18 @@ class ReplayAnswer(Answer):
         return content
 
     def show(self) -> Iterator[Part]:
-        """Yield the networks, the calls, the waiting lines and the critical path."""
+        """Yield the time on each network, the calls, the lines where ranks wait, and the critical path."""
         yield Line(f"{self.title}: {self.calls:,} calls of {self.ranks} ranks, recorded on {self.where}", "bold")
         base_s = self.own.elapsed_s if self.own.complete else 0.0
-        headings = ["network", "takes", "times", "a rank\ncomputes", "a rank\nwaits", "messages"]
+        headings = ["network", "time", "ratio", "a rank\ncomputes", "a rank\nwaits", "messages"]
         yield Table(self.own.cluster, headings, [row.cells(base_s) for row in (self.own, *self.what_ifs)])
         if self.measured_s is not None and base_s:
             off = f"{self.own.elapsed_s / self.measured_s - 1:+.0%}"
-            yield f"The recorded run took {format_time(self.measured_s)}: the replay is {off}."
+            yield f"The recorded run took {format_time(self.measured_s)}; the replay is off by {off}."
         yield from (Line(sentence, "bold") for sentence in self.stuck)
         yield from self._tables()
         parts = ", ".join(f"{format_time(seconds)} {kind}" for kind, seconds in self.critical_path.items())
-        sentences = [f"The critical path: {parts}."] if parts and not self.stuck else []
+        sentences = [f"The critical path consists of {parts}."] if parts and not self.stuck else []
         yield Sentences([*sentences, *([] if self.stuck else [self.limits])], self.notes)
 
     def _tables(self) -> Iterator[Table]:
@@ -241,20 +241,20 @@ class ReplayAnswer(Answer):
                 ]
                 for each in self.collectives
             ]
-            yield Table("Calls", ["what", "calls", "of buffers", "sent", "a rank\nwaits"], calls)
+            yield Table("Calls", ["collective", "calls", "buffers", "sent", "a rank\nwaits"], calls)
         if self.lines:
             lines = [
                 [each.what, str(each.site), f"{each.calls:,}", format_time(each.mean_s),
                  f"{format_time(each.most_s)} ({each.most_rank})"]
                 for each in self.lines[:MOST_ROWS]
             ]  # fmt: skip
-            yield Table("Where ranks wait", ["for", "line", "calls", "a rank", "most (rank)"], lines, words=2)
+            yield Table("Where ranks wait", ["for", "line", "calls", "mean", "most (rank)"], lines, words=2)
         if self.marks:
             marks = [
                 [each.name, f"{each.number:,}", format_time(each.mean_s), format_time(each.most_s)]
                 for each in self.marks
             ]
-            yield Table("Spans of the program", ["name", "times", "mean", "longest"], marks)
+            yield Table("Spans of the program", ["name", "count", "mean", "longest"], marks)
 
 
 def replay_file(file: Path | str, options: ReplayOptions, progress: Progress | None = None) -> ReplayAnswer:

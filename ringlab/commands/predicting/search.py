@@ -1,4 +1,4 @@
-"""``ringlab search``: find the fastest device meshes for a language model, with memory, cost and runs to try."""
+"""``ringlab search``: find the fastest device meshes for a language model, with their memory and cost."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -54,14 +54,14 @@ KEYS = {  # short names of scenario keys that --what-if varies
     "batch_size": "training.batch_size", "price": "training.price_per_hour", "sequence": "training.sequence",
 }  # fmt: skip
 OPTIONS = ("batch", "precision", "framework", "optimizer", "offload", "lora", "bits")  # options that --what-if varies
-INTEGERS = {"batch": (1, 10**9), "lora": (0, 4096)}  # the smallest and largest values of two of them
-BROKEN = {  # headings that are too long for a column
+INTEGERS = {"batch": (1, 10**9), "lora": (0, 4096)}  # with the smallest and the largest value
+BROKEN = {  # headings that are too wide for a column
     "compute": "com-\npute", "pipeline": "pipe-\nline", "optimizer": "opti-\nmizer", "processes": "pro-\ncesses",
     "stragglers": "strag-\nglers",
 }  # fmt: skip
 GIB = 2**30
 TOKENS, BILLION = "tokens/s (80 %)", "$ a billion\ntokens"
-LIKELY = 0.5  # the smallest probability of a candidate that is recommended
+LIKELY = 0.5  # smallest probability of a recommended candidate
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class SearchOptions:
     )
     offload: str = option(
         "none",
-        help="What to offload to host memory: none, optimizer (states) or parameters (and states).",
+        help="Offload to host memory: none, optimizer (states) or parameters (and states).",
         metavar="WHAT",
     )
     lora: int = option(
@@ -104,12 +104,14 @@ class SearchOptions:
     )
     fill: float = option(FILL, help="Maximum fraction of device memory to use.", min=0.1, max=1.0, metavar="SHARE")
     mesh: str | None = option(
-        None, help="Compare this mesh, by its name in the list, with the fastest.", metavar="NAME"
+        None, help="Compare a mesh, by its name in the list, with the fastest mesh.", metavar="NAME"
     )
-    runs: Path | None = option(None, help="Your own training runs, to adapt the predictions to.", metavar="FILE.csv")
+    runs: Path | None = option(
+        None, help="Table of your own training runs that adapts predictions.", metavar="FILE.csv"
+    )
     what_if: str | None = option(
         None,
-        help="Also search with other values: preset=dgx-h100,dgx-b200, sequence=..., batch=... Repeatable.",
+        help="Search for each value of a key, such as preset=dgx-h100,dgx-b200 or sequence, batch or precision.",
         metavar="KEY=VALUES",
     )
     deadline: str | None = option(
@@ -118,7 +120,7 @@ class SearchOptions:
     budget: float | None = option(
         None, help="Budget for --target-tokens in dollars. Default: plan.budget.", min=0.01, metavar="DOLLARS"
     )
-    tokens: float | None = None  # of the whole training, by [plan]
+    tokens: float | None = None  # of the whole training, from [plan]
 
     @property
     def hours(self) -> float:
@@ -139,7 +141,7 @@ class SearchOptions:
         assert self.hours > 0  # raises InputError
 
     def with_plan(self, spread: SpreadTraining) -> "SearchOptions":
-        """Return the options with the missing goals taken from the scenario's ``[plan]``. Raise InputError."""
+        """Return the options with missing goals from the scenario's ``[plan]``. Raise InputError."""
         plan, tokens = spread.plan, spread.plan.target_tokens
         if plan.target_samples is not None and is_transformer(spread.training.model):
             tokens = plan.target_samples * parse_transformer(spread.training.model)[1].context
@@ -169,13 +171,13 @@ def search_meshes(
         console = make_console(quiet=json_to == "-")
         for (name, file), (number, text) in zip(exports, written, strict=True):
             write_text(file, text)
-            console.print(f"For {name}, {answer.found[-1].searched[number].name}: {file}", soft_wrap=True)
+            console.print(f"{name} configuration of {answer.found[-1].searched[number].name}: {file}", soft_wrap=True)
 
     deliver(answer, json_to, draw_to(answer, options.plot, json_to), write_exports)
 
 
 def parse_export(text: str) -> tuple[str, Path]:
-    """Return the format and the file of ``--export``. Raise InputError.
+    """Parse the format and the file of ``--export``. Raise InputError.
 
     >>> parse_export("megatron=args.txt")
     ('megatron', PosixPath('args.txt'))
@@ -200,18 +202,18 @@ class Money(AnswerRecord):
 
     @property
     def days(self) -> str:
-        """The number of days with its interval."""
+        """The days with their interval, as text."""
         return format_interval(self.hours / 24, (self.hours_interval[0] / 24, self.hours_interval[1] / 24))
 
     @property
     def cost(self) -> str:
-        """The dollars with their interval, or a dash."""
+        """The dollars with their interval as text, or a dash."""
         return format_interval(self.dollars, self.dollars_interval, format_whole)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeshRow(AnswerRecord):
-    """A mesh with its prediction."""
+    """A mesh with its predicted step, rates, memory and cost."""
 
     mesh: str
     tensor: int
@@ -242,12 +244,12 @@ class MeshRow(AnswerRecord):
 
     @property
     def tokens(self) -> str:
-        """The tokens per second with their interval."""
+        """The tokens per second with their interval, as text."""
         return format_interval(self.tokens_per_s, self.tokens_interval, format_whole)
 
     @property
     def price(self) -> str:
-        """The dollars per billion tokens with their interval, or a dash."""
+        """The dollars per billion tokens with their interval as text, or a dash."""
         return format_interval(self.dollars_per_billion_tokens, self.dollars_interval)
 
 
@@ -261,7 +263,7 @@ class RemedyRow(AnswerRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class Learning(AnswerRecord):
-    """The most informative runs to measure, and the half-width of the meshes' 80 % interval before and after them."""
+    """The most informative runs to measure, and the half-width of the 80 % interval before and after measuring them."""
 
     runs: tuple[str, ...]
     within: float
@@ -270,7 +272,7 @@ class Learning(AnswerRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class Case(AnswerRecord):
-    """The meshes for one number of devices and one value of the key that varies."""
+    """The meshes for one number of devices, and for one value of the key that ``--what-if`` varies."""
 
     value: str
     devices: int
@@ -282,7 +284,7 @@ class Case(AnswerRecord):
     best: tuple[MeshRow, ...]
     tries: tuple[MeshRow, ...] = ()
     learning: Learning | None = None
-    losers: tuple[tuple[str, str], ...] = ()  # kinds of meshes, and why each is slower
+    losers: tuple[tuple[str, str], ...] = ()  # kinds of meshes with the reasons why they are slower
     would_fit: tuple[RemedyRow, ...] = ()
 
 
@@ -297,13 +299,13 @@ class SearchAnswer(Answer):
     precision: str
     notes: tuple[str, ...]
     cases: tuple[Case, ...]
-    key: str | None = None  # that varies
-    refused: tuple[str, ...] = ()  # invalid values, and why
+    key: str | None = None  # the key that varies
+    refused: tuple[str, ...] = ()  # invalid values of the key, with reasons
     tokens: float | None = None
     found: tuple[FoundMeshes, ...] = field(default=(), compare=False, metadata=NOT_IN_JSON)
 
     def show(self) -> Iterator[Part]:
-        """Yield the fastest mesh of each case, or the fastest meshes of the only case, and the cost."""
+        """Yield the fastest meshes, for several cases also an overview, and the cost of the training."""
         if len(self.cases) > 1:
             yield self._overview()
         for case in self.cases if self.key is None else ():
@@ -325,7 +327,6 @@ class SearchAnswer(Answer):
         return Table(f"{self.model}: the fastest of each", headings, rows, words=len(headings) - 3)
 
     def _bill(self) -> Table:
-        """Return the time and cost of the whole training, with a row for each case that fits."""
         headings = [*self._key_headings(), "days (80 %)", "$ (80 %)", "chance"]
         rows = []
         for case, _, money in self._priced():
@@ -340,23 +341,21 @@ class SearchAnswer(Answer):
         return [str(case.devices)] if self.key is None else [case.value, str(case.devices)]
 
     def _priced(self) -> list[tuple[Case, MeshRow, Money]]:
-        """Return the cases that fit, with the cost of their fastest meshes."""
         fastest = [(case, case.best[0]) for case in self.cases if case.best]
         return [(case, row, row.money) for case, row in fastest if row.money is not None]
 
     def _choice(self) -> Iterator[str]:
-        """Yield a sentence on the cheapest case that is likely to meet the deadline and the budget."""
         priced = self._priced()
         likely = [each for each in priced if (each[2].chance_within_limits or 0.0) >= LIKELY]
         if priced and not likely:
-            yield f"For {self.tokens:.3g} tokens none of these is likely within the limits."
+            yield f"No case is likely to train {self.tokens:.3g} tokens within the limits."
         if likely:
             case, row, money = min(likely, key=lambda each: (each[2].dollars is None, each[2].dollars or each[2].hours))
             cost = "" if money.dollars is None else f" for ${money.cost}"
             value = f"{self.key} {case.value}, " if self.key else ""
             yield (
-                f"For {self.tokens:.3g} tokens, cheapest within the limits: {value}{case.devices} x {case.machine}, "
-                f"{row.mesh}: {money.days} days{cost}; probability {money.chance_within_limits or 0:.0%}."
+                f"Cheapest within the limits for {self.tokens:.3g} tokens: {value}{case.devices} x {case.machine}, "
+                f"{row.mesh}. It takes {money.days} days{cost}, with probability {money.chance_within_limits or 0:.0%}."
             )
 
     def _case(self, case: Case) -> Iterator[Part]:
@@ -392,13 +391,11 @@ class SearchAnswer(Answer):
 
 
 def _kind(mesh: SearchedMesh) -> str:
-    """Return a mesh's kind for the legend: its axes except data, or else its sharding."""
     axes = [word for size, word in ((mesh.tp, "tensor"), (mesh.pp, "pipeline")) if size > 1]
     return " and ".join(axes) if axes else mesh.sharding
 
 
 def _step_table(case: Case) -> Table:
-    """Return a table of each step's parts. Its first column refers to the mesh numbers of the first table."""
     shown = [name for name in PARTS if any(abs(row.parts[name]) > 0.005 * row.step_s for row in case.best)]
     host = ["of a host\n(GiB)"] if any(row.host_bytes for row in case.best) else []
     rows = [
@@ -417,7 +414,7 @@ def _nothing_fits(title: str, case: Case) -> Iterator[Part]:
     for name, reason in case.losers:
         yield f"The nearest, {name}: {reason}."
     if not case.would_fit:
-        yield "No other optimizer, LoRA, offloading or up to 16 times the devices would make it fit."
+        yield "Other optimizers, LoRA, offloading and up to 16 times as many devices do not make it fit."
         return
     rows = [
         [
@@ -434,14 +431,14 @@ def _sentences(case: Case) -> Iterator[str]:
     is_fastest = case.learning is not None or case.fitting == 1  # false with --mesh
     yield f"{case.meshes} meshes, of which {case.fitting} fit{is_fastest * f'; the fastest: {case.best[0].mesh}'}."
     parts = ", ".join(f"{name} {nbytes / GIB:.1f}" for name, nbytes in case.best[0].memory_parts.items())
-    yield f"Its {case.best[0].memory_bytes / GIB:.1f} GiB a device: {parts}."
+    yield f"Its memory is {case.best[0].memory_bytes / GIB:.1f} GiB per device: {parts}."
     if len(case.tries) > 1:
-        yield "Try these, which differ in their uncertainties: " + "; ".join(row.mesh for row in case.tries) + "."
+        yield f"Try these meshes, whose uncertainties differ: {'; '.join(row.mesh for row in case.tries)}."
     if case.learning is not None:
         learning = case.learning
         yield (
-            f"Measure these next: {'; '.join(learning.runs)}. Given to `ringlab calibrate --runs`, they narrow the "
-            f"80 % interval from {learning.within:.0%} to {learning.within_after:.0%}."
+            f"Measure these next: {'; '.join(learning.runs)}. With `ringlab calibrate --runs`, they narrow the 80 % "
+            f"interval from ± {learning.within:.0%} to ± {learning.within_after:.0%}."
         )
 
 
@@ -490,7 +487,7 @@ def find_meshes(scenario: str | Path, options: SearchOptions, overrides: Sequenc
     if not cases:
         raise InputError(refused[0].removesuffix("."))
     if answers[0].job.framework == FRAMEWORKS[0]:
-        notes["No framework is named: its factor is 1. The published factors are within 10 % of 1."] = None
+        notes["No framework is set, so its factor is 1; published factors are within 10 % of 1."] = None
     if {*base.training.parallelism} - {"experts", "top_k"}:
         notes["All meshes are searched; `predict --devices` predicts the one in training.parallelism."] = None
     return SearchAnswer(
@@ -508,7 +505,6 @@ def _describe_unpublished(gpu: str) -> str:
 def _vary(
     scenario: str | Path, overrides: Sequence[str], options: SearchOptions, key: str, value: str
 ) -> tuple[SpreadTraining, SearchOptions]:
-    """Return the scenario and the options with one value of the key that varies. Raise InputError."""
     if key not in OPTIONS:
         name = KEYS.get(key, key)
         if "." not in name:
@@ -526,14 +522,13 @@ def _vary(
 
 
 def _make_job(spread: SpreadTraining, devices: int, options: SearchOptions) -> MeshJob:
-    """Return the search problem for a number of devices. Raise InputError for an unsupported model or cluster."""
     training, host = spread.training, host_of_cluster(spread.cluster)
     if host.network is not None:
         raise InputError('search requires a GPU cluster: set cluster.preset and transport = "nccl"')
     if host.gpu is None:
         raise InputError(
-            f"search requires a GPU's data sheet, and the catalog has none for {spread.cluster.title}; "
-            "`ringlab list hardware` shows the GPUs; predict --devices accepts training.compute = {rate = 500.0}"
+            f"search requires a GPU of the catalog, and {spread.cluster.title} has none; `ringlab list hardware` shows "
+            "the GPUs. For other devices, use predict --devices with training.compute = {rate = 500.0}"
         )
     if not is_transformer(training.model):
         raise InputError(
@@ -607,7 +602,9 @@ def _make_rows(
 
 
 def _make_row(meshes: FoundMeshes, number: int, factor: float, price: float | None, options: SearchOptions) -> MeshRow:
-    """Return a mesh's row. ``price``: dollars per device and hour. ``factor``: interval's upper end / prediction."""
+    """Return a mesh's row. ``price`` is in dollars per device and hour. ``factor`` is the upper end of the 80 %
+    interval divided by the prediction.
+    """
     mesh, seconds, rate = meshes.searched[number], float(meshes.step_s[number]), float(meshes.tokens_per_s[number])
     hourly = None if price is None else price * meshes.job.gpus
     dollars = None if hourly is None else hourly / 3600 / rate * 1e9
@@ -630,7 +627,6 @@ def _make_row(meshes: FoundMeshes, number: int, factor: float, price: float | No
 
 
 def _make_bill(options: SearchOptions, hours: float, factor: float, price: float | None) -> Money:
-    """Return the cost of a training at ``price`` dollars per hour, and the probability of keeping the limits."""
     low, high = hours / factor, hours * factor
     limit = min(options.hours, (options.budget or inf) / price if price is not None else inf)
     chance = 1.0 if limit == inf else NormalDist(log(hours), log(factor) / Z_80).cdf(log(limit))
