@@ -197,8 +197,8 @@ def test_conclusions_group_reasons_and_name_prices() -> None:
     prices = [sentence.partition(" an hour: ")[2] for sentence in other.conclusions[-2:]]
     assert prices[0] == "training.price_per_hour." and prices[1].startswith("AWS p5.48xlarge, ")
     assert re.match(
-        r"No prediction for 8, 16 devices with training\.batch_size = 16, 32, 64, 128, 256, 512, 1024, 2048 and 1 more: "
-        "batch_size 16 does",
+        r"No prediction for 8, 16 devices with training\.batch_size = 16, 32, 64, 128, 256, 512, 1024, 2048 and 1 "
+        "more: batch_size 16 does",
         answer.conclusions[1],
     )
     assert answer.conclusions[2].startswith("With training.batch_size = 8, on 16 devices, the bottleneck is")
