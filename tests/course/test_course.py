@@ -206,7 +206,7 @@ def test_wrong_exercise_names_what_to_read(
     read = LESSONS[0].checks.EXERCISES[0].read
     assert answer.exercises[0].read == read and not answer.exercises[1].read
     print_parts(CheckedLessons((answer,)).show(), make_console())
-    assert f"To read: {read}." in " ".join(capsys.readouterr().out.split())
+    assert f"Read {read}." in " ".join(capsys.readouterr().out.split())
 
 
 def test_missing_prediction_is_asked_for() -> None:

@@ -303,7 +303,7 @@ def test_search_command_lists_the_fastest_meshes(ringlab, scenario, tmp_path):
     assert best["tokens_interval"][0] < best["tokens_per_s"] < best["tokens_interval"][1]
     assert best["dollars_per_billion_tokens"] == pytest.approx(2.5 * 64 / 3600 / best["tokens_per_s"] * 1e9, rel=1e-5)
     assert best["step_s"] == best["parts"].pop("total") == pytest.approx(sum(best["parts"].values()))
-    assert "GiB a device: weights " in out
+    assert "GiB per device: weights " in out
     assert best["memory_bytes"] == pytest.approx(sum(best["memory_parts"].values()), rel=1e-5)
 
 

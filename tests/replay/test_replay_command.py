@@ -71,7 +71,7 @@ def test_replay_compares_with_the_measured_time(tmp_path: Path) -> None:
         tmp_path / "run.json", ReplayOptions(on="topology=star hosts=2 bandwidth='8 Gbit/s' latency=0us")
     )
     assert answer.measured_s == 1.5
-    assert "took 1.5 s: the replay is -33%" in " ".join(part for part in answer.show() if isinstance(part, str))
+    assert "took 1.5 s; the replay is off by -33%" in " ".join(part for part in answer.show() if isinstance(part, str))
 
 
 @pytest.mark.parametrize(

@@ -244,10 +244,8 @@ def test_checkpoint_folder_keeps_its_name():
 
 def test_slurm_writes_a_file(ringlab, tmp_path):
     status, out, err = ringlab("slurm", "star8", "-N", "2", "-p", "gpu", "-o", tmp_path / "a.sbatch")
-    assert (status, err) == (
-        0,
-        "",
-    ) and out == f"The job: {tmp_path}/a.sbatch; `sbatch {tmp_path}/a.sbatch` submits it\n"
+    saved = f"Saved to {tmp_path}/a.sbatch. Submit it with `sbatch {tmp_path}/a.sbatch`.\n"
+    assert (status, out, err) == (0, saved, "")
     assert directives((tmp_path / "a.sbatch").read_text())["partition"] == "gpu"
     assert ringlab("slurm", "star8", "--nodes", "3")[0] == 2
     batch_file = ringlab("slurm", "quickstart", "--checkpoints", "my kept", "--log-dir", "logs").out
@@ -271,19 +269,8 @@ def test_batch_file_contains_no_control_characters() -> None:
 def test_script_starts_on_each_node_with_its_arguments(cluster, ringlab, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("-my train.py").write_text("print('trained')\n")
-    arguments = (
-        "--nodes",
-        "2",
-        "--gpus",
-        "8",
-        "--python",
-        "python",
-        "--",
-        "-my train.py",
-        "--epochs",
-        "$(touch pwned)",
-    )
-    text = ringlab("slurm", *arguments).out
+    options = ("--nodes", "2", "--gpus", "8", "--python", "python")
+    text = ringlab("slurm", *options, "--", "-my train.py", "--epochs", "$(touch pwned)").out
     assert directives(text)["nodes"] == "2" and directives(text)["gpus-per-node"] == "8"
     done = run_batch_file(text, cluster, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -297,9 +284,12 @@ def test_script_starts_on_each_node_with_its_arguments(cluster, ringlab, tmp_pat
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (("none.py", "--gpus", "8"), "none.py: no such file; name a scenario or a script"),
+        (("none.py", "--gpus", "8"), "none.py: no such file; pass a scenario or a script"),
         (("train.py", "--nodes", "2"), "train.py: the number of ranks per node is missing; pass for example --gpus 8"),
-        (("train.py", "--gpus", "8", "--set", "a=1"), "--set is for scenarios; pass arguments of the script after --"),
+        (
+            ("train.py", "--gpus", "8", "--set", "a=1"),
+            "--set only applies to scenarios; pass arguments of the script after --",
+        ),
         (("star8", "extra"), "star8: only a script takes arguments; remove extra"),
     ],
 )
