@@ -10,32 +10,32 @@ from collectives.errors import InputError, TooLarge
 from collectives.quoting import quote
 from collectives.units import format_size, parse_size
 
-SHORTER_ROUTES = "ask for an algorithm whose ranks are neighbours in this network, such as ring"
-MEMORY_KEY, USUAL_MEMORY = "RINGLAB_MEMORY", 1 << 30  # in the environment; bytes
+SHORTER_ROUTES = "ask for an algorithm whose ranks are neighbors in this network, such as ring"
+MEMORY_KEY, USUAL_MEMORY = "RINGLAB_MEMORY", 1 << 30  # environment variable; default in bytes
 
 
 class Gigabyte:
     """The number of objects of each kind that fit into one gigabyte, computed from measured object sizes."""
 
-    LINKS = 450_000  # cables of networks that are built, with what is made of them
-    PAIRS = 3_600_000  # of ranks that send to each other: their routes
-    ROUTED = 1_000_000  # pairs of ranks of which messages are looked at
-    HOPS = 10_000_000  # links of all routes together, with what is made of them
-    NAMED = 4_000_000  # links of routes that are found one by one, as names of nodes
-    TOGETHER = 13_000_000  # pairs of links of one route, over all routes, where no two are the same
-    FOLLOWED = 20_000_000  # chunks of all ranks whose data is followed: half a gigabyte
-    TABLED = 4_200_000  # operations of all ranks, written down and simulated
-    WRITTEN = TABLED // 2  # messages of a schedule that is written out to be simulated one by one: up to 500 bytes each
-    MESSAGES = 3_000_000  # that are simulated one by one: 100 to 300 bytes each
-    RECORDED = 2_500_000  # messages that can be looked at one by one: 200 to 400 bytes each
-    SEGMENTS = 6_000_000  # of TCP, under way at once: 150 bytes each
-    PLANNED = 600_000  # messages of TCP, put in order one by one: 1.6 kB each
-    TASKS = 400_000  # of a step's timeline: half a kilobyte each, ten seconds
-    SAID = 8_000_000  # operations that a user's file says: 20 bytes each in its process, 100 in ours
-    ENTRIES = 1_000_000  # of a file: lines, rows, elements and what they say, each an object: up to a kilobyte each
-    ROWS = 4_000_000  # of columns that are read: 40 bytes each, and twice that while they are read
-    PICTURES = 4_000_000  # of a folder: a quarter of a kilobyte each; ImageNet has 1,281,167
-    SIMPY = 500_000  # messages of the reference engine, a ring's of 500 ranks: half a gigabyte, half a minute
+    LINKS = 450_000  # cables of a network, with the objects derived from them
+    PAIRS = 3_600_000  # pairs of ranks that send to each other, with their routes
+    ROUTED = 1_000_000  # pairs of ranks whose messages are analyzed
+    HOPS = 10_000_000  # links of all routes, with the objects derived from them
+    NAMED = 4_000_000  # links of routes that are stored as names of nodes
+    TOGETHER = 13_000_000  # pairs of links that belong to the same route, over all routes
+    FOLLOWED = 20_000_000  # chunks of all ranks in a proof: half a gigabyte
+    TABLED = 4_200_000  # operations of all ranks that are listed and simulated
+    WRITTEN = TABLED // 2  # messages of a schedule that is listed for the simulation: up to 500 bytes each
+    MESSAGES = 3_000_000  # messages that are simulated one by one: 100 to 300 bytes each
+    RECORDED = 2_500_000  # recorded messages: 200 to 400 bytes each
+    SEGMENTS = 6_000_000  # TCP segments in flight at once: 150 bytes each
+    PLANNED = 600_000  # messages over TCP that are ordered one by one: 1.6 kB each
+    TASKS = 400_000  # tasks of a step's timeline: half a kilobyte each, ten seconds in total
+    SAID = 8_000_000  # operations that a user's file yields: 20 bytes each in the worker, 100 here
+    ENTRIES = 1_000_000  # entries of a file (lines, rows, elements), each an object of up to a kilobyte
+    ROWS = 4_000_000  # rows of columns: 40 bytes each, and twice as much while they are read
+    PICTURES = 4_000_000  # images in a directory: a quarter of a kilobyte each; ImageNet has 1,281,167
+    SIMPY = 500_000  # messages of the reference engine: half a gigabyte and half a minute, as in a ring of 500 ranks
 
 
 def allowed(most: int) -> int:
@@ -54,7 +54,7 @@ def allowed(most: int) -> int:
     except InputError as error:
         raise InputError(f"{MEMORY_KEY}: {error}") from error
     if allowance < 1:
-        raise InputError(f"{MEMORY_KEY}: {quote(text)} is too little for anything; give a size such as 4 GiB")
+        raise InputError(f"{MEMORY_KEY} is too small ({quote(text)}); set a size such as 4 GiB")
     return allowance
 
 
@@ -81,11 +81,11 @@ def check_read(where: object, number: int, most: int, unit: str) -> None:
     >>> check_read("a.csv", 101, 100, "rows")
     Traceback (most recent call last):
     ...
-    collectives.errors.TooLarge: a.csv: more than 100 rows; give a part of it, or allow more memory \
+    collectives.errors.TooLarge: a.csv: more than 100 rows; read only a part, or allow more memory \
 (RINGLAB_MEMORY="2 GiB")
     """
     if number > allowed(most):
-        raise TooLarge(f"{where}: more than {allowed(most):,} {unit}; give a part of it, or {more_memory(2)}")
+        raise TooLarge(f"{where}: more than {allowed(most):,} {unit}; read only a part, or {more_memory(2)}")
 
 
 def more_memory(times: float) -> str:

@@ -20,7 +20,7 @@ from collectives.spec import ITEM_BYTES, Spec, check_op, item_bytes
 from collectives.units import as_bytes
 
 Array = npt.NDArray[Any]
-DTYPES = [np.dtype(name) for name in ITEM_BYTES if name != "bfloat16"]  # which numpy itself does not have
+DTYPES = [np.dtype(name) for name in ITEM_BYTES if name != "bfloat16"]  # numpy has no bfloat16
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def make_call(
         call = algorithm
         call.check(world_size)
         if buffers is not None and check_buffers(call.algorithm, world_size, buffers) != call.shape:
-            raise InputError(f"buffers must have {call.elements} elements of {call.dtype}, as the call does")
+            raise InputError(f"buffers must have {call.elements} elements of {call.dtype}, like the call")
         return call
     algorithm = find_algorithm(algorithm)
     check_applies(algorithm, op=op is not None, root=root is not None)
@@ -117,14 +117,14 @@ def make_call(
 
 def _check_same(algorithm: Algorithm, name: str, value: object, actual: object) -> None:
     if value not in (None, actual):
-        raise InputError(f"{algorithm.full_name}: {name} is {value} and the buffers have {actual}; remove {name}")
+        raise InputError(f"{algorithm.full_name}: {name} is {value}, but the buffers have {actual}; remove {name}")
 
 
 def _refuse_besides_call(**arguments: object) -> None:
     names = [name for name, value in arguments.items() if value is not None]
     if names:
         raise InputError(
-            f"{' and '.join(names)} given in addition to a CollectiveCall; use dataclasses.replace on the call"
+            f"{' and '.join(names)} must not be passed with a CollectiveCall; change the call with dataclasses.replace"
         )
 
 
@@ -136,8 +136,8 @@ def _elements(algorithm: Algorithm, world_size: int, nbytes: object, dtype: str,
     if elements < least:
         minimum = "one element" if least == 1 else "an element for each rank"
         raise InputError(
-            f"{algorithm.full_name}: size = {size} bytes; on {world_size} ranks give at least "
-            f"{least * item_bytes(dtype)}, {minimum}"
+            f"{algorithm.full_name}: the size must be at least {least * item_bytes(dtype)} bytes on "
+            f"{world_size} ranks ({minimum}), not {size}"
         )
     return elements
 
@@ -150,38 +150,42 @@ def check_buffers(algorithm: Algorithm, world_size: int, buffers: Sequence[Array
     where = f"{algorithm.full_name}: buffers"
     argument: object = buffers
     if not isinstance(argument, Sequence | np.ndarray) or isinstance(argument, str):
-        raise InputError(f"{where} are {quote(buffers)}; give a numpy array for each rank")
+        raise InputError(f"{where} must be a list with one numpy array per rank, not {quote(buffers)}")
     if len(buffers) != world_size:
-        raise InputError(f"{where} are {len(buffers)}; give a numpy array for each of the {world_size} ranks")
+        raise InputError(f"{where} must have one numpy array for each of the {world_size} ranks, not {len(buffers)}")
     for rank, buffer in enumerate(buffers):
         problem = _problem_of(buffer) or _difference(buffer, buffers[0])
         if problem:
             raise InputError(f"{where}[{rank}] {problem}")
     shared = _sharing(buffers)
     if shared:
-        raise InputError(f"{where}[{shared[0]}] and buffers[{shared[1]}] share memory; give each rank its own array")
+        raise InputError(
+            f"{where}[{shared[0]}] and buffers[{shared[1]}] share memory; pass a separate array for each rank"
+        )
     return buffers[0].dtype.name, buffers[0].size
 
 
 def _problem_of(buffer: Any) -> str:
     if type(buffer) not in (np.ndarray, np.memmap):
         instead = "numpy.asarray(buffer)" if isinstance(buffer, np.ndarray) else "a numpy array for each rank"
-        return f"is a {type(buffer).__name__}; give {instead}"
+        return f"is a {type(buffer).__name__}; pass {instead}"
     if buffer.ndim != 1:
-        return f"has the shape {buffer.shape}; give one dimension"
+        return f"must have one dimension, not the shape {buffer.shape}"
     if buffer.dtype not in DTYPES:
-        return f"has the dtype {quote(buffer.dtype.str)}; use one of {', '.join(map(str, DTYPES))}"
+        return f"has the unsupported dtype {quote(buffer.dtype.str)}; use one of {', '.join(map(str, DTYPES))}"
     if not buffer.flags.writeable:
-        return "is read-only; give a copy of it"
+        return "is read-only; pass a copy"
     if buffer.size > 1 and abs(buffer.strides[0]) < buffer.itemsize:
-        return "has elements that share memory; give a copy of it"
+        return "has elements that share memory; pass a copy"
     return ""
 
 
 def _difference(buffer: Array, first: Array) -> str:
     if (buffer.size, buffer.dtype) == (first.size, first.dtype):
         return ""
-    return f"has {buffer.size} elements of {buffer.dtype}; buffers[0] has {first.size} of {first.dtype}: make all alike"
+    return (
+        f"has {buffer.size} elements of {buffer.dtype}; buffers[0] has {first.size} of {first.dtype}: make them equal"
+    )
 
 
 def _sharing(buffers: Sequence[Array]) -> tuple[int, int] | None:
@@ -210,13 +214,12 @@ def check_length(algorithm: Algorithm, n: int, world_size: int) -> None:
     """Raise InputError unless the algorithm supports buffers of ``n`` elements."""
     chunks = algorithm.chunks(world_size)
     if algorithm.needs_equal_chunks and n % chunks:
-        why = "as data changes its place, " if algorithm.spec.moves else ""
+        why = ", because data moves between chunks" if algorithm.spec.moves else ""
         raise InputError(
-            f"{algorithm.full_name}: {n} elements do not fall into {chunks} equal chunks; {why}a multiple of {chunks} "
-            "is needed"
+            f"{algorithm.full_name}: the number of elements must be a multiple of {chunks} (equal chunks{why}), not {n}"
         )
     if algorithm.spec.repeats and n < 1:
-        raise InputError(f"{algorithm.full_name}: no elements; its token needs at least one")
+        raise InputError(f"{algorithm.full_name}: the token must have at least one element")
 
 
 def part_slice(parts: int | range, n: int, world_size: int) -> slice:

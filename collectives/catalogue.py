@@ -31,7 +31,7 @@ from collectives.input_files import FileBytes, check_input
 from collectives.quoting import quote, suggest
 from collectives.spec import find_spec
 
-FORMER_NAMES = {"all_to_all/naive": "all_to_all/direct"}  # which scenario files written earlier may still use
+FORMER_NAMES = {"all_to_all/naive": "all_to_all/direct"}  # accepted in old scenario files
 
 
 @cache
@@ -72,11 +72,11 @@ def find_algorithm(reference: str | Algorithm, collective: str | None = None, fo
     full_name = FORMER_NAMES.get(full_name, full_name)
     if full_name.rpartition("/")[2] == AUTO:
         raise InputError(f"{full_name} {UNDECIDED}")
-    if full_name == f"all_reduce/{GLOO}":  # no part of the library
+    if full_name == f"all_reduce/{GLOO}":  # not part of the library
         return _gloos_own()
     if full_name not in library():
         if os.path.isfile(Path(folder or ".", reference)):  # noqa: PTH113 - False also of a name that can be no file's
-            raise InputError(f"{quote(reference)} is not a Python file; give an algorithm's name, or FILE.py:NAME")
+            raise InputError(f"{quote(reference)} is not a Python file; pass the name of an algorithm, or FILE.py:NAME")
         known = [name for name in library() if collective is None or name.startswith(f"{collective}/")]
         raise InputError(f"unknown algorithm {quote(full_name)}; {suggest(full_name, known, ', or FILE.py:NAME')}")
     builtin = library()[full_name]
@@ -86,8 +86,8 @@ def find_algorithm(reference: str | Algorithm, collective: str | None = None, fo
 
 def no_algorithm(value: object) -> InputError:
     """Return the InputError for a value that is neither an Algorithm nor a name."""
-    hint = ", or declare the function with @algorithm" if inspect.isroutine(value) else ""
-    return InputError(f"algorithm is {quote(value)}; give an Algorithm or a name like 'all_reduce/ring'{hint}")
+    hint = "; declare the function with @algorithm" if inspect.isroutine(value) else ""
+    return InputError(f"algorithm must be an Algorithm or a name such as 'all_reduce/ring', not {quote(value)}{hint}")
 
 
 def load_file(path: Path) -> list[Algorithm]:
@@ -96,7 +96,7 @@ def load_file(path: Path) -> list[Algorithm]:
     Raise InputError if the file does not exist, fails, exceeds its limits, or declares no algorithm.
     """
     from collectives.programs.recorded import load_recorded
-    from collectives.programs.worker import Here, execute_file  # what it takes is slow to import
+    from collectives.programs.worker import Here, execute_file  # slow to import
 
     path = path.absolute()
     check_input(path, FileBytes.PROGRAM)
@@ -112,7 +112,7 @@ def _check_names(path: Path, algorithms: list[Algorithm]) -> None:
     names = [algorithm.full_name for algorithm in algorithms]
     for name in names:
         if names.count(name) > 1:
-            raise InputError(f"{path}: {name} is declared {names.count(name)} times; give each its own name")
+            raise InputError(f"{path}: {name} is declared {names.count(name)} times; use a different name for each")
 
 
 def _find_in_file(reference: str, collective: str | None, folder: Path | None) -> Algorithm:
@@ -136,7 +136,7 @@ def _find_in_file(reference: str, collective: str | None, folder: Path | None) -
 def _check_collective(candidate: Algorithm, collective: str | None) -> None:
     if collective is not None and candidate.spec.name != collective:
         raise InputError(
-            f"{candidate.full_name} is not an algorithm for {collective}; use one that was declared for it"
+            f"{candidate.full_name} is not an algorithm for {collective}; use one that is declared for {collective}"
         )
 
 
@@ -165,7 +165,7 @@ def _reduce(algorithm: Algorithm) -> tuple[Any, ...]:
 
 def _find_again(full_name: str, parameters: dict[str, Parameter], by_model: bool = False) -> Algorithm:
     if full_name not in library():
-        raise InputError(f"{full_name} is not in the library; there are {', '.join(library())}")
+        raise InputError(f"{full_name} is not in the library; choose one of {', '.join(library())}")
     return replace(library()[full_name].with_parameters(**parameters), by_model=by_model)
 
 

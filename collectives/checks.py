@@ -1,6 +1,6 @@
 """Check arguments: a wrong type raises the same error as a wrong value."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from math import inf
 from numbers import Integral, Real
 from pathlib import Path
@@ -69,23 +69,16 @@ def is_finite_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= float_info.max
 
 
-def check_sequence(name: str, value: object, of: str) -> Sequence[Any]:
-    """Return ``value`` if it is a list or tuple. Raise InputError otherwise; ``of`` names the elements.
+def check_sequence(name: str, value: object, of: str) -> list[Any]:
+    """Return the elements of an iterable as a list. Raise InputError for other values and for a string.
 
+    ``of`` names the elements in the message.
+
+    >>> check_sequence("sizes", (size for size in (1, 2)), of="sizes"), check_sequence("sizes", [], of="sizes")
+    ([1, 2], [])
     >>> check_sequence("hosts", "h0", of="nodes")
     Traceback (most recent call last):
     collectives.errors.InputError: hosts must be a list of nodes, not 'h0'
-    """
-    if not isinstance(value, list | tuple):
-        raise InputError(f"{name} must be a list of {of}, not {quote(value)}")
-    return value
-
-
-def check_several(name: str, value: object, of: str) -> list[Any]:
-    """Return the elements of an iterable as a list. Raise InputError for other values and for strings.
-
-    >>> check_several("sizes", (size for size in (1, 2)), of="sizes"), check_several("sizes", [], of="sizes")
-    ([1, 2], [])
     """
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise InputError(f"{name} must be a list of {of}, not {quote(value)}")
@@ -125,6 +118,17 @@ def check_known(name: str, value: Any, known: Collection[str], more: str = "") -
     if not isinstance(value, str) or value not in known:
         raise InputError(f"unknown {name} {quote(value)}; {suggest(str(value), known, more)}")
     return value
+
+
+def check_bool(name: str, value: object) -> None:
+    """Raise InputError unless ``value`` is True or False.
+
+    >>> check_bool("flip", 1)
+    Traceback (most recent call last):
+    collectives.errors.InputError: flip must be True or False, not 1
+    """
+    if not isinstance(value, bool):
+        raise InputError(f"{name} must be True or False, not {quote(value)}")
 
 
 def check_printable(name: str, value: str) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, cast
 
 import numpy as np
 import numpy.typing as npt
-from typing_extensions import ParamSpec, TypeVar  # with defaults, so that ``Algorithm`` alone is a type
+from typing_extensions import ParamSpec, TypeVar  # these have defaults, so that ``Algorithm`` alone is a type
 
 from collectives.checks import check_text, check_whole_number
 from collectives.errors import InputError, describe_error, describe_line, line_in, shorten, with_line
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 Parameter = int | str | None
-KINDS: dict[type, str] = {int: "a whole number", str: "a text"}
+KINDS: dict[type, str] = {int: "an integer", str: "a string"}
 BRACKETED = re.compile(r"(?P<name>[^\[\]]+)\[(?P<given>.*)\]")
-OUTSIDE_BRACKETS = re.compile(r",\s*(?![^\[]*\])")  # a comma that no further bracket closes over
+OUTSIDE_BRACKETS = re.compile(r",\s*(?![^\[]*\])")  # a comma outside of brackets
 
 
 @lru_cache(maxsize=1024)
@@ -54,7 +54,7 @@ def check_parameters(subject: str, known: Sequence[inspect.Parameter], values: M
         kinds = _kinds(by_name[key])
         if value is not None and type(value) not in kinds:
             wanted = " or ".join(KINDS[kind] for kind in kinds)
-            raise InputError(f"{subject}: parameter {key} = {quote(value)} is not {wanted}")
+            raise InputError(f"{subject}: parameter {key} must be {wanted}, not {quote(value)}")
 
 
 def _kinds(parameter: inspect.Parameter) -> list[type]:
@@ -81,24 +81,22 @@ def split_parameters(reference: str) -> tuple[str, dict[str, Parameter]]:
     for part in OUTSIDE_BRACKETS.split(match["given"]):
         key, _, value = (side.strip() for side in part.partition("="))
         if not key or not value:
-            raise InputError(
-                f"{reference}: parameters are written like chain[slices=4] or hierarchical[gpus=4, rail=ring]"
-            )
+            raise InputError(f"{reference}: write parameters as in chain[slices=4] or hierarchical[gpus=4, rail=ring]")
         parameters[key] = int(value) if re.fullmatch(r"-?\d+", value) else value
     return match["name"], parameters
 
 
-MOST_CHUNKS, MOST_SCRATCH = 10**9, 10**6  # columns of 32 bits number both; a proof keeps all scratch of all ranks
+MOST_CHUNKS, MOST_SCRATCH = 10**9, 10**6  # both must fit into 32 bits; a proof stores all scratch of all ranks
 CountRule = int | Callable[..., int] | None
-Programs = Program | tuple[Program, ...]  # several: one a channel
-AUTO = "auto"  # in place of an algorithm's name
-GLOO = "gloo"  # what gloo itself does for an all_reduce
-NCCL = "nccl"  # likewise: what NCCL itself does
+Programs = Program | tuple[Program, ...]  # several programs: one per channel
+AUTO = "auto"  # used in place of the name of an algorithm
+GLOO = "gloo"  # gloo's own all_reduce
+NCCL = "nccl"  # NCCL's own implementation
 UNDECIDED = (
-    "is not an algorithm: the model chooses one for a size and a cluster, in scenarios and `ringlab bench`; in Python "
-    'ask simcomm.selection.choose("all_reduce", cluster, nbytes).algorithm and pass that'
+    "is not an algorithm: the model chooses one for a size and a cluster, in scenarios and `ringlab bench`; in Python, "
+    'pass simcomm.selection.choose("all_reduce", cluster, nbytes).algorithm'
 )
-Arguments = ParamSpec("Arguments", default=...)  # of the function that is the program
+Arguments = ParamSpec("Arguments", default=...)  # parameters of the program's function
 Returned = TypeVar("Returned", bound=Programs, default=Programs, covariant=True)
 
 
@@ -121,9 +119,9 @@ class Algorithm(Generic[Arguments, Returned]):
     spec: Spec
     name: str
     function: Callable[Arguments, Returned]
-    chunks_rule: CountRule = None  # None: one chunk a rank
+    chunks_rule: CountRule = None  # None: one chunk per rank
     scratch_rule: CountRule = 0
-    parameters: Mapping[str, Parameter] = field(default_factory=dict, hash=False)  # only those that were set
+    parameters: Mapping[str, Parameter] = field(default_factory=dict, hash=False)  # only the parameters that were set
     source: Path | None = None  # the user's file; None for the library's own
     by_model: bool = False  # chosen by the performance model for "auto"
 
@@ -213,7 +211,7 @@ class Algorithm(Generic[Arguments, Returned]):
         programs = returned if type(returned) is tuple and returned else (returned,)
         for program in programs:
             if program is not None and not isinstance(program, Iterator):
-                raise InputError(f"it is not a rank program: it returned {shorten(returned)}; it must yield its steps")
+                raise InputError(f"not a rank program: it must yield steps, and it returned {shorten(returned)}")
         return tuple(iter(()) if program is None else program for program in programs)
 
     def recorded(self, world_size: int, root: int = 0) -> npt.NDArray[np.int32] | None:
@@ -241,7 +239,7 @@ class Algorithm(Generic[Arguments, Returned]):
         line = self.first_line
         if at is not None and self.file:
             rank, channel, step = at
-            with suppress(Exception, SystemExit):  # a program that fails has been reported
+            with suppress(Exception, SystemExit):  # a failure of the program was reported before
                 program = self.start(rank, world_size, root)[channel]
                 for _ in range(step + 1):
                     next(program)
@@ -252,7 +250,7 @@ class Algorithm(Generic[Arguments, Returned]):
         """Return the steps of one rank. Raise InputError if the algorithm has several channels."""
         programs = self.channels(rank, world_size, root)
         if len(programs) > 1:
-            raise InputError(f"{self.full_name} has {len(programs)} channels; only one can be run here")
+            raise InputError(f"{self.full_name} has {len(programs)} channels; use an algorithm with one channel here")
         return programs[0]
 
     def with_parameters(self, **parameters: Parameter) -> "Algorithm":
@@ -269,10 +267,12 @@ class Algorithm(Generic[Arguments, Returned]):
             return world_size
         count = self._call(rule, world_size) if callable(rule) else rule
         if not isinstance(count, int) or count < at_least:
-            raise InputError(f"{self.full_name} asks for {count!r} chunks; a whole number from {at_least} on is needed")
+            raise InputError(
+                f"{self.full_name}: the number of chunks must be an integer of at least {at_least}, not {count!r}"
+            )
         if count > at_most:
             unit = "chunks" if at_least else "chunks of scratch"
-            raise InputError(f"{self.full_name} asks for {quote(count)} {unit}; there may be {at_most:,} at most")
+            raise InputError(f"{self.full_name}: the number of {unit} must be at most {at_most:,}, not {quote(count)}")
         return count
 
     def _call(self, rule: Callable[..., int], world_size: int) -> int:
@@ -298,7 +298,7 @@ class Algorithm(Generic[Arguments, Returned]):
         for parameter in self.parameters_taken:
             value = self.parameters.get(parameter.name, parameter.default)
             if value is inspect.Parameter.empty:
-                raise InputError(f"{self.full_name} needs a value for its parameter {parameter.name!r}")
+                raise InputError(f"{self.full_name} requires its parameter {parameter.name!r}; set it")
             values[parameter.name] = value
         return values
 
@@ -333,7 +333,7 @@ class NcclsOwn(Algorithm):
 
     @property
     def needs_equal_chunks(self) -> bool:
-        return self.spec.moves or self.spec.has_parts  # whose parts are all of one length
+        return self.spec.moves or self.spec.has_parts  # these collectives have parts of equal length
 
     def least_elements(self, world_size: int) -> int:
         """Return the minimum number of elements: one, or one per rank.
@@ -390,7 +390,7 @@ def algorithm(
         of_function: dict[str, Any] = {
             key: getattr(function, key) for key in WRAPPER_ASSIGNMENTS if hasattr(function, key)
         }
-        vars(declared).update(of_function, __wrapped__=function)  # as of any decorated function
+        vars(declared).update(of_function, __wrapped__=function)  # as for any decorated function
         return declared
 
     return declare  # type: ignore[return-value]  # mypy takes a type variable with a default for two
@@ -438,4 +438,6 @@ def nccl(collective: str) -> NcclsOwn:
 
 
 def _inside_nccl(*_: int) -> Programs:
-    raise InputError(f"{NCCL!r} is what NCCL itself does: it is predicted for a system description, and has no program")
+    raise InputError(
+        f"{NCCL!r} is NCCL's own implementation, which has no program; predict it for a system description"
+    )

@@ -118,7 +118,7 @@ def failure_first() -> Iterator[None]:
         first = first_failure(error)
         if first is error:
             raise
-    raise first  # here, so that the later error is not its context
+    raise first  # outside of the handler, so that the later error is not its context
 
 
 def first_failure(error: Exception) -> Exception:
@@ -219,7 +219,7 @@ def text_of(error: BaseException) -> str:
     """Return the text of an exception, even if its ``__str__`` fails."""
     try:
         return str(error)
-    except BaseException:  # its own code, which may do anything
+    except BaseException:  # the user's code can raise anything
         return f"{type(error).__name__}{NO_TEXT}"
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from collectives.errors import InputError
 from collectives.input_files import KINDS, is_input, is_made_by_kernel, reason
 
-TEMPORARY = ".ringlab-"  # how the name of a file begins that is not yet whole
+TEMPORARY = ".ringlab-"  # prefix of the name of an incomplete file
 
 
 def cache_folder() -> Path:
@@ -36,7 +36,7 @@ def check_output(path: Path | str) -> None:
 
     >>> check_output("/")
     Traceback (most recent call last):
-    collectives.errors.InputError: / is a directory; name a file to write
+    collectives.errors.InputError: / is a directory; pass the name of a file to write
     """
     try:
         target = _follow(path)
@@ -48,9 +48,9 @@ def check_output(path: Path | str) -> None:
         else:
             kind = KINDS.get(stat.S_IFMT(status.st_mode))
             if kind:
-                raise InputError(f"{path} is {kind}; name a file to write")
+                raise InputError(f"{path} is {kind}; pass the name of a file to write")
             if is_input(status):
-                raise InputError(f"{path} is read by this command; name another file to write")
+                raise InputError(f"{path} is an input of this command; pass another file to write")
             if not os.access(target, os.W_OK):
                 raise PermissionError(errno.EACCES, "Permission denied")
         _check_folder(target.parent)
@@ -99,7 +99,7 @@ def write_bytes(path: Path | str, content: bytes | memoryview, durable: bool = F
                         os.fchown(handle, status.st_uid, status.st_gid)
                     os.fchmod(handle, status.st_mode & 0o777)
                 file.write(content)
-                if durable:  # before it has its name: no name ever leads to half a file
+                if durable:  # before the rename, so that no name leads to an incomplete file
                     file.flush()
                     os.fsync(handle)
             new.replace(target)

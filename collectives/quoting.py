@@ -9,12 +9,12 @@ from shlex import quote as shell_quote
 from collectives.errors import shorten
 
 MOST_LETTERS = 100
-MOST_PRINTED = 1000  # letters of a text
-MOST_QUOTED = 200  # letters of a line of a file, or that a program prints
-MOST_NAMED = 8  # in one sentence
-ALIKE = 0.6  # share of the letters that two names must have in common
-PART = 3  # letters that are enough to be part of a name
-ACCEPTED = {  # pydantic's error types in the words of a file
+MOST_PRINTED = 1000  # characters of a text
+MOST_QUOTED = 200  # characters of a line of a file, or of a line that a program prints
+MOST_NAMED = 8  # names in one sentence
+ALIKE = 0.6  # minimum similarity of two names, as a share of their letters
+PART = 3  # minimum number of letters that are searched within a name
+ACCEPTED = {  # error types of pydantic, described for a file
     "model_type": "must be a table",
     "list_type": "must be a list",
     "int_type": "must be an integer",

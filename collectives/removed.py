@@ -72,7 +72,7 @@ def rename_keys(content: dict[str, Any], names: dict[str, str], where: str) -> N
         renamed = new.rpartition(".")[2]
         for table in _tables(content, parents):
             if key in table and renamed in table:
-                raise InputError(f"{where}: {old} is the old name of {renamed}; remove one of them")
+                raise InputError(f"{where}: {old} is the old name of {renamed}; remove {old}")
             if key in table:
                 warn_renamed(where, old, new)
                 table[renamed] = table.pop(key)

@@ -29,7 +29,9 @@ FLOATING = {"float32", "float64", "float16", "bfloat16"}
 OPS = ("sum", "mean", "min", "max", "product")
 
 Contributors = frozenset[int]
-Contents = Callable[[int, int, int, int], Contributors | None]  # (rank, part, world_size, root) -> who is in the part
+Contents = Callable[
+    [int, int, int, int], Contributors | None
+]  # (rank, part, world_size, root) -> contributors of the part
 
 
 class Spec(NamedTuple):
@@ -37,12 +39,12 @@ class Spec(NamedTuple):
 
     name: str
     rooted: bool  # programs take (rank, world_size, root)
-    reduces: bool  # an operator (sum, mean, min, max, product) applies
+    reduces: bool  # whether an operator (sum, mean, min, max, product) applies
     start: Contents
     end: Contents
-    beginning: str = "every rank starts with data"  # in words, for messages
-    has_parts: bool = False  # parts differ, so that an algorithm cuts the buffer into a multiple of world_size chunks
-    moves: bool = False  # part r of rank i ends as part i of rank r; in the others data keeps its place
+    beginning: str = "every rank starts with data"  # start of the ranks, for messages
+    has_parts: bool = False  # parts differ between ranks, so the number of chunks must be a multiple of world_size
+    moves: bool = False  # part r of rank i ends as part i of rank r; in other collectives, data keeps its place
     repeats: bool = False  # a contribution may count more than once
 
     @property
@@ -158,4 +160,4 @@ def check_op(op: str, dtype: str) -> None:
     check_known("op", op, OPS)
     item_bytes(dtype)
     if op == "mean" and dtype not in FLOATING:
-        raise InputError(f"op 'mean' needs a floating dtype, not {quote(dtype)}")
+        raise InputError(f"op 'mean' requires a floating-point dtype, not {quote(dtype)}")

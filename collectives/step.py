@@ -59,7 +59,7 @@ class Kind(IntEnum):
         return self in COMBINING
 
 
-SEND, RECV, RECV_REDUCE, COPY, REDUCE = Kind  # to look up a member of an enumeration takes longer than to use it
+SEND, RECV, RECV_REDUCE, COPY, REDUCE = Kind  # the lookup of a member takes longer than its use
 RECEIVING, LOCAL, COMBINING = (RECV, RECV_REDUCE), (COPY, REDUCE), (RECV_REDUCE, REDUCE)
 
 
@@ -176,7 +176,7 @@ def _check(operation: str, **numbers: Any) -> tuple[int, ...]:
     return tuple(checked)
 
 
-DEEPEST = 1000  # programs that run one another by ``yield from``
+DEEPEST = 1000  # maximum nesting of programs by ``yield from``
 
 
 def line_reached(program: object, file: str) -> int:
@@ -230,7 +230,10 @@ def on_group(
     arguments: dict[str, tuple[object, type]] = {"program": (program, Iterator), "ranks": (ranks, Sequence)}
     for name, (value, kind) in arguments.items():
         if not isinstance(value, kind):
-            raise InputError(f"on_group: {name} is {shorten(value)}; give a program, and a list of ranks")
+            raise InputError(
+                f"on_group: {name} must be {'a program' if name == 'program' else 'a list of ranks'}, not "
+                f"{shorten(value)}"
+            )
     return (tuple(_on_group(op, ranks, count, first_chunk, apart) for op in as_step(step)) for step in program)
 
 
@@ -239,7 +242,7 @@ def _on_group(op: Operation, ranks: Sequence[int], count: int, first_chunk: int,
     if not is_message and not op.kind.is_local:
         raise InputError(f"{op}: rank {op.peer} does not exist in a group of {len(ranks)}")
     if op.count > 1 and stride != count:
-        raise InputError(f"{op}: {op.count} chunks are not contiguous, as the group puts them {stride} apart")
+        raise InputError(f"{op}: {op.count} chunks of a group with stride {stride} are not contiguous")
     peer = _member(ranks, op.peer) if is_message else -1
     into = -1 if op.kind is SEND else first_chunk + op.into * stride
     return Operation(op.kind, peer, first_chunk + op.chunk * stride, op.count * count, into)
@@ -265,7 +268,7 @@ def as_step(yielded: object) -> Step:
         if not isinstance(entry, Operation):
             hint = "; another program runs by `yield from`" if isinstance(entry, Iterator) else ""
             raise InputError(
-                f"{shorten(entry)} is not an operation; a step has send, recv, recv_reduce, copy and reduce{hint}"
+                f"{shorten(entry)} is not an operation; yield send, recv, recv_reduce, copy or reduce{hint}"
             )
     return step
 

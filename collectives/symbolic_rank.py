@@ -7,6 +7,7 @@ If ranks would take different execution paths, the symbol raises ``Diverges``. P
 of the symbol. In both cases, the caller builds the schedule in another way.
 """
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 Values = npt.NDArray[np.int64]
-LARGEST = 2**31 - 1  # beyond it a product could overflow
+LARGEST = 2**31 - 1  # beyond it, a product could overflow
 
 
-class Diverges(BaseException):  # not an error of the program, so its own `except Exception` must not stop it
+class Diverges(BaseException):  # not an error of the program, so its `except Exception` must not catch it
     """Raised if ranks have different values where the program needs a single one.
 
     ``values`` are these values, or None.
@@ -100,31 +101,20 @@ def look_up(table: Sequence[int], index: Any) -> Any:
     return vectorize(np.asarray(table, np.int64)[index.values]) if isinstance(index, VectorRank) else table[index]
 
 
-def _operator(
-    function: Callable[[Any, Any], Any], acceptable: Callable[[Any], Any]
-) -> Callable[[VectorRank, Any], Any]:
+def _operator(name: str, accepts: Callable[[Any], Any], is_reflected: bool = False) -> Callable[[VectorRank, Any], Any]:
+    function = getattr(operator, name)
+
     def operate(self: VectorRank, other: Any) -> Any:
-        right = _right(other)
-        if right is None or not np.all(acceptable(right)):
+        operand = _operand(other)
+        left, right = (operand, self.values) if is_reflected else (self.values, operand)
+        if operand is None or not np.all(accepts(right)):
             return NotImplemented
-        return vectorize(function(self.values, right))
+        return vectorize(function(left, right))
 
     return operate
 
 
-def _reflected(
-    function: Callable[[Any, Any], Any], acceptable: Callable[[Any], Any]
-) -> Callable[[VectorRank, Any], Any]:
-    def operate(self: VectorRank, other: Any) -> Any:
-        left = _right(other)
-        if left is None or not np.all(acceptable(self.values)):
-            return NotImplemented
-        return vectorize(function(left, self.values))
-
-    return operate
-
-
-def _right(other: Any) -> Any:
+def _operand(other: Any) -> Any:
     if isinstance(other, VectorRank):
         return other.values
     if isinstance(other, int | np.integer) and -LARGEST <= other <= LARGEST:
@@ -132,35 +122,17 @@ def _right(other: Any) -> Any:
     return None
 
 
-def _any(right: Any) -> bool:
-    return True
-
-
-_ARITHMETIC: dict[str, tuple[Any, Callable[[Any], Any]]] = {
-    "add": (np.add, _any),
-    "sub": (np.subtract, _any),
-    "mul": (np.multiply, _any),
-    "floordiv": (np.floor_divide, lambda right: right != 0),
-    "mod": (np.remainder, lambda right: right != 0),
-    "and": (np.bitwise_and, _any),
-    "or": (np.bitwise_or, _any),
-    "xor": (np.bitwise_xor, _any),
-    "lshift": (np.left_shift, lambda right: (right >= 0) & (right < 31)),
-    "rshift": (np.right_shift, lambda right: (right >= 0) & (right < 63)),
+OPERATORS: dict[str, Callable[[Any], Any]] = {  # each with a test of its right operand
+    **dict.fromkeys(("add", "sub", "mul", "and", "or", "xor"), lambda right: True),
+    **dict.fromkeys(("floordiv", "mod"), lambda right: right != 0),
+    "lshift": lambda right: (right >= 0) & (right < 31),
+    "rshift": lambda right: (right >= 0) & (right < 63),
 }
-_COMPARISONS = {
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-}
-for _name, _both in _ARITHMETIC.items():
-    setattr(VectorRank, f"__{_name}__", _operator(*_both))
-    setattr(VectorRank, f"__r{_name}__", _reflected(*_both))
-for _name, _compare in _COMPARISONS.items():
-    setattr(VectorRank, f"__{_name}__", _operator(_compare, _any))
+for _name, _accepts in OPERATORS.items():
+    setattr(VectorRank, f"__{_name}__", _operator(f"__{_name}__", _accepts))
+    setattr(VectorRank, f"__r{_name}__", _operator(f"__{_name}__", _accepts, is_reflected=True))
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    setattr(VectorRank, f"__{_name}__", _operator(_name, lambda right: True))
 
 
 class ShiftedRank:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 from math import inf
 from typing import Any
 
-from collectives.checks import check_number, check_whole_number
+from collectives.checks import check_bool, check_number, check_whole_number
 from collectives.errors import InputError
 from collectives.quoting import quote
 
@@ -21,35 +21,36 @@ class TcpTerms:
     (1514.0, 1448.0)
     """
 
-    pipeline: bool = True  # ranks post and await in the executor's order; off: each step posted, then all of it awaited
-    receive_ready: bool = (
-        True  # a receive-ready notification travels, in line behind data; off: the sender knows at once
+    pipeline: bool = (
+        True  # ranks post and await in the executor's order; off: each step is posted, then all of it is awaited
     )
+    receive_ready: bool = True  # a receive-ready notification queues behind data; off: the sender knows at once
     start: float = 0.0  # CPU seconds before a rank posts its first message
     receive_ready_overhead: float = 0.0  # seconds that a notification spends in software
     exchange_overhead: float = 0.0  # additional seconds of a rank's thread for a step that both sends and receives
     cores: float = inf  # CPU cores that the software of all ranks shares; off: infinite
     post_cpu: float = 0.0  # CPU seconds to post one send or receive; a rank posts them one after the other
     arrival_cpu: float = (
-        0.0  # CPU seconds from the arrival of a message's or notification's last byte until the rank knows
+        0.0  # CPU seconds from the arrival of the last byte of a message or notification until the rank knows
     )
-    wake_cpu: float = 0.0  # CPU seconds before a rank continues that had to wait for a message
-    own_share: float = 1.0  # the share of post_cpu, arrival_cpu and wake_cpu in gloo's own (C++) collectives; off: 1
+    wake_cpu: float = 0.0  # CPU seconds before a rank continues after waiting for a message
+    own_share: float = 1.0  # factor on post_cpu, arrival_cpu and wake_cpu in gloo's own (C++) collectives; off: 1
     own_start: float = 0.0  # additional CPU seconds before the first message of a gloo collective, on gloo's thread
-    send_buffer: float = inf  # bytes that may be in transit when a send returns; off: 0, it returns when all arrived
+    send_buffer: float = (
+        inf  # bytes that may be in transit when a send returns; off: 0, a send returns when all bytes have arrived
+    )
     window: float = inf  # bytes in flight per connection; off: infinite
     piece: float = inf  # bytes of a connection that wait for its first link or are on it; off: infinite
     payload: float = 1448.0  # bytes of data in a packet
     header: float = 66.0  # bytes of headers in a packet; off: 0
     burst: float = 0.0  # bytes that an idle link sends at once; off: 0
     acknowledgement: float = 66.0  # bytes of an acknowledgement, sent in the other direction; off: 0
-    packets_acknowledged: float = 2.0  # by each acknowledgement
+    packets_acknowledged: float = 2.0  # packets that each acknowledgement covers
 
     def __post_init__(self) -> None:
         for field in fields(self):
             if field.type in ("bool", bool):
-                if not isinstance(getattr(self, field.name), bool):
-                    raise InputError(f"{field.name} is {quote(getattr(self, field.name))}; give true or false")
+                check_bool(field.name, getattr(self, field.name))
             elif getattr(self, field.name) != inf:
                 check_number(field.name, getattr(self, field.name), at_least=0)
         for name in ("window", "piece", "payload", "packets_acknowledged"):
@@ -75,7 +76,7 @@ class Transport:
     """
 
     name: str = "ideal"
-    overhead: float = 0.0  # seconds that a message spends in software, in addition to the latency of its route
+    overhead: float = 0.0  # seconds of a message in software, in addition to the latency of its route
     goodput: float = 1.0  # share of the line rate that the payload gets
     gamma: float = 0.0  # seconds per byte reduced, copied or scaled by a rank
     source: str = "by definition"
@@ -86,7 +87,7 @@ class Transport:
         check_number("gamma", self.gamma, "seconds per byte", at_least=0)
         if check_number("goodput", self.goodput, above=0) > 1:
             raise InputError(
-                f"goodput is {quote(self.goodput)}; give a share of the wire's rate, above 0 and at most 1"
+                f"goodput must be a share of the line rate, above 0 and at most 1, not {quote(self.goodput)}"
             )
 
     def with_terms(self, given: Mapping[str, Any]) -> "Transport":

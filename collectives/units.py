@@ -98,7 +98,7 @@ def parse_bandwidth(text: object) -> float:
         return float(text)
     value = _parse(text, RATES, "bandwidth", "10 Gbit/s")
     if value <= 0:
-        raise InputError(f"{quote(text)} is not a bandwidth: it must be above zero")
+        raise InputError(f"{quote(text)} is not a bandwidth: it must be positive")
     return float(value)
 
 
@@ -170,7 +170,7 @@ def format_time(seconds: float) -> str:
     >>> format_time(0.0123)
     '12.3 ms'
     """
-    shown = float(f"{seconds:.3g}")  # 999.7 us is 1 ms, not 1e+03 us
+    shown = float(f"{seconds:.3g}")  # so that 999.7 us is 1 ms, not 1e+03 us
     if abs(shown) >= 1000:
         return f"{seconds:.0f} s"
     unit = next((unit for unit in ("s", "ms", "us") if abs(shown) >= float(TIMES[unit])), "ns")

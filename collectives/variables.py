@@ -5,47 +5,22 @@ They are checked together at the start, because an invalid value would otherwise
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from collectives.errors import InputError
 from collectives.quoting import quote
 
-
-@dataclass(frozen=True)
-class WholeNumbers:
-    """The accepted values of a variable: an integer within bounds, or a comma-separated list of such integers."""
-
-    least: int
-    most: int = 1_000_000
-    is_list: bool = False
-
-    def accepts(self, text: str) -> bool:
-        """Return whether the text is an accepted value.
-
-        >>> WholeNumbers(1).accepts("3"), WholeNumbers(1).accepts("-1"), WholeNumbers(1, is_list=True).accepts("4,2")
-        (True, False, True)
-        """
-        parts = text.split(",") if self.is_list else [text]
-        return all(self._is_within(part.strip()) for part in parts)
-
-    def _is_within(self, text: str) -> bool:
-        return text.isascii() and text.isdecimal() and len(text) < 20 and self.least <= int(text) <= self.most
-
-    def __str__(self) -> str:
-        several = ", or several with commas between" if self.is_list else ""
-        return f"a whole number from {self.least} to {self.most}{several}"
-
-
-VARIABLES = {
-    "RANK": WholeNumbers(0),
-    "WORLD_SIZE": WholeNumbers(1),
-    "LOCAL_RANK": WholeNumbers(0),
-    "LOCAL_WORLD_SIZE": WholeNumbers(1),
-    "MASTER_PORT": WholeNumbers(0, 65535),
-    "COLUMNS": WholeNumbers(1, 10_000),
-    "NUMBA_NUM_THREADS": WholeNumbers(1, 1024),
-    "OMP_NUM_THREADS": WholeNumbers(1, 1024, is_list=True),
+MOST = 1_000_000
+LIMITS = {  # the least and the largest accepted value of each variable
+    "RANK": (0, MOST),
+    "WORLD_SIZE": (1, MOST),
+    "LOCAL_RANK": (0, MOST),
+    "LOCAL_WORLD_SIZE": (1, MOST),
+    "MASTER_PORT": (0, 65535),
+    "COLUMNS": (1, 10_000),
+    "NUMBA_NUM_THREADS": (1, 1024),
+    "OMP_NUM_THREADS": (1, 1024),
 }
+LISTS = {"OMP_NUM_THREADS"}  # variables that accept several values, separated by commas
 
 
 def check_variables(environment: Mapping[str, str] = os.environ) -> None:
@@ -54,15 +29,18 @@ def check_variables(environment: Mapping[str, str] = os.environ) -> None:
     >>> check_variables({"RANK": "x"})
     Traceback (most recent call last):
         ...
-    collectives.errors.InputError: the environment variable RANK is 'x'; give a whole number from 0 to 1000000
+    collectives.errors.InputError: the environment variable RANK is 'x'; set an integer from 0 to 1000000
     """
-    for name, accepted in VARIABLES.items():
-        value = environment.get(name)
-        if value is not None and not accepted.accepts(value):
-            raise refused(name, value, f"give {accepted}", environment)
+    for name, (least, most) in LIMITS.items():
+        value = environment.get(name, str(least))
+        numbers = [part.strip() for part in value.split(",")] if name in LISTS else [value]
+        plain = all(text.isascii() and text.isdecimal() and len(text) < 20 for text in numbers)
+        if not plain or not all(least <= int(text) <= most for text in numbers):
+            several = ", or several separated by commas" if name in LISTS else ""
+            raise refused(name, value, f"set an integer from {least} to {most}{several}", environment)
     rank, world_size = environment.get("RANK"), environment.get("WORLD_SIZE")
     if rank is not None and world_size is not None and int(rank) >= int(world_size):
-        raise refused("RANK", rank, f"give a number below WORLD_SIZE, which is {world_size}", environment)
+        raise refused("RANK", rank, f"set a number below WORLD_SIZE ({world_size})", environment)
 
 
 def refused(name: str, value: str, ways_out: str, environment: Mapping[str, str] = os.environ) -> InputError:

@@ -10,7 +10,7 @@ from collectives.errors import InputError, TooLarge, Undefined
 from collectives.proof.roots import root_classes
 from collectives.proof.verifier import ProofReport, is_bitwise_identical, verify
 
-ORDERS_COMPARED = range(2, 10)  # numbers of ranks at which a shipped algorithm's reduction orders are compared
+ORDERS_COMPARED = range(2, 10)  # world sizes at which the reduction orders of a shipped algorithm are compared
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Costs:
     world_size: int
     steps: int
     least_steps: int
-    steps_ratio: float | None  # steps / least_steps; None if least_steps is 0
+    steps_ratio: float | None  # steps divided by least_steps; None if least_steps is 0
     ports: int
     messages: int
     sent_share: float  # buffers sent by the busiest rank
@@ -39,7 +39,7 @@ class Verdict:
     counter_example: dict[str, int] | None  # the smallest world_size and root that fail; rank and step if known
     undefined: dict[int, str]  # world sizes for which the algorithm is not defined, and why
     too_large: dict[int, str]  # world sizes that would take too much memory, and why
-    interrupted: bool = False  # the larger world sizes were not tried
+    interrupted: bool = False  # larger world sizes were not proved
 
     @property
     def costs(self) -> list[Costs]:

@@ -1,4 +1,4 @@
-"""Read scenario files: TOML tables become checked sections, then clusters, algorithms and trainings."""
+"""Read scenario files: TOML tables become checked sections, from which clusters, algorithms and trainings are built."""
 
 from scenarios.loader import CollectiveComparison, LoadedScenario, WhatIf, load
 from scenarios.toml_files import shipped

@@ -25,7 +25,7 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.custom import SUFFIX, from_links, read_cluster
 from simcomm.cluster.hardware import machine_entries, preset
 
-PARAMETER_KINDS: dict[str, Any] = {  # Count for all others
+PARAMETER_KINDS: dict[str, Any] = {  # the type of all other parameters is Count
     "bandwidth": Bandwidth,
     "latency": Latency,
     "oversubscription": Ratio,
@@ -37,7 +37,7 @@ PARAMETER_KINDS: dict[str, Any] = {  # Count for all others
 
 
 class TopologySection(NetworkSection):
-    """A topology with identical links."""
+    """A topology whose links are identical."""
 
     builder: ClassVar[Callable[..., Cluster]]
     count_places: ClassVar[Callable[..., int]]
@@ -48,7 +48,7 @@ class TopologySection(NetworkSection):
 
     @property
     def places(self) -> int:
-        """A cheap estimate of the number of hosts, to reject large clusters before building them."""
+        """A quick estimate of the number of hosts, so that large clusters are rejected before they are built."""
         return type(self).count_places(**self._given)
 
     @model_validator(mode="after")
@@ -92,7 +92,7 @@ TOPOLOGY_SECTIONS: dict[str, type[TopologySection]] = {
     for name, builder, count_places in (
         ("star", topologies.star, lambda hosts, **_: hosts),
         ("ring", topologies.ring, lambda hosts, **_: hosts),
-        # counts links, of which 32 cost as much as a host
+        # 32 links cost as much as one host
         ("fully-connected", topologies.fully_connected, lambda hosts, **_: hosts**2 // 64),
         ("torus", topologies.torus, lambda dimensions, **_: prod(dimensions)),
         ("two-level-tree", topologies.two_level_tree, lambda racks, hosts_per_rack, **_: racks * hosts_per_rack),
@@ -114,7 +114,7 @@ class FileSection(NetworkSection):
 
 
 HERE = "this-machine"
-DEFAULT_RANKS = 2  # of this machine
+DEFAULT_RANKS = 2  # default world size on this machine
 
 
 class HereSection(ClusterSection):
@@ -140,7 +140,7 @@ class HereSection(ClusterSection):
 
 
 class MachineSection(NetworkSection):
-    """Machines of the hardware catalogue on their network."""
+    """Machines of the hardware catalog, connected by their network."""
 
     label: ClassVar[str] = "a preset of the hardware catalog"
     knows_gpus: ClassVar[bool] = True
@@ -159,7 +159,7 @@ class MachineSection(NetworkSection):
         if self.transport != "nccl" and self.description is not None:
             raise InputError('description requires transport = "nccl"')
         if self.transport == "nccl" and self.latency is not None:
-            raise InputError('latency is not supported with transport = "nccl", which has its own; remove it')
+            raise InputError('latency is not supported with transport = "nccl", which has its own latencies; remove it')
         return self
 
     @model_validator(mode="after")
@@ -270,9 +270,9 @@ def _check_kind(value: object) -> object:
 
 
 def section_of(value: object) -> type[HereSection | NetworkSection]:
-    """Return the section class of a table that sets one of KINDS."""
+    """Return the section class for a table that sets one of KINDS."""
     if not isinstance(value, dict):
-        return TOPOLOGY_SECTIONS["star"]  # any section rejects it
+        return TOPOLOGY_SECTIONS["star"]  # every section rejects the value
     if "link" in value:
         return LinksSection
     if "system" in value:
@@ -290,7 +290,7 @@ AnyClusterSection = Annotated[HereSection | NetworkSection, PlainValidator(_read
 
 
 def describe_foreign_key(section: type[ClusterSection], key: str) -> str | None:
-    """Return why ``section`` rejects a key that other kinds of cluster accept; None if no kind accepts it."""
+    """Return why ``section`` rejects a key that another kind of cluster accepts. None if no kind accepts the key."""
     sections: list[type[ClusterSection]] = [*TOPOLOGY_SECTIONS.values(), MachineSection, SystemSection]
     owners = [other.label for other in sections if key in other.key_names()]
     if not owners:
@@ -301,6 +301,6 @@ def describe_foreign_key(section: type[ClusterSection], key: str) -> str | None:
 
 
 def describe_missing_key(section: type[ClusterSection], key: str) -> str:
-    """Return the message for a missing key, with all required keys."""
+    """Return the message for a missing key. It lists all required keys."""
     *needed, last = section.required_names()
     return f"{key} is missing; {section.label} requires {', '.join(needed)} and {last}"

@@ -33,7 +33,7 @@ class RankSection(Section):
         return self
 
     def faults(self) -> RankFault:
-        """Return the RankFault of this table."""
+        """Return the RankFault that this table describes."""
         return RankFault(self.rank, self.slowdown, self.fails_at)
 
 
@@ -49,26 +49,26 @@ class LinkSection(Section):
     @field_validator("every")
     @classmethod
     def _check_every(cls, every: float, info: ValidationInfo) -> float:
-        lasting = info.data.get("lasting", 0.0)  # absent: invalid
+        lasting = info.data.get("lasting", 0.0)  # missing if it is invalid
         if lasting == inf:
             raise InputError(
-                f'every = "{format_time(every)}" requires a shorter lasting, for example lasting = '
-                f'"{format_time(every / 2)}"'
+                f'every = "{format_time(every)}" requires a shorter time in lasting, for example lasting '
+                f'= "{format_time(every / 2)}"'
             )
         if every <= lasting:
             raise InputError(f"every ({format_time(every)}) must be longer than lasting ({format_time(lasting)})")
         return every
 
     def faults(self) -> LinkFault:
-        """Return the LinkFault of this table."""
+        """Return the LinkFault that this table describes."""
         a, b = self.between
         return LinkFault((a, b), self.share, self.at, self.lasting, self.every)
 
 
 class JitterSection(Section):
-    """Random delays of one kind."""
+    """Random delays of messages or of computing."""
 
-    example: ClassVar[str]  # of a deviation
+    example: ClassVar[str]  # example of a deviation
 
     @field_validator("deviation", check_fields=False)
     @classmethod
@@ -82,7 +82,7 @@ class JitterSection(Section):
 
 
 class MessageJitterSection(JitterSection):
-    """``[faults.messages]``: random message delays, in seconds."""
+    """``[faults.messages]``: random delays of messages, in seconds."""
 
     example: ClassVar[str] = '"10 us"'
     distribution: Distribution
@@ -91,7 +91,7 @@ class MessageJitterSection(JitterSection):
 
 
 class ComputeJitterSection(JitterSection):
-    """``[faults.compute]``: random compute delays, as fractions of the compute time."""
+    """``[faults.compute]``: random delays of computing, as fractions of the compute time."""
 
     example: ClassVar[str] = "0.1"
     distribution: Distribution
@@ -110,7 +110,7 @@ class FaultsSection(Section):
     compute: ComputeJitterSection | None = None
 
     def faults(self) -> Faults:
-        """Return the simulator's Faults."""
+        """Return the Faults for the simulator."""
         return Faults(
             tuple(rank.faults() for rank in self.rank),
             tuple(link.faults() for link in self.link),

@@ -1,4 +1,4 @@
-"""Base class and value types of all tables of a scenario file."""
+"""The base class and the value types of all tables of a scenario file."""
 
 from functools import partial
 from typing import Annotated, NamedTuple
@@ -12,7 +12,7 @@ from collectives.quoting import quote
 
 
 class Section(BaseModel):
-    """A table of the file. Unknown keys and values of another type are errors."""
+    """A table of a scenario file. An unknown key, or a value of another type, is an error."""
 
     # defer_build: most files need few sections, and building all is slow
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
@@ -26,7 +26,7 @@ class Reference(NamedTuple):
 
 
 def read_reference(value: object, accepted: str) -> Reference:
-    """Return a value as a Reference. Raise InputError with the text ``accepted``."""
+    """Return a value as a Reference. Raise InputError with the message ``accepted``."""
     name, parameters = value, {}
     if isinstance(value, dict):
         parameters = {key: parameter for key, parameter in value.items() if key != "name"}
@@ -40,7 +40,7 @@ def read_reference(value: object, accepted: str) -> Reference:
 
 
 def as_list(value: object) -> object:
-    """Return a list unchanged, and any other value as a list of one item."""
+    """Return a list unchanged, and any other value as a list with one item."""
     return value if isinstance(value, list) else [value]
 
 

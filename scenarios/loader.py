@@ -1,4 +1,4 @@
-"""Load a scenario file: build its clusters, find its algorithms, and check them against each other."""
+"""Load a scenario file: build its clusters, find its algorithms, and check whether they fit together."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -30,27 +30,27 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.graph import LinkBudget
 from simcomm.model.faults import NO_FAULTS, Faults, check_faults
 
-MOST_PROVED = 32  # ranks for which a gradient sync is verified, in 0.1 s
+MOST_PROVED = 32  # maximum world size at which a gradient sync is verified, which takes 0.1 s
 
 
 @dataclass(frozen=True)
 class CollectiveComparison:
-    """The algorithms and buffer sizes of a collective to compare."""
+    """The algorithms and buffer sizes of a collective that a scenario compares."""
 
     name: str
     algorithms: tuple[Algorithm, ...]
-    sizes: tuple[int, ...]  # bytes, whole elements
+    sizes: tuple[int, ...]  # bytes; multiples of the element size
     dtype: str
     op: str
     root: int
 
     @property
     def programs(self) -> tuple[Algorithm, ...]:
-        """The algorithms with a rank program, including ``auto`` and excluding NCCL's own."""
+        """The algorithms with a rank program, including ``auto`` and excluding NCCL's own implementation."""
         return tuple(algorithm for algorithm in self.algorithms if algorithm.has_program)
 
     def call(self, algorithm: Algorithm, nbytes: int, world_size: int) -> CollectiveCall:
-        """Return the collective call of one algorithm and size, which need not be among those compared."""
+        """Return the collective call for one algorithm and one size, which need not be among those to compare."""
         call = replace(make_call(algorithm, world_size, nbytes, dtype=self.dtype), op=self.op, root=self.root)
         call.check(world_size)
         return call
@@ -64,7 +64,7 @@ class CollectiveComparison:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """Another cluster or other faults to predict in addition to the scenario's own."""
+    """Another cluster, or other faults, to predict in addition to the scenario's own."""
 
     title: str
     cluster: Cluster
@@ -73,7 +73,7 @@ class WhatIf:
 
 @dataclass(frozen=True, repr=False)
 class LoadedScenario:
-    """A scenario with built clusters and algorithms."""
+    """A scenario with its built clusters and its algorithms."""
 
     title: str
     path: Path
@@ -82,14 +82,14 @@ class LoadedScenario:
     trainings: tuple[Training, ...]  # one for each gradient_sync
     what_ifs: tuple[WhatIf, ...]
     faults: Faults = NO_FAULTS
-    left_out: str = ""  # why ``trainings`` does not contain the training
+    left_out: str = ""  # reason why ``trainings`` does not contain the training
 
     def __repr__(self) -> str:
         return f"<Scenario {self.title!r}: {self.cluster.title}>"
 
 
 def read_title(reference: str | Path, overrides: Sequence[str] = (), values: Sequence[str] = ()) -> str:
-    """Return the title of a scenario for one value of a sweep; ``values`` are the overrides that set it.
+    """Return the title of a scenario for one value of a sweep. ``values`` are the overrides that set this value.
 
     >>> read_title("star8", [], ["cluster.hosts=4"])
     'Eight hosts on a 10 Gbit/s switch'
@@ -99,11 +99,11 @@ def read_title(reference: str | Path, overrides: Sequence[str] = (), values: Seq
 
 
 def load(reference: str | Path, overrides: Sequence[str] = ()) -> LoadedScenario:
-    """Return the scenario in a file, or the built-in scenario of that name, with ``section.key=value`` overrides.
+    """Return the scenario in a file, or the built-in scenario of that name, after ``section.key=value`` overrides.
 
-    Paths of inputs are relative to the scenario's folder. For a built-in scenario they are relative to the current
-    folder, except for models that are shipped with it. An algorithm's file is executed. Raise InputError with the file,
-    key and value.
+    Paths of inputs are relative to the scenario's directory. In a built-in scenario, they are relative to the current
+    directory, except for models that are shipped with it. The file of an algorithm is executed. Raise InputError with
+    the file, the key and the value.
 
     >>> load("star8", ["cluster.hosts=4"]).cluster.world_size
     4
@@ -113,17 +113,23 @@ def load(reference: str | Path, overrides: Sequence[str] = ()) -> LoadedScenario
 
 
 @dataclass(frozen=True)
-class SpreadTraining:
-    """A training on many devices."""
+class PlannedTraining:
+    """A training run to plan."""
 
     title: str
     path: Path
-    folder: Path  # start of relative paths
-    cluster: Cluster
     training: TrainingSection
-    algorithm: Algorithm | None  # of all_reduce on a simulated network
-    parallelism: Parallelism
     plan: PlanSection
+
+
+@dataclass(frozen=True)
+class SpreadTraining(PlannedTraining):
+    """A training on many devices."""
+
+    folder: Path  # base of relative paths
+    cluster: Cluster
+    algorithm: Algorithm | None  # all_reduce algorithm on a simulated network
+    parallelism: Parallelism
 
 
 def is_spread(reference: str | Path, overrides: Sequence[str] = ()) -> bool:
@@ -138,7 +144,7 @@ def is_spread(reference: str | Path, overrides: Sequence[str] = ()) -> bool:
 
 
 def read_spread_training(reference: str | Path, overrides: Sequence[str] = ()) -> SpreadTraining:
-    """Return a scenario's training on many devices. Raise InputError with the file, key and value.
+    """Return the training on many devices in a scenario. Raise InputError with the file, the key and the value.
 
     >>> read_spread_training("star8", ["training.parallelism={strategy = 'zero2'}"]).parallelism.strategy
     'zero2'
@@ -165,9 +171,9 @@ def read_spread_training(reference: str | Path, overrides: Sequence[str] = ()) -
 
 
 def devices_to_predict(reference: str | Path, overrides: Sequence[str] = ()) -> int | None:
-    """Return the world size of a scenario that only has a training on many devices; None for other scenarios.
+    """Return the world size of a scenario that contains only a training on many devices. None for other scenarios.
 
-    Raise InputError with the file, key and value.
+    Raise InputError with the file, the key and the value.
 
     >>> devices_to_predict("star8"), devices_to_predict("star8", ["training.compute={rate = 300.0}"])
     (None, None)
@@ -179,25 +185,18 @@ def devices_to_predict(reference: str | Path, overrides: Sequence[str] = ()) -> 
     return builder.build_cluster(section.cluster, "cluster", section.nccl).world_size
 
 
-@dataclass(frozen=True)
-class PlannedTraining:
-    """A training run to plan."""
-
-    title: str
-    path: Path
-    training: TrainingSection
-    plan: PlanSection
-
-
 def read_planned_training(reference: str, overrides: Sequence[str] = ()) -> PlannedTraining:
-    """Return a scenario's training and its ``[plan]`` table. Raise InputError with the file, key and value."""
+    """Return the training and the ``[plan]`` table of a scenario.
+
+    Raise InputError with the file, the key and the value.
+    """
     path, builder = builder_of(reference, overrides)
     section = read_section(toml_files.tables(path, overrides), builder.where, PlanScenarioSection)
     return PlannedTraining(builder.title(section), path, builder.training(section), section.plan)
 
 
 def builder_of(reference: str | Path, overrides: Sequence[str] = ()) -> "tuple[Path, Builder]":
-    """Return the path of a scenario and its Builder. Raise InputError, also for arguments of another type."""
+    """Return the path of a scenario and its Builder. Raise InputError for an unknown scenario or invalid arguments."""
     if not isinstance(reference, str | Path):
         raise InputError(f"scenario must be a name such as 'star8' or a file, not {reference!r}")
     for text in check_sequence("overrides", overrides, of="texts like 'cluster.hosts=4'"):
@@ -211,15 +210,15 @@ def builder_of(reference: str | Path, overrides: Sequence[str] = ()) -> "tuple[P
 
 @dataclass(frozen=True)
 class Builder:
-    """Builds the clusters, algorithms and trainings of a validated section."""
+    """Builds the clusters, algorithms and trainings of a validated scenario."""
 
-    where: str  # the start of messages
+    where: str  # prefix of messages
     path: Path
-    folder: Path  # start of relative paths
+    folder: Path  # base of relative paths
     overrides: tuple[str, ...] = ()
 
     def title(self, section: "ScenarioSection") -> str:
-        """Return the scenario's title, or its name and overrides if they change the cluster."""
+        """Return the scenario's title. If overrides change the cluster, it consists of the name and the overrides."""
         name = make_printable(self.path.stem)
         keys = [text.partition("=")[0].strip() for text in self.overrides]
         changed = [text for text, key in zip(self.overrides, keys, strict=True) if key.startswith("cluster.")]
@@ -242,7 +241,9 @@ class Builder:
         return section.training
 
     def check_spread(self, section: ScenarioSection) -> None:
-        """Raise InputError for tables that a training on many devices does not use, if there is no ``[collective]``."""
+        """Raise InputError for a table that a training on many devices does not use, unless there is a
+        ``[collective]``.
+        """
         if section.collective is None and section.faults is not None:
             raise InputError(
                 f"{self.where}: faults: a training on many devices is predicted without single messages; remove "
@@ -286,7 +287,7 @@ class Builder:
         return WhatIf(section.title, cluster, self.find_faults(section.faults, cluster, f"{key}.faults"))
 
     def find_faults(self, section: FaultsSection | None, cluster: Cluster, key: str) -> Faults:
-        """Return the faults of table ``key``. Raise InputError with the key."""
+        """Return the faults in the table ``key``. Raise InputError with the key."""
         if section is None:
             return NO_FAULTS
         faults = section.faults()
@@ -299,7 +300,7 @@ class Builder:
         return faults
 
     def build_cluster(self, section: ClusterSection, key: str, settings: NcclSection | None = None) -> Cluster:
-        """Return the cluster of table ``key``. Raise InputError with the key."""
+        """Return the cluster that the table ``key`` describes. Raise InputError with the key."""
         with self.at(f"{key}.link" if isinstance(section, LinksSection) else key):
             cluster = section.build(self.folder)
         if settings is not None:
@@ -352,7 +353,7 @@ class Builder:
             keys["model"] = os.path.relpath((self.path.parent if is_shipped else self.folder) / section.model)
             file = Path(keys["model"].rpartition(":")[0])
             if file.is_file():  # the ranks may run in another folder
-                check_input(file)  # so that no output overwrites it
+                check_input(file)  # protects the file from being overwritten
         compute, trainings = section.compute.phases if section.compute else None, list[Training]()
         for number, sync in enumerate(syncs):
             algorithm = None
@@ -363,9 +364,11 @@ class Builder:
         return tuple(trainings)
 
     def find_sync(self, sync: Sync, clusters: Sequence[Cluster], key: str) -> Algorithm:
-        """Return the all_reduce algorithm that ``key`` names. Raise InputError if the model replicas would diverge.
+        """Return the all_reduce algorithm that ``key`` names.
 
-        Clusters with more than ``MOST_PROVED`` ranks are checked at ``MOST_PROVED`` ranks.
+        Raise InputError if the replicas of the model would diverge.
+
+        An algorithm for more than ``MOST_PROVED`` ranks is checked at ``MOST_PROVED`` ranks.
         """
         algorithm = self.find_algorithm(sync, "all_reduce", clusters, key)
         for cluster in clusters:
@@ -377,7 +380,7 @@ class Builder:
     def find_algorithm(
         self, reference: Reference | Sync, collective: str, clusters: Sequence[Cluster], key: str
     ) -> Algorithm:
-        """Return the algorithm that ``key`` names, with parameters that all clusters accept.
+        """Return the algorithm that ``key`` names. All clusters must accept its parameters.
 
         Raise InputError with the key.
         """
@@ -389,7 +392,7 @@ class Builder:
             parameters = {key: self._from_here(value) for key, value in reference.parameters.items()}
             algorithm = find_algorithm(reference.name, collective, self.folder).with_parameters(**parameters)
             for cluster in clusters:
-                algorithm.chunks(cluster.world_size)  # raises for parameters that do not fit
+                algorithm.chunks(cluster.world_size)  # raises for parameters that the world size does not allow
             return algorithm
 
     def _from_here(self, value: int | str) -> int | str:

@@ -1,4 +1,4 @@
-"""Validate the tables of a scenario file; describe the first error in one line."""
+"""Validate the tables of a scenario file, and describe the first error in one line."""
 
 import json
 from itertools import pairwise
@@ -17,7 +17,7 @@ AnySection = TypeVar("AnySection", bound=BaseModel)
 
 
 def read_section(content: dict[str, Any], where: str, section_type: type[AnySection]) -> AnySection:
-    """Return ``content`` as a section of type ``section_type``. Raise InputError with the file, key, value and fix."""
+    """Return ``content`` as a ``section_type``. Raise InputError with the file, the key, the value and the fix."""
     try:
         return section_type.model_validate(content)
     except ValidationError as error:

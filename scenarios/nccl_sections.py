@@ -1,4 +1,4 @@
-"""``[nccl]``: NCCL's version and environment variables; ``[cluster] system``: a system description."""
+"""``[nccl]``: NCCL's version and environment variables. ``[cluster] system``: a system description."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
@@ -25,7 +25,7 @@ def _as_switch(value: object) -> object:
 
 
 def _as_nvls(value: object) -> object:
-    """Return None for 2, NCCL's default, and other values as a switch."""
+    """Return None for 2, which is NCCL's default, and other values as a switch."""
     return None if type(value) in (int, str) and str(value) == "2" else _as_switch(value)
 
 
@@ -34,7 +34,7 @@ def _as_number(value: object) -> object:
 
 
 def _as_text(value: object) -> object:
-    """Return a number as the text that NCCL reads."""
+    """Return a number as text, in which form NCCL reads it."""
     if isinstance(value, TomlFloat):
         return value.text
     return str(value) if type(value) in (int, float) else value
@@ -46,7 +46,7 @@ Text = Annotated[str | None, BeforeValidator(_as_text)]
 
 
 class NcclSection(Section):
-    """``[nccl]``: the version, and NCCL's environment variables by name."""
+    """``[nccl]``: the version of NCCL, and its environment variables by name."""
 
     version: Text = None
     NCCL_ALGO: Text = None
@@ -84,7 +84,7 @@ class NcclSection(Section):
 
 
 class SystemSection(NetworkSection):
-    """``[cluster] system``: a shipped system description by name, or a table with its keys."""
+    """``[cluster] system``: the name of a shipped system description, or a table with its keys."""
 
     label: ClassVar[str] = "a system description"
     knows_gpus: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""Keys of ``[cluster]`` that all networks share: routing, placement, sharing, transport and world size."""
+"""The keys of ``[cluster]`` that all networks share: routing, placement, sharing, transport and world size."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -76,7 +76,7 @@ class RouteSection(Section):
 
 
 class TermsSection(Section):
-    """``[cluster.terms]``: the terms of the TCP model; false switches a term off."""
+    """``[cluster.terms]``: the terms of the TCP model. The value false switches a term off."""
 
     pipeline: bool | None = None
     receive_ready: bool | None = None
@@ -89,7 +89,7 @@ class TermsSection(Section):
     cores: CoresOrOff | None = None
 
     def tcp_fields(self) -> dict[str, Any]:
-        """Return the fields of ``TcpTerms`` that the table sets. ``true`` keeps the calibrated value."""
+        """Return the fields of ``TcpTerms`` that the table sets. The value true keeps the calibrated value."""
         fields = self.model_dump(include={"pipeline", "receive_ready", "cores"}, exclude_none=True)
         for key, field in (("headers", "header"), ("acknowledgements", "acknowledgement")):
             if getattr(self, key) is False:
@@ -102,9 +102,9 @@ class TermsSection(Section):
 
 
 class ClusterSection(Section):
-    """A ``[cluster]`` table of one kind, with the keys of that kind."""
+    """A ``[cluster]`` table of one kind, with the keys of this kind."""
 
-    label: ClassVar[str]  # in messages
+    label: ClassVar[str]  # name in messages
 
     def build(self, folder: Path) -> Cluster:
         """Return the cluster with one rank on each host. Relative paths start at ``folder``. Raise InputError."""
@@ -112,24 +112,24 @@ class ClusterSection(Section):
 
     @classmethod
     def key_names(cls) -> list[str]:
-        """Return the accepted keys; keys that all networks share are last."""
+        """Return the accepted keys. Keys that all networks share come last."""
         shared = NetworkSection.model_fields
         return sorted(cls.model_fields, key=lambda key: key in shared)
 
     @classmethod
     def required_names(cls) -> list[str]:
-        """Return the required keys except the one of KINDS."""
+        """Return the required keys, except the key that selects the kind of cluster."""
         fields = cls.model_fields
         return [key for key in cls.key_names() if fields[key].is_required() and key not in KINDS]
 
 
 class NetworkSection(ClusterSection):
-    """A ``[cluster]`` table that describes a network. Each kind of network adds its keys and builds itself."""
+    """A ``[cluster]`` table that describes a network. Each kind of network adds its keys and its ``build_network``."""
 
-    knows_gpus: ClassVar[bool] = False  # as NCCL's model requires
+    knows_gpus: ClassVar[bool] = False  # required by NCCL's model
 
     world_size: Count | None = None
-    routing: Annotated[Any, PlainValidator(_read_routing)] = None  # a Routing
+    routing: Annotated[Any, PlainValidator(_read_routing)] = None  # a value of type Routing
     route: list[RouteSection] | None = Field(None, min_length=1)
     placement: Annotated[Placement, PlainValidator(_read_placement)] | None = None
     sharing: Literal["fair", "fifo"] | None = None
@@ -161,7 +161,7 @@ class NetworkSection(ClusterSection):
         return self
 
     def build_network(self, folder: Path, transport: Transport | None) -> Cluster:
-        """Return the network with ``transport``, or uncalibrated if it is None. Raise InputError."""
+        """Return the network with ``transport``. With None, the network has to be calibrated. Raise InputError."""
         raise NotImplementedError
 
     def build(self, folder: Path) -> Cluster:
@@ -182,9 +182,9 @@ class NetworkSection(ClusterSection):
         if self.route:
             policy = listed_routes([route.path for route in self.route], otherwise=policy)
         cluster = replace(cluster, routing=policy)
-        cluster.router()  # raises for routes that this network does not have
+        cluster.router()  # raises if this network does not have the routes
         return cluster
 
     def with_placement(self, cluster: Cluster) -> Cluster:
-        """Return the cluster with this placement. Raise InputError for unknown hosts."""
+        """Return the cluster with this placement. Raise InputError for an unknown host."""
         return cluster if self.placement is None else self.placement(cluster)

@@ -1,4 +1,4 @@
-"""The tables of a scenario file as pydantic models, with all checks that need no built cluster or algorithm."""
+"""The tables of a scenario file as pydantic models, with all checks that need neither a cluster nor an algorithm."""
 
 import re
 from typing import Annotated, Self
@@ -45,10 +45,10 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class PlanSection(Section):
-    """``[plan]``: the goals and limits of a plan, and measured rates of one GPU."""
+    """``[plan]``: the goals and the limits of a plan, and measured rates of one GPU."""
 
-    target_samples: Positive | None = None  # the first five are also options
-    target_tokens: Positive | None = None  # for transformers, instead of target_samples
+    target_samples: Positive | None = None  # the first five keys are also command-line options
+    target_tokens: Positive | None = None  # replaces target_samples for transformers
     budget: Positive | None = None
     deadline: Hours | None = None
     spot: bool = False
@@ -58,8 +58,10 @@ class PlanSection(Section):
     profiles: list[str] = Field([])  # files of `ringlab profile`, relative to the scenario, used as known rates
 
     def find_samples(self, context: int | None) -> float | None:
-        """Return the number of training samples of ``context`` tokens each, or None if the plan has no target. Raise
-        InputError.
+        """Return the number of training samples, or None if the plan has no target.
+
+        ``context`` is the number of tokens per sample, or None if the model is not a transformer. Raise InputError if
+        the target is in tokens and the model is not a transformer.
 
         >>> PlanSection(target_tokens=1e6).find_samples(1000)
         1000.0
@@ -81,7 +83,7 @@ NEEDS_NCCL = 'requires a cluster with transport = "nccl"; remove it, or set the 
 
 
 class CollectiveSection(Section):
-    """``[collective]``: algorithms of one collective to compare."""
+    """``[collective]``: the algorithms of one collective to compare."""
 
     name: str = Field(description='for example "all_reduce"')
     dtype: str = "float32"
@@ -108,7 +110,7 @@ class CollectiveSection(Section):
     def _check_op(cls, op: str, info: ValidationInfo) -> str:
         check_op(op, info.data.get("dtype", "float32"))
         if "name" in info.data and op != "sum" and not find_spec(info.data["name"]).reduces:
-            raise InputError(f"{info.data['name']} does not reduce, so it takes no op; remove op = {quote(op)}")
+            raise InputError(f"{info.data['name']} does not reduce; remove op = {quote(op)}")
         return op
 
     @field_validator("root")
@@ -147,7 +149,7 @@ class WhatIfSection(Section):
 
 
 class ScenarioSection(Section):
-    """A whole file."""
+    """A whole scenario file."""
 
     title: Title = Field("", min_length=1)
     cluster: AnyClusterSection = Field(description='for example [cluster] with preset = "this-machine"')
@@ -183,13 +185,14 @@ class ScenarioSection(Section):
         for name, is_named in ((NCCL, NCCL in names), ("ddp", "ddp" in syncs)):
             if is_named:
                 raise InputError(
-                    f'faults: "{name}" is predicted by formula, without simulated messages, and does not support faults'
+                    f'faults: "{name}" does not support faults, because it is predicted by formula, without '
+                    "simulated messages"
                 )
         return self
 
 
 class PlanScenarioSection(ScenarioSection):
-    """A whole file for ``ringlab plan``. ``[cluster]`` is optional, because the candidates replace it."""
+    """A whole scenario file for ``ringlab plan``. ``[cluster]`` is optional, because the candidates replace it."""
 
     cluster: AnyClusterSection | None = None  # type: ignore[assignment]
 

@@ -1,4 +1,4 @@
-"""Find and read scenario files as TOML tables, apply ``--set`` overrides, and list the files of ``ringlab init``."""
+"""Find scenario files, read them as TOML tables, apply ``--set`` overrides, and list the files of ``ringlab init``."""
 
 import json
 import re
@@ -31,7 +31,7 @@ def shipped() -> dict[str, Path]:
 
 
 def find(reference: str) -> Path:
-    """Return the path of a built-in scenario or of a user's file. Raise InputError that suggests a name."""
+    """Return the path of a built-in scenario or of a user's file. Raise InputError with a suggestion."""
     if reference in shipped():
         return shipped()[reference]
     path = Path(reference)
@@ -50,17 +50,17 @@ def _accepted(reference: str) -> str:
     if reference in shipped_model_profiles():
         return (
             f"{reference} is a model, not a scenario; run `ringlab init llama-fsdp`, and set training.model = "
-            f'"{reference}" in its file'
+            f'"{reference}" in that file'
         )
     return f"pass a scenario file or a shipped scenario; {suggest(reference, shipped())}"
 
 
 def read(path: Path) -> Table:
-    """Return the content of a TOML file. Raise InputError that names the file and the line."""
+    """Return the content of a TOML file. Raise InputError with the file and the line."""
     text = read_text(path, FileBytes.SCENARIO)
     try:
         return tomllib.loads(text, parse_float=TomlFloat)
-    except (ValueError, RecursionError) as error:  # ValueError: also a whole number of thousands of digits
+    except (ValueError, RecursionError) as error:  # ValueError: also an integer with thousands of digits
         end = f" on line {text.count(chr(10)) + 1}" if "end of document" in str(error) else ""
         raise InputError(f"{path}: invalid TOML: {error}{end}") from error
 
@@ -68,19 +68,19 @@ def read(path: Path) -> Table:
 def override(table: Table, text: str) -> None:
     """Set one key of ``table`` from ``"section.key=value"``. The value is TOML, or a string if it is not valid TOML.
 
-    A number in the key is an index of a list: ``cluster.link.8.bandwidth=1 Gbit/s``. Raise InputError.
+    A number in the key is the index of a list entry: ``cluster.link.8.bandwidth=1 Gbit/s``. Raise InputError.
     """
     key, equals, value = text.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts):
-        raise InputError(f"--set {cut(text)}: expected section.key=value, for example cluster.world_size=4")
+        raise InputError(f"--set {cut(text)}: must be section.key=value, for example cluster.world_size=4")
     place: Any = table
     for part in parts[:-1]:
         place = place.setdefault(part, {}) if isinstance(place, dict) else _entry(place, part, text)
     if isinstance(place, dict):
         place[parts[-1]] = _value(value.strip())
     else:
-        _entry(place, parts[-1], text)  # raises if it does not exist
+        _entry(place, parts[-1], text)  # raises if the entry does not exist
         place[int(parts[-1])] = _value(value.strip())
 
 
@@ -107,7 +107,7 @@ def tables(path: Path, overrides: Sequence[str]) -> Table:
     table = read(path)
     apply_overrides(table, overrides, str(path))
     plan, stated = table.get("plan"), {text.partition("=")[0].strip() for text in overrides} & TARGETS
-    if isinstance(plan, dict) and len(stated) == 1:  # in place of the file's other target
+    if isinstance(plan, dict) and len(stated) == 1:  # an overridden target replaces the other target of the file
         (other,) = TARGETS - stated
         plan.pop(other.removeprefix("plan."), None)
     return table
@@ -142,7 +142,9 @@ def _renamed(text: str) -> str:
 
 
 HERE = Path(__file__).parent
-FOLDER = next(path for path in (HERE / "examples", HERE.parent / "examples") if path.is_dir())  # installed, or a tree
+FOLDER = next(
+    path for path in (HERE / "examples", HERE.parent / "examples") if path.is_dir()
+)  # in an installation, or in a checkout
 EXAMPLES = {
     "my-cluster": ("my_cluster.toml",),
     "my-training": ("my_training.toml",),
@@ -162,7 +164,7 @@ EXAMPLES = {
 
 
 def beginnings() -> dict[str, tuple[Path, ...]]:
-    """Return the files of each example and each built-in scenario, by the name that ``ringlab init`` accepts.
+    """Return the files of each example and of each built-in scenario, by the name that ``ringlab init`` accepts.
 
     >>> [path.name for path in beginnings()["llama-fsdp"]]
     ['llama_fsdp.toml']
@@ -172,7 +174,10 @@ def beginnings() -> dict[str, tuple[Path, ...]]:
 
 
 def find_beginning(name: str) -> tuple[Path, ...]:
-    """Return the files that ``ringlab init`` writes for a name. Raise InputError that suggests another name."""
+    """Return the files that ``ringlab init`` writes for a name.
+
+    Raise InputError with a suggestion for an unknown name.
+    """
     examples = beginnings()
     return examples[check_known("example", name, examples)]
 

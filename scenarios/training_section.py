@@ -74,7 +74,7 @@ class ComputeSection(Section):
 
 
 class Sync(NamedTuple):
-    """A gradient sync: an algorithm's name, its parameters, and its gradient buckets or None."""
+    """A gradient sync: the name of an algorithm, its parameters, and its gradient buckets or None."""
 
     name: str
     parameters: dict[str, int | str]
@@ -125,12 +125,12 @@ def check_parallelism(keys: dict[str, Any]) -> dict[str, Any]:
 
 
 class TrainingSection(Section):
-    """``[training]``. A run uses the defaults of ``collectives.training.workload.Training`` for missing keys."""
+    """``[training]``. For missing keys, a run uses the defaults of ``collectives.training.workload.Training``."""
 
     gradient_sync: Syncs | None = Field(None, min_length=1)
     model: str = Field("resnet18", min_length=1)
-    sequence: int | None = Field(None, ge=1, le=1 << 22)  # tokens of a sample; default: the model's
-    parameters: int | None = Field(None, ge=1, le=10**15)  # of a model without layers
+    sequence: int | None = Field(None, ge=1, le=1 << 22)  # tokens per sample; default: the model's
+    parameters: int | None = Field(None, ge=1, le=10**15)  # parameters of a model without a profile
     dataset: str = ""
     image_shape: list[int] = Field([])
     batch_size: int = Field(32, ge=1, le=10**9)
@@ -156,7 +156,7 @@ class TrainingSection(Section):
     checkpoints: str = Field("", min_length=1, description='a folder, for example "checkpoints"')
     checkpoint_every: int = Field(1, ge=1)
     download: bool = False
-    verify: bool = True  # of cifar10: reject files that differ from the published ones
+    verify: bool = True  # reject CIFAR-10 files that differ from the published files
     num_workers: int = Field(0, le=1024)
     prefetch_factor: int = Field(1, le=10**6)
     pin_memory: bool = False
@@ -166,11 +166,11 @@ class TrainingSection(Section):
     classes: int = 10
     images: int = Field(1, ge=1)
     samples_per_epoch: int | None = Field(None, ge=1, le=10**15)
-    price_per_hour: float | None = Field(None, gt=0, allow_inf_nan=False)  # of one device
-    loader: str | None = None  # one of LOADERS
-    loader_rate: float | None = Field(None, gt=0, allow_inf_nan=False)  # samples/s of a host's data loaders
-    variable_batches: bool = False  # batches take unequal time
-    framework: str = FRAMEWORKS[0]  # of a language model
+    price_per_hour: float | None = Field(None, gt=0, allow_inf_nan=False)  # price of one device
+    loader: str | None = None  # must be one of LOADERS
+    loader_rate: float | None = Field(None, gt=0, allow_inf_nan=False)  # samples/s of the data loaders of a host
+    variable_batches: bool = False  # compute times differ between batches
+    framework: str = FRAMEWORKS[0]  # only for language models
     parallelism: Annotated[dict[str, Any], AfterValidator(check_parallelism)] = Field({})
     compute: ComputeSection | None = None
 
@@ -191,7 +191,7 @@ class TrainingSection(Section):
 
     @property
     def epoch(self) -> int | None:
-        """The samples of an epoch, or None if the scenario does not set them."""
+        """The number of samples of an epoch, or None if the scenario does not set it."""
         images = self.images if "images" in self.model_fields_set else None
         return self.samples_per_epoch or images or TO_TRAIN_ON.get(self.dataset)
 
@@ -212,7 +212,7 @@ class TrainingSection(Section):
 
     @property
     def why_not_run(self) -> str:
-        """Why ranks cannot run this training, or an empty string if they can."""
+        """The reason why ranks cannot run this training, or an empty string if they can."""
         sources = [
             f"compute.{key}" for key in ("gpu", "profile", "rate") if getattr(self.compute, key, None) is not None
         ]

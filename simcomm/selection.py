@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from collectives.call import CollectiveCall, make_call
 from collectives.catalogue import find_algorithm, library
-from collectives.checks import check_cluster, check_several
+from collectives.checks import check_cluster, check_sequence
 from collectives.declaration import Algorithm, auto
 from collectives.errors import InputError, TooLarge, Undefined
 from collectives.records.calibration import Calibration
@@ -72,7 +72,7 @@ def choose(
     call = make_call(auto(collective), cluster.world_size, nbytes, dtype=dtype, op=op, root=root)
     named = None
     if among is not None:
-        named = [find_algorithm(name, collective) for name in check_several("among", among, of="algorithms")]
+        named = [find_algorithm(name, collective) for name in check_sequence("among", among, of="algorithms")]
     estimator = performance_model(cluster, calibration).estimator(call)
     best = _fastest(estimator, named)
     return AlgorithmChoice(best.algorithm, best.least if best.is_exact else estimator.seconds(best.algorithm))

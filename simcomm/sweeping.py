@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from collectives.call import CollectiveCall, make_call
 from collectives.catalogue import find_algorithm
-from collectives.checks import check_cluster, check_several
+from collectives.checks import check_cluster, check_sequence
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.quoting import quote
@@ -136,8 +136,8 @@ def _check_arguments(
 ) -> tuple[tuple[Algorithm, ...], tuple[Cluster, ...], tuple[int, ...]]:
     if isinstance(algorithms, str | Algorithm):
         algorithms = [algorithms]
-    named = check_several("algorithms", algorithms, of="algorithms")
-    cluster_list = [clusters] if isinstance(clusters, Cluster) else check_several("clusters", clusters, of="clusters")
+    named = check_sequence("algorithms", algorithms, of="algorithms")
+    cluster_list = [clusters] if isinstance(clusters, Cluster) else check_sequence("clusters", clusters, of="clusters")
     for cluster in cluster_list:
         check_cluster(cluster, Cluster)
     check_used(calibration, cluster_list)

@@ -37,7 +37,7 @@ def choose_width(world_size: int, wanted: int | None, name: str) -> int:
     if wanted is None:
         return next(width for width in range(isqrt(world_size), 0, -1) if world_size % width == 0)
     if wanted < 1 or world_size % wanted:
-        raise Undefined(f"{name}={wanted} is for multiples of {wanted} ranks")
+        raise Undefined(f"{name}={wanted} requires a multiple of {wanted} ranks, not {world_size}")
     return wanted
 
 

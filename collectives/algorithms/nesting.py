@@ -65,7 +65,7 @@ class Inner:
                 last < len(self._positions) and look_up(self._positions, last) - first == last - within
             )
             if first >= UNUSED or not is_together:
-                raise InputError(f"{op}: inside another algorithm its chunks are not contiguous")
+                raise InputError(f"{op}: the chunks are not contiguous if the algorithm runs inside another one")
             return buffer * total + first_chunk + first * count
 
         if not op.kind.is_local and not 0 <= op.peer < len(ranks):
@@ -85,7 +85,7 @@ def inner_channels(collective: str, name: str, world_size: int) -> tuple[Inner, 
     """
     algorithm = find_algorithm(name, collective)
     chunks = algorithm.chunks(world_size)
-    if world_size == 1:  # without operations that show the chunks
+    if world_size == 1:  # no operation shows which chunks are used
         return (Inner(algorithm, 1, 0, tuple(range(chunks))),)
     used = [
         {chunk % chunks for step in program for op in step for chunk in range(op.chunk, op.chunk + op.count)}
@@ -97,7 +97,8 @@ def inner_channels(collective: str, name: str, world_size: int) -> tuple[Inner, 
         parts = [chunk * world_size // chunks for chunk in channel.owned]
         if algorithm.spec.has_parts and parts != [part for part in range(world_size) for _ in range(share)]:
             raise InputError(
-                f"{algorithm.full_name} cannot run inside another algorithm: its channel {channel.channel} uses chunks "
-                f"{', '.join(map(str, channel.owned))} of {chunks}, not equally many of each rank's part"
+                f"{algorithm.full_name} cannot run inside another algorithm: channel {channel.channel} "
+                f"uses chunks {', '.join(map(str, channel.owned))} of {chunks}; a channel must use "
+                "equally many chunks of each rank's part"
             )
     return inner

@@ -19,7 +19,7 @@ from collectives.algorithms.hierarchical import choose_width, torus_shape
 from collectives.algorithms.nesting import inner_channels
 from collectives.declaration import Algorithm
 
-ROUNDING = 1e-12  # of the time that has passed; a message with less than that left to send has arrived
+ROUNDING = 1e-12  # relative to the elapsed time; a message with less time left has arrived
 
 
 class StepShares(NamedTuple):
@@ -80,9 +80,9 @@ class CostModel(NamedTuple):
 
     p: int
     nbytes: float
-    alpha: float  # seconds a message
-    beta: float  # seconds a byte sent
-    gamma: float  # seconds a byte reduced or copied
+    alpha: float  # seconds per message
+    beta: float  # seconds per byte sent
+    gamma: float  # seconds per byte reduced or copied
 
     def messages(self, number: float, share: float) -> float:
         """Return the seconds of ``number`` consecutive messages, each with ``share`` of the buffer."""

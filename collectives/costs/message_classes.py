@@ -27,9 +27,9 @@ class MessageClass(NamedTuple):
 
     pattern: str
     width: int
-    reduces: bool  # whether the receiver reduces it into its own data
+    reduces: bool  # whether the receiver reduces the message into its own data
     nbytes: int
-    is_first: bool  # whether it is the first message of its program, when both ranks' event loops are asleep
+    is_first: bool  # whether it is the first message of its program, so that the event loops of both ranks are asleep
 
 
 class Probe(NamedTuple):
@@ -90,7 +90,7 @@ class MessageKind:
     count: int
     pattern: str
     width: int
-    together: int  # messages of its fan that are in the receiver's (or sender's) same step, this one included
+    together: int  # messages of its fan in the same step of the common rank, including this one
     reduces: bool
     is_first: bool
 

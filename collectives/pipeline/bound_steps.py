@@ -59,7 +59,7 @@ class Extent:
         return Extent(len(range(*index.indices(self.elements))), self.itemsize)
 
 
-Allocate = Callable[[int], E]  # returns so many elements of staging that are not in use in this step
+Allocate = Callable[[int], E]  # returns this many elements of staging that are unused in this step
 
 
 class MessageHandle(Protocol):
@@ -71,7 +71,7 @@ class MessageHandle(Protocol):
 class Write(NamedTuple, Generic[E]):
     """Elements to copy to a target, or to reduce into it."""
 
-    operation: Operation  # as a local one: what remains of a receive is a copy or a reduce
+    operation: Operation  # local: the write of a receive is a copy or a reduce
     source: E
     target: E
     combines: bool
@@ -83,12 +83,12 @@ class Transfer(Generic[E]):
 
     operation: Operation
     step: int
-    position: int  # of the operation in its step
+    position: int  # index of the operation in its step
     elements: E
     write: Write[E] | None = None  # executed as soon as the message is received
     is_staged: bool = False  # received into staging
     peer: int = field(init=False)
-    elements_list: list[E] = field(init=False)  # as a process group takes tensors
+    elements_list: list[E] = field(init=False)  # process groups take lists of tensors
     nbytes: int = field(init=False)
     work: MessageHandle = field(init=False)  # set while the message is in flight
     posted: float = 0.0  # the time of posting, if times are recorded
@@ -105,8 +105,8 @@ class BoundStep(NamedTuple, Generic[E]):
     receives: list[Transfer[E]]
     sends: list[Transfer[E]]
     saves: list[tuple[E, E]]  # (from, to): copied before anything is written
-    writes: list[Write[E]]  # while messages are in flight
-    late_writes: list[Write[E]]  # when all messages are complete
+    writes: list[Write[E]]  # executed while messages are in flight
+    late_writes: list[Write[E]]  # executed when all messages are complete
 
 
 class SliceMemory(NamedTuple, Generic[E]):

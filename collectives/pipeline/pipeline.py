@@ -23,10 +23,10 @@ from collectives.proof.completion import Completed, completion_order
 from collectives.schedule.build import build_schedule
 from collectives.step import Step, offset
 
-STAGING_AREAS = 2  # for each chain: while one is reduced from, the next is received into
-SLICE_BYTES = 2 << 20  # of a chunk that travel together, at least: less costs more wake-ups than overlap saves ...
-LARGEST_SLICE_BYTES = 16 << 20  # ... and at most, lest staging grow with the buffer (docs/how-it-works/executor.md)
-CHAINS = 4  # of a channel, each with a slice under way; further slices follow on the same chains
+STAGING_AREAS = 2  # per chain: the next message is received into one while the other is reduced from
+SLICE_BYTES = 2 << 20  # minimum slice: smaller slices cost more wake-ups than the overlap saves
+LARGEST_SLICE_BYTES = 16 << 20  # maximum slice, so that staging does not grow with the buffer (docs/how-it-works/executor.md)
+CHAINS = 4  # chains per channel, each with one slice in flight; further slices follow on the same chains
 
 
 class Region(NamedTuple):
@@ -45,19 +45,23 @@ class SliceStep(Generic[E]):
     """One step of one slice, with the messages that it posts at its start and awaits at its end."""
 
     channel: int
-    chain: int  # its number among all chains of the rank
+    chain: int  # index among all chains of the rank
     slice: int
     step: BoundStep[E]
-    receives: list[Transfer[E]] = field(default_factory=list)  # posted before the sends of this step ...
-    early_receives: list[Transfer[E]] = field(default_factory=list)  # ... and those of later steps, posted after them
-    due_sends: list[Transfer[E]] = field(default_factory=list)  # of this or the previous step, awaited at its end
+    receives: list[Transfer[E]] = field(default_factory=list)  # posted before the sends of this step
+    early_receives: list[Transfer[E]] = field(
+        default_factory=list
+    )  # receives of later steps, posted after the sends of this step
+    due_sends: list[Transfer[E]] = field(
+        default_factory=list
+    )  # sends of this or the previous step, awaited at the end of this step
     next: "SliceStep[E] | None" = None
 
 
 class Pipeline(NamedTuple, Generic[E]):
     """The program of one rank, ready to run on one buffer."""
 
-    first: list[SliceStep[E]]  # of each chain
+    first: list[SliceStep[E]]  # the first step of each chain
     steps: list[SliceStep[E]]  # in the order in which they complete
 
 
@@ -75,13 +79,13 @@ class PipelineBuilder(Generic[E]):
         self.programs = tuple(tuple(steps) for steps in algorithm.channels(rank, world_size, call.root))
         self.chunks = algorithm.chunks(world_size)
         self.slices = 1 if grouped else count_slices(n // self.chunks * allocate(1).nbytes)
-        self._chains = min(self.slices, CHAINS)  # of each channel
+        self._chains = min(self.slices, CHAINS)  # chains per channel
         self._areas = 1 if grouped else STAGING_AREAS
         scratch = offset(self.chunks + algorithm.scratch(world_size), n, self.chunks) - n
         self._scratch = allocate(scratch)
         needs = [staging_elements(program, n, self.chunks, self.slices) for program in self.programs]
         self._staging = [allocate(self._areas * need) for need in needs for _ in range(self._chains)]
-        self.chains = len(self._staging)  # of all channels
+        self.chains = len(self._staging)  # chains of all channels
         self._rank = rank
         self._level_of = algorithm, world_size, call.root
 
@@ -146,7 +150,9 @@ def _link(chain: list[SliceStep[E]], program: tuple[Step, ...]) -> None:
 def _link_early(chain: list[SliceStep[E]], program: tuple[Step, ...]) -> None:
     """Let each step post those receives of later steps whose memory is free, and await sends of the previous step."""
     free: dict[Region, int] = {}  # the first step of the chain that may post a receive into a region
-    posted: dict[int, int] = {}  # by peer, the step that posts the last receive: those from one peer stay in order
+    posted: dict[
+        int, int
+    ] = {}  # the step that posts the last receive from each peer, because receives from one peer stay in order
     for at, step in enumerate(chain):
         step.next = chain[at + 1] if at + 1 < len(chain) else None
         staging = Region("staging", 0, at % STAGING_AREAS)

@@ -6,12 +6,12 @@ from typing import NamedTuple
 from collectives.errors import InputError
 from collectives.units import format_size, parse_size
 
-SECONDS_KEY, MEMORY_KEY = "RINGLAB_PROGRAM_SECONDS", "RINGLAB_PROGRAM_MEMORY"  # in the environment
+SECONDS_KEY, MEMORY_KEY = "RINGLAB_PROGRAM_SECONDS", "RINGLAB_PROGRAM_MEMORY"  # environment variables
 SECONDS, MEMORY = 20.0, "512 MiB"  # defaults
-MOST_ELAPSED = 10  # multiple of the time limit that may pass while a program waits for a processor
-MOST_PROCESSES = 16  # of a file, at the same time
-MOST_STEPS = 1_000_000  # of one rank; more count as endless
-MOST_CHANNELS = 1024  # of one rank
+MOST_ELAPSED = 10  # maximum elapsed time, as a multiple of the limit on CPU time
+MOST_PROCESSES = 16  # processes of a file at the same time
+MOST_STEPS = 1_000_000  # steps of one rank; a program with more is considered endless
+MOST_CHANNELS = 1024  # channels of one rank
 
 
 class ProgramLimits(NamedTuple):
@@ -22,7 +22,7 @@ class ProgramLimits(NamedTuple):
     """
 
     seconds: float  # CPU time and sleep
-    memory: int  # bytes, all processes of the file together
+    memory: int  # bytes of all processes of the file together
 
     def describe_seconds(self) -> str:
         """Return text about the time limit and the environment variable that raises it."""

@@ -61,7 +61,7 @@ class RecordedSteps:
     """The recorded steps of some ranks. Channel c of rank r has ``counts[r][c]`` steps."""
 
     counts: list[list[int]]
-    lines: Ints  # of each step; 0: unknown
+    lines: Ints  # the line of each step; 0: unknown
     ends: Ints  # index after each step's last operation
     numbers: Ints  # [operations, 5]
     odd: dict[int, Any]  # index of a number to its replacement
@@ -182,7 +182,7 @@ class RecordedProgram:
 
     def _record(self, world_size: int, root: Any, parameters: Parameters, ranks: Any) -> RecordedSteps:
         ended = self._recorded.get(key := _key(world_size, root, parameters))
-        if isinstance(ended, ProgramEnded):  # the program would end again, on any rank
+        if isinstance(ended, ProgramEnded):  # the program would end its process again, on any rank
             raise ended
         question = {
             "do": "record", "name": self.name, "parameters": _given(parameters), "world_size": world_size,
@@ -261,7 +261,9 @@ def _recorded(file: ProgramFile, described: dict[str, Any]) -> Algorithm:
     spec, name = find_spec(described["collective"]), str(described["name"])
     if not name.isprintable() or not 0 < len(name) <= 100:
         shown = make_printable(name, most=80)
-        raise InputError(f"{file.path}: the name {shown!r} must be printable and have at most 100 characters")
+        raise InputError(
+            f"{file.path}: the name of an algorithm must be printable and have at most 100 characters, not {shown!r}"
+        )
     program = RecordedProgram(file, f"{spec.name}/{name}", described, first_arguments(spec))
     chunks, scratch = (_rule(program, rule, described[rule]) for rule in ("chunks", "scratch"))
     return Algorithm(spec, name, program, chunks, scratch, source=file.path)

@@ -39,11 +39,11 @@ from collectives.programs.worker import (
 )
 from collectives.quoting import MOST_QUOTED, make_printable, name_signal
 
-READY_S = 120.0  # for importing Ringlab's modules before the user's file
-SERVER_S = 60.0  # for the server's answer; it imports numpy first
-DUMP_WAIT_S = 3.0  # for the interpreter to write its traceback
+READY_S = 120.0  # to import Ringlab's modules before the user's file
+SERVER_S = 60.0  # until the server answers; it imports numpy first
+DUMP_WAIT_S = 3.0  # until the interpreter has written its traceback
 LOOK_EVERY_S = 0.05  # interval of checks of a worker and its processes
-SAY_AFTER_S = 2.0  # before the warning that a program is slow
+SAY_AFTER_S = 2.0  # until the warning that a program is slow
 MOST_ANSWER = 1 << 30  # bytes
 MOST_PRINTED, MOST_OUTPUT = 20, 4096  # logged lines of a file; bytes of output per answer
 START = (
@@ -84,7 +84,10 @@ class ProgramFile:
                     self._worker[:] = [WorkerProcess(server, self.path)]
                     self._exchange(_start(self.path, self.modules, limits), limits, READY_S)
                     self._worker[0].memory_before = measure([self._worker[0].process]).memory
-                    if question["do"] not in ("load", "call"):  # the previous worker has ended
+                    if question["do"] not in (
+                        "load",
+                        "call",
+                    ):  # the previous worker has ended, so the file must be loaded again
                         self._exchange({"do": "load"}, limits, limits.seconds)
                 answer = self._exchange(question, limits, limits.seconds)
             except ServerLostError as error:
@@ -96,7 +99,7 @@ class ProgramFile:
                 server.close()
                 raise
         if "gone" in answer[0]:
-            raise InputError(f"{self.path}: {question['name']} does not exist any more")
+            raise InputError(f"{self.path}: no longer declares {question['name']}; load the file again")
         return answer
 
     def _exchange(self, question: dict[str, Any], limits: ProgramLimits, seconds: float) -> Answer:
@@ -144,9 +147,9 @@ def _start(path: Path, modules: tuple[str, ...], limits: ProgramLimits) -> dict[
 class Usage(NamedTuple):
     """The resources that a set of processes uses."""
 
-    seconds: float  # CPU time, with children that have ended
-    memory: int  # bytes, without memory shared with files
-    is_awake: bool  # whether a process runs or waits for a processor
+    seconds: float  # CPU time, including children that have exited
+    memory: int  # bytes, without memory that is shared with files
+    is_awake: bool  # whether a process runs or waits for a core
 
 
 def measure(processes: list[psutil.Process]) -> Usage:
@@ -183,7 +186,7 @@ class WorkerProcess:
         self.printed = b""
         _signal(self.process, signal.SIGCONT)
         write_whole(self._talk.fileno(), json.dumps(question).encode())
-        with suppress(OSError):  # it has ended, which ``wait`` reports
+        with suppress(OSError):  # the worker has ended; ``wait`` reports this
             self._bell.send(b"?")
 
     def wait(self, memory: int, seconds: float, subject: str) -> str:
@@ -264,7 +267,9 @@ class WorkerProcess:
         """
         status = self.status()
         if status is None:
-            with suppress(OSError):  # all at once: they can fork faster than they are ended one by one
+            with suppress(
+                OSError
+            ):  # stop all processes at once, because they can fork faster than they are ended one by one
                 os.killpg(self.process.pid, signal.SIGSTOP)
             _signal(self.process, signal.SIGABRT)
             _signal(self.process, signal.SIGCONT)
@@ -332,7 +337,7 @@ class Server:
     def request(self, text: bytes, files: list[int] = []) -> int:  # noqa: B006 - only read
         """Return the server's answer. Raise ServerLostError if it does not answer."""
         try:
-            self.process.send_signal(signal.SIGCONT)  # a program can stop it
+            self.process.send_signal(signal.SIGCONT)  # a program can stop the server
             socket.send_fds(self._socket, [text], files)
             return int(self._socket.recv(100))
         except (OSError, ValueError) as error:
@@ -357,7 +362,7 @@ class Server:
             roots = [self.process.pid, *self.workers]
             return [*filter(is_alive, workers), *(child for root in roots for child in find_descendants(root))]
 
-        for process in self.workers:  # not its descendants any more, if a program ended the server
+        for process in self.workers:  # they are no longer its descendants if a program has ended the server
             with suppress(OSError):
                 os.killpg(process, signal.SIGKILL)
         end_processes(find)

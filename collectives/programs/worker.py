@@ -32,11 +32,11 @@ from collectives.errors import InputError, Undefined, describe_error, first_line
 from collectives.programs.recorder import Recorder
 from collectives.symbolic_rank import Diverges, ShiftedRank, VectorRank
 
-LOCATION = struct.Struct("5q")  # whether a rank runs, then rank, channel, step, line
+LOCATION = struct.Struct("5q")  # 1 if a rank runs, rank, channel, step, line
 RUNG = b"."  # announces an answer
 CLOSED = 97  # exit status of a worker whose connection was closed
-GIVE_UP_S = 10.0  # for ending processes that start others
-PR_SET_PDEATHSIG = 1  # <linux/prctl.h>: the signal when the owner exits
+GIVE_UP_S = 10.0  # time limit for ending processes that start others
+PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>: the signal when the owner exits
 PR_SET_CHILD_SUBREAPER = 36  # orphans become children of this process, not of init
 
 Answer = tuple[dict[str, Any], bytes]
@@ -45,7 +45,7 @@ Answer = tuple[dict[str, Any], bytes]
 class Here:
     """The role of this process."""
 
-    is_worker = False  # whether it executes a user's file, and may execute others that the file names
+    is_worker = False  # whether it executes a user's file; such a process also executes the files that this file names
 
 
 def serve(owner: socket.socket) -> None:
@@ -110,7 +110,7 @@ def execute_file(path: Path) -> list[Algorithm]:
         raise InputError(f"{path}: not a Python file (its name must end in .py)")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    previous, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # write nothing next to a user's file
+    previous, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # do not write __pycache__ next to a user's file
     try:
         spec.loader.exec_module(module)
     except BaseException as error:
@@ -141,7 +141,7 @@ def _run_worker(talk: int, bell: int, output: int, notes: int) -> NoReturn:
             content = os.pread(talk, os.fstat(talk).st_size, 0)
             os.ftruncate(talk, 0)
             header, body = worker.answer(json.loads(content))
-            if os.getpid() != process:  # a fork of the program
+            if os.getpid() != process:  # the program has forked this process
                 os._exit(0)
             with suppress(Exception):
                 sys.stdout.flush()

@@ -21,7 +21,7 @@ class Completed(NamedTuple):
     step: int
 
 
-Meeting = tuple[int, int, int]  # actor and step of the other half of a message; index of the own half
+Meeting = tuple[int, int, int]  # actor and step of the other half of a message; index of this half
 
 
 def completion_order(schedule: Schedule) -> Iterator[Completed]:
@@ -54,7 +54,7 @@ def completion_depths(schedule: Schedule) -> Iterator[tuple[int, int, int, int]]
     actors = [(rank, channel) for rank, channels in enumerate(schedule.programs) for channel in range(len(channels))]
     meetings = _meetings(schedule, {actor: number for number, actor in enumerate(actors)})
     position = [0] * len(actors)
-    depths = [[0] for _ in actors]  # before each step
+    depths = [[0] for _ in actors]  # the depth before each step
     ready = list(range(len(actors)))
     while ready:
         actor = ready.pop()
@@ -95,7 +95,9 @@ def _meetings(schedule: Schedule, number: dict[tuple[int, int], int]) -> list[li
     for index, match in enumerate(schedule.match.tolist()):
         if match >= 0:
             meetings[actor[index]][steps[index]].append((actor[match], steps[match], index))
-    for index in np.flatnonzero((schedule.match < 0) & (schedule.peer >= 0)).tolist():  # of a wrong program
+    for index in np.flatnonzero(
+        (schedule.match < 0) & (schedule.peer >= 0)
+    ).tolist():  # messages of a wrong program that never meet
         owner = actor[index]
         meetings[owner][steps[index]].append((owner, len(meetings[owner]), index))
     return meetings

@@ -17,8 +17,8 @@ from collectives.step import Kind
 from collectives.symbolic_rank import Diverges, VectorRank
 
 Ints = npt.NDArray[Any]
-RUNS_PER_RANK = 4  # of a symbolic program
-MOST_SPLITS = 16  # runs for some roots of a position only; beyond it, a proof for each root is as fast
+RUNS_PER_RANK = 4  # runs of a symbolic program
+MOST_SPLITS = 16  # runs for only some roots of a position; beyond it, a proof for each root is as fast
 
 
 def root_classes(algorithm: Algorithm, world_size: int) -> list[list[int]]:
@@ -34,7 +34,7 @@ def root_classes(algorithm: Algorithm, world_size: int) -> list[list[int]]:
         return [[0]]
     try:
         programs = _run(make_call(algorithm, world_size))
-    except (Diverges, Exception, SystemExit):  # also of the user's code: its proof reports the error
+    except (Diverges, Exception, SystemExit):  # errors of the user's code are reported by the proof
         return [[root] for root in range(world_size)]
     classes: dict[Any, list[int]] = {}
     for root, key in enumerate(programs):

@@ -34,7 +34,7 @@ class Landing(NamedTuple):
 
     operation: int  # its index in the schedule
     chunk: int
-    origin: int  # the chunk of the contributors' buffers from which the received data comes
+    origin: int  # the chunk of the contributors' buffers that the received data comes from
     before: int  # contributors before the write
     brought: int  # contributors of the received data
     after: int  # contributors after the write
@@ -152,7 +152,7 @@ def _ranks_of(bits: int) -> str:
 
 
 SEND, COMBINING = Kind.SEND, (Kind.RECV_REDUCE, Kind.REDUCE)
-MOST_MISTAKES = 1000  # told apart; each is a bit of every value that it gets into
+MOST_MISTAKES = 1000  # distinct mistakes; each one adds a bit to every value that it affects
 ChunkValues = tuple[list[int], list[int], list[int]]  # contributors, origins and orders of consecutive chunks
 
 
@@ -167,12 +167,12 @@ harmless_mistake=None)
 
     world_size: int
     root: int
-    steps: int  # messages in the longest chain, each posted after the one before it is complete
+    steps: int  # number of messages in the longest chain of dependent messages
     messages: int
     sent_share: float  # bytes that the busiest rank sends, as a share of the buffer's bytes
-    ports: int  # most ranks that a rank sends to, or receives from, at the same time
-    bitwise_identical: bool  # all ranks reduce in the same order, so that floats are the same to the last bit
-    harmless_mistake: str | None  # the first mistake, which reaches no result
+    ports: int  # maximum number of ranks that a rank sends to, or receives from, at the same time
+    bitwise_identical: bool  # all ranks reduce in the same order, so that floats are equal to the last bit
+    harmless_mistake: str | None  # the first mistake that reaches no result
 
 
 def verify(algorithm: str | Algorithm, world_size: int, root: int = 0) -> ProofReport:
@@ -229,8 +229,8 @@ def check_bitwise_identical(algorithm: Algorithm, world_size: int) -> None:
     """
     if not is_bitwise_identical(algorithm, world_size):
         raise InputError(
-            f"{algorithm.full_name}: its {world_size} ranks add in different orders, so the replicas of a training "
-            "would drift apart; use another algorithm, for example 'ring'"
+            f"{algorithm.full_name}: its {world_size} ranks add in different orders, so the replicas "
+            "of a training would diverge; use another algorithm, for example 'ring'"
         )
 
 
@@ -252,12 +252,14 @@ class SymbolicRun:
         self.who = [self._start(rank) for rank in range(schedule.world_size)]
         origins = [*range(schedule.chunks), *[-1] * schedule.scratch]
         self.origin = [list(origins) for _ in range(schedule.world_size)]
-        self.order = [[rank] * schedule.total for rank in range(schedule.world_size)]  # a rank's own data: its number
+        self.order = [
+            [rank] * schedule.total for rank in range(schedule.world_size)
+        ]  # the order of a rank's own data is its number
         self.compares_orders = self.spec.is_shared
-        self.sums: dict[tuple[int, int], int] = {}  # the numbers of sums, by those of the two that were added
+        self.sums: dict[tuple[int, int], int] = {}  # number of each sum, by the numbers of its two terms
         self.mistakes: list[tuple[int, str]] = []  # index of the operation, and the problem
         self.everyone = (1 << schedule.world_size) - 1
-        self.landings: list[Landing] | None = None  # kept only where a wrong end is to be explained
+        self.landings: list[Landing] | None = None  # recorded only to explain a wrong result
         self.in_flight: dict[int, ChunkValues] = {}  # by index of the send
         for rank, channels in enumerate(schedule.programs):
             for channel in range(len(channels)):

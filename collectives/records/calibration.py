@@ -1,4 +1,4 @@
-"""The measurements of a machine that predict runs on it. ``realcomm`` writes them, and ``simcomm`` reads them.
+"""The measurements of a machine from which its runs are predicted. ``realcomm`` writes them; ``simcomm`` reads them.
 
 ``PairProbes`` are measurements between two hosts with known links, for the transport ``gloo-tcp``.
 """
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from collectives.checks import MOST_SECONDS, check_number
 from collectives.costs.message_classes import EXCHANGE, FAN_IN, FAN_OUT, MessageClass
@@ -23,56 +23,59 @@ from collectives.transport import Transport
 SizeTimes = list[tuple[int, float]]  # (nbytes, seconds): medians of several repetitions
 
 
-PARTS = 4  # shares of the rounds whose predictions are compared
+PARTS = 4  # number of folds; the spread of their predictions is the uncertainty
 
 
 @dataclass(frozen=True)
 class CrowdRound:
-    """One of several measurement rounds that run more ranks than cores (a crowd), on two hosts.
+    """One measurement round on two hosts that run more ranks than they have cores (a crowd). There are several rounds.
 
     In each step, each rank sends messages of a few bytes to a different rank on the other host, and receives as many.
     """
 
     ranks: int
-    step: float  # seconds of a later step in which each rank sends one message and receives one
+    step: float  # seconds of a later step in which each rank sends and receives one message
     further: float  # additional seconds for each further message that every rank sends in a step
     waking: float  # additional seconds of the first steps, whose ranks were asleep before
-    # (messages of all ranks): gloo's own barrier and all_gather, by as many
+    # (messages of all ranks, seconds) of gloo's own barrier and all_gather
     own: SizeTimes = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class PairProbes:
-    """Measured messages between two hosts on one switch, one rank each, with known links and shapers.
+    """Messages that were measured between two hosts on one switch, with one rank each, and known links and shapers.
 
-    ``send_done`` and ``arrived`` describe the same messages, sent one at a time with the receive posted long before.
-    They are the seconds from the sender's post until the sender's wait returns, and until the receiver's wait returns.
+    ``send_done`` and ``arrived`` describe the same messages, which were sent one at a time, long after the receive was
+    posted. They are the seconds from the sender's post until the sender's wait returns, and until the receiver's wait
+    returns.
     """
 
     bandwidth: float  # bytes/s of every link in each direction, as the shaper counts
     mtu: int
     burst: int  # bytes that a link's token bucket saves
-    one_way: SizeTimes  # half the round-trip time, in which the second message sends the data of the first
+    one_way: SizeTimes  # half of a round trip in which the second message returns the data of the first
     chains: list[
         tuple[int, int, float]
-    ]  # (nbytes, messages, seconds): so many dependent messages, first start to last end
-    exchange: SizeTimes  # a step in which both send and receive, as one of several that depend on each other
+    ]  # (nbytes, messages, seconds) of dependent messages, from the first start to the last end
+    exchange: SizeTimes  # one of several dependent steps in which both ranks send and receive
     send_done: SizeTimes
     arrived: SizeTimes
-    window: int  # bytes that the connection may have in flight: congestion window, capped by the receiver's
-    in_flight: int  # bytes not acknowledged in the middle of the largest message: a median of samples
-    rtt: float  # seconds, the least of the connection's round trips
-    send_buffer: int  # bytes: most of nbytes - goodput * send_done
-    reduction: SizeTimes  # one addition by each rank at once
-    # (messages of the smallest size in one step): the sender's CPU time
+    window: int  # bytes that the connection may have in flight: the congestion window, capped by the receiver's window
+    in_flight: int  # unacknowledged bytes in the middle of the largest message: median of samples
+    rtt: float  # minimum round trip of the connection in seconds
+    send_buffer: int  # bytes: maximum of nbytes - goodput * send_done
+    reduction: SizeTimes  # one addition by both ranks at the same time
+    # (messages of the smallest size in one step, CPU seconds of the sender)
     at_once: SizeTimes = field(default_factory=list)
     crowds: list[CrowdRound] = field(default_factory=list)  # rounds of all crowds
-    cores: int = 0  # of the machine, shared by all ranks; 0 if not measured
-    software: float = 1.0  # factor on the measured software times, to see their effect on a prediction
+    cores: int = 0  # cores of the machine, shared by all ranks; 0 if not measured
+    software: float = 1.0  # factor on the measured software times, to compute their effect on a prediction
 
     @property
     def parts(self) -> list["PairProbes"]:
-        """The probes split into folds, each with a share of the crowd rounds; empty if there are too few rounds.
+        """The probes split into folds, each with a share of the crowd rounds.
+
+        The list is empty if there are too few rounds.
 
         >>> alone = PairProbes(6.25e6, 1500, 4096, [], [], [], [], [], 0, 0, 0.0, 0, [])
         >>> crowds = [CrowdRound(8, 1e-4, 2e-5, waking=1e-3 * number) for number in range(8)]
@@ -85,37 +88,38 @@ class PairProbes:
 
     @property
     def goodput(self) -> float:
-        """A link's bytes/s that remain for the payload of TCP.
+        """The bandwidth of a link that remains for the payload of TCP, in bytes/s.
 
-        For a full frame, a shaper counts 14 bytes of Ethernet header and the MTU, which includes 20 bytes of IPv4
+        For a full frame, a shaper counts 14 bytes of Ethernet header and the MTU. The MTU includes 20 bytes of IPv4
         header (RFC 791) and 32 bytes of TCP header with time stamps (RFC 9293, RFC 7323).
         """
         return self.bandwidth * (self.mtu - 52) / (self.mtu + 14)
 
 
 FRESH_FOR = timedelta(hours=24)
-BUSY_OTHERS = 0.10  # of the time of all cores: with more that other processes take a machine is busy ...
-BUSY_STEAL = 0.02  # ... and so it is with more that its hypervisor takes
-SLOWER = 1.1  # times as long as measured: how much slower cores are assumed, to see what cores do in a prediction
+BUSY_OTHERS = 0.10  # a machine is busy if other processes use a larger share of its cores
+BUSY_STEAL = 0.02  # a machine is busy if its hypervisor takes a larger share
+SLOWER = 1.1  # factor on software times, to compute the effect of slower cores on a prediction
 
 
 @dataclass(frozen=True)
 class FittedLine:
-    """A fitted line, ``seconds = fixed + per_byte * nbytes``, with its data points."""
+    """A fitted line ``seconds = fixed + per_byte * nbytes``, with its data points."""
 
     fixed: float
     per_byte: float
     worst_residual: float  # largest |fitted - measured| / measured
-    points: list[tuple[int, float]] = field(default_factory=list)  # (nbytes, seconds), each a median
+    points: list[tuple[int, float]] = field(default_factory=list)  # (nbytes, seconds): medians
 
 
 Points = Sequence[tuple[float, float]]
 
 
 def read_curve(points: Points, x: float) -> float:
-    """Return the value of a curve at ``x``: linear between its points, and constant before the first.
+    """Return the value of a curve at ``x``: linear between its points, and constant before the first point.
 
-    After the last point, the curve continues with its last slope, but never falls.
+    After the last point, the curve continues with its last slope, but never falls. A curve with a single point
+    continues in proportion to ``x``.
 
     >>> [read_curve([(10.0, 1.0), (20.0, 3.0)], x) for x in (5, 15, 30)]
     [1.0, 2.0, 5.0]
@@ -130,43 +134,46 @@ def read_curve(points: Points, x: float) -> float:
 
 @dataclass(frozen=True)
 class MessageCurve:
-    """Median seconds of a message class by size."""
+    """The median times of a message class, in seconds, by message size."""
 
     pattern: str
     width: int
     reduces: bool
     is_first: bool
-    points: list[tuple[int, float]]  # (nbytes, seconds), in order of bytes
+    points: list[tuple[int, float]]  # (nbytes, seconds), in ascending order
     in_training: bool = False  # measured during a training step, in place of the sync
 
     def __post_init__(self) -> None:
         sizes = [nbytes for nbytes, _ in self.points]
         if not sizes or sizes != sorted(set(sizes)) or sizes[0] < 1 or self.width < 1:
             raise InputError(
-                f"the curve of a message class needs points of growing sizes and a width above 0, not {sizes[:5]}"
+                "the curve of a message class must have points of increasing sizes, and a positive "
+                f"width, not {sizes[:5]}"
             )
         for _, seconds in self.points:
             if check_number("a message", seconds, "seconds", at_least=0) > MOST_SECONDS:
-                raise InputError(f"a message takes {seconds}; give seconds up to {MOST_SECONDS:g}")
+                raise InputError(f"a message must take at most {MOST_SECONDS:g} s, not {seconds}")
 
 
 @dataclass(frozen=True)
 class QueuedMessages:
     """The costs of GPU messages that follow each other in one direction, so that no rank waits for an answer.
 
-    The host posts them one after another and never waits. The GPU executes them in that order.
+    The host posts the messages one after another and never waits. The GPU executes them in this order.
     """
 
     posting_s: float  # host time to post the messages of one step
-    points: list[tuple[int, float]]  # (nbytes, seconds) of the GPU for one message, in order of bytes
+    points: list[tuple[int, float]]  # (nbytes, GPU seconds of one message), in ascending order
 
     def __post_init__(self) -> None:
         seconds = [self.posting_s, *(each for _, each in self.points)]
         if not self.points or not all(0 <= second <= MOST_SECONDS for second in seconds):
-            raise InputError(f"queued messages: need points with 0 to {MOST_SECONDS:g} seconds, not {self.points[:5]}")
+            raise InputError(
+                f"queued messages must have points with times from 0 to {MOST_SECONDS:g} s, not {self.points[:5]}"
+            )
 
     def seconds(self, nbytes: int) -> float:
-        """Return the GPU time of a message.
+        """Return the time of a message on the GPU, in seconds.
 
         >>> QueuedMessages(1e-5, [(4096, 2.0), (8192, 4.0)]).seconds(6144)
         3.0
@@ -178,8 +185,8 @@ class QueuedMessages:
 class ComputePoint:
     """The phases of a model's training step, measured in ``processes`` processes at the same time.
 
-    If there are several processes, they exchange messages between backward and optimizer, as in training. A phase is
-    the mean over ranks, as in the metrics of a training run.
+    Several processes exchange messages between backward and optimizer, as in training. The time of a phase is the mean
+    over ranks, as in the metrics of a training run.
     """
 
     model: str
@@ -188,9 +195,9 @@ class ComputePoint:
     processes: int
     threads: int  # of each process
     phases: ComputePhases
-    spread: float  # interquartile range of the step time over its median
+    spread: float  # interquartile range of the step time, divided by its median
     wait_s: float = 0.0  # wait for the slowest rank before a sync: mean over ranks, median over steps
-    division_s: float = 0.0  # dividing the sum of the gradients by the number of ranks
+    division_s: float = 0.0  # time to divide the sum of the gradients by the number of ranks
 
 
 @dataclass(frozen=True)
@@ -203,31 +210,34 @@ class OverlapPoint:
     processes: int
     threads: int  # of each process
     gradients: list[tuple[int, float]]  # (bytes, share of backward after which it is ready), in order
-    all_reduce: list[tuple[int, float]]  # (nbytes, seconds) of the backend's own all_reduce, running alone
+    all_reduce: list[tuple[int, float]]  # (nbytes, seconds) of the backend's own all_reduce alone
     overlap_slowdown: float  # additional seconds of backward per second of overlapped all_reduce
-    copies_s: float  # copying all gradients into the buckets and back
-    broadcast_s: float  # of the model's buffers, before forward
+    copies_s: float  # time to copy all gradients into the buckets and back
+    broadcast_s: float  # time to broadcast the model's buffers before forward
 
     def __post_init__(self) -> None:
         if not self.gradients or not self.all_reduce:
             raise InputError("an overlap point must have gradients and all_reduce times; calibrate again")
 
 
+Point = TypeVar("Point", ComputePoint, OverlapPoint)
+
+
 @dataclass(frozen=True)
 class MachineLoad:
-    """The machine's other load during a measurement, as shares of the time of all cores."""
+    """The load that other processes and machines caused during a measurement, as shares of the time of all cores."""
 
-    others: float  # other processes
-    steal: float  # given to other machines by a hypervisor
-    names: list[str] = field(default_factory=list)  # of the other processes that took most, the busiest first
+    others: float  # share used by other processes
+    steal: float  # share that a hypervisor gave to other machines
+    names: list[str] = field(default_factory=list)  # names of the busiest other processes, in descending order
 
     @property
     def is_busy(self) -> bool:
-        """Whether the load is too high for measurements of an idle machine."""
+        """Whether the load is too high for a measurement that requires an idle machine."""
         return self.others > BUSY_OTHERS or self.steal > BUSY_STEAL
 
     def describe(self) -> str:
-        """Return the sources of the load.
+        """Return text about the sources of the load.
 
         >>> MachineLoad(others=0.31, steal=0.0, names=["cc1plus"]).describe()
         "other processes took 31% of this machine's cores (cc1plus)"
@@ -255,18 +265,20 @@ class Calibration:
     ranks: int
     threads: int  # per rank, while measuring
     one_way: FittedLine  # one message at a time, from rank 0 to rank 1
-    both_ways: FittedLine  # every rank sends to its right neighbour and receives from its left at once
-    reduction: FittedLine  # every rank reduces a buffer into another at once
+    both_ways: FittedLine  # every rank sends to its right neighbor and receives from its left neighbor at once
+    reduction: FittedLine  # every rank reduces one buffer into another at once
     backend: str = "gloo"
     compute: list[ComputePoint] = field(default_factory=list)
     message_classes: list[MessageCurve] = field(default_factory=list)
     overlap: list[OverlapPoint] = field(default_factory=list)
-    parts: list["Calibration"] = field(default_factory=list)  # of a share of the blocks each: how far they agree
-    load: MachineLoad | None = None  # while it was measured
+    parts: list["Calibration"] = field(
+        default_factory=list
+    )  # folds, each from a share of the rounds; their spread is the uncertainty
+    load: MachineLoad | None = None  # the machine's other load during the measurement
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     environment: dict[str, str | int] = field(default_factory=describe_environment)
-    pair: PairProbes | None = None  # of two emulated hosts, where the run will be emulated
-    queued: QueuedMessages | None = None  # on GPUs
+    pair: PairProbes | None = None  # measured on two emulated hosts, for emulated clusters
+    queued: QueuedMessages | None = None  # measured on GPUs
 
     def __post_init__(self) -> None:
         try:
@@ -275,7 +287,7 @@ class Calibration:
             aware = False
         if not aware:
             raise InputError(
-                f"created is {quote(self.created)}; give a time with its zone, like 2026-01-31T12:00:00+00:00"
+                f"created must be a time with a time zone, such as 2026-01-31T12:00:00+00:00, not {quote(self.created)}"
             )
         if any(part.parts for part in self.parts):
             raise InputError("parts of a calibration must not have parts")
@@ -283,7 +295,7 @@ class Calibration:
     def with_slower_cores(self, times: float) -> "Calibration":
         """Return the calibration of an emulated cluster whose software and compute take ``times`` as long.
 
-        Raise InputError for a calibration without a pair of hosts.
+        Raise InputError if the calibration contains no pair of hosts.
         """
         if self.pair is None:
             raise InputError("the calibration has no pair of hosts, so its software times are unknown")
@@ -291,26 +303,18 @@ class Calibration:
         return replace(self, pair=replace(self.pair, software=times), compute=slower, parts=[])
 
     def transport(self, goodput: float) -> Transport:
-        """Return the software costs of this machine; ``goodput`` is the payload's share of the line rate."""
+        """Return the software costs of this machine. ``goodput`` is the payload's share of the line rate."""
         return Transport(
             f"{self.backend}-tcp", self.one_way.fixed, goodput, self.reduction.per_byte, f"calibrated {self.created}"
         )
 
     def compute_point(self, training: Training, processes: int, threads: int) -> ComputePoint | None:
         """Return the measurement of this training step, or None."""
-        for point in self.compute:
-            of_point = (point.model, point.dataset, point.batch_size, point.processes, point.threads)
-            if of_point == (training.model_kind, training.data_kind, training.batch_size, processes, threads):
-                return point
-        return None
+        return _find_point(self.compute, training, processes, threads)
 
     def overlap_point(self, training: Training, processes: int, threads: int) -> OverlapPoint | None:
-        """Return the overlap measurement of this training run, or None."""
-        for point in self.overlap:
-            of_point = (point.model, point.dataset, point.batch_size, point.processes, point.threads)
-            if of_point == (training.model_kind, training.data_kind, training.batch_size, processes, threads):
-                return point
-        return None
+        """Return the overlap measurement of this training step, or None."""
+        return _find_point(self.overlap, training, processes, threads)
 
     def phases(self, training: Training, processes: int, threads: int) -> ComputePhases | None:
         """Return the measured phases of this training step, or None."""
@@ -318,7 +322,7 @@ class Calibration:
         return point.phases if point else None
 
     def message_seconds(self, message_class: MessageClass, in_training: bool = False) -> float:
-        """Return the seconds of a message class, read from the curve measured under the most similar conditions.
+        """Return the time of a message class in seconds, from the curve with the most similar conditions.
 
         The time of an exchange is scaled with its width. Raise InputError if no message class was measured.
         """
@@ -335,7 +339,7 @@ class Calibration:
         return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(self.created)).total_seconds())
 
     def is_fresh(self) -> bool:
-        """Return whether the calibration is at most a day old and from this machine and software."""
+        """Return whether the calibration is at most a day old and comes from this machine and software."""
         age = datetime.now(UTC) - datetime.fromisoformat(self.created)
         return age < FRESH_FOR and self.environment == describe_environment()
 
@@ -344,8 +348,13 @@ class Calibration:
         write_record(path, self, indent=1)
 
 
+def _find_point(points: Sequence[Point], training: Training, processes: int, threads: int) -> Point | None:
+    key = (training.model_kind, training.data_kind, training.batch_size, processes, threads)
+    return next((p for p in points if (p.model, p.dataset, p.batch_size, p.processes, p.threads) == key), None)
+
+
 def _unlikeness(curve: MessageCurve, message_class: MessageClass, in_training: bool) -> tuple[object, ...]:
-    """Return how a curve's conditions differ from those of a message class, as a sort key, most important first."""
+    """Return a sort key: the differences between a curve's conditions and a message class, the most important first."""
     fans = (FAN_IN, FAN_OUT)
     sizes = [nbytes for nbytes, _ in curve.points]
     elsewhere = curve.in_training != in_training
@@ -364,8 +373,9 @@ def _unlikeness(curve: MessageCurve, message_class: MessageClass, in_training: b
 
 
 def cache_file(ranks: int, backend: str = "gloo") -> Path:
-    """Return the cache file of this machine's calibration for ``ranks``. Raise InputError if there is no home
-    directory.
+    """Return the cache file of this machine's calibration for ``ranks``.
+
+    Raise InputError if there is no home directory.
 
     >>> cache_file(2).name
     'calibration-gloo-2.json'
@@ -374,14 +384,14 @@ def cache_file(ranks: int, backend: str = "gloo") -> Path:
 
 
 def is_cached(ranks: int, backend: str = "gloo") -> bool:
-    """Return whether a calibration of this machine for ``ranks`` exists, fresh or not.
+    """Return whether a calibration of this machine for ``ranks`` is cached, whether fresh or not.
 
     >>> is_cached(10**100)
     False
     """
     try:
         return cache_file(ranks, backend).is_file()
-    except (OSError, ValueError):  # a name that is too long, a folder that may not be read, or no home
+    except (OSError, ValueError):  # the name is too long, the directory is not readable, or there is no home
         return False
 
 
@@ -401,14 +411,14 @@ def read_calibration(path: Path | str) -> Calibration:
 def check_calibration(calibration: object) -> Calibration | None:
     """Return a Calibration, or None for the cached one. Raise InputError for other values."""
     if calibration is not None and not isinstance(calibration, Calibration):
-        raise InputError(f"calibration is {calibration!r}; give a Calibration, as read_calibration returns it")
+        raise InputError(f"calibration must be a Calibration, for example from read_calibration, not {calibration!r}")
     return calibration
 
 
 def cached_calibration(ranks: int, backend: str = "gloo") -> Calibration:
     """Return the cached calibration of this machine for ``ranks``.
 
-    Raise InputError with the command to run if it is missing, too old or from another environment.
+    If it is missing, too old or from another environment, raise InputError with the command that makes a new one.
     """
     path = cache_file(ranks, backend)
     make = f"`ringlab calibrate --ranks {ranks}" + ("`" if backend == "gloo" else f" --backend {backend}`")

@@ -1,12 +1,12 @@
-"""Store rows as columns: one array per field, in the smallest type that holds its numbers.
+"""Store rows as columns: one array per field, in the smallest type that can represent its numbers.
 
 Two million messages take gigabytes as objects, but less than 100 MB as columns. A column is read as int64, float64 or
-bool whatever its stored type, so arithmetic cannot overflow. Rows are created on access.
+bool, whatever its stored type, so arithmetic cannot overflow. A row is created when it is accessed.
 
-In a file, short columns are lists of numbers, which people can read. Longer ones are packed: the type (``u2``: two-byte
-integers) and the bytes, little-endian, with all first bytes, then all second bytes and so on, because bytes of equal
-significance are similar; deflated (RFC 1951, framed as in RFC 1950) and in base64. Input is checked before memory is
-allocated for it.
+In a file, a short column is a list of numbers, which people can read. A longer column is packed: its type (``u2``:
+two-byte integers) and its bytes, little-endian. The first bytes of all numbers come first, then all second bytes, and
+so on, because bytes of equal significance are similar. The bytes are deflated (RFC 1951, in the format of RFC 1950) and
+encoded in base64. A file is checked before memory is allocated for its content.
 """
 
 import base64
@@ -20,14 +20,15 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives.budget import Gigabyte, allowed, more_memory
+from collectives.quoting import quote
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Number = TypeVar("Number", bound=np.generic)
 Row = TypeVar("Row", bound=tuple[Any, ...])
-AT_ONCE = 1 << 14  # rows made at once while iterating
-PLAIN_UP_TO = 2_000  # rows; more are packed
+AT_ONCE = 1 << 14  # rows that an iteration creates at once
+PLAIN_UP_TO = 2_000  # number of rows; longer columns are packed
 TYPES: dict[type[np.generic], tuple[str, ...]] = {
     np.int64: ("u1", "u2", "u4", "u8"),
     np.float64: ("f8",),
@@ -51,16 +52,16 @@ class Column(Generic[Number]):
 
 
 class Columnar(ABC, Generic[Row]):
-    """Immutable rows of one kind, stored as columns: one ``Column`` of the class per field."""
+    """Immutable rows of one kind, stored as columns. The class has one ``Column`` per field."""
 
-    COLUMNS: ClassVar[dict[str, type[np.generic]]]  # what numbers each column has
+    COLUMNS: ClassVar[dict[str, type[np.generic]]]  # type of the numbers in each column
 
     def __init_subclass__(cls) -> None:
         columns = ((name, value.kind) for name, value in vars(cls).items() if isinstance(value, Column))
         cls.COLUMNS = dict(columns)
 
     def __init__(self, columns: dict[str, npt.ArrayLike]) -> None:
-        """Store columns of equal length. A column may be a single number, which applies to all rows."""
+        """Store columns of equal length. A column can be a single number, which applies to all rows."""
         lengths = (np.size(column) for column in columns.values() if np.ndim(column))
         self._number = number = next(lengths, 1)
         self.kept = {name: _pack(columns[name], kind, number) for name, kind in self.COLUMNS.items()}
@@ -76,7 +77,7 @@ class Columnar(ABC, Generic[Row]):
 
     @abstractmethod
     def select(self, which: npt.NDArray[Any] | slice) -> Self:
-        """Return rows by indices, a slice, or a bool array."""
+        """Return the rows at some indices, in a slice, or in a mask."""
 
     def __len__(self) -> int:
         return self._number
@@ -101,7 +102,7 @@ class Columnar(ABC, Generic[Row]):
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
         """Let pydantic read the rows with ``from_plain``."""
-        from pydantic_core import PydanticCustomError, core_schema  # slow to import, and only needed to read files
+        from pydantic_core import PydanticCustomError, core_schema  # slow to import; only needed to read files
 
         def read(plain: Any) -> "Columnar[Any]":
             try:
@@ -113,7 +114,7 @@ class Columnar(ABC, Generic[Row]):
 
     @property
     def memory(self) -> int:
-        """The size of the columns in bytes; shared memory counts once."""
+        """The size of the columns in bytes. Shared memory counts once."""
         columns = {id(column): column for column in self.kept.values()}
         return sum(column.nbytes for column in columns.values() if column.strides != (0,))
 
@@ -125,9 +126,9 @@ class Columnar(ABC, Generic[Row]):
 
 
 def _pack(values: npt.ArrayLike, kind: type[np.generic], number: int) -> npt.NDArray[Any]:
-    """Return ``number`` entries in the smallest type that holds them. Equal entries are stored once.
+    """Return ``number`` entries in the smallest type that can represent them, without a needless copy.
 
-    Arrays of the right type are not copied.
+    Equal entries are stored only once.
     """
     column = np.asarray(values)
     if column.shape not in ((), (number,)):
@@ -147,9 +148,9 @@ def _pack(values: npt.ArrayLike, kind: type[np.generic], number: int) -> npt.NDA
 
 
 def shrink(column: npt.NDArray[Any], at: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the entries of an integer column at these indices, in the smallest type that holds them.
+    """Return some entries of an integer column in the smallest type that can represent the whole column.
 
-    If all entries of the column are equal, they are stored once.
+    If all entries of the column are equal, they are stored only once.
 
     >>> shrink(np.array([7, 300, 9]), np.array([2, 0])).dtype
     dtype('uint16')
@@ -162,7 +163,9 @@ def shrink(column: npt.NDArray[Any], at: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def narrow(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return integers in the smallest type that holds them, and other arrays unchanged; the array must not be empty.
+    """Return integers in the smallest type that can represent them, and other arrays unchanged.
+
+    An array must not be empty.
 
     >>> narrow(np.array([1, 300])).dtype
     dtype('uint16')
@@ -195,7 +198,7 @@ def column_to_plain(column: npt.NDArray[Any]) -> list[Any] | dict[str, Any]:
 
 
 def read_columns(plain: object, kinds: Mapping[str, type[np.generic]]) -> dict[str, npt.NDArray[Any]]:
-    """Return the columns from the content that ``columns_to_plain`` returned. Raise ValueError with the error."""
+    """Return the columns from the content that ``columns_to_plain`` created. Raise ValueError with the error."""
     table = take(plain, ("rows", "columns"))
     rows = check_rows(table["rows"], "rows")
     columns = take(table["columns"], tuple(kinds), "columns")
@@ -203,21 +206,21 @@ def read_columns(plain: object, kinds: Mapping[str, type[np.generic]]) -> dict[s
 
 
 def check_rows(rows: object, name: str) -> int:
-    """Return a valid number of rows. Raise ValueError if it is invalid or too large.
+    """Return ``rows`` if it is a valid number of rows. Raise ValueError if it is invalid or too large.
 
     >>> check_rows(3, "rows")
     3
     """
     most = allowed(Gigabyte.ROWS)
     if type(rows) is not int or not 0 <= rows <= most:
-        raise ValueError(f"{name}: {_shown(rows)} is not an integer from 0 to {most}; for more, {more_memory(2)}")
+        raise ValueError(f"{name}: {quote(rows)} is not an integer from 0 to {most}; for more, {more_memory(2)}")
     return rows
 
 
 def read_column(plain: object, kind: type[np.generic], rows: int, name: str) -> npt.NDArray[Any]:
-    """Return a column of ``rows`` numbers from the content that ``column_to_plain`` returned.
+    """Return a column of ``rows`` numbers from the content that ``column_to_plain`` created.
 
-    Raise ValueError with the column's name and error.
+    Raise ValueError with the column's name and its error.
 
     >>> read_column([1, 2], np.int64, rows=2, name="src")
     array([1, 2])
@@ -241,34 +244,34 @@ def take(plain: object, keys: tuple[str, ...], name: str = "") -> dict[str, Any]
     """
     where = f"{name}: " if name else ""
     if not isinstance(plain, dict):
-        raise ValueError(f"{where}{_shown(plain)} is not a table with the keys {', '.join(keys)}")
+        raise ValueError(f"{where}{quote(plain)} is not a table with the keys {', '.join(keys)}")
     for key in keys:
         if key not in plain:
             raise ValueError(f"{where}{key} is missing")
     for key in plain.keys() - set(keys):
-        raise ValueError(f"{where}{_shown(key)} is not a key; there are {', '.join(keys)}")
+        raise ValueError(f"{where}{quote(key)} is not a key; choose one of {', '.join(keys)}")
     return plain
 
 
 def _read_list(values: list[Any], kind: type[np.generic], name: str) -> npt.NDArray[Any]:
     right: Callable[[Any], bool]
     if kind is np.int64:
-        right, expected = (lambda value: type(value) is int and 0 <= value < 1 << 63), "a whole number from 0 on"
+        right, expected = (lambda value: type(value) is int and 0 <= value < 1 << 63), "a non-negative integer"
     elif kind is np.bool_:
         right, expected = (lambda value: type(value) is bool), "true or false"
     else:
         right, expected = (lambda value: type(value) in (int, float) and abs(value) < np.inf), "a finite number"
     for number, value in enumerate(values):
         if not right(value):
-            raise ValueError(f"{name}.{number}: {_shown(value)} is not {expected}")
+            raise ValueError(f"{name}.{number}: {quote(value)} is not {expected}")
     return np.array(values, kind)
 
 
 def _unpack(plain: dict[str, Any], kind: type[np.generic], rows: int, name: str) -> npt.NDArray[Any]:
-    """Return a packed column. At most the expected size is decompressed."""
+    """Return a packed column. No more than the expected size is decompressed."""
     types, text = TYPES[kind], plain["deflated"]
     if plain["type"] not in types:
-        raise ValueError(f"{name}.type: {_shown(plain['type'])} is none of {', '.join(types)}")
+        raise ValueError(f"{name}.type: {quote(plain['type'])} is none of {', '.join(types)}")
     dtype: np.dtype[Any] = np.dtype("<" + plain["type"])
     expected = rows * dtype.itemsize
     try:
@@ -288,9 +291,11 @@ def _unpack(plain: dict[str, Any], kind: type[np.generic], rows: int, name: str)
 
 
 def _inflate(packed: bytes, dtype: np.dtype[Any], rows: int) -> tuple[npt.NDArray[Any] | None, int]:
-    """Return the column in a deflated stream and its size, or None if the size does not match the number of rows.
+    """Return the column in a deflated stream and its size.
 
-    One byte significance is inflated at a time.
+    The column is None if the size does not fit the number of rows.
+
+    The bytes of one significance are decompressed at a time.
     """
     column = np.empty(rows, dtype)
     significance, inflater, nbytes = column.view(np.uint8).reshape(rows, dtype.itemsize), zlib.decompressobj(), 0
@@ -303,8 +308,3 @@ def _inflate(packed: bytes, dtype: np.dtype[Any], rows: int) -> tuple[npt.NDArra
     nbytes += len(inflater.decompress(packed, 1))
     is_whole = nbytes == column.nbytes and inflater.eof and not inflater.unused_data
     return (column if is_whole else None), nbytes
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,4 +1,4 @@
-"""Describe the machine and software of a measurement, for its record."""
+"""Describe the machine and the software of a measurement."""
 
 import os
 import platform
@@ -34,12 +34,12 @@ def cores() -> int:
 
 
 def threads_per_rank(local_ranks: int) -> int:
-    """Return the compute threads per rank for ``local_ranks`` on this machine, at least one."""
+    """Return the number of compute threads per rank if this machine runs ``local_ranks``, at least one."""
     return max(1, cores() // local_ranks)
 
 
 def describe_environment() -> dict[str, str | int]:
-    """Return the machine, its cores and the relevant versions, without importing the packages.
+    """Return the machine, its cores, and the versions of packages. The packages are not imported.
 
     >>> describe_environment()["cores"] == cores()
     True
@@ -55,7 +55,7 @@ def describe_environment() -> dict[str, str | int]:
 
 
 def describe_measurement() -> dict[str, str | int]:
-    """Return the environment with today's date.
+    """Return the environment, preceded by today's date.
 
     >>> next(iter(describe_measurement()))
     'date'

@@ -1,6 +1,6 @@
 """Read and write records as strict JSON files.
 
-A record is a dataclass with a ``SCHEMA_VERSION``, which the file states before the fields. A file with another version,
+A record is a dataclass with a ``SCHEMA_VERSION``, which a file contains before the fields. A file with another version,
 an unknown key or a value of another type is rejected.
 """
 
@@ -19,7 +19,7 @@ from collectives.removed import RENAMED_FIELDS, rename_keys
 
 
 class VersionedRecord(Protocol):
-    """A dataclass with a schema version, which increases when old files become unreadable."""
+    """A dataclass with a schema version. The version increases when files of older versions become unreadable."""
 
     SCHEMA_VERSION: ClassVar[int]
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -29,15 +29,15 @@ AnyRecord = TypeVar("AnyRecord", bound=VersionedRecord)
 
 
 def write_record(path: Path | str, record: VersionedRecord, indent: int | None = None, durable: bool = False) -> None:
-    """Write a record to ``path`` as JSON, atomically. Infinity becomes the text "inf".
+    """Write a record to ``path`` as JSON, atomically. Infinity becomes the string "inf".
 
-    With ``durable``, the file is on disk on return.
+    With ``durable``, the file is on disk when the function returns.
     """
     write_content(path, {"schema_version": record.SCHEMA_VERSION, **asdict(record)}, indent, durable)
 
 
 def write_content(path: Path | str, content: dict[str, Any], indent: int | None = None, durable: bool = False) -> None:
-    """Write plain content with its schema version to ``path``, as ``write_record`` does."""
+    """Write JSON content that contains its schema version to ``path``, as ``write_record`` does."""
     path = check_path("path", path)
     try:
         text = json.dumps(content, indent=indent, allow_nan=False)
@@ -49,7 +49,7 @@ def write_content(path: Path | str, content: dict[str, Any], indent: int | None 
 def read_record(path: Path | str, kind: type[AnyRecord], most_bytes: int = FileBytes.USUAL) -> AnyRecord:
     """Return the record of this kind from a file that ``write_record`` wrote.
 
-    Raise InputError with the file, the key and the error, also for an unknown key.
+    Raise InputError with the file, the key and the error. An unknown key is also an error.
     """
     path, name = check_path("path", path), kind.__name__.lower()
     content = _read_json(path, name, most_bytes)
@@ -63,8 +63,8 @@ def read_record(path: Path | str, kind: type[AnyRecord], most_bytes: int = FileB
 
 
 def parse_record(content: dict[str, Any], kind: type[AnyRecord], path: Path) -> AnyRecord:
-    """Return the record of plain content from ``path``, without its schema version. Raise InputError."""
-    from pydantic import TypeAdapter, ValidationError  # slow to import, and only needed here
+    """Return the record from the JSON content of ``path`` without its schema version. Raise InputError."""
+    from pydantic import TypeAdapter, ValidationError  # slow to import; only needed here
 
     try:
         return TypeAdapter(kind).validate_python(content, extra="forbid")
@@ -83,7 +83,7 @@ def _read_json(path: Path, name: str, most_bytes: int) -> Any:
 
 
 def _without_infinity(value: Any) -> Any:
-    """Return a copy with the text "inf" in place of infinity, which pydantic reads back as a float."""
+    """Return a copy with the string "inf" in place of infinity. pydantic reads the string as a float."""
     if isinstance(value, dict):
         return {key: _without_infinity(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

@@ -1,16 +1,16 @@
-"""Read a profile of torch's profiler (Kineto) as a Trace, to compare its phases with predicted ones.
+"""Read a profile of torch's profiler (Kineto) as a Trace, to compare its phases with predicted phases.
 
-``torch.profiler.profile(...).export_chrome_trace(FILE)`` writes one file per rank, in the Trace Event Format. The
-phases of a training step come from torch's own names:
+``torch.profiler.profile(...).export_chrome_trace(FILE)`` writes one file per rank, in the Trace Event Format. torch
+names the parts of a training step, from which the phases are read:
 
-* *optimizer* is ``Optimizer.step#...``;
-* *backward* extends from the first to the last ``autograd::engine::evaluate_function``;
-* *forward* extends from the first to the last operator with an arrow to backward;
-* *sync* is each ``gloo:...`` or ``nccl:...``, on the GPU's clock if available;
-* names from the user's ``record_function`` become spans.
+* *optimizer* is ``Optimizer.step#...``.
+* *backward* extends from the first to the last ``autograd::engine::evaluate_function``.
+* *forward* extends from the first to the last operator with an arrow to backward.
+* *sync* is each ``gloo:...`` or ``nccl:...``, on the clock of the GPU if available.
+* The names of the user's ``record_function`` become spans.
 
-A step is ``ProfilerStep#N``, or ends with the optimizer if there is none. Times of several ranks are comparable if the
-clocks of their hosts agree.
+A step is ``ProfilerStep#N``. If there is none, a step ends with the optimizer. Times of several ranks are comparable
+only if the clocks of their hosts agree.
 """
 
 import json
@@ -40,13 +40,13 @@ LAUNCHES, ON_GPU = ("cuda_runtime", "cuda_driver"), ("kernel", "gpu_memcpy", "gp
 STEP_PHASES = ("forward", "backward", "optimizer")
 COLLECTIVE_KERNELS = ("nccl", "rccl")
 LONGEST_NAME = 60
-MOST_BASE = 1 << 62  # nanoseconds; with the two below, every sum fits into 64 bits
+MOST_BASE = 1 << 62  # nanoseconds; with the limits below, every sum fits into 64 bits
 MOST_MICROS = {"ts": 3.4e15, "dur": 1e15}  # before torch 2.4, `ts` counts from 1970
-LOOKED_AT = 1 << 20  # bytes of a file, before which the profiler has said what it is
+LOOKED_AT = 1 << 20  # bytes at the start of a file that identify a profile
 
 
 class Slice(NamedTuple):
-    """A slice of a profile, in integer nanoseconds since 1970; seconds as floats would lose digits.
+    """A slice of a profile. Its times are integer nanoseconds since 1970, because seconds as floats would lose digits.
 
     ``correlation`` connects a GPU kernel with the call that launched it.
     """
@@ -71,7 +71,7 @@ class Slice(NamedTuple):
 
 
 class SentBytes(NamedTuple):
-    """The collective of a kernel, the bytes of the larger of a rank's buffers, and the number of ranks."""
+    """The collective of a kernel, the bytes of the larger one of a rank's two buffers, and the number of ranks."""
 
     collective: str
     nbytes: int
@@ -85,14 +85,14 @@ class Profile(NamedTuple):
     world_size: int
     host: str
     slices: list[Slice]
-    forward: list[tuple[int | str | None, int]]  # thread and time of operators that backward follows
-    gpu: str = ""  # the first that the profiler saw
+    forward: list[tuple[int | str | None, int]]  # thread and time of each operator with an arrow to backward
+    gpu: str = ""  # the first GPU in the profile
 
 
 class PhaseTimes(NamedTuple):
     """The seconds of each phase by step, and the GPU on which they were measured.
 
-    ``gpu`` is "" for times of the host, and for a GPU that the file does not name.
+    ``gpu`` is "" if the times were measured on the host, or if the file does not name the GPU.
     """
 
     seconds: dict[str, list[float]]
@@ -115,9 +115,9 @@ def read_slices(path: Path | str | Sequence[Path | str]) -> list[Profile]:
 
 
 def read_profile(path: Path | str | Sequence[Path | str]) -> Trace:
-    """Return the spans in files of torch's profiler: one ``.json`` or ``.json.gz`` per rank, or a directory of them.
+    """Return the phases in files of torch's profiler: one ``.json`` or ``.json.gz`` per rank, or a directory of these.
 
-    Times count from the first span. Raise InputError with the file and its error.
+    Times start at the first span. Raise InputError with the file and its error.
 
     >>> read_profile("profile/")  # doctest: +SKIP
     <Trace training/profiled: measured, 2 ranks, 442 ms>
@@ -146,10 +146,10 @@ def read_profile(path: Path | str | Sequence[Path | str]) -> Trace:
 
 
 def read_phase_times(path: Path | str) -> PhaseTimes:
-    """Return the seconds of each phase of one rank, on its GPU if it launched kernels, else on the host.
+    """Return the seconds of each phase of one rank: on its GPU if it launched kernels, otherwise on the host.
 
-    A kernel belongs to the phase that launched it. A GPU phase lasts from the end of the previous phase of the step,
-    including waits for the host, until its last kernel ends. Raise InputError as ``read_profile`` does.
+    A kernel belongs to the phase that launched it. A phase on a GPU lasts from the end of the previous phase of the
+    step until the end of its last kernel. This includes waits for the host. Raise InputError as ``read_profile`` does.
 
     >>> read_phase_times("rank0.json.gz").seconds["backward"]  # doctest: +SKIP
     [0.0213, 0.0211, 0.0211]
@@ -191,7 +191,7 @@ def _on_gpu(profile: Profile, spans: Sequence[Span], first: int) -> list[Span]:
 
 
 def read_run(path: Path | str) -> Trace:
-    """Return the Trace in a file or in a profile: a file with ``traceEvents``, or a directory of such files.
+    """Return the Trace in a file, or in a profile: a file with ``traceEvents``, or a directory of such files.
 
     Raise InputError as ``read_trace`` and ``read_profile`` do.
 
@@ -203,14 +203,14 @@ def read_run(path: Path | str) -> Trace:
 
 
 def is_profile(path: Path) -> bool:
-    """Return whether a file or directory is a profile of torch rather than a Trace.
+    """Return whether a file or directory is a profile of torch and not a Trace.
 
     >>> is_profile(Path("rank0.json.gz")), is_profile(Path("ring.trace.json"))
     (True, False)
     """
     if path.is_dir() or path.name.endswith(".gz"):
         return True
-    if not path.is_file():  # a pipe that nobody writes to would be waited for
+    if not path.is_file():  # reading a pipe without a writer would block
         return False
     try:
         with path.open("rb") as file:
@@ -227,7 +227,7 @@ def _files(path: Path | str | Sequence[Path | str]) -> list[Path]:
         folder = check_path("path", path)
         paths = sorted(each for each in folder.iterdir() if is_profile_name(each)) if folder.is_dir() else [folder]
     if not paths:
-        raise InputError(f"{path}: no profile in it; torch's profiler writes .json or .json.gz")
+        raise InputError(f"{path}: contains no profiles; torch's profiler writes .json or .json.gz")
     return paths
 
 
@@ -273,7 +273,7 @@ def _gpu_name(content: dict[str, Any]) -> str:
 
 
 def unpack(path: Path, content: bytes, most_bytes: int) -> bytes:
-    """Return the content, decompressed if it is gzipped. Raise InputError if it exceeds ``most_bytes``."""
+    """Return the content of a file, decompressed if it is gzipped. Raise InputError if it exceeds ``most_bytes``."""
     if content[:2] != PACKED:
         return content
     inflater = zlib.decompressobj(GZIP)
@@ -283,7 +283,7 @@ def unpack(path: Path, content: bytes, most_bytes: int) -> bytes:
         raise InputError(f"{path}: not a gzip file: {error}") from error
     if not inflater.eof:
         raise InputError(
-            f"{path}: more than {most_bytes:,} bytes in it, or an incomplete gzip file; profile fewer steps, or cut it"
+            f"{path}: incomplete, or contains more than {most_bytes:,} bytes; profile fewer steps, or remove events"
         )
     return content
 
@@ -369,7 +369,7 @@ def _spans(profile: Profile, first: int) -> Iterator[Span]:
 
 
 def _forward(profile: Profile) -> list[tuple[int, int]]:
-    """Return the begin and end of the operators that have an arrow to backward."""
+    """Return the begin and the end of each operator that has an arrow to backward."""
     at = {(event.thread, event.begin): event.end for event in profile.slices if event.category == "cpu_op"}
     return [(begin, at[thread, begin]) for thread, begin in profile.forward if (thread, begin) in at]
 

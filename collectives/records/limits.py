@@ -1,12 +1,12 @@
 """Find the bottleneck of a run: stuck ranks, computing, a slow cable, a full cable, latency, or none.
 
-The rule uses only recorded times, so it works for simulated networks with known faults and for unknown networks. The
-report, the terminal and the player all use it.
+The rule uses only recorded times. It therefore works for simulated networks with known faults, and for unknown
+networks. The report, the terminal and the player all use it.
 
-A cable is both directions of a link. It is *slow* if it is busy for more than a tenth of the time, but never carries
-three quarters of the usual share of its bandwidth. It is *full* if no other cable is used much more. Slow or full
-cables are named only if at most a quarter of the used cables are like them. ``tests/simcomm/test_limits.py`` tests the
-rule on hundreds of random networks.
+A cable consists of both directions of a link. It is *slow* if it is busy for more than a tenth of the time, but its
+peak load stays below three quarters of the usual peak. It is *full* if no other cable is used much more. Slow or full
+cables are named only if at most a quarter of the used cables are slow or full. ``tests/simcomm/test_limits.py`` tests
+the rule on hundreds of random networks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,52 +22,54 @@ from collectives.records.trace import ProgramFailure, Trace
 from collectives.records.waits import critical_path, fullest_link
 from collectives.units import format_bandwidth, format_time
 
-IN_USE = 0.005  # of a cable's bandwidth: what is used less is not in use
-BUSY = 0.1  # of the time: what is less busy may wait for others
-SLOW_PEAK = 0.75  # of the usual peak
-SAME_PEAK = 1.1  # times the slowest peak: as slow
-MORE_LOADED = 1.1  # times the load of another cable
-FULL = 0.9  # of the greatest use: as full
-FULL_USE = 0.25  # of its bandwidth: a link that is used less is not a bottleneck
-BOTTLENECK = 0.1  # of the critical path that waits for a link alone; doubling a bottleneck saves half of it
-LATE = 0.4  # of the critical path
-COMPUTING = 0.5  # of the time of a training
-ALL = 0.995  # of a whole: what is more is said to be all of it
-NAMED = 2  # pairs of ranks that send over a slow cable
+IN_USE = 0.005  # share of a cable's bandwidth; a cable with a lower use is not in use
+BUSY = 0.1  # share of the time; a cable that is less busy may wait for other cables
+SLOW_PEAK = 0.75  # slow if the peak is lower, as a share of the usual peak
+SAME_PEAK = 1.1  # factor on the slowest peak, up to which another cable is as slow
+MORE_LOADED = 1.1  # factor on the load of another cable, from which a cable limits a message
+FULL = 0.9  # share of the highest use, from which another cable is as full
+FULL_USE = 0.25  # share of the usual peak; a link with a lower use is not a bottleneck
+BOTTLENECK = (
+    0.1  # minimum share of the critical path that waits only for a bottleneck; doubling its bandwidth saves half of it
+)
+LATE = 0.4  # minimum share of latency in the critical path
+COMPUTING = 0.5  # minimum share of computing in the time of a training
+ALL = 0.995  # a larger share is described as "all"
+NAMED = 2  # maximum number of pairs of ranks that are named
 
 
 @dataclass(frozen=True)
 class Cable:
-    """Both directions of a link, or its only one, with the numbers of the busier direction."""
+    """Both directions of a link, or its only direction, with the numbers of the busier direction."""
 
-    links: tuple[int, ...]  # numbers in the Trace
+    links: tuple[int, ...]  # indices in the Trace
     name: str
-    bandwidth: float  # nominal, bytes per second
+    bandwidth: float  # nominal bytes per second
     use: float
     busy: float
     peak: float
     most: int
-    blame: float = 0.0  # seconds of the critical path for which it was the fullest link of a message
-    crossing: float = 0.0  # seconds of the critical path of messages that cross it
-    sole: float = 0.0  # seconds of the critical path that wait only for cables that stand out
+    blame: float = 0.0  # seconds of the critical path during which it was the fullest cable of a message
+    crossing: float = 0.0  # seconds of the critical path spent in messages that cross it
+    sole: float = 0.0  # seconds of the critical path that wait only for named cables
 
 
 @dataclass(frozen=True)
 class RunLimits:
-    """The bottleneck of a run as text, and the used cables: first those named in the text, then by utilization."""
+    """The bottleneck of a run as text, and the used cables: first those that the text names, then by utilization."""
 
     kind: Literal["stuck", "computing", "slow", "full", "latency", "none", "unknown"]
     heading: str
     sentence: str
     cables: tuple[Cable, ...] = ()
-    standing_out: int = 0  # how many of the cables
+    standing_out: int = 0  # number of cables that the text names
 
 
 def find_limits(trace: Trace, loads: LinkLoads | None = None) -> RunLimits:
-    """Return the bottleneck of a run: ``stuck`` if it never ends, ``unknown`` if no links are known.
+    """Return the bottleneck of a run: ``stuck`` if the run never ends, and ``unknown`` if its links are unknown.
 
-    For a training run, it is ``computing`` if compute takes more than half of the time, else the bottleneck of gradient
-    synchronization.
+    For a training run, the bottleneck is ``computing`` if compute takes more than half of the time. Otherwise, it is
+    the bottleneck of gradient synchronization.
 
     >>> find_limits(Trace("broadcast/naive", "measured", 2, 1.0)).kind
     'unknown'
@@ -84,7 +86,7 @@ def find_limits(trace: Trace, loads: LinkLoads | None = None) -> RunLimits:
 
 
 def phase_shares(trace: Trace) -> dict[str, float]:
-    """Return the share of all ranks' time in each phase of a training run, longest first; empty for other runs.
+    """Return the share of each training phase in the time of all ranks, longest first. Empty for other runs.
 
     >>> from collectives.records.spans import Span
     >>> phase_shares(Trace("training/ring", "predicted", 1, 4.0, spans=[Span(0, "backward", 0, 1.0, 2.0)]))
@@ -156,7 +158,7 @@ def critical_messages(trace: Trace) -> list[int]:
 def _find_cables(trace: Trace, loads: LinkLoads) -> list[Cable]:
     in_use = [trace.links[number] for number in np.flatnonzero(loads.use > IN_USE).tolist()]
     both = {ends: list[int]() for link in in_use for ends in ((link.src, link.dst), (link.dst, link.src))}
-    for number, link in enumerate(trace.links):  # of which most may be idle
+    for number, link in enumerate(trace.links):  # most links may be idle
         if (link.src, link.dst) in both:
             both[min((link.src, link.dst), (link.dst, link.src))].append(number)
     ranks = {host: f"rank {rank}" for rank, host in enumerate(trace.hosts)}
@@ -239,7 +241,7 @@ def _are_few(some: Sequence[Cable], cables: Sequence[Cable]) -> bool:
 def _blame(
     trace: Trace, loads: LinkLoads, cables: Sequence[Cable], standing: set[tuple[int, ...]]
 ) -> tuple[list[Cable], float]:
-    """Return the cables with their seconds on the critical path, and the path's seconds of latency.
+    """Return the cables with their seconds on the critical path, and the seconds of latency on the path.
 
     ``sole`` counts a message on ``standing`` cables if all other cables of its route are less full.
     """

@@ -1,4 +1,4 @@
-"""Compute the links that each message of a Trace crosses, and the load of each link over time."""
+"""Find the links that each message of a Trace crosses, and compute the load of each link over time."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,24 +8,24 @@ import numpy as np
 from collectives.records.columns import Floats, Ints
 from collectives.records.trace import Trace
 
-INSTANT_S = 1e-15  # that what takes no time is taken to last, as one divides by it
-TOGETHER = 8  # messages of which a greatest rate is looked for
-AT_ONCE = 1 << 15  # crossings of links, so that what is worked on stays in the processor's cache
+INSTANT_S = 1e-15  # minimum duration in a division
+TOGETHER = 8  # maximum number of consecutive messages for a rate
+AT_ONCE = 1 << 15  # crossings that are processed at once, so that they stay in the CPU cache
 
 
 @dataclass(frozen=True)
 class LinkRoutes:
-    """Numbered routes: route r crosses the links ``link[first[r]:first[r + 1]]``."""
+    """Numbered routes. Route r crosses the links ``link[first[r]:first[r + 1]]``."""
 
     first: Ints  # [routes + 1]
     link: Ints
 
     def __getitem__(self, route: int) -> list[int]:
-        """Return the links of a route; empty if the route is unknown."""
+        """Return the links of a route. The list is empty if the route is unknown."""
         return list(self.link[self.first[route] : self.first[route + 1]].tolist())
 
     def crossings(self, route: Ints) -> tuple[Ints, Ints]:
-        """Return the message and the link of each crossing, sorted by message. ``route`` has one entry per message.
+        """Return the message and the link of each crossing, sorted by message. ``route`` is the route of each message.
 
         >>> LinkRoutes(np.array([0, 0, 2]), np.array([7, 8])).crossings(np.array([1, 0, 1]))
         (array([0, 0, 2, 2]), array([7, 8, 7, 8]))
@@ -36,7 +36,7 @@ class LinkRoutes:
         return message, self.link[np.repeat(before_it, hops) + np.arange(len(message))]
 
     def sums(self, of_link: Floats) -> Floats:
-        """Return the sum of a per-link number over the links of each route.
+        """Return the sum of a number per link over the links of each route.
 
         >>> LinkRoutes(np.array([0, 0, 2]), np.array([0, 1])).sums(np.array([0.5, 0.25])).tolist()
         [0.0, 0.75]
@@ -44,7 +44,9 @@ class LinkRoutes:
         return np.asarray(np.bincount(self._of_hops(), of_link[self.link], len(self.first) - 1), float)
 
     def least(self, of_link: Floats) -> Floats:
-        """Return the minimum of a per-link number over the links of each route; infinity for a route without links.
+        """Return the minimum of a number per link over the links of each route.
+
+        It is infinite for a route without links.
 
         >>> LinkRoutes(np.array([0, 0, 2]), np.array([0, 1])).least(np.array([0.5, 0.25])).tolist()
         [inf, 0.25]
@@ -58,7 +60,7 @@ class LinkRoutes:
 
 
 def link_routes(trace: Trace) -> LinkRoutes:
-    """Return the routes of a trace's messages. A route with an unlisted link is empty.
+    """Return the routes of a trace's messages. A route with a link that the trace does not list is empty.
 
     >>> from collectives.records.messages import Message
     >>> from collectives.records.trace import TracedLink
@@ -78,22 +80,22 @@ def link_routes(trace: Trace) -> LinkRoutes:
 class LinkLoads:
     """The load of each link over time, in the order of the Trace. Shares refer to the nominal bandwidth.
 
-    A message's bytes flow evenly over a link, from the end of its route's latency until it arrives.
+    The bytes of a message cross a link at a constant rate, from the end of its route's latency until its arrival.
     """
 
-    use: Floats  # bytes that crossed, as a share of what could have in the whole run
-    busy: Floats  # share of the time with a message on it
-    peak: Floats  # bytes of some messages over the time that they took together, of those for which it was greatest
-    most: Ints  # most messages at once
-    first: Ints  # [links + 1]: where the loads of a link begin in ``time`` and ``load``
+    use: Floats  # bytes that crossed the link, as a share of its capacity in the whole run
+    busy: Floats  # share of the time during which the link carries a message
+    peak: Floats  # highest rate over some consecutive messages
+    most: Ints  # maximum number of messages at the same time
+    first: Ints  # [links + 1]: start of each link's entries in ``time`` and ``load``
     time: Floats
-    load: Floats  # bytes per second from ``time`` to the next
-    carried: Floats  # bytes until ``time``, and as many more for all entries of a link
-    capacity: Floats  # nominal, bytes per second; infinite where it is not known
-    routes: LinkRoutes  # of the messages
+    load: Floats  # bytes per second from ``time`` to the next time
+    carried: Floats  # bytes until ``time``, plus a constant per link
+    capacity: Floats  # nominal bytes per second; infinite if unknown
+    routes: LinkRoutes  # routes of the messages
 
     def mean_load(self, link: int, begin: Floats | float, end: Floats | float) -> Floats:
-        """Return the mean load of a link between times, in bytes/s."""
+        """Return the mean load of a link between two times, in bytes/s."""
         mine = slice(self.first[link], self.first[link + 1])
         time, carried = self.time[mine], self.carried[mine]
         if not len(time):
@@ -102,21 +104,21 @@ class LinkLoads:
         return np.asarray(between / np.maximum(np.subtract(end, begin), INSTANT_S))
 
     def mean_share(self, link: int, begin: Floats | float, end: Floats | float) -> Floats:
-        """Return the mean load of a link between times, as a share of its bandwidth."""
+        """Return the mean load of a link between two times, as a share of its bandwidth."""
         return np.asarray(self.mean_load(link, begin, end) / self.capacity[link])
 
 
 @dataclass(frozen=True)
 class _Crossings:
-    """The messages that cross some consecutive links, sorted by link; one entry per crossing."""
+    """The messages that cross some consecutive links, sorted by link, with one entry per crossing."""
 
-    first: Ints  # [links + 1]: where the crossings of each link begin
-    link: Ints  # counted from the first of these links
-    start: Floats  # when the bytes begin to flow
+    first: Ints  # [links + 1]: start of each link's crossings
+    link: Ints  # index, counted from the first of these links
+    start: Floats  # start of the transfer
     end: Floats
     nbytes: Ints
     rate: Floats  # bytes per second
-    share: Floats  # the rate over what the narrowest link of the route carries
+    share: Floats  # the rate divided by the capacity of the route's narrowest link
 
     def greatest(self, values: Floats | Ints, first: Ints) -> Floats:
         greatest_values, used = np.zeros(len(first) - 1), np.flatnonzero(np.diff(first))
@@ -154,7 +156,7 @@ def link_loads(trace: Trace) -> LinkLoads:
         peak[links] = part.greatest(_greatest_rates(part), part.first)
         share[links] = part.greatest(part.share, part.first)
     peak = np.maximum(peak / capacity, share)
-    use = nbytes / capacity / trace.elapsed  # their product may be beyond floats
+    use = nbytes / capacity / trace.elapsed  # the product of the divisors can overflow
     return LinkLoads(
         use=use,
         busy=busy,
@@ -171,14 +173,14 @@ def link_loads(trace: Trace) -> LinkLoads:
 
 def _by_link(trace: Trace, routes: LinkRoutes) -> tuple[Ints, Ints]:
     message, link = routes.crossings(trace.messages.route)
-    order = np.argsort(link.astype(np.min_scalar_type(len(trace.links))), kind="stable")  # short numbers sort fast
+    order = np.argsort(link.astype(np.min_scalar_type(len(trace.links))), kind="stable")  # short types sort faster
     return message[order], np.append(0, np.cumsum(np.bincount(link, minlength=len(trace.links))))
 
 
 def _split(
     trace: Trace, routes: LinkRoutes, capacity: Floats, message: Ints, first: Ints
 ) -> Iterator[tuple[slice, _Crossings]]:
-    """Yield consecutive links with their crossings: about ``AT_ONCE`` crossings, or one link with more."""
+    """Yield consecutive links with their crossings: about ``AT_ONCE`` crossings, or a single link with more."""
     messages = trace.messages
     route, begin, end, nbytes = messages.route, messages.begin, messages.end, messages.nbytes
     delay = routes.sums(np.array([link.latency for link in trace.links], float))
@@ -198,9 +200,11 @@ def _greatest_rates(part: _Crossings) -> Floats:
     """Return the rates that a link must have carried, over up to ``TOGETHER`` consecutive messages.
 
     The bytes of consecutive messages have all crossed the link between the first byte of the first message and the
-    arrival of the last. Rates of single messages cannot be added, because each is a mean over a different time.
+    arrival of the last. The rates of single messages cannot be added, because each is a mean over a different time.
     """
-    order = _order(part.link, part.start)  # link by link as before, so ``part.link`` is that of the sorted ones too
+    order = _order(
+        part.link, part.start
+    )  # the order of links stays, so ``part.link`` also holds for the sorted messages
     start, end, nbytes = part.start[order], part.end[order], part.nbytes[order]
     last, total = end.copy(), nbytes.astype(float)
     best = total / np.maximum(last - start, INSTANT_S)
@@ -214,12 +218,15 @@ def _greatest_rates(part: _Crossings) -> Floats:
 
 
 def _events(part: _Crossings) -> tuple[Floats, Floats, Ints]:
-    """Return the time, the load and the number of messages after each event (a message starts or ends), by link."""
+    """Return the time, the load and the number of messages after each event, by link.
+
+    A message starts or ends in an event.
+    """
     number = len(part.link)
     links, times = np.concatenate([part.link, part.link]), np.concatenate([part.end, part.start])
-    rate = np.where(part.end > part.start, part.rate, 0.0)  # what takes no time would only leave its rounding
+    rate = np.where(part.end > part.start, part.rate, 0.0)  # a message without duration would only add rounding errors
     changes = np.concatenate([-rate, rate])
-    order = _order(links, times)  # at one time ends come first
+    order = _order(links, times)  # at equal times, ends come first
     load, flowing = np.cumsum(changes[order]), np.cumsum(np.where(order < number, -1, 1))
     first = 2 * part.first
     before = np.where(first[:-1] > 0, load[first[:-1] - 1], 0.0) if number else np.zeros(len(first) - 1)

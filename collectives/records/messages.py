@@ -24,10 +24,9 @@ from collectives.records.columns import (
 
 
 class Message(NamedTuple):
-    """One message: its send and receive were both posted at ``begin``, and its last byte arrived at ``end``, in
-    seconds.
+    """One message. Both halves were posted at ``begin``, and the last byte arrived at ``end``, in seconds.
 
-    By default, both programs have the same step, and the data is received in the chunk that was sent.
+    By default, the steps of both programs are equal, and the data is received in the chunk that was sent.
 
     >>> Message(src=0, dst=1, step=0, chunk=0, nbytes=64, begin=0.0, end=1e-3).route
     ()
@@ -35,24 +34,24 @@ class Message(NamedTuple):
 
     src: int
     dst: int
-    step: int  # of the sender's program on this channel
-    chunk: int  # first of those sent
+    step: int  # step of the sender's program on this channel
+    chunk: int  # first chunk that is sent
     nbytes: int
     begin: float
     end: float
-    route: tuple[str, ...] = ()  # node names from src to dst; empty where it is not known
-    channel: int = 0  # of the sender's and the receiver's programs
-    dst_step: int = -1  # of the receiver's program; -1: the same as the sender's
-    count: int = 1  # type: ignore[assignment]  # of its chunks, which are consecutive
-    into: int = -1  # first chunk at the receiver that it is written to; -1: the same as ``chunk``
-    reduces: bool = False  # into what is there, rather than replacing it
-    src_posted: float = nan  # when the sender posted its half, seconds; nan: at ``begin``
-    dst_posted: float = nan  # and the receiver
-    collective: int = 0  # which of the run it belongs to: in a training, the step
+    route: tuple[str, ...] = ()  # names of the nodes from src to dst; empty if unknown
+    channel: int = 0  # channel of both programs
+    dst_step: int = -1  # step of the receiver's program; -1: equal to ``step``
+    count: int = 1  # type: ignore[assignment]  # number of consecutive chunks
+    into: int = -1  # first chunk that is written at the receiver; -1: equal to ``chunk``
+    reduces: bool = False  # whether the data is reduced into the chunks instead of overwriting them
+    src_posted: float = nan  # time in seconds at which the sender posted its half; nan: ``begin``
+    dst_posted: float = nan  # time at which the receiver posted its half; nan: ``begin``
+    collective: int = 0  # number of the collective in the run; in a training, the step
 
 
 class MessageRoutes:
-    """Numbered routes: route r visits the nodes ``names[node[first[r]:first[r + 1]]]``; empty if unknown.
+    """Numbered routes. Route r visits the nodes ``names[node[first[r]:first[r + 1]]]``. An unknown route is empty.
 
     >>> MessageRoutes.of([("h0", "s0", "h1"), ()])[0]
     ('h0', 's0', 'h1')
@@ -93,7 +92,7 @@ class MessageRoutes:
     def links(self, numbers: Mapping[tuple[str, str], int]) -> tuple[Ints, Ints]:
         """Return ``first`` and ``link``: route r crosses the links ``link[first[r]:first[r + 1]]``.
 
-        ``numbers`` maps the two nodes of a link to its number. Other links get -1.
+        ``numbers`` maps the two nodes of a link to its number. Any other link is -1.
         """
         hops = np.maximum(np.diff(self.first) - 1, 0)
         node, width = self.node.astype(np.int64), len(self.names)
@@ -106,7 +105,7 @@ class MessageRoutes:
         return np.append(0, np.cumsum(hops)), known[where] if len(known) else np.zeros(0, np.int64)
 
 
-NO_ROUTES = MessageRoutes([0, 0], [], ())  # one route, which is not known
+NO_ROUTES = MessageRoutes([0, 0], [], ())  # a single route, which is unknown
 
 
 class Messages(Columnar[Message]):
@@ -123,7 +122,7 @@ class Messages(Columnar[Message]):
     chunk = Column(np.int64)
     nbytes = Column(np.int64)
     end = Column(np.float64)
-    route = Column(np.int64)  # a number of ``routes``
+    route = Column(np.int64)  # an index of ``routes``
     channel = Column(np.int64)
     dst_step = Column(np.int64)
     count = Column(np.int64)
@@ -134,9 +133,9 @@ class Messages(Columnar[Message]):
     collective = Column(np.int64)
 
     def __init__(self, routes: MessageRoutes = NO_ROUTES, **columns: npt.ArrayLike) -> None:
-        """Store columns of equal length, each an array or one number. The defaults are those of ``Message``.
+        """Store columns of equal length, each as an array or a single number. The defaults are those of ``Message``.
 
-        ``begin`` may replace ``src_posted`` and ``dst_posted``. ``route`` indexes ``routes``.
+        ``begin`` can replace ``src_posted`` and ``dst_posted``. ``route`` is an index of ``routes``.
         """
         begin = columns.pop("begin", None)
         plain: dict[str, Any] = {"route": 0, "channel": 0, "count": 1, "reduces": False, "collective": 0}
@@ -145,7 +144,7 @@ class Messages(Columnar[Message]):
         super().__init__(fields)
         self.routes = routes
         if self.kept["into"] is not self.kept["chunk"] and np.array_equal(self.kept["into"], self.kept["chunk"]):
-            self.kept["into"] = self.kept["chunk"]  # as in most collectives, so they need the memory once
+            self.kept["into"] = self.kept["chunk"]  # equal in most collectives, so share the memory
         if np.array_equal(self.kept["dst_step"], self.kept["step"]):
             self.kept["dst_step"] = self.kept["step"]
 
@@ -178,7 +177,7 @@ class Messages(Columnar[Message]):
 
     @classmethod
     def from_plain(cls, plain: object) -> Self:
-        """Return the messages from the content that ``to_plain`` returned. Raise ValueError with the error."""
+        """Return the messages from the content that ``to_plain`` created. Raise ValueError with the error."""
         table = dict(take(plain, ("rows", "columns", "routes")))
         routes = _read_routes(table.pop("routes"))
         columns = read_columns(table, cls.COLUMNS)
@@ -188,15 +187,15 @@ class Messages(Columnar[Message]):
 
     @property
     def begin(self) -> Floats:
-        """The time at which the send and the receive of each message were both posted, in seconds."""
+        """The time in seconds at which both halves of each message were posted."""
         return np.maximum(self.src_posted, self.dst_posted)
 
     def select(self, which: npt.NDArray[Any] | slice) -> Self:
-        """Return messages by indices, a slice, or a bool array."""
+        """Return the messages at some indices, in a slice, or in a mask."""
         return type(self)(self.routes, **{name: column[which] for name, column in self.kept.items()})
 
     def sorted(self) -> Self:
-        """Return the messages sorted by ``begin``, then sender."""
+        """Return the messages sorted by ``begin``, then by sender."""
         return self.select(np.lexsort((self.kept["src"], self.begin)))
 
     def __eq__(self, other: object) -> bool:
@@ -217,7 +216,7 @@ class Messages(Columnar[Message]):
 
 
 def join_messages(parts: Sequence[Messages]) -> Messages:
-    """Return the messages of several parts as one. Equal routes are stored once.
+    """Return the messages of several parts together. Equal routes are stored once.
 
     >>> one = Messages.of([Message(0, 1, 0, 0, 64, 0.0, 1e-3, ("h0", "h1"))])
     >>> len(join_messages([one, one])), join_messages([one, one])[1].route
@@ -244,7 +243,7 @@ def _read_routes(plain: object) -> MessageRoutes:
     first = read_column(table["first"], np.int64, count + 1, "routes.first")
     node = read_column(table["node"], np.int64, nodes, "routes.node")
     if first[0] != 0 or first[-1] != nodes or (np.diff(first.astype(np.int64)) < 0).any():
-        raise ValueError(f"routes.first: it does not go from 0 to {nodes} without a step back")
+        raise ValueError(f"routes.first: must increase from 0 to {nodes}")
     if nodes and node.max() >= len(names):
         raise ValueError(f"routes.node: {node.max()} is none of {len(names)} names")
     return MessageRoutes(first, node, names)
@@ -256,7 +255,7 @@ def _numbers(rows: list[Message]) -> Iterator[tuple[Any, ...]]:
 
 
 def find_problems(messages: Messages, world_size: int) -> Iterator[str]:
-    """Yield descriptions of impossible values: ranks that do not exist, and times that run backwards."""
+    """Yield a description of each impossible value, such as a rank that does not exist or an end before the begin."""
     src, dst, end = messages.kept["src"], messages.kept["dst"], messages.end
     for number in _first(~((src >= 0) & (src < world_size) & (dst >= 0) & (dst < world_size))):
         yield f"messages.{number} goes from rank {src[number]} to rank {dst[number]} of {world_size}"

@@ -1,13 +1,17 @@
 """``ModelProfile``: the FLOPs, bytes and memory of a model by layer, with measured times if available.
 
-FLOPs and bytes are per sample, so one profile serves every batch size; parameters are also read once per batch.
+FLOPs and bytes are per sample, so one profile serves every batch size. Parameters are also read once per batch.
 Predictions read a profile without torch; ``ringlab profile`` writes it.
 
-Transformers can be given by their dimensions: ``gpt:layers=12,width=768,heads=12,context=1024,vocabulary=50257``. There
-are three kinds: *gpt* (layer norm before each part, learned positions, GELU, the head shares the embedding: Radford et
-al., Language Models are Unsupervised Multitask Learners), *bert* (layer norm after each part, token types, full
-attention: Devlin et al., https://arxiv.org/abs/1810.04805; without pooler, with the masked-word head) and *llama* (RMS
-norm, rotary positions, gated MLP, a separate head: Touvron et al., https://arxiv.org/abs/2302.13971).
+A transformer can be given by its dimensions: ``gpt:layers=12,width=768,heads=12,context=1024,vocabulary=50257``. There
+are three kinds:
+
+* *gpt* has layer norm before each part, learned positions, GELU, and a head that shares the embedding (Radford et al.,
+  Language Models are Unsupervised Multitask Learners).
+* *bert* has layer norm after each part, token types, full attention, and the masked-word head without pooler (Devlin et
+  al., https://arxiv.org/abs/1810.04805).
+* *llama* has RMS norm, rotary positions, a gated MLP, and a separate head (Touvron et al.,
+  https://arxiv.org/abs/2302.13971).
 """
 
 import re
@@ -27,16 +31,18 @@ from collectives.records.files import read_record, write_record
 from collectives.training.gradients import Gradient, gradients_of
 
 SHIPPED = Path(__file__).parent.parent / "model_profiles"
-TOKEN_BYTES = 8  # torch's embeddings take int64
-FLOPS_PER_BYTE = 50.0  # that a device does while it moves a byte, roughly, in float32; assumed, for shares of time
+TOKEN_BYTES = 8  # embeddings of torch take int64
+FLOPS_PER_BYTE = (
+    50.0  # assumed FLOPs of a device in the time of moving one byte, in float32; only used for shares of time
+)
 
 
 class Layer(NamedTuple):
-    """A layer, in forward order, per sample. A multiply-add counts as two FLOPs.
+    """A layer of a model, with costs per sample. A multiply-add counts as two FLOPs.
 
     ``tensors`` are the sizes of the parameter tensors; a shared tensor counts once. ``block`` is the part of the model
-    after which it can be cut: the rest needs only the ``output_bytes`` of the block's last layer. ``backward_bytes``
-    are read or written. ``saved_bytes`` are stored from forward to backward, without the parameters.
+    after which the model can be cut: the rest needs only the ``output_bytes`` of the block's last layer.
+    ``backward_bytes`` are read or written. ``saved_bytes`` are stored from forward to backward, without the parameters.
     """
 
     name: str
@@ -58,22 +64,22 @@ class Layer(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """Seconds of one batch on one device, by layer; ``step`` is a whole step, timed without hooks."""
+    """The times of one batch on one device, in seconds, by layer. ``step`` is a whole step, timed without hooks."""
 
     device: str
     batch_size: int
-    precision: str  # "" where it is not known, as of a trace of torch's profiler
+    precision: str  # "" if unknown, as in a trace of torch's profiler
     forward: tuple[float, ...]
     backward: tuple[float, ...]
     optimizer: float
-    loading: float  # of one batch, by one process that does nothing else; 0 where nothing was loaded
+    loading: float  # time in which one process loads a batch and does nothing else; 0 if nothing was loaded
     step: float
     source: str
-    threads: int = 0  # of a processor; 0 of a GPU, and where it is not known
+    threads: int = 0  # CPU threads; 0 for a GPU, and if unknown
 
     @property
     def said_precision(self) -> str:
-        """The precision as text that follows "in"."""
+        """The precision as text for a sentence, after the word "in"."""
         return self.precision or "an unknown precision"
 
 
@@ -83,7 +89,7 @@ class TransformerShape(NamedTuple):
     layers: int
     width: int
     heads: int
-    context: int  # tokens of a sample
+    context: int  # tokens per sample
     vocabulary: int
     kv_heads: int
     hidden: int  # width between the matrices of an MLP
@@ -104,7 +110,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class ModelProfile:
-    """The layers of a model. Raise InputError for invalid numbers.
+    """The layers of a model. Raise InputError for an invalid number.
 
     >>> profile = find_model_profile("resnet50")
     >>> profile.parameters, round(profile.forward_flops / 1e9, 2), len(profile.blocks)
@@ -114,8 +120,8 @@ class ModelProfile:
     SCHEMA_VERSION: ClassVar[int] = 1
 
     model: str
-    sample: str  # what one sample is: "3x224x224", "1024 tokens"
-    item_bytes: int  # of the elements that all bytes count: 4, as float32
+    sample: str  # size of one sample: "3x224x224", "1024 tokens"
+    item_bytes: int  # size of the elements in all byte counts: 4 for float32
     source: str
     layers: tuple[Layer, ...]
     shape: TransformerShape | None = None
@@ -123,14 +129,14 @@ class ModelProfile:
 
     def __post_init__(self) -> None:
         if not self.layers:
-            raise InputError(f"profile of {quote(self.model)}: it has no layer")
+            raise InputError(f"profile of {quote(self.model)}: it must have layers")
         if self.item_bytes not in (1, 2, 4, 8):
-            raise InputError(f"profile of {quote(self.model)}: item_bytes is {self.item_bytes}; give 1, 2, 4 or 8")
+            raise InputError(f"profile of {quote(self.model)}: item_bytes must be 1, 2, 4 or 8, not {self.item_bytes}")
         for layer in self.layers:
             for key, value in zip(layer._fields[4:], layer[4:], strict=True):
                 most = MOST_FLOPS if key.endswith("flops") else MOST_COUNTED
                 if not 0 <= value <= most:
-                    problem = f"{key} of {quote(layer.name)} is {quote(value)}; give 0 to {most:.0e}"
+                    problem = f"{key} of {quote(layer.name)} must be from 0 to {most:.0e}, not {quote(value)}"
                     raise InputError(f"profile of {quote(self.model)}: {problem}")
             if min(layer.tensors, default=1) < 1 or sum(layer.tensors) > MOST_COUNTED:
                 fault = f"tensors of {quote(layer.name)} are {quote(layer.tensors)}"
@@ -140,20 +146,23 @@ class ModelProfile:
         seen = set[str]()
         for block, _ in groupby(layer.block for layer in self.layers):
             if block in seen:
-                raise InputError(f"profile of {quote(self.model)}: the layers of block {quote(block)} are not in a row")
+                raise InputError(f"profile of {quote(self.model)}: block {quote(block)} must have consecutive layers")
             seen.add(block)
         for measurement in self.measured:
             self._check_measured(measurement)
 
     def _check_measured(self, run: Measured) -> None:
-        where = f"profile of {quote(self.model)}: what was measured on {quote(run.device)}"
+        where = f"profile of {quote(self.model)}: measured on {quote(run.device)}"
         if not 1 <= run.batch_size <= MOST_COUNTED:
-            raise InputError(f"{where}: batch_size is {quote(run.batch_size)}; give a whole number from 1 on")
+            raise InputError(f"{where}: batch_size must be a positive integer, not {quote(run.batch_size)}")
         if len(run.forward) != len(self.layers) or len(run.backward) != len(self.layers):
-            raise InputError(f"{where} has {len(run.forward)} and {len(run.backward)} layers, not {len(self.layers)}")
+            raise InputError(
+                f"{where}: {len(run.forward)} forward and {len(run.backward)} backward times for "
+                f"{len(self.layers)} layers"
+            )
         times = (*run.forward, *run.backward, run.optimizer, run.loading, run.step)
         if not all(0 <= seconds <= MOST_SECONDS for seconds in times):
-            raise InputError(f"{where}: a time is below 0 or above {MOST_SECONDS:g} s")
+            raise InputError(f"{where}: times must be from 0 to {MOST_SECONDS:g} s")
 
     def __repr__(self) -> str:
         return f"<ModelProfile of {self.model}: {self.parameters:,} parameters in {len(self.layers)} layers>"
@@ -165,7 +174,7 @@ class ModelProfile:
 
     @property
     def tokens(self) -> int:
-        """The tokens of a sample; 0 if a sample is not text.
+        """The number of tokens of a sample, or 0 if a sample is not text.
 
         >>> find_model_profile("gpt2-xl").tokens, find_model_profile("resnet50").tokens
         (1024, 0)
@@ -175,9 +184,9 @@ class ModelProfile:
 
     @property
     def input_bytes(self) -> int:
-        """The size of a sample on a device in bytes: pixels of ``item_bytes``, tokens as 64-bit integers.
+        """The size of a sample on a device in bytes: pixels of ``item_bytes``, and tokens as 64-bit integers.
 
-        0 if the profile does not describe a sample.
+        It is 0 if the profile does not describe a sample.
 
         >>> find_model_profile("resnet50").input_bytes == 3 * 224 * 224 * 4, find_model_profile("gpt2-xl").input_bytes
         (True, 8192)
@@ -208,7 +217,8 @@ class ModelProfile:
         return sum(layer.saved_bytes for layer in self.layers)
 
     def work(self, is_backward: bool) -> list[float]:
-        """Return the layers' work in FLOPs: their own, or the equivalent of their memory traffic if that is more.
+        """Return the work of each layer: its FLOPs, or the FLOPs that take as long as its memory traffic if that is
+        more.
 
         >>> max(find_model_profile("alexnet").work(is_backward=False)) == 447897600.0
         True
@@ -229,10 +239,11 @@ class ModelProfile:
         return tuple(_block(name, [*layers]) for name, layers in groupby(self.layers, key=lambda layer: layer.block))
 
     def with_sequence(self, tokens: int) -> "ModelProfile":
-        """Return the profile of a transformer for samples of ``tokens`` tokens, with the same parameters but without
-        times.
+        """Return the profile of a transformer for samples of ``tokens`` tokens.
 
-        The FLOPs of attention grow with the square of the tokens, and all others linearly. Raise InputError if the
+        Its parameters stay, its measured times go.
+
+        The FLOPs of attention grow with the square of the tokens, and everything else linearly. Raise InputError if the
         model is not a transformer.
 
         >>> find_model_profile("gpt2").with_sequence(512).sample
@@ -255,7 +266,7 @@ class ModelProfile:
     def gradients(self, item_bytes: int = 4, backward: Sequence[float] | None = None) -> list[Gradient]:
         """Return the gradients in backward order, from the last layer to the first.
 
-        ``backward`` lists the layers' shares of backward, in any unit. Default: their work.
+        ``backward`` is the share of each layer in backward, in any unit. Default: the work of the layer.
 
         >>> find_model_profile("vgg16").gradients()[1].nbytes == 4 * 4096 * 1000
         True
@@ -300,7 +311,7 @@ def shipped_model_profiles() -> tuple[str, ...]:
 
 
 def find_model_profile(name: Path | str) -> ModelProfile:
-    """Return a shipped profile by name, or the profile in a ``.json`` file. Raise InputError.
+    """Return a shipped profile by its name, or the profile in a ``.json`` file. Raise InputError.
 
     >>> find_model_profile("gpt2-xl").shape.context
     1024
@@ -315,9 +326,9 @@ def find_model_profile(name: Path | str) -> ModelProfile:
 
 
 KINDS = ("gpt", "bert", "llama")
-WITH_POSITIONS = ("gpt", "bert")  # with a parameter for each position
+WITH_POSITIONS = ("gpt", "bert")  # kinds that have a parameter for each position
 NEEDED = ("layers", "width", "heads", "context", "vocabulary")
-MOST = {"layers": 4096, "vocabulary": 1 << 24}  # of other dimensions 2**22
+MOST = {"layers": 4096, "vocabulary": 1 << 24}  # the maximum of all other dimensions is 2**22
 EXAMPLE = "gpt:layers=12,width=768,heads=12,context=1024,vocabulary=50257"
 
 # Dimensions: Radford et al. (GPT-2), Devlin et al. (BERT; the number is that of the tokens), Touvron et al. (LLaMA and
@@ -349,7 +360,7 @@ def is_transformer(text: str) -> bool:
 
 
 def with_sequence(text: str, tokens: int) -> str:
-    """Return a transformer's text with samples of ``tokens`` tokens. Raise InputError if it has fewer positions.
+    """Return the text of a transformer for samples of ``tokens`` tokens. Raise InputError if it has fewer positions.
 
     >>> with_sequence("llama3-8b", 2048), with_sequence("gpt2", 1024)
     ('llama3-8b:context=2048', 'gpt2')
@@ -363,9 +374,10 @@ def with_sequence(text: str, tokens: int) -> str:
 
 
 def parse_transformer(text: str) -> tuple[str, TransformerShape]:
-    """Return the kind and the dimensions. Dimensions after a known name override its own, as in "gpt2:context=512".
+    """Return the kind and the dimensions of a transformer.
 
-    Raise InputError for a missing, unknown or invalid key.
+    Dimensions after a known name override its own, as in "gpt2:context=512". Raise InputError for a missing, unknown or
+    invalid key.
 
     >>> parse_transformer("gpt:layers=2,width=8,heads=2,context=16,vocabulary=100")[1].hidden
     32
@@ -380,7 +392,7 @@ def parse_transformer(text: str) -> tuple[str, TransformerShape]:
             raise InputError(f"model {quote(text)}: unknown key {quote(key)}; {suggest(key, TransformerShape._fields)}")
         most = MOST.get(key, 1 << 22)
         if not (value.isascii() and value.isdigit()) or not 0 < int(value[:18]) <= most:
-            raise InputError(f"model {quote(text)}: {key} is {quote(value)}; give a whole number from 1 to {most}")
+            raise InputError(f"model {quote(text)}: {key} must be an integer from 1 to {most}, not {quote(value)}")
         values[key] = int(value)
     missing = [key for key in NEEDED if key not in values]
     example = TRANSFORMERS["llama-7b"] if kind == "llama" else EXAMPLE
@@ -398,7 +410,7 @@ def parse_transformer(text: str) -> tuple[str, TransformerShape]:
 
 
 def flops_per_token(kind: str, shape: TransformerShape, *, is_frozen: bool = False) -> float:
-    """Return the FLOPs per token, forward and backward, of matrices and of attention.
+    """Return the FLOPs per token of matrices and attention, in forward and backward.
 
     Attention covers the earlier tokens, or all tokens for *bert*. Frozen matrices have no gradients, which saves a
     third of their work.

@@ -9,11 +9,11 @@ import numpy.typing as npt
 from collectives.checks import MOST_SECONDS
 from collectives.records.columns import Bools, Column, Columnar, columns_to_plain, read_columns, take
 
-PHASES = ("loading", "forward", "backward", "sync", "optimizer")  # of a training step, in this order
+PHASES = ("loading", "forward", "backward", "sync", "optimizer")  # phases of a training step, in order
 
 
 class Span(NamedTuple):
-    """One phase of a rank: ``reduce``, or one of ``PHASES`` in a training step.
+    """One phase of a rank: a local operation such as ``reduce``, or one of ``PHASES`` in a training step.
 
     >>> Span(rank=0, name="reduce", step=2, begin=1e-3, end=2e-3).name
     'reduce'
@@ -21,11 +21,11 @@ class Span(NamedTuple):
 
     rank: int
     name: str
-    step: int  # of its program, or the training step
+    step: int  # step of the program, or the training step
     begin: float
     end: float
-    channel: int = 0  # of the program, where it is a reduction or copy
-    collective: int = 0  # which of the run it belongs to: in a training, the step
+    channel: int = 0  # channel of the program, for a local operation
+    collective: int = 0  # number of the collective in the run; in a training, the step
 
 
 class Spans(Columnar[Span]):
@@ -37,7 +37,7 @@ class Spans(Columnar[Span]):
     """
 
     rank = Column(np.int64)
-    name = Column(np.int64)  # a number of ``names``
+    name = Column(np.int64)  # an index of ``names``
     step = Column(np.int64)
     begin = Column(np.float64)
     end = Column(np.float64)
@@ -45,7 +45,7 @@ class Spans(Columnar[Span]):
     collective = Column(np.int64)
 
     def __init__(self, names: Sequence[str] = (), **columns: npt.ArrayLike) -> None:
-        """Store columns of equal length, each an array or one number. ``name`` indexes ``names``."""
+        """Store columns of equal length, each as an array or a single number. ``name`` is an index of ``names``."""
         fields = {"channel": 0, "collective": 0} | columns
         super().__init__(fields)
         self.names = tuple(names)
@@ -63,7 +63,7 @@ class Spans(Columnar[Span]):
 
     @classmethod
     def of_all_ranks(cls, ranks: int, phases: Iterable[tuple[str, int, float, float]]) -> "Spans":
-        """Return training phases that are the same on all ranks, from their name, step, begin and end.
+        """Return training phases that are equal on all ranks, from the name, step, begin and end of each phase.
 
         >>> Spans.of_all_ranks(2, [("forward", 0, 0.0, 2.0)])[1]
         Span(rank=1, name='forward', step=0, begin=0.0, end=2.0, channel=0, collective=0)
@@ -81,7 +81,7 @@ class Spans(Columnar[Span]):
 
     @classmethod
     def from_plain(cls, plain: object) -> Self:
-        """Return the spans from the content that ``to_plain`` returned. Raise ValueError with the error."""
+        """Return the spans from the content that ``to_plain`` created. Raise ValueError with the error."""
         table = dict(take(plain, ("rows", "columns", "names")))
         names = table.pop("names")
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -97,11 +97,11 @@ class Spans(Columnar[Span]):
         return is_named
 
     def select(self, which: npt.NDArray[Any] | slice) -> Self:
-        """Return spans by indices, a slice, or a bool array."""
+        """Return the spans at some indices, in a slice, or in a mask."""
         return type(self)(self.names, **{name: column[which] for name, column in self.kept.items()})
 
     def sorted(self) -> Self:
-        """Return the spans sorted by ``begin``, then rank; equal spans keep their order."""
+        """Return the spans sorted by ``begin``, then by rank. Equal spans keep their order."""
         return self.select(np.lexsort((self.kept["rank"], self.begin)))
 
     def __eq__(self, other: object) -> bool:
@@ -120,7 +120,7 @@ class Spans(Columnar[Span]):
 
 
 def join_spans(parts: Sequence[Spans]) -> Spans:
-    """Return the spans of several parts as one.
+    """Return the spans of several parts together.
 
     >>> one = Spans.of([Span(0, "sync", 0, 2.0, 3.0)])
     >>> join_spans([one, one]).names, len(join_spans([one, one]))
@@ -136,7 +136,7 @@ def join_spans(parts: Sequence[Spans]) -> Spans:
 
 
 def find_problems(spans: Spans, world_size: int) -> Iterator[str]:
-    """Yield descriptions of impossible values: ranks that do not exist, and times that run backwards."""
+    """Yield a description of each impossible value, such as a rank that does not exist or an end before the begin."""
     rank, begin, end = spans.rank, spans.begin, spans.end
     for number in np.flatnonzero((rank < 0) | (rank >= world_size))[:1].tolist():
         yield f"spans.{number} is of rank {rank[number]} of {world_size}"

@@ -1,6 +1,6 @@
-"""Define the trace of a run, simulated or measured. All pictures, tables and figures are made from traces.
+"""The trace of a run, simulated or measured. All pictures, tables and figures are made from traces.
 
-Times are seconds since the common start. A trace file is JSON with a schema version and the topology.
+Times are seconds since the common start of all ranks. A trace file is JSON with a schema version and the topology.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ LEAST_ELAPSED = 1e-30  # seconds; the shortest time of a run in a trace file, ex
 
 
 class LinkRate(NamedTuple):
-    """A link's bandwidth from ``since`` on, in bytes per second: for a single message, and for several at once."""
+    """The bandwidth of a link from ``since`` on, in bytes per second: for a single message, and for several at once."""
 
     since: float
     alone: float
@@ -43,13 +43,13 @@ class TracedLink(NamedTuple):
 
     src: str
     dst: str
-    bandwidth: float  # nominal, in bytes per second: without transport and faults
+    bandwidth: float  # nominal bytes per second, without transport and faults
     latency: float
     nbytes: float
-    rates: tuple[LinkRate, ...] = ()  # available bandwidth by time; empty: always the nominal one
+    rates: tuple[LinkRate, ...] = ()  # available bandwidth by time; empty: always the nominal bandwidth
 
     def could_carry(self, seconds: float) -> float:
-        """Return the capacity of the link in the first ``seconds`` of the run, in payload bytes."""
+        """Return the number of payload bytes that the link could carry in the first ``seconds`` of the run."""
         rates = self.rates or (LinkRate(0.0, self.bandwidth, self.bandwidth),)
         ends = [*(rate.since for rate in rates[1:]), seconds]
         periods = zip(rates, ends, strict=True)
@@ -72,14 +72,14 @@ class Unfinished(NamedTuple):
 
 
 class ProgramFailure(NamedTuple):
-    """The point where a rank program goes wrong. The other ranks continue until they wait for this rank.
+    """The point at which a rank program goes wrong. The other ranks continue until they wait for this rank.
 
     >>> ProgramFailure(rank=0, step=1, where="my.py:9", text="its contribution would be counted twice").where
     'my.py:9'
     """
 
     rank: int
-    step: int | None  # from 0; None: all programs end, and the result is wrong
+    step: int | None  # counted from 0; None: all programs end, and the result is wrong
     where: str  # file and line that yields the step, such as "my.py:9"; empty if unknown
     text: str
     at: float = 0.0  # seconds; the rank does nothing afterwards
@@ -93,7 +93,7 @@ class ProgramFailure(NamedTuple):
 
     @property
     def steps(self) -> int | None:
-        """The number of steps that the rank runs; None: as many as it can."""
+        """The number of steps that the rank runs. None: as many as it can."""
         return None if self.circle or self.step is None else self.step + self.lands
 
 
@@ -107,10 +107,6 @@ class Trace:
 
     >>> Trace("all_reduce/ring", "predicted", world_size=8, elapsed=0.0147)
     <Trace all_reduce/ring: predicted, 8 ranks, 14.7 ms>
-
-    ``messages`` and ``spans`` may be given as rows, and are kept as columns. ``facts`` are numbers that belong to the
-    whole: for a collective ``nbytes``, ``time_min_s``, ``time_max_s``; for training ``batch_size``,
-    ``single_rank_step_s`` and, where measured, ``test_accuracy`` and ``examples_seen``.
     """
 
     SCHEMA_VERSION: ClassVar[int] = 3
@@ -118,7 +114,7 @@ class Trace:
     title: str  # the algorithm's full name, or "training/ring"
     kind: Literal["predicted", "measured"]
     world_size: int
-    elapsed: float  # first rank's start to last rank's end, seconds
+    elapsed: float  # seconds from the first rank's start to the last rank's end
     messages: Messages = field(default_factory=lambda: Messages.of(()))
     spans: Spans = field(default_factory=lambda: Spans.of(()))
     links: list[TracedLink] = field(default_factory=list)
@@ -128,12 +124,12 @@ class Trace:
     engine: str = ""  # "simpy" or "compiled"; empty for a measured run
     method: str = ""  # "events": every message simulated; or "max-plus", an exact recurrence
     failed: dict[int, float] = field(default_factory=dict)  # seconds of each failure, by rank
-    unfinished: list[Unfinished] = field(default_factory=list)  # of a hanging run
-    failure: ProgramFailure | None = None  # of a wrong program; the trace ends there
+    unfinished: list[Unfinished] = field(default_factory=list)  # waits in a hanging run
+    failure: ProgramFailure | None = None  # failure of a wrong program; the trace ends at that point
     algorithm: str = ""  # library name of the program; empty for a user's program
     root: int = 0
-    chunks: int = 0  # of the buffer; 0: unknown
-    choice: str = ""  # of NCCL: its algorithm, protocol and channels
+    chunks: int = 0  # number of chunks of the buffer; 0: unknown
+    choice: str = ""  # NCCL's choice: algorithm, protocol and channels
     program: Any = field(default=None, init=False, compare=False)  # the Algorithm, if available; not in files
 
     def __post_init__(self) -> None:
@@ -168,7 +164,7 @@ class Trace:
         return not self.unfinished and not self.failed and self.failure is None
 
     def bytes_sent(self) -> list[int]:
-        """Return the bytes that each rank sent.
+        """Return the number of bytes that each rank sent.
 
         >>> from collectives import Message
         >>> Trace("broadcast/naive", "measured", 2, 1e-3, [Message(0, 1, 0, 0, 64, 0.0, 1e-3)]).bytes_sent()
@@ -194,7 +190,7 @@ class Trace:
 
 
 def name_in_library(algorithm: Algorithm) -> str:
-    """Return the name by which ``find_algorithm`` finds a library algorithm, or an empty string for a user's algorithm.
+    """Return the name by which ``find_algorithm`` finds a library algorithm. Empty for a user's algorithm.
 
     >>> from collectives import find_algorithm
     >>> name_in_library(find_algorithm("broadcast/chain[slices=4]"))
@@ -204,7 +200,7 @@ def name_in_library(algorithm: Algorithm) -> str:
 
 
 def read_trace(path: Path | str) -> Trace:
-    """Return the trace in a file written by ``Trace.write``. Raise InputError with the file and the error.
+    """Return the trace in a file that ``Trace.write`` wrote. Raise InputError with the file and the error.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -220,9 +216,9 @@ def read_trace(path: Path | str) -> Trace:
 
 def _problems(trace: Trace) -> Iterator[str]:
     if trace.world_size < 1:
-        yield f"world_size is {trace.world_size}"
+        yield f"world_size must be positive, not {trace.world_size}"
     if trace.elapsed and not LEAST_ELAPSED <= trace.elapsed <= MOST_SECONDS:
-        yield f"elapsed is {trace.elapsed}; give 0, or seconds from {LEAST_ELAPSED:g} to {MOST_SECONDS:g}"
+        yield f"elapsed must be 0, or {LEAST_ELAPSED:g} to {MOST_SECONDS:g} s, not {trace.elapsed}"
     if trace.hosts and len(trace.hosts) != trace.world_size:
         yield f"hosts has {len(trace.hosts)} entries for {trace.world_size} ranks"
     if trace.failure is not None and trace.failure.rank not in range(trace.world_size):

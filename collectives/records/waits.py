@@ -18,11 +18,11 @@ from collectives.records.link_loads import LinkLoads, link_loads
 from collectives.records.trace import Trace
 
 ROUNDING = 1e-12  # relative error of a time
-SPARSE = 4  # pairs of ranks per wait above which only occurring pairs are counted
+SPARSE = 4  # from this number of pairs of ranks per wait on, only pairs that occur are counted
 
 
 class Record(Enum):
-    """Selects which parts of a simulated run are recorded."""
+    """Selects the parts of a simulated run to record."""
 
     MESSAGES = "messages and everything else"
     TIMES = "times only"
@@ -56,7 +56,7 @@ class Leg(NamedTuple):
     dst: int
     begin: float
     end: float
-    number: int = -1  # of the message, or of the span, in its Trace
+    number: int = -1  # index of the message or span in its Trace
 
     @property
     def seconds(self) -> float:
@@ -66,7 +66,7 @@ class Leg(NamedTuple):
 
 @dataclass(repr=False)
 class BriefTrace(Trace):
-    """A trace that holds the waits and the critical path of the run in place of its messages."""
+    """A trace with the waits and the critical path of the run instead of its messages."""
 
     waited: dict[tuple[int, int], float] = field(default_factory=dict)  # seconds by (rank, peer)
     path: list[Leg] = field(default_factory=list)
@@ -96,7 +96,7 @@ def waiting_seconds(trace: Trace) -> dict[tuple[int, int], float]:
     pair = np.concatenate([src, dst]) * trace.world_size + np.concatenate([dst, src])
     waited = np.concatenate([begin - messages.src_posted, begin - messages.dst_posted])
     pair, waited = pair[waited > 0], waited[waited > 0]
-    if trace.world_size**2 <= SPARSE * len(pair):  # no sorting
+    if trace.world_size**2 <= SPARSE * len(pair):  # counts without sorting
         totals = np.bincount(pair, waited, trace.world_size**2)
         pairs = np.flatnonzero(totals > 0)
         seconds = totals[pairs]
@@ -112,8 +112,8 @@ def critical_path(trace: Trace, *, over_gaps: bool = False) -> list[Leg]:
     """Return the sequence of messages and computing that the end of the run waited for, in order of time.
 
     The search runs backwards: from the end of a leg to its beginning, then to the previous leg of the rank that was
-    late. It stops if no leg of that rank ended at that time. With ``over_gaps``, it continues with the rank's last
-    earlier leg. Measured runs need this, because their ranks also wait for cores.
+    late. It stops if no leg of that rank ended at that time. With ``over_gaps``, it continues with the last earlier leg
+    of that rank. Measured runs need this, because their ranks also wait for cores.
 
     >>> from collectives import Message, Span
     >>> message = Message(0, 1, 0, 0, 64, begin=0.0, end=1.0)
@@ -132,7 +132,7 @@ def critical_path(trace: Trace, *, over_gaps: bool = False) -> list[Leg]:
 
 
 class _Legs:
-    """The messages and spans of a trace in one array, messages first, with each rank's legs sorted by end."""
+    """The messages and spans of a trace in one array, messages first, with the legs of each rank sorted by end."""
 
     def __init__(self, trace: Trace) -> None:
         messages, spans = trace.messages, trace.spans
@@ -149,11 +149,14 @@ class _Legs:
         self._sort(trace.world_size)
 
     def _sort(self, world_size: int) -> None:
-        """Group the legs that take time by rank; a message belongs to two ranks. Each rank is sorted at first use."""
+        """Group the legs that take time by rank.
+
+        A message belongs to two ranks. Each rank is sorted at its first use.
+        """
         takes = np.flatnonzero(self.end > self.begin)
         joins = takes[self.src[takes] != self.dst[takes]]
         rank = np.concatenate([self.src[takes], self.dst[joins]])
-        short = rank.astype(np.min_scalar_type(world_size))  # sorts faster
+        short = rank.astype(np.min_scalar_type(world_size))  # short types sort faster
         self.by_rank: Ints = np.concatenate([takes, joins])[np.argsort(short, kind="stable")]
         self.first: Ints = np.append(0, np.cumsum(np.bincount(rank, minlength=world_size)))
         self.by_end: dict[int, tuple[Ints, Floats]] = {}
@@ -161,7 +164,7 @@ class _Legs:
     def _of(self, rank: int) -> tuple[Ints, Floats]:
         if rank not in self.by_end:
             legs = self.by_rank[self.first[rank] : self.first[rank + 1]]
-            legs = legs[np.argsort(self.end[legs], kind="stable")]  # fast, as they are nearly in order
+            legs = legs[np.argsort(self.end[legs], kind="stable")]  # fast, because the legs are nearly in order
             self.by_end[rank] = legs, self.end[legs]
         return self.by_end[rank]
 
@@ -171,7 +174,7 @@ class _Legs:
     def before(self, leg: int, over_gaps: bool) -> int | None:
         """Return the leg that ended when this leg began; among several, the one that began last.
 
-        With ``over_gaps``, if no leg ended then, return the last one that ended before.
+        With ``over_gaps``, if no leg ended then, return the last leg that ended before.
         """
         time, (legs, ends) = self.begin[leg], self._of(int(self.late[leg]))
         within = time * ROUNDING
@@ -181,9 +184,7 @@ class _Legs:
         return self._latest(legs[from_:to][self.begin[legs[from_:to]] < time])
 
     def _latest(self, legs: Ints) -> int | None:
-        """Return the leg that began last; among several, the one with the lowest sender, then receiver, then
-        ``_place``.
-        """
+        """Return the leg that began last; among several, the one with the lowest sender, receiver and ``_place``."""
         for column, best in ((self.begin, np.max), (self.src, np.min), (self.dst, np.min)):
             if len(legs) > 1:
                 legs = legs[column[legs] == best(column[legs])]
@@ -211,9 +212,9 @@ NEARLY = 0.95  # share of the fullest link's load that counts as equally full
 
 
 class PathStretch(NamedTuple):
-    """A part of the critical path. ``begin`` and ``end`` are seconds from the start.
+    """A part of the critical path. ``begin`` and ``end`` are seconds from the start of the run.
 
-    If the kind is bandwidth, ``name`` is a link such as "h0 → s0"; if it is computing, the name of a span.
+    If the kind is bandwidth, ``name`` is a link such as "h0 → s0". If it is computing, ``name`` is the name of a span.
     """
 
     kind: Literal["latency", "bandwidth", "computing", "waiting"]
@@ -225,8 +226,8 @@ class PathStretch(NamedTuple):
 def divide_path(trace: Trace) -> list[PathStretch]:
     """Return the parts of the critical path, in order from the start of the run to its end.
 
-    The first part of a message is its route's latency, and the rest is the bandwidth of the route's fullest link. If
-    the route is unknown, the whole message is bandwidth without a name. Gaps between legs are waiting.
+    The first part of a message is the latency of its route, and the rest is the bandwidth of the route's fullest link.
+    If the route is unknown, the whole message is bandwidth without a name. Gaps between legs are waiting.
 
     >>> from collectives.records.messages import Message
     >>> from collectives.records.trace import TracedLink
@@ -257,9 +258,9 @@ def divide_path(trace: Trace) -> list[PathStretch]:
 
 
 def fullest_link(loads: LinkLoads, route: Sequence[int], begin: float, end: float) -> int:
-    """Return the fullest link of a route between two times; among nearly equal links, the one used most over the run.
+    """Return the fullest link of a route between two times, or -1 for a route without links.
 
-    Return -1 for a route without links.
+    Among nearly equal links, it is the link that is used most over the whole run.
     """
     if not route:
         return -1

@@ -1,11 +1,12 @@
 """Build a schedule directly: run the program of every rank, check it against the rules, and match its messages.
 
-For a wrong program, the executable part is built: each rank's steps before its first invalid step.
+For a wrong program, the part that can be executed is built: the steps of each rank before its first invalid step.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -19,17 +20,17 @@ from collectives.schedule.rules import DIFFERENT_CHUNKS, Keys, first_mismatch, f
 from collectives.schedule.schedule import OperationColumns, ProgramCall, Schedule, make_call
 from collectives.step import Kind, Step
 
-LARGEST = 2**30  # number in an operation: sums of two fit into 32 bits
-MOST_STEPS_SHOWN = 10_000  # of a program that may never end
+LARGEST = 2**30  # largest number in an operation, so that the sum of two fits into 32 bits
+MOST_STEPS_SHOWN = 10_000  # steps of a program that may never end
 Programs = list[list[list[Step]]]  # [rank][channel][step]
 
 
 def build_schedule(algorithm: str | Algorithm, world_size: int, root: int = 0) -> Schedule:
-    """Return the operations of every rank with matched messages; ``algorithm`` may be a name.
+    """Return the operations of every rank with matched messages. ``algorithm`` can be a name.
 
-    Raise InputError for an unknown algorithm and for a call that ``make_call`` rejects. Raise ProgramError for a
-    program that fails, an operation that breaks a rule (``collectives.schedule.rules``), a send or receive without a
-    match, and a send that disagrees with its receive.
+    Raise InputError for an unknown algorithm and for a call that ``make_call`` rejects. Raise ProgramError if a program
+    fails, if an operation breaks a rule (``collectives.schedule.rules``), if a send or a receive has no match, and if a
+    send and its receive differ in their chunks.
 
     >>> schedule = build_schedule("all_reduce/ring", 3)
     >>> schedule.steps, schedule.messages, str(schedule.operation(0))
@@ -60,7 +61,7 @@ def _unmatched(call: ProgramCall, programs: Programs, columns: OperationColumns)
 
 
 def _run_programs(call: ProgramCall) -> tuple[Programs, ProgramError | None]:
-    """Return the steps of all ranks. A program that fails comes last, up to its failure, followed by the error."""
+    """Return the steps of all ranks. If a program fails, its steps come last, and its error is the second value."""
     programs: Programs = []
     for rank in range(call.world_size):
         channel, steps = 0, list[Step]()
@@ -77,7 +78,7 @@ def _run_programs(call: ProgramCall) -> tuple[Programs, ProgramError | None]:
             return programs, failure
         except Undefined as error:
             raise Undefined(f"{call.describe()}: {error}") from error
-        except (Exception, SystemExit) as error:  # a program that calls sys.exit ends itself, not the command
+        except (Exception, SystemExit) as error:  # sys.exit in a program must not end the command
             at = rank, channel, len(steps)
             failure = _program_error(call, len(programs[rank]) > 1, at, _describe_failure(call, at, error))
             failure.__cause__ = error
@@ -104,8 +105,11 @@ def _program_error(call: ProgramCall, names_channel: bool, at: tuple[int, int, i
 
 
 def columns_of(call: ProgramCall, programs: Programs) -> tuple[OperationColumns, ProgramError | None]:
-    """Return all operations, unmatched. If one has an invalid number, return those before it and the error."""
-    locations: list[int] = []  # flat lists are quick
+    """Return all operations, unmatched.
+
+    If an operation has an invalid number, return those before it, and the error.
+    """
+    locations: list[int] = []  # flat lists are fast
     lengths: list[int] = []
     numbers: list[int] = []
     for rank, channels in enumerate(programs):
@@ -131,13 +135,13 @@ def columns_of(call: ProgramCall, programs: Programs) -> tuple[OperationColumns,
 
 
 def _as_array(numbers: list[int]) -> tuple[npt.NDArray[Any], int | None]:
-    """Return the numbers as an array, and the index of the first one that is invalid or too large, if any."""
+    """Return the numbers as an array, and the index of the first one that is not an integer or is too large, if any."""
     array = np.zeros(0, np.int64)
     try:
         array = np.array(numbers) if numbers else array
         if array.dtype.kind == "i" and (not numbers or (array.min() >= -LARGEST and array.max() <= LARGEST)):
             return array, None
-    except (ValueError, TypeError):  # something is not even like a number
+    except (ValueError, TypeError):  # an entry is not like a number
         pass
     return array, next((index for index, number in enumerate(numbers) if not _is_usual(number)), None)
 
@@ -183,8 +187,7 @@ def _messages(number: int) -> str:
 def sound_schedule(algorithm: Algorithm, world_size: int, root: int, rank: int, steps: int | None) -> Schedule:
     """Return the operations before the first invalid one, and at most ``steps`` steps of ``rank``.
 
-    A send and a receive that do not match, or that differ in the number of chunks, stay unmatched. Their steps never
-    complete.
+    A send and a receive stay unmatched if they differ in the number of chunks. Their steps never complete.
     """
     call = make_call(algorithm, world_size, root)
     programs = _cut_offences(call, _run_tolerantly(call))
@@ -226,24 +229,17 @@ def _cut_offences(call: ProgramCall, programs: Programs) -> Programs:
 Steps = tuple[tuple[tuple[Step, ...], ...], ...]  # [rank][channel][step]
 
 
-class ListedProgram:
-    """A program whose steps are already known, for one number of ranks."""
-
-    def __init__(self, by_root: tuple[Steps, ...]) -> None:
-        self.by_root = by_root
-
-    def __call__(self, rank: int, world_size: int, root: int = 0) -> tuple[Iterator[Step], ...]:
-        """Return the steps of each channel of a rank."""
-        return tuple(map(iter, self.by_root[root][rank]))
+def _listed_steps(by_root: tuple[Steps, ...], rank: int, world_size: int, root: int = 0) -> tuple[Iterator[Step], ...]:
+    return tuple(map(iter, by_root[root][rank]))
 
 
 def reduce_to_steps(algorithm: Algorithm, world_size: int) -> tuple[Callable[..., Algorithm], tuple[Any, ...]]:
     """Return the pickled form of an algorithm as its steps for ``world_size`` ranks, without its function.
 
-    Raise what ``build_schedule`` raises.
+    Raise the errors of ``build_schedule``.
     """
     roots = range(world_size if algorithm.spec.rooted else 1)
-    listed = ListedProgram(tuple(build_schedule(algorithm, world_size, root).programs for root in roots))
+    listed = partial(_listed_steps, tuple(build_schedule(algorithm, world_size, root).programs for root in roots))
     counts = algorithm.chunks(world_size), algorithm.scratch(world_size)
     fields = algorithm.spec.name, algorithm.name, listed, *counts, dict(algorithm.parameters)
     return rebuild_algorithm, (*fields, None, algorithm.by_model)

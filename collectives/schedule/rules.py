@@ -1,7 +1,7 @@
-"""The rules of a rank program: each function finds the first operation that breaks its rule.
+"""The rules of rank programs. Each function finds the first operation that breaks its rule.
 
-Rules read the operations of all ranks, or of one rank that represents all, as columns. Messages are matched first: on
-each channel, the k-th send from a to b matches the k-th receive at b from a.
+The rules read the operations of all ranks as columns, or those of one rank that represents all. Messages are matched
+first: on each channel, the k-th send from a to b matches the k-th receive at b from a.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,16 +22,16 @@ def receives(kind: npt.NDArray[Any]) -> Bools:
 
 
 def pair_keys(columns: OperationColumns, world_size: int, channels: int) -> Keys:
-    """Return one number per operation for its sender, receiver and channel, in that order of significance."""
+    """Return one number per operation for its sender, its receiver and its channel, in this order of significance."""
     rank, peer, is_send = columns.rank.astype(np.int64), columns.peer, columns.kind == Kind.SEND
     src, dst = np.where(is_send, rank, peer), np.where(is_send, peer, rank)
     return np.asarray((src * world_size + dst) * channels + columns.channel)
 
 
 def match_halves(kind: npt.NDArray[Any], key: Keys) -> Ints:
-    """Return the index of each operation's match: the k-th send with a key matches the k-th receive with that key.
+    """Return the index of each operation's match: the k-th send with a key matches the k-th receive with the same key.
 
-    It is -1 for local operations, and for sends and receives without a match.
+    The index is -1 for local operations, and for a send or a receive without a match.
     """
     sends, others = (_by_key(which, key) for which in (kind == Kind.SEND, receives(kind)))
     match = np.full(len(kind), -1, np.int32)
@@ -49,22 +49,22 @@ def _by_key(which: Bools, key: Keys) -> Keys:
 
 
 def _with_occurrence(keys: Keys, most: int) -> Keys:
-    """Return a unique number for each of some sorted keys: ``keys * most`` plus the number of equal keys before it."""
+    """Return ``keys * most`` plus the number of equal keys before each key. ``keys`` must be sorted."""
     return np.asarray(keys * most + np.arange(len(keys)) - np.searchsorted(keys, keys))
 
 
 def ends_agree(call: ProgramCall, counts: tuple[Ints, Ints], chunks: tuple[Ints, Ints]) -> Bools:
-    """Return a mask of the messages whose send and receive agree on the count and the chunk.
+    """Return a mask of the messages whose send and receive agree on the count and on the chunk.
 
-    If the spec moves data, the chunks may differ. ``counts`` and ``chunks`` are arrays with one entry per message:
-    first for the sends, then for the receives.
+    If the collective moves data, the chunks may differ. ``counts`` and ``chunks`` each contain two arrays with one
+    entry per message: for the sends, then for the receives.
     """
     same = call.algorithm.spec.moves | same_chunks(*chunks, call.chunks)
     return np.asarray(same & (counts[0] == counts[1]))
 
 
 def same_chunks(chunk: Ints, other: Ints, chunks: int) -> Bools:
-    """Return a mask of the entries, including scratch, that represent the same chunk, and thus have equal size.
+    """Return a mask of the entries with the same chunk, or with scratch of the same chunk, which have the same size.
 
     >>> same_chunks(np.array([1, 1], np.int32), np.array([5, 6], np.int32), chunks=4).tolist()
     [True, False]
@@ -73,10 +73,10 @@ def same_chunks(chunk: Ints, other: Ints, chunks: int) -> Bools:
 
 
 def first_mismatch(columns: OperationColumns, call: ProgramCall, key: Keys) -> int | None:
-    """Return the index of the first operation without a match, or of the first send that disagrees with its receive.
+    """Return the index of the first operation without a match, or of the first send that differs from its receive.
 
-    Return None if there is neither. The lowest key comes first; within a key, disagreeing sends come before unmatched
-    operations.
+    Return None if there is neither. The operation with the lowest key comes first. Among equal keys, a send that
+    differs from its receive comes before an unmatched operation.
     """
     alone = (columns.match < 0) & (columns.kind < Kind.COPY)
     sends = np.flatnonzero((columns.kind == Kind.SEND) & ~alone)
@@ -100,10 +100,12 @@ class Offence(NamedTuple):
 def first_offence(columns: OperationColumns, call: ProgramCall) -> Offence | None:
     """Return the first operation that breaks a rule, or None.
 
-    The columns may contain all ranks or some of them, because no rule compares ranks.
+    The columns can contain some ranks only, because no rule compares ranks.
     """
     offence = _first(rule(columns, call) for rule in OF_ONE)
-    sound = columns if offence is None else columns.head(offence.at)  # the others trust peers, chunks and counts
+    sound = (
+        columns if offence is None else columns.head(offence.at)
+    )  # the other rules require valid peers, chunks and counts
     return _first(rule(sound, call) for rule in OF_SEVERAL) or offence
 
 
@@ -154,9 +156,9 @@ def _chunks_lie_together(columns: OperationColumns, call: ProgramCall) -> Offenc
 
 
 def _first_chunks(columns: OperationColumns) -> tuple[Ints, Ints]:
-    """Return the first chunk that each operation reads, and the first that it writes.
+    """Return the first chunk that each operation reads, and the first chunk that it writes.
 
-    For a send or a receive, both are the chunk that it uses.
+    For a send or a receive, both are the only chunk that it uses.
     """
     return columns.chunk, np.where(columns.kind == Kind.SEND, columns.chunk, columns.into)
 
@@ -206,7 +208,7 @@ def _channels_are_apart(columns: OperationColumns, call: ProgramCall) -> Offence
     )
     index, chunk = (np.concatenate(both) for both in zip(*touched, strict=True))
     owned = (columns.rank[index] * np.int64(call.total) + chunk) * channels + columns.channel[index]
-    ordered = np.sort(owned)  # numpy.unique, which hashes whole numbers, takes several times as long
+    ordered = np.sort(owned)  # numpy.unique hashes integers, which takes several times as long
     shared = (ordered[1:] // channels == ordered[:-1] // channels) & (ordered[1:] != ordered[:-1])
     if not shared.any():
         return None
@@ -214,7 +216,7 @@ def _channels_are_apart(columns: OperationColumns, call: ProgramCall) -> Offence
     index, chunk, owned = index[contested], chunk[contested], owned[contested]
     order = np.lexsort((index, owned // channels))
     index, chunk, owned = index[order], chunk[order], owned[order]
-    first = np.searchsorted(owned // channels, owned // channels)  # whoever touched the chunk first has it
+    first = np.searchsorted(owned // channels, owned // channels)  # a chunk belongs to the channel that uses it first
     owner = owned[first] % channels
     late = owned % channels != owner
 
@@ -241,15 +243,15 @@ def _lie_side_by_side(columns: OperationColumns, channels: int) -> bool:
 
 
 def _chunks_of(index: Longs, first: Ints, count: Ints) -> tuple[Longs, Longs]:
-    """Return each chunk that operations use, preceded by the index of its operation."""
+    """Return the operation and the chunk of each use of a chunk; both arrays have the shape [uses]."""
     each = np.repeat(np.arange(len(first)), count)
     return index[each], first[each] + np.arange(len(each)) - np.repeat(np.cumsum(count) - count, count)
 
 
 def _first_use(index: Longs, chunk: Longs, problem: Callable[[int, int], str]) -> Offence | None:
-    """Return the offence of the lowest operation in ``index`` and its lowest chunk, or None.
+    """Return the offence of the lowest operation and its lowest chunk, or None.
 
-    ``index`` and ``chunk`` have one entry per wrong use. ``problem`` is called with the entry and its chunk.
+    The arrays have one entry per wrong use.
     """
     if not len(index):
         return None
@@ -257,7 +259,7 @@ def _first_use(index: Longs, chunk: Longs, problem: Callable[[int, int], str]) -
     return Offence(int(index[use]), problem(use, int(chunk[use])))
 
 
-OF_ONE = (  # of one operation
+OF_ONE = (  # rules for a single operation
     _count_is_positive,
     _peer_exists,
     _peer_is_another,

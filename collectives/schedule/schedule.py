@@ -18,7 +18,10 @@ from collectives.symbolic_rank import VectorRank
 
 @dataclass(frozen=True)
 class ProgramCall:
-    """A call of an algorithm's program, with its numbers of ranks and chunks. Every kind of schedule extends it."""
+    """A call of an algorithm's program, with the numbers of ranks and chunks.
+
+    All kinds of schedules extend this class.
+    """
 
     algorithm: Algorithm
     world_size: int
@@ -28,7 +31,7 @@ class ProgramCall:
 
     @property
     def total(self) -> int:
-        """The number of chunks of the buffer and of scratch."""
+        """The number of chunks of the buffer and of scratch together."""
         return self.chunks + self.scratch
 
     def describe(self) -> str:
@@ -37,14 +40,18 @@ class ProgramCall:
         return f"{self.algorithm.full_name}, world size {self.world_size}{root}"
 
     def at_line(self, rank: int, channel: int, step: int) -> str:
-        """Return text such as `` (line 9 of my.py)`` for a step of a user's program, or an empty string."""
+        """Return text such as `` (line 9 of my.py)`` for a step of a user's program.
+
+        It is empty if the line is unknown.
+        """
         line = self.algorithm.find_line((rank, channel, step), self.world_size, self.root)
         return f" ({line})" if line else ""
 
     def run(self, rank: Any) -> tuple[Iterator[Step], ...]:
-        """Return the steps of each channel of ``rank``, a number or a symbolic rank.
+        """Return the steps of each channel of ``rank``, which is a number or a symbolic rank.
 
-        Raise InputError as ``Algorithm.channels`` does. The iterators raise it for a program that does not end.
+        Raise InputError as ``Algorithm.channels`` does. The iterators raise InputError if a program yields too many
+        steps.
         """
         channels = self.algorithm.channels(rank, self.world_size, self.root)
         return tuple(_limit_steps(steps) for steps in channels)
@@ -64,8 +71,8 @@ def _limit_steps(steps: Iterator[Step]) -> Iterator[Step]:
 def make_call(algorithm: Algorithm, world_size: int, root: int = 0) -> ProgramCall:
     """Return the call of ``algorithm`` by ``world_size`` ranks.
 
-    Raise InputError for an invalid world size or root. If the collective needs parts, also raise it for a number of
-    chunks that is not a multiple of ``world_size``.
+    Raise InputError for an invalid world size or root. If the collective has parts, the number of chunks must be a
+    multiple of ``world_size``.
     """
     check_ranks(world_size, root)
     check_applies(algorithm, root=root != 0)
@@ -73,9 +80,8 @@ def make_call(algorithm: Algorithm, world_size: int, root: int = 0) -> ProgramCa
     if algorithm.spec.has_parts and call.chunks % world_size:
         line = algorithm.find_line(None, world_size, root)
         raise InputError(
-            f"{call.describe()}: it cuts the buffer into {call.chunks} chunk{'s' * (call.chunks > 1)}; "
-            f"{algorithm.spec.name} needs a multiple of {world_size}, as each rank has a part of its own"
-            f"{line and f' ({line})'}"
+            f"{call.describe()}: the number of chunks must be a multiple of {world_size}, as each "
+            f"rank of a {algorithm.spec.name} has its own part, not {call.chunks}{line and f' ({line})'}"
         )
     return call
 
@@ -85,9 +91,9 @@ Bools = npt.NDArray[np.bool_]
 
 
 class OperationColumns(NamedTuple):
-    """The operations of some ranks; each array has one entry per operation.
+    """The operations of some ranks. Each array has one entry per operation.
 
-    Operations of one rank, channel and step are adjacent, in the order of the step.
+    The operations of one rank, channel and step are adjacent, in the order of the step.
     """
 
     rank: Ints
@@ -105,9 +111,9 @@ class OperationColumns(NamedTuple):
         return OperationColumns._make([*(column[:number] for column in self[:-1]), np.full(number, -1, np.int32)])
 
     def in_little_memory(self) -> "OperationColumns":
-        """Return the same numbers in two thirds of the memory: in small types, and with equal counts stored once.
+        """Return the same numbers in two thirds of the memory: in small types, and with equal counts stored only once.
 
-        Do not store results of arithmetic in these types.
+        Arithmetic in these types can overflow.
         """
         small = {name: _small(getattr(self, name)) for name in ("channel", "step", "kind")}
         count = np.broadcast_to(self.count[:1], len(self.count)) if (self.count == self.count[:1]).all() else self.count
@@ -121,7 +127,7 @@ def _small(column: Ints) -> npt.NDArray[np.signedinteger[Any]]:
 
 @dataclass(frozen=True, repr=False)
 class StepTable(ProgramCall):
-    """A schedule that consists of arrays only, ordered by step, then rank, then channel."""
+    """A schedule that consists only of arrays. Its operations are ordered by step, then rank, then channel."""
 
     columns: OperationColumns
 
@@ -149,7 +155,7 @@ class StepTable(ProgramCall):
 
 
 class OperationBlock(NamedTuple):
-    """The operations of one or more channels on ranks with the same sequence of steps.
+    """The operations of one or more channels on ranks that have the same sequence of steps.
 
     Each operation is a row, and each rank is a column.
     """
@@ -162,7 +168,7 @@ class OperationBlock(NamedTuple):
 
 
 def runs_of_steps(step: Ints) -> list[tuple[slice, int]]:
-    """Return the rows of each run of consecutive steps of equal length, and that length."""
+    """Return the rows of each run of consecutive steps with equally many operations, and that number of operations."""
     starts = np.flatnonzero(np.append(True, np.diff(step) != 0)) if len(step) else np.zeros(0, np.int64)
     heights = np.diff(np.append(starts, len(step)))
     changes = np.flatnonzero(np.append(True, np.diff(heights) != 0)) if len(heights) else heights
@@ -171,14 +177,17 @@ def runs_of_steps(step: Ints) -> list[tuple[slice, int]]:
 
 
 def order_by_step(matrix: npt.NDArray[Any], runs: Sequence[tuple[slice, int]]) -> npt.NDArray[Any]:
-    """Return a matrix of rows and ranks as one array, by step, then rank, then row; ``runs`` are its runs of steps."""
+    """Return a matrix of rows and ranks as one array, ordered by step, rank and row.
+
+    ``runs`` comes from ``runs_of_steps``.
+    """
     ranks = matrix.shape[1]
     parts = [matrix[rows].reshape(-1, height, ranks).transpose(0, 2, 1).reshape(-1) for rows, height in runs]
     return np.concatenate(parts) if parts else np.zeros(0, matrix.dtype)
 
 
 def merge_blocks(blocks: Sequence[OperationBlock]) -> OperationColumns:
-    """Return the operations of all blocks, by step, rank and channel, unmatched."""
+    """Return the operations of all blocks, ordered by step, rank and channel, unmatched."""
     parts: list[list[npt.NDArray[Any]]] = []
     for block in blocks:
         runs, shape = runs_of_steps(block.step), (len(block.step), len(block.rank))
@@ -192,7 +201,7 @@ def merge_blocks(blocks: Sequence[OperationBlock]) -> OperationColumns:
 
 
 def columns_by_step(operations: Ints) -> OperationColumns:
-    """Return operations, [n, 8] in the order of ``OperationColumns``, by step, rank and channel, unmatched."""
+    """Return operations ordered by step, rank and channel, unmatched. ``operations`` has the shape [operations, 8]."""
     rank, channel, step = operations.T[:3]
     ordered = operations[np.lexsort((channel, rank, step))].T.copy()
     return OperationColumns._make([*ordered, np.full(len(rank), -1, np.int32)])
@@ -200,7 +209,7 @@ def columns_by_step(operations: Ints) -> OperationColumns:
 
 @dataclass(frozen=True, repr=False)
 class Schedule(ProgramCall):
-    """The operations of all ranks, by rank, channel and step. Each array has one entry per operation."""
+    """The operations of all ranks, ordered by rank, channel and step. Each array has one entry per operation."""
 
     programs: tuple[tuple[tuple[Step, ...], ...], ...]  # [rank][channel][step], as yielded
     rank: Ints
@@ -236,7 +245,7 @@ class Schedule(ProgramCall):
         step = np.ravel_multi_index((self.rank[chosen], self.channel[chosen], self.step[chosen]), shape)
         meetings, _ = np.unique(
             step * self.world_size + self.peer[chosen], return_counts=True
-        )  # else numpy.ma is imported
+        )  # without return_counts, numpy imports numpy.ma
         met = meetings // self.world_size
         return int(np.bincount(met, minlength=prod(shape)).reshape(shape).max(axis=2).sum(axis=1).max())
 
@@ -246,7 +255,7 @@ class Schedule(ProgramCall):
         return int(np.count_nonzero(self.kind == Kind.SEND))
 
     def elements_sent(self, n: int) -> npt.NDArray[np.int64]:
-        """Return the elements that each rank sends for a buffer of ``n`` elements; shape [world_size]."""
+        """Return the number of elements that each rank sends, for a buffer of ``n`` elements; shape [world_size]."""
         sends = self.kind == Kind.SEND
         first, last = self.chunk[sends].astype(np.int64), (self.chunk + self.count)[sends].astype(np.int64)
         sizes = offset(last, n, self.chunks) - offset(first, n, self.chunks)
@@ -254,16 +263,16 @@ class Schedule(ProgramCall):
 
     @property
     def columns(self) -> OperationColumns:
-        """The arrays as OperationColumns."""
+        """The operations as OperationColumns."""
         return OperationColumns._make(getattr(self, name) for name in OperationColumns._fields)
 
     def table(self) -> StepTable:
-        """Return the same operations ordered by step."""
+        """Return the same operations, ordered by step."""
         order = np.lexsort((self.channel, self.rank, self.step))
         position = np.empty(len(order) + 1, np.int32)
         position[order], position[-1] = np.arange(len(order), dtype=np.int32), -1
         columns = OperationColumns._make(column[order] for column in self.columns)
-        columns = columns._replace(match=position[columns.match])  # -1 finds the last, which is -1
+        columns = columns._replace(match=position[columns.match])  # -1 selects the last entry, which is -1
         return StepTable(self.algorithm, self.world_size, self.root, self.chunks, self.scratch, columns)
 
     def operation(self, index: int) -> Operation:
@@ -272,20 +281,23 @@ class Schedule(ProgramCall):
         return Operation(Kind(int(self.kind[index])), *numbers)
 
     def location(self, index: int) -> str:
-        """Return the location of an operation with its line: ``all_reduce/ring, world size 4, rank 1, step 2``."""
+        """Return the location of an operation and its line, as in ``all_reduce/ring, world size 4, rank 1, step 2``."""
         location = f"{self.describe()}, rank {self.rank[index]}{self.on_channel(index)}, step {self.step[index]}"
         return location + self.line(index)
 
     def line(self, index: int) -> str:
-        """Return text such as `` (line 9 of my.py)`` for the step of an operation, or an empty string."""
+        """Return text such as `` (line 9 of my.py)`` for the step of an operation.
+
+        It is empty if the line is unknown.
+        """
         return self.at_line(int(self.rank[index]), int(self.channel[index]), int(self.step[index]))
 
     def on_channel(self, index: int) -> str:
-        """Return text such as ``, channel 1``, or an empty string if there is only one channel."""
+        """Return text such as ``, channel 1``. It is empty if there is only one channel."""
         return f", channel {self.channel[index]}" if self.channels > 1 else ""
 
     def refuse(self, index: int, problem: str, lands: bool = False) -> ProgramError:
-        """Return the error for an operation with its location; ``lands`` is whether the operation completes."""
+        """Return the error for an operation, with its location. ``lands`` tells whether the operation completes."""
         rank, step = int(self.rank[index]), int(self.step[index])
         return ProgramError(
             f"{self.location(index)}: {self.operation(index)}{problem}", self.world_size, rank, step, lands

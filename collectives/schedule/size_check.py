@@ -1,25 +1,25 @@
-"""Reject a schedule that is too large before it is built, by the operations of a few ranks."""
+"""Reject a schedule that is too large before it is built, by counting the operations of a few ranks."""
 
 from functools import lru_cache
 from itertools import chain
 from statistics import median_high
-from typing import NamedTuple
 
 from collectives.budget import Gigabyte, allowed, check_fits
 from collectives.declaration import Algorithm
 from collectives.schedule.schedule import ProgramCall, make_call
 from collectives.step import Kind
 
-MOST_OPERATIONS = 100_000_000  # two a message
-SAMPLE = 130_000  # operations of a rank that are looked at, which takes a fifth of a second
+MOST_OPERATIONS = 100_000_000  # two per message
+SAMPLE = 130_000  # operations of a rank that are counted, in a fifth of a second
 
 
 @lru_cache(maxsize=64)
 def estimate_operations(algorithm: Algorithm, world_size: int, root: int = 0) -> int:
-    """Return an estimate of the number of operations of all ranks: the median of three ranks, times the world size.
+    """Estimate the number of operations of all ranks: the median of three ranks, multiplied by the world size.
 
-    At most ``SAMPLE`` operations of a rank, or its share of ``MOST_OPERATIONS``, are counted, so the true number may be
-    larger. If two ranks exceed that share, the third is not counted. Return 0 for a program that fails.
+    At most ``SAMPLE`` operations of a rank, or its share of ``MOST_OPERATIONS`` if that is more, are counted.
+    Therefore, the true number can be larger. If two ranks exceed their share, the third is not counted. Return 0 for a
+    program that fails.
 
     >>> from collectives import find_algorithm
     >>> estimate_operations(find_algorithm("all_reduce/ring"), 4)
@@ -28,24 +28,17 @@ def estimate_operations(algorithm: Algorithm, world_size: int, root: int = 0) ->
     counted: list[int] = []
     try:
         for rank in dict.fromkeys((world_size // 2, min(1, world_size - 1), world_size - 1)):
-            counted.append(_look_at(algorithm, world_size, root, rank).operations)
+            counted.append(_count(algorithm, world_size, root, rank)[0])
             if len(counted) == 2 and min(counted) * world_size > MOST_OPERATIONS:
                 break
-    except (Exception, SystemExit):  # of the user's code: what it did is told when the schedule is built
+    except (Exception, SystemExit):  # errors of the user's code are reported when the schedule is built
         return 0
     return median_high(counted) * world_size
 
 
-class _Look(NamedTuple):
-    """The number of operations of one rank and of the ranks that it sends to, as far as they were counted."""
-
-    operations: int
-    peers: int
-
-
 @lru_cache(maxsize=64)
-def _look_at(algorithm: Algorithm, world_size: int, root: int, rank: int) -> _Look:
-    """Count operations of a rank, up to ``SAMPLE`` or its share of ``MOST_OPERATIONS``. Raise as the program does."""
+def _count(algorithm: Algorithm, world_size: int, root: int, rank: int) -> tuple[int, int]:
+    """Return the number of operations of a rank, and of the ranks that it sends to, as far as they are counted."""
     most = max(SAMPLE, MOST_OPERATIONS // world_size + 1)
     peers: set[int] = set()
     number = 0
@@ -54,7 +47,7 @@ def _look_at(algorithm: Algorithm, world_size: int, root: int, rank: int) -> _Lo
         number += len(step)
         if number > most:
             break
-    return _Look(number, len(peers))
+    return number, len(peers)
 
 
 def check_operations(algorithm: Algorithm, world_size: int, root: int = 0) -> None:
@@ -69,9 +62,9 @@ def check_operations(algorithm: Algorithm, world_size: int, root: int = 0) -> No
 
 @lru_cache(maxsize=64)
 def estimate_pairs(algorithm: Algorithm, world_size: int, root: int = 0) -> int:
-    """Return an estimate of the number of pairs of ranks that communicate, from the smaller of two middle ranks.
+    """Estimate the number of pairs of ranks that communicate, from the smaller number of peers of two middle ranks.
 
-    Not all operations of a rank are counted, so the true number may be larger. Return 0 for a program that fails.
+    Not all operations of a rank are counted, so the true number can be larger. Return 0 for a program that fails.
 
     >>> from collectives import find_algorithm
     >>> estimate_pairs(find_algorithm("all_to_all/direct"), 100), estimate_pairs(find_algorithm("all_reduce/ring"), 100)
@@ -80,14 +73,14 @@ def estimate_pairs(algorithm: Algorithm, world_size: int, root: int = 0) -> int:
     fewest = world_size
     try:
         for rank in dict.fromkeys((world_size // 2, (world_size - 1) // 2)):
-            fewest = min(fewest, _look_at(algorithm, world_size, root, rank).peers)
+            fewest = min(fewest, _count(algorithm, world_size, root, rank)[1])
             if fewest * world_size <= allowed(Gigabyte.PAIRS):
                 break
-    except (Exception, SystemExit):  # of the user's code: what it did is told when the schedule is built
+    except (Exception, SystemExit):  # errors of the user's code are reported when the schedule is built
         return 0
     return fewest * world_size
 
 
 def check_pairs(call: ProgramCall, pairs: int) -> None:
-    """Raise TooLarge if the routes of all communicating pairs of ranks exceed the memory limit."""
+    """Raise TooLarge if the routes between all communicating pairs of ranks exceed the memory limit."""
     check_fits(pairs, Gigabyte.PAIRS, f"{call.describe()}: {pairs:,} pairs of ranks or more send to each other")

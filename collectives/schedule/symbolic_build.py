@@ -1,8 +1,9 @@
 """Build a schedule from few runs of a program, because most programs do the same on many ranks.
 
-A *symmetric* program uses its rank only in ``(rank + c) % world_size``. One run of it with a ``ShiftedRank`` represents
-all ranks. Other programs run once with a ``VectorRank`` for all ranks, and once per branch if they branch on their
-rank. Programs that cannot run in this way, or may be rejected, use ``build_schedule``, which reports the error.
+A *symmetric* program uses its rank only in expressions such as ``(rank + c) % world_size``. A single run with a
+``ShiftedRank`` represents all ranks. Any other program runs once with a ``VectorRank`` for all ranks. If it branches on
+its rank, it runs once per branch. ``build_schedule`` builds programs that cannot run in this way or that may be
+rejected, and reports their errors.
 """
 
 from collections.abc import Iterator
@@ -28,21 +29,23 @@ from collectives.schedule.symmetric import ShiftedNumbers, SymmetricSchedule, ma
 from collectives.step import Kind, Operation, Step
 from collectives.symbolic_rank import LARGEST, Diverges, ShiftedRank, VectorRank
 
-MOST_BRANCHES = 64  # beyond it one run for each rank is as quick
-SMALL = 256  # ranks: up to so many, no schedule is too large
-TRIED_RANKS = (12, 16)  # world sizes at which is seen whether a program is cyclic
+MOST_BRANCHES = 64  # beyond it, one run per rank is as fast
+SMALL = 256  # number of ranks up to which no schedule is too large
+TRIED_RANKS = (12, 16)  # world sizes at which a program is tested for symmetry
 
 AnySchedule = Schedule | SymmetricSchedule | StepTable
 
 
 def build_compact(algorithm: Algorithm, world_size: int, root: int = 0) -> SymmetricSchedule | StepTable:
-    """Return the symmetric schedule if there is one, else a table of steps. Raise what ``build_schedule`` raises.
+    """Return the symmetric schedule if there is one, otherwise a table of steps.
+
+    Raise the errors of ``build_schedule``.
 
     >>> from collectives import find_algorithm
     >>> [type(build_compact(find_algorithm(f"all_reduce/{name}"), 4)).__name__ for name in ("ring", "binomial")]
     ['SymmetricSchedule', 'StepTable']
     """
-    surely = world_size <= SMALL or seems_cyclic(algorithm)  # then one run says all, and none need be asked before
+    surely = world_size <= SMALL or seems_cyclic(algorithm)  # a single run suffices, so no estimate is needed
     if surely or estimate_operations(algorithm, world_size, root) <= MOST_OPERATIONS:
         symmetric = build_symmetric(algorithm, world_size, root)
         if symmetric is not None:
@@ -56,7 +59,7 @@ def build_compact(algorithm: Algorithm, world_size: int, root: int = 0) -> Symme
 
 
 def build_table(algorithm: Algorithm, world_size: int, root: int = 0) -> StepTable:
-    """Return the matched operations of every rank, ordered by step. Raise what ``build_schedule`` raises.
+    """Return the matched operations of every rank, ordered by step. Raise the errors of ``build_schedule``.
 
     >>> from collectives import find_algorithm
     >>> table = build_table(find_algorithm("broadcast/binomial"), 4)
@@ -77,7 +80,7 @@ def seems_cyclic(algorithm: Algorithm) -> bool:
 
 
 def build_symmetric(algorithm: Algorithm, world_size: int, root: int = 0) -> SymmetricSchedule | None:
-    """Return the schedule from one run of the program, or None if it is not symmetric or may be rejected.
+    """Return the schedule from a single run of the program. None if it is not symmetric, or may be rejected.
 
     >>> from collectives import find_algorithm
     >>> ring = build_symmetric(find_algorithm("all_reduce/ring"), 1024)
@@ -89,7 +92,7 @@ def build_symmetric(algorithm: Algorithm, world_size: int, root: int = 0) -> Sym
         if world_size < 2:
             return None
         numbers = _run_shifted(call)
-    except (Diverges, Exception, SystemExit):  # also of the user's code: what it did is told by build_schedule
+    except (Diverges, Exception, SystemExit):  # errors of the user's code are reported by build_schedule
         return None
     numbers = numbers[np.lexsort((numbers[:, 1], numbers[:, 0]))].T
     step, channel, kind, count = numbers[:4]
@@ -117,9 +120,9 @@ def build_symmetric(algorithm: Algorithm, world_size: int, root: int = 0) -> Sym
 
 
 def _run_shifted(call: ProgramCall) -> npt.NDArray[np.int32]:
-    """Return the numbers of each operation, valid for any rank, by channel; [operations, numbers].
+    """Return the numbers of each operation, which are valid for every rank, by channel; shape [operations, numbers].
 
-    Raise TypeError or OverflowError for anything but 32-bit integers, and whatever the program raises.
+    Raise TypeError or OverflowError for anything but 32-bit integers, and any exception of the program.
     """
     rows = [
         (number, channel, int(op.kind), _plain(op.count), *_shifted(op.peer), *_shifted(op.chunk), *_shifted(op.into))
@@ -141,9 +144,9 @@ def _plain(number: Any) -> int:
 
 
 def build_by_branch(algorithm: Algorithm, world_size: int, root: int = 0) -> StepTable | None:
-    """Return the table from one run per branch, or None if that fails or the program may be rejected.
+    """Return the table from one run per branch. None if that fails, or if the program may be rejected.
 
-    If ranks take too many branches, each rank runs alone.
+    If the ranks take too many branches, each rank runs alone.
     """
     recorded: npt.NDArray[np.int32] | None = None
     blocks: list[OperationBlock] = []
@@ -155,7 +158,7 @@ def build_by_branch(algorithm: Algorithm, world_size: int, root: int = 0) -> Ste
             recorded = algorithm.recorded(world_size, root)
             if recorded is None:
                 blocks = [block for rank in range(world_size) for block in _run_branch(call, np.array([rank]))]
-    except (Diverges, Exception, SystemExit):  # also of the user's code: what it did is told by build_schedule
+    except (Diverges, Exception, SystemExit):  # errors of the user's code are reported by build_schedule
         return None
     columns = merge_blocks(blocks) if recorded is None else columns_by_step(recorded)
     if first_offence(columns, call) is not None:
@@ -188,7 +191,7 @@ def _run_branch(call: ProgramCall, ranks: npt.NDArray[np.int64]) -> list[Operati
 
 
 def block_of(channel: int, program: Iterator[Step], ranks: npt.NDArray[np.int64]) -> OperationBlock:
-    """Return the operations of one channel on some ranks. Raise TypeError or OverflowError for invalid numbers."""
+    """Return the operations of one channel on some ranks. Raise TypeError or OverflowError for an invalid number."""
     steps, operations = list[int](), list[Operation]()
     for number, step in enumerate(program):
         steps += [number] * len(step)
@@ -203,9 +206,11 @@ def block_of(channel: int, program: Iterator[Step], ranks: npt.NDArray[np.int64]
 
 
 def _field(numbers: list[Any], ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-    """Return one number of each operation on each rank; [operations, ranks]. Raise as ``block_of`` does."""
+    """Return one number of each operation on each rank; shape [operations, ranks]."""
     array = np.array(numbers)
-    if array.dtype.kind == "i" and array.min() >= -LARGEST and array.max() <= LARGEST:  # plain ones, in one go
+    if (
+        array.dtype.kind == "i" and array.min() >= -LARGEST and array.max() <= LARGEST
+    ):  # plain numbers are converted together
         return np.broadcast_to(array.astype(np.int32)[:, None], (len(numbers), len(ranks)))
     field = np.empty((len(numbers), len(ranks)), np.int32)
     for at, number in enumerate(numbers):

@@ -1,6 +1,6 @@
 """Schedules in which all ranks do the same relative to their rank, so that one description represents all ranks.
 
-Such a schedule is *cyclic*. Its size does not depend on the number of ranks.
+The size of such a *symmetric* schedule does not depend on the number of ranks.
 """
 
 from dataclasses import dataclass, replace
@@ -24,7 +24,10 @@ from collectives.step import Kind
 
 
 class ShiftedNumbers(NamedTuple):
-    """An array of numbers that depend on the rank as ``ShiftedRank`` does. Stride 0: independent of the rank."""
+    """Numbers that depend on the rank in the same way as a ``ShiftedRank``.
+
+    With stride 0, a number is equal on all ranks.
+    """
 
     base: Ints
     stride: Ints
@@ -40,7 +43,7 @@ class ShiftedNumbers(NamedTuple):
         return ShiftedNumbers(self.base[entries], self.stride[entries], self.shift[entries])
 
     def on(self, ranks: Ints, world_size: int) -> Ints:
-        """Return the numbers on these ranks; shape [entries, ranks].
+        """Return the values of the numbers on these ranks; shape [entries, ranks].
 
         ``ranks`` has the shape [ranks], or [entries, 1] for one rank per entry.
         """
@@ -53,7 +56,7 @@ class ShiftedNumbers(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class SymmetricSchedule(ProgramCall):
-    """The operations of any one rank, by step and channel; each array has one entry per operation."""
+    """The operations of any one rank, ordered by step and channel. Each array has one entry per operation."""
 
     channel: Ints
     step: Ints
@@ -84,7 +87,7 @@ class SymmetricSchedule(ProgramCall):
         return int(self.channel.max(initial=0)) + 1
 
     def ranks_at(self, distance: Ints, ranks: Ints) -> Ints:
-        """Return the ranks at these distances from each of ``ranks``; [distances, ranks]."""
+        """Return the ranks at these distances from each of ``ranks``; shape [distances, ranks]."""
         peers: Ints = (ranks + distance[:, None]) % np.int32(self.world_size)
         return peers
 
@@ -94,15 +97,15 @@ class SymmetricSchedule(ProgramCall):
         return int(max(self.read.stride.max(initial=1), self.written.stride.max(initial=1)))
 
     def by_cycle(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return values of all chunks by *cycle*: the chunks that one shifted chunk represents on consecutive ranks.
+        """Return the values of all chunks by *cycle*: the chunks that one shifted chunk stands for on successive ranks.
 
-        Shape [cycles, world_size]; entry ``(rank + shift) % world_size`` belongs to the chunk on ``rank``.
+        The shape is [cycles, world_size]. Entry ``(rank + shift) % world_size`` belongs to the chunk on ``rank``.
         """
         groups = values.reshape(-1, self.world_size, self.stride)
         return groups.swapaxes(1, 2).reshape(-1, self.world_size)
 
     def cycle(self) -> Ints:
-        """Return the cycle of the chunk that each entry reads; undefined if that chunk is not shifted."""
+        """Return the cycle of the chunk that each entry reads. It is undefined if the chunk is not shifted."""
         group, within = np.divmod(self.read.base, self.stride * self.world_size)
         return np.asarray(group * self.stride + within, np.int32)
 
@@ -115,12 +118,12 @@ class SymmetricSchedule(ProgramCall):
         return OperationBlock(ranks, self.channel, self.step, self.kind, (peer, next(chunks), count, next(chunks)))
 
     def table(self) -> StepTable:
-        """Return the operations of all ranks, one by one."""
+        """Return the operations of all ranks as a table."""
         p, runs = self.world_size, runs_of_steps(self.step)
         ranks = np.arange(p, dtype=np.int32)
         columns = merge_blocks([self.block(ranks)])
         row = np.arange(len(self.step), dtype=np.int32)
-        first, height = np.zeros_like(row), np.ones_like(row)  # of each row's step
+        first, height = np.zeros_like(row), np.ones_like(row)  # first row and number of rows of each row's step
         for rows, tall in runs:
             first[rows] = (row[rows] - row[rows.start]) // tall * tall + row[rows.start]
             height[rows] = tall
@@ -134,9 +137,9 @@ class SymmetricSchedule(ProgramCall):
 
 
 def match_symmetric(symmetric: SymmetricSchedule) -> SymmetricSchedule | None:
-    """Return the schedule with its messages matched, or None if its program may be rejected.
+    """Return the schedule with its messages matched. None if its program may be rejected.
 
-    Only rank 0 is checked. If ranks differ by permutations of the chunks, its result holds for all ranks.
+    Only rank 0 is checked. If the ranks differ only by permutations of the chunks, the result holds for all ranks.
     """
     if not _ranks_are_permuted(symmetric):
         return None
@@ -145,7 +148,7 @@ def match_symmetric(symmetric: SymmetricSchedule) -> SymmetricSchedule | None:
         return None
     distance = (
         np.where(symmetric.kind == Kind.SEND, symmetric.peer, -symmetric.peer) % symmetric.world_size
-    )  # from sender to receiver
+    )  # distance from sender to receiver
     match = match_halves(symmetric.kind, distance.astype(np.int64) * symmetric.channels + symmetric.channel)
     if (match[symmetric.kind < Kind.COPY] < 0).any():
         return None
@@ -166,7 +169,7 @@ def _ranks_are_permuted(schedule: SymmetricSchedule) -> bool:
     """Return whether adding one to the rank applies the same permutation of chunks to all operations.
 
     Chunks form *groups* of ``world_size`` times the stride. The permutation moves each chunk of a moving group by one
-    stride, and the last ones to the front. Other groups stay. An operation uses one chunk of a moving group, whole
+    stride, and the last chunks to the front. Other groups stay. An operation uses one chunk of a moving group, whole
     groups, or chunks that stay.
     """
     reads, writes = (schedule.kind == Kind.SEND) | (schedule.kind >= Kind.COPY), schedule.kind != Kind.SEND

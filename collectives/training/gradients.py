@@ -1,6 +1,6 @@
 """Compute gradients in backward order, the layers of ResNets, and gradient buckets.
 
-Source of the layers: He et al., Deep Residual Learning for Image Recognition, table 1
+The layers are those of He et al., Deep Residual Learning for Image Recognition, table 1
 (https://arxiv.org/abs/1512.03385), as torchvision builds them. A test compares the parameters with torchvision's.
 """
 
@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-FIRST_BYTES = 1 << 20  # what DistributedDataParallel puts into its first bucket at least ...
-BUCKET_BYTES = 25 << 20  # ... and, by its bucket_cap_mb, into the others (docs of torch.nn.parallel)
+FIRST_BYTES = 1 << 20  # minimum size of the first bucket of DistributedDataParallel
+BUCKET_BYTES = 25 << 20  # minimum size of its other buckets, by default (bucket_cap_mb)
 
 
 class Gradient(NamedTuple):
-    """A parameter's gradient: its size in bytes, and the share of backward after which it is ready."""
+    """The gradient of one parameter tensor: its size in bytes, and the share of backward after which it is ready."""
 
     nbytes: int
     ready: float
@@ -27,10 +27,10 @@ class Bucket(NamedTuple):
 
 
 def gradients_of(tensors: Sequence[Sequence[int]], work: Sequence[float], item_bytes: int = 4) -> list[Gradient]:
-    """Return the gradients in backward order: the last layer first, and the last tensor of each layer first.
+    """Return the gradients in backward order: the last layer first, and within each layer the last tensor first.
 
-    ``tensors`` holds the number of elements of each parameter by layer, in forward order. ``work`` is each layer's
-    share of backward, in any unit.
+    ``tensors`` contains the number of elements of each parameter tensor by layer, in forward order. ``work`` is each
+    layer's share of backward, in any unit.
 
     >>> gradients_of([(8, 2), (4,)], work=[3.0, 1.0])
     [Gradient(nbytes=16, ready=0.25), Gradient(nbytes=8, ready=1.0), Gradient(nbytes=32, ready=1.0)]
@@ -47,7 +47,7 @@ def gradients_of(tensors: Sequence[Sequence[int]], work: Sequence[float], item_b
 def fill_buckets(
     gradients: Sequence[Gradient], bucket_bytes: int = BUCKET_BYTES, first_bytes: int = FIRST_BYTES
 ) -> list[Bucket]:
-    """Return the buckets that gradients fill in this order. The gradient that fills a bucket closes it.
+    """Return the buckets that these gradients fill, in this order. The gradient that fills a bucket closes it.
 
     >>> fill_buckets([Gradient(3, 0.1), Gradient(9, 0.5), Gradient(2, 1.0)], bucket_bytes=8, first_bytes=1)
     [Bucket(nbytes=3, ready=0.1), Bucket(nbytes=9, ready=0.5), Bucket(nbytes=2, ready=1.0)]
@@ -64,21 +64,25 @@ def fill_buckets(
     return buckets
 
 
-BLOCKS = {"resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3), "resnet50": (3, 4, 6, 3)}  # of each of four stages
-EXPANSION = {"resnet18": 1, "resnet34": 1, "resnet50": 4}  # channels out of a block over its width
+BLOCKS = {
+    "resnet18": (2, 2, 2, 2),
+    "resnet34": (3, 4, 6, 3),
+    "resnet50": (3, 4, 6, 3),
+}  # residual blocks of each of four stages
+EXPANSION = {"resnet18": 1, "resnet34": 1, "resnet50": 4}  # output channels of a block, divided by its width
 WIDTHS = (64, 128, 256, 512)
-STEMS = ("imagenet", "cifar")  # 7x7 with stride 2 and pooling; 3x3 without, for images of 32x32
+STEMS = ("imagenet", "cifar")  # 7x7 with stride 2 and pooling; 3x3 without either, for images of 32x32
 
 
 class WeightLayer(NamedTuple):
-    """A layer with weights: the size of each parameter tensor, and the multiplications of its forward pass."""
+    """A layer with weights: the sizes of its parameter tensors, and the multiplications of its forward pass."""
 
     parameters: tuple[int, ...]
     work: int
 
 
 def resnet_layers(name: str, classes: int, stem: str = "imagenet", size: int = 32) -> list[WeightLayer]:
-    """Return the layers of a ResNet for images of 3 x ``size`` x ``size``, from first to last.
+    """Return the layers of a ResNet for images of 3 x ``size`` x ``size`` pixels, from first to last.
 
     >>> sum(sum(layer.parameters) for layer in resnet_layers("resnet18", classes=10))
     11181642
@@ -96,7 +100,7 @@ def _resnet_layers(name: str, classes: int, stem: str, size: int) -> Iterator[We
         for block in range(blocks):
             before, side = side, -(-side // 2) if stage and not block else side
             yield from _block(inputs, width, expansion, before, side)
-            if not block and (stage or expansion > 1):  # where the shape changes, the shortcut is a convolution
+            if not block and (stage or expansion > 1):  # if the shape changes, the shortcut is a convolution
                 yield _convolution(inputs, width * expansion, 1, side)
                 yield WeightLayer((width * expansion,) * 2, 0)
             inputs = width * expansion
@@ -104,12 +108,13 @@ def _resnet_layers(name: str, classes: int, stem: str, size: int) -> Iterator[We
 
 
 def _block(inputs: int, width: int, expansion: int, before: int, side: int) -> Iterator[WeightLayer]:
-    """Yield the convolutions of a block with their batch norms; ``before`` and ``side`` are pixels per side, in and
-    out.
+    """Yield the layers of a residual block.
+
+    ``before`` and ``side`` are its input and output size, in pixels per side.
     """
     if expansion == 1:
         kernels = ((inputs, width, 3, side), (width, width, 3, side))
-    else:  # the stride is in the middle
+    else:  # the middle convolution has the stride
         outputs = width * expansion
         kernels = ((inputs, width, 1, before), (width, width, 3, side), (width, outputs, 1, side))  # type: ignore[assignment]
     for fan_in, made, kernel, pixels in kernels:
@@ -132,9 +137,9 @@ def count_parameters(name: str, classes: int, stem: str = "imagenet") -> int:
 
 
 def gradients_in_order(name: str, classes: int, stem: str = "imagenet", size: int = 32) -> list[Gradient]:
-    """Return the gradients in backward order, from the last layer to the first.
+    """Return the gradients of a ResNet in backward order, from the last layer to the first.
 
-    Each layer's share of backward is its share of the multiplications.
+    The share of a layer in backward is its share of the multiplications.
     """
     layers = resnet_layers(name, classes, stem, size)
     return gradients_of([layer.parameters for layer in layers], [layer.work for layer in layers])

@@ -1,50 +1,49 @@
 """``Parallelism``: the strategy that spreads a training over devices, and its device mesh.
 
-A mesh has ``data`` x ``tensor`` x ``pipeline`` devices. Neighbors belong to ``tensor``, then to ``data``, as
-in Megatron-LM. ``strategy`` is the strategy of the ``data`` devices:
+A mesh has ``data`` x ``tensor`` x ``pipeline`` devices. Neighboring devices belong to the same ``tensor`` group, then
+to the same ``data`` group, as in Megatron-LM. ``strategy`` is the strategy of the ``data`` devices:
 
-* ``ddp``: every device has all parameters; gradients are averaged in buckets during backward;
-* ``parameter_server``: devices fetch the weights from servers before a step, and send gradients there after backward;
-* ``data_parallel``: one process has the parameters and sends them to the others in each step (``nn.DataParallel``);
-* ``zero1``, ``zero2``, ``zero3``: optimizer states, then also gradients, then also parameters are sharded (Rajbhandari
-  et al., https://arxiv.org/abs/1910.02054);
-* ``zero_redundancy``: torch's ZeroRedundancyOptimizer with DDP: gradients are averaged as in ``ddp``, optimizer states
-  are sharded as in ``zero1``, and each parameter is broadcast by the device that has its states;
-* ``fsdp``: as ``zero3``, one block of the model at a time; ``hsdp``: the same within groups of ``shard`` devices, with
+* ``ddp``: every device has all parameters. Gradients are averaged in buckets during backward.
+* ``parameter_server``: devices fetch the weights from servers before a step, and send gradients to them after backward.
+* ``data_parallel``: one process has the parameters and sends them to the others in each step (``nn.DataParallel``).
+* ``zero1``, ``zero2``, ``zero3``: optimizer states are sharded, then also gradients, then also parameters (Rajbhandari
+  et al., https://arxiv.org/abs/1910.02054).
+* ``zero_redundancy``: torch's ZeroRedundancyOptimizer with DDP. Gradients are averaged as in ``ddp``, and optimizer
+  states are sharded as in ``zero1``. Each parameter is broadcast by the device that has its states.
+* ``fsdp``: as ``zero3``, one block of the model at a time. ``hsdp``: the same within groups of ``shard`` devices, with
   averages between the groups (Zhao et al., https://arxiv.org/abs/2304.11277).
 """
 
 from dataclasses import dataclass, replace
 
-from collectives.checks import check_known, check_number, check_whole_number
+from collectives.checks import check_bool, check_known, check_number, check_whole_number
 from collectives.errors import InputError
-from collectives.quoting import quote
 from collectives.units import count
 
 STRATEGIES = ("ddp", "data_parallel", "parameter_server", "zero_redundancy", "zero1", "zero2", "zero3", "fsdp", "hsdp")
 SHARDED = ("zero3", "fsdp", "hsdp")  # strategies whose parameters are gathered before they are used
-REPLICAS = {  # strategies that go with no other axis, and what each is
+REPLICAS = {  # strategies that cannot be combined with other axes, with a description
     "data_parallel": "one process on the devices of a host",
     "parameter_server": "whole replicas that fetch their weights",
 }
 SCHEDULES = ("1f1b", "gpipe", "interleaved", "naive")
 RECOMPUTED = ("none", "selective", "full")
 AXES = ("data", "tensor", "pipeline")
-FRAMEWORKS = (  # that train language models, as published runs name them
+FRAMEWORKS = (  # frameworks for language models, as named in published runs
     "other", "nanotron", "llm-foundry", "megatron-deepspeed", "megatron-bridge", "torchtitan", "nemo", "megatron",
 )  # fmt: skip
-LOADERS = ("synthetic", "dali", "decode", "text")  # of samples
+LOADERS = ("synthetic", "dali", "decode", "text")  # loaders of samples
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parallelism:
     """The parallelism of a training. Raise InputError for an invalid mesh.
 
-    ``data`` of 0 uses all devices that the other axes leave. ``pipeline`` stages process ``microbatches`` pieces of a
-    batch in the order of ``schedule``; ``naive`` is model parallelism without pieces, one device at a time.
-    ``interleaved`` gives each device ``virtual`` stages. ``sequence`` also shards the activations that tensor
-    parallelism replicates (Korthikanti et al., https://arxiv.org/abs/2205.05198). ``expert`` of the ``data`` devices
-    share the ``experts`` of each block's MLP; a token visits ``top_k`` of them.
+    If ``data`` is 0, it becomes the number of devices that the other axes leave. ``pipeline`` stages process
+    ``microbatches`` pieces of a batch in the order of ``schedule``. ``naive`` is model parallelism without pieces: one
+    stage works at a time. ``interleaved`` gives each device ``virtual`` stages. ``sequence`` also shards the
+    activations that tensor parallelism replicates (Korthikanti et al., https://arxiv.org/abs/2205.05198). ``expert`` of
+    the ``data`` devices share the ``experts`` of each block's MLP. A token visits ``top_k`` of them.
 
     >>> Parallelism(tensor=4).for_devices(8).data
     2
@@ -79,31 +78,30 @@ class Parallelism:
             check_whole_number(name, getattr(self, name), at_least=0)
         check_number("bucket_mb", self.bucket_mb, "MiB", above=0)
         for name in ("sequence", "overlap", "half_weights"):
-            if not isinstance(getattr(self, name), bool):
-                raise InputError(f"{name} is {quote(getattr(self, name))}; give True or False")
+            check_bool(name, getattr(self, name))
         self._check_together()
 
     def _check_together(self) -> None:
         if self.virtual > 1 and self.schedule != "interleaved":
-            raise InputError(f'virtual is {self.virtual}, which only schedule "interleaved" has; it is {self.schedule}')
+            raise InputError(f'virtual ({self.virtual}) requires schedule "interleaved", not {self.schedule}')
         if self.schedule == "naive" and self.microbatches > 1:
-            raise InputError(f"microbatches is {self.microbatches}, and the naive schedule has one; take gpipe or 1f1b")
-        if self.sequence and self.tensor == 1:
-            raise InputError("sequence divides what tensor parallelism leaves whole: give tensor above 1 too")
-        if self.strategy in REPLICAS and max(self.tensor, self.pipeline, self.expert) > 1:
-            raise InputError(f"{self.strategy} is {REPLICAS[self.strategy]}: tensor, pipeline and expert are 1 there")
-        if self.sync_every > 1 and self.strategy != "ddp":
             raise InputError(
-                f"sync_every is {self.sync_every}, which only strategy ddp has; the strategy is {self.strategy}"
+                f"microbatches must be 1 for the naive schedule, not {self.microbatches}; or use gpipe or 1f1b"
             )
+        if self.sequence and self.tensor == 1:
+            raise InputError("sequence requires tensor parallelism; set tensor to at least 2")
+        if self.strategy in REPLICAS and max(self.tensor, self.pipeline, self.expert) > 1:
+            raise InputError(f"{self.strategy} is {REPLICAS[self.strategy]}: tensor, pipeline and expert must be 1")
+        if self.sync_every > 1 and self.strategy != "ddp":
+            raise InputError(f"sync_every ({self.sync_every}) requires strategy ddp, not {self.strategy}")
         if self.gradient_bytes > 8:
-            raise InputError(f"gradient_bytes is {self.gradient_bytes}; give 1 to 8, or 0 for as it is computed")
+            raise InputError(f"gradient_bytes must be at most 8, or 0 for the computed type, not {self.gradient_bytes}")
         if self.shard and self.strategy != "hsdp":
             raise InputError(f"shard ({self.shard}) only applies to strategy hsdp, not {self.strategy}")
         if self.expert > 1 and self.experts % self.expert + (self.experts == 0):
             raise InputError(f"experts must be a multiple of expert ({self.expert}), not {self.experts}")
         if self.top_k > 1 and not self.experts:
-            raise InputError(f"top_k is {self.top_k} without experts; set experts too")
+            raise InputError(f"top_k ({self.top_k}) requires experts")
         if self.experts and self.top_k > self.experts:
             raise InputError(f"top_k must be at most the number of experts ({self.experts}), not {self.top_k}")
 
@@ -142,7 +140,10 @@ class Parallelism:
         return " x ".join([*data, *axes])
 
     def for_devices(self, devices: int, node: int | None = None) -> "Parallelism":
-        """Return the mesh for ``devices`` with ``node`` devices per host. Raise InputError if the axes do not fit."""
+        """Return the mesh on ``devices`` devices, with ``node`` devices per host.
+
+        Raise InputError if the axes do not fit.
+        """
         check_whole_number("devices", devices, at_least=1)
         model = self.tensor * self.pipeline
         data = self.data or devices // model
@@ -155,8 +156,8 @@ class Parallelism:
                 advice = f"give tensor x pipeline that divides {devices}"
             raise InputError(f"parallelism is {mesh}{counted}; {advice}")
         if data % self.expert:
-            raise InputError(f"expert is {self.expert} and must divide data, which is {data}")
+            raise InputError(f"expert must divide data ({data}), not {self.expert}")
         shard = self.shard or min(node or data, data)
         if self.strategy == "hsdp" and data % shard:
-            raise InputError(f"shard is {shard} and must divide data, which is {data}")
+            raise InputError(f"shard must divide data ({data}), not {shard}")
         return replace(self, data=data, shard=shard if self.strategy == "hsdp" else 0)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import cos, pi, sqrt
 
-from collectives.checks import check_known, check_number, check_whole_number
+from collectives.checks import check_bool, check_known, check_number, check_whole_number
 from collectives.errors import InputError
 from collectives.quoting import quote
 
@@ -16,12 +16,12 @@ STEP_DECAY, STEP_SHARE = 0.1, 1 / 3  # schedule "step": a tenth of the learning 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """The recipe of a training. Raise InputError for invalid values.
+    """The recipe of a training run. Raise InputError for an invalid value.
 
-    The learning rate rises during ``warm_up`` steps and then follows ``schedule`` until the last step: ``linear`` and
-    ``cosine`` fall to zero, ``step`` falls to a tenth after each third of the steps. ``accumulate`` splits a rank's
-    batch into pieces and synchronizes once. ``sync_every`` above 1 is local SGD: gradients stay on their ranks, and the
-    weights are averaged after that many steps and at the end of each epoch.
+    The learning rate rises during ``warm_up`` steps and then follows ``schedule`` until the last step. ``linear`` and
+    ``cosine`` fall to zero. ``step`` falls to a tenth after each third of the steps. ``accumulate`` splits a rank's
+    batch into pieces and synchronizes gradients once per batch. ``sync_every`` above 1 is local SGD: gradients stay on
+    their ranks, and the weights are averaged after that many steps and at the end of each epoch.
 
     >>> Recipe(optimizer="adam")
     Traceback (most recent call last):
@@ -29,16 +29,16 @@ class Recipe:
     """
 
     learning_rate: float = 0.002
-    scale_learning_rate: bool | str = False  # with world_size: "linear" (or True), "sqrt"
+    scale_learning_rate: bool | str = False  # with the world size: "linear" (or True) or "sqrt"
     optimizer: str = "sgd"
-    momentum: float = 0.9  # of sgd
+    momentum: float = 0.9  # only for sgd
     weight_decay: float = 0.0
     schedule: str = "constant"
-    warm_up: int = 0  # steps
+    warm_up: int = 0  # number of steps
     accumulate: int = 1
     clip_norm: float | None = None  # maximum norm of all averaged gradients together
     sync_every: int = 1
-    precision: str = "float32"  # of forward; weights are always float32
+    precision: str = "float32"  # precision of forward; weights are always float32
     sync_batch_norm: bool = False
     broadcast_weights: bool = True  # broadcast rank 0's weights before the first step
     check_every: int = 0  # steps after which the replicas are compared; 0: never
@@ -59,11 +59,10 @@ class Recipe:
         if self.clip_norm is not None:
             check_number("clip_norm", self.clip_norm, above=0)
         for name in ("sync_batch_norm", "broadcast_weights"):
-            if not isinstance(getattr(self, name), bool):
-                raise InputError(f"{name} is {quote(getattr(self, name))}; give True or False")
+            check_bool(name, getattr(self, name))
         if not isinstance(self.scale_learning_rate, bool) and self.scale_learning_rate not in SCALINGS:
             accepted = f"True or False, or one of {', '.join(SCALINGS)}"
-            raise InputError(f"scale_learning_rate is {quote(self.scale_learning_rate)}; give {accepted}")
+            raise InputError(f"scale_learning_rate must be {accepted}, not {quote(self.scale_learning_rate)}")
 
     def scaled_learning_rate(self, world_size: int) -> float:
         """Return the learning rate for ``world_size`` ranks, before warm-up and schedule.
@@ -76,14 +75,14 @@ class Recipe:
         return self.learning_rate * (sqrt(world_size) if self.scale_learning_rate == "sqrt" else world_size)
 
     def learning_rate_factor(self, step: int, steps: int) -> float:
-        """Return the learning-rate factor of a step, counted from 0, in a training of ``steps`` steps.
+        """Return the factor on the learning rate in a step. Steps count from 0 in a training of ``steps`` steps.
 
         >>> [Recipe(warm_up=4, schedule="linear").learning_rate_factor(step, 12) for step in (0, 3, 4, 8, 11)]
         [0.25, 1.0, 1.0, 0.5, 0.125]
         """
         if step < self.warm_up:
             return (step + 1) / self.warm_up
-        share = (step - self.warm_up) / max(1, steps - self.warm_up)  # of the schedule that is over
+        share = (step - self.warm_up) / max(1, steps - self.warm_up)  # elapsed share of the schedule
         if self.schedule == "linear":
             return max(0.0, 1.0 - share)
         if self.schedule == "cosine":

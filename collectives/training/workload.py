@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from collectives.checks import check_known, check_number, check_path, check_whole_number
+from collectives.checks import check_bool, check_known, check_number, check_path, check_whole_number
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.quoting import quote
@@ -22,20 +22,20 @@ from collectives.training.gradients import (
 )
 from collectives.training.recipe import Recipe
 
-PREFETCHED = 2  # batches that each loading process is ahead by default, as in torch's DataLoader
+PREFETCHED = 2  # batches that each worker loads ahead by default, as in torch's DataLoader
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataLoading:
-    """How images are loaded, with the names of torch's DataLoader. Raise InputError for invalid values.
+    """The options for loading images, named after those of torch's DataLoader. Raise InputError for an invalid value.
 
-    ``random_crop`` pads each image by that many pixels per side and crops it back at random; ``flip`` mirrors every
-    other image. Both depend only on the seed, the epoch and the image, so they are the same on any number of ranks and
-    after a restart.
+    ``random_crop`` pads each image by this many pixels on each side and crops it back at random. ``flip`` mirrors an
+    image with a probability of one half. Both depend only on the seed, the epoch and the image. Therefore, they are the
+    same on any number of ranks and after a restart.
 
     >>> DataLoading(prefetch_factor=4)
     Traceback (most recent call last):
-    collectives.errors.InputError: prefetch_factor is 4, and no process loads ahead; give num_workers too
+    collectives.errors.InputError: prefetch_factor (4) requires num_workers, because no process loads ahead
     """
 
     num_workers: int = 0  # loader processes per rank; 0: the rank loads a batch when it needs one
@@ -43,20 +43,19 @@ class DataLoading:
     pin_memory: bool = False  # copy batches to a GPU from pinned memory, in parallel with compute
     random_crop: int = 0  # pixels of padding on each side; 0: no crop
     flip: bool = False
-    verify: bool = True  # refuse a CIFAR-10 that is not as it was published
+    verify: bool = True  # reject CIFAR-10 files that differ from the published files
 
     def __post_init__(self) -> None:
         for name in ("num_workers", "random_crop"):
             check_whole_number(name, getattr(self, name), at_least=0)
         for name in ("pin_memory", "flip", "verify"):
-            if not isinstance(getattr(self, name), bool):
-                raise InputError(f"{name} is {quote(getattr(self, name))}; give True or False")
+            check_bool(name, getattr(self, name))
         if self.prefetch_factor is None:
             return
         check_whole_number("prefetch_factor", self.prefetch_factor, at_least=1)
         if not self.num_workers:
             raise InputError(
-                f"prefetch_factor is {self.prefetch_factor}, and no process loads ahead; give num_workers too"
+                f"prefetch_factor ({self.prefetch_factor}) requires num_workers, because no process loads ahead"
             )
 
     @property
@@ -66,7 +65,7 @@ class DataLoading:
 
     @property
     def loading_kind(self) -> str:
-        """The non-default options that affect a batch's loading time, in brackets.
+        """The non-default options that affect the loading time of a batch, in brackets.
 
         >>> DataLoading(random_crop=4, num_workers=2).loading_kind, DataLoading().loading_kind
         ('[num_workers=2, random_crop=4]', '')
@@ -79,9 +78,9 @@ class DataLoading:
 MODELS = tuple(BLOCKS)
 RESUME_NEWEST = "auto"  # resumes the newest complete checkpoint
 DATASETS = ("digits", "cifar10", "imagefolder", "synthetic")
-SHAPE = (3, 32, 32)  # of an image: channels, height, width
+SHAPE = (3, 32, 32)  # shape of an image: channels, height, width
 DRAWN = 1024
-TO_TRAIN_ON = {"digits": 1437, "cifar10": 50_000}  # images of data sets that have as many everywhere
+TO_TRAIN_ON = {"digits": 1437, "cifar10": 50_000}  # training images of data sets with a fixed size
 FILES = "or FILE.py:NAME, a function of yours that returns the model"
 
 
@@ -90,10 +89,10 @@ HOOKS = ("own", "ddp")
 
 @dataclass(frozen=True)
 class Buckets:
-    """Gradient buckets during backward: a first one of 1 MiB, then ``mb`` MiB each.
+    """Gradient buckets during backward. The first bucket has 1 MiB, and each of the others has ``mb`` MiB.
 
-    ``hook`` starts them: our own gradient hooks, or torch's DistributedDataParallel. DDP's first bucket is as large as
-    the others unless ``mb`` is the default.
+    ``hook`` starts the synchronization: "own" uses Ringlab's gradient hooks, and "ddp" uses torch's
+    DistributedDataParallel. The first bucket of DDP has 1 MiB only if ``mb`` is the default.
     """
 
     mb: float = 25.0
@@ -105,16 +104,16 @@ class Buckets:
 
     @property
     def label(self) -> str:
-        """The bracketed part of a gradient sync's label, such as ``overlap`` or ``hook=ddp, bucket_mb=10``."""
+        """The label in brackets of a gradient sync, such as ``overlap`` or ``hook=ddp, bucket_mb=10``."""
         hook = "overlap" if self.hook == "own" else f"hook={self.hook}"
         return hook if self.mb == Buckets.mb else f"{hook}, bucket_mb={self.mb:g}"
 
 
 @dataclass(frozen=True)
 class ComputePhases:
-    """The compute time of one rank in a training step, in seconds, without communication. Must not be negative.
+    """The compute time of one rank in a training step, in seconds, without communication.
 
-    ``loading`` is the wait for the batch before forward. Raise InputError for invalid times.
+    ``loading`` is the wait for the batch before forward. Raise InputError for a negative time.
 
     >>> round(ComputePhases(forward=0.1, backward=0.2, optimizer=0.05, loading=0.01).total, 9)
     0.36
@@ -130,7 +129,7 @@ class ComputePhases:
             check_number(name, getattr(self, name), "seconds", at_least=0)
 
     def times(self, factor: float) -> "ComputePhases":
-        """Return the phases multiplied by a factor."""
+        """Return the phases, each multiplied by a factor."""
         return ComputePhases(*(factor * each for each in (self.forward, self.backward, self.optimizer, self.loading)))
 
     @property
@@ -141,12 +140,10 @@ class ComputePhases:
 
 @dataclass(frozen=True, repr=False)
 class Training(Recipe, DataLoading):
-    """A data-parallel training. ``gradient_sync`` is an all_reduce algorithm, or None for torch's DDP.
+    """A data-parallel training run. Recipe and DataLoading define further fields.
 
-    With ``buckets``, gradients travel during backward; with DDP they always do. Recipe and DataLoading have the other
-    fields.
-
-    Raise InputError for an unknown model or data set, and for invalid numbers.
+    ``gradient_sync`` is an all_reduce algorithm, or None for torch's DDP. With ``buckets``, gradients are synchronized
+    during backward; DDP always does this. Raise InputError for an unknown model or data set, and for invalid numbers.
 
     >>> from collectives import find_algorithm
     >>> Training(find_algorithm("all_reduce/ring"), batch_size=64).gradient_bytes
@@ -159,17 +156,23 @@ class Training(Recipe, DataLoading):
     batch_size: int = 32  # per rank
     epochs: int = 3
     seed: int = 0
-    data_folder: Path | str | None = None  # where cifar10 lies, else it is drawn; an imagefolder with train/ and test/
-    download: bool = False  # cifar10 into data_folder, by torchvision
-    stem: str = "imagenet"  # of a ResNet: 7x7 with stride 2, then pooling; "cifar" is 3x3 without
+    data_folder: Path | str | None = (
+        None  # directory of cifar10 (None: synthetic images), or of an imagefolder with train/ and test/
+    )
+    download: bool = False  # download cifar10 into data_folder with torchvision
+    stem: str = (
+        "imagenet"  # stem of a ResNet: "imagenet" is 7x7 with stride 2 and pooling, "cifar" is 3x3 without either
+    )
     classes: int = 10
-    image_shape: tuple[int, int, int] = SHAPE  # of imagefolder and synthetic images
-    images: int | None = None  # to train on, and a quarter as many held out; None: all, of drawn ones DRAWN
-    parameters: int | None = None  # of a model in a file of the user's, so that a prediction need not execute it
-    compute: ComputePhases | None = None  # None: from calibration
-    checkpoints: Path | str | None = None  # the folder in which a run keeps them, relative to the working directory
+    image_shape: tuple[int, int, int] = SHAPE  # shape of imagefolder and synthetic images
+    images: int | None = None  # training images, plus a quarter as many held out; None: all, or DRAWN synthetic images
+    parameters: int | None = (
+        None  # number of parameters of a user's model, so that a prediction does not execute its file
+    )
+    compute: ComputePhases | None = None  # None: from the calibration
+    checkpoints: Path | str | None = None  # directory for checkpoints, relative to the working directory
     checkpoint_every: int = 0  # steps; 0: at the end of each epoch only
-    buckets: Buckets | None = None  # None: all gradients at once, after backward; DDP's usual ones with torch's own
+    buckets: Buckets | None = None  # None: all gradients at once after backward; with torch's DDP: its default buckets
 
     def __post_init__(self) -> None:
         Recipe.__post_init__(self)
@@ -177,7 +180,7 @@ class Training(Recipe, DataLoading):
         sync: object = self.gradient_sync
         if sync is not None and not isinstance(sync, Algorithm):
             example = "for example find_algorithm('all_reduce/ring')"
-            raise InputError(f"gradient_sync is {quote(sync)}; give an Algorithm, {example}")
+            raise InputError(f"gradient_sync must be an Algorithm, {example}, not {quote(sync)}")
         if not is_file_reference(self.model):
             check_known("model", self.model, MODELS, f", {FILES}")
         check_known("dataset", self.dataset, DATASETS)
@@ -188,14 +191,18 @@ class Training(Recipe, DataLoading):
                 check_whole_number(name, getattr(self, name), at_least=1)
         shape = tuple(self.image_shape) if isinstance(self.image_shape, list | tuple) else ()
         if len(shape) != 3 or any(isinstance(each, bool) or not isinstance(each, int) or each < 1 for each in shape):
-            raise InputError(f"image_shape is {quote(self.image_shape)}; give channels, height and width: [3, 32, 32]")
+            raise InputError(
+                f"image_shape must be [channels, height, width], such as [3, 32, 32], not {quote(self.image_shape)}"
+            )
         object.__setattr__(self, "image_shape", shape)
         if shape != SHAPE and self.dataset in ("digits", "cifar10"):
-            raise InputError(f"image_shape is {list(shape)}, but images of {self.dataset} are {list(SHAPE)}")
+            raise InputError(f"image_shape must be {list(SHAPE)} for {self.dataset}, not {list(shape)}")
         if self.random_crop > min(shape[1:]):
-            raise InputError(f"random_crop is {self.random_crop}, and images are {shape[1]} x {shape[2]}; give less")
-        if not isinstance(self.download, bool):
-            raise InputError(f"download is {quote(self.download)}; give True or False")
+            raise InputError(
+                f"random_crop must be at most {min(shape[1:])} for images of {shape[1]} x {shape[2]}, not "
+                f"{self.random_crop}"
+            )
+        check_bool("download", self.download)
         check_whole_number("batch_size", self.batch_size, at_least=1)
         check_whole_number("epochs", self.epochs, at_least=1)
         check_whole_number("seed", self.seed, at_least=0)
@@ -203,24 +210,21 @@ class Training(Recipe, DataLoading):
             if getattr(self, name) is not None:
                 check_path(name, getattr(self, name))
         if check_whole_number("checkpoint_every", self.checkpoint_every, at_least=0) and self.checkpoints is None:
-            raise InputError("checkpoint_every says how often, and checkpoints is to say in which folder; give it too")
+            raise InputError("checkpoint_every requires checkpoints, the directory to write to")
         buckets: object = self.buckets
         if buckets is not None and not isinstance(buckets, Buckets):
-            raise InputError(f"buckets is {quote(buckets)}; give Buckets, or None for all gradients at once")
+            raise InputError(f"buckets must be Buckets, or None for all gradients at once, not {quote(buckets)}")
         if self.sync_every > 1 and (self.gradient_sync is None or self.buckets is not None):
             raise InputError(
-                f"sync_every is {self.sync_every}: local SGD averages weights by an algorithm and has no gradients to "
-                f"overlap, so gradient_sync {quote(self.sync_name)} does not go with it; give one like 'ring'"
+                f"sync_every ({self.sync_every}) requires an algorithm such as 'ring' without buckets, "
+                f"not {quote(self.sync_name)}: local SGD averages weights, so no gradients overlap with "
+                "backward"
             )
         if self.batch_size % self.accumulate:
-            raise InputError(
-                f"accumulate is {self.accumulate}; give a divisor of batch_size, which is {self.batch_size}"
-            )
+            raise InputError(f"accumulate must divide batch_size ({self.batch_size}), not {self.accumulate}")
         compute: object = self.compute
         if compute is not None and not isinstance(compute, ComputePhases):
-            raise InputError(
-                f"compute is {quote(compute)}; give ComputePhases, or None to take them from a calibration"
-            )
+            raise InputError(f"compute must be ComputePhases, or None to read a calibration, not {quote(compute)}")
 
     @property
     def drawn(self) -> int:
@@ -237,19 +241,19 @@ class Training(Recipe, DataLoading):
 
     @property
     def parameter_count(self) -> int:
-        """The number of trained parameters. Raise InputError for a user's model without ``parameters``."""
+        """The number of trained parameters. Raise InputError for a user's model if ``parameters`` is not set."""
         if not is_file_reference(self.model):
             return count_parameters(self.model, self.classes, self.stem)
         if self.parameters is None:
             raise InputError(
-                f"model {quote(self.model)} is executed by a run only; for a prediction give its number of parameters, "
-                "as parameters = 11181642"
+                f"model {quote(self.model)} is only executed by a run; for a prediction, set its number "
+                "of parameters, for example parameters = 11181642"
             )
         return self.parameters
 
     @property
     def gradients(self) -> list[Gradient]:
-        """The gradients in backward order; for a user's model, a hundred gradients of equal size."""
+        """The gradients in backward order. A user's model is represented by a hundred gradients of equal size."""
         if not is_file_reference(self.model):
             return gradients_in_order(self.model, self.classes, self.stem, max(self.image_shape[1:]))
         count, item = self.parameter_count, ITEM_BYTES["float32"]
@@ -257,7 +261,7 @@ class Training(Recipe, DataLoading):
         return [Gradient((end - begin) * item, end / count) for begin, end in pairwise(ends)]
 
     def fill_buckets(self, gradients: Sequence[Gradient]) -> list[Bucket]:
-        """Return the buckets that gradients fill in this order.
+        """Return the buckets that these gradients fill, in this order.
 
         DistributedDataParallel starts with a bucket of 1 MiB only if ``bucket_cap_mb`` is not set.
 
@@ -274,13 +278,16 @@ class Training(Recipe, DataLoading):
 
     @property
     def program(self) -> Algorithm | None:
-        """The algorithm that synchronizes gradients, or None if torch or NCCL does it internally."""
+        """The algorithm that synchronizes the gradients.
+
+        None if torch or NCCL synchronizes them with their own code.
+        """
         sync = self.gradient_sync
         return sync if sync is not None and sync.has_program else None
 
     @property
     def overlaps(self) -> bool:
-        """Whether gradients are synchronized during backward: with buckets, and always with DDP."""
+        """Whether gradients are synchronized during backward: always with DDP, otherwise if there are buckets."""
         return self.gradient_sync is None or self.buckets is not None
 
     @property
@@ -293,7 +300,7 @@ class Training(Recipe, DataLoading):
 
     @property
     def data_kind(self) -> str:
-        """The data set, with its loading options in brackets."""
+        """The data set, with its non-default loading options in brackets."""
         return self.dataset + self.loading_kind
 
     @property
@@ -318,13 +325,13 @@ def is_file_reference(model: object) -> bool:
 
 
 def check_training(training: object, steps: object = None) -> None:
-    """Raise InputError unless ``training`` is a Training and ``steps`` is a positive integer or None.
+    """Raise InputError unless ``training`` is a Training, and ``steps`` is a positive integer or None.
 
     >>> check_training("resnet18")
     Traceback (most recent call last):
-    collectives.errors.InputError: training is 'resnet18'; give a collectives.Training
+    collectives.errors.InputError: training must be a collectives.Training, not 'resnet18'
     """
     if not isinstance(training, Training):
-        raise InputError(f"training is {quote(training)}; give a collectives.Training")
+        raise InputError(f"training must be a collectives.Training, not {quote(training)}")
     if steps is not None:
         check_whole_number("steps", steps, at_least=1)

@@ -199,7 +199,7 @@ def test_program_that_is_not_a_generator_is_rejected(returned: object) -> None:
         return returned
 
     assert refusal("all_reduce", wrong, 2).startswith(
-        "all_reduce/wrong, world size 2, rank 0, step 0: it is not a rank program: it returned "
+        "all_reduce/wrong, world size 2, rank 0, step 0: not a rank program: it must yield steps, and it returned "
     )
 
 
@@ -209,7 +209,7 @@ def test_program_that_yields_other_values_is_rejected() -> None:
         yield None
 
     assert refusal("all_reduce", wrong, 2, chunks=1).endswith(
-        "rank 0, step 1: None is not an operation; a step has send, recv, recv_reduce, copy and reduce"
+        "rank 0, step 1: None is not an operation; yield send, recv, recv_reduce, copy or reduce"
     )
 
 
@@ -228,7 +228,7 @@ def test_group_chunks_that_are_not_contiguous_are_rejected() -> None:
     def wrong(rank, world_size):
         yield from on_group(pair(rank), range(2), stride=2)
 
-    message = "send(to rank 1, chunk 0..1): 2 chunks are not contiguous, as the group puts them 2 apart"
+    message = "send(to rank 1, chunk 0..1): 2 chunks of a group with stride 2 are not contiguous"
     assert refusal("all_reduce", wrong, 2, chunks=4).endswith(message)
 
 
@@ -251,7 +251,7 @@ CAUGHT = {  # smallest failing world size (from 2 on) and root, and the message
     "overlapping_channels": (2, 0, r"channel 1, step 0 \(line 7 .*: chunk 1 belongs to channel 0, which uses it"),
     "send_before_receive": (2, 0, r"deadlock: rank 0 in step 0 \(line 10 .* waits for rank 1 .*: yield send\("),
     "token_lost": (3, 0, r"of rank 1: it came last to rank 2, in step 0 \(line 9 .*, which never sends it on; "),
-    "too_few_chunks": (2, 0, r"cuts the buffer into 1 chunk; scatter needs a multiple of 2, .*\(line 6 of"),
+    "too_few_chunks": (2, 0, r"the number of chunks must be a multiple of 2, .*, not 1 \(line 6 of"),
     "uneven_sizes": (2, 0, r"rank 0, step 0 \(line 9 .*chunk 0\.\.1\).* they disagree on how many chunks travel"),
     "unmatched_receive": (2, 0, r"rank 0, step 0 \(line 10 .* meets nothing: rank 1 sends no message to rank 0"),
     "written_twice": (2, 0, r"rank 0, step 0 \(line 11 of .*: chunk 0 is written twice in one step"),

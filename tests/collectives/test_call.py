@@ -36,7 +36,7 @@ WRONG_TYPES = [
 @pytest.mark.parametrize("run", [simcomm.run, realcomm.run])
 @pytest.mark.parametrize(
     ("given", "message"),
-    [*WRONG_TYPES, ({"buffers": [[0.0], [0.0], [0.0], [0.0]]}, "give a numpy array for each rank")],
+    [*WRONG_TYPES, ({"buffers": [[0.0], [0.0], [0.0], [0.0]]}, "pass a numpy array for each rank")],
 )
 def test_run_rejects_wrong_types(run, given: dict, message: str):
     with pytest.raises(InputError, match=message):
@@ -57,20 +57,20 @@ def read_only(buffer: np.ndarray) -> np.ndarray:
 
 STRIDES = np.lib.stride_tricks.as_strided
 ODD_BUFFERS = {  # message to invalid buffer of rank 2
-    "is read-only; give a copy of it": read_only,
-    "has the dtype '>f8'; use one of float32, ": lambda buffer: buffer.astype(">f8"),
-    "has the dtype '|O'; use one of": lambda buffer: buffer.astype(object),
-    "has the dtype '<c16'; use one of": lambda buffer: buffer.astype(complex),
-    "has the dtype '<U32'; use one of": lambda buffer: buffer.astype(str),
-    "has 4 elements of float32; buffers[0] has 4 of float64: make all": lambda buffer: buffer.astype(np.float32),
+    "is read-only; pass a copy": read_only,
+    "has the unsupported dtype '>f8'": lambda buffer: buffer.astype(">f8"),
+    "has the unsupported dtype '|O'; use one of float32, ": lambda buffer: buffer.astype(object),
+    "has the unsupported dtype '<c16'": lambda buffer: buffer.astype(complex),
+    "has the unsupported dtype '<U32'": lambda buffer: buffer.astype(str),
+    "has 4 elements of float32; buffers[0] has 4 of float64": lambda buffer: buffer.astype(np.float32),
     "has 3 elements of float64; buffers[0] has 4 of": lambda buffer: buffer[:3],
-    "has the shape (2, 2); give one dimension": lambda buffer: buffer.reshape(2, 2),
-    "has the shape (); give one dimension": lambda buffer: np.array(1.0),
-    "is a list; give a numpy array for each rank": lambda buffer: buffer.tolist(),
-    "is a Tensor; give a numpy array for each rank": torch.from_numpy,
-    "is a NoneType; give a numpy array for": lambda buffer: None,
-    "is a MaskedArray; give numpy.asarray(buffer)": np.ma.MaskedArray,
-    "has elements that share memory; give a copy": lambda buffer: STRIDES(buffer, (4,), (0,)),
+    "must have one dimension, not the shape (2, 2)": lambda buffer: buffer.reshape(2, 2),
+    "must have one dimension, not the shape ()": lambda buffer: np.array(1.0),
+    "is a list; pass a numpy array for each rank": lambda buffer: buffer.tolist(),
+    "is a Tensor; pass a numpy array for each rank": torch.from_numpy,
+    "is a NoneType; pass a numpy array for": lambda buffer: None,
+    "is a MaskedArray; pass numpy.asarray(buffer)": np.ma.MaskedArray,
+    "has elements that share memory; pass a copy": lambda buffer: STRIDES(buffer, (4,), (0,)),
 }
 
 
@@ -89,7 +89,7 @@ def test_run_writes_no_buffer_when_one_is_invalid(run, message: str):
 def test_run_rejects_buffers_that_share_memory(run):
     array, memory = np.ones(4), np.ones(10)
     for buffers in ([array] * 4, [memory[2 * rank : 2 * rank + 4] for rank in range(4)]):
-        with pytest.raises(InputError, match=r"buffers\[0\] and buffers\[1\] share memory; give each rank its own"):
+        with pytest.raises(InputError, match=r"buffers\[0\] and buffers\[1\] share memory; pass a separate array"):
             run("all_reduce/ring", STAR, buffers=buffers)
     assert (array == 1).all() and (memory == 1).all()
 
@@ -113,9 +113,9 @@ def test_run_accepts_interleaved_views_and_memory_maps(tmp_path):
         ("broadcast/naive", {"nbytes": 8, "op": "max"}, "broadcast/naive: broadcast does not reduce; remove op"),
         ("all_gather/ring", {"nbytes": 8, "op": "sum"}, "all_gather does not reduce; remove op"),
         ("all_reduce/ring", {"nbytes": 8, "root": 0}, "all_reduce/ring: all_reduce does not have a root; remove root"),
-        ("all_reduce/ring", {"nbytes": 64, "buffers": 4}, "nbytes is 64 and the buffers have 32; remove nbytes"),
-        ("all_reduce/ring", {"nbytes": "1 KiB", "buffers": 4}, "nbytes is 1024 and the buffers have 32"),
-        ("all_reduce/ring", {"dtype": "float32", "buffers": 4}, "dtype is float32 and the buffers have float64"),
+        ("all_reduce/ring", {"nbytes": 64, "buffers": 4}, "nbytes is 64, but the buffers have 32; remove nbytes"),
+        ("all_reduce/ring", {"nbytes": "1 KiB", "buffers": 4}, "nbytes is 1024, but the buffers have 32"),
+        ("all_reduce/ring", {"dtype": "float32", "buffers": 4}, "dtype is float32, but the buffers have float64"),
     ],
 )
 def test_run_rejects_an_argument_without_effect(run, name: str, given: dict, message: str):
@@ -141,9 +141,13 @@ def test_size_can_be_a_text():
         ("all_reduce/ring", 8, r"cluster must be a cluster such as simcomm.this_machine\(8\), not 8"),
         ("all_reduce/ring", "this-machine", "cluster must be a cluster .* not 'this-machine'"),
         ("all_reduce/ring", None, "cluster must be a cluster .* not None"),
-        (7, STAR, "algorithm is 7; give an Algorithm or a name like 'all_reduce/ring'"),
-        (print, STAR, "algorithm is <built-in function print>; .* or declare the function with @algorithm"),
-        (None, STAR, "algorithm is None"),
+        (7, STAR, "algorithm must be an Algorithm or a name such as 'all_reduce/ring', not 7"),
+        (
+            print,
+            STAR,
+            "not <built-in function print>; declare the function with @algorithm",
+        ),
+        (None, STAR, "algorithm must be an Algorithm .*, not None"),
     ],
 )
 def test_run_rejects_other_clusters_and_algorithms(run, algorithm, cluster, message: str):
@@ -153,11 +157,11 @@ def test_run_rejects_other_clusters_and_algorithms(run, algorithm, cluster, mess
 
 @pytest.mark.parametrize("train", [simcomm.train, realcomm.train])
 def test_train_rejects_wrong_types(train):
-    with pytest.raises(InputError, match="training is 'resnet18'"):
+    with pytest.raises(InputError, match=r"training must be a collectives\.Training, not 'resnet18'"):
         train("resnet18", STAR)
     with pytest.raises(InputError, match=r"cluster must be a cluster .* not 4"):
         train(Training(RING), 4)
-    with pytest.raises(InputError, match="gradient_sync is 'ring'; give an Algorithm"):
+    with pytest.raises(InputError, match="gradient_sync must be an Algorithm"):
         train(Training("ring"), STAR)
     for steps in ("3", 2.0, 0, True):
         with pytest.raises(InputError, match=r"steps must be a positive integer, not .*"):
@@ -175,9 +179,9 @@ def test_train_rejects_wrong_types(train):
         ({"epochs": "3"}, "epochs must be a positive integer, not '3'"),
         ({"seed": -1}, "seed must be a non-negative integer, not -1"),
         ({"learning_rate": 0}, "learning_rate must be a positive number, not 0"),
-        ({"scale_learning_rate": "no"}, "scale_learning_rate is 'no'; give True or False"),
+        ({"scale_learning_rate": "no"}, "scale_learning_rate must be True or False, or one of linear, sqrt, not 'no'"),
         ({"data_folder": 3}, "data_folder must be the name of a file or directory, not 3"),
-        ({"compute": (0.1, 0.2, 0.05)}, "compute is .*; give ComputePhases"),
+        ({"compute": (0.1, 0.2, 0.05)}, "compute must be ComputePhases"),
     ],
 )
 def test_training_checks_its_fields(given: dict, message: str):
@@ -199,7 +203,7 @@ def test_phases_must_be_non_negative_seconds(seconds):
         ({"overhead": "3 us"}, "overhead must be a non-negative number of seconds, not '3 us'"),
         ({"gamma": float("nan")}, "gamma must be a non-negative number of seconds per byte, not nan"),
         ({"goodput": 0}, "goodput must be a positive number, not 0"),
-        ({"goodput": 1.5}, "goodput is 1.5; give a share of the wire's rate, above 0 and at most 1"),
+        ({"goodput": 1.5}, "goodput must be a share of the line rate, above 0 and at most 1, not 1.5"),
     ],
 )
 def test_transport_checks_its_fields(given: dict, message: str):
@@ -219,7 +223,7 @@ def test_world_size_must_be_a_positive_integer(world_size):
 @pytest.mark.parametrize("algorithm", [print, 3, None])
 def test_verify_rejects_other_algorithms_and_roots(algorithm):
     for call in (verify, lambda algorithm, world_size: find_algorithm(algorithm)):
-        with pytest.raises(InputError, match="give an Algorithm or a name like 'all_reduce/ring'"):
+        with pytest.raises(InputError, match="algorithm must be an Algorithm or a name such as 'all_reduce/ring'"):
             call(algorithm, 4)
     with pytest.raises(InputError, match="root must be an integer, not '1'"):
         verify("broadcast/naive", 4, root="1")
@@ -232,11 +236,17 @@ ONES = torch.ones(4)
     ("call", "message"),
     [
         (lambda: simcomm.run("all_reduce/ring", STAR, 64, faults=3), "faults must be a simcomm.Faults, not 3"),
-        (lambda: simcomm.run("all_reduce/ring", STAR, 64, calibration=3), "calibration is 3; give a Calibration"),
-        (lambda: simcomm.run("all_reduce/ring", STAR, buffers=3), "buffers are 3; give a numpy array for each rank"),
-        (lambda: realcomm.run("all_reduce/ring", STAR, buffers=3), "buffers are 3; give a numpy array for each rank"),
-        (lambda: simcomm.train(Training(RING), STAR, calibration=3), "calibration is 3; give a Calibration"),
-        (lambda: choose("all_reduce", STAR, 64, calibration=3), "calibration is 3; give a Calibration"),
+        (lambda: simcomm.run("all_reduce/ring", STAR, 64, calibration=3), "calibration must be a Calibration"),
+        (
+            lambda: simcomm.run("all_reduce/ring", STAR, buffers=3),
+            "one numpy array per rank, not 3",
+        ),
+        (
+            lambda: realcomm.run("all_reduce/ring", STAR, buffers=3),
+            "one numpy array per rank, not 3",
+        ),
+        (lambda: simcomm.train(Training(RING), STAR, calibration=3), "calibration must be a Calibration"),
+        (lambda: choose("all_reduce", STAR, 64, calibration=3), "calibration must be a Calibration"),
         (lambda: choose(3, STAR, 64), "unknown collective 3; "),
         (lambda: choose(["all_reduce"], STAR, 64), "unknown collective "),
         (lambda: algorithm(3), "unknown collective 3; "),
@@ -246,14 +256,14 @@ ONES = torch.ones(4)
         (lambda: simcomm.shortest(3), "graph must be a networkx graph, not 3"),
         (lambda: simcomm.rail_aware(3), "graph must be a networkx graph, not 3"),
         (lambda: simcomm.ecmp()(STAR), "graph must be a networkx graph, not <Cluster"),
-        (lambda: build_schedule(3, 4), "algorithm is 3; give an Algorithm or a name"),
+        (lambda: build_schedule(3, 4), "algorithm must be an Algorithm or a name"),
         (lambda: build_schedule("all_reduce/rings", 4), "unknown algorithm 'all_reduce/rings'"),
         (lambda: viz.topology_figure(3, ["h0"], "Three"), "graph must be a networkx graph, .*, not 3"),
         (lambda: realcomm.Executor(3, 0, 2), "call must be a collectives.call.CollectiveCall, not 3"),
         (lambda: realcomm.Executor("all_reduce/ring", 0, 2), "call must be .*, not 'all_reduce/ring'"),
         (lambda: realcomm.execute(RING, 3), "tensor must be a torch.Tensor, not 3"),
         (lambda: realcomm.execute("all_reduce/rings", ONES), "unknown algorithm 'all_reduce/rings'"),
-        (lambda: realcomm.execute(3, ONES), "algorithm is 3; give an Algorithm or a name"),
+        (lambda: realcomm.execute(3, ONES), "algorithm must be an Algorithm or a name"),
         (
             lambda: check_splits(3, "output_split_sizes", ONES, 2),
             "output_split_sizes must be a list of sizes, .*, not 3",
@@ -279,7 +289,7 @@ def test_run_accepts_a_call():
 @pytest.mark.parametrize("run", [simcomm.run, realcomm.run])
 @pytest.mark.parametrize("given", [{"nbytes": 16}, {"dtype": "float32"}, {"op": "sum"}, {"root": 0}])
 def test_run_rejects_arguments_next_to_a_call(run, given: dict):
-    with pytest.raises(InputError, match=f"{next(iter(given))} given in addition to a CollectiveCall"):
+    with pytest.raises(InputError, match=f"{next(iter(given))} must not be passed with a CollectiveCall"):
         run(CollectiveCall(RING, 4), STAR, **given)
 
 
@@ -296,7 +306,7 @@ def test_buffers_must_match_the_call():
 @pytest.mark.parametrize(
     ("call_", "message"),
     [
-        (CollectiveCall("all_reduce/ring", 4), "algorithm is 'all_reduce/ring'"),
+        (CollectiveCall("all_reduce/ring", 4), "algorithm must be an Algorithm"),
         (CollectiveCall(RING, "4"), "elements must be a non-negative integer, not '4'"),
         (CollectiveCall(RING, -1), "elements must be a non-negative integer, not -1"),
         (CollectiveCall(RING, 4, root=1), "all_reduce does not have a root; remove root"),
@@ -327,7 +337,7 @@ def test_call_keeps_its_elements_with_another_algorithm():
     ],
 )
 def test_size_too_small_for_nccl_is_rejected(collective: str, nbytes: int, least: int, reason: str) -> None:
-    message = f"{collective}/nccl: size = {nbytes} bytes; on 2048 ranks give at least {least}, {reason}"
+    message = f"{collective}/nccl: the size must be at least {least} bytes on 2048 ranks .{reason}., not {nbytes}"
     with pytest.raises(InputError, match=message):
         make_call(nccl(collective), 2048, nbytes)
     assert make_call(nccl(collective), 2048, least).nbytes == least

@@ -160,7 +160,7 @@ WRONG_FILES = {
         json.dumps({**JSON, "edges": [{"source": "h2", "target": "s0", "bandwidth": 1, "latency": 0, "medium": []}]}),
         "link s0 - h2: medium must be at most 100 characters, not []",
     ),
-    "object.json": ('{"nodes": [{"id": "h0", "id": "h1"}]}', "key 'id' is there twice in one object"),
+    "object.json": ('{"nodes": [{"id": "h0", "id": "h1"}]}', "duplicate key 'id' in one object"),
 }  # fmt: skip
 
 

@@ -45,7 +45,7 @@ def test_library_is_correct(name: str, worlds: list[int]) -> None:
 def test_hierarchy_is_correct_for_any_node_size(p: int, gpus: int) -> None:
     algorithm = find_algorithm("all_reduce/hierarchical").with_parameters(gpus=gpus)
     if p % gpus:
-        with pytest.raises(Undefined, match=f"world size {p}: gpus={gpus} is for multiples of {gpus} ranks"):
+        with pytest.raises(Undefined, match=f"world size {p}: gpus={gpus} requires a multiple of {gpus} ranks"):
             verify(algorithm, p)
     else:
         verify(algorithm, p)
@@ -92,9 +92,7 @@ def part_of(rank, part):
     )
     file = f"{tmp_path / 'mine.py'}:lopsided"
     assert verify(find_algorithm(file), 2).steps == 1
-    with pytest.raises(
-        InputError, match="lopsided cannot run inside another algorithm: its channel 0 uses chunks 0 of 2"
-    ):
+    with pytest.raises(InputError, match="lopsided cannot run inside another algorithm: channel 0 uses chunks 0 of 2"):
         find_algorithm("all_reduce/hierarchical").with_parameters(gpus=2, node=file, gather="ring").chunks(4)
 
 
@@ -113,7 +111,7 @@ def test_parameters_are_parsed_from_labels(reference: str, label: str) -> None:
 
 @pytest.mark.parametrize("reference", ["chain[]", "chain[slices]", "chain[=4]", "chain[slices=]"])
 def test_brackets_without_parameters_are_rejected(reference: str) -> None:
-    with pytest.raises(InputError, match=r"parameters are written like chain\[slices=4\]"):
+    with pytest.raises(InputError, match=r"write parameters as in chain\[slices=4\]"):
         find_algorithm(reference, "all_reduce")
 
 
@@ -200,13 +198,13 @@ def test_undefined_sizes_are_skipped() -> None:
     assert verdict.problem is None
     assert [report.world_size for report in verdict.reports] == [4, 8, 12]
     assert verdict.to_dict()["undefined"] == [1, 2, 3, 5, 6, 7, 9, 10, 11, 13]
-    assert verdict.undefined[5].endswith("world size 5: gpus=4 is for multiples of 4 ranks")
+    assert verdict.undefined[5].endswith("world size 5: gpus=4 requires a multiple of 4 ranks, not 5")
 
 
 def test_algorithm_without_sizes_has_no_verdict() -> None:
     verdict = prove(find_algorithm("all_reduce/torus").with_parameters(columns=5), [4])
     assert (verdict.problem, verdict.reports) == (None, ())
-    assert verdict.undefined[4].endswith("columns=5 is for multiples of 5 ranks")
+    assert verdict.undefined[4].endswith("columns=5 requires a multiple of 5 ranks, not 4")
     assert not verdict.to_dict()["correct"]
 
 

@@ -153,7 +153,7 @@ def test_users_algorithm_file_runs(tmp_path: Path):
         ({"nbytes": 8, "repetitions": 0}, "repetitions must be a positive integer, not 0"),
         ({"nbytes": 8, "repetitions": 2.5}, "repetitions must be a positive integer, not 2.5"),
         ({"nbytes": 8, "timeout": "60"}, "timeout must be a positive number of seconds, not '60'"),
-        ({"buffers": [np.zeros(3)]}, "buffers are 1; give a numpy array for each of the 2 ranks"),
+        ({"buffers": [np.zeros(3)]}, "buffers must have one numpy array for each of the 2 ranks, not 1"),
         ({"buffers": [np.zeros((2, 2))] * 2}, "one dimension"),
     ],
 )

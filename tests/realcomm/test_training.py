@@ -193,8 +193,8 @@ def no_launch(monkeypatch):
     [
         ({"dataset": "imagefolder"}, "needs data_folder"),
         ({"num_workers": -1}, "num_workers must be a non-negative integer, not -1"),
-        ({"random_crop": 33}, "random_crop is 33, and images are 32 x 32; give less"),
-        ({"flip": "yes"}, "flip is 'yes'; give True or False"),
+        ({"random_crop": 33}, "random_crop must be at most 32 for images of 32 x 32, not 33"),
+        ({"flip": "yes"}, "flip must be True or False, not 'yes'"),
         ({"batch_size": 1000}, "2000 images per step, but digits has 1437.*at most 718"),
     ],
 )

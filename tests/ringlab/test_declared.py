@@ -204,7 +204,7 @@ def test_undeclared_function_is_rejected_with_a_hint() -> None:
     def mine(rank, world_size):
         yield ()
 
-    with pytest.raises(InputError, match=r"give an Algorithm or a name .*, or declare the function with @algorithm"):
+    with pytest.raises(InputError, match=r"an Algorithm or a name .*; declare the function with @algorithm"):
         simcomm.run(mine, STAR, 1024)
 
 

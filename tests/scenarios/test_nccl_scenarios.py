@@ -160,7 +160,7 @@ WRONG = {
         "nccl.version=2024": "nccl: version must be two or three numbers such as 2.21.5, not '2024'",
         "nccl.NCCL_P2P_DISABLE=2": "nccl.NCCL_P2P_DISABLE = 2 must be true or false",
         "collective.name=barrier": '"nccl" does not support barrier; it supports all_reduce',
-        "faults={rank=[{rank=1, slowdown=2.0}]}": '"nccl" is predicted by formula, without simulated messages',
+        "faults={rank=[{rank=1, slowdown=2.0}]}": '"nccl" does not support faults, because it is predicted by formula',
     },
 }
 

@@ -57,7 +57,7 @@ def test_renamed_key_works_with_a_warning(tmp_path: Path, old: str, new: str) ->
             content = tables(path, [prefix + override])
         assert value_of(content["what_if"][0] if prefix else content, new) == expected
     path.write_text(f"{old} = {VALUES[old]}\n{new} = {VALUES[old]}\n")
-    with pytest.raises(InputError, match=f"a.toml: {re.escape(old)} is the old name of {last(new)}; remove one"):
+    with pytest.raises(InputError, match=f"a.toml: {re.escape(old)} is the old name of {last(new)}; remove"):
         tables(path, [])
 
 
@@ -85,7 +85,7 @@ def test_renamed_field_of_a_calibration_works_with_a_warning(tmp_path: Path, old
         assert read_calibration(path) == calibration
     table[last(new)] = table[last(old)]
     path.write_text(json.dumps(content))
-    with pytest.raises(InputError, match=f"calibration.json: {old} is the old name of {last(new)}; remove one"):
+    with pytest.raises(InputError, match=f"calibration.json: {old} is the old name of {last(new)}; remove"):
         read_calibration(path)
 
 

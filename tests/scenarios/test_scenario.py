@@ -189,9 +189,9 @@ def test_last_override_of_a_key_wins(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("cluster.hosts", "--set cluster.hosts: expected section.key=value, for example cluster.world_size=4"),
-        ("=3", "--set =3: expected section.key=value"),
-        ("cluster..hosts=3", "--set cluster..hosts=3: expected section.key=value"),
+        ("cluster.hosts", "--set cluster.hosts: must be section.key=value, for example cluster.world_size=4"),
+        ("=3", "--set =3: must be section.key=value"),
+        ("cluster..hosts=3", "--set cluster..hosts=3: must be section.key=value"),
         ("title.x=3", "--set title.x=3: cannot set 'x', because 'a' is not a table"),
         (
             "collective.sizes.2=8 B",

@@ -71,7 +71,7 @@ WRONG = {
     "faults.link=[{between=['h0', 'h1'], share=0}]": "faults.link.0: no link between h0 and h1",
     f"faults.link=[{{{THIN}, share=2}}]": "faults.link.0.share = 2",
     f"faults.link=[{{{THIN}}}]": "faults.link.0.share is missing: the remaining share",
-    f"faults.link=[{{{HALF}, every='1 ms'}}]": "requires a shorter lasting, for example lasting",
+    f"faults.link=[{{{HALF}, every='1 ms'}}]": "requires a shorter time in lasting, for example lasting",
     f"faults.link=[{{{HALF}, lasting='2 ms', every='1 ms'}}]": "every (1 ms) must be longer than lasting (2 ms)",
     f"faults.link=[{{{HALF}, lasting='0 ms'}}]": "faults.link.0.lasting = ",
     "faults.messages={distribution='gauss'}": "distribution: unknown distribution 'gauss'; choose one of uniform",

@@ -12,7 +12,7 @@ ACCEPTED = (
     'set exactly one of preset = "this-machine", topology = "star" with hosts, bandwidth and latency, '
     "system with a system description, or [[cluster.link]] tables"
 )
-DDP = '"ddp" is predicted by formula, without simulated messages, and does not support faults'
+DDP = '"ddp" does not support faults, because it is predicted by formula'
 SLOW = "faults={rank=[{rank=1, slowdown=2.0}]}"
 BROADCAST = "collective.name=broadcast; collective.algorithms=naive; "
 
@@ -23,7 +23,7 @@ WRONG = {
         "cluster.x=2": "unknown key cluster.x; choose one of topology, hosts, bandwidth, latency, world_size",
         "trianing.a=1": "unknown key trianing; did you mean training?",
         "cluster.bandwidth=25 Gb/s": "cluster.bandwidth: '25 Gb/s' is not a bandwidth; write a number and one of bit/s",
-        "cluster.bandwidth=0 bit/s": "cluster.bandwidth: '0 bit/s' is not a bandwidth: it must be above zero",
+        "cluster.bandwidth=0 bit/s": "cluster.bandwidth: '0 bit/s' is not a bandwidth: it must be positive",
         "cluster.bandwidth=10": "cluster.bandwidth: 10 is not a bandwidth: the unit is missing",
         "cluster.latency=5": "cluster.latency: 5 is not a time: the unit is missing; write a number and one of s",
         "cluster.world_size=0": "cluster.world_size = 0 should be greater than or equal to 1",
@@ -58,20 +58,20 @@ WRONG = {
         "collective.algorithms=['absent.py:x']": "absent.py: no such file",
         "collective.algorithms=[{name='ring', gpus=4}]": "all_reduce/ring has no parameter 'gpus'; it has: none",
         "collective.algorithms=[{name='ring', gpus=4.5}]": "parameter gpus of ring must be an integer or a string",
-        "collective.algorithms=[{name='hierarchical', gpus='4'}]": "parameter gpus = '4' is not a whole number",
-        "collective.algorithms=[{name='hierarchical', rail=4}]": "parameter rail = 4 is not a text",
+        "collective.algorithms=[{name='hierarchical', gpus='4'}]": "parameter gpus must be an integer, not '4'",
+        "collective.algorithms=[{name='hierarchical', rail=4}]": "parameter rail must be a string, not 4",
         "collective.algorithms=[{name='hierarchical', rail='rong'}]": "unknown algorithm 'all_reduce/rong'",
         "collective.algorithms=[{name='auto', gpus=4}]": "all_reduce/auto has no parameter 'gpus'; it has: none",
         "collective.algorithms=[{gpus=4}]": 'an algorithm is "ring", {name = "ring", parameter = 4} or "my.py:name"',
         "collective.dtype=float31": "collective.dtype: unknown dtype 'float31'; did you mean float32",
         "collective.op=xor": "collective.op: unknown op 'xor'; choose one of sum, mean, min, max, product",
-        "collective.op=mean; collective.dtype=int32": "op 'mean' needs a floating dtype, not 'int32'",
+        "collective.op=mean; collective.dtype=int32": "op 'mean' requires a floating-point dtype, not 'int32'",
         "collective.root=1": "collective.root: all_reduce does not have a root; remove root = 1",
         "collective.root=-1": "collective.root = -1 should be greater than or equal to 0",
         BROADCAST + "collective.root=4": "rank 4 does not exist in star of 4 hosts, 10 Gbit/s; ranks are 0 to 3",
         BROADCAST
         + "collective.root=3; what_if=[{title='x', cluster={preset='this-machine'}}]": "rank 3 does not exist in 2",
-        BROADCAST + "collective.op=max": "collective.op: broadcast does not reduce, so it takes no op; remove op =",
+        BROADCAST + "collective.op=max": "collective.op: broadcast does not reduce; remove op =",
     },
     LINKS + ASKS: {
         "cluster.link.1.bandwith=1 Gbit/s": "unknown key cluster.link.1.bandwith; did you mean bandwidth?",
@@ -104,9 +104,9 @@ WRONG = {
         "training.optimizer=adam": "training: unknown optimizer 'adam'; did you mean adamw",
         "training.schedule=cos": "training: unknown schedule 'cos'; did you mean cosine",
         "training.precision=fp8": "training: unknown precision 'fp8'; choose one of",
-        "training.accumulate=5": "training: accumulate is 5; give a divisor of batch_size, which is 32",
-        "training.dataset=synthetic; training.image_shape=[32, 32]": "[32, 32]; give channels, height and width: [3, 3",
-        "training.gradient_sync=['ddp']; training.sync_every=4": "sync_every is 4: local SGD averages weights by an al",
+        "training.accumulate=5": "training: accumulate must divide batch_size (32), not 5",
+        "training.dataset=synthetic; training.image_shape=[32, 32]": "image_shape must be [channels, height, width]",
+        "training.gradient_sync=['ddp']; training.sync_every=4": "sync_every (4) requires an algorithm such as 'ring'",
         "training.gradient_sync={name='ring', bucket_mb=4}": "bucket_mb of ring requires overlap = true",
         "training.gradient_sync={name='ring', overlap=true, bucket_mb=0}": "bucket_mb must be a positive number of MiB",
         "training.gradient_sync={name='ring', hook='horovod'}": "unknown hook 'horovod'; choose one of own, ddp",
@@ -114,7 +114,7 @@ WRONG = {
         "training.learning_rate=0": "training.learning_rate = 0 should be greater than 0",
         "training.learning_rate=inf": "training.learning_rate = Infinity should be a finite number",
         "training.learning_rate=fast": 'training.learning_rate = "fast" must be a number',
-        "training.scale_learning_rate=yes": "scale_learning_rate is 'yes'; give True or False, or one of linear, sqrt",
+        "training.scale_learning_rate=yes": "scale_learning_rate must be True or False, or one of linear, sqrt",
         "training.compute={gpu=['T4', 'L4']}": "must be a string, as all devices are alike; name the slowest GPU",
         "training.compute={foward='1 ms'}": "unknown key training.compute.foward; did you mean forward? (choices",
         "training.compute={forward=12}": "training.compute.forward: 12 is not a time: the unit is missing",

@@ -111,7 +111,7 @@ def test_auto_in_training_keeps_the_order_of_additions() -> None:
 
 def test_auto_is_rejected_as_an_algorithm() -> None:
     for name in ("all_reduce/auto", "auto"):
-        with pytest.raises(InputError, match=r"auto is not an algorithm: .* ask simcomm.selection"):
+        with pytest.raises(InputError, match=r"auto is not an algorithm: .* pass simcomm.selection"):
             find_algorithm(name, "all_reduce")
     with pytest.raises(InputError, match="'auto' is not an algorithm"):
         auto("all_reduce").channels(0, 2)
