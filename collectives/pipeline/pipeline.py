@@ -25,7 +25,7 @@ from collectives.step import Step, offset
 
 STAGING_AREAS = 2  # per chain: the next message is received into one while the other is reduced from
 SLICE_BYTES = 2 << 20  # minimum slice: smaller slices cost more wake-ups than the overlap saves
-LARGEST_SLICE_BYTES = 16 << 20  # maximum slice, so that staging does not grow with the buffer (docs/how-it-works/executor.md)
+LARGEST_SLICE_BYTES = 16 << 20  # maximum slice, so that staging stays small (docs/how-it-works/executor.md)
 CHAINS = 4  # chains per channel, each with one slice in flight; further slices follow on the same chains
 
 

@@ -93,10 +93,10 @@ def test_more_memory_allows_more(limit: str, name: str, monkeypatch):
         simcomm.run(algorithm, cluster, 1 << 20, record=False)
     monkeypatch.setenv("RINGLAB_MEMORY", re.findall(r'RINGLAB_MEMORY="([^"]*)"', str(refused.value))[0])
     assert simcomm.run(algorithm, cluster, 1 << 20, record=False).elapsed > 0
-    for memory, message in (("much", "'much' is not a size"), ("0 B", "'0 B' is too little")):
+    for memory, message in (("much", "'much' is not a size"), ("0 B", "too small")):
         monkeypatch.setenv("RINGLAB_MEMORY", memory)
         schedules.unverified_schedule.cache_clear()
-        with pytest.raises(InputError, match=f"RINGLAB_MEMORY: {message}"):
+        with pytest.raises(InputError, match=f"RINGLAB_MEMORY.* {message}"):
             simcomm.run(algorithm, cluster, 1 << 20, record=False)
 
 

@@ -98,9 +98,9 @@ def test_profile_is_read_back_from_its_file(tmp_path: Path) -> None:
         ("color", 1, "color"),
         ("item_bytes", 3, "item_bytes must be 1, 2, 4 or 8, not 3"),
         ("schema_version", 99, "schema version 1"),
-        ("layers", [["a", "Linear", "a", [1], -1, 0, 0, 0, 0, 0, 0]], "forward_flops of 'a' is -1"),
+        ("layers", [["a", "Linear", "a", [1], -1, 0, 0, 0, 0, 0, 0]], "forward_flops of 'a' must be from 0 to"),
         ("layers", [["a", "Linear", "a", [0], 1, 0, 0, 0, 0, 0, 0]], "tensors of 'a'"),
-        ("layers", [[number, "L", number, [], 1, 0, 0, 0, 0, 0, 0] for number in "aba"], "block 'a' are not in a row"),
+        ("layers", [[number, "L", number, [], 1, 0, 0, 0, 0, 0, 0] for number in "aba"], "consecutive layers"),
     ],
 )
 def test_file_that_is_not_a_profile_is_rejected(key: str, value: object, message: str, tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_model_of_a_file_is_traced_or_rejected(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("gpt:layers=2,width=8", "heads, context, vocabulary is missing"),
-        ("gpt:layers=x,width=8", "layers is 'x'"),
+        ("gpt:layers=x,width=8", "layers must be an integer from 1 to 4096, not 'x'"),
         ("gpt:layer=2", "did you mean layers"),
         (SMALL.replace("heads=2", "heads=3"), "width 8 must be a multiple of heads 3"),
         ("resnet51", "did you mean"),

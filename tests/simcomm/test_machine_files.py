@@ -72,7 +72,7 @@ def test_large_and_packed_files_are_rejected(tmp_path: Path) -> None:
     large = tmp_path / "large.txt"
     with large.open("wb") as file:
         file.truncate(65 << 20)
-    with pytest.raises(InputError, match="too large: 65 MiB, 64 MiB at most"):
+    with pytest.raises(InputError, match="too large: 65 MiB; the maximum is 64 MiB"):
         read_facts([large])
 
 

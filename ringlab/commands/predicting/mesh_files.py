@@ -6,8 +6,8 @@ Sources of the names: torchtitan's ``job_config.py``, Megatron-LM's ``arguments.
 from collections.abc import Callable
 from typing import NamedTuple
 
+from collectives.checks import check_known
 from collectives.errors import InputError
-from collectives.quoting import quote, suggest
 from collectives.removed import OPTIONS, describe_removed
 from planner.jobs import OPTIMIZERS
 from planner.search import FoundMeshes, MeshJob, SearchedMesh
@@ -158,15 +158,19 @@ FORMATS = {
 }
 
 
+def check_format(name: str) -> None:
+    """Raise InputError for an unknown or removed format of ``search --export``."""
+    if removed := describe_removed(OPTIONS, f"search --export {name}"):
+        raise InputError(removed)
+    check_known("export format", name, FORMATS)
+
+
 def write_mesh(meshes: FoundMeshes, model: str, format_name: str) -> tuple[int, str]:
     """Return the index of the fastest mesh that a format supports, and its configuration.
 
     Raises InputError for an unknown format, and if it supports none of the meshes that fit into memory.
     """
-    if format_name not in FORMATS:
-        if removed := describe_removed(OPTIONS, f"search --export {format_name}"):
-            raise InputError(removed)
-        raise InputError(f"export: unknown format {quote(format_name)}; {suggest(format_name, FORMATS)}")
+    check_format(format_name)
     _check_said(meshes.job, format_name)
     target = FORMATS[format_name]
     for number in meshes.order:

@@ -35,7 +35,7 @@ from planner.search import (
     why_too_large,
 )
 from planner.step import PARTS
-from ringlab.commands.predicting.mesh_files import FORMATS, write_mesh
+from ringlab.commands.predicting.mesh_files import check_format, write_mesh
 from ringlab.commands.predicting.predict_sweep import parse_sweep
 from ringlab.shared.answer import NOT_IN_JSON, Answer, AnswerRecord
 from ringlab.shared.failures import refusals_about
@@ -183,8 +183,7 @@ def parse_export(text: str) -> tuple[str, Path]:
     ('megatron', PosixPath('args.txt'))
     """
     name, equals, file = text.partition("=")
-    if name not in FORMATS:
-        raise InputError(f"--export {quote(text)}: unknown format {quote(name)}; {suggest(name, FORMATS)}")
+    check_format(name)
     if not (equals and file):
         raise InputError(f"--export {quote(text)}: expected FORMAT=FILE, such as {name}=FILE")
     return name, Path(file)
