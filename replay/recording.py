@@ -64,7 +64,7 @@ class RecordedCall(NamedTuple):
     peer: int = 0  # the other rank of a message
     tag: int = 0  # of a message
     line: int = 0  # of ``lines``: calls of one line and rank are done one after the other; 0: of none
-    site: int = 0  # of ``sites``: where the program calls; 0: not known
+    location: int = 0  # of ``locations``: where the program calls; 0: not known
 
 
 class LogEntry(NamedTuple):
@@ -167,7 +167,7 @@ class RecordedCalls(_RecordColumns):
     peer = Column(np.int64)
     tag = Column(np.int64)
     line = Column(np.int64)
-    site = Column(np.int64)
+    location = Column(np.int64)
 
 
 class LogEntries(_RecordColumns):
@@ -208,7 +208,7 @@ class Recording:
     dtypes: tuple[str, ...]
     ops: tuple[str, ...]
     lines: tuple[str, ...]  # ordered communicators; the first is none: ""
-    sites: tuple[SourceLine, ...]  # the first is not known
+    locations: tuple[SourceLine, ...]  # the first is not known
     marks: tuple[Mark, ...]
     notes: tuple[str, ...] = ()  # what the recording leaves out, a sentence each
 
@@ -230,14 +230,14 @@ class Recording:
         rank = np.array([stream.rank for stream in self.streams], np.int64)
         return self.computed() + np.bincount(rank[self.entries.stream], self.entries.took, self.world_size)
 
-    def site(self, call: int) -> SourceLine:
+    def location(self, call: int) -> SourceLine:
         """Return the line of the program that makes a call."""
-        return self.sites[int(self.calls.site[call])]
+        return self.locations[int(self.calls.location[call])]
 
     def describe(self, call: int) -> str:
         """Return a call as text: its kind, ranks, bytes and line."""
         made = self.calls[call]
-        where = f" at {self.sites[made.site]}" if made.site else ""
+        where = f" at {self.locations[made.location]}" if made.location else ""
         if made.kind == CallKind.COLLECTIVE:
             group = self.groups[made.group]
             return f"{self.verbs[made.verb]} of {made.nbytes} bytes in group {group.name!r}{where}"
@@ -286,7 +286,7 @@ def _name_problems(recording: Recording) -> Iterator[str]:
     texts = [recording.title, recording.where, *recording.verbs, *recording.dtypes, *recording.ops, *recording.lines]
     texts += [group.name for group in recording.groups] + [mark.name for mark in recording.marks]
     texts += [stream.name for stream in recording.streams]
-    for text in texts + [text for site in recording.sites for text in (site.file, site.text)]:
+    for text in texts + [text for location in recording.locations for text in (location.file, location.text)]:
         check_printable("a text", text)
     for name in recording.verbs:
         find_spec(name)
@@ -302,8 +302,8 @@ def _name_problems(recording: Recording) -> Iterator[str]:
             yield f"streams.{number}: tail must be between 0 and {MOST_SECONDS:g} seconds, not {stream.tail}"
     for rank in sorted(set(range(recording.world_size)) - {stream.rank for stream in recording.streams})[:1]:
         yield f"streams: rank {rank} has no stream"
-    if not recording.sites or not recording.lines or recording.lines[0] != "":
-        yield "sites and lines must begin with an empty entry"
+    if not recording.locations or not recording.lines or recording.lines[0] != "":
+        yield "locations and lines must begin with an empty entry"
 
 
 def _number_problems(recording: Recording) -> Iterator[str]:
@@ -313,7 +313,7 @@ def _number_problems(recording: Recording) -> Iterator[str]:
         ("calls.rank", calls.rank, recording.world_size),
         ("calls.kind", calls.kind, len(CallKind)),
         ("calls.line", calls.line, len(recording.lines)),
-        ("calls.site", calls.site, len(recording.sites)),
+        ("calls.location", calls.location, len(recording.locations)),
         ("calls.nbytes", calls.nbytes, MOST_COUNTED),
         ("calls.elements", calls.elements, MOST_COUNTED),
         ("entries.stream", entries.stream, len(recording.streams)),

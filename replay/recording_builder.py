@@ -75,7 +75,7 @@ class RecordingBuilder:
         self._logs: list[list[tuple[int, int, float, float]]] = [[] for _ in range(world_size)]
         self._keys, self._groups = Numbers[Any](), Numbers[RankGroup]()
         self._verbs, self._dtypes, self._ops = Numbers[str](), Numbers[str](), Numbers[str]()
-        self._lines, self._sites = Numbers[str]({"": 0}), Numbers[SourceLine]({UNKNOWN: 0})
+        self._lines, self._locations = Numbers[str]({"": 0}), Numbers[SourceLine]({UNKNOWN: 0})
         self._marks, self._signals = Numbers[Mark](), Numbers[Any]()
 
     def stream(self, rank: int, name: str) -> int:
@@ -85,7 +85,13 @@ class RecordingBuilder:
         return len(self._streams) - 1
 
     def collective(
-        self, rank: int, key: Hashable, collective: RecordedCollective, *, line: str = "", site: SourceLine = UNKNOWN
+        self,
+        rank: int,
+        key: Hashable,
+        collective: RecordedCollective,
+        *,
+        line: str = "",
+        location: SourceLine = UNKNOWN,
     ) -> int:
         """Add a rank's part of a collective, and return its call number.
 
@@ -104,7 +110,7 @@ class RecordingBuilder:
             op=self._ops[collective.op],
             root=collective.root,
             line=self._lines[line],
-            site=self._sites[site],
+            location=self._locations[location],
         )
         return self._add(call)
 
@@ -118,10 +124,10 @@ class RecordingBuilder:
         key: Hashable,
         tag: int = 0,
         line: str = "",
-        site: SourceLine = UNKNOWN,
+        location: SourceLine = UNKNOWN,
     ) -> int:
         """Add one half of a message between the global ranks ``rank`` and ``peer``, and return its call number."""
-        numbers = {"key": self._keys[key], "line": self._lines[line], "site": self._sites[site]}
+        numbers = {"key": self._keys[key], "line": self._lines[line], "location": self._locations[location]}
         return self._add(RecordedCall(rank, kind, nbytes=nbytes, peer=peer, tag=tag, **numbers))
 
     send = partialmethod(_message, CallKind.SEND)
@@ -199,7 +205,7 @@ class RecordingBuilder:
             dtypes=tuple(self._dtypes),
             ops=tuple(self._ops),
             lines=tuple(self._lines),
-            sites=tuple(self._sites),
+            locations=tuple(self._locations),
             marks=tuple(self._marks),
             notes=tuple(self.notes),
         )

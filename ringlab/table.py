@@ -16,6 +16,7 @@ import rich.table
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console
+from rich.padding import Padding
 from rich.text import Text
 
 from collectives.quoting import make_printable
@@ -162,7 +163,9 @@ def print_parts(parts: Iterable[Part], console: Console, explain: bool = False) 
         else:
             line = part if isinstance(part, Line) else Line(part)
             text = make_printable(line.text, most=MOST_LETTERS)
-            console.print(text, soft_wrap=not line.wrap, style=line.style or None)
+            indent = len(text) - len(text.lstrip()) if line.wrap else 0
+            part_text = Padding(text.lstrip(), (0, 0, 0, indent), expand=False) if indent else text
+            console.print(part_text, soft_wrap=not line.wrap, style=line.style or None)
 
 
 def render_html(parts: Iterable[Part]) -> str:

@@ -38,7 +38,7 @@ class NotedCall(NamedTuple):
     root: int
     peer: int  # of a message; -1: source not known yet
     tag: int
-    site: int
+    location: int
     is_sync: bool  # the program waits for it at once
 
 
@@ -64,7 +64,7 @@ class CallLog:
     calls: list[NotedCall] = field(default_factory=list)
     entries: list[NotedEntry] = field(default_factory=list)
     groups: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
-    sites: list[tuple[str, int, str]] = field(default_factory=list)
+    locations: list[tuple[str, int, str]] = field(default_factory=list)
     tail: float = 0.0
     notes: list[str] = field(default_factory=list)
 
@@ -125,21 +125,21 @@ def _add(builder: RecordingBuilder, log: CallLog) -> None:
 def _add_call(builder: RecordingBuilder, log: CallLog, call: NotedCall, times: defaultdict[object, int]) -> int:
     """Add a call. ``times`` counts the preceding calls with the same ranks, group and tag."""
     name, ranks = log.groups[call.group]
-    site = SourceLine(*log.sites[call.site]) if call.site >= 0 else UNKNOWN
+    location = SourceLine(*log.locations[call.location]) if call.location >= 0 else UNKNOWN
     if call.what in (SEND, RECV):
         ends = (log.rank, call.peer) if call.what == SEND else (call.peer, log.rank)
         key: tuple[object, ...] = (name, ends, call.tag, times[call.what, name, ends, call.tag])
         times[call.what, name, ends, call.tag] += 1
         nbytes = call.elements * call.itemsize
         post = builder.send if call.what == SEND else builder.recv
-        return post(log.rank, call.peer, nbytes, key=key, tag=max(0, call.tag), site=site)
+        return post(log.rank, call.peer, nbytes, key=key, tag=max(0, call.tag), location=location)
     key = (name, ranks, times[name, ranks])
     times[name, ranks] += 1
     collective = RecordedCollective(
         call.what, ranks, call.elements, call.itemsize, call.dtype, call.op, call.root, group=name
     )
     line = name if log.backend == "nccl" else ""
-    return builder.collective(log.rank, key, collective, line=line, site=site)
+    return builder.collective(log.rank, key, collective, line=line, location=location)
 
 
 GRACE_S = 10.0  # for torchrun to end its ranks

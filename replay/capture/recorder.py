@@ -170,7 +170,7 @@ class CallRecorder:
         self._library = torch.library.Library("c10d", "IMPL")
         self._functional = torch.library.Library("_c10d_functional", "IMPL")
         self._groups: dict[str, int] = {}
-        self._sites: dict[tuple[str, int], int] = {}
+        self._locations: dict[tuple[str, int], int] = {}
         self._works: dict[int, tuple[Any, int]] = {}  # by id: the work, which keeps its id, and its call
         self._by_storage: dict[int, int] = {}  # calls by where their buffers are, for works that tensors stand for
         self._moments: list[tuple[Any, Any, Any, Any]] = []  # of what a rank did itself, and of what it called
@@ -330,7 +330,7 @@ class CallRecorder:
                 root=named.get("root_rank", 0),
                 peer=ranks[peer] if peer >= 0 and operator.verb in (SEND, RECV) else -1,
                 tag=named.get("tag", 0),
-                site=self._site(),
+                location=self._location(),
                 is_sync=not named.get("async_op", True),
             )
         )
@@ -343,7 +343,7 @@ class CallRecorder:
             self.log.groups.append((name, tuple(ranks_of(group))))
         return self._groups[name]
 
-    def _site(self) -> int:
+    def _location(self) -> int:
         """Return the calling line of the program: the first frame outside torch and Ringlab."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_code.co_filename.startswith((OURS, TORCH, "<")):
@@ -351,11 +351,11 @@ class CallRecorder:
         if frame is None:
             return -1
         key = frame.f_code.co_filename, frame.f_lineno
-        if key not in self._sites:
-            self._sites[key] = len(self.log.sites)
+        if key not in self._locations:
+            self._locations[key] = len(self.log.locations)
             text = linecache.getline(*key).strip()[:MOST_QUOTED]
-            self.log.sites.append((Path(key[0]).name, key[1], text if text.isprintable() else ""))
-        return self._sites[key]
+            self.log.locations.append((Path(key[0]).name, key[1], text if text.isprintable() else ""))
+        return self._locations[key]
 
     def finish(self) -> CallLog:
         """Return the log after the end of the program."""

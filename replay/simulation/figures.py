@@ -19,7 +19,7 @@ class WaitingLine(NamedTuple):
     """A line of the program at which ranks wait for calls. Times are in seconds per rank."""
 
     what: str  # the collective, or messages
-    site: SourceLine
+    location: SourceLine
     calls: int  # of all ranks
     mean_s: float  # over all ranks, also those that do not wait
     most_s: float
@@ -72,7 +72,7 @@ def waiting_lines(run: ReplayedRun) -> list[WaitingLine]:
     at = len(segments.wait_segment) - 1 - last
     calls, seconds = segments.wait_call[at], segment_seconds(run)[segments.wait_segment[at]]
     rank = recording.calls.rank[calls]
-    keys = list(zip(_names(recording, calls), recording.calls.site[calls].tolist(), strict=True))
+    keys = list(zip(_names(recording, calls), recording.calls.location[calls].tolist(), strict=True))
     numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     which = np.array([numbers[key] for key in keys], np.int64)
     known = np.isfinite(seconds)
@@ -83,13 +83,13 @@ def waiting_lines(run: ReplayedRun) -> list[WaitingLine]:
     lines = [
         WaitingLine(
             name,
-            recording.sites[site],
+            recording.locations[location],
             int(counts[number]),
             float(table[number].mean()),
             float(table[number].max()),
             int(table[number].argmax()),
         )
-        for (name, site), number in numbers.items()
+        for (name, location), number in numbers.items()
     ]
     return sorted(lines, key=lambda line: -line.mean_s)
 

@@ -196,7 +196,13 @@ def _show_one(file: JudgedLesson) -> Iterator[Part]:
         took = format_time(each.elapsed_s) if each.elapsed_s else "-"
         sent = format_size(each.sent_bytes) if each.sent_bytes else "-"
         rows.append([each.exercise, Cell(each.state, STATES[each.state]), passed, took, sent])
-    headings = ["exercise", "is", "right with\nworld_size", "virtual time", "sent by a rank"]
+    headings = [
+        "exercise",
+        "is",
+        "right with\nworld_size",
+        "virtual time\nwith the last",
+        "sent by a rank\nwith the last",
+    ]
     yield Table(f"Lesson {file.lesson}: {find_lesson(file.lesson).title}", headings, rows, words=1)
     for each in file.exercises:
         if each.state == "to do":
@@ -301,7 +307,8 @@ class ShownLesson(Answer):
     status: int = 0  # exit status of the program
 
     def show(self) -> Iterator[Part]:
-        yield Line(f"{self.ranks} virtual rank{'s' * (self.ranks > 1)} took {format_time(self.elapsed_s)}")
+        ended = "stopped after" if self.status else "took"
+        yield Line(f"{self.ranks} virtual rank{'s' * (self.ranks > 1)} {ended} {format_time(self.elapsed_s)}")
         for finding in self.findings:
             for line in finding.splitlines():
                 yield Line(line)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from math import cos, pi, sin
 from pathlib import Path
 
+import networkx as nx
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, Patch
 
@@ -30,22 +31,28 @@ WIDTH = 11.0  # inches
 def draw_waits(finding: ProgramFinding, ranks: int, file: Path) -> None:
     """Draw the ranks in a circle, with an arrow from each waiting rank to the rank that it waits for.
 
-    The arrows of a cycle are red. An arrow's label is the line at which the rank waits.
+    Ranks and arrows in cycles are red. An arrow's label is the line at which the rank waits.
     """
-    cycle = set(zip(finding.circle, (*finding.circle[1:], *finding.circle[:1]), strict=True))
+    waits = [
+        (rank, other, place.site)
+        for place in finding.places
+        for rank, others in zip(place.ranks, place.awaits, strict=False)
+        for other in others
+    ]
+    parts = nx.strongly_connected_components(nx.DiGraph((rank, other) for rank, other, _ in waits))
+    part_of = {rank: part for part in parts if len(part) > 1 for rank in part}
     words = " -> ".join(map(str, [*finding.circle, finding.circle[0]]))
-    figure = titled_figure("Which rank waits for which", f'an arrow means "waits for"; a cycle is {words}', 6.4, 6.4)
+    subtitle = f'an arrow means "waits for"; red: cycles, such as {words}'
+    figure = titled_figure("Which rank waits for which", subtitle, 6.4, 6.4)
     axes = figure.add_axes((0.04, 0.02, 0.92, 0.86))
     axes.set(xlim=(-1.45, 1.45), ylim=(-1.35, 1.35), aspect="equal")
     axes.set_axis_off()
     at = [(sin(2 * pi * rank / ranks), cos(2 * pi * rank / ranks)) for rank in range(ranks)]
-    for place in finding.places:
-        for rank, others in zip(place.ranks, place.awaits, strict=False):
-            for other in others:
-                line = f"line {place.site.line}" if place.site is not None else ""
-                _draw_arrow(axes, at[rank], at[other], WRONG if (rank, other) in cycle else GREY, line)
+    for rank, other, site in waits:
+        color = WRONG if other in part_of.get(rank, ()) else GREY
+        _draw_arrow(axes, at[rank], at[other], color, f"line {site.line}" if site is not None else "")
     for rank, (x, y) in enumerate(at):
-        is_stuck = rank in finding.circle
+        is_stuck = rank in part_of
         axes.text(
             x, y, f"rank {rank}", ha="center", va="center", fontsize=12, fontweight="bold",
             color=PAPER if is_stuck else INK, zorder=5,

@@ -18,7 +18,7 @@ def ring(world_size: int = 4) -> RecordingBuilder:
     collective = RecordedCollective("all_reduce", tuple(range(world_size)), elements=1000)
     for rank in range(world_size):
         builder.begin(rank, "step", 3, seconds=0.25)
-        call = builder.collective(rank, ("reduce", 0), collective, site=line)
+        call = builder.collective(rank, ("reduce", 0), collective, location=line)
         builder.post(rank, call, seconds=0.5)
         builder.wait(rank, call, took=0.125)
         right, left = (rank + 1) % world_size, (rank - 1) % world_size
@@ -93,8 +93,8 @@ def test_builder_rejects_impossible_logs(change: Any, message: str) -> None:
 
 def test_builder_names_ranks_with_different_collectives() -> None:
     builder = RecordingBuilder("wrong.py", 2)
-    builder.collective(0, "k", RecordedCollective("all_reduce", (0, 1), 8), site=SourceLine("wrong.py", 3))
-    builder.collective(1, "k", RecordedCollective("broadcast", (0, 1), 8), site=SourceLine("wrong.py", 5))
+    builder.collective(0, "k", RecordedCollective("all_reduce", (0, 1), 8), location=SourceLine("wrong.py", 3))
+    builder.collective(1, "k", RecordedCollective("broadcast", (0, 1), 8), location=SourceLine("wrong.py", 5))
     with pytest.raises(InputError, match=r"rank 0: all_reduce .* at wrong.py:3 - rank 1: broadcast .* at wrong.py:5"):
         builder.recording()
 

@@ -70,8 +70,8 @@ def test_recording_has_all_calls(recorded: tuple[Recording, list[str], list[str]
     assert {("reduce", "max"), ("reduce_scatter", "mean"), ("all_reduce", "sum")} <= by
     large = [call for call in calls if recording.verbs[call.verb] == "all_reduce" and call.elements == 1000]
     assert len(large) == 2
-    assert {recording.site(number).file for number in range(len(recording.calls))} == {"recorded_program.py"}
-    assert any("begun = dist.all_reduce" in site.text for site in recording.sites)
+    assert {recording.location(number).file for number in range(len(recording.calls))} == {"recorded_program.py"}
+    assert any("begun = dist.all_reduce" in location.text for location in recording.locations)
     sends = [call for call in recording.calls if call.kind == CallKind.SEND and call.tag == 5]
     assert [(call.rank, call.peer, call.nbytes) for call in sends] == [(0, 1, 4000)]
 

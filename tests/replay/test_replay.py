@@ -134,10 +134,10 @@ def test_hanging_ranks_are_reported_with_their_lines() -> None:
     builder = RecordingBuilder("hang.py", 3)
     collective, line = RecordedCollective("all_reduce", (0, 1, 2), 100), SourceLine("hang.py", 7)
     for rank in range(2):
-        call = builder.collective(rank, 0, collective, site=line)
+        call = builder.collective(rank, 0, collective, location=line)
         builder.post(rank, call)
         builder.wait(rank, call)
-    send = builder.send(2, 0, 64, key="lost", site=SourceLine("hang.py", 9))
+    send = builder.send(2, 0, 64, key="lost", location=SourceLine("hang.py", 9))
     builder.post(2, send)
     builder.wait(2, send)
     run = replay(builder.recording(), simcomm.star(3, "10 Gbit/s", "5 us"))

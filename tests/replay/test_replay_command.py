@@ -25,8 +25,8 @@ def run_file(tmp_path: Path) -> Path:
             calls = []
             for bucket in range(2):
                 collective = RecordedCollective("all_reduce", tuple(range(8)), 1 << 16)
-                site = SourceLine("train.py", 40, "loss.backward()")
-                calls.append(builder.collective(rank, (step, bucket), collective, line="world", site=site))
+                location = SourceLine("train.py", 40, "loss.backward()")
+                calls.append(builder.collective(rank, (step, bucket), collective, line="world", location=location))
                 builder.post(rank, calls[-1], seconds=2e-3 if rank == 3 else 1e-3)
             for call in calls:
                 builder.wait(rank, call)

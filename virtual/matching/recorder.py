@@ -40,7 +40,9 @@ class JobRecorder:
             group.name,
         )
         key, line = (id(group), call.number), group.name if group.is_ordered else ""
-        self._post(call, self._builder.collective(call.rank.number, key, recorded, line=line, site=_line(call.site)))
+        self._post(
+            call, self._builder.collective(call.rank.number, key, recorded, line=line, location=_line(call.site))
+        )
 
     def message(self, half: PostedHalf) -> None:
         """Record that a rank posts its half of a message; the other half is matched later."""
@@ -51,7 +53,7 @@ class JobRecorder:
         line = f"{group.name} {min(rank, peer or 0)}-{max(rank, peer or 0)}" if group.is_ordered else ""
         key = ("half", self._halves)
         other = rank if peer is None else peer
-        post = add(rank, other, half.nbytes, key=key, tag=half.tag, line=line, site=_line(half.site))
+        post = add(rank, other, half.nbytes, key=key, tag=half.tag, line=line, location=_line(half.site))
         self._post(half, post)
 
     def meet(self, sender: PostedHalf, receiver: PostedHalf) -> None:

@@ -212,7 +212,7 @@ class ReplayAnswer(Answer):
         """Return the JSON."""
         content = super().to_dict()
         for line, waiting in zip(content["lines"], self.lines, strict=True):
-            line |= {"line": str(line.pop("site")), "text": waiting.site.text}
+            line |= {"line": str(line.pop("location")), "text": waiting.location.text}
         return content
 
     def show(self) -> Iterator[Part]:
@@ -244,7 +244,7 @@ class ReplayAnswer(Answer):
             yield Table("Calls", ["collective", "calls", "buffers", "sent", "a rank\nwaits"], calls)
         if self.lines:
             lines = [
-                [each.what, str(each.site), f"{each.calls:,}", format_time(each.mean_s),
+                [each.what, str(each.location), f"{each.calls:,}", format_time(each.mean_s),
                  f"{format_time(each.most_s)} ({each.most_rank})"]
                 for each in self.lines[:MOST_ROWS]
             ]  # fmt: skip

@@ -99,8 +99,8 @@ function againstPrediction(run, other) {
   const heading = `The prediction is ${digits(abs(off) * 100, 2)} % too ${off < 0 ? 'short' : 'long'}`;
   const times = `${time(predicted.elapsed)} predicted, ${time(measured.elapsed)} measured.`;
   if (latest < 0) return [heading, `${times} No message ends later than predicted.`];
-  const {src, dst, step} = measured.c;
-  const which = `rank ${src[latest]} → ${dst[latest]} in step ${step[latest]}, by ${time(late)}`;
+  const {src, dst, depth} = measured.c;
+  const which = `rank ${src[latest]} → ${dst[latest]} in step ${depth[latest] + 1}, by ${time(late)}`;
   return [heading, `${times} Largest delay: ${which}.`];
 }
 
