@@ -46,7 +46,7 @@ class Lesson:
 
     @property
     def checks(self) -> ModuleType:
-        """The module with its ``EXERCISES`` and its ``predicted`` numbers."""
+        """The lesson's check module, with ``EXERCISES`` and the function ``predicted``."""
         return import_module(f"course.checks.{NAMES[self.number - 1]}")
 
     @property

@@ -117,8 +117,6 @@ def make_cluster(racks: int, world_size: int) -> Cluster:
 
 @dataclass(frozen=True)
 class _Observed:
-    """The calls, waits and measured blocks of one trial, by rank."""
-
     calls: dict[int, list[LearnerCall]]
     measured: list[list[list[float]]]  # begin and end of each block, by rank
     waited: Counter[str]  # seconds of all ranks by line
@@ -214,7 +212,6 @@ class _Trials:
         return {"text": "endless: the loop or call in this line does not end", "line": int(at[1])}
 
     def _mistake(self, finished: Finished, kinds: tuple[str, ...] = ()) -> dict[str, Any] | None:
-        """Return the virtual ranks' first finding, optionally only of the given kinds, such as a deadlock."""
         for finding in finished.outcome.findings:
             if kinds and finding.kind not in kinds:
                 continue
@@ -223,7 +220,6 @@ class _Trials:
         return None
 
     def _wrong_calls(self, world_size: int) -> Iterator[dict[str, Any]]:
-        """Yield calls that the exercise forbids, and messages to ranks that it forbids."""
         allowed, receivers = self.exercise.calls, self.exercise.receivers
         for rank, calls in self.observed.calls.items():
             for call in calls:
@@ -236,7 +232,6 @@ class _Trials:
                     yield {"text": f"rank {rank} sends to rank {call.receiver}, not to {to}", "line": call.line}
 
     def _wrong_cost(self, world_size: int, elapsed: float, sent: int) -> Iterator[dict[str, Any]]:
-        """Yield each cost limit that a correct result violates."""
         exercise, busy = self.exercise, self._busiest_line()
         if exercise.least_bytes is not None and sent < exercise.least_bytes(world_size):
             least = format_size(int(exercise.least_bytes(world_size)))
@@ -266,7 +261,6 @@ class _Trials:
             yield {"text": f"{took}: {exercise.hint}{where}", "line": int(line)}
 
     def _busiest_line(self) -> int:
-        """Return the learner's line that sends the most bytes; 0 if no line sends any."""
         sent = Counter[int]()
         for calls in self.observed.calls.values():
             for call in calls:
@@ -275,7 +269,6 @@ class _Trials:
         return sent.most_common(1)[0][0] if sent else 0
 
     def _line_of(self, name: str) -> int:
-        """Return the first line of a learner's function; 0 if the function does not exist."""
         try:
             nodes = ast.parse(self.path.read_bytes()).body
         except SyntaxError:

@@ -80,7 +80,7 @@ def numbers_in(predictions: Any) -> dict[str, float]:
 
 
 def describe(error: Exception | SystemExit, path: Path, lines: LineNotes) -> dict[str, Any]:
-    """Return the error as text, and the learner's line, 0 if no line of the file caused it."""
+    """Return the error as a dict with its text and line. The line is 0 if no line of the file caused the error."""
     if isinstance(error, WrongAnswerError) and lines.unwaited:
         call = next(iter(lines.unwaited.values()))
         why = f"nothing waits for dist.{call.name} in this line; call wait() on the handle before you use the tensor"

@@ -121,21 +121,17 @@ class _RecordColumns(Columnar[Any]):
 
     @classmethod
     def of(cls, rows: Iterable[Any]) -> Self:
-        """Return these rows as columns."""
         columns: list[Any] = list(zip(*rows, strict=True)) or [np.zeros(0)] * len(cls.COLUMNS)
         return cls(**dict(zip(cls.row._fields, map(np.array, columns), strict=True)))
 
     @classmethod
     def from_plain(cls, plain: object) -> Self:
-        """Return the rows from the content that ``to_plain`` returned. Raise ValueError if it is invalid."""
         return cls(**read_columns(plain, cls.COLUMNS))
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the rows as JSON content."""
         return columns_to_plain(self)
 
     def select(self, which: npt.NDArray[Any] | slice) -> Self:
-        """Return rows by indices, a slice, or a bool array."""
         return type(self)(**{name: column[which] for name, column in self.kept.items()})
 
     def __eq__(self, other: object) -> bool:
@@ -282,7 +278,6 @@ def _problems(recording: Recording) -> Iterator[str]:
 
 
 def _name_problems(recording: Recording) -> Iterator[str]:
-    """Yield errors in names, and groups and streams with ranks that do not exist."""
     texts = [recording.title, recording.where, *recording.verbs, *recording.dtypes, *recording.ops, *recording.lines]
     texts += [group.name for group in recording.groups] + [mark.name for mark in recording.marks]
     texts += [stream.name for stream in recording.streams]
@@ -307,7 +302,6 @@ def _name_problems(recording: Recording) -> Iterator[str]:
 
 
 def _number_problems(recording: Recording) -> Iterator[str]:
-    """Yield numbers that are outside their range or table."""
     calls, entries = recording.calls, recording.entries
     limits: list[tuple[str, npt.NDArray[Any], int]] = [
         ("calls.rank", calls.rank, recording.world_size),
@@ -338,7 +332,7 @@ def _number_problems(recording: Recording) -> Iterator[str]:
 
 
 def _call_problems(recording: Recording) -> Iterator[str]:
-    """Yield halves of messages that cannot match: their ranks differ, or a key has more than two halves."""
+    """Yield messages whose halves cannot match: the ranks differ, or two halves are both sends or both receives."""
     calls = recording.calls
     messages = np.flatnonzero(calls.kind != CallKind.COLLECTIVE)
     key, kind = calls.key[messages], calls.kind[messages]

@@ -60,7 +60,6 @@ def accuracy_figure(title: str, subtitle: str, dots: Sequence[Dots]) -> Figure:
 
 
 def _add_legend(figure: Figure, handles: Sequence[Any]) -> None:
-    """Name the families below the panels, in as many columns as fit."""
     for columns in range(len(handles), 0, -1):
         legend = figure.legend(
             handles=handles, loc="lower center", ncols=columns, frameon=False, fontsize=9, labelcolor=INK,
@@ -72,7 +71,6 @@ def _add_legend(figure: Figure, handles: Sequence[Any]) -> None:
 
 
 def _draw_panel(axes: Axes, panel: str, dots: Sequence[Dots], colors: dict[str, str]) -> None:
-    """Draw one panel: the diagonal, the band around it, and each family's dots."""
     every = np.concatenate([[*series.measured, *series.predicted] for series in dots])
     ranges = [each for series in dots for each in (*series.measured_range, *series.predicted_range)]
     every = np.concatenate([every, np.ravel(ranges)])

@@ -63,7 +63,7 @@ def money_figure(title: str, subtitle: str, candidates: Sequence[Priced], limits
 
 
 def _colors(candidates: Sequence[Priced]) -> dict[str, str]:
-    """Return a color for each kind. Kinds on the Pareto front come first."""
+    """Kinds on the Pareto front come first, because only eight kinds get a color."""
     order = sorted(candidates, key=lambda point: (not point.is_front, point.dollars[1]))
     chosen = list(dict.fromkeys(point.kind for point in order))[:8]  # the others are grey
     return dict(zip(chosen, chunk_colors(len(chosen)), strict=True))
@@ -81,7 +81,6 @@ def _scale(axes: Axes) -> None:
 
 
 def _draw_limits(axes: Axes, limits: tuple[float, float]) -> None:
-    """Shade the area beyond the deadline and the budget."""
     hours, dollars = limits
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
     if hours < right:

@@ -84,7 +84,6 @@ def _rows(parts: Sequence[PathStretch], names: Sequence[str]) -> list[Row]:
 
 
 def _draw_rows(figure: Figure, rows: Sequence[Row], elapsed: float, height: float) -> None:
-    """Draw a bar for each row below the strip, with its seconds and its share of the run."""
     axes = figure.add_axes((0.32, 0.12 / height, 0.5, ROW * len(rows) / height))
     for number, (name, color, seconds) in enumerate(rows):
         axes.barh(number, seconds, height=0.66, color=color, gid=name)

@@ -136,7 +136,6 @@ class _TraceEvents:
         return {number: next(self.numbers) for number in chosen}
 
     def _add_ends(self) -> None:
-        """Add unfinished operations and failed ranks."""
         end, stuck = _ns(self.trace.elapsed), dict[int, list[EventSlice]]()
         for wait in self.trace.unfinished:
             verb = f"{'send to' if wait.sends else 'receive from'} rank {wait.peer}"
@@ -237,5 +236,4 @@ def _describe(kind: str, pid: int, tid: int, name: str, order: int) -> list[Even
 
 
 def _ns(seconds: float) -> int:
-    """Return seconds as whole nanoseconds."""
     return round(seconds * 1e9)

@@ -97,7 +97,6 @@ def _show(value: object) -> object:
 
 
 def _content(answer: object, headline: str) -> dict[str, Any]:
-    """Return the variables of the template."""
     if not isinstance(answer, Mapping):
         raise InputError(f"answer must be a dict from to_dict(), not {answer!r}")
     kind = answer.get("kind")
@@ -124,7 +123,6 @@ def _content(answer: object, headline: str) -> dict[str, Any]:
 
 
 def _question(answer: Mapping[str, Any], scenario: Mapping[str, Any]) -> str:
-    """Return the report's question."""
     where = f" on {scenario['cluster']}" if isinstance(scenario.get("cluster"), str) else ""
     if answer["kind"] == "replay":
         return f"How long does the run take{where}, and what limits it?"
@@ -144,7 +142,6 @@ def _flatten(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
 
 
 def _as_data_uri(caption: str, picture: bytes | Path) -> str:
-    """Return the picture as a data URI."""
     content = picture if isinstance(picture, bytes) else read_bytes(check_path("picture", picture))
     mime = next((mime for start, mime in _SIGNATURES.items() if content.startswith(start)), None)
     if mime is None:

@@ -109,7 +109,6 @@ def _draw_panel(axes: Axes, places: list[tuple[float, float]], per_node: int, ac
 def _draw_arrows(
     axes: Axes, arrows: Sequence[Pair], places: list[tuple[float, float]], color: str, per_node: int
 ) -> None:
-    """Draw arrows between the edges of the ranks' circles."""
     for a, b in arrows:
         inside = a // per_node == b // per_node
         (ax, ay), (bx, by) = places[a], places[b]

@@ -249,7 +249,6 @@ def _draw_nodes(axes: Axes, network: GroupedNetwork, at: Mapping[str, Point]) ->
 
 
 def _draw_box(axes: Axes, group: NodeGroup, x: float, y: float) -> None:
-    """Draw a group as a box with the number of its members and their ranks."""
     machines = {match[1] for member in group.members if (match := PART.fullmatch(member))}
     if group.kind == "machine":
         words = next(iter(machines)) if len(machines) == 1 else f"{len(machines)} machines"

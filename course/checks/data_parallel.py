@@ -120,7 +120,7 @@ def overlapped_gradients(lesson: ModuleType) -> None:
 
 
 def bucket_bytes(world_size: int) -> list[int]:
-    """Return the bytes of each all_reduce in a rank's check."""
+    """Return the bytes of each all_reduce that one rank calls during the check."""
     step = [BUCKET] * (LAYERS // 2) + [LAYER] * (LAYERS % 2)
     return STEPS * step + 2 * ODD_BUCKETS
 

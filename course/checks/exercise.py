@@ -114,7 +114,7 @@ MEASURED = "__measured__"  # in a learner's module: begin and end of each measur
 
 
 def expect_equal(got: Tensor | None, wanted: Tensor, name: str) -> None:
-    """Raise WrongAnswerError that names the first element that differs."""
+    """Raise WrongAnswerError unless two tensors are equal. The error names the first element that differs."""
     if not hasattr(got, "isclose") or got is None:
         raise WrongAnswerError(f"{name} must be a tensor, not {got!r}")
     if got.shape != wanted.shape:

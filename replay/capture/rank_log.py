@@ -92,8 +92,8 @@ def read_logs(folder: Path, world_size: int, timeout: float) -> list[CallLog]:
 def join_logs(logs: Sequence[CallLog]) -> Recording:
     """Return the recording of all ranks. Raise InputError if their calls disagree.
 
-    The k-th collectives of a group on all its ranks match. The k-th message that a rank sends to another with a tag
-    matches the k-th that this rank receives from it with the tag.
+    The k-th collectives of a group match on all its ranks. For each sender, receiver and tag, the k-th send matches the
+    k-th receive.
     """
     first = logs[0]
     builder = RecordingBuilder(first.title, first.world_size, first.backend)
@@ -105,7 +105,6 @@ def join_logs(logs: Sequence[CallLog]) -> Recording:
 
 
 def _add(builder: RecordingBuilder, log: CallLog) -> None:
-    """Add the calls and log of a rank."""
     times: defaultdict[object, int] = defaultdict(int)
     waited = {entry.number for entry in log.entries if entry.did == Did.WAIT}
     numbers = []
@@ -123,7 +122,7 @@ def _add(builder: RecordingBuilder, log: CallLog) -> None:
 
 
 def _add_call(builder: RecordingBuilder, log: CallLog, call: NotedCall, times: defaultdict[object, int]) -> int:
-    """Add a call. ``times`` counts the preceding calls with the same ranks, group and tag."""
+    """``times`` counts the preceding calls with the same ranks, group and tag."""
     name, ranks = log.groups[call.group]
     location = SourceLine(*log.locations[call.location]) if call.location >= 0 else UNKNOWN
     if call.what in (SEND, RECV):
@@ -146,7 +145,7 @@ GRACE_S = 10.0  # for torchrun to end its ranks
 
 
 def parts_folder(output: Path) -> Path:
-    """Return the directory of the ranks' log files, which is named by the port of this launch's store."""
+    """Return the directory of the ranks' log files. Its name contains the port of this launch's store."""
     return output.with_name(f".{output.name}.{os.environ.get('MASTER_PORT', '0')}.parts")
 
 
@@ -188,7 +187,6 @@ def _run_until_ended(torchrun: list[str], environment: dict[str, str], ranks: in
 
 
 def _end(started: "subprocess.Popen[bytes]") -> None:
-    """End the processes of torchrun, and then torchrun itself."""
     if started.poll() is None:
         started.terminate()
         try:

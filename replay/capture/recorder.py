@@ -91,9 +91,10 @@ OPERATORS = {
 
 
 def find_operator() -> str:
-    """Return the reduction operator that the calling torch function was given. Default: sum.
+    """Return the reduction operator that was passed to the calling torch function. Default: sum.
 
-    C++ operators hold it as an object that Python cannot read. DDP's Reducer divides first, and then sums.
+    The kernel gets the operator as a C++ object that Python cannot read. DDP's Reducer divides gradients and then sums
+    them.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -115,7 +116,7 @@ class HostTimer:
     """Measures seconds on the host's clock."""
 
     def now(self) -> Any:
-        """Return the current time, an argument of ``seconds``."""
+        """Return the current time in the form that ``seconds`` accepts."""
         return time.perf_counter()
 
     def seconds(self, moments: Sequence[tuple[Any, Any]]) -> list[float]:
@@ -204,7 +205,7 @@ class CallRecorder:
             self._last = self.clock.now()
 
     def _find_gpu(self, tensors: Any) -> torch.device | None:
-        """Return the GPU of the first call with GPU tensors, so that its stream then measures times."""
+        """Return the GPU of the first GPU tensor in any call. From then on, this GPU's stream measures times."""
         device = next((tensor.device for tensor in flatten(tensors) if tensor.is_cuda), None)
         if device is None or isinstance(self.clock, StreamTimer):
             return None
@@ -311,7 +312,6 @@ class CallRecorder:
                 self._on_wait(work, lambda work=work: self._wait(work))  # type: ignore[misc]
 
     def _note(self, operator: C10dOperator, named: dict[str, Any]) -> int:
-        """Record a call. Return its number."""
         group = dist.ProcessGroup.unbox(named["process_group"])
         at = self._group(group)
         ranks = self.log.groups[at][1]

@@ -69,7 +69,6 @@ class ChakraNode:
 
 
 def _read_node(message: bytes) -> ChakraNode:
-    """Return a node. Raise ValueError if it is invalid."""
     node = ChakraNode(-1)
     for wire_field in read_fields(message):
         if wire_field.number == 1:
@@ -144,7 +143,7 @@ def read_chakra(path: Path) -> Recording:
 
 
 class _Rank:
-    """Schedules the nodes of a rank into one log, in an order that respects dependencies, lowest numbers first."""
+    """Schedules the nodes of a rank into one log: after their dependencies, and otherwise by number."""
 
     def __init__(self, builder: RecordingBuilder, rank: int, nodes: Sequence[ChakraNode]) -> None:
         self.builder, self.rank = builder, rank
@@ -230,10 +229,7 @@ def write_chakra(recording: Recording, base: Path) -> list[Path]:
 
 
 class _Nodes(list[ChakraNode]):
-    """Collects the nodes of a rank."""
-
     def add(self, node: ChakraNode) -> int:
-        """Add a node. Return its number."""
         node.number = len(self)
         self.append(node)
         return node.number
@@ -245,7 +241,6 @@ class _Nodes(list[ChakraNode]):
 
 
 def _nodes_of(recording: Recording, rank: int) -> list[ChakraNode]:
-    """Return the nodes of a rank: computing and calls of each stream, with the dependencies of its log."""
     nodes, of_call, of_signal = _Nodes(), dict[int, int](), dict[int, list[int]]()
     for stream in [number for number, stream in enumerate(recording.streams) if stream.rank == rank]:
         after: list[int] = []  # what the stream's next node depends on
@@ -264,7 +259,6 @@ def _nodes_of(recording: Recording, rank: int) -> list[ChakraNode]:
 
 
 def _call_node(recording: Recording, number: int, after: list[int]) -> ChakraNode:
-    """Return the node of a call."""
     call: RecordedCall = recording.calls[number]
     numbers = {"is_cpu_op": 0, "comm_size": call.nbytes}
     if call.kind == CallKind.COLLECTIVE:

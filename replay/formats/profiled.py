@@ -60,7 +60,6 @@ class _Event(NamedTuple):
 
 
 def _add(builder: RecordingBuilder, profile: Profile) -> int:
-    """Add the log of a rank, and return its number of collectives."""
     calls = sorted((event for event in profile.slices if event.sent is not None), key=lambda event: event.begin)
     kernels = [event for event in profile.slices if event.is_kernel]
     events = [_Event(call.begin, False, call.end, False, number) for number, call in enumerate(calls)]

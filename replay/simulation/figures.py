@@ -56,7 +56,6 @@ def segment_seconds(run: ReplayedRun) -> Floats:
 
 
 def _names(recording: Recording, calls: np.ndarray) -> list[str]:
-    """Return the collective's name for each call, or MESSAGES."""
     made = recording.calls
     is_collective, verb = made.kind[calls] == CallKind.COLLECTIVE, made.verb[calls]
     return [
@@ -179,7 +178,7 @@ def _waiting_inside(run: ReplayedRun) -> Iterator[Unfinished]:
 
 
 def describe_stuck(run: ReplayedRun) -> list[str]:
-    """Describe each call that hanging ranks wait for in a sentence: the ranks, the call, and the reason."""
+    """Describe each call that a hanging run waits for, in one sentence: the ranks, the call and the reason."""
     blocked: dict[tuple[str, str], list[int]] = {}
     for stream in np.flatnonzero(~np.isfinite(run.finished_streams)).tolist():
         rank = run.recording.streams[stream].rank
@@ -206,14 +205,12 @@ def _waited_calls(run: ReplayedRun, stream: int) -> list[int]:
 
 
 def _is_done(run: ReplayedRun, call: int) -> bool:
-    """Return whether all messages of a call have arrived."""
     key = run.recording.calls.key[call]
     messages = np.flatnonzero(run.messages.collective == key)
     return bool(len(messages)) and bool(np.isfinite(run.message_end[messages]).all())
 
 
 def _reason(run: ReplayedRun, call: int) -> str:
-    """Return why a call never completes."""
     made, recording = run.recording.calls, run.recording
     if run.calls.is_collective[call]:
         number = int(run.calls.collective[call])
@@ -236,7 +233,6 @@ def _reason(run: ReplayedRun, call: int) -> str:
 
 
 def _has_begun(run: ReplayedRun, call: int) -> bool:
-    """Return whether the segment that posts a call has begun."""
     posted = int(run.calls.posted[call])
     return posted != NEVER and bool(np.isfinite(run.started[run.layout.segment_stage[posted]]))
 

@@ -1,9 +1,9 @@
-"""Segments and calls as stages of agents: streams first, then calls that run next to their ranks.
+"""Lay out a replay as stages of the kernel's agents: first the streams, then the calls that run in parallel.
 
-A stream is an agent. The stages of each segment are its computing, and its action: posting and awaiting halves of
-messages, or the steps of a collective that runs alone. Every other call has its own agents, one per channel: a stage
-that begins it, its steps or its half of a message, and a stage that ends it. *Signals*, messages without a time, begin
-and end calls and synchronize streams.
+An agent runs its stages one after the other. Each stream is an agent. Its segments have two stages: computing, and an
+action that posts and awaits halves of messages or runs the steps of a collective. Every other call has its own agents,
+one per channel: a stage that begins it, its steps or its half of a message, and a stage that ends it. *Signals* are
+messages that take no time; they begin and end calls and synchronize streams.
 """
 
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class Tasks(NamedTuple):
 
 
 class Stages:
-    """Agents, each with consecutive stages."""
+    """Collects agents and the signals and computing of their stages, which are numbered consecutively."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -100,7 +100,7 @@ class ReplayLayout:
 def lay_out(
     recording: Recording, segments: Segments, calls: ReplayedCalls, ways: list[Way], line: Ints
 ) -> ReplayLayout:
-    """Return the layout of a recording. Calls with the same ``line`` run in order; ``line`` [calls] is 0 for others."""
+    """Return the layout of a recording. ``line`` [calls] numbers communicators, whose calls run in order; 0: none."""
     making = _Making(recording, segments, calls, line)
     making.choose_inline(ways)
     making.lay_streams()
@@ -114,8 +114,6 @@ def lay_out(
 
 
 class _Making:
-    """Builds a layout."""
-
     def __init__(self, recording: Recording, segments: Segments, calls: ReplayedCalls, line: Ints) -> None:
         self.recording, self.segments, self.calls, self.line = recording, segments, calls, line
         self.stages = Stages()
@@ -217,7 +215,6 @@ class _Making:
         self.stages.compute(Tasks(stage, seconds, self.calls.rank[calls], number, np.array(DIVISION), step, entry))
 
     def _reduce(self, way: Way, bases: Ints) -> None:
-        """Add the reductions of steps."""
         template = way.template
         assert template is not None
         busy = np.flatnonzero(template.cost > 0)
@@ -259,7 +256,7 @@ class _Making:
         self.stages.signal(end[order][which], self.segment_stage[segment[at]])
 
     def join_lines(self) -> None:
-        """Let each call of a line begin when the previous one has ended; messages posted at once begin together."""
+        """Let each call of a line begin when the previous call has ended. Messages posted together begin together."""
         lined = np.flatnonzero((self.line > 0) & (self.calls.posted >= 0))
         if not len(lined):
             return
@@ -298,7 +295,6 @@ class _Making:
 
 
 def _joined(pairs: Pairs) -> tuple[Ints, Ints]:
-    """Concatenate pairs of stages and calls."""
     none = np.zeros(0, np.int64)
     return np.concatenate([none, *(stage for stage, _ in pairs)]), np.concatenate([none, *(call for _, call in pairs)])
 

@@ -114,7 +114,9 @@ def _of_programs(
 
 
 def _circumstances(recording: Recording, segments: Segments, calls: ReplayedCalls) -> tuple[Bools, Floats]:
-    """Return whether the ranks of each message send and receive at once, and the maximum seconds computed before."""
+    """Return whether each message's ranks send to each other at once, and the longer compute time before it, in
+    seconds.
+    """
     both = np.zeros((2, len(segments) + 1), np.bool_)
     for row, half in zip(both, (calls.send, calls.recv), strict=True):
         row[calls.posted[half[half >= 0]]] = True
@@ -167,7 +169,7 @@ def make_plan(stages: Stages, messages: ReplayedMessages, carrier: NetworkCarrie
 
 
 def slowed(work: Tasks, faults: Faults) -> Tasks:
-    """Return the tasks with the compute times of slowed ranks. Tasks without a rank are unchanged."""
+    """Return the tasks with longer compute times on straggler ranks. Tasks without a rank are unchanged."""
     if not faults.ranks and faults.compute is None:
         return work
     slower = faults.slowdown(work.number, work.rank, work.channel, work.step)
@@ -175,7 +177,7 @@ def slowed(work: Tasks, faults: Faults) -> Tasks:
 
 
 def number_routes(messages: ReplayedMessages, which: Bools, world_size: int) -> tuple[Pairs, Ints]:
-    """Return the pairs of ranks of the selected messages, and each message's route; 0 for messages not selected."""
+    """Return the ranks of each route, and the route number of each message; 0 for messages that are not selected."""
     code = messages.src * world_size + messages.dst
     distinct, pair = np.unique(code[which], return_inverse=True)
     route = np.zeros(len(code), np.int64)
@@ -207,7 +209,6 @@ def _narrowed(cluster: Cluster, routes: Routes, faults: Faults) -> Routes:
 
 
 def _assemble(stages: Stages, source: Ints, sink: Ints, route: Ints, nbytes: Floats) -> Plan:
-    """Return the plan of messages between stages."""
     agent, number = stages.agent(), stages.number
     records = np.zeros(number + 1, STAGE)
     same = np.append(agent[1:] == agent[:-1], False) if number else np.zeros(0, np.bool_)

@@ -1,4 +1,4 @@
-"""Replay a recording on a cluster: when streams, ranks, stages and messages begin and end."""
+"""Replay a recording on a cluster: compute when its streams, stages and messages begin and end."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -160,7 +160,7 @@ class Replayer:
         )
 
     def _lines(self, carrier: NetworkCarrier) -> Ints:
-        """Return the line of each call: the recorded one, or its group's if the carrier orders a group's calls."""
+        """Return the line of each call: the recorded one, or one per group if the carrier orders a group's calls."""
         line = np.append(
             self.recording.calls.line, np.zeros(len(self.calls.rank) - len(self.recording.calls), np.int64)
         )

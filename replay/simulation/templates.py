@@ -1,4 +1,4 @@
-"""Make a template for a collective: its stages and messages, which are copied for each call."""
+"""Make the template of a collective: stages and messages that a replay copies for each call."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -120,7 +120,6 @@ def local_seconds(calibration: Calibration, nbytes: int) -> float:
 
 
 def _division_elements(algorithm: Algorithm, shape: Shape) -> Floats:
-    """Return the number of elements that each rank divides at the end."""
     if shape.op != "mean":
         return np.zeros(shape.ranks)
     return reduced_counts(algorithm.spec, shape.ranks, shape.root, shape.elements).astype(np.float64)
@@ -129,7 +128,7 @@ def _division_elements(algorithm: Algorithm, shape: Shape) -> Floats:
 def _make(
     algorithm: Algorithm, shape: Shape, columns: OperationColumns, costs: tuple[Ints, Floats, Floats, Floats]
 ) -> Template:
-    """Return the template of a table. ``found``: its sends, their seconds, the costs of stages, and the divisions."""
+    """``costs``: the sends, their seconds, the compute seconds of each stage, and those of each rank's division."""
     sends, seconds, cost, division = costs
     stage, starts = stages_of(columns)
     channels = int(columns.channel.max(initial=0)) + 1

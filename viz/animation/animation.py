@@ -90,13 +90,11 @@ class _Palette:
 
 
 def _codes(pixels: Pixels) -> Codes:
-    """Return each pixel's RGB color as one integer."""
     red, green, blue = (pixels[..., channel].astype(np.int64) for channel in range(3))
     return red << 16 | green << 8 | blue
 
 
 def _palette(frames: Sequence[Pixels]) -> _Palette:
-    """Return a palette for the colors of some frames."""
     colors, times = np.unique(np.concatenate([_codes(frame).ravel() for frame in frames]), return_counts=True)
     by_use = colors[np.argsort(-times, kind="stable")]
     channels = np.stack([by_use >> 16, by_use >> 8 & 255, by_use & 255], axis=1).astype(np.uint8)
@@ -255,7 +253,6 @@ class Animation:
             draw.text(WIDTH - 24, 46, "100 %", 11, GREY, "right")
 
     def _draw_legend(self, phases: dict[str, str]) -> None:
-        """Explain the dots and rings in a row below the cluster."""
         draw, x, y = self._canvas, 30.0, 72
         if len(self._trace.messages):
             draw.fill(Box.around(x, y, 7), CHUNK_ZERO, round_by=7)

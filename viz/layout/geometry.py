@@ -91,7 +91,7 @@ def natural_order(name: str) -> list[tuple[int, str]]:
 
 
 def fit_into(box: Box, positions: dict[str, Point]) -> dict[str, Point]:
-    """Return the positions scaled to fill ``box``, and centered along an axis in which all are equal."""
+    """Return the positions scaled to fill ``box``. If all are equal along an axis, they are centered there."""
     points = np.array(list(positions.values()))
     low, high = points.min(axis=0), points.max(axis=0)
     spread = np.where(high - low > 1e-6, high - low, np.inf)

@@ -60,7 +60,6 @@ def group_nodes(graph: Graph, hosts: Sequence[str]) -> GroupedNetwork:
 
 
 def _is_readable(graph: Graph, hosts: Sequence[str]) -> bool:
-    """Return whether the network is small enough to draw each node."""
     if len(graph) > 80:
         return False
     is_machine = any(graph.nodes[node].get("kind") == "gpu" for node in graph)
@@ -110,7 +109,6 @@ def _below_the_same(network: GroupedNetwork) -> KeyOf:
 
 
 def _network(graph: Graph, hosts: Sequence[str], of: Mapping[str, str]) -> GroupedNetwork:
-    """Return the network of the groups in ``of``."""
     ranks, members = defaultdict[str, list[int]](list), defaultdict[str, list[str]](list)
     for rank, host in enumerate(hosts):
         ranks[of[host]].append(rank)

@@ -49,7 +49,6 @@ def ticks(seconds: npt.NDArray[np.float64], elapsed: float) -> npt.NDArray[np.in
 
 
 def _smallest(column: npt.NDArray[Any]) -> str:
-    """Return the smallest type that holds all values."""
     if column.dtype.kind == "f":
         return "f8"
     low, high = (int(column.min()), int(column.max())) if column.size else (0, 0)
@@ -234,10 +233,7 @@ class PlayedRun:
 
 
 def export_run(run: PlayedRun, groups: Sequence[tuple[str, int]], in_groups: bool = False) -> dict[str, Any]:
-    """Return a run as JSON.
-
-    It has aggregates if there are too many messages, or if ranks are only shown ``in_groups``.
-    """
+    """Return a run as JSON: all messages, or aggregates if there are too many or ranks are only shown ``in_groups``."""
     trace = run.trace
     loads = link_loads(trace)
     limits = find_limits(trace, loads)

@@ -7,7 +7,7 @@ import {bitsIn, contributors, hueOf, isComplete} from './run.js';
 import {data, view} from './state.js';
 import {max} from './format.js';
 
-/** The cells of all ranks at a time, and in `run.changed` when each changed; null where it is not known. */
+/** Returns all cells at a time, and sets `run.changed` to the time of each cell's last change; null if unknown. */
 export function buffersAt(run, x) {
   if (!run.buffers) return null;
   const order = run.order[view.clock],

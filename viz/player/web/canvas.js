@@ -1,14 +1,14 @@
-// Strokes of the pen.
+// Drawing primitives of a canvas.
 
 import {min, round} from './format.js';
 import {view} from './state.js';
 
 const FONT = 'system-ui,sans-serif';
 
-/** Pixels a point while playing: fewer where frames come late. */
+/** Maximum pixels per point during playback; reduced if frames are late. */
 export const sharpness = {most: 2};
 
-/** The canvas's context with points as unit, cleared, and its width and height. */
+/** Clears a canvas; returns its context, scaled to points, and its width and height. */
 export function clear(canvas) {
   const ratio = min(devicePixelRatio || 1, view.playing ? sharpness.most : 2);
   const w = canvas.clientWidth,
@@ -91,7 +91,7 @@ export function clipTo(g, x, y, w, h) {
   g.clip();
 }
 
-/** A filled label around a point. */
+/** Draws a filled label around a point. */
 export function label(g, words, x, y, fill, ink) {
   const w = widthOf(g, words, 12) + 16;
   slab(g, x - w / 2, y - 11, w, 22, 5, fill);

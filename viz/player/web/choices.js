@@ -54,7 +54,7 @@ export function chooseRank(rank) {
   tell.draw();
 }
 
-/** Opens the group of the chosen rank, and its messages once they are inflated. For pages of many ranks. */
+/** Opens the group of the selected rank, and shows the rank's messages once they are inflated. */
 function showGroupOf(run) {
   if (view.rank >= 0) view.group = groupOf(run, view.rank);
   openRank(run, view.rank).then(() => {
@@ -89,7 +89,7 @@ export function showAll() {
   tell.draw();
 }
 
-/** Choose nothing; of an open group first its rank. */
+/** Clears the selection. In an open group, the first call only clears the rank. */
 export function chooseNothing() {
   view.link = -1;
   if (view.group >= 0 && view.rank < 0) chooseGroup(-1);

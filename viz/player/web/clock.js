@@ -18,7 +18,7 @@ export function reach() {
   return other ? max(total(), other.elapsed) : total();
 }
 
-/** Seconds of watching for the whole: a little more than one a step, from 10 to 30. */
+/** Returns the playback time of the whole run: a little more than a second per step, between 10 and 30 seconds. */
 export const watchingSeconds = () => clamp(max(...shownRuns().map(run => run.steps)) * 1.1, 10, 30);
 
 export function seek(x) {
@@ -41,7 +41,7 @@ export function pause() {
 
 export const toggle = () => (view.playing ? pause() : play());
 
-/** The messages that are in flight at a time. */
+/** Returns the messages in flight at a time. */
 export function activeAt(run, x) {
   const key = `${x} ${view.clock}`;
   if (run.activeKey === key) return run.active;
@@ -56,14 +56,14 @@ export function activeAt(run, x) {
 
 const wholeStep = way => (way > 0 ? floor(view.x + 1e-6) + 1 : ceil(view.x - 1e-6) - 1);
 
-/** The nearest of sorted times after or before now. */
+/** Returns the nearest of sorted times after or before now. */
 function nearest(times, way) {
   const slack = total() * 1e-7;
   if (way > 0) return times.find(time => time > view.x + slack) ?? total();
   return times.findLast(time => time < view.x - slack) ?? 0;
 }
 
-/** On or back to where the next message ends. */
+/** Moves forward or back to the nearest end of a message. */
 export function stepMessage(way) {
   pause();
   if (!isTimed()) return seek(wholeStep(way));
@@ -73,7 +73,7 @@ export function stepMessage(way) {
   seek(found.reduce((best, x) => (abs(x - view.x) < abs(best - view.x) ? x : best)));
 }
 
-/** On or back to where a step ends. */
+/** Moves forward or back to the nearest end of a step. */
 export function stepProgram(way) {
   pause();
   const run = firstRun();
@@ -81,7 +81,7 @@ export function stepProgram(way) {
   seek(run.aggregate ? view.x + (way * run.elapsed) / 20 : nearest([0, ...run.stepEnd], way));
 }
 
-/** The same moment on the other clock. */
+/** Switches between seconds and steps without changing the shown moment. */
 export function setClock(kind) {
   const run = firstRun();
   if (kind === view.clock || run.aggregate) return;

@@ -1,4 +1,4 @@
-// Vermilion is reserved for the bottleneck link; chunks have the other hues, phases of a training their own.
+// Vermilion is reserved for the bottleneck link and for failures. Chunks and training phases have other colors.
 
 import {round} from './format.js';
 
@@ -12,7 +12,7 @@ const PHASES = {
 };
 const NAMES = ['ink', 'grey', 'faint', 'pane', 'paper', 'full', 'go', 'cell', 'link'];
 
-/** The colors of the page by name, as player.css sets them. */
+/** Colors of the page by name; player.css sets them. */
 export const color = {};
 
 export function readColors() {
@@ -28,7 +28,7 @@ export const chunkColors = count =>
         return `hsl(${round(275 - 225 * share)} 52% ${round(40 + 18 * share)}%)`;
       });
 
-/** A phase of a training; buckets of gradients are gold by turns, lighter and darker; what a program waits in, pale. */
+/** Returns the color of a span. Gradient buckets alternate between two shades of gold; calls that wait are pale. */
 export function phaseColor(name) {
   const bucket = /bucket\D*(\d+)/.exec(name);
   return bucket ? ['#d6a92b', '#b98d14'][bucket[1] % 2] : PHASES[name] || color.link;

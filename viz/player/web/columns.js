@@ -1,8 +1,8 @@
-// Columns of numbers as packing.py packs them: deflated, the bytes of one significance together.
+// Unpacks columns of numbers that `pack` in runs.py packed: deflated, grouped by byte significance.
 
 const TYPES = {u1: Uint8Array, u2: Uint16Array, i4: Int32Array, f8: Float64Array};
 
-/** A typed array of a column; those that are given as lists instead are left until somebody asks. */
+/** Returns a column as a typed array. Columns in lists are inflated only when a rank is opened. */
 export async function inflateColumn({type, length, text}) {
   const packed = Uint8Array.from(atob(text), letter => letter.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream('deflate'));
@@ -15,7 +15,7 @@ export async function inflateColumn({type, length, text}) {
   return new TYPES[type](bytes.buffer);
 }
 
-/** Replace every column within a value of JSON by a typed array. */
+/** Replaces every column in a JSON value with a typed array. */
 export async function inflate(value) {
   if (Array.isArray(value)) return typeof value[0] === 'object' ? Promise.all(value.map(inflate)) : value;
   if (value === null || typeof value !== 'object') return value;

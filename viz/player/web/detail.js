@@ -1,4 +1,4 @@
-// One rank of very many: its single messages, a row a peer, out of columns that are inflated when first asked for.
+// The messages of a selected rank on pages of many ranks: one row per peer, from columns inflated on first use.
 
 import {area, clipTo, fade, write} from './canvas.js';
 import {chunkColors, color} from './colors.js';
@@ -10,7 +10,7 @@ const MOST_PEERS = 24, // shown, those with the most bytes first
   NAMED = 12,
   HUES = chunkColors(9);
 
-/** The chosen rank's messages; null where groups or rows of ranks are shown. */
+/** Returns the selected rank's messages; null while groups or rows of ranks are shown. */
 export const detailOf = run => (run.detail && run.detail.rank === view.rank ? run.detail : null);
 
 async function inflateListed(run) {
@@ -21,7 +21,7 @@ async function inflateListed(run) {
   run.listed = Object.fromEntries(await Promise.all(columns));
 }
 
-/** Find the messages of a rank, as far as the page holds them. */
+/** Returns a rank's messages. The page may not contain all of them. */
 export async function openRank(run, rank) {
   if (rank < 0) return;
   if (!run.listed) await inflateListed(run);
@@ -79,7 +79,7 @@ export function paintDetail(g, box, toPixel) {
   fade(g, 1);
 }
 
-/** The message of a row at a time, in words: what is received in the lower half, what is sent in the upper. */
+/** Describes a row's message at a time: the received message in the lower half, the sent one in the upper half. */
 export function aboutDetail(run, {rank: row, x, isLow}) {
   const {rank, own, peers} = detailOf(run),
     {src, dst, bytes, chunk, step} = run.listed,

@@ -1,4 +1,4 @@
-// Zoom and drag by mouse and touch: of time in the lanes, of space on the stage.
+// Zoom and drag by mouse and touch: the lanes zoom time, the stage zooms the network.
 
 import {pause, seek} from './clock.js';
 import {abs, clamp, hypot} from './format.js';
@@ -25,7 +25,7 @@ function panTime(shift) {
   tell.draw();
 }
 
-/** Zoom the stage around a point of it. */
+/** Zooms the stage around a point. */
 function zoomStage(x, y, factor) {
   const {zoom} = view,
     scale = clamp(zoom.scale * factor, 1, 12),

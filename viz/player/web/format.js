@@ -1,4 +1,4 @@
-// Numbers as people read them.
+// Formats numbers with units.
 
 export const {abs, atan2, ceil, cos, floor, hypot, log10, max, min, PI, round, sin, sqrt} = Math;
 
@@ -38,7 +38,7 @@ export const time = seconds => inUnit(seconds, TIMES);
 export const size = bytes => inUnit(bytes, SIZES);
 export const rate = bytes => inUnit(8 * bytes, RATES);
 
-/** A time with as many digits as its whole needs, so that a running clock stays in place. */
+/** Formats a time in the unit and with the digits of the whole run, so that a running clock does not jump. */
 export function clockTime(seconds, whole) {
   const [name, least] = unitOf(whole, TIMES);
   return `${(seconds / least).toFixed(max(0, 2 - floor(log10(whole / least))))} ${name}`;

@@ -1,4 +1,4 @@
-// Many ranks: groups of them on a circle, as busy as they are now, and how much goes from group to group.
+// Shows many ranks as groups on a circle, with each group's current load and the bytes between groups.
 
 import {dot, fade, label, pen, slab, write} from './canvas.js';
 import {color} from './colors.js';
@@ -6,7 +6,7 @@ import {clamp, cos, floor, hypot, many, max, min, percent, PI, sin} from './form
 import {data, view} from './state.js';
 
 const BYTE = 255, // shares are bytes
-  FULL = 400; // flows between groups, of which each is still seen
+  FULL = 400; // flows between groups; more than these are drawn thinner
 
 export const binAt = run => clamp(floor((view.x / run.elapsed) * run.aggregate.bins), 0, run.aggregate.bins - 1);
 export const firstOf = (sizes, group) => sizes.slice(0, group).reduce((sum, size) => sum + size, 0);
@@ -65,7 +65,7 @@ export function drawGroups(g, pane, run) {
   notes.forEach((words, i) => write(g, words, pane.x + 14, pane.y + pane.h - 44 + 16 * i, 11, color.grey));
 }
 
-/** The group of a rank's node, or of the switch that a group is named after; -1 for neither. */
+/** Returns the group of a rank's node, or the group named after a switch; -1 for other nodes. */
 const groupOfNode = (run, node) =>
   node < data.ranks ? groupOf(run, node) : run.aggregate.groups.indexOf(data.nodes[node]);
 
@@ -84,7 +84,7 @@ function drawFlows(g, circle, flow, n) {
     most = max(most, bytes);
     lines++;
   });
-  const thin = min(1, FULL / lines); // so that very many do not make one black disc
+  const thin = min(1, FULL / lines); // otherwise, many lines form a black disc
   flow.forEach((bytes, at) => {
     const from = floor(at / n),
       to = at % n;
@@ -111,7 +111,7 @@ function writeBad(g, run, circle, bad) {
   label(g, run.standing[0].name, circle.cx + inner * dx, circle.cy + (inner + 10) * dy, color.full, color.paper);
 }
 
-/** The ranks of the chosen group. */
+/** Draws the ranks of the selected group. */
 function drawGroup(g, pane, run) {
   const {groups, sizes, rows, most, bins} = run.aggregate,
     size = sizes[view.group],

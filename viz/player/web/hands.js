@@ -55,7 +55,7 @@ function onKey(event) {
     if (event.key === 'Escape' || event.key === 'Enter') target.blur();
     return;
   }
-  if (event.key === ' ' && target.tagName === 'BUTTON' && target.id !== 'play') return; // it presses the button
+  if (event.key === ' ' && target.tagName === 'BUTTON' && target.id !== 'play') return; // it presses that button
   if (event.key.startsWith('Arrow') && target.id === 'scrub' && event.shiftKey) event.preventDefault();
   const digit = /^Digit([1-9])$/.exec(event.code),
     index = digit ? digit[1] - 1 : -1;

@@ -1,4 +1,4 @@
-// The lanes of very many ranks: a row of pixels a rank, or several, dark where the busiest of them receives.
+// The lanes of many ranks: each row of pixels is one or several ranks, and is dark while its busiest rank receives.
 
 import {clipTo, write} from './canvas.js';
 import {color, mix} from './colors.js';
@@ -21,7 +21,7 @@ export function rowsOf(run) {
   return {first: 0, count, ranks: data.ranks / count, whole, words};
 }
 
-/** The greatest share of a bin in which a rank of a row receives, from 0 to 255. */
+/** Returns the share of a bin during which a row's busiest rank receives, from 0 to 255. */
 export function busiest(run, row, bin) {
   const {most, bins} = run.aggregate,
     shown = rowsOf(run);

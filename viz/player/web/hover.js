@@ -111,7 +111,7 @@ export function laneAt(event) {
   return {box, px, py, x: fromPixel(box, px), rank: floor(row), isLow: row - floor(row) > 0.34};
 }
 
-/** The message that a rank receives at a time, or sends where the pointer is in the upper half of its lane. */
+/** Returns the message that a rank receives at a time; in the upper half of its lane, the message that it sends. */
 function messageAt(run, {rank, x, isLow}) {
   const near = activeAt(run, clamp(x, 0, lengthOf(run) * 0.9999999)).filter(
     i => run.c.dst[i] === rank || run.c.src[i] === rank,

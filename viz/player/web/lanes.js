@@ -1,4 +1,4 @@
-// A lane a rank against time: what it receives, sends and computes; all runs on one axis.
+// Draws a lane per rank over time: receives, sends and computing. All runs share one time axis.
 
 import {area, clear, clipTo, cross, dot, fade, line, pen, widthOf, write} from './canvas.js';
 import {beginsOf, endsOf, isStuckAtOnce, isTimed, lengthOf, reach} from './clock.js';
@@ -15,7 +15,7 @@ const GAP = 18,
   RIGHT = 16,
   MOST_LINES = 1600;
 
-/** The area of each run, and how high a lane is. */
+/** Returns each run's area and the height of its lanes. */
 export const onLanes = {boxes: []};
 
 let painted = null,
@@ -70,7 +70,7 @@ export function drawLanes() {
   g.fill();
 }
 
-/** Paint what does not move off the screen, once for each zoom and choice. */
+/** Paints everything that does not move into an off-screen canvas, once per zoom and selection. */
 function paintOnce(canvas, w) {
   const {width, height} = canvas;
   const key = [
@@ -209,7 +209,7 @@ function paintGround(g, {run, x, y, w, lane}) {
   }
 }
 
-/** Phases above, buckets of gradients below them; of a collective the reductions in the middle. */
+/** Draws phases above gradient buckets, and a collective's reductions in the middle of the lane. */
 function paintSpans(g, {run, y, lane}, {at, isSmall, phase, sync}) {
   if (isSmall && !run.hasPhases) return;
   for (const {rank, name, begin, end} of run.spans) {
@@ -249,7 +249,7 @@ function paintBars(g, {run, y, lane}, {at, begins, ends, inView, isSmall, send, 
       top = y + dst[i] * lane + lane * receive;
     fade(g, strength);
     if (right > painted[dst[i]] + 0.4) {
-      // one bar a pixel
+      // one bar per pixel
       const from = isSmall ? max(left, painted[dst[i]]) : left;
       area(g, hue, from, top, max(right - from - (width > 3 ? 0.8 : 0), 0.5), lane * bar);
       painted[dst[i]] = right;
@@ -295,7 +295,7 @@ function paintHot(g, {run, y, lane}, {at, begins, ends, inView}) {
   }
 }
 
-/** The other run, predicted or measured, as dashed outlines. */
+/** Draws the prediction or measurement of the same run as dashed outlines. */
 function paintOver(g, {y, lane, h}, {at, receive, bar}, other) {
   pen(g, color.ink, 1);
   fade(g, 0.55);
@@ -313,7 +313,7 @@ function paintOver(g, {y, lane, h}, {at, receive, bar}, other) {
   g.setLineDash([]);
 }
 
-/** A cross where a rank failed; a rank that waits forever waits to the right end. */
+/** Draws a cross where a rank failed, and a bar to the right end for a rank that waits forever. */
 function paintFaults(g, {run, x, y, w, lane}, {at}) {
   fade(g, 1);
   for (const [rank, , , , since] of run.unfinished) {

@@ -1,4 +1,4 @@
-// The page: its data inflated, its controls written, and a frame whenever something has changed.
+// Starts the page: inflates its data, updates its controls, and draws a frame after each change.
 
 import {buffersAt, completeness} from './buffers.js';
 import {sharpness} from './canvas.js';
@@ -16,7 +16,7 @@ import {areGroups, calm, data, find, firstRun, isRacing, tell, view} from './sta
 import {caption, clockWords, headline, story} from './words.js';
 
 const LATE = 0.04; // seconds between two frames
-const SPOKEN = 4; // seconds between two sentences to those who listen
+const SPOKEN = 4; // seconds between two captions for screen readers
 const stats = {frames: 0, script: 0, opened: 0};
 
 let isWanted = false,
@@ -45,9 +45,9 @@ function frame(now) {
   else last = 0;
 }
 
-/** Move the clock by the time since the last frame; who wants little motion gets a step at a time. */
+/** Moves the clock by the time since the last frame; with reduced motion, by one step at a time. */
 function advance(now) {
-  const seconds = last ? clamp((now - last) / 1000, 0, 0.1) : 0; // a frame may be told of an earlier time than the last
+  const seconds = last ? clamp((now - last) / 1000, 0, 0.1) : 0; // a frame's time may be earlier than the last one
   last = now;
   lateFrames = seconds > LATE ? lateFrames + 1 : 0;
   if (lateFrames > 8) sharpness.most = 1;
@@ -71,7 +71,7 @@ function setText(id, words) {
   if (find(id).textContent !== words) find(id).textContent = words;
 }
 
-/** Updates everything that changes with each frame. Screen readers get the caption at once when paused, else rarely. */
+/** Updates everything that changes with each frame. During playback, screen readers get a caption every few seconds. */
 function writeNow(now) {
   const [clock, whole] = clockWords(),
     words = caption(),
@@ -127,7 +127,7 @@ function writeRuns() {
   writePanel();
 }
 
-/** Return the first view: the network if a link stands out, or if a circle would be too full. */
+/** Returns the first view: the network if a link stands out, or if a circle would be too full. */
 function firstView() {
   const run = firstRun(),
     {bandwidth} = data.links;
@@ -135,7 +135,7 @@ function firstView() {
   return bandwidth.length && (stands || data.ranks > 64) ? 'wires' : 'talk';
 }
 
-/** Paper is light; what is printed is drawn at once, because no frame comes while a page is printed. */
+/** Draws in light colors before printing, at once, because the browser requests no frame while it prints. */
 function drawForPaper() {
   let wasDark = false;
   addEventListener('beforeprint', () => {
@@ -167,7 +167,7 @@ async function begin() {
   else if (!calm && !wanted.has('still')) play();
   frame(performance.now());
   new ResizeObserver(() => {
-    // only now: before, it would draw runs that are half prepared
+    // not earlier: the runs must be prepared
     forgetPlaces();
     draw();
   }).observe(document.querySelector('main'));

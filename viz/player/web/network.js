@@ -33,7 +33,7 @@ function loadsOf(run, active) {
   return loads;
 }
 
-/** Links: dark and wide by use; one path a shade, not one a link, because strokes are what a frame costs. */
+/** Draws links darker and wider with their use. Links of a shade share one path, because strokes are expensive. */
 export function drawLinks(g, run, places, active) {
   const loads = loadsOf(run, active),
     thin = data.links.src.length > 300 ? 0.7 : 1.5,
@@ -79,7 +79,7 @@ function writeSharers(g, run, places, link, load) {
   write(g, `${load.count} share`, x, y, 10, run.bad.has(link) ? color.full : color.grey, 'center', true);
 }
 
-/** Switches and other parts, with their names where there is room for them. */
+/** Draws switches and other parts, with their names if there is room. */
 export function drawSwitches(g, places) {
   const room = roomBetween(places);
   places.at.forEach(([x, y], node) => {
@@ -93,7 +93,7 @@ export function drawSwitches(g, places) {
   });
 }
 
-/** The least distance between two neighbours of a row that are no ranks. */
+/** Returns the smallest distance between two neighbors in a row that are not ranks. */
 function roomBetween(places) {
   if (places.room) return places.room;
   const rows = new Map();
@@ -111,7 +111,7 @@ function roomBetween(places) {
   return places.room;
 }
 
-/** A line for each pair that ever talks, with a head towards who receives. */
+/** Draws a line for each pair of ranks that communicates, with an arrowhead towards the receiver. */
 export function drawPairs(g, places) {
   if (places.pairs.size > 4000) return;
   if (!places.talk) {
@@ -153,7 +153,7 @@ export function drawRanks(g, run, places) {
   fade(g, 1);
 }
 
-/** Labels the link that stands out. */
+/** Labels the bottleneck link. */
 export function drawCallout(g, run, places) {
   const cable = run.standing[0],
     ends = cable && places.lines[cable.links[0]];

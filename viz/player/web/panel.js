@@ -48,7 +48,7 @@ export function writePanel() {
 }
 
 function cableRows(run) {
-  const share = run.isSlow ? cable => cable.peak : cable => cable.use; // a slow link never carries what others do
+  const share = run.isSlow ? cable => cable.peak : cable => cable.use; // a slow link never reaches the others' rates
   const way = run.isSlow ? 1 : -1,
     known = cable => round(100 * share(cable)),
     byShare = (a, b) => way * (known(a) - known(b)) || a.links[0] - b.links[0];
@@ -104,7 +104,7 @@ function againstPrediction(run, other) {
   return [heading, `${times} Largest delay: ${which}.`];
 }
 
-/** Use over time of the chosen link; else of the one that stands out or is used most. */
+/** Draws the utilization over time of the selected link. Default: the bottleneck, or the most used link. */
 export function drawUse() {
   const run = firstRun(),
     canvas = find('spark'),

@@ -13,7 +13,7 @@ function stripSize(pane) {
   return pane.w < 420 ? [58, 24] : [84, 30];
 }
 
-/** The places of one run on its pane of the stage; kept until something about it changes. */
+/** Returns the positions of one run on its pane of the stage, cached until its size, view or zoom changes. */
 export function placesOf(run, pane) {
   const {scale, x, y} = view.zoom;
   const key = [pane.x, pane.y, pane.w, pane.h, view.kind, scale, x, y].join();
@@ -32,7 +32,7 @@ export function placesOf(run, pane) {
   return places;
 }
 
-/** The middle of what is left beside the matrix, and how far from it things may stand. */
+/** Sets the center of the area next to the matrix, and the radii of the ranks' ellipse. */
 function measure(places, pane, strips) {
   const w = pane.w - (places.matrix ? places.matrix + 26 : 0),
     [sw, sh] = places.size;
@@ -72,7 +72,7 @@ function placeNodes(places, strips) {
   places.round = wires ? 0 : ring * view.zoom.scale;
 }
 
-/** A buffer stands outside its rank, seen from the middle. */
+/** Places each buffer on the outer side of its rank. */
 function placeStrips(places) {
   const [w, h] = places.size,
     [cx, cy] = zoomed(places, ...places.middle),
@@ -87,7 +87,7 @@ function placeStrips(places) {
   }
 }
 
-/** Each direction of a link is a line of its own; in a grid the links round the back are bowed. */
+/** Places one line per link direction. Wrap-around links of a grid are bent. */
 function placeLinks(places) {
   const columns = new Set(data.at.map(at => at && at[0])).size,
     aside = min(4, places.radius * 0.4);
@@ -120,7 +120,7 @@ const wraps = (one, other, columns) =>
 export const bend = (far, places) =>
   places.round && far > 2.4 * places.round * sin(PI / data.ranks) ? -min(16, far * 0.06) : 0;
 
-/** The point at a share of a bent line, and the direction across it. */
+/** Returns the point at a fraction of a bent line, and the direction perpendicular to it. */
 function along([x1, y1, x2, y2, bow], share) {
   const far = hypot(x2 - x1, y2 - y1) || 1,
     nx = (y1 - y2) / far,
@@ -129,7 +129,7 @@ function along([x1, y1, x2, y2, bow], share) {
   return [x1 + (x2 - x1) * share + nx * out, y1 + (y2 - y1) * share + ny * out, nx, ny];
 }
 
-/** The straight line from rank to rank, from rim to rim. */
+/** Returns the straight line between the edges of two ranks' circles. */
 export function talkLine(places, src, dst) {
   const [x1, y1] = places.at[src],
     [x2, y2] = places.at[dst],

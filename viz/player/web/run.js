@@ -3,8 +3,8 @@
 import {chunkColors} from './colors.js';
 import {max} from './format.js';
 
-const TICKS = 2 ** 30; // of a run, as in packing.py
-const COMPLETE = 2 ** 30; // beside the contributors of a chunk, as in buffers.py
+const TICKS = 2 ** 30; // per run, as in runs.py
+const COMPLETE = 2 ** 30; // a flag next to a chunk's contributors, as in buffers.py
 
 export function prepare(run, ranks) {
   run.standing = run.cables.slice(0, run.limits.standing);
@@ -31,14 +31,14 @@ function prepareMessages(run, ranks) {
   run.turn = run.hasSums ? c.depth.reduce((last, depth, i) => (c.reduces[i] ? max(last, depth + 1) : last), 0) : 0;
   run.isRing = run.n > 0 && c.src.every((src, i) => c.dst[i] === (src + 1) % ranks);
   const isBad = run.routes.map(route => (route.some(link => run.bad.has(link)) ? 1 : 0));
-  run.crosses = Uint8Array.from(c.route, route => isBad[route]); // a link that stands out
+  run.crosses = Uint8Array.from(c.route, route => isBad[route]); // whether the message crosses the bottleneck
   run.chunks = run.buffers ? run.buffers.chunks : c.chunk.reduce((most, chunk, i) => max(most, chunk + c.count[i]), 1);
   run.colors = chunkColors(run.chunks);
   if (run.spans) prepareSpans(run, toSeconds);
   if (run.buffers) prepareBuffers(run);
 }
 
-/** When the last message of each step has ended. */
+/** Computes the end of each step's last message. */
 function stepEnds(run) {
   const ends = new Float64Array(run.steps);
   for (let i = 0; i < run.n; i++) ends[run.c.depth[i]] = max(ends[run.c.depth[i]], run.end[i]);

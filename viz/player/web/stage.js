@@ -1,4 +1,4 @@
-// The stage: one pane a run, with its network, ranks, buffers and messages.
+// Draws the stage: one pane per run, with its network, ranks, buffers and messages.
 
 import {buffersAt, completeness, drawChunk, shareOf} from './buffers.js';
 import {area, clear, clipTo, cross, dot, fade, line, pen, slab, widthOf, write} from './canvas.js';
@@ -59,7 +59,7 @@ function drawPane(g, pane, run) {
   writeOnPane(g, run, places, active, drawn);
 }
 
-/** The buffer of each rank; a chunk that has just changed is underlined, a buffer that is as promised is ticked. */
+/** Draws each rank's buffer. A chunk that has just changed is underlined; a complete buffer has a check mark. */
 function drawStrips(g, run, places, cells, x) {
   const n = run.chunks,
     second = total() / watchingSeconds(),
@@ -94,7 +94,7 @@ function tick(g, x, y) {
   g.stroke();
 }
 
-/** Messages on their way; those that would cover each other stand side by side. */
+/** Draws messages in flight. Messages that would cover each other are placed side by side. */
 function drawMessages(g, run, places, active, x) {
   const begins = beginsOf(run),
     ends = endsOf(run),
@@ -121,7 +121,7 @@ function drawMessages(g, run, places, active, x) {
   return drawn;
 }
 
-/** A message as what it carries, as wide as its bytes. */
+/** Draws a message as its chunks; its width shows its bytes. */
 function drawParcel(g, run, places, {x, y, index}) {
   const [strip, h] = places.size,
     {bytes, chunk, count} = run.c;
@@ -156,7 +156,7 @@ function ringHovered(g, run) {
   if (token) dot(g, token.x, token.y, token.radius + 4, null, color.go, 2.5);
 }
 
-/** A rank that waits forever has a line towards its peer that does not reach it. */
+/** Draws a line from a rank that waits forever towards its peer; the line does not reach the peer. */
 function drawWaits(g, run, places, x) {
   if (!isTimed()) return;
   g.setLineDash([5, 4]);
@@ -181,7 +181,7 @@ function drawFailures(g, run, places, x) {
   }
 }
 
-/** The buffers of more ranks: a row a rank, a column a chunk. */
+/** Draws the buffers of more ranks as a matrix: one row per rank, one column per chunk. */
 function drawMatrix(g, run, places, cells) {
   const {matrix, pane} = places,
     n = run.chunks,
@@ -258,7 +258,7 @@ function drawLegend(g, run, pane) {
   });
 }
 
-/** The legend: a function that draws a glyph at a height, and its meaning in one or two lines. */
+/** Returns the legend's rows: a function that draws a glyph at a height, and its meaning in one or two lines. */
 function legendRows(g, run, x, w) {
   const who = data.ranks > 2 ? 'ranks 0 and 2 are' : 'rank 0 is',
     stripes = run.hasSums

@@ -4,7 +4,7 @@ export const find = id => document.getElementById(id);
 export const stage = find('stage');
 export const lanes = find('lanes');
 
-/** The network and its runs, once main.js has inflated them. */
+/** The network and its runs; main.js fills it. */
 export const data = {};
 
 export const view = {
@@ -15,7 +15,7 @@ export const view = {
   kind: 'talk', // the pairs of ranks that communicate; or 'wires', the network
   shown: [0], // runs; two race
   path: false, // whether the critical path is shown
-  rank: -1, // chosen ones
+  rank: -1, // the selected rank, link and group; -1: none
   link: -1,
   group: -1,
   hover: null, // {run, index} of a message
@@ -39,7 +39,7 @@ export const isFar = (run, i) => view.rank >= 0 && run.c.src[i] !== view.rank &&
 export const nodeName = node => (isRank(node) && !areGroups() ? `rank ${node}` : data.nodes[node]);
 export const linkName = link => `${nodeName(data.links.src[link])} → ${nodeName(data.links.dst[link])}`;
 
-/** The same run, predicted where this one is measured, or the other way round. */
+/** Returns the prediction of a measured run, or the measurement of a predicted run. */
 export const partner = run =>
   data.runs.find(
     other => other.title === run.title && other.nbytes === run.nbytes && other.kind !== run.kind && !other.aggregate,

@@ -9,7 +9,7 @@ import {data, firstRun, isRacing, linkName, nodeName, partner, shownRuns, view} 
 
 const KEEPS = 'The receiver replaces its partial sum';
 
-/** The sentence at the top: of one run what it is, of two which wins and why. */
+/** Returns the sentence at the top. It describes one run, or compares two. */
 export function headline() {
   if (isRacing()) return raceWords();
   const run = firstRun(),
@@ -31,7 +31,7 @@ function raceWords() {
   return words + (sends ? `: its busiest rank sends ${size(fast.sent)}, not ${size(slow.sent)}.` : '.');
 }
 
-/** The step, counted from 1, and what happens to the data, for the middle of the circle. */
+/** Returns the step, counted from 1, and the effect on the data, for the middle of the circle. */
 export function phaseWords(run, active) {
   if (isOver(run)) return run.complete ? ['done', time(run.elapsed)] : ['never finished', ''];
   if (!active.length) return run.hasPhases ? [spansNow(run), ''] : ['', ''];
@@ -180,7 +180,7 @@ function stepWords(run, active) {
   return step.startsWith('steps') ? `Some ranks are ahead: ${step}` : capital(step);
 }
 
-/** The clock, large, and of what it is. */
+/** Returns the texts of the clock: the current time or step, and the whole. */
 export const clockWords = () =>
   isStuckAtOnce()
     ? ['', '']
@@ -188,7 +188,7 @@ export const clockWords = () =>
     ? [clockTime(view.x, total()), `of ${clockTime(total(), total())}`]
     : [`step ${min(floor(view.x + 1e-6) + 1, total())}`, `of ${total()}`];
 
-/** Explains colors and stripes if there is no room next to the ranks. */
+/** Returns the legend as text, for races and narrow screens. */
 export function keyWords(run) {
   if (!run.buffers?.exact) return '';
   const colors = run.chunks > 1 ? `Color: one of ${many(run.chunks, 'chunk')}. ` : '',
@@ -223,10 +223,10 @@ function waitsOf(run, i) {
   return src ? [src[i], dst[i]].map(ticks => (ticks > 1000 ? ticks * run.tick : 0)) : [0, 0];
 }
 
-/** In which line of the user's program a rank has its half of a message, where that is known. */
+/** Returns the program's line that posts a half of a message, if known. */
 const inLine = (lines, i) => (lines && lines[i] ? ` in line ${lines[i]}` : '');
 
-/** Why ranks wait that have posted their half of a message before their peers: the chosen one, else two of them. */
+/** Explains the waits for late peers: of the selected rank, or of two ranks. */
 function waitWords(run) {
   if (!isTimed()) return '';
   const {src, dst, src_line: sends, dst_line: receives} = run.c,
@@ -245,7 +245,7 @@ function waitWords(run) {
   return words + (more > 0 ? ` So ${more > 1 ? 'do' : 'does'} ${many(more, 'more rank')}.` : '');
 }
 
-/** Lists the reasons for which a rank waits: messages in flight, and peers that are not ready. */
+/** Lists the reasons why a rank waits: messages in flight, and peers that are not ready. */
 function whyRankWaits(run, rank) {
   if (!run.c || !isTimed()) return [];
   const {src, dst, chunk} = run.c,
@@ -288,7 +288,7 @@ export function aboutLink(run, link) {
   return lines.join('\n');
 }
 
-/** The run in words, a line a step: for those who hear the page, and on paper. */
+/** Returns the run as text, one line per step, for screen readers and for print. */
 export function story(run) {
   const lines = [headline(), `${run.limits.heading}. ${run.limits.sentence}`];
   if (run.used) lines.push(`The most used links: ${ordered(run.cables.slice(0, 6).map(cableWords))}.`);
@@ -320,7 +320,7 @@ function phaseStory(run) {
   return [`Mean time per rank: ${ordered([...spans].map(([name, [seconds, n]]) => `${name} ${time(seconds / n)}`))}.`];
 }
 
-/** Ranks that failed, and ranks that wait forever. */
+/** Describes ranks that failed and ranks that wait forever. */
 function faultStory(run) {
   const failed = run.failed.map(([rank, at]) => `Rank ${rank} ${run.wrong ? 'goes wrong' : 'fails'} at ${time(at)}.`);
   const waits = run.unfinished.map(([rank, peer, sends, step, since]) => {
