@@ -11,6 +11,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 
 from collectives.checks import check_text
 from collectives.errors import InputError
+from collectives.units import format_time
 from viz.style import GREY, INK, chunk_colors, clear_axes, log_ticks, titled_figure
 
 IDEAL = "ideal"
@@ -186,12 +187,13 @@ def sweep_figure(title: str, key: str, lines: Sequence[SweepLine]) -> Figure:
             axes.plot(across, seconds, f"-{marker}", gid=line.name, label=line.name, **look)
     axes.set(yscale="log")
     stride = -(-len(order) // 14)  # so that labels fit below the axis
-    axes.set_xticks([*order.values()][::stride], [*order][::stride], rotation=25, ha="right")
+    slant = {"rotation": 25, "ha": "right"} if max(map(len, order)) > 4 else {}
+    axes.set_xticks([*order.values()][::stride], [*order][::stride], **slant)
     axes.yaxis.set_major_locator(log_ticks(*axes.get_ylim()))
     axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:.3g}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda seconds, _: format_time(seconds)))
     axes.set_xlabel(key, color=INK, fontsize=10)
-    axes.set_ylabel("time (s)", color=INK, fontsize=10)
+    axes.set_ylabel("time", color=INK, fontsize=10)
     clear_axes(axes, keep="both")
     axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False, fontsize=8.5, labelcolor=INK)
     return figure

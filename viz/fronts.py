@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -58,7 +59,8 @@ def money_figure(title: str, subtitle: str, candidates: Sequence[Priced], limits
     _scale(axes)
     _draw_limits(axes, limits)
     _draw_labels(axes, front, colors)
-    _draw_legend(figure, colors)
+    others = {} if {point.kind for point in candidates} <= colors.keys() else {"others": FAINT}
+    _draw_legend(figure, colors | others)
     return figure
 
 
@@ -83,10 +85,15 @@ def _scale(axes: Axes) -> None:
 def _draw_limits(axes: Axes, limits: tuple[float, float]) -> None:
     hours, dollars = limits
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+    look: dict[str, Any] = {"color": GREY, "fontsize": 8, "zorder": 1}
     if hours < right:
-        axes.axvspan(max(left, hours), right, color=FAINT, alpha=0.5, linewidth=0, zorder=0, gid="deadline")
+        hours = max(left, hours)
+        axes.axvspan(hours, right, color=FAINT, alpha=0.5, linewidth=0, zorder=0, gid="deadline")
+        axes.text(hours, high, "after the deadline", ha="right", va="top", rotation=90, **look)
     if dollars < high:
-        axes.axhspan(max(low, dollars), high, color=FAINT, alpha=0.5, linewidth=0, zorder=0, gid="budget")
+        dollars = max(low, dollars)
+        axes.axhspan(dollars, high, color=FAINT, alpha=0.5, linewidth=0, zorder=0, gid="budget")
+        axes.text(left, dollars, "over the budget", ha="left", va="bottom", **look)
     axes.set(xlim=(left, right), ylim=(low, high))
 
 
@@ -107,7 +114,7 @@ def _draw_labels(axes: Axes, front: Sequence[Priced], colors: dict[str, str]) ->
 
 def _draw_legend(figure: Figure, colors: dict[str, str]) -> None:
     for number, (kind, color) in enumerate(colors.items()):
-        x, y = 0.085 + 0.113 * number, 0.025
+        x, y = 0.06 + 0.103 * number, 0.025
         figure.text(x, y, "●", fontsize=8, color=color, va="center")
         figure.text(x + 0.013, y, kind[:15], fontsize=7, color=INK, va="center", parse_math=False)
 
@@ -138,7 +145,7 @@ def meshes_figure(title: str, jobs: Sequence[MeshDots]) -> Figure:
     strategies = sorted({strategy for job in jobs for strategy in job.strategies})
     colors = dict(zip(strategies, chunk_colors(len(strategies)), strict=True))
     figure = Figure(figsize=(6.4 * len(jobs), 5.2), dpi=DPI, facecolor=PAPER, layout="constrained")
-    figure.suptitle(title, color=INK, fontsize=13, x=0.01, ha="left")
+    figure.suptitle(title, color=INK, fontsize=13, fontweight="bold", x=0.01, ha="left", parse_math=False)
     for number, job in enumerate(jobs):
         axes = figure.add_subplot(1, len(jobs), number + 1, facecolor=PAPER)
         for strategy in strategies:
@@ -147,20 +154,23 @@ def meshes_figure(title: str, jobs: Sequence[MeshDots]) -> Figure:
                 [job.memory_gib[k] for k in chosen], [job.rates[k] for k in chosen], s=7, alpha=0.5, linewidths=0,
                 color=colors[strategy], label=strategy if number == 0 else None,
             )  # fmt: skip
-        axes.plot([job.memory_gib[k] for k in job.front], [job.rates[k] for k in job.front], color=INK, linewidth=1)
+        front = [job.memory_gib[k] for k in job.front], [job.rates[k] for k in job.front]
+        axes.plot(*front, color=INK, linewidth=1, label="fastest for its memory" if number == 0 else None)
         for k in job.front[:1]:
             axes.annotate(
                 job.names[k], (job.memory_gib[k], job.rates[k]), xytext=(0, 8), textcoords="offset points",
                 fontsize=8, color=INK, ha="right",
             )  # fmt: skip
-        axes.axvline(job.limit_gib, color=GREY, linestyle="--", linewidth=1)
+        label = "memory of a device" if number == 0 else None
+        axes.axvline(job.limit_gib, color=GREY, linestyle="--", linewidth=1, label=label)
         axes.set_xlim(0, 1.3 * job.limit_gib)
         axes.set_ylim(0, 1.12 * max(job.rates))
         axes.set_title(job.title, fontsize=10, color=INK, loc="left")
-        axes.set_xlabel("memory of a device (GiB)", color=INK)
-        axes.grid(color=FAINT, linewidth=0.5)
+        axes.set_xlabel("used memory of a device (GiB)", color=INK, fontsize=9)
+        axes.yaxis.set_major_formatter("{x:,.0f}")
+        clear_axes(axes, keep="both")
         if number == 0:
-            axes.set_ylabel("tokens/s", color=INK)
-    columns = min(4 * len(jobs), len(strategies))
+            axes.set_ylabel("throughput (tokens/s)", color=INK, fontsize=9)
+    columns = min(4 * len(jobs), len(strategies) + 2)
     figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=9, markerscale=2.5)
     return figure

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyArrowPatch
 
 from collectives.errors import InputError
-from viz.style import DPI, FAINT, GREY, INK, PANE, PAPER, chunk_colors
+from viz.style import DPI, FAINT, GREY, INK, PANE, PAPER, chunk_colors, fit_words
 
 RADIUS = 1.0  # of a node's circle of GPUs
 GAP = 3.1  # between the centers of nodes
@@ -43,6 +43,9 @@ def rings_figure(rings: Rings) -> Figure:
     height = NODE * ceil(nodes / across) + 0.4
     figure = Figure(figsize=(columns * width + 0.4, rows * height + 0.7), dpi=DPI, facecolor=PAPER)
     figure.suptitle(rings.title, x=0.02, ha="left", fontsize=12, fontweight="bold", color=INK, parse_math=False)
+    to = " and to a tree's parent" if rings.trees else ""
+    key = f"arrows: to the next rank of a ring{to}{'; dashed: between nodes' if nodes > 1 else ''}"
+    figure.text(0.02, 0.01, fit_words(key, columns * width, 8), fontsize=8, color=GREY)
     places = _places(ranks, rings.ranks_per_node, across)
     colors = chunk_colors(max(len(panels), 2))
     for number, (name, arrows) in enumerate(panels):
@@ -50,7 +53,7 @@ def rings_figure(rings: Rings) -> Figure:
         _draw_panel(axes, places, rings.ranks_per_node, across)
         _draw_arrows(axes, arrows, places, colors[number], rings.ranks_per_node)
         axes.set_title(name, fontsize=9.5, color=GREY)
-    figure.tight_layout(rect=(0, 0, 1, 0.95))
+    figure.tight_layout(rect=(0, 0.05, 1, 0.95))
     return figure
 
 

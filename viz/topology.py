@@ -72,7 +72,7 @@ def topology_figure(graph: Graph, hosts: Sequence[str], title: str) -> Figure:
     points = np.concatenate([*lines.values(), np.array(list(at.values()))])
     (left, low), (right, high) = points.min(axis=0), points.max(axis=0)
     sorts = _sorts(network)
-    width = max(7.2, right - left + 2 * MARGIN)
+    width = max(7.2, right - left + (2 * MARGIN if network.is_whole else GROUP_COLUMN))
     columns = max(1, int(width // 3.2))
     foot = 0.35 + 0.2 * -(-len(sorts) // columns)
     height = max(high - low, 0.3) + 2 * MARGIN + HEAD - 0.4 + foot

@@ -184,7 +184,7 @@ class PlanAnswer(Answer):
             dots.append(
                 viz.Priced(row.label, row.gpu, (fewest, row.hours, most), (least, row.cost, highest), row.front)
             )
-        subtitle = f"{self.target}; prices of {self.prices_newest} and before; lines: 80 %"
+        subtitle = f"{self.target}; prices of {self.prices_newest} and before; lines: 80 % intervals"
         viz.write_figure(viz.money_figure(f"{self.title}: time and cost", subtitle, dots, self.limits), path)
 
     def show(self) -> Iterator[Part]:

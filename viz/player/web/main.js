@@ -12,7 +12,7 @@ import {drawLanes} from './lanes.js';
 import {drawUse, element, writePanel} from './panel.js';
 import {prepare} from './run.js';
 import {drawStage} from './stage.js';
-import {areGroups, calm, data, find, firstRun, isRacing, tell, view} from './state.js';
+import {areGroups, calm, data, find, firstRun, isRacing, onWires, tell, view} from './state.js';
 import {caption, clockWords, headline, story} from './words.js';
 
 const LATE = 0.04; // seconds between two frames
@@ -100,6 +100,7 @@ function writeControls(isOther) {
   setText('b-view', view.kind === 'talk' ? 'Show network' : 'Show traffic');
   setText('b-clock', isTimed() ? 'Clock: time' : 'Clock: steps');
   find('b-path').setAttribute('aria-pressed', view.path);
+  document.body.classList.toggle('keyed', isRacing() || onWires());
   if (isOther) writeRuns();
 }
 

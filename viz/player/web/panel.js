@@ -39,7 +39,7 @@ export function writePanel() {
     ? 'Rate of each link, slowest first'
     : 'Utilization of each link over the whole run';
   const pairs = 'Rate of each pair of ranks, slowest first: bytes divided by the time from begin to end';
-  find('links-head').textContent = isMeasured ? pairs : run.used ? what : '';
+  find('links-head').textContent = isMeasured ? (run.n ? pairs : '') : run.used ? what : '';
   const more = isMeasured ? 0 : run.used - LISTED,
     isHidden = !isMeasured && run.used && view.kind === 'talk' && !areGroups(),
     where = isHidden ? '“Show network” shows their positions.' : '';

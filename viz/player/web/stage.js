@@ -223,7 +223,8 @@ function writeOnPane(g, run, places, active, drawn) {
     write(g, words, pane.x + 16, pane.y + 35, 12, over ? color.go : color.grey, 'left', over);
   }
   if (!onWires() && places.round > 70 && view.zoom.scale === 1) writePhase(g, places, ...phaseWords(run, active));
-  if (hasStrips(run) && run.buffers.exact && !isRacing() && pane.w > 860) drawLegend(g, run, pane);
+  const hasRoom = pane.w > 860 && !isRacing() && !onWires(); // otherwise, the legend is text above the stage
+  if (hasStrips(run) && run.buffers.exact && hasRoom) drawLegend(g, run, pane);
   const notes = onWires() && !isRacing() ? [aboutWires(run, over, pane)] : [];
   if (drawn < active.length) notes.push(`${drawn} of ${active.length} messages are shown.`);
   else if (data.hidden && onWires()) notes.push(`${data.hidden} idle parts are hidden.`);

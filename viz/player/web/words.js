@@ -188,7 +188,7 @@ export const clockWords = () =>
     ? [clockTime(view.x, total()), `of ${clockTime(total(), total())}`]
     : [`step ${min(floor(view.x + 1e-6) + 1, total())}`, `of ${total()}`];
 
-/** Returns the legend as text, for races and narrow screens. */
+/** Returns the legend as text, for races, networks and narrow screens. */
 export function keyWords(run) {
   if (!run.buffers?.exact) return '';
   const colors = run.chunks > 1 ? `Color: one of ${many(run.chunks, 'chunk')}. ` : '',
