@@ -51,7 +51,7 @@ RENAMED_FIELDS: dict[str, str] = {  # "record.field" of a JSON file: its new nam
     f"calibration.{parts}{old}": f"calibration.{parts}{new}"
     for parts in ("", "parts.")
     for old, new in {"hops": "message_classes", "overlap.steal": "overlap.overlap_slowdown"}.items()
-} | {"recording.sites": "recording.locations", "recording.calls.site": "recording.calls.location"}
+} | {"recording.sites": "recording.locations", "recording.calls.columns.site": "recording.calls.columns.location"}
 RENAMED_WHAT_IFS = {"form": "strategy"}  # of predict --what-if, accepted until 0.2
 RENAMED_FUNCTIONS: dict[str, str] = {  # "package.name" of Python: its new name, accepted until 0.2
     "collectives.Request": "CollectiveCall",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from collectives.errors import InputError
+from collectives.errors import InputError, InputWarning
 from replay.recording import Did, Recording, SourceLine, read_recording
 from replay.recording_builder import RecordedCollective, RecordingBuilder
 
@@ -117,6 +117,16 @@ def test_read_recording_rejects_invalid_files(key: str, value: object, message: 
     path.write_text(json.dumps(content))
     with pytest.raises(InputError, match=message):
         read_recording(path)
+
+
+def test_read_recording_accepts_old_names_of_locations(tmp_path: Path) -> None:
+    content = ring().recording().to_dict()
+    content["sites"] = content.pop("locations")
+    content["calls"]["columns"]["site"] = content["calls"]["columns"].pop("location")
+    (tmp_path / "run.json").write_text(json.dumps(content))
+    with pytest.warns(InputWarning, match="is now location"):
+        read = read_recording(tmp_path / "run.json")
+    assert read.to_dict() == ring().recording().to_dict()
 
 
 def test_empty_recording_is_valid() -> None:

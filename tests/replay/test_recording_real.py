@@ -1,7 +1,5 @@
 """``ringlab record`` records programs on real ranks without changing their results."""
 
-import os
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -24,29 +22,22 @@ from replay.simulation.figures import describe_stuck
 from replay.simulation.replay import replay
 from ringlab.commands.measuring.record import record_program
 
-ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).parent / "recorded_program.py"
-
-
-def torchrun(*words: object) -> subprocess.CompletedProcess[str]:
-    """Run a program as its users do; the others here are run on warm ranks, which takes seconds less."""
-    options = ["--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", "2"]
-    command = [sys.executable, "-m", "torch.distributed.run", *options, *map(str, words)]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=180, env=environment, cwd=ROOT)
 
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recording, list[str], list[str]]:
-    """The recording of the program under torchrun, and what its ranks print with and without."""
-    file = tmp_path_factory.mktemp("recorded") / "run.json"
-    with_it = torchrun("-m", "ringlab", "record", "-o", file, PROGRAM, "--ranks", "7")
-    assert with_it.returncode == 0, with_it.stderr
-    assert f"of 2 ranks are in {file}. To replay them: `ringlab replay {file}" in with_it.stderr
-    without = run_ranks(2, tmp_path_factory.mktemp("without"), PROGRAM, "--ranks", 7)
+    """Return the recording of the program, and the results that its ranks print with and without being recorded."""
+    file, folder = tmp_path_factory.mktemp("recorded") / "run.json", tmp_path_factory.mktemp("printed")
+    with_it = run_ranks(2, folder, "-m", "ringlab", "record", "-o", file, PROGRAM, "--ranks", 7)
+    assert [status for status, _, _ in with_it] == [0, 0], with_it
+    assert f"of 2 ranks are in {file}. To replay them: `ringlab replay {file}" in with_it[0][2]
+    without = run_ranks(2, folder, PROGRAM, "--ranks", 7)
     assert [path.name for path in file.parent.iterdir()] == ["run.json"]
-    printed = (with_it.stdout, "".join(out for _, out, _ in without))
-    results = [sorted(line for line in out.splitlines() if "RESULT" in line) for out in printed]
+    results = [
+        sorted(line for _, out, _ in ranks for line in out.splitlines() if "RESULT" in line)
+        for ranks in (with_it, without)
+    ]
     return read_recording(file), results[0], results[1]
 
 

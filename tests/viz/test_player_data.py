@@ -231,19 +231,14 @@ def test_modules_declare_names_once_and_import_them():
             assert not missing, f"{name} imports {missing} from {module}.js"
 
 
-def test_modules_use_their_imports():
+def test_modules_have_headers_short_lines_and_used_imports():
     for name, text in modules().items():
+        assert text.startswith("// "), f"{name} does not say what it is"
+        assert max(map(len, text.splitlines())) <= 120, name
         body = page.IMPORT.sub("", text)
         for names in re.findall(r"^import \{([^}]*)\}", text, re.MULTILINE):
             unused = [word for word in re.findall(r"\w+", names) if not re.search(rf"\b{word}\b", body)]
             assert not unused, f"{name}: {unused}"
-
-
-def test_modules_have_a_header_and_short_lines():
-    for name, text in modules().items():
-        assert text.startswith("// "), f"{name} does not say what it is"
-        long = [number for number, line in enumerate(text.splitlines(), 1) if len(line) > 120]
-        assert not long, f"{name}: lines {long} are longer than 120"
 
 
 def test_page_is_small_and_has_a_strict_policy():
