@@ -103,7 +103,7 @@ def test_player_of_a_lesson_names_the_line_that_waits(virtual: VirtualRuns, tmp_
 
 
 def spread(files: list[Path], quick: set[Path]) -> list[ParameterSet]:
-    """Return every file as a parameter; those that are not quick are slow."""
+    """Return one parameter per file. Files outside ``quick`` are marked as slow."""
     return [
         pytest.param(file, id=f"{file.parent.name}/{file.stem}", marks=() if file in quick else pytest.mark.slow)
         for file in files
@@ -111,7 +111,7 @@ def spread(files: list[Path], quick: set[Path]) -> list[ParameterSet]:
 
 
 def first_of_each(files: list[Path], count: int) -> set[Path]:
-    """Return as many files of each lesson, evenly taken."""
+    """Return ``count`` evenly spaced files of each lesson."""
     groups = [list(group) for _, group in groupby(files, key=lambda file: file.parent)]
     return {file for group in groups for file in group[:: -(-len(group) // count)]}
 

@@ -1,4 +1,4 @@
-"""A torch.distributed program with many kinds of calls, to be recorded under torchrun."""
+"""Call many kinds of collectives and messages with torch.distributed, to be recorded."""
 
 import sys
 import time
@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def train(wrapped: nn.Module) -> float:
-    """Two steps; return the loss."""
+    """Train for two steps and return the loss."""
     optimizer = torch.optim.SGD(wrapped.parameters(), 0.01)
     for _ in range(2):
         optimizer.zero_grad()
@@ -24,7 +24,7 @@ def train(wrapped: nn.Module) -> float:
 
 
 def main() -> None:
-    """Call what there is, and print what came of it."""
+    """Train two models, call collectives and messages, and print the results."""
     dist.init_process_group("gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(1)

@@ -29,7 +29,7 @@ SIZES = (1, 7, 400, 25_000)
 
 
 class Live:
-    """A recording carried out by the reference engine: when each stream is through, by stream."""
+    """Runs a recording in the reference engine. ``finished`` is the end time of each stream."""
 
     def __init__(
         self, recording: Recording, cluster: Cluster, algorithms: dict[str, str], faults: Faults = NO_FAULTS
@@ -68,7 +68,7 @@ class Live:
         yield from self.simulation.compute("compute", Location(stream, rank, PROGRAM, place), seconds)
 
     def _post(self, number: int, entry: int) -> None:
-        """Begin a call, in its line if it has one; messages of a line that are posted at once begin together."""
+        """Start a call after the previous call of its line. Messages posted together begin together."""
         call = self.calls[number]
         where, first = (call.rank, call.line), []
         if call.line:
@@ -109,7 +109,7 @@ class Live:
 
 
 def algorithms_for(verb: str, sizes: tuple[int, ...]) -> list[str]:
-    """The library's algorithms of a collective that do for all these numbers of ranks."""
+    """Return the library's algorithms of a collective that support all these numbers of ranks."""
     labels = []
     for algorithm in library().values():
         if algorithm.spec.name == verb:
@@ -124,7 +124,7 @@ def algorithms_for(verb: str, sizes: tuple[int, ...]) -> list[str]:
 
 @st.composite
 def recordings(draw: st.DrawFn, *, devices: bool = True) -> tuple[Recording, dict[str, str]]:
-    """A program that ends, in which ranks post in one order of the world, and algorithms for its collectives."""
+    """Draw a program without deadlocks, whose ranks post calls in one global order, and its algorithms."""
     ranks = draw(st.integers(2, 4))
     builder = RecordingBuilder("drawn.py", ranks)
     waiting: list[list[int]] = [[] for _ in range(ranks)]  # calls that a rank has yet to wait for

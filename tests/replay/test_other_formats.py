@@ -41,7 +41,7 @@ def test_read_fields_reads_or_rejects_any_bytes(data: bytes) -> None:
 
 
 def program() -> Recording:
-    """Two buckets that are reduced beside computing, then messages both ways; whole microseconds."""
+    """Return a recording of two all_reduces during computing, then messages both ways; in whole microseconds."""
     builder = RecordingBuilder("ddp", 2)
     for rank in range(2):
         calls = []
@@ -78,7 +78,7 @@ def trace_of(*nodes: ChakraNode) -> bytes:
 
 
 def test_chakra_reads_packed_dependencies_of_astra_sim(tmp_path: Path) -> None:
-    """Dependencies packed, as protobuf writes them, and a collective that names no group is of all ranks."""
+    """Dependencies are packed, as protobuf writes them. A collective without a group includes all ranks."""
     for rank in range(2):
         packed = bytes_field(5, write_varint(0))
         reduce = ChakraNode(1, "ALL_REDUCE", COLLECTIVE, [], 0, {"comm_type": 0, "comm_size": 1 << 20})
@@ -103,7 +103,7 @@ def message(number: int, rank: int, peer: int, sends: bool, after: list[int]) ->
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_chakra_ring_completes_when_every_rank_sends_first(ranks: int, tmp_path: Path) -> None:
-    """ASTRA-sim's own ring: a receive depends on the send that its rank issues before."""
+    """In ASTRA-sim's ring, a receive depends on an earlier send of its rank."""
     for rank in range(ranks):
         nodes = [
             message(2 * step + half, rank, (rank + (1, -1)[half]) % ranks, half == 0, [2 * step + half - 1])
@@ -155,7 +155,7 @@ def test_chakra_rejects_more_messages_than_memory_holds(monkeypatch: pytest.Monk
 
 
 def profile(rank: int, ranks: int) -> dict[str, object]:
-    """A profile as torch writes it: computing, a collective beside computing, and computing that comes after it."""
+    """Return a profiler trace: computing, a collective that overlaps computing, and computing after it."""
 
     def kernel(name: str, begin: float, seconds: float, **arguments: object) -> dict[str, object]:
         return {"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": begin, "dur": seconds} | {

@@ -12,7 +12,7 @@ from replay.recording_builder import RecordedCollective, RecordingBuilder
 
 
 def ring(world_size: int = 4) -> RecordingBuilder:
-    """An all_reduce of all ranks, then each sends to its right."""
+    """Return a builder with an all_reduce of all ranks, after which each rank sends to its right neighbor."""
     builder = RecordingBuilder("train.py --steps 1", world_size)
     line = SourceLine("train.py", 12, "dist.all_reduce(x)")
     collective = RecordedCollective("all_reduce", tuple(range(world_size)), elements=1000)

@@ -115,20 +115,20 @@ def test_full_disk_does_not_hide_the_program_error(tmp_path: Path, monkeypatch: 
 
 
 class GpuTensor(torch.Tensor):
-    """A tensor that says it is on the fourth GPU."""
+    """A tensor that claims to be on the fourth GPU."""
 
     is_cuda, device = True, torch.device("cuda", 3)
 
 
 class BarrierTensor(torch.Tensor):
-    """A tensor of torch's own barrier, on the GPU that was current before the script chose one."""
+    """The tensor of torch's barrier, on the GPU that was current before the script chose one."""
 
     is_cuda, device = True, torch.device("cuda", 0)
 
 
 @pytest.mark.parametrize("backend", ["nccl", "gloo"])
 def test_gpu_clock_is_the_stream_of_its_tensors(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The script names no backend, and chooses its GPU behind ``init_process_group``."""
+    """The script passes no backend, and chooses its GPU after ``init_process_group``."""
     gpu = SimulatedGpu(monkeypatch)
     streams: list[torch.device | None] = []
 

@@ -32,7 +32,7 @@ TREE = replace(simcomm.two_level_tree(4, 2, "25 Gbit/s", "2 us", 4.0), transport
 
 
 def one_collective(verb: str, ranks: int, elements: int, op: str = "sum", meanwhile: float = 0.0) -> Recording:
-    """Return a recording of ranks that post a collective, compute for so many seconds, and wait for it."""
+    """Return a recording of ranks that post a collective, compute for ``meanwhile`` seconds, and wait for it."""
     builder = RecordingBuilder("one.py", ranks)
     collective = RecordedCollective(verb, tuple(range(ranks)), elements, op=op)
     for rank in range(ranks):
@@ -163,7 +163,7 @@ def test_wait_cycle_is_reported() -> None:
 
 
 def ddp(ranks: int, buckets: int = 3) -> Recording:
-    """Buckets that are reduced while backward goes on, in a communicator that does one after the other."""
+    """Return a recording of buckets that are reduced during backward, in a communicator that runs calls in order."""
     builder, group = RecordingBuilder("ddp.py", ranks), tuple(range(ranks))
     for rank in range(ranks):
         builder.begin(rank, "forward", 4)
@@ -237,7 +237,7 @@ MADE = [tuple(range(8)), *TENSOR, *DATA]
 
 
 def record(ranks: list[int]) -> Recording:
-    """Two stages of four ranks each, that reduce among two and two, and send from stage to stage."""
+    """Return a recording of two stages of four ranks: pairs of ranks reduce, and stage 0 sends to stage 1."""
     builder = RecordingBuilder("pipeline.py", 8)
     for rank in ranks:
         stage = rank // 4
@@ -270,7 +270,7 @@ def test_repeat_ranks_rejects_a_rank_without_a_group() -> None:
 
 
 def record_data_parallel(ranks: int, verb: str = "all_reduce") -> Recording:
-    """Return three steps of ranks that each give as much to a collective, and first gather a number of each."""
+    """Return a recording of three equal collectives on all ranks, after an all_gather of nine elements per rank."""
     builder, everyone = RecordingBuilder("train.py", ranks, where="gloo"), tuple(range(ranks))
     calls = [RecordedCollective("all_gather", everyone, 9 * ranks)] + 3 * [RecordedCollective(verb, everyone, 250_000)]
     for rank in range(ranks):

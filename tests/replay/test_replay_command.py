@@ -17,7 +17,7 @@ from simcomm.nccl.clusters import NcclCluster
 
 @pytest.fixture
 def run_file(tmp_path: Path) -> Path:
-    """Three steps of eight ranks, each of two buckets; rank 3 computes twice as long."""
+    """Write a recording of three steps on eight ranks with two buckets; rank 3 computes twice as long."""
     builder = RecordingBuilder("train.py", 8)
     for rank in range(8):
         for step in range(3):

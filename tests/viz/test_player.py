@@ -62,7 +62,7 @@ def page_of(folder: Path, name: str, runs: list[PlayedRun]) -> Path:
 
 
 def check_runs(player: Player, runs: list[PlayedRun]) -> None:
-    """Messages, bytes on links, and buffers that are complete at the end, and not before, of each run."""
+    """Assert that each run has all messages and bytes, and buffers that are complete only at its end."""
     for index, run in enumerate(runs):
         player.ask("index => player.showRun(index)", index)
         assert player.ask("index => player.data.runs[index].n", index) == len(run.trace.messages)
@@ -102,7 +102,7 @@ def test_player_compares_measured_with_predicted(browser: Browser, folder: Path)
 
 @pytest.mark.slow
 def test_player_works_in_firefox(folder: Path, tmp_path: Path) -> None:
-    """Firefox as Debian has it takes no orders of playwright's, but makes a picture of a page that has just loaded."""
+    """Debian's Firefox cannot be controlled by Playwright, but it can take a screenshot of a page."""
     program = shutil.which("firefox-esr") or shutil.which("firefox")
     if program is None:
         pytest.skip("there is no Firefox here")
@@ -327,7 +327,7 @@ def test_player_announces_events(browser: Browser, star: Any) -> None:
 
 
 def test_groups_of_ranks_can_be_opened(browser: Browser, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """32 ranks, shown as a thousand would be: by aggregates, in which the bad cable's rank is the darkest row."""
+    """32 ranks are shown as aggregates. The ranks at the degraded link have the darkest rows."""
     monkeypatch.setattr(player_runs, "MOST_MESSAGES", 100)
     runs = player_pages.racks()
     with Player(browser, page_of(folder, "groups", runs), "#t=0.5") as player:

@@ -52,13 +52,13 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def simulate(name: str, ranks: int, program: str) -> PlayedRun:
-    """Return a run of an algorithm, or of the user's, on hosts of one switch."""
+    """Return a run of a library algorithm, or of the user's algorithm, on hosts of one switch."""
     algorithm = find_algorithm(program if name == "OWN" else name)
     return PlayedRun(simcomm.run(algorithm, simcomm.star(ranks, "100 Gbit/s", "5 us"), 16 << 20), algorithm.name)
 
 
 def check_drawable(data: dict[str, Any]) -> None:
-    """Assert that each rank has a position, or is in one group."""
+    """Assert that each rank has a position or belongs to one group."""
     ranks = data["ranks"]
     for run in data["runs"]:
         if "aggregate" not in run:

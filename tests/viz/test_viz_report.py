@@ -83,7 +83,7 @@ def cells(shown: ScenarioAnswer[Any]) -> list[list[Cell]]:
 
 
 class Page(HTMLParser):
-    """The words between tags, the tags, and what they point to."""
+    """The texts, tags and links of an HTML page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

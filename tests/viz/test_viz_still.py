@@ -255,7 +255,7 @@ def test_names_in_figures_are_never_formulas() -> None:
 
 
 def named(figure: Figure) -> int:
-    """Return how many texts of a figure hold the formula, none of which is read as one when it is drawn."""
+    """Return how many texts contain the formula. Assert that none of them is parsed as a formula."""
     render_figure(figure)
     texts = [text for text in figure.findobj(Text) if isinstance(text, Text) and FORMULA in text.get_text()]
     assert not any(text.get_parse_math() for text in texts)
@@ -268,7 +268,7 @@ def pixels(trace: Trace) -> np.ndarray:
 
 
 def near(picture: np.ndarray, color: str) -> np.ndarray:
-    """Rows and columns of the pixels of a color, shape [pixels, 2]; the right margin with the key left out."""
+    """Return the rows and columns of a color's pixels, shape [pixels, 2], without the legend in the right margin."""
     wanted = np.array([round(255 * part) for part in rgb(color)])
     return np.argwhere(np.abs(picture[:, :1295] - wanted).max(axis=2) < 4)
 
