@@ -47,7 +47,7 @@ def main() -> None:
                 (notes / PREDICTIONS).write_text(json.dumps(numbers_in(getattr(lesson, "PREDICTIONS", None))))
             missing = [function for function in functions if not hasattr(lesson, function)]
             if missing:
-                raise WrongAnswerError(f"{path.name} has no {missing[0]}; write it again")
+                raise WrongAnswerError(f"{path.name} does not define {missing[0]}; copy it from the lesson")
             exercise.check(lesson)
         except (Exception, SystemExit) as error:
             (notes / ERROR.format(rank)).write_text(json.dumps(describe(error, path, lines)))

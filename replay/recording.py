@@ -167,7 +167,7 @@ class RecordedCalls(_RecordColumns):
 
 
 class LogEntries(_RecordColumns):
-    """The log entries of all streams as columns, in order, stream by stream."""
+    """The log entries of all streams as columns, ordered by stream and then by time."""
 
     row = LogEntry
     stream = Column(np.int64)
@@ -350,7 +350,7 @@ def _log_problems(recording: Recording) -> Iterator[str]:
     """Yield log entries out of order, and calls posted twice, by another rank, or awaited before they are posted."""
     entries, calls = recording.entries, recording.calls
     if (np.diff(entries.stream) < 0).any():
-        yield "entries are not stream by stream"
+        yield "entries must be ordered by stream"
     rank = np.array([stream.rank for stream in recording.streams], np.int64)[entries.stream]
     at = np.full(len(calls), -1, np.int64)
     posts = np.flatnonzero(entries.did == Did.POST)
@@ -386,7 +386,7 @@ def _collective_problems(recording: Recording) -> Iterator[str]:
             both = (f"rank {calls.rank[call]}: {recording.describe(call)}" for call in (first[at], second[at]))
             yield f"ranks call one collective with a different {name}: {' - '.join(both)}"
     for at in np.flatnonzero(calls.rank[first] == calls.rank[second])[:1].tolist():
-        yield f"calls {first[at]} and {second[at]} are by the same rank in one collective"
+        yield f"calls {first[at]} and {second[at]} belong to the same rank and the same collective"
     sizes = np.array([len(group.ranks) for group in recording.groups], np.int64)
     members = np.array([(at, rank) for at, group in enumerate(recording.groups) for rank in group.ranks], np.int64)
     members = members.reshape(-1, 2)

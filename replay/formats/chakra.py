@@ -201,7 +201,7 @@ class _Rank:
             ranks = ranks or tuple(range(self.builder.world_size))
             kind = node.numbers.get("comm_type", 0)
             if kind not in VERBS:
-                raise ValueError(f"node {node.number}: comm_type is {kind}")
+                raise ValueError(f"node {node.number}: unsupported comm_type {kind}")
             collective = RecordedCollective(
                 VERBS[kind], ranks, nbytes, 1, "uint8", root=node.numbers.get("root", 0), group=name or "world"
             )

@@ -83,7 +83,7 @@ def read_fields(data: bytes) -> Iterator[WireField]:
         else:
             raise ValueError(f"no field at byte {at}")
         if at + size > len(data):
-            raise ValueError(f"a field of {size} bytes at byte {at}, of {len(data)}")
+            raise ValueError(f"the field at byte {at} has {size} bytes, but the data has only {len(data)}")
         yield WireField(number, data[at : at + size])
         at += size
 

@@ -18,7 +18,7 @@ NEVER = -1  # the segment of a call that is not posted, or not awaited
 
 @dataclass(frozen=True)
 class Segments:
-    """The segments of all streams, stream by stream, and the segments that post and await calls."""
+    """The segments of all streams, ordered by stream, and the segments that post and await calls."""
 
     first: Ints  # [segments]: first entry
     stream: Ints  # [segments]

@@ -58,8 +58,8 @@ def test_file_that_ends_its_process_is_wrong(tmp_path: Path) -> None:
     assert ends == "no result: your file ended its process with status 0, as os._exit does"
     assert kills == "no result: the server that runs programs on virtual ranks was ended by SIGKILL; run again"
     assert [exercise.text for exercise in empty.exercises][:2] == [
-        "on 1 rank: 03_file.py has no broadcast; write it again",
-        "on 1 rank: 03_file.py has no reduce; write it again",
+        "on 1 rank: 03_file.py does not define broadcast; copy it from the lesson",
+        "on 1 rank: 03_file.py does not define reduce; copy it from the lesson",
     ]
     assert "line 0" not in str(list(answer.show()))
     assert [exercise.state for exercise in after.exercises] == ["wrong", "wrong", "to do"]
