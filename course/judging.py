@@ -26,8 +26,8 @@ from virtual.options import VirtualOptions
 from virtual.outcome import Finished
 from virtual.process.programs import UserProgram
 
-TRIAL_SECONDS = 60.0  # of real time, for a trial that blocks; the limit of CPU time ends a loop long before
-MOST_TEXT = 2000  # characters of an error
+TRIAL_SECONDS = 60.0  # wall-clock limit of a trial that blocks; a loop reaches the limit of CPU time earlier
+MOST_TEXT = 2000  # maximum characters of an error
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ class JudgedExercise:
 
     exercise: str
     state: str
-    world_sizes: tuple[int, ...] = ()  # that passed
+    world_sizes: tuple[int, ...] = ()  # world sizes that passed
     text: str = ""
     line: int = 0
-    source: str = ""  # of that line
+    source: str = ""  # the text of the line
     cell: int = 0  # the code cell that has the line, if the file is a notebook
     elapsed_s: float | None = None  # virtual time of the slowest measured call, on the last world size
     sent_bytes: int | None = None  # by the busiest rank in one measured call

@@ -99,14 +99,14 @@ class LineNotes(TorchDispatchMode):
                     return line, "this line wrote it last"
             if self.active and self.is_procedure:
                 return self.active, "nothing was written there; this line was the last to write or send anything"
-        for frame, line in walk_tb(error.__traceback__):  # a check that the learner's own function calls
+        for frame, line in walk_tb(error.__traceback__):  # for checks that run inside the learner's function
             if frame.f_code.co_filename == self.file and self.is_own(frame):
                 return line, ""
         return self.returned, ""
 
 
 C10D = str(dist.distributed_c10d.__file__)
-HALVES = {"sends": "send", "receives": "recv"}  # messages that no function of C10D posts
+HALVES = {"sends": "send", "receives": "recv"}  # names for messages that are not posted by a function of C10D
 
 
 class LineWatcher(Watcher):
@@ -115,7 +115,7 @@ class LineWatcher(Watcher):
     def __init__(self, rank: Rank, notes: LineNotes) -> None:
         super().__init__()
         self.rank, self.notes = rank, notes
-        self._lines: dict[Any, int] = {}  # by posted call
+        self._lines: dict[Any, int] = {}  # line of each posted call
         self._clock = rank.clock
 
     def posted(self, posted: Any) -> None:

@@ -28,8 +28,8 @@ from virtual.ranks.watching import Watcher
 class Contents(NamedTuple):
     """A rank's tensor over time, as the values in the middle of its chunks, and the values of its messages."""
 
-    places: list[int]  # of the values in the tensor
-    seen: list[tuple[float, list[float]]]  # seconds, and the values then
+    places: list[int]  # indices of the values in the tensor
+    seen: list[tuple[float, list[float]]]  # times in seconds, with the values at that time
     # messages in order: sender, receiver, first chunk or -1, chunks, value, the lines that send and receive
     met: list[tuple[int, int, int, int, float, int, int]]
 

@@ -22,8 +22,8 @@ from course.checks.exercise import MEASURED, WrongAnswerError, read_number
 from course.files import ERROR, OBSERVED, PREDICTIONS, STACK, find_lesson
 from course.lines import LineNotes, noting_lines
 
-CPU_SECONDS = 5  # of one trial, all its ranks together; a solution needs less than two
-MEMORY = 2 << 30  # bytes of data, of which the ranks themselves take less than one GiB
+CPU_SECONDS = 5  # CPU time limit of all ranks of one trial; a solution needs less than two seconds
+MEMORY = 2 << 30  # limit in bytes; without the learner's tensors, the ranks need less than one GiB
 
 
 def main() -> None:

@@ -34,12 +34,12 @@ class CallKind(IntEnum):
 class Did(IntEnum):
     """The kind of a log entry."""
 
-    POST = 0  # began a call, and goes on
-    WAIT = 1  # went on when a call was done
-    BEGIN = 2  # a span, such as a training step
+    POST = 0  # started a call without waiting for it
+    WAIT = 1  # waited for a call
+    BEGIN = 2  # began a span, such as a training step
     END = 3
-    SIGNAL = 4  # let other streams that await this number go on
-    AWAIT = 5  # went on when that signal had been given
+    SIGNAL = 4  # sent a signal, which other streams can await
+    AWAIT = 5  # waited for a signal
 
 
 class RecordedCall(NamedTuple):
@@ -53,18 +53,18 @@ class RecordedCall(NamedTuple):
     rank: int
     kind: int  # a CallKind
     key: int
-    nbytes: int  # of the buffer, or of the message
-    verb: int = 0  # a collective's name, of ``verbs``: "all_reduce"
-    group: int = 0  # of ``groups``
+    nbytes: int  # bytes of the buffer or of the message
+    verb: int = 0  # index into ``verbs``, which are collectives such as "all_reduce"
+    group: int = 0  # index into ``groups``
     elements: int = 0
-    dtype: int = 0  # of ``dtypes``
+    dtype: int = 0  # index into ``dtypes``
     itemsize: int = 1  # bytes of an element
-    op: int = 0  # of ``ops``
+    op: int = 0  # index into ``ops``
     root: int = 0
     peer: int = 0  # the other rank of a message
-    tag: int = 0  # of a message
-    line: int = 0  # of ``lines``: calls of one line and rank are done one after the other; 0: of none
-    location: int = 0  # of ``locations``: where the program calls; 0: not known
+    tag: int = 0  # a message's tag
+    line: int = 0  # index into ``lines``: calls of one line and rank run in order; 0: no line
+    location: int = 0  # index into ``locations``: the program's line of the call; 0: unknown
 
 
 class LogEntry(NamedTuple):
@@ -72,9 +72,9 @@ class LogEntry(NamedTuple):
 
     stream: int
     did: int  # a Did
-    number: int  # of a call, of ``marks``, or of a signal
+    number: int  # number of a call, of an entry in ``marks``, or of a signal
     seconds: float
-    took: float = 0.0  # seconds that doing it took where the run was real; 0 where not known
+    took: float = 0.0  # measured seconds of the action in a real run; 0: unknown
 
 
 class RankGroup(NamedTuple):
@@ -194,7 +194,7 @@ class Recording:
     SCHEMA_VERSION: ClassVar[int] = 1
 
     title: str  # the program and its arguments
-    where: str  # it was recorded: "virtual", "gloo", "nccl", "chakra" or "kineto"
+    where: str  # source of the recording: "virtual", "gloo", "nccl", "chakra" or "kineto"
     world_size: int
     calls: RecordedCalls
     entries: LogEntries
@@ -204,9 +204,9 @@ class Recording:
     dtypes: tuple[str, ...]
     ops: tuple[str, ...]
     lines: tuple[str, ...]  # ordered communicators; the first is none: ""
-    locations: tuple[SourceLine, ...]  # the first is not known
+    locations: tuple[SourceLine, ...]  # the first is unknown
     marks: tuple[Mark, ...]
-    notes: tuple[str, ...] = ()  # what the recording leaves out, a sentence each
+    notes: tuple[str, ...] = ()  # omissions of the recording, one sentence each
 
     def __repr__(self) -> str:
         return f"<Recording of {self.title}: {self.world_size} ranks, {len(self.calls)} calls, where: {self.where}>"

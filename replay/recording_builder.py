@@ -21,8 +21,8 @@ from replay.recording import (
 
 Name = TypeVar("Name", bound=Hashable)
 UNKNOWN = SourceLine("", 0)
-STEP = "step"  # the mark of what is between the ends of an optimizer's steps
-WORLD = "world"  # the name of a group that is given none
+STEP = "step"  # mark of a training step, from the end of one optimizer step to the end of the next
+WORLD = "world"  # the default name of a group
 
 
 class Numbers(dict[Name, int]):
@@ -41,12 +41,12 @@ class RecordedCollective(NamedTuple):
     """
 
     verb: str  # "all_reduce"
-    ranks: tuple[int, ...]  # of the world, in the order of the group
+    ranks: tuple[int, ...]  # global ranks, in the order of the group
     elements: int
     itemsize: int = 4
     dtype: str = "float32"
     op: str = "sum"
-    root: int = 0  # counted in the group
+    root: int = 0  # a group rank
     group: str = WORLD
 
 

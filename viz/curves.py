@@ -15,9 +15,9 @@ from collectives.units import format_time
 from viz.style import GREY, INK, chunk_colors, clear_axes, log_ticks, titled_figure
 
 IDEAL = "ideal"
-APART, LOWEST = 0.1, 0.02  # of the height: between words of two lines, and the lowest of them
+APART, LOWEST = 0.1, 0.02  # distance between two labels, and the lowest label, as fractions of the height
 CLOSE = 1.25  # ratio of the highest rate to the lowest
-SAME = 0.99  # ratio of two rates that are drawn as one ideal
+SAME = 0.99  # ratio of rates up to which they share one ideal line
 Points = tuple[tuple[int, float, float], ...]  # ranks, samples a second, share of the ideal
 End = tuple[float, str, str]  # height, words, color
 

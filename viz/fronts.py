@@ -14,7 +14,7 @@ from collectives.errors import InputError
 from viz.style import DPI, FAINT, GREY, INK, PAPER, chunk_colors, clear_axes, fit_words, log_ticks, titled_figure
 
 LABEL_SIZE, LABEL_WIDTH = 7.5, 2.8  # points, inches
-LINE_APART = 0.05  # of the height, between two labels
+LINE_APART = 0.05  # least distance between two labels, as a fraction of the height
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def money_figure(title: str, subtitle: str, candidates: Sequence[Priced], limits
 def _colors(candidates: Sequence[Priced]) -> dict[str, str]:
     """Kinds on the Pareto front come first, because only eight kinds get a color."""
     order = sorted(candidates, key=lambda point: (not point.is_front, point.dollars[1]))
-    chosen = list(dict.fromkeys(point.kind for point in order))[:8]  # the others are grey
+    chosen = list(dict.fromkeys(point.kind for point in order))[:8]  # other kinds are grey
     return dict(zip(chosen, chunk_colors(len(chosen)), strict=True))
 
 

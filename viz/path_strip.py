@@ -58,7 +58,7 @@ def _name_parts(trace: Trace, parts: Sequence[PathStretch]) -> list[str]:
         if part.kind == "bandwidth":
             spent[part.name] = spent.get(part.name, 0.0) + part.end - part.begin
     longest = sorted(spent, key=lambda name: -spent[name])
-    shown = longest if len(longest) <= 6 else longest[:5]  # the sixth row is of all others
+    shown = longest if len(longest) <= 6 else longest[:5]  # the sixth row contains all other links
     words = {name: " → ".join(ranks.get(node, node) for node in name.split(" → ")) for name in shown}
     words = {name: f"bandwidth of {word}" if name else "messages" for name, word in words.items()}
     if is_through_memory(trace):

@@ -24,9 +24,9 @@ from collectives.records.waits import critical_path
 from viz.captions import check_something_happens, describe_trace
 from viz.file_types import check_file
 
-MOST_MESSAGES = 100_000  # of a trace, shown as two slices each
+MOST_MESSAGES = 100_000  # maximum messages of a trace; each is shown as two slices
 MOST_ARROWS = 5_000
-COUNTERS = 24  # of links, those that carry the largest share of their bandwidth
+COUNTERS = 24  # links with a counter: those with the highest utilization
 SHORTEST_ARROW = 2  # nanoseconds: one end at the first, the other at the last of a slice
 
 Event = dict[str, Any]
@@ -37,10 +37,10 @@ class EventSlice(NamedTuple):
 
     name: str
     category: str
-    posted: int  # from when on it waited
+    posted: int  # start of its wait
     begin: int
     end: int
-    wait: str  # name of the waiting
+    wait: str  # name of the wait
     args: Event
     arrow: int = -1  # number of the arrow that begins or ends here
 

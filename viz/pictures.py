@@ -33,7 +33,7 @@ _WRITERS = {
     ".png": _draw_still,
     ".svg": _draw_still,
     ".pdf": _draw_still,
-    ".json": write_perfetto,  # of .perfetto.json
+    ".json": write_perfetto,  # the suffix of .perfetto.json
 }
 
 

@@ -11,9 +11,9 @@ from matplotlib.patches import Circle, FancyArrowPatch
 from collectives.errors import InputError
 from viz.style import DPI, FAINT, GREY, INK, PANE, PAPER, chunk_colors, fit_words
 
-RADIUS = 1.0  # of a node's circle of GPUs
+RADIUS = 1.0  # radius of a node's circle of GPUs
 GAP = 3.1  # between the centers of nodes
-PANEL, NODE = 2.6, 1.7  # inches: the width of a panel at least, and of a node
+PANEL, NODE = 2.6, 1.7  # in inches: least width of a panel, and width of a node
 Pair = tuple[int, int]
 
 

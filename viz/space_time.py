@@ -28,9 +28,9 @@ from viz.captions import (
 from viz.style import DPI, FAINT, GREY, INK, PAPER, WRONG, chunk_colors, clear_axes, label_times, phase_colors
 
 WIDTH = 10.0  # inches
-TRAINING_STEPS = 4  # of a training
+TRAINING_STEPS = 4  # training steps that are drawn
 MOST_MESSAGES = 20_000
-LINE = 125  # characters of a line of small text
+LINE = 125  # characters per line of small text
 
 
 def space_time_figure(trace: Trace) -> Figure:

@@ -16,7 +16,7 @@ from collectives.output_files import write_bytes
 from viz.captions import time_unit
 from viz.file_types import check_file
 
-FEWEST_TICKS = 2  # on each axis
+FEWEST_TICKS = 2  # minimum ticks on each axis
 INK, GREY, FAINT, PAPER = "#1b2433", "#5f6b7d", "#d9dee6", "#ffffff"
 WRONG = "#c4161c"  # where a program goes wrong
 PANE, BUSY = "#eef1f5", "#9aa7bb"  # an empty area; a link in use whose bandwidth is not known
@@ -40,7 +40,7 @@ def chunk_colors(count: int) -> list[str]:
     """
     if count <= len(_MUTED):
         return list(_MUTED[:count])
-    shares = [index / (count - 1) for index in range(count)]  # of a gradient from dark violet to light yellow
+    shares = [index / (count - 1) for index in range(count)]  # positions in a gradient from dark violet to light yellow
     colors = [colorsys.hls_to_rgb(0.77 - 0.62 * share, 0.28 + 0.36 * share, 0.55) for share in shares]
     return ["#" + "".join(f"{round(part * 255):02x}" for part in color) for color in colors]
 

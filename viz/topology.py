@@ -30,8 +30,8 @@ from viz.style import FAINT, GREY, INK, PANE, PAPER, titled_figure
 MOST_NODES = 2000
 COLUMN, ROW = 0.46, 0.85  # inches between neighbors in a row, and between rows
 WIDE_COLUMN, FULL = 0.8, 6.2  # inches between neighbors if there is room, and of a full row
-GROUP_COLUMN, GROUP_ROW = 1.15, 1.05  # of groups
-ROUND = (5.6, 3.0)  # inches of a circle of few hosts
+GROUP_COLUMN, GROUP_ROW = 1.15, 1.05  # between groups
+ROUND = (5.6, 3.0)  # size of a circle of few hosts, in inches
 MARGIN, HEAD = 0.45, 1.25  # inches next to and above the network
 # Okabe and Ito, "Color Universal Design" (2008), as in the other pictures.
 FAMILIES = {
@@ -47,7 +47,7 @@ SYMBOLS: dict[str, Any] = {
     "gpu": "s", "host": "o", "nic": "D", "nvswitch": "H", "cpu": "s", "memory": FLAT, "pcie": "^", "switch": "H",
 }  # fmt: skip
 BOXED = ("machine", "memory of this machine")
-Sort = tuple[str, str, float]  # of links: words, color, bytes per second
+Sort = tuple[str, str, float]  # a kind of link: label, color, bytes per second
 PART = re.compile(r"(n\d+)\.[a-z]+(\d*)")
 
 

@@ -16,7 +16,7 @@ from collectives.units import format_time
 from viz.style import GREY, INK, PAPER, WRONG, clear_axes, label_times, phase_colors, titled_figure
 
 MOST_BARS = 40
-NAME_WIDTH = 38  # characters of a line of a bar's name
+NAME_WIDTH = 38  # characters per line of a bar's name
 CHARACTER = 0.0125  # width of a character, as a share of the longest bar
 
 

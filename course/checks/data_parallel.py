@@ -20,12 +20,12 @@ from course.checks.exercise import (
     measuring,
 )
 
-LAYERS, WIDTH, BACKWARD = 5, 256, 1e-3  # seconds that backward takes to reach the layer before
+LAYERS, WIDTH, BACKWARD = 5, 256, 1e-3  # backward time of a layer, in seconds
 LAYER = WIDTH * WIDTH * 4  # bytes
 BUCKET = 2 * LAYER
 STEPS = 3
 ODD_WIDTHS, ODD_BUCKET = (3, 4, 3, 4), 112  # of float64: a weight of 96 bytes, then a bias of 32, 24 and 32
-ODD_BUCKETS = [128, 120, 128]  # one layer each, whether its weight or its bias comes first
+ODD_BUCKETS = [128, 120, 128]  # one layer per bucket, in either order of weight and bias
 
 
 class SlowBackward(torch.autograd.Function):

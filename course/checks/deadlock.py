@@ -25,7 +25,7 @@ TYPES = torch.float32, torch.int64, torch.bfloat16
 def exchange(lesson: ModuleType) -> None:
     rank, world_size = dist.get_rank(), dist.get_world_size()
     for dtype in TYPES:
-        for apart in {1, world_size // 2}:  # a neighbor; of four ranks also one that is even or odd as well
+        for apart in {1, world_size // 2}:  # a neighbor; with four ranks, also a peer with the same parity
             peer = rank ^ apart
             mine, theirs = torch.full((8,), rank, dtype=dtype), torch.full((8,), 99, dtype=dtype)
             lesson.exchange(mine, theirs, peer)

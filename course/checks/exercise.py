@@ -42,12 +42,16 @@ class Exercise:
     read: str  # what to read after a wrong answer; never the solution itself
     world_sizes: tuple[int, ...] = (1,)
     racks: int = 0  # joined by a thin trunk; 0: all hosts at one switch
-    calls: Collection[str] | None = None  # of torch.distributed that may communicate; None: all of them
-    receivers: Callable[[int, int], Collection[int]] | None = None  # ranks that a rank of a world size may send to
-    most_bytes: Callable[[int], float] | None = None  # that one rank may send
-    least_bytes: Callable[[int], float] | None = None  # that every correct function sends
-    most_seconds: Callable[[int], float] | None = None  # of virtual time, until the slowest rank is done
-    all_reduced: Callable[[int], list[int]] | None = None  # bytes of each all_reduce of a rank, of the whole check
+    calls: Collection[str] | None = None  # allowed functions of torch.distributed; None: all
+    receivers: Callable[[int, int], Collection[int]] | None = (
+        None  # allowed receivers, by rank and world size
+    )
+    most_bytes: Callable[[int], float] | None = None  # maximum bytes that one rank may send
+    least_bytes: Callable[[int], float] | None = None  # minimum bytes that a correct function sends
+    most_seconds: Callable[[int], float] | None = None  # maximum virtual time until the slowest rank is done
+    all_reduced: Callable[[int], list[int]] | None = (
+        None  # bytes of each all_reduce of a rank in the whole check
+    )
     hint: str = ""  # for a correct result that costs too much or too little
 
 
@@ -83,7 +87,7 @@ class StageSpan(NamedTuple):
 class LearnerCall(NamedTuple):
     """A communication call from the learner's file on one rank."""
 
-    name: str  # of the function of torch.distributed: "isend"
+    name: str  # the function of torch.distributed, such as "isend"
     line: int
     receiver: int  # the rank that a message goes to; -1 for every other call
     nbytes: int
@@ -149,7 +153,7 @@ def expect_close(
     if number is None:
         hint = "; return it" if got is None else ""
         raise WrongAnswerError(f"{name} must be a number, not {got!r}{hint}")
-    if not abs(number - wanted) <= within * abs(wanted) + 1e-12:  # true of nan
+    if not abs(number - wanted) <= within * abs(wanted) + 1e-12:  # also true for nan
         known = [name for name, value in (mistakes or {}).items() if abs(number - value) <= within * abs(value)]
         why = f"probably {known[0]}" if known else times(number / wanted if wanted else 0.0, within)
         raise WrongAnswerError(f"{name} must be {wanted:.6g}, not {number:.6g}{why and ': '}{why}")

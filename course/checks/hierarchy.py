@@ -11,7 +11,7 @@ from course.checks.exercise import ALPHA, BETA, Exercise, Predicted, Shown, Wron
 from simcomm.cluster.placement import place_round_robin
 
 ELEMENTS = 1 << 16
-NBYTES = 8 << 20  # of the question
+NBYTES = 8 << 20  # as in the lesson's question
 
 
 def racks(world_size: int) -> list[list[int]]:

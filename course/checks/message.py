@@ -22,7 +22,7 @@ ALPHAS = {"the time of the first point, which includes the time of its bytes": 3
 
 
 def measure(lesson: ModuleType) -> None:
-    timings = []  # all calls come first, as each reads a clock twice
+    timings = []  # measure all before checking, because each call reads the clock twice
     for nbytes in SIZES:
         with measuring(lesson):
             timings.append(lesson.measure(nbytes))

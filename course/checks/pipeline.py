@@ -22,7 +22,7 @@ from course.checks.exercise import (
     measuring,
 )
 
-FEW = 2  # micro batches, fewer than there are stages
+FEW = 2  # fewer micro batches than stages
 MICRO_BATCHES, FORWARD, BACKWARD = 6, 10e-3, 20e-3  # seconds
 
 
@@ -38,7 +38,7 @@ class Stage:
         self.done: list[int] = []
 
     def empty(self) -> torch.Tensor:
-        return torch.full((4,), math.nan, dtype=self.dtype)  # until something is received into it
+        return torch.full((4,), math.nan, dtype=self.dtype)  # nan shows that nothing was received
 
     def forward(self, micro_batch: int, inputs: torch.Tensor | None) -> torch.Tensor:
         time.sleep(FORWARD)

@@ -20,7 +20,7 @@ from course.checks.exercise import (
 SHAPES = (5, 3), (7,), (2, 2)  # 26 numbers, of which 3, 4 and 5 ranks need padding
 TINY = ((2,),)  # fewer numbers than ranks
 LR, MOMENTUM = 0.1, 0.9
-COLUMNS = 4  # of the weight of ShardedLinear
+COLUMNS = 4  # columns of ShardedLinear's weight
 STEPS = 3
 
 
@@ -76,7 +76,7 @@ def check_momentum(lesson: ModuleType, shapes: tuple[tuple[int, ...], ...]) -> N
 
 def sharded_linear(lesson: ModuleType) -> None:
     rank, world_size = dist.get_rank(), dist.get_world_size()
-    rows = 8 // world_size + 1  # of each rank
+    rows = 8 // world_size + 1  # rows of each rank
     weight = torch.arange(float(rows * world_size * COLUMNS)).reshape(-1, COLUMNS) % 7 - 3
     layer = lesson.ShardedLinear(weight.clone())
     if layer.shard.shape != (rows, COLUMNS):

@@ -9,7 +9,7 @@ from torch import nn
 
 from course.checks.exercise import Exercise, Predicted, Shown, WrongAnswerError, expect_equal, measuring
 
-WIDTH, STEPS = 4, 2  # of the layer's input and output
+WIDTH, STEPS = 4, 2  # features of the layer's input and output
 
 
 def tokens(p: int) -> int:

@@ -21,7 +21,7 @@ from replay.recording import Did, Recording, SourceLine
 from replay.recording_builder import UNKNOWN, RecordedCollective, RecordingBuilder
 
 SEND, RECV = "send", "recv"
-LOOK_S = 0.05  # interval of checks for the other ranks' files
+LOOK_S = 0.05  # seconds between checks for the other ranks' files
 UNEVEN = "parts of an all_to_all with different sizes are assumed to be equal"
 UNWAITED = "calls that the program never waits for do not delay it"
 
@@ -36,7 +36,7 @@ class NotedCall(NamedTuple):
     dtype: str
     op: str
     root: int
-    peer: int  # of a message; -1: source not known yet
+    peer: int  # a message's other rank; -1: source not known yet
     tag: int
     location: int
     is_sync: bool  # the program waits for it at once

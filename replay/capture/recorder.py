@@ -25,9 +25,9 @@ from replay.capture.rank_log import RECV, SEND, UNEVEN, CallLog, NotedCall, Note
 from replay.recording import Did
 
 REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter")
-ASKED = {"distributed_c10d.py": "op", "_functional_collectives.py": "reduceOp"}  # the argument by which, by file
+ASKED = {"distributed_c10d.py": "op", "_functional_collectives.py": "reduceOp"}  # the operator's argument, by file
 
-Elements = Callable[[dict[str, Any], int], int]  # of named arguments and the number of ranks
+Elements = Callable[[dict[str, Any], int], int]  # function of the named arguments and the number of ranks
 
 
 class C10dOperator(NamedTuple):
@@ -35,7 +35,7 @@ class C10dOperator(NamedTuple):
 
     verb: str
     elements: Elements
-    tensors: str  # the argument whose first tensor says the type
+    tensors: str  # the argument whose first tensor has the dtype
 
 
 def flatten(tensors: Any) -> Iterable[torch.Tensor]:
@@ -147,8 +147,8 @@ OURS = str(Path(__file__).parent)
 TORCH = str(Path(torch.__file__).parent)
 KEY = "BackendSelect"  # of the dispatcher: where no operator of c10d has a kernel, and all calls come by
 BELOW = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)
-WAIT_INSIDE = ("_broadcast_coalesced", "_verify_params_across_processes")  # functions of C++ that wait for all
-MOST_WORKS = 4096  # that are remembered while nobody waits for them
+WAIT_INSIDE = ("_broadcast_coalesced", "_verify_params_across_processes")  # C++ functions that wait for all calls
+MOST_WORKS = 4096  # maximum calls that are stored until they are awaited
 
 
 def _pass_on(overload: Any, keys: Any, arguments: tuple[Any, ...]) -> Any:
@@ -172,9 +172,9 @@ class CallRecorder:
         self._functional = torch.library.Library("_c10d_functional", "IMPL")
         self._groups: dict[str, int] = {}
         self._locations: dict[tuple[str, int], int] = {}
-        self._works: dict[int, tuple[Any, int]] = {}  # by id: the work, which keeps its id, and its call
-        self._by_storage: dict[int, int] = {}  # calls by where their buffers are, for works that tensors stand for
-        self._moments: list[tuple[Any, Any, Any, Any]] = []  # of what a rank did itself, and of what it called
+        self._works: dict[int, tuple[Any, int]] = {}  # by id of the work: the work, so that its id stays, and its call
+        self._by_storage: dict[int, int] = {}  # calls by buffer address, for asynchronous tensors without a work
+        self._moments: list[tuple[Any, Any, Any, Any]] = []  # of the rank's own computing, and of its calls
         self._entries: list[tuple[Did, int]] = []
         self._last: Any = None
         self._draining = False
@@ -209,7 +209,7 @@ class CallRecorder:
         device = next((tensor.device for tensor in flatten(tensors) if tensor.is_cuda), None)
         if device is None or isinstance(self.clock, StreamTimer):
             return None
-        torch.cuda.synchronize(device)  # what it did before counts by the host's clock
+        torch.cuda.synchronize(device)  # time before it is measured by the host's clock
         return device
 
     def _replace(self, name: str, operator: C10dOperator) -> None:

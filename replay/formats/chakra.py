@@ -50,7 +50,7 @@ class ChakraNode:
     number: int
     name: str = ""
     kind: int = 0
-    after: list[int] = field(default_factory=list)  # nodes that it depends on
+    after: list[int] = field(default_factory=list)  # numbers of the nodes that it depends on
     micros: int = 0
     numbers: dict[str, int] = field(default_factory=dict)  # attributes
     texts: dict[str, str] = field(default_factory=dict)
@@ -150,7 +150,7 @@ class _Rank:
         self.nodes = {node.number: node for node in nodes}
         if len(self.nodes) < len(nodes):
             raise ValueError("two nodes have the same id")
-        self.calls: dict[int, int] = {}  # of nodes that communicate
+        self.calls: dict[int, int] = {}  # call numbers of the nodes that communicate
         self.times: defaultdict[object, int] = defaultdict(int)
 
     def play(self) -> None:
@@ -243,7 +243,7 @@ class _Nodes(list[ChakraNode]):
 def _nodes_of(recording: Recording, rank: int) -> list[ChakraNode]:
     nodes, of_call, of_signal = _Nodes(), dict[int, int](), dict[int, list[int]]()
     for stream in [number for number, stream in enumerate(recording.streams) if stream.rank == rank]:
-        after: list[int] = []  # what the stream's next node depends on
+        after: list[int] = []  # dependencies of the stream's next node
         for entry in recording.entries.select(recording.entries.stream == stream):
             after = nodes.compute(entry.seconds, after)
             if entry.did == Did.POST:

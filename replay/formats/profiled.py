@@ -55,8 +55,8 @@ class _Event(NamedTuple):
     begin: int
     is_computing: bool
     end: int
-    starts: bool  # a kernel starts there, rather than goes on
-    number: int  # of the collective's slice
+    starts: bool  # a kernel starts there, not a slice of a running one
+    number: int  # index of the collective's slice in the profile
 
 
 def _add(builder: RecordingBuilder, profile: Profile) -> int:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from collectives.budget import Gigabyte, check_read
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
-LONGEST_VARINT = 10  # bytes
+LONGEST_VARINT = 10  # maximum bytes of a varint
 WIDTHS = {FIXED64: 8, FIXED32: 4}
 
 

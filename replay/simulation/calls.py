@@ -83,12 +83,12 @@ class ReplayedCalls:
     member: Ints  # [calls]: rank in the group of a collective
     collective: Ints  # [calls]: number of the collective, or NEVER for a message
     shapes: tuple[Shape, ...]
-    groups: tuple[tuple[int, ...], ...]  # ranks of the world, by the recording's number
+    groups: tuple[tuple[int, ...], ...]  # global ranks of each group of the recording
     shape: Ints  # [collectives]: of ``shapes``
     group: Ints  # [collectives]
     key: Ints  # [collectives]
     first_part: Ints  # [collectives + 1]: of ``parts``
-    parts: Ints  # calls, collective by collective, in the order of the group
+    parts: Ints  # calls ordered by collective and group rank
     send: Ints  # [messages]: call, or NEVER if that half is missing
     recv: Ints  # [messages]
 

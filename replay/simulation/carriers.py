@@ -29,7 +29,7 @@ DEFAULTS = {
     "all_reduce": "ring", "all_gather": "ring", "reduce_scatter": "ring", "broadcast": "binomial",
     "reduce": "binomial", "all_to_all": "pairwise", "gather": "naive", "scatter": "naive", "barrier": "dissemination",
 }  # fmt: skip
-AS_GLOO = {"all_gather": "all_gather", "reduce_scatter": "all_reduce"}  # torch's implementations, with copies
+AS_GLOO = {"all_gather": "all_gather", "reduce_scatter": "all_reduce"}  # torch's implementations, which copy buffers
 IDLE = 5e-5  # seconds of computing after which a rank's event loop sleeps
 
 
@@ -40,15 +40,15 @@ class NetworkCarrier:
     ``algorithms`` overrides the default algorithm of a collective, by a name or an Algorithm.
     """
 
-    collectives_cross: ClassVar[bool] = True  # links of the network; else messages have their own seconds
-    messages_cross: ClassVar[bool] = True  # likewise for a program's own messages
-    has_lines: ClassVar[bool] = False  # a group's calls run one after the other, also if the recording has no line
-    shares_cores = False  # messages use the cores that ranks compute on
+    collectives_cross: ClassVar[bool] = True  # links; otherwise the messages of a collective have fixed times
+    messages_cross: ClassVar[bool] = True  # the same for a program's own messages
+    has_lines: ClassVar[bool] = False  # whether a group's calls run in order even without a line in the recording
+    shares_cores = False  # whether messages use the cores on which ranks compute
 
     cluster: Cluster
     calibration: Calibration | None = None
     algorithms: Mapping[str, str | Algorithm] = field(default_factory=dict)
-    notes: dict[str, None] = field(default_factory=dict, init=False)  # sentences, each once
+    notes: dict[str, None] = field(default_factory=dict, init=False)  # unique sentences
     _chosen: dict[tuple[Shape, tuple[int, ...]], Algorithm] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -163,7 +163,7 @@ class Way(NamedTuple):
 
     template: Template | None
     seconds: float  # inside the backend, after the last rank enters
-    collectives: Ints  # their numbers
+    collectives: Ints  # numbers of the collectives
     parts: Ints  # [collectives, ranks]: calls
 
 

@@ -20,8 +20,8 @@ class WaitingLine(NamedTuple):
 
     what: str  # the collective, or messages
     location: SourceLine
-    calls: int  # of all ranks
-    mean_s: float  # over all ranks, also those that do not wait
+    calls: int  # calls of all ranks
+    mean_s: float  # mean over all ranks, including those that do not wait
     most_s: float
     most_rank: int
 
@@ -30,10 +30,10 @@ class CallFigures(NamedTuple):
     """Totals of all calls of one kind."""
 
     what: str
-    number: int  # of collectives, or messages
-    bytes: int  # of the buffers, once per collective
-    wire_bytes: int  # of simulated messages
-    waited_s: float  # mean per rank
+    number: int  # number of collectives or messages
+    bytes: int  # bytes of the buffers, counted once per collective
+    wire_bytes: int  # bytes of simulated messages
+    waited_s: float  # mean wait per rank, in seconds
 
 
 class MarkFigures(NamedTuple):

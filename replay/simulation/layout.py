@@ -18,7 +18,7 @@ from replay.simulation.carriers import Way
 from replay.simulation.templates import Template
 from simcomm.model.faults import DIVISION, PROGRAM
 
-NO_RANK = -1  # of an agent without a rank
+NO_RANK = -1  # the rank of an agent without a rank
 
 
 class Tasks(NamedTuple):
@@ -28,8 +28,8 @@ class Tasks(NamedTuple):
     seconds: Floats
     rank: Ints
     number: Ints  # the collective's key, or the stream of a program's computing
-    channel: Ints  # of a reduction, else DIVISION or PROGRAM
-    step: Ints  # of a program's computing: the index of the next entry in its stream's log
+    channel: Ints  # channel of a reduction, or DIVISION or PROGRAM
+    step: Ints  # for a program's computing: index of the next entry in the stream's log
     entry: Ints  # that entry's number in the recording, after the last for a tail; else NO_RANK
 
 

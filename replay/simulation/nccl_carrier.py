@@ -17,7 +17,7 @@ from simcomm.nccl.clusters import NcclCluster
 from simcomm.nccl.descriptions import System
 from simcomm.nccl.measured.calibration import predict_calibrated
 
-BARRIER_BYTES = 4  # a barrier is an all_reduce of these
+BARRIER_BYTES = 4  # bytes of the all_reduce that implements a barrier
 MESSAGE = "send_recv"
 NOT_SHARED = "parallel NCCL groups do not share bandwidth"
 

@@ -21,13 +21,13 @@ from simcomm.model.faults import Faults
 class ReplayedMessages(NamedTuple):
     """Messages, one per entry of each array. If a half is missing, its rank is the peer of the other half."""
 
-    source: Ints  # the stage that sends it, or one that never begins
+    source: Ints  # the sending stage, or a stage that never begins
     sink: Ints
     src: Ints
     dst: Ints
     nbytes: Floats
-    seconds: Floats  # in addition to its links
-    crosses: Bools  # links
+    seconds: Floats  # seconds in addition to those on links
+    crosses: Bools  # whether it crosses links
     collective: Ints  # the key of its collective, or its own
     channel: Ints
     step: Ints
@@ -135,9 +135,9 @@ class ReplayPlan(NamedTuple):
     plan: Plan
     links: LinkRecords
     routes: Routes
-    pairs: Pairs  # of route r + 1; route 0 has no links and no delay
+    pairs: Pairs  # ranks of route r + 1; route 0 has no links and no delay
     signals: int
-    work: Tasks  # with slowed ranks
+    work: Tasks  # with the slowdown of straggler ranks
 
 
 def make_plan(stages: Stages, messages: ReplayedMessages, carrier: NetworkCarrier, faults: Faults) -> ReplayPlan:

@@ -37,7 +37,7 @@ def find_models(only: Sequence[int], world_size: int) -> list[int]:
     return [max(model for model in only if model <= rank) for rank in range(world_size)]
 
 
-GROWING = ("barrier", "all_gather")  # their buffers grow with the number of ranks
+GROWING = ("barrier", "all_gather")  # collectives whose buffers grow with the number of ranks
 WIDENED = ("all_reduce", "reduce", "broadcast", *GROWING)
 
 

@@ -25,7 +25,7 @@ from simcomm.compiled.engine import run_kernel
 from simcomm.compiled.planning.faults import link_changes
 from simcomm.model.faults import NO_FAULTS, Faults, check_faults
 
-World = Any  # of the kernel, which is slow to import
+World = Any  # the kernel's type; the kernel is slow to import
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +139,7 @@ class Replayer:
         check_faults(faults, carrier.resolved.graph, ranks)
         ways = find_ways(self.calls, carrier)
         recording = self.recording
-        if carrier.shares_cores and recording.where == "virtual":  # measured times include the sharing
+        if carrier.shares_cores and recording.where == "virtual":  # measured times include it
             recording = _charge_messages_to_cores(recording, self.segments, self.calls, ways)
         layout = lay_out(recording, self.segments, self.calls, ways, self._lines(carrier))
         messages = find_messages(self.recording, self.segments, self.calls, (layout, ways), carrier)
@@ -224,7 +224,7 @@ def _charge_messages_to_cores(
         following = np.searchsorted(computing, segments.post_entry[call], side="right")
         meanwhile = following < len(computing)
         following[meanwhile] = computing[following[meanwhile]]
-        meanwhile &= following <= awaited[call]  # of the same stream
+        meanwhile &= following <= awaited[call]  # both belong to one stream
         np.add.at(seconds, following[meanwhile], _busy_seconds(way.template)[member[meanwhile]])
     extended = LogEntries(
         stream=entries.stream, did=entries.did, number=entries.number, seconds=seconds, took=entries.took

@@ -23,7 +23,7 @@ class TemplateMessages(NamedTuple):
 
     source: Ints  # the stage that sends it
     sink: Ints
-    src: Ints  # rank of the group
+    src: Ints  # group rank
     dst: Ints
     nbytes: Floats
     seconds: Floats  # without links

@@ -16,7 +16,7 @@ from simcomm.compiled.traces import pair_routes
 from simcomm.model.faults import DIVISION, PROGRAM
 from simcomm.model.traced_links import trace_links
 
-COMPUTE, REDUCE = Mark("compute"), "reduce"  # spans of computing without a mark; of reductions
+COMPUTE, REDUCE = Mark("compute"), "reduce"  # names of spans: computing without a mark, and reductions
 METHOD = "replay"
 NAMES = ("src", "dst", "step", "chunk", "channel", "dst_step", "count", "into", "reduces", "collective")
 

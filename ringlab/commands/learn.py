@@ -360,7 +360,7 @@ def _draw_picture(number: int, played: "PlayedLesson", ranks: int, file: Path) -
     kind = PICTURES.get(number)
     if (kind == "waits" and deadlock is None) or (kind == "schedules" and not played.spans) or kind is None:
         return False
-    from ringlab.pictures.lesson_pictures import draw_schedules, draw_waits  # matplotlib takes long to import
+    from ringlab.pictures.lesson_pictures import draw_schedules, draw_waits  # matplotlib is slow to import
 
     if deadlock is not None and kind == "waits":
         draw_waits(deadlock, ranks, file)

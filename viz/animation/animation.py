@@ -79,7 +79,7 @@ class _Palette:
 
     image: Image.Image
     exact: Codes  # sorted
-    entries: npt.NDArray[np.uint8]  # of the exact ones
+    entries: npt.NDArray[np.uint8]  # palette indices of the exact colors
 
     def indices(self, pixels: Pixels) -> npt.NDArray[np.uint8]:
         """Return the palette index of each pixel: its exact color if available, or else a similar one."""

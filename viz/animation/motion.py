@@ -30,7 +30,7 @@ def length(line: Line) -> float:
 class Motion:
     """The messages as arrays, one element per message. Frames ``[first, last)`` show the message."""
 
-    times: Floats  # of the frames
+    times: Floats  # times of the frames
     begin: Floats
     end: Floats
     nbytes: Floats
@@ -39,7 +39,7 @@ class Motion:
     chunk: Ints
     line: Ints  # index into ``lines``
     lines: list[Line]
-    edges: list[list[Edge]]  # that each line follows
+    edges: list[list[Edge]]  # the edges of each line
     first: Ints
     last: Ints
 

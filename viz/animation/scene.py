@@ -16,7 +16,7 @@ from viz.style import BUSY, FAINT, GREY, INK, PANE, PAPER, WRONG, chunk_colors, 
 
 LONGEST_QUEUE = 6  # dots behind each other at one position; more overlap
 MOST_DOTS = 256  # in one frame
-NUMBERS = 64  # of dots; with more dots, none has a number
+NUMBERS = 64  # maximum dots with numbers; if there are more, none has a number
 SMALLEST_NUMBERED = 6  # pixels of a dot's radius
 # parts of a machine: height and roundness as shares of the width; memory is flat, like its modules
 SHAPES = {"memory": (0.45, 0.1), "cpu": (1.0, 0.15), "pcie": (0.6, 1.0), "nic": (0.7, 0.15), "nvswitch": (0.7, 1.0)}

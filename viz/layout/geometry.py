@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 Graph: TypeAlias = "nx.DiGraph[str]"
 Point = tuple[float, float]
-Edge = tuple[str, str]  # of a Graph: one direction of a link
+Edge = tuple[str, str]  # one direction of a link in a Graph
 Line = npt.NDArray[np.float64]  # [points, 2]
 
 LARGEST_HOST = 22.0
-ROWS = 64  # of the distance table, computed at a time
+ROWS = 64  # rows of the distance table that are computed at once
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,10 @@ class Layout:
 
     positions: dict[str, Point]
     hosts: tuple[str, ...]  # node of each rank
-    radii: dict[str, float]  # of each node's symbol
+    radii: dict[str, float]  # radius of each node's symbol
     lines: dict[Edge, Line]
     memory: Box | None = None  # the box that represents the two ends of this machine's memory
-    kinds: dict[str, str] = field(default_factory=dict)  # of the parts of machines, such as nic; others are switches
+    kinds: dict[str, str] = field(default_factory=dict)  # kinds of machine parts, such as nic; other nodes are switches
 
     @property
     def radius(self) -> float:
@@ -141,9 +141,9 @@ def line_between(positions: dict[str, Point], a: str, b: str, radii: dict[str, f
 
 
 CLEARANCE = 0.17  # inches between a straight line and the middle of another node
-DEPTH, DEEPER = 0.22, 0.17  # inches of an arc over one node, and more for each further one
+DEPTH, DEEPER = 0.22, 0.17  # height of an arc over one node, and of each further node, in inches
 PORT = 0.05  # inches between two arcs at a node
-ASIDE = 0.3  # inches by which a line that is not in a row goes round others
+ASIDE = 0.3  # bend around other nodes of a line outside rows, in inches
 
 
 def draw_lines(at: Mapping[str, Point], edges: Iterable[Edge], *, up: Iterable[str], in_rows: bool) -> dict[Edge, Line]:

@@ -15,8 +15,8 @@ from viz.layout.geometry import Graph, natural_order
 from viz.layout.layout import find_tiers, place_nodes
 from viz.layout.machines import kind_of
 
-WIDEST = 32  # nodes of a row that are drawn one by one
-WIDEST_OF_GROUPS = 24  # nodes of a row, where some are groups
+WIDEST = 32  # maximum nodes in a row without groups
+WIDEST_OF_GROUPS = 24  # maximum nodes in a row with groups
 
 Cable = tuple[str, float]  # medium and bytes per second
 KeyOf = Callable[[str], Hashable]
@@ -37,7 +37,7 @@ class GroupedNetwork:
 
     groups: Mapping[str, NodeGroup]
     graph: Graph  # both directions of each link
-    hosts: tuple[str, ...]  # those groups on which there are ranks, in the order of the ranks
+    hosts: tuple[str, ...]  # groups with ranks, in the order of the ranks
     is_whole: bool  # each group is one node
 
 

@@ -31,7 +31,7 @@ from viz.layout.geometry import (
 )
 from viz.layout.machines import lay_out_machines, lay_out_torus, torus_seats
 
-INNER = 0.6  # of the radius of the outer circle
+INNER = 0.6  # radius of the inner circle, as a fraction of the outer radius
 
 
 def traced_graph(trace: Trace) -> Graph:

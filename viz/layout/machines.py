@@ -47,7 +47,7 @@ def place_in_rows(graph: Graph, hosts: Sequence[str]) -> dict[str, Point]:
     for node, (x, y) in positions.items():
         cpus = nx.all_neighbors(graph, node) if kinds[node] == "memory" else ()
         if any(kinds[peer] == "nic" for cpu in cpus for peer in nx.all_neighbors(graph, cpu)):
-            positions[node] = (x - 1.0, y)  # out of the way of the links between NICs and CPU
+            positions[node] = (x - 1.0, y)  # keeps links between NICs and CPU visible
     return positions
 
 
@@ -159,7 +159,7 @@ def _arc_height(at: dict[str, Point], a: str, b: str, is_gpu: bool) -> float:
 
 ARC_SHARE = 0.36  # height of an arc as a share of the distance between rows or columns
 HIGHEST = 26.0  # pixels of an arc
-BEHIND = 0.27  # of a column to the right and of a row up, from one plane to the next
+BEHIND = 0.27  # offset from one plane to the next: columns to the right, rows upwards
 
 Shape = tuple[int, int, int]  # planes, rows and columns
 Seat = tuple[int, int, int]  # plane, row and column of a host

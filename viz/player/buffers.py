@@ -30,7 +30,7 @@ class LandedMessage:
     """The contents of a message and the cells that it changes. Contributors are bits, one per rank."""
 
     rank: int
-    step: int  # of the receiver
+    step: int  # the receiver's step
     into: int
     carried: list[int]  # contributors of each of its chunks
     after: list[Cell]  # cells changed by it and by the local operations after it
@@ -226,7 +226,7 @@ def _contributions(trace: Trace) -> Contributions | None:
 
     A trace can come from someone else's file. A program that is not in memory is looked up in the library only.
     """
-    # more buffers would be too small
+    # buffers of more ranks would be too small to see
     if trace.title.startswith("training/") or trace.world_size > 64:
         return None  # each sync of a training begins with other gradients
     try:

@@ -29,7 +29,7 @@ from viz.layout.geometry import Point
 from viz.layout.layout import hosts_of, place_nodes, used_nodes
 from viz.player.runs import PlayedRun, export_run, pack
 
-MOST_NODES = 300  # ranks that are shown; more are grouped
+MOST_NODES = 300  # maximum ranks that are shown one by one
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def find_groups(trace: Trace, hosts: Sequence[str], most: int = 64) -> list[tupl
 
 
 VERSION = 1
-MOST_RUNS = 9  # each has a key
+MOST_RUNS = 9  # keys 1 to 9 select runs
 
 
 def export(title: str, runs: Sequence[PlayedRun], teaches: bool = False) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def export(title: str, runs: Sequence[PlayedRun], teaches: bool = False) -> dict
         "ranks": base.world_size,
         "layout": placement.kind,
         "hidden": placement.hidden,
-        "nodes": names,  # those of the ranks first
+        "nodes": names,  # nodes of ranks come first
         "at": [placement.at.get(name) for name in names],
         "links": {
             **{end: pack([number[getattr(link, end)] for link in base.links]) for end in ("src", "dst")},

@@ -20,8 +20,8 @@ from collectives.records.messages import Messages
 from collectives.records.trace import Trace
 from viz.player.buffers import Buffers, follow_buffers
 
-TICKS = 1 << 30  # of a run's elapsed time
-TYPES = ("u1", "u2", "i4", "f8")  # of columns.js
+TICKS = 1 << 30  # ticks per run
+TYPES = ("u1", "u2", "i4", "f8")  # types that columns.js reads
 
 
 def pack(values: npt.ArrayLike) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def find_depths(messages: Messages) -> Ints:
     first = np.append(0, np.cumsum(left_in)).tolist()
     left: list[int] = left_in.tolist()
     before, most = [-1] * steps, [-1] * steps  # depths until a step, and with it
-    depths, has_begun = [0] * number, [False] * number  # by one of its two ranks
+    depths, has_begun = [0] * number, [False] * number  # whether one of its two ranks has begun it
     begun = np.setdiff1d(np.arange(steps), following).tolist()  # first steps of programs, then those that follow
     sender, receiver, follows = sent.tolist(), received.tolist(), following.tolist()
     while begun:
@@ -112,11 +112,11 @@ def _program_steps(messages: Messages) -> tuple[Ints, Ints, Ints]:
     return number[: len(messages)], number[len(messages) :], following
 
 
-BINS = 480  # of time
-ROWS = 2048  # of ranks; ranks share rows if there are more
+BINS = 480  # bins of time
+ROWS = 2048  # rows of ranks; with more ranks, ranks share rows
 SERIES = 48  # links with their use over time
-MOST_PACKED = 4_000_000  # letters of all single messages; of more, only some ranks' are listed
-MOST_MESSAGES = 200_000  # of a page; for more, it has aggregates and the messages of some ranks
+MOST_PACKED = 4_000_000  # characters of all packed messages; above it, only some ranks' messages are listed
+MOST_MESSAGES = 200_000  # messages of a page; above it, the page has aggregates and some ranks' messages
 
 
 def aggregate(trace: Trace, loads: LinkLoads, limits: RunLimits, groups: Sequence[tuple[str, int]]) -> dict[str, Any]:
@@ -214,7 +214,7 @@ def _bin(times: Floats, elapsed: float) -> Ints:
     return np.asarray(np.clip(times / elapsed * BINS, 0, BINS - 1).astype(np.int64))
 
 
-LISTED = 48  # cables
+LISTED = 48  # cables listed in the panel
 
 
 @dataclass(frozen=True)
@@ -283,7 +283,7 @@ def _in_full(run: PlayedRun, routes: LinkRoutes) -> dict[str, Any]:
     used, route = np.unique(messages.route, return_inverse=True)
     columns = {
         **{name: getattr(messages, name) for name in ("src", "dst", "chunk", "count", "step")},
-        "route": route + 1,  # the first is of no links
+        "route": route + 1,  # the first route has no links
         **{"bytes": messages.nbytes, "depth": depths, "reduces": messages.reduces.astype(np.int64)},
         **{name: ticks(getattr(messages, name), trace.elapsed) for name in ("begin", "end")},
     }
