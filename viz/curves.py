@@ -142,10 +142,7 @@ def _apart(wanted: Sequence[float]) -> list[float]:
 
 
 MARKERS = "os^D"  # in turn
-WIDTHS, MARKER_SIZES = (
-    (3.4, 1.2),
-    (8.0, 3.0),
-)  # points, of the first and the last line; both are visible if they coincide
+WIDTHS, MARKER_SIZES = (3.4, 1.2), (8.0, 3.0)  # points, from the first to the last line, so that all are visible
 
 
 @dataclass(frozen=True)

@@ -43,15 +43,11 @@ class Exercise:
     world_sizes: tuple[int, ...] = (1,)
     racks: int = 0  # joined by a thin trunk; 0: all hosts at one switch
     calls: Collection[str] | None = None  # allowed functions of torch.distributed; None: all
-    receivers: Callable[[int, int], Collection[int]] | None = (
-        None  # allowed receivers, by rank and world size
-    )
+    receivers: Callable[[int, int], Collection[int]] | None = None  # allowed receivers, by rank and world size
     most_bytes: Callable[[int], float] | None = None  # maximum bytes that one rank may send
     least_bytes: Callable[[int], float] | None = None  # minimum bytes that a correct function sends
     most_seconds: Callable[[int], float] | None = None  # maximum virtual time until the slowest rank is done
-    all_reduced: Callable[[int], list[int]] | None = (
-        None  # bytes of each all_reduce of a rank in the whole check
-    )
+    all_reduced: Callable[[int], list[int]] | None = None  # bytes of each all_reduce of a rank
     hint: str = ""  # for a correct result that costs too much or too little
 
 
