@@ -172,8 +172,9 @@ def test_step_keys_show_the_right_state(browser: Browser, star: Any) -> None:
 
 def test_keys_select_views_runs_and_ranks(browser: Browser, star: Any) -> None:
     with Player(browser, star[0]) as player:
+        assert not player.page.locator("#key").is_visible(), "the legend is next to the ranks"
         player.press("v")
-        assert player.ask("player.view.kind") == "wires"
+        assert player.ask("player.view.kind") == "wires" and player.page.locator("#key").is_visible()
         player.press("r", "End")
         assert player.ask("player.view.shown") == [1, 0]
         assert player.text("say") == "ring is 7.9 times as fast as naive: its busiest rank sends 14 MiB, not 56 MiB."
@@ -299,11 +300,13 @@ def test_names_are_never_markup_in_the_player(browser: Browser, folder: Path) ->
         player.problems.clear()
 
 
-def test_phone_needs_no_sideways_scrolling(browser: Browser, star: Any) -> None:
+def test_phone_shows_the_legend_without_scrolling(browser: Browser, star: Any) -> None:
     phone = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
     with Player(browser, star[0], "#t=0.3", **phone) as player:
         assert player.ask("document.documentElement.scrollWidth") <= 390
         assert player.page.locator("#play").is_visible()
+        legend = player.page.locator("#key").bounding_box()
+        assert legend and legend["y"] + legend["height"] < 400 and "Color: one of 8 chunks" in player.text("key")
         player.shoot("phone")
 
 
