@@ -72,11 +72,6 @@ def check_drawable(data: dict[str, Any]) -> None:
         assert groups["rows"] == ranks
 
 
-@pytest.mark.parametrize(("name", "ranks"), CASES)
-def test_page_data_is_complete_at_scale(name: str, ranks: int, own: str) -> None:
-    check_drawable(export("x", [simulate(name, ranks, own)]))
-
-
 def test_runs_of_few_and_many_messages_share_a_page(own: str) -> None:
     names = ("all_reduce/ring", "all_reduce/double_tree")
     data = export("x", [simulate(name, 512, own) for name in names])
@@ -98,7 +93,9 @@ def browser() -> Iterator[Browser]:
 @pytest.mark.browser
 @pytest.mark.parametrize(("name", "ranks"), CASES)
 def test_page_of_many_ranks_opens(browser: Browser, tmp_path: Path, own: str, name: str, ranks: int) -> None:
-    write_player("x", [simulate(name, ranks, own)], tmp_path / "x.html")
+    runs = [simulate(name, ranks, own)]
+    check_drawable(export("x", runs))
+    write_player("x", runs, tmp_path / "x.html")
     with Player(browser, tmp_path / "x.html", "#t=0.5") as player:
         player.shoot(f"scale-{name.split('/')[-1]}-{ranks}")
         player.ask("player.seek(player.total())")

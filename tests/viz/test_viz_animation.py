@@ -30,24 +30,18 @@ def as_pixel(color: str) -> tuple[int, ...]:
 
 
 def test_gif_has_the_requested_frames_and_speed(tmp_path: Path) -> None:
-    viz.animate(viz_traces.ring(4), tmp_path / "ring.gif", seconds=2, fps=10)
-    with Image.open(tmp_path / "ring.gif") as image:
-        assert (image.format, image.size, getattr(image, "n_frames", 1)) == ("GIF", (720, 480), 20)
-        assert image.info["loop"] == 0
-        frames = [(np.asarray(frame.convert("RGB")), frame.info["duration"]) for frame in ImageSequence.Iterator(image)]
-    assert [duration for _, duration in frames] == [100] * 19 + [2000]
-    assert all((frame != other).any() for (frame, _), (other, _) in pairwise(frames))
-
-
-def test_gif_shows_the_frames_as_drawn(tmp_path: Path) -> None:
     trace = viz_traces.two_racks()
     viz.animate(trace, tmp_path / "racks.gif", seconds=1, fps=10)
-    drawn = Animation(trace, 10, 10)
     with Image.open(tmp_path / "racks.gif") as image:
-        for index, frame in enumerate(ImageSequence.Iterator(image)):
-            difference = np.abs(np.asarray(frame.convert("RGB")).astype(int) - drawn.frame(index))
-            assert difference.mean() < 0.5
-            assert np.count_nonzero(difference.max(axis=2) > 40) < 50
+        assert (image.format, image.size, image.info["loop"]) == ("GIF", (720, 480), 0)
+        frames = [(np.asarray(frame.convert("RGB")), frame.info["duration"]) for frame in ImageSequence.Iterator(image)]
+    assert [duration for _, duration in frames] == [100] * 9 + [2000]
+    assert all((frame != other).any() for (frame, _), (other, _) in pairwise(frames))
+    drawn = Animation(trace, 10, 10)
+    for index, (frame, _) in enumerate(frames):
+        difference = np.abs(frame.astype(int) - drawn.frame(index))
+        assert difference.mean() < 0.5
+        assert np.count_nonzero(difference.max(axis=2) > 40) < 50
 
 
 def test_mp4_shows_the_frames_as_drawn(tmp_path: Path) -> None:
