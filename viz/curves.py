@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -184,7 +185,7 @@ def sweep_figure(title: str, key: str, lines: Sequence[SweepLine]) -> Figure:
             axes.plot(across, seconds, f"-{marker}", gid=line.name, label=line.name, **look)
     axes.set(yscale="log")
     stride = -(-len(order) // 14)  # so that labels fit below the axis
-    slant = {"rotation": 25, "ha": "right"} if max(map(len, order)) > 4 else {}
+    slant: dict[str, Any] = {"rotation": 25, "ha": "right"} if max(map(len, order)) > 4 else {}
     axes.set_xticks([*order.values()][::stride], [*order][::stride], **slant)
     axes.yaxis.set_major_locator(log_ticks(*axes.get_ylim()))
     axes.yaxis.set_minor_locator(NullLocator())
