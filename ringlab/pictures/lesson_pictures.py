@@ -42,7 +42,7 @@ def draw_waits(finding: ProgramFinding, ranks: int, file: Path) -> None:
     parts = nx.strongly_connected_components(nx.DiGraph((rank, other) for rank, other, _ in waits))
     part_of = {rank: part for part in parts if len(part) > 1 for rank in part}
     words = " -> ".join(map(str, [*finding.circle, finding.circle[0]]))
-    subtitle = f'an arrow means "waits for"; red: cycles, such as {words}'
+    subtitle = f'arrows: "waits for"; red: a cycle, such as {words}'
     figure = titled_figure("Which rank waits for which", subtitle, 6.4, 6.4)
     axes = figure.add_axes((0.04, 0.02, 0.92, 0.86))
     axes.set(xlim=(-1.45, 1.45), ylim=(-1.35, 1.35), aspect="equal")

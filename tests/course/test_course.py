@@ -296,7 +296,7 @@ def test_show_draws_the_cycle_of_a_deadlock(ringlab: Ringlab, tmp_path: Path) ->
     picture = (tmp_path / "02_deadlock.svg").read_text()
     assert "no player: the program sent no message" in shown.out and "02_deadlock.svg" in shown.out
     assert all(f"<!-- {words} -->" in picture for words in ("rank 0", "rank 3", f"line {line}"))
-    assert "cycles, such as 0 -&gt; 1 -&gt; 2 -&gt; 3 -&gt; 0" in picture
+    assert "a cycle, such as 0 -&gt; 1 -&gt; 2 -&gt; 3 -&gt; 0" in picture
 
 
 @pytest.mark.usefixtures("one_server")
