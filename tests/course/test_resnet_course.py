@@ -6,8 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from scenarios import load
-
 FOLDER = Path(__file__).parents[2] / "examples"
 course = SimpleNamespace(**runpy.run_path(str(FOLDER / "resnet_course.py")))
 
@@ -15,11 +13,6 @@ course = SimpleNamespace(**runpy.run_path(str(FOLDER / "resnet_course.py")))
 def row(name: str, predicted: float, measured: float, sync: float = 0.25) -> SimpleNamespace:
     step, sync_s = SimpleNamespace(predicted=predicted, measured=measured), SimpleNamespace(measured=sync)
     return SimpleNamespace(gradient_sync=name, step_s=step, sync_s=sync_s, world_size=4, test_accuracy=0.9583)
-
-
-def test_scenario_trains_naive_ring_buckets_and_ddp():
-    scenario = load(FOLDER / "resnet_course.toml")
-    assert [training.sync_name for training in scenario.trainings] == ["naive", "ring", "ring[overlap]", "ddp"]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from collectives.errors import InputError, InputWarning
-from replay.recording import Did, Recording, SourceLine, read_recording
+from replay.recording import Did, SourceLine, read_recording
 from replay.recording_builder import RecordedCollective, RecordingBuilder
 
 
@@ -127,8 +127,3 @@ def test_read_recording_accepts_old_names_of_locations(tmp_path: Path) -> None:
     with pytest.warns(InputWarning, match="is now location"):
         read = read_recording(tmp_path / "run.json")
     assert read.to_dict() == ring().recording().to_dict()
-
-
-def test_empty_recording_is_valid() -> None:
-    made: Recording = RecordingBuilder("nothing.py", 2).recording()
-    assert (len(made.calls), made.took().tolist()) == (0, [0.0, 0.0])

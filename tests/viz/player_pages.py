@@ -11,10 +11,6 @@ from simcomm.model.faults import Faults, LinkFault, RankFault
 from viz.player.runs import PlayedRun
 
 ALGORITHMS = ("naive", "ring", "double_tree", "halving_doubling", "torus", "hierarchical")
-OTHERS = (
-    "broadcast/binomial", "reduce/binomial", "scatter/binomial", "gather/binomial", "all_gather/ring",
-    "reduce_scatter/ring", "all_to_all/direct",
-)  # fmt: skip
 
 EVIL = "</script><img src=x onerror=alert(1)><!--"
 
@@ -23,11 +19,6 @@ def star(algorithms: tuple[str, ...] = ALGORITHMS, nbytes: int = 8 << 20) -> lis
     """Return all_reduces on eight hosts of one switch."""
     cluster = simcomm.star(8, "10 Gbit/s", "5 us")
     return [PlayedRun(simcomm.run(f"all_reduce/{name}", cluster, nbytes), name) for name in algorithms]
-
-
-def other_collectives() -> list[PlayedRun]:
-    cluster = simcomm.star(8, "10 Gbit/s", "5 us")
-    return [PlayedRun(simcomm.run(name, cluster, 1 << 20), name) for name in OTHERS]
 
 
 def racks(hosts: int = 8) -> list[PlayedRun]:

@@ -82,12 +82,6 @@ def test_algorithms_play_until_buffers_are_complete(browser: Browser, star: Any)
         assert not any(value >= 1 << 30 for value in player.ask(BUFFERS, [1, 0.0]))
 
 
-def test_other_collectives_end_complete(browser: Browser, folder: Path) -> None:
-    runs = player_pages.other_collectives()
-    with Player(browser, page_of(folder, "others", runs)) as player:
-        check_runs(player, runs)
-
-
 def test_player_compares_measured_with_predicted(browser: Browser, folder: Path) -> None:
     call = make_call(find_algorithm("all_reduce/ring"), 2, 1 << 20)
     measured = realcomm.run(call, simcomm.this_machine(2), timeout=120.0, repetitions=1, warmup=0)

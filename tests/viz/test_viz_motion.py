@@ -8,7 +8,6 @@ import viz_traces
 from hypothesis import given
 from hypothesis import strategies as st
 
-import simcomm
 from collectives import Message, Span, Trace
 from viz.animation.motion import Motion, follow_messages, frame_times, link_use, point_along
 from viz.animation.panels import StepCounter, find_filling
@@ -38,12 +37,6 @@ def test_message_position_follows_its_time() -> None:
             message, line = trace.messages[index], moving.lines[moving.line[index]]
             share = (moving.times[frame] - message.begin) / (message.end - message.begin)
             assert moving.position(index, frame) == pytest.approx(point_along(line, share))
-
-
-def test_ring_has_one_message_per_rank_in_flight() -> None:
-    moving = follow(viz_traces.ring(8))
-    assert [len(moving.active(frame)) for frame in range(119)] == [8] * 119
-    assert not len(moving.active(119))
 
 
 def test_equal_steps_have_evenly_spaced_frames() -> None:
@@ -108,15 +101,6 @@ def test_naive_completes_at_the_root_first() -> None:
     filling = find_filling(viz_traces.naive(4))
     assert filling is not None
     assert filling.at(filling.times[3])[0][:, 0] == pytest.approx([1, 0.25, 0.25, 0.25])
-
-
-@pytest.mark.parametrize("name", ["all_reduce/torus", "all_gather/bruck", "all_to_all/direct"])
-def test_buffers_are_complete_at_the_end(name: str) -> None:
-    ranks = 20 if "torus" in name else 5
-    filling = find_filling(simcomm.run(name, simcomm.star(ranks, "1 GB/s", "1 us"), nbytes=ranks * 800))
-    assert filling is not None
-    assert not filling.complete[0].all() and filling.complete[-1].all()
-    assert (filling.shares[-1] == 1).all()
 
 
 def test_buffers_are_hidden_if_messages_differ_from_program() -> None:
