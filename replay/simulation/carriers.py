@@ -1,6 +1,6 @@
 """Simulate the calls of a recording on a cluster: over its network, in this machine's memory, or by NCCL's model.
 
-A *way* is the group of all collectives with the same shape and ranks, which are simulated alike.
+A *call class* contains all collectives with the same shape and ranks, which are simulated alike.
 """
 
 from collections.abc import Mapping
@@ -158,8 +158,8 @@ def fitted(shape: Shape, algorithm: Algorithm) -> Shape:
     return shape._replace(elements=-(-elements // chunks) * chunks)
 
 
-class Way(NamedTuple):
-    """Collectives that are simulated alike: with the messages of a template or, without one, inside a backend."""
+class CallClass(NamedTuple):
+    """Collectives that are simulated alike: as the messages of a template, or inside a backend if there is none."""
 
     template: Template | None
     seconds: float  # inside the backend, after the last rank enters
@@ -167,8 +167,8 @@ class Way(NamedTuple):
     parts: Ints  # [collectives, ranks]: calls
 
 
-def find_ways(calls: ReplayedCalls, carrier: NetworkCarrier) -> list[Way]:
-    """Return the ways of all collectives. Raise InputError for a collective that the carrier does not support."""
+def find_classes(calls: ReplayedCalls, carrier: NetworkCarrier) -> list[CallClass]:
+    """Return the classes of all collectives. Raise InputError for a collective that the carrier does not support."""
     pairs = np.stack([calls.shape, calls.group], axis=1)
     distinct, which = np.unique(pairs, axis=0, return_inverse=True)
     kinds: dict[object, tuple[Template | None, float, list[int]]] = {}
@@ -178,10 +178,10 @@ def find_ways(calls: ReplayedCalls, carrier: NetworkCarrier) -> list[Way]:
         template = carrier.template(*arguments) if inside is None else None
         key = id(template) if template is not None else (inside, arguments[0].ranks)
         kinds.setdefault(key, (template, inside or 0.0, []))[2].append(number)
-    ways = []
+    classes = []
     for template, seconds, numbers in kinds.values():
         collectives = np.flatnonzero(np.isin(which.reshape(-1), numbers))
         width = calls.first_part[collectives[0] + 1] - calls.first_part[collectives[0]]
         parts = calls.parts[calls.first_part[collectives][:, None] + np.arange(width)]
-        ways.append(Way(template, seconds, collectives, parts))
-    return ways
+        classes.append(CallClass(template, seconds, collectives, parts))
+    return classes

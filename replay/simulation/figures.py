@@ -164,14 +164,14 @@ def find_unfinished(run: ReplayedRun) -> list[Unfinished]:
 
 def _waiting_inside(run: ReplayedRun) -> Iterator[Unfinished]:
     """Yield ranks that wait in a backend's own collective for a rank that has not reached it."""
-    for way, bases in zip(run.ways, run.layout.bases, strict=True):
-        if way.template is not None:
+    for call_class, bases in zip(run.classes, run.layout.bases, strict=True):
+        if call_class.template is not None:
             continue
-        came = run.started[bases[:, 0]].reshape(way.parts.shape)
-        ranks = run.calls.rank[way.parts]
+        came = run.started[bases[:, 0]].reshape(call_class.parts.shape)
+        ranks = run.calls.rank[call_class.parts]
         for at in np.flatnonzero(np.isnan(came).any(axis=1)).tolist():
             late = int(ranks[at][np.isnan(came[at])][0])
-            key = int(run.calls.key[way.collectives[at]])
+            key = int(run.calls.key[call_class.collectives[at]])
             for rank, since in zip(ranks[at].tolist(), came[at].tolist(), strict=True):
                 if np.isfinite(since):
                     yield Unfinished(rank, late, False, 0, 0, since, False, collective=key)

@@ -14,7 +14,7 @@ import numpy as np
 from collectives.records.columns import Bools, Floats, Ints
 from replay.recording import Did, Recording
 from replay.simulation.calls import NEVER, ReplayedCalls, Segments
-from replay.simulation.carriers import Way
+from replay.simulation.carriers import CallClass
 from replay.simulation.templates import Template
 from simcomm.model.faults import DIVISION, PROGRAM
 
@@ -93,19 +93,19 @@ class ReplayLayout:
     segment_stage: Ints  # [segments]: the action, the first step of a collective, or the stage after a mark
     last_stage: Ints  # [streams]: computing at the end
     half: Ints  # [calls]: the stage that posts a half of a message
-    bases: list[Ints]  # per way, [collectives * ranks, channels]: the first step of each part's channels
+    bases: list[Ints]  # per call class, [collectives * ranks, channels]: the first step of each part's channels
     never: int  # a stage that never begins
 
 
 def lay_out(
-    recording: Recording, segments: Segments, calls: ReplayedCalls, ways: list[Way], line: Ints
+    recording: Recording, segments: Segments, calls: ReplayedCalls, classes: list[CallClass], line: Ints
 ) -> ReplayLayout:
     """Return the layout of a recording. ``line`` [calls] numbers communicators, whose calls run in order; 0: none."""
     making = _Making(recording, segments, calls, line)
-    making.choose_inline(ways)
+    making.choose_inline(classes)
     making.lay_streams()
     making.lay_halves()
-    bases = [making.lay_way(way) for way in ways]
+    bases = [making.lay_class(call_class) for call_class in classes]
     making.join_calls()
     making.join_lines()
     making.join_signals()
@@ -127,15 +127,15 @@ class _Making:
         self.begins: Pairs = []  # stages that begin separate calls, and the calls
         self.ends: Pairs = []
 
-    def choose_inline(self, ways: list[Way]) -> None:
+    def choose_inline(self, classes: list[CallClass]) -> None:
         """Run only single-channel collectives as steps of their streams, and count the stages of each."""
-        for way in ways:
-            calls = way.parts.reshape(-1)
-            if way.template is None or way.template.channels > 1:
+        for call_class in classes:
+            calls = call_class.parts.reshape(-1)
+            if call_class.template is None or call_class.template.channels > 1:
                 self.inline[calls] = False
                 continue
-            lengths = way.template.lengths + (way.template.division > 0)
-            self.length[calls] = np.tile(lengths, len(way.collectives))
+            lengths = call_class.template.lengths + (call_class.template.division > 0)
+            self.length[calls] = np.tile(lengths, len(call_class.collectives))
 
     def lay_streams(self) -> None:
         """Add the stages of streams, including a last one for the computing at the end."""
@@ -175,12 +175,12 @@ class _Making:
         self.begins.append((first, beside))
         self.ends.append((first + 2, beside))
 
-    def lay_way(self, way: Way) -> Ints:
-        """Add the collectives of a way. Return the first step of each channel, per rank of a collective."""
-        calls = way.parts.reshape(-1)
-        if way.template is None:
-            return self._lay_inside(way, calls)
-        template, inline = way.template, self.inline[calls]
+    def lay_class(self, call_class: CallClass) -> Ints:
+        """Add the collectives of a call class. Return the first step of each channel, per rank of a collective."""
+        calls = call_class.parts.reshape(-1)
+        if call_class.template is None:
+            return self._lay_inside(call_class, calls)
+        template, inline = call_class.template, self.inline[calls]
         bases = np.empty((len(calls), template.channels), np.int64)
         bases[inline] = self.segment_stage[self.calls.posted[calls[inline]]][:, None]
         rows = np.flatnonzero(~inline)
@@ -201,9 +201,9 @@ class _Making:
         else:
             self.ends.append((last, of_agent))
         if divided.any():
-            at = bases[:, 0] + np.tile(lengths[:, 0], len(way.collectives))
+            at = bases[:, 0] + np.tile(lengths[:, 0], len(call_class.collectives))
             self._divide(template, calls, at)
-        self._reduce(way, bases)
+        self._reduce(call_class, bases)
         return bases
 
     def _divide(self, template: Template, calls: Ints, stage: Ints) -> None:
@@ -214,28 +214,28 @@ class _Making:
         entry = np.array(NO_RANK)
         self.stages.compute(Tasks(stage, seconds, self.calls.rank[calls], number, np.array(DIVISION), step, entry))
 
-    def _reduce(self, way: Way, bases: Ints) -> None:
-        template = way.template
+    def _reduce(self, call_class: CallClass, bases: Ints) -> None:
+        template = call_class.template
         assert template is not None
         busy = np.flatnonzero(template.cost > 0)
         member, channel = np.divmod(template.agent[busy], template.channels)
-        table = bases.reshape(len(way.collectives), template.ranks, template.channels)
+        table = bases.reshape(len(call_class.collectives), template.ranks, template.channels)
         stage = table[:, member, channel] + template.place[busy]
-        rank = self.calls.rank[way.parts[:, member]]
-        number = np.broadcast_to(self.calls.key[way.collectives][:, None], stage.shape)
+        rank = self.calls.rank[call_class.parts[:, member]]
+        number = np.broadcast_to(self.calls.key[call_class.collectives][:, None], stage.shape)
         columns = [template.cost[busy], rank, number, channel, template.step[busy], np.array(NO_RANK)]
         flat = [np.broadcast_to(column, stage.shape).reshape(-1) for column in columns]
         self.stages.compute(Tasks(stage.reshape(-1), *flat))
 
-    def _lay_inside(self, way: Way, calls: Ints) -> Ints:
-        """Add collectives inside a backend: all ranks leave ``way.seconds`` after the last rank has entered."""
+    def _lay_inside(self, call_class: CallClass, calls: Ints) -> Ints:
+        """Add collectives inside a backend: all ranks leave ``call_class.seconds`` after the last rank has entered."""
         first = self.stages.add(self.calls.rank[calls], 3)
-        hub = self.stages.add(np.full(len(way.collectives), NO_RANK), 2)
-        meet, ranks = first + 1, way.parts.shape[1]
+        hub = self.stages.add(np.full(len(call_class.collectives), NO_RANK), 2)
+        meet, ranks = first + 1, call_class.parts.shape[1]
         self.stages.signal(meet, np.repeat(hub, ranks))
         self.stages.signal(np.repeat(hub + 1, ranks), meet)
-        seconds, none = np.full(len(hub), way.seconds), np.array(NO_RANK)
-        self.stages.compute(Tasks(hub, seconds, none, self.calls.key[way.collectives], none, np.array(0), none))
+        seconds, none = np.full(len(hub), call_class.seconds), np.array(NO_RANK)
+        self.stages.compute(Tasks(hub, seconds, none, self.calls.key[call_class.collectives], none, np.array(0), none))
         self.begins.append((first, calls))
         self.ends.append((first + 2, calls))
         return meet[:, None]

@@ -8,7 +8,7 @@ from collectives.budget import Gigabyte, check_fits
 from collectives.records.columns import Bools, Floats, Ints
 from replay.recording import Recording
 from replay.simulation.calls import NEVER, ReplayedCalls, Segments
-from replay.simulation.carriers import NetworkCarrier, Way
+from replay.simulation.carriers import CallClass, NetworkCarrier
 from replay.simulation.layout import NO_RANK, ReplayLayout, Stages, Tasks
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.kernel.arrays import NO_FLOATS, STAGE, UNLIMITED, LinkRecords, Plan
@@ -42,21 +42,21 @@ def find_messages(
     recording: Recording,
     segments: Segments,
     calls: ReplayedCalls,
-    laid: tuple[ReplayLayout, list[Way]],
+    laid: tuple[ReplayLayout, list[CallClass]],
     carrier: NetworkCarrier,
 ) -> ReplayedMessages:
-    """Return all messages of a layout and its ways. The program's own messages come first."""
-    layout, ways = laid
+    """Return all messages of a layout and its call classes. The program's own messages come first."""
+    layout, classes = laid
     parts = [_of_programs(recording, segments, calls, layout, carrier)]
-    for way, bases in zip(ways, layout.bases, strict=True):
-        if way.template is not None and len(way.template.messages.source):
-            parts.append(_of_collectives(way, bases, calls, carrier.collectives_cross))
+    for call_class, bases in zip(classes, layout.bases, strict=True):
+        if call_class.template is not None and len(call_class.template.messages.source):
+            parts.append(_of_collectives(call_class, bases, calls, carrier.collectives_cross))
     return ReplayedMessages(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
-def _of_collectives(way: Way, bases: Ints, calls: ReplayedCalls, crosses: bool) -> ReplayedMessages:
-    """Return the messages of a way, one collective after the other."""
-    template, number = way.template, len(way.collectives)
+def _of_collectives(call_class: CallClass, bases: Ints, calls: ReplayedCalls, crosses: bool) -> ReplayedMessages:
+    """Return the messages of a call class, one collective after the other."""
+    template, number = call_class.template, len(call_class.collectives)
     assert template is not None
     messages, tables = template.messages, bases.reshape(number, template.ranks, template.channels)
 
@@ -64,7 +64,7 @@ def _of_collectives(way: Way, bases: Ints, calls: ReplayedCalls, crosses: bool) 
         member, channel = np.divmod(template.agent[of_template], template.channels)
         return (tables[:, member, channel] + template.place[of_template]).reshape(-1)
 
-    ranks, shape = calls.rank[way.parts], (number, len(messages.source))
+    ranks, shape = calls.rank[call_class.parts], (number, len(messages.source))
     names = {name: np.tile(getattr(messages, name), number) for name in messages._fields[4:]}
     return ReplayedMessages(
         source=stage(messages.source),
@@ -72,7 +72,7 @@ def _of_collectives(way: Way, bases: Ints, calls: ReplayedCalls, crosses: bool) 
         src=ranks[:, messages.src].reshape(-1),
         dst=ranks[:, messages.dst].reshape(-1),
         crosses=np.full(number * len(messages.source), crosses),
-        collective=np.broadcast_to(calls.key[way.collectives][:, None], shape).reshape(-1),
+        collective=np.broadcast_to(calls.key[call_class.collectives][:, None], shape).reshape(-1),
         **names,
     )
 

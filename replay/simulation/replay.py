@@ -15,7 +15,7 @@ from collectives.records.calibration import Calibration, check_calibration
 from collectives.records.columns import Floats, Ints
 from replay.recording import Did, LogEntries, Recording
 from replay.simulation.calls import ReplayedCalls, Segments, find_calls, find_segments
-from replay.simulation.carriers import MeasuredCarrier, NetworkCarrier, Way, find_ways
+from replay.simulation.carriers import CallClass, MeasuredCarrier, NetworkCarrier, find_classes
 from replay.simulation.layout import ReplayLayout, lay_out
 from replay.simulation.plan import ReplayedMessages, ReplayPlan, find_messages, make_plan
 from replay.simulation.templates import Template
@@ -36,7 +36,7 @@ class ReplayedRun:
     segments: Segments
     calls: ReplayedCalls
     carrier: NetworkCarrier
-    ways: list[Way]
+    classes: list[CallClass]
     layout: ReplayLayout
     messages: ReplayedMessages
     planned: ReplayPlan
@@ -137,12 +137,12 @@ class Replayer:
             raise InputError(f"{cluster.title} has {cluster.world_size} ranks, but the recording has {ranks}")
         carrier = find_carrier(cluster, algorithms or {}, calibration)
         check_faults(faults, carrier.resolved.graph, ranks)
-        ways = find_ways(self.calls, carrier)
+        classes = find_classes(self.calls, carrier)
         recording = self.recording
         if carrier.shares_cores and recording.where == "virtual":  # measured times include it
-            recording = _charge_messages_to_cores(recording, self.segments, self.calls, ways)
-        layout = lay_out(recording, self.segments, self.calls, ways, self._lines(carrier))
-        messages = find_messages(self.recording, self.segments, self.calls, (layout, ways), carrier)
+            recording = _charge_messages_to_cores(recording, self.segments, self.calls, classes)
+        layout = lay_out(recording, self.segments, self.calls, classes, self._lines(carrier))
+        messages = find_messages(self.recording, self.segments, self.calls, (layout, classes), carrier)
         planned = make_plan(layout.stages, messages, carrier, faults)
         changes = link_changes(faults, carrier.resolved.graph, planned.links) if faults.changes_links else ()
         world = run_kernel(planned.plan, planned.links, messages=True, changes=changes)
@@ -151,7 +151,7 @@ class Replayer:
             segments=self.segments,
             calls=self.calls,
             carrier=carrier,
-            ways=ways,
+            classes=classes,
             layout=layout,
             messages=messages,
             planned=planned,
@@ -202,7 +202,7 @@ def replay(
 
 
 def _charge_messages_to_cores(
-    recording: Recording, segments: Segments, calls: ReplayedCalls, ways: list[Way]
+    recording: Recording, segments: Segments, calls: ReplayedCalls, classes: list[CallClass]
 ) -> Recording:
     """Return a recording whose compute times include the work of concurrent collectives on the same core.
 
@@ -215,17 +215,17 @@ def _charge_messages_to_cores(
     awaited = np.full(len(recording.calls), -1)
     awaited[entries.number[waits[::-1]]] = waits[::-1]  # first waits
     seconds = entries.seconds.copy()
-    for way in ways:
-        if way.template is None:
+    for call_class in classes:
+        if call_class.template is None:
             continue
-        parts = np.where(way.parts < len(recording.calls), way.parts, -1)
+        parts = np.where(call_class.parts < len(recording.calls), call_class.parts, -1)
         rows, member = np.nonzero((parts >= 0) & (segments.post_entry[parts] >= 0))
         call = parts[rows, member]
         following = np.searchsorted(computing, segments.post_entry[call], side="right")
         meanwhile = following < len(computing)
         following[meanwhile] = computing[following[meanwhile]]
         meanwhile &= following <= awaited[call]  # both belong to one stream
-        np.add.at(seconds, following[meanwhile], _busy_seconds(way.template)[member[meanwhile]])
+        np.add.at(seconds, following[meanwhile], _busy_seconds(call_class.template)[member[meanwhile]])
     extended = LogEntries(
         stream=entries.stream, did=entries.did, number=entries.number, seconds=seconds, took=entries.took
     )
