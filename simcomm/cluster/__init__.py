@@ -1,1 +1,1 @@
-"""Clusters: hosts, switches and links, with routing and placement of ranks."""
+"""Define clusters: hosts, switches and links, with routing and placement of ranks."""

@@ -17,7 +17,7 @@ from typing import Any
 from collectives.checks import MOST_SECONDS
 from collectives.errors import InputError
 from collectives.quoting import quote
-from collectives.records.calibration import Calibration, CrowdRound, PairProbes, SizeTimes
+from collectives.records.calibration import Calibration, CrowdRound, PairProbes
 from collectives.transport import TcpTerms, Transport
 
 LARGE = 4 << 20  # bytes; larger sends wait for the send buffer
@@ -103,7 +103,7 @@ def _fit(probes: PairProbes, ranks: int | None) -> Transport:
 
 
 def _check_goodput(probes: PairProbes, rate: float) -> None:
-    (small, sooner), *_, (large, later) = _large_arrived(probes)
+    (small, sooner), *_, (large, later) = sorted(point for point in probes.arrived if point[0] >= 1 << 20)
     goodput = (large - small) / (later - sooner)
     if abs(goodput / rate - 1) > TOLERANCE:
         raise InputError(
@@ -111,10 +111,6 @@ def _check_goodput(probes: PairProbes, rate: float) -> None:
             f"{probes.bandwidth * 8 / 1e6:.4g} Mbit/s should give {rate / 1e6:.4g} MB/s: more than {TOLERANCE:.0%} "
             "off, so something else limits the pair, such as a busy machine or a too high bandwidth; calibrate again"
         )
-
-
-def _large_arrived(probes: PairProbes) -> SizeTimes:
-    return sorted(point for point in probes.arrived if point[0] >= 1 << 20)
 
 
 def _chain(probes: PairProbes, small: int) -> tuple[float, float]:

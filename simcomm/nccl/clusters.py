@@ -109,8 +109,9 @@ def nccl_cluster(
     source = "fitted to published tables of nccl-tests: simcomm/nccl/parameters.toml"
     transport = Transport("nccl", overhead, 1.0, _seconds_a_byte(system), source)
     network = on_one_switch(_machine(system, comm, values), comm.nodes, transport=transport)
+    hosts = f"{system.nodes} hosts of " if system.nodes > 1 else ""
     return NcclCluster(
-        title or _name_system(system),
+        title or f"{hosts}{system.gpus} x {system.gpu.name}",
         network.graph,
         network.hosts,
         transport,
@@ -118,11 +119,6 @@ def nccl_cluster(
         settings=settings,
         assumed=assumed,
     )
-
-
-def _name_system(system: System) -> str:
-    hosts = f"{system.nodes} hosts of " if system.nodes > 1 else ""
-    return f"{hosts}{system.gpus} x {system.gpu.name}"
 
 
 def notes_of_programs(cluster: NcclCluster) -> tuple[str, ...]:

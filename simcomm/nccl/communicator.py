@@ -1,4 +1,4 @@
-"""A communicator as NCCL sees it: ranks, nodes, links inside and between them, version and settings.
+"""Model a communicator as NCCL sees it: ranks, nodes, links inside and between them, version and settings.
 
 A *node* in NCCL's sense is a host, or an NVLink domain of several hosts (GB200 NVL72).
 
@@ -195,7 +195,7 @@ def make_communicator(system: System, settings: NcclSettings) -> Communicator:
         network=network,
         generation=system.gpu.generation,
         version=settings.parsed_version() or system.version,
-        settings=_merge(system, settings),
+        settings=replace(settings, algo=settings.algo or system.algo, proto=settings.proto or system.proto),
         sharp=system.sharp if settings.collnet is None else settings.collnet,
         one_process=system.gpus if system.procs == "single" else 1,
         nic_is_guessed=system.nic_guess and network is not None,
@@ -229,7 +229,3 @@ def _hops(
     if not system.nic:
         raise InputError("with NCCL_SHM_DISABLE=1, GPUs without P2P use the network; set nic")
     return tuple(replace(hop, rate=min(hop.rate, system.nic)) if hop.kind == "shm" else hop for hop in hops)
-
-
-def _merge(system: System, settings: NcclSettings) -> NcclSettings:
-    return replace(settings, algo=settings.algo or system.algo, proto=settings.proto or system.proto)

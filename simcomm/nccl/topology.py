@@ -1,4 +1,4 @@
-"""A host as NCCL sees it: GPUs, NVLinks, PCIe switches and CPU sockets, and the path between each pair of GPUs.
+"""Model a host as NCCL sees it: GPUs, NVLinks, PCIe switches and CPU sockets, and the path between each pair of GPUs.
 
 NCCL connects two GPUs of a host by the first of these that exists (``src/graph/paths.cc``, ``src/transport/``):
 

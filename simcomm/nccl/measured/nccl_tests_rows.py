@@ -214,7 +214,8 @@ def find_call(
     fitting = {fit.collective: fit for fit in fits if fit.rows == most}
     hinted = [name for name in dict.fromkeys(hints) if name in fitting]
     usual = [name for name in fitting if name != "hypercube"] or list(fitting)
-    alike = [name for name in usual if _is_printed_so(rows[0], name)] or usual
+    printed_as = rows[0].reduces, rows[0].root >= 0
+    alike = [name for name in usual if (name in REDUCING, name in ROOTED) == printed_as] or usual
     chosen = fitting[(hinted or alike)[0]]
     guesses = []
     if not hinted and len(alike) > 1 and ranks != 1:
@@ -225,10 +226,6 @@ def find_call(
     if number and chosen.least < chosen.most:
         guesses.append(f"ranks: {number}; busbw / algbw fits {chosen.least} to {chosen.most}")
     return Call(chosen.collective, number, tuple(guesses))
-
-
-def _is_printed_so(row: PrintedRow, collective: str) -> bool:
-    return (collective in REDUCING) == row.reduces and (collective in ROOTED) == (row.root >= 0)
 
 
 class _Fit(NamedTuple):
