@@ -1,10 +1,11 @@
 """Simulate collectives and training runs on a cluster that you describe.
 
-* ``run`` simulates a collective, ``train`` a training run, ``sweep`` many collectives. * ``choose`` returns the fastest
-algorithm. * ``star``, ``ring``, ``torus``, ``fat_tree``, ``two_level_tree``, ``dragonfly`` and ``fully_connected``
-build networks; ``preset`` builds machines of the hardware catalogue. * ``from_links``, ``from_graph`` and
-``read_cluster`` accept your own network; ``this_machine`` is your computer. * ``Faults`` slow down or stop ranks and
-links.
+* ``run`` simulates a collective, ``train`` a training run, ``sweep`` many collectives.
+* ``choose`` returns the fastest algorithm.
+* ``star``, ``ring``, ``torus``, ``fat_tree``, ``two_level_tree``, ``dragonfly`` and ``fully_connected`` build networks.
+* ``preset`` builds machines of the hardware catalog, and ``this_machine`` is your computer.
+* ``from_links``, ``from_graph`` and ``read_cluster`` accept your own network.
+* ``Faults`` slow down or stop ranks and links.
 
 >>> import simcomm
 >>> trace = simcomm.run("all_reduce/ring", simcomm.star(4, "10 Gbit/s", "5 us"), nbytes="1 MiB")

@@ -1,4 +1,4 @@
-"""Report when machine code must be compiled. This takes up to minutes, once per machine."""
+"""Report when machine code must be compiled, which takes up to minutes, once per machine."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -13,16 +13,16 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.reference.engine import Buffer, Simulation, make_trace
 
 SHORTEST = 1e-6  # seconds; the length of a run without events
-LOCATION = re.compile(r"^rank \d+(, channel \d+)?, step \d+( \(line \d+ of [^()]+\))?: ")  # at the start of errors
+LOCATION = re.compile(r"^rank \d+(, channel \d+)?, step \d+( \(line \d+ of [^()]+\))?: ")  # starts an error's text
 
 
 def run_to_failure(
     collective_call: CollectiveCall, cluster: Cluster, error: ProgramError, *, calibration: Calibration | None = None
 ) -> Trace:
-    """Simulate a program up to its failure; ``error`` is the ProgramError that ``simcomm.run`` raised.
+    """Simulate a program up to its failure. ``error`` is the ProgramError that ``simcomm.run`` raised.
 
-    The failing rank stops at the failing step, or after it if the step delivers wrong data. Other ranks continue until
-    they wait for it or finish. In a deadlock, no rank is stopped. Raise ``error`` if it names no rank.
+    The failing rank stops at the failing step, or after it if the step delivers wrong data. The other ranks continue
+    until they wait for it or finish. In a deadlock, no rank is stopped. Raise ``error`` if it names no rank.
 
     >>> import simcomm
     >>> from collectives import algorithm, find_algorithm, make_call, recv, send

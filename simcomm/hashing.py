@@ -1,4 +1,4 @@
-"""Random bits from names: splitmix64 over the parts of a name.
+"""Compute random bits from names: splitmix64 over the parts of a name.
 
 Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
 """
@@ -13,7 +13,7 @@ UNIT = 2.0**-53
 
 
 def hash_name(seed: int, *parts: Any) -> Any:
-    """Return 64 random bits for a name of integers; arrays of one shape give many names at once.
+    """Return 64 random bits for a name of integers. Arrays of one shape represent many names.
 
     >>> hex(hash_name(0))
     '0x9e3779b97f4a7c15'
@@ -28,7 +28,7 @@ def hash_name(seed: int, *parts: Any) -> Any:
 
 
 def hash_next(bits: Any, part: Any) -> Any:
-    """Return the bits of a name with one more part; both are uint64. The event engine compiles this function."""
+    """Return the bits of a name extended by one part. Both arguments are uint64."""
     mixed = (bits ^ part) + np.uint64(GAMMA)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(FIRST)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(SECOND)
@@ -41,5 +41,5 @@ def hash_numbers(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 def to_fraction(bits: Any) -> Any:
-    """Return a number from 0 to 1 from the upper 53 bits. The event engine compiles this function."""
+    """Return a number in [0, 1) from the upper 53 bits."""
     return (bits >> np.uint64(11)) * UNIT

@@ -62,7 +62,7 @@ def source_hash(file: str) -> int:
 
 
 def compile_and_cache(function: Function, **options: Any) -> Function:
-    """Compile a function for Python: once per machine, or once per process if no folder is writable."""
+    """Compile a function for Python: once per machine or, if no folder is writable, once per process."""
     options = {"error_model": "numpy", "nogil": True, **options}  # a thread can end the process during machine code
     try:
         with _kept_in_cache_folder():
@@ -76,7 +76,7 @@ def compile_and_cache(function: Function, **options: Any) -> Function:
 
 @contextmanager
 def _kept_in_cache_folder() -> Iterator[None]:
-    """Within the context, let numba cache code in the user's cache folder, unless NUMBA_CACHE_DIR is set."""
+    """numba caches code in the user's cache folder, unless NUMBA_CACHE_DIR is set."""
     folder = numba.config.CACHE_DIR  # type: ignore[attr-defined]
     with suppress(InputError):  # without a home folder: next to the source, if possible
         numba.config.CACHE_DIR = folder or str(cache_folder() / "machine-code")  # type: ignore[attr-defined]
@@ -104,7 +104,7 @@ def _load_at_once(compiled: Any) -> None:
 
 
 class _Listener(event.Listener):
-    """Reports compilations. numba is silent about code found on disk."""
+    """numba reports nothing about code that it finds on disk."""
 
     def on_start(self, compilation: event.Event) -> None:
         report_compilation()

@@ -45,7 +45,6 @@ USES: tuple[Callable[[], None], ...] = (_events, _tcp, _routes)  # longest first
 
 
 def _compile(use: Callable[[], None]) -> bool:
-    """Run ``use``, which compiles the machine code that it needs. Return whether anything was compiled."""
     notes = list[str]()
     with reporting_compilation(notes.append):
         use()

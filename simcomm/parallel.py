@@ -1,4 +1,4 @@
-"""Run independent tasks: in this process if they are quick, else in one process per core or on a joblib backend."""
+"""Run independent tasks in this process or, if they take long, in one process per core or on a joblib backend."""
 
 import os
 import pickle
@@ -25,12 +25,12 @@ LOOK_AFTER_S = 1.0  # CPU seconds before the remaining work is estimated
 def in_any_order(
     function: Callable[[Task], Result], tasks: Sequence[Task], *, takes_long: bool = False
 ) -> Generator[tuple[int, Result]]:
-    """Yield the number and result of each task in order of completion.
+    """Yield the number and result of each task, in order of completion.
 
     This process starts. If more than four seconds of work are left after one second, or at once with ``takes_long``,
-    one process per core continues. Functions of the main module, and those that cannot be pickled, stay in this
-    process. Inside ``joblib.parallel_config``, its backend runs all tasks. Closing the iterator drops the remaining
-    tasks.
+    one process per core continues. Functions of the main module, and functions that cannot be pickled, stay in this
+    process. Inside ``joblib.parallel_config``, its backend runs all tasks. If you close the iterator, the remaining
+    tasks are dropped.
 
     >>> sorted(in_any_order(abs, [-1, -2]))
     [(0, 1), (1, 2)]
@@ -48,7 +48,7 @@ def in_any_order(
 def _elsewhere(
     function: Callable[[Task], Result], tasks: Sequence[Task], numbers: range, is_chosen: bool
 ) -> Generator[tuple[int, Result]]:
-    """Yield the results of the remaining tasks, from the selected backend or from new processes, which end here."""
+    """Yield the results of the remaining tasks. Processes that are started here also end here."""
     calls = (delayed(_numbered)(function, number, tasks[number]) for number in numbers)
     options_here = {"n_jobs": min(cores(), len(numbers)), "initializer": _prepare, "initargs": (os.getpid(),)}
     options = {"return_as": "generator_unordered", "batch_size": 1, "max_nbytes": None}  # arrays stay writable
@@ -65,7 +65,7 @@ def _elsewhere(
 
 
 def _can_travel(function: Callable[[Task], Result], task: Task) -> bool:
-    """Return whether other processes can import the task. The main module must not run twice."""
+    """The main module must not run twice, so its functions stay in this process."""
     try:
         return b"__main__" not in pickle.dumps((function, task))
     except (pickle.PicklingError, AttributeError, TypeError):

@@ -1,7 +1,7 @@
 """Predict under faults: simulate a run with many seeds, and summarize the distribution.
 
 If times hardly differ, fewer runs suffice. After 20 runs, then 30, 45 and so on, the 95 % interval of the median is
-computed from order statistics. For n times, it lies between the k-th smallest and the k-th largest, where k is (n -
+computed from order statistics. Among n times, it lies between the k-th smallest and the k-th largest, where k is (n -
 1.96 sqrt(n)) / 2, rounded down. No further run starts when the upper bound is within 2 % of the lower.
 """
 
@@ -38,7 +38,7 @@ class FailedRank:
 
 @dataclass(frozen=True)
 class DownLink:
-    """A link that went down, and when, in seconds since the start of the run."""
+    """A link that went down, and the time at which it went down, in seconds since the start of the run."""
 
     between: tuple[str, str]
     at_s: float
@@ -46,7 +46,7 @@ class DownLink:
 
 @dataclass(frozen=True)
 class StuckRun:
-    """Why the first hanging run hangs: failed ranks, unfinished operations, and links that are down."""
+    """The first hanging run: its failed ranks, unfinished operations, and links that are down."""
 
     failed: tuple[FailedRank, ...]
     unfinished: tuple[Unfinished, ...]
@@ -55,7 +55,7 @@ class StuckRun:
 
 @dataclass(frozen=True)
 class Distribution:
-    """Median, 95th percentile and maximum over all runs, in seconds; None if too many runs never end."""
+    """Median, 95th percentile and maximum over all runs, in seconds. None if too many runs never end."""
 
     median_s: float | None
     p95_s: float | None
@@ -64,7 +64,7 @@ class Distribution:
 
 @dataclass(frozen=True)
 class PeerWait:
-    """How many seconds one rank waited for another."""
+    """The seconds that a rank waited for another rank."""
 
     rank: int
     s: float
@@ -72,7 +72,7 @@ class PeerWait:
 
 @dataclass(frozen=True)
 class WaitedFor:
-    """A rank, how many seconds others waited for it in total, and the ranks that waited longest."""
+    """A rank, the total seconds that other ranks waited for it, and the ranks that waited longest."""
 
     rank: int
     s: float
@@ -81,7 +81,7 @@ class WaitedFor:
 
 @dataclass(frozen=True)
 class PathPart:
-    """Seconds that the critical path spends in one kind of work: ``messages 0 to 1``, ``backward of rank 2``."""
+    """The seconds that the critical path spends in one kind of work, for example ``messages 0 to 1``."""
 
     what: str
     s: float
@@ -89,7 +89,7 @@ class PathPart:
 
 @dataclass(frozen=True)
 class LinkPart:
-    """Seconds that the critical path spends in messages over a degraded link, which keeps ``share`` of its rate."""
+    """The seconds that the critical path spends in messages over a degraded link, which keeps ``share`` of its rate."""
 
     between: tuple[str, str]
     share: float
@@ -99,7 +99,7 @@ class LinkPart:
 
 @dataclass(frozen=True)
 class Waiting:
-    """The ranks that others waited for, and the critical path: means over all runs and steps, largest first."""
+    """The ranks that other ranks waited for, and the critical path: means over all runs and steps, largest first."""
 
     waited_for: tuple[WaitedFor, ...]
     critical_path: tuple[PathPart, ...]
@@ -158,7 +158,6 @@ def _enough_runs(
     record: Record,
     on_run: Callable[[], None],
 ) -> list[Trace]:
-    """Return the runs with the first seeds of ``faults``, as many as are needed to determine the median."""
     from simcomm.parallel import in_any_order  # not needed without faults
 
     done, times, looked = dict[int, Trace](), list[float](), LOOK_FROM
@@ -194,7 +193,7 @@ def is_median_known(times: Sequence[float]) -> bool:
 
 
 def _distribution(seconds: Sequence[float], runs: int) -> Distribution:
-    """Return the quantiles over ``runs`` runs. ``seconds`` has the times of runs that ended; others are infinite."""
+    """``seconds`` contains the times of the runs that ended. The times of all other runs are infinite."""
     never = runs - len(seconds)
     all_seconds, method = [*seconds, *[inf] * never], "higher" if never else "linear"
     quantiles = [float(np.quantile(all_seconds, share, method=method)) for share in (0.5, 0.95, 1.0)]  # type: ignore[call-overload]
@@ -227,7 +226,7 @@ def _waiting(traces: Sequence[Trace], faults: Faults, cluster: Cluster, steps: i
 def _degraded_links(
     paths: Sequence[Sequence[Leg]], faults: Faults, cluster: Cluster, steps: int, longest: float
 ) -> tuple[LinkPart, ...]:
-    """Return the degraded links on the critical paths, by falling time. The longest run took ``longest`` seconds."""
+    """``longest`` is the time of the longest run in seconds."""
     if not faults.links:
         return ()
     router = cluster.router()
@@ -244,13 +243,13 @@ def _degraded_links(
 
 
 def _longest(late: dict[tuple[int, int], float], peer: int) -> tuple[PeerWait, ...]:
-    """Return the ranks that waited longest for ``peer``; ``late`` is sorted by seconds."""
+    """``late`` is sorted by seconds, in descending order."""
     waits = [PeerWait(rank, seconds) for (rank, waited_for), seconds in late.items() if waited_for == peer]
     return tuple(waits[:MOST_SHOWN])
 
 
 def _mean(runs: Iterable[Iterable[tuple[Key, float]]], number: int) -> dict[Key, float]:
-    """Sum the seconds of all runs by key, and divide by ``number``. Return the largest first."""
+    """Sum the seconds of all runs by key, and divide by ``number``. The largest come first."""
     sums: defaultdict[Key, float] = defaultdict(float)
     for run in runs:
         for key, seconds in run:

@@ -16,8 +16,8 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.performance_models.estimator import Estimator
 from simcomm.performance_models.performance_model import performance_model
 
-SLICES = (2, 8, 32)  # of the pipelined algorithms
-SAME = 1e-9  # relative difference of equal times; of these, fewer operations win
+SLICES = (2, 8, 32)  # numbers of slices to try for pipelined algorithms
+SAME = 1e-9  # times within this relative difference count as equal; then fewer operations win
 
 
 class AlgorithmChoice(NamedTuple):
@@ -28,7 +28,7 @@ class AlgorithmChoice(NamedTuple):
 
 
 def library_candidates(collective: str, cluster: Cluster | None = None) -> Iterator[Algorithm]:
-    """Yield the library's algorithms for a collective; pipelined algorithms with several numbers of slices.
+    """Yield the library's algorithms for a collective. Pipelined algorithms appear with several numbers of slices.
 
     For a torus, algorithms with its dimensions are included. Raise InputError for an unknown collective.
 
@@ -79,10 +79,9 @@ def choose(
 
 
 def _fastest(estimator: Estimator, among: Iterable[Algorithm] | None) -> "_Contender":
-    """Return the fastest algorithm. Its exact time may remain unknown.
+    """Simulate contenders only while several may be the fastest. The exact time of the winner may remain unknown.
 
-    Contenders are simulated only while several may be the fastest. Those that are too large to simulate are dropped.
-    Raise TooLarge if none is left.
+    Contenders that are too large to simulate are dropped. Raise TooLarge if none is left.
     """
     contenders, too_large = _contenders(among, estimator), None
     while contenders:
@@ -103,7 +102,7 @@ def _fastest(estimator: Estimator, among: Iterable[Algorithm] | None) -> "_Conte
 
 @dataclass(frozen=True)
 class _Contender:
-    """An algorithm with lower and upper bounds of its time in seconds."""
+    """An algorithm with a lower and an upper bound of its time in seconds."""
 
     algorithm: Algorithm
     least: float
@@ -116,7 +115,6 @@ class _Contender:
 
 
 def _contenders(among: Iterable[Algorithm] | None, estimator: Estimator) -> list[_Contender]:
-    """Return the algorithms defined for this number of ranks, with bounds. Raise InputError if there are none."""
     contenders, name = list[_Contender](), estimator.call.spec.name
     for algorithm in library_candidates(name, estimator.cluster) if among is None else among:
         try:
@@ -131,7 +129,7 @@ def _contenders(among: Iterable[Algorithm] | None, estimator: Estimator) -> list
 
 
 def _with_more_known(contender: _Contender, estimator: Estimator) -> _Contender:
-    """Return the contender with its link load bound or, if that is known, with its simulated time. Raise TooLarge."""
+    """Compute the link load bound or, if that is known, simulate."""
     if not contender.knows_loads:
         least = min(max(contender.least, estimator.link_load_bound(contender.algorithm)), contender.most)
         return replace(contender, least=least, knows_loads=True)
@@ -140,7 +138,7 @@ def _with_more_known(contender: _Contender, estimator: Estimator) -> _Contender:
 
 
 def _effort(algorithm: Algorithm, estimator: Estimator) -> tuple[int, int, str]:
-    """Return a sort key: operations of rank 0, then number of parameters. A torus of one row counts as a ring."""
+    """Sort by the operations of rank 0, then by the number of parameters, because a torus of one row equals a ring."""
     programs = algorithm.channels(0, estimator.world_size, estimator.call.root)
     operations = sum(len(step) for program in programs for step in program)
     return operations, len(algorithm.parameter_names), algorithm.label
@@ -152,9 +150,10 @@ def resolve_auto(
     calibration: Calibration | None = None,
     among: Iterable[Algorithm] | None = None,
 ) -> CollectiveCall:
-    """Return the call with ``auto`` replaced by the model's choice, labeled ``auto (ring)``.
+    """Return the call with ``auto`` replaced by the model's choice, labeled for example ``auto (ring)``.
 
-    ``among`` lists the candidates. Default: the library's. Other calls are returned unchanged. Raise InputError.
+    ``among`` lists the candidates. Default: the library's. Calls of other algorithms are returned unchanged. Raise
+    InputError.
 
     >>> import simcomm
     >>> call = CollectiveCall(auto("broadcast"), elements=16)

@@ -28,7 +28,7 @@ from simcomm.schedules import compact_schedule
 
 BLOCK_CLUSTERS = 16  # clusters per task
 
-Report = Callable[[int, int], object]  # called with the numbers of finished and of all predictions
+Report = Callable[[int, int], object]  # called with the number of finished predictions and the total number
 Several = str | Algorithm | Iterable[str | Algorithm]
 
 
@@ -39,18 +39,18 @@ class SweepRow(NamedTuple):
     world_size: int
     algorithm: str
     nbytes: int  # of each rank's buffer, rounded to the algorithm's chunks
-    seconds: float  # NaN if interrupted before
+    seconds: float  # NaN if the sweep was interrupted before
 
 
 @dataclass(frozen=True, repr=False)
 class Sweep:
-    """Predicted times: ``seconds[c, a, s]`` for cluster c, algorithm a and size s; NaN if not computed."""
+    """Predicted times: ``seconds[c, a, s]`` for cluster c, algorithm a and size s. NaN means not computed."""
 
     clusters: tuple[Cluster, ...]
     algorithms: tuple[Algorithm, ...]
     sizes: tuple[int, ...]  # bytes
     seconds: npt.NDArray[np.float64]
-    nbytes: npt.NDArray[np.int64] = field(repr=False)  # of the buffers, in whole elements and chunks; same shape
+    nbytes: npt.NDArray[np.int64] = field(repr=False)  # of each buffer, in whole elements and chunks; same shape
     interrupted: bool = False
 
     def __repr__(self) -> str:
@@ -72,7 +72,7 @@ class Sweep:
 
 
 class SweepBlock(NamedTuple):
-    """A unit of work: one algorithm for one number of ranks, on several clusters and at several sizes."""
+    """A task: one algorithm for one number of ranks, on several clusters and at several sizes."""
 
     clusters: tuple[Cluster, ...]  # with their transports
     calls: tuple[tuple[CollectiveCall, ...], ...]  # of each cluster
@@ -94,7 +94,7 @@ def sweep(
     """Predict each algorithm on each cluster at each of ``sizes``: bytes per rank, or text such as "1 MiB".
 
     The times are bit-identical to those of ``simcomm.run(..., engine="compiled", record=False)``. For clusters that
-    differ only in speeds, programs are traced and proved, and routes found, only once. If much work is left after a
+    differ only in speeds, programs are traced and proved, and routes are found, only once. If much work is left after a
     second, it continues on all cores or on the backend of ``joblib.parallel_config``. ``progress(done, total)`` is
     called with numbers of predictions; True shows a bar on standard error. An interrupt returns the finished part.
 
@@ -180,7 +180,7 @@ def predict_block(block: SweepBlock) -> list[float]:
 
 @contextmanager
 def _reporting(progress: bool | Report | None, total: int) -> Iterator[Report]:
-    """Within the context, return the progress callback: a bar, the given callback, or one that does nothing.
+    """Yield the progress callback: a bar, the given callback, or one that does nothing.
 
     If standard error is not a terminal, the bar is one line at the end. Raise InputError unless ``progress`` is True,
     False, None or callable.

@@ -1,4 +1,4 @@
-"""The timeline of a backward pass whose gradient buckets are communicated as it runs."""
+"""Compute the timeline of a backward pass during which gradient buckets are communicated."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -19,8 +19,8 @@ class Overlap(NamedTuple):
 def overlap(backward_s: float, ready: Sequence[float], seconds: Sequence[float], slowdown: float) -> Overlap:
     """Return the timeline of a backward pass that takes ``backward_s`` seconds without buckets, and of its buckets.
 
-    Buckets are sent one after the other. Bucket i is ready when the share ``ready[i]`` of backward is computed. It
-    takes ``seconds[i]`` without backward. ``slowdown`` is the overlap slowdown: by how many seconds one second of
+    Buckets are sent one after the other. Bucket i is ready when the share ``ready[i]`` of backward is computed, and
+    takes ``seconds[i]`` if nothing else runs. ``slowdown`` is the overlap slowdown: by how many seconds one second of
     communication delays backward. Up to 1, backward continues at reduced speed. Above 1, it stops and the bucket takes
     longer.
 

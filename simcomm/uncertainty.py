@@ -30,9 +30,9 @@ NO_DRIFT_S = 1.0  # a younger calibration, in seconds, belongs to the run itself
 
 
 def disagreement(values: Sequence[float | None]) -> float | None:
-    """Return the relative distance from these values' mean within which another measurement's mean probably lies.
+    """Return the relative distance from the values' mean within which another measurement's mean probably lies.
 
-    Return None if there are too few values, or if one is None.
+    Return None if there are fewer than two values, or if one is None.
 
     >>> round(disagreement([1.0, 1.1, 0.9, 1.0]), 3)
     0.095
@@ -45,7 +45,7 @@ def disagreement(values: Sequence[float | None]) -> float | None:
 
 
 def drift(age_s: float) -> float:
-    """Return the relative change of a time that is expected ``age_s`` seconds after its calibration.
+    """Return the expected relative change of a time ``age_s`` seconds after its calibration.
 
     >>> drift(0.0), drift(60.0), round(drift(86400.0), 2)
     (0.0, 0.29, 0.53)
@@ -98,10 +98,7 @@ def find_noise(calibration: Calibration) -> list[str]:
 
 
 def _contradictions(calibration: Calibration) -> Iterator[str]:
-    """Yield the phases whose time in several processes contradicts their time in a single one.
-
-    Parallel processes take at least as long as one alone, and at most as long as all in sequence.
-    """
+    """Several processes take at least as long as one alone, and at most as long as all in sequence."""
     alone = {_kind(point): point.phases for point in calibration.compute if point.processes == 1}
     for point in calibration.compute:
         if point.processes == 1 or _kind(point) not in alone:
@@ -114,7 +111,7 @@ def _contradictions(calibration: Calibration) -> Iterator[str]:
 
 
 def _kind(point: ComputePoint) -> tuple[str, str, int, int]:
-    """Return the fields that are the same in two points that differ only in the number of processes."""
+    """Points that differ only in the number of processes are of one kind."""
     return point.model, point.dataset, point.batch_size, point.threads
 
 

@@ -25,7 +25,7 @@ from simcomm.cluster.graph import list_nodes, node_kinds
 
 Ints = npt.NDArray[np.int64]
 
-LINK, PROCESSOR_BETWEEN, NARROWEST = 1 << 44, 1 << 33, 1 << 20  # sums of a lower one never reach the next
+LINK, PROCESSOR_BETWEEN, NARROWEST = 1 << 44, 1 << 33, 1 << 20  # weights: sums of one never reach the next larger
 WORTH_COMPILING = 1_000_000  # visits of links; below, plain Python is faster than importing numba
 LOOKS_ON_A_PATH = 16  # estimate
 
@@ -66,7 +66,7 @@ class ShortestPaths:
         self._graph = graph
 
     def is_of(self, graph: "nx.DiGraph[str]") -> bool:
-        """Return whether ``graph`` is the object whose paths these are."""
+        """Return whether these are the paths of exactly this graph object."""
         return self._graph is graph
 
     @cached_property
@@ -100,7 +100,7 @@ class ShortestPaths:
         )
 
     def _costs(self, src: Ints, inner: Ints) -> Ints:
-        """Return the cost of each link between non-leaf nodes. Costs are integers, so their sums are exact."""
+        """Costs are integers, so their sums are exact. Only links between non-leaf nodes have a cost."""
         kinds, costs = node_kinds(self._graph), np.zeros(len(src), np.int64)
         links = self._graph.edges(data=True)
         widths = np.fromiter((data["bandwidth"] for *_, data in links), np.float64, len(src))[inner]
@@ -141,23 +141,20 @@ class ShortestPaths:
             raise InputError(f"node {error} does not exist; nodes are {known}") from error
 
     def paths(self, ends: Ints, choices: Ints) -> RouteLinks:
-        """Return the path of every pair in ``ends``; it has no links if none exists.
+        """Return the path of every pair in ``ends``. A pair without a path gets no links.
 
         ``choices`` has one non-negative number per pair, which selects one of several equally good paths.
         """
         sources, targets, arrays = ends[:, 0], ends[:, 1], self._arrays
-        starts = _neighbours(sources, arrays.up, arrays.dst)
-        gateways = _neighbours(targets, arrays.down, arrays.src)
+        starts = _neighbors(sources, arrays.up, arrays.dst)
+        gateways = _neighbors(targets, arrays.down, arrays.src)
         order = np.argsort(gateways, kind="stable")
         queries = [column[order] for column in (sources, starts, targets, choices)]
         counts, links = self._by_gateway(gateways[order], queries)
         return _by_number(order, counts, links)
 
     def _by_gateway(self, gateways: Ints, queries: list[Ints]) -> tuple[Ints, Ints]:
-        """Return the lengths and links of paths, given the pairs sorted by the last non-leaf node of their paths.
-
-        Each of these nodes is searched from only once.
-        """
+        """``gateways`` are the last non-leaf nodes of the paths, sorted. Each is searched from only once."""
         cuts = [0, *(np.flatnonzero(np.diff(gateways)) + 1).tolist(), len(gateways)] if len(gateways) else [0]
         large = len(cuts) * len(self._arrays.out) + len(gateways) * LOOKS_ON_A_PATH > WORTH_COMPILING
         find_paths = _compiled() if large else PLAIN
@@ -224,7 +221,7 @@ def find_shortest_paths(graph: "nx.DiGraph[str]") -> ShortestPaths:
 
 
 def _leaves(src: Ints, dst: Ints, nodes: int) -> tuple[Ints, Ints]:
-    """Return each leaf's link to its neighbor and the link back; -1 for all other nodes."""
+    """Return each leaf's link to its neighbor, and the link back; -1 for all other nodes."""
     leaving, coming = np.bincount(src, minlength=nodes), np.bincount(dst, minlength=nodes)
     up, down = np.full(nodes, -1), np.full(nodes, -1)
     up[src] = down[dst] = np.arange(len(src))  # valid for nodes with one of each
@@ -236,7 +233,7 @@ def _leaves(src: Ints, dst: Ints, nodes: int) -> tuple[Ints, Ints]:
     return leaf_links[0], leaf_links[1]
 
 
-def _neighbours(nodes: Ints, leaf_links: Ints, far_ends: Ints) -> Ints:
+def _neighbors(nodes: Ints, leaf_links: Ints, far_ends: Ints) -> Ints:
     links = leaf_links[nodes]
     return np.where(links < 0, nodes, far_ends[links]) if len(far_ends) else nodes
 
@@ -248,7 +245,7 @@ def _sorted_by_node(ends: Ints, links: Ints, nodes: int) -> tuple[Ints, Ints]:
 
 
 def _by_number(order: Ints, counts: Ints, links: Ints) -> RouteLinks:
-    """Return the paths in the order of their numbers. ``order`` has the number of each given path."""
+    """``order[i]`` is the number of the i-th given path. Return the paths in the order of their numbers."""
     begins = np.concatenate([[0], np.cumsum(counts)])[:-1]
     position = np.argsort(order)
     lengths, begins = counts[position], begins[position]
@@ -259,7 +256,7 @@ def _by_number(order: Ints, counts: Ints, links: Ints) -> RouteLinks:
 
 
 class PathFinder(NamedTuple):
-    """The two halves of a search: Python functions on lists, or the same functions compiled for arrays."""
+    """The two halves of a search, either as Python functions on lists or compiled for arrays."""
 
     measure: Callable[..., tuple[int, int]]
     descend: Callable[..., Any]

@@ -1,4 +1,4 @@
-"""The compiled engine, with the reference engine's results at scale. Modules that simulate are loaded on first use."""
+"""The compiled engine returns the reference engine's results at scale. Modules that simulate load on first use."""
 
 from collectives import exports_of
 

@@ -1,7 +1,7 @@
-"""The compiled engine: gives the reference engine's results, at scale.
+"""Simulate with compiled code: the reference engine's results, at scale.
 
-It has two methods. *Max-plus* goes from step to step and requires that messages never share a link. *Events* simulates
-every message, and takes far longer. ``docs/how-it-works/engines.md`` explains why both are exact.
+There are two methods. *Max-plus* goes from step to step and requires that messages never share a link. *Events*
+simulates every message, and takes far longer. ``docs/how-it-works/engines.md`` explains why both are exact.
 """
 
 from collections import deque
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class MessageTimes(NamedTuple):
-    """When each sent message begins and ends. Each array has one entry per message, in seconds or bytes."""
+    """The begin and end of each sent message. Each array has one entry per message, in seconds or bytes."""
 
     src: Ints
     dst: Ints
@@ -56,7 +56,7 @@ class MessageTimes(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """When the ranks finish, and which method computed the times."""
+    """The times at which the ranks finish, and the method that computed them."""
 
     elapsed: float  # seconds until the last rank ends
     finished: Floats  # [ranks]: seconds; infinite for a rank that never ends
@@ -69,16 +69,15 @@ class Timing(NamedTuple):
     by_steps: MaxPlusRun | None = None  # when ranks reached steps, if recorded
 
 
-EXPLAINED_UP_TO = 1_000_000  # messages; with more, searching for a wait-for cycle takes too long
-INSTANTS_A_LOOK = 10_000  # maximum instants per call of machine code, which an interrupt cannot end
-FIRST_LOOK = 100  # instants of the first call, whose duration is unknown
-LOOK_S = 0.1  # target duration of a call in seconds
+EXPLAINED_UP_TO = 1_000_000  # messages up to which the search for a wait-for cycle is fast enough
+FIRST_INSTANTS = 100  # simulated by the first call of machine code, which an interrupt cannot end
+CALL_S = 0.1  # target duration of each later call, in seconds
 
 
 def one_by_one(inputs: EngineInput, *, messages: bool = False) -> Timing:
-    """Return the timing by simulating every message; ``messages`` adds the times of each message.
+    """Return the timing by simulating every message. ``messages`` adds the times of each message.
 
-    Raises ProgramError if the program deadlocks, and InputError for too many messages.
+    Raise ProgramError if the program deadlocks, and InputError for too many messages.
     """
     return _with_mean_division(inputs, by_events(inputs, messages=messages))
 
@@ -86,8 +85,8 @@ def one_by_one(inputs: EngineInput, *, messages: bool = False) -> Timing:
 def by_segments(inputs: EngineInput, *, messages: bool = False) -> Timing:
     """Return the timing over TCP by simulating every segment, because no shortcut supports TCP connections.
 
-    ``messages`` adds the times of each message. Raises ProgramError if the program deadlocks, and InputError if
-    messages or segments exceed the memory limit.
+    ``messages`` adds the times of each message. Raise ProgramError if the program deadlocks, and InputError if messages
+    or segments exceed the memory limit.
     """
     inputs = inputs.with_table()
     run = TcpRun([inputs])
@@ -161,7 +160,7 @@ def by_max_plus(inputs: EngineInput, *, waits: bool = False) -> Timing | None:
 def by_events(inputs: EngineInput, *, messages: bool = False) -> Timing:
     """Return the timing by simulating every message.
 
-    The times of each message are included with ``messages``, and if the run may hang, for the trace's list of
+    ``messages`` adds the times of each message. They are also added if the run may hang, because the trace then lists
     unfinished operations.
     """
     messages = messages or inputs.faults.may_hang
@@ -187,58 +186,46 @@ def by_events(inputs: EngineInput, *, messages: bool = False) -> Timing:
 def run_kernel(
     plan: Plan, links: LinkRecords, *, messages: bool = False, changes: Iterable[LinkChange] = ()
 ) -> "World":
-    """Run a plan to its end and return the final state. Agents that cannot finish do so at infinity.
+    """Run a plan to its end and return the final state. Agents that cannot finish have infinite end times.
 
     ``messages`` records the times of every message. ``changes`` are applied to the links during the run.
     """
     from simcomm.compiled.kernel import event_loop, world  # imports numba, which is slow and often not needed
 
-    run, engine = world.new_world(plan, links, messages), _Interruptible(event_loop)
+    run = world.new_world(plan, links, messages)
     if changes:
-        _run_through_changes(run, changes, engine)
-    engine.advance(run, np.inf)
+        _run_through_changes(run, changes, event_loop)
+    _advance(event_loop, run, np.inf)
     return run
 
 
-class _Interruptible:
-    """Limits each call of machine code to a few instants, so that an interrupt is noticed soon."""
-
-    def __init__(self, kernel: ModuleType) -> None:
-        self.kernel = kernel
-        self.instants = min(FIRST_LOOK, INSTANTS_A_LOOK)
-
-    def advance(self, world: "World", until: float) -> bool:
-        """Simulate until the time ``until`` in seconds. Return whether no event remains."""
-        more, advance = self.kernel.MORE, self.kernel.advance
-        state = more
-        while state == more:
-            start = monotonic()
-            state = advance(world, self.instants, until)
-            took = monotonic() - start
-            if took > LOOK_S:
-                self.instants = max(1, self.instants // 2)
-            elif state == more:
-                self.instants = min(2 * self.instants, INSTANTS_A_LOOK)
-        return bool(state == self.kernel.OVER)
+def _advance(kernel: ModuleType, world: "World", until: float) -> bool:
+    """Simulate until the time ``until`` in seconds. Return whether no event remains."""
+    state, instants = kernel.MORE, FIRST_INSTANTS
+    while state == kernel.MORE:
+        start = monotonic()
+        state = kernel.advance(world, instants, until)
+        instants = 2 * instants if monotonic() - start < CALL_S else max(1, instants // 2)
+    return bool(state == kernel.OVER)
 
 
-def _run_through_changes(world: "World", changes: Iterable[LinkChange], engine: _Interruptible) -> None:
-    """Run until all links have changed, or until many changes in a row cause no other event."""
+def _run_through_changes(world: "World", changes: Iterable[LinkChange], kernel: ModuleType) -> None:
+    """Stop when all links have changed, or when many changes in a row cause no other event."""
     now, idle = 0.0, 0
     for change in changes:
         if change.time > now:
-            nothing_else = engine.advance(world, change.time)
+            nothing_else = _advance(kernel, world, change.time)
             idle = idle + 1 if nothing_else else 0
             if idle > IDLE_CHANGES or (nothing_else and np.isfinite(world.agents["finished"]).all()):
                 return
             now = world.clock[0] = change.time
-        engine.kernel.change_bandwidth(world, change)
+        kernel.change_bandwidth(world, change)
 
 
 def _timing(inputs: EngineInput, finished: Floats, method: str) -> Timing:
-    """Return the timing of channels that end at ``finished``, in seconds; shape [ranks * channels].
+    """``finished`` is the end time of each channel in seconds; [ranks * channels].
 
-    Raises ProgramError if a channel never ends and no fault explains it.
+    Raise ProgramError if a channel never ends and no fault explains it.
     """
     by_rank = finished.reshape(inputs.schedule.world_size, -1).max(axis=1)
     if np.isinf(by_rank).any() and not inputs.faults.may_hang:
@@ -247,7 +234,7 @@ def _timing(inputs: EngineInput, finished: Floats, method: str) -> Timing:
 
 
 def _deadlock(inputs: EngineInput, stuck: list[int]) -> ProgramError:
-    """Return an error that names the wait-for cycle or, for very many messages, only the blocked ranks."""
+    """Name the wait-for cycle or, for very many messages, only the blocked ranks."""
     schedule = inputs.schedule
     try:
         if inputs.posted <= EXPLAINED_UP_TO:
@@ -259,7 +246,7 @@ def _deadlock(inputs: EngineInput, stuck: list[int]) -> ProgramError:
 
 
 def _with_mean_division(inputs: EngineInput, timing: Timing) -> Timing:
-    """Return the timing including the division that completes a mean. Failed ranks do not divide."""
+    """Add the division that completes a mean. Failed ranks do not divide."""
     if inputs.call.op != "mean":
         return timing
     late = [fault.rank for fault in inputs.faults.ranks if fault.fails_at <= timing.finished[fault.rank] < np.inf]

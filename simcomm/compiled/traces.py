@@ -1,4 +1,4 @@
-"""Convert a result of the compiled engine into a trace, identical to the reference engine's trace."""
+"""Convert a result of the compiled engine into a trace that equals the reference engine's trace."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -93,7 +93,7 @@ def trace_messages(inputs: EngineInput, timing: Timing, base: float = 0.0) -> Me
 
 
 def _message_columns(inputs: EngineInput, timing: Timing, base: float) -> dict[str, npt.NDArray[Any]]:
-    """Return the columns of the messages that arrived. The columns that need the most memory are computed first."""
+    """The columns that need the most memory are computed first."""
     times = _recorded(timing)
     arrived = np.flatnonzero(np.isfinite(times.end))
     arrived = arrived[np.lexsort((times.src[arrived], times.begin[arrived]))]
@@ -198,7 +198,7 @@ def trace_reductions(inputs: EngineInput, timing: Timing) -> Spans:
 
 
 def begin_operations(ready: Floats, is_first: Bools, location: Ints, seconds: Floats, fails_at: Floats) -> Floats:
-    """Return when each operation begins, or infinity if its rank has failed by then.
+    """Return the time at which each operation begins, or infinity if its rank has failed by then.
 
     A step's operations run one after the other. A step begins when its messages have arrived and the previous step has
     ended. ``ready`` is each step's last arrival time in seconds, ``is_first`` marks the first step of each program, and
@@ -229,7 +229,6 @@ def begin_operations(ready: Floats, is_first: Bools, location: Ints, seconds: Fl
 
 
 def _trace_mean_division(inputs: EngineInput, timing: Timing) -> Iterator[Span]:
-    """Yield a span for the division that completes a mean, on each rank that has a result."""
     if inputs.call.op != "mean" or inputs.transport.gamma == 0:
         return
     last = inputs.schedule.steps

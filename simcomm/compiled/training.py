@@ -43,7 +43,7 @@ class SimulatedSync:
     timing: Timing
 
     def with_messages(self) -> "SimulatedSync":
-        """Return the sync including the times of its messages. If only its steps are known, simulate it again."""
+        """Return the sync with the times of its messages. If only its steps are known, simulate it again."""
         if self.timing.times is not None:
             return self
         expanded = self.inputs.with_table()
@@ -74,7 +74,6 @@ class _Ranks:
         self.failed: set[int] = set()
 
     def compute(self, since: Floats, seconds: float, step: int, kind: int) -> Floats:
-        """Return each rank's end time for a computation that starts at ``since``; infinity for failed ranks."""
         fails = (since >= self.fails_at) & (since < inf)
         self.failed.update(self.ranks[fails].tolist())
         return np.where(fails, inf, since + seconds * self.faults.slowdown(step, self.ranks, kind, step))
@@ -124,10 +123,10 @@ def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *
 
 
 def simulate_tcp_training(inputs: EngineInput, phases: Phases, steps: int, *, record: Record) -> Trace:
-    """Return the trace of training steps over TCP; ``record`` selects whether it includes messages.
+    """Return the trace of training steps over TCP. ``record`` selects whether it includes messages.
 
     All steps are simulated in one run, because the state of connections carries over. ``inputs`` is the gradient sync,
-    which computes a sum; every rank then divides the whole buffer. Raises InputError if messages or segments exceed the
+    which computes a sum; every rank then divides the whole buffer. Raise InputError if messages or segments exceed the
     memory limit.
     """
     inputs = inputs.with_table()
@@ -147,7 +146,6 @@ def simulate_tcp_training(inputs: EngineInput, phases: Phases, steps: int, *, re
 def _finished(
     inputs: EngineInput, ready: Floats, spans: list[Spans], syncs: list[SimulatedSync], record: Record
 ) -> Trace:
-    """Return the trace of steps that end at ``ready``: a ``BriefTrace`` if the steps of every sync are known."""
     elapsed, runs = float(ready.max()), [(sync.base, sync.timing.by_steps) for sync in syncs]
     known = [(base, run) for base, run in runs if run is not None]
     if record is Record.TIMES or len(known) < len(runs):
@@ -168,7 +166,7 @@ def _first_message(inputs: EngineInput, begin: Floats, base: float) -> float:
 def _sync(
     inputs: EngineInput, begin: Floats, base: float, step: int, record: Record, before: list[SimulatedSync]
 ) -> SimulatedSync:
-    """Return the simulated sync of a step. Its ranks start at ``begin``, the earliest one at ``base``."""
+    """The ranks start at ``begin``, and ``base`` is the earliest start."""
     starts = begin - base if (begin > base).any() else None
     sync = inputs.under(inputs.faults.shifted(base), starts, step)
     if starts is None and record is Record.TIMES and before and not inputs.faults.is_random:
@@ -185,7 +183,7 @@ def _sync(
 
 
 def _spans(step: int, *phases: tuple[str, Floats, Floats]) -> list[Spans]:
-    """Return the spans of every phase on all ranks. Phases that take no time are left out, except for syncs."""
+    """Phases that take no time are omitted, except for syncs."""
     spans = []
     for name, begin, end in phases:
         rank = np.flatnonzero((end < inf) if name == "sync" else (begin < end) & (end < inf))

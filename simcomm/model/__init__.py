@@ -1,1 +1,1 @@
-"""Rules that both engines share: link sharing, faults and jitter."""
+"""Define the rules that both engines share: link sharing, faults and jitter."""

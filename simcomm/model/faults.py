@@ -1,4 +1,4 @@
-"""Faults to simulate: slow or failing ranks, degraded, flapping or failed links, and random jitter.
+"""Define faults to simulate: slow or failing ranks, degraded, flapping or failed links, and random jitter.
 
 Both engines use this module, so the same faults hit the same messages in both.
 """
@@ -73,7 +73,7 @@ class LinkFault:
             check_number(key, getattr(self, key), "seconds")
 
     def periods(self) -> Iterator[tuple[float, bool]]:
-        """Yield when the fault begins (True) and ends (False), in seconds. For a flapping link, this never ends."""
+        """Yield the seconds at which the fault begins (True) and ends (False), without end for a flapping link."""
         number = 0
         while True:
             begin = self.at + number * self.every if number else self.at
@@ -150,7 +150,7 @@ class Faults:
 
     @property
     def slows_ranks(self) -> bool:
-        """Whether any rank computes at a different speed."""
+        """Whether any rank computes at a different speed, because of a fault or jitter."""
         return self.compute is not None or any(fault.slowdown != 1 for fault in self.ranks)
 
     @property
@@ -194,7 +194,7 @@ class Faults:
         return self.messages.quantile(uniform(self.seed, MESSAGE, index, channel, src, dst, last))
 
     def message_hash(self, index: Any, src: Any, dst: Any, channel: Any) -> Any:
-        """Return the hash that identifies messages between two ranks, before ``pack_step_and_chunk`` extends it."""
+        """Return the hash of the name of messages between two ranks, before ``pack_step_and_chunk`` extends it."""
         return hash_name(self.seed, MESSAGE, index, channel, src, dst)
 
     def slowdown(self, index: Any, rank: Any, channel: Any, step: Any) -> npt.NDArray[np.float64]:
@@ -211,7 +211,7 @@ class Faults:
         return factors * (1 + self.compute.quantile(uniform(self.seed, COMPUTE, index, rank, channel, step)))
 
     def fails_at(self, rank: int) -> float:
-        """Return when the rank fails, in seconds; infinity if it does not."""
+        """Return the time at which the rank fails, in seconds, or infinity if it does not fail."""
         return min((fault.fails_at for fault in self.ranks if fault.rank == rank), default=inf)
 
     def changes(self) -> Iterator[BandwidthChange]:
@@ -241,7 +241,7 @@ class Faults:
         return replace(self, ranks=ranks, links=tuple(link for link in links if link is not None))
 
     def split_at_first_change(self) -> tuple["Faults", float]:
-        """Return the faults that are active at time 0, and the time of the first change after that.
+        """Return the faults that are active at time 0, and the time of the first change after that, in seconds.
 
         The time is 0 if a rank has already failed or a link is already down.
 
@@ -265,10 +265,7 @@ class Faults:
 
 
 def pack_step_and_chunk(step: Any, chunk: Any) -> Any:
-    """Pack step and chunk, both uint64, into one integer: the last part of the name that identifies a message.
-
-    The compiled engine uses this function too.
-    """
+    """Pack step and chunk, both uint64, into one integer: the last part of a message's name."""
     return (step << np.uint64(CHUNK_BITS)) + chunk
 
 
@@ -297,9 +294,9 @@ def check_faults(faults: object, graph: "nx.DiGraph[str]", world_size: int) -> N
     for link in faults.links:
         a, b = link.between
         if not graph.has_edge(a, b) or not graph.has_edge(b, a):
-            neighbours = ", ".join(sorted(graph.successors(a))) if a in graph else ""
+            neighbors = ", ".join(sorted(graph.successors(a))) if a in graph else ""
             unknown = f"node {a} does not exist; nodes are {list_nodes(graph)}"
-            hint = f"{a} is linked to {neighbours}" if neighbours else unknown
+            hint = f"{a} is linked to {neighbors}" if neighbors else unknown
             raise InputError(f"no link between {a} and {b}; {hint}")
         _check_times(link)
     if faults.repetitions < 1:

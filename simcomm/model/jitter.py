@@ -1,4 +1,4 @@
-"""Jitter: random delays that depend only on a seed.
+"""Draw random delays (jitter) that depend only on a seed.
 
 Each draw is a hash of the seed and of the name of the message or computation that it delays. The draws therefore do not
 depend on the engine or on the order of events.
@@ -31,7 +31,7 @@ class Jitter:
     The unit of message jitter is seconds; compute jitter is a fraction of the compute time. ``deviation`` is the
     standard deviation of a lognormal distribution.
 
-    Raises InputError if the distribution is unknown, the mean is negative, or ``deviation`` is missing or not
+    Raise InputError if the distribution is unknown, the mean is negative, or ``deviation`` is missing or not
     applicable.
 
     >>> Jitter("exponential", mean=1e-5).quantile(0.5).item()  # the median
@@ -71,7 +71,7 @@ class Jitter:
 
 
 def _normal_quantile(uniform: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return standard normal quantiles for numbers in [0, 1]. The results are always finite."""
+    """The results are finite for all numbers in [0, 1]."""
     inside = np.minimum(uniform + HALF_UNIT, BELOW_ONE)
     if inside.size > SCIPY_MIN_SIZE and find_spec("scipy"):
         from scipy.special import ndtri  # imports in 0.1 s; agrees with NormalDist to 16 digits
@@ -82,7 +82,7 @@ def _normal_quantile(uniform: npt.NDArray[np.float64]) -> npt.NDArray[np.float64
 
 
 def uniform(seed: int, *name: Any) -> npt.NDArray[np.float64]:
-    """Return one uniform number in [0, 1] per name. A name is a tuple of integers; pass arrays for many names at once.
+    """Return a uniform number in [0, 1) for a name, which is a sequence of integers. Arrays represent many names.
 
     >>> uniform(7, 1, 2) == uniform(7, 1, np.array([2]))
     array([ True])

@@ -33,15 +33,13 @@ Sharing = Callable[[Iterable[SharedFlow], Capacities], None]
 
 
 class _FillingLink:
-    """A link during progressive filling."""
-
     __slots__ = ("flows", "index", "remaining", "unfixed")
 
     def __init__(self, index: int) -> None:
         self.index = index  # in the order in which flows reach the links
         self.flows: list[SharedFlow] = []
         self.unfixed = 0  # number of flows whose rate is not yet fixed
-        self.remaining = 0.0  # bytes/s left for those flows
+        self.remaining = 0.0  # bytes/s left for flows whose rate is not yet fixed
 
     @property
     def share(self) -> float:
@@ -52,8 +50,8 @@ class _FillingLink:
 def fair(flows: Iterable[SharedFlow], capacities: Capacities) -> None:
     """Set the rate of every flow to its max-min fair share, by progressive filling.
 
-    The result is bit-identical for the same flows in the same order: the search avoids sets, whose order varies, and
-    breaks ties between equally tight links in favor of the one that a flow reached first.
+    The result is bit-identical for the same flows in the same order: no step depends on the order of a set, and among
+    equally tight links the one that a flow reached first comes first.
     """
     links = _unfilled_links(flows, capacities)
     heap = [(link.remaining / link.unfixed, link.index, link) for link in links.values()]
@@ -68,7 +66,6 @@ def fair(flows: Iterable[SharedFlow], capacities: Capacities) -> None:
 
 
 def _unfilled_links(flows: Iterable[SharedFlow], capacities: Capacities) -> dict[Link, _FillingLink]:
-    """Return the links that the flows cross, each with its full capacity. Mark every flow's rate as not yet fixed."""
     links: dict[Link, _FillingLink] = {}
     for flow in flows:
         flow.rate = UNFIXED if flow.links else inf

@@ -1,4 +1,4 @@
-"""Report the links of a trace: bandwidth over time and bytes carried."""
+"""Describe the links of a trace: their bandwidth over time, and the bytes that they carried."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -36,7 +36,6 @@ def trace_links(
 
 
 def _rates(alone: float, shared: float, goodput: float, by_time: dict[float, float]) -> tuple[LinkRate, ...]:
-    """Return the payload bandwidth over time in bytes/s, for one flow alone and for several."""
     return tuple(
         LinkRate(since, *(rate * goodput * share if share > 0 else 0.0 for rate in (alone, shared)))
         for since, share in by_time.items()
@@ -44,7 +43,6 @@ def _rates(alone: float, shared: float, goodput: float, by_time: dict[float, flo
 
 
 def _shares_over_time(faults: Faults, elapsed: float) -> dict[Link, dict[float, float]]:
-    """Return the fraction of bandwidth that each degraded link has left, by start time up to ``elapsed``."""
     shares: defaultdict[Link, dict[float, float]] = defaultdict(dict)
     for time, link, share in takewhile(lambda change: change.time <= elapsed, faults.changes()):
         shares[link][time] = share

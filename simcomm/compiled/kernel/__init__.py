@@ -1,1 +1,1 @@
-"""The event loop over arrays, compiled by numba. It imports no other part of the compiled engine."""
+"""Run the event loop over arrays, compiled by numba. This package imports no other part of the compiled engine."""

@@ -1,4 +1,4 @@
-"""The arrays that the compiled engine works on: stages and messages of a schedule, and the network.
+"""Define the arrays of the compiled engine: the stages and messages of a schedule, and the network.
 
 Routes list only the links that can limit a message. A *link pair* is two links that some route crosses, in this order.
 A flow gets its rate from one link, and the other links of its route account for that rate by link pair.
@@ -55,7 +55,7 @@ class Plan(NamedTuple):
     arrival_order: Ints = NO_INTS  # [messages]: order of simultaneous arrivals; [0] if links are fair
 
     def most_at_once(self, end: str) -> LongInts:
-        """Return each agent's largest number of messages that one stage sends ("source") or receives ("sink")."""
+        """Return the maximum number of messages that a stage of each agent sends or receives ("source", "sink")."""
         agent = self.stages["agent"][:-1]
         most = np.zeros(len(self.first_stage), np.int64)
         np.maximum.at(most, agent, np.bincount(self.messages[end], minlength=len(agent)))
@@ -99,7 +99,7 @@ class LinkRecords(NamedTuple):
 
 
 class LinkChange(NamedTuple):
-    """The link's bandwidths from ``time`` on, in bytes/s for one message and for several; ``routes`` cross it."""
+    """A link's bandwidths from ``time`` on, in bytes/s for one message and for several. ``routes`` cross the link."""
 
     time: float
     link: int
@@ -124,7 +124,7 @@ def number_distinct(keys: LongInts, below: int) -> tuple[LongInts, Ints]:
 
 
 def _by_sorting(keys: LongInts) -> tuple[LongInts, Ints]:
-    """Do the same for a large range of keys: sort them piece by piece, to limit memory."""
+    """Sort the keys piece by piece, to limit memory."""
     if len(keys) <= AT_ONCE:
         distinct, number = np.unique(keys, return_inverse=True)
         return distinct, number.astype(np.int32)

@@ -1,7 +1,8 @@
-"""Flows that arrive at their links: alone, in a group with others, or in queues.
+"""Admit flows that arrive at their links: alone, in a group, or in queues.
 
-A FIFO link serves one message at a time, in order of arrival; ties are in the plan's arrival order. A flow starts when
-it is first in all queues of its route. The flow that arrived first of all always is, so flows never deadlock.
+A FIFO link serves one message at a time, in order of arrival. Simultaneous arrivals are served in the plan's arrival
+order. A flow starts when it is first in all queues of its route. The flow that arrived first of all always is, so flows
+never deadlock.
 """
 
 import numpy as np
@@ -53,7 +54,7 @@ def _admit_to_queues(w: World, now: float) -> None:
 
 @inline
 def _is_alone_on_route(w: World, route: int) -> bool:
-    """Return whether a single flow crosses the route's links. If a link is down, its flows always join a group."""
+    """If a link is down, its flows always join a group."""
     first, most = w.routes[route].first_hop, 2 * (w.routes[route].alone_rate <= 0)
     for at in range(first, first + w.routes[route].hops):
         most = max(most, w.links[w.hop_link[at]].crossing)
@@ -72,7 +73,6 @@ def _start_solo(w: World, flow: int, now: float) -> None:
 
 @inline
 def _group_solo_flows(w: World, flow: int, now: float) -> None:
-    """Move flows that were alone on a link of this flow's route to groups."""
     route = w.flows[flow].route
     first = w.routes[route].first_hop
     for at in range(first, first + w.routes[route].hops):

@@ -1,7 +1,7 @@
-"""The event loop: stages post messages, messages spend their delay and cross links, and stages end.
+"""Run the event loop: stages post messages, messages spend their delay and cross links, and stages end.
 
-An *agent* is one channel of a rank; a *stage* is one of its steps. Events of one instant are processed together: first
-everything that ends, then everything that begins as a result, and then the sharing of links.
+An *agent* is one channel of a rank, and a *stage* is one of its steps. Events of one instant are processed together:
+first everything that ends, then everything that begins as a result, and then the sharing of links.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ SAME_BYTES = 1e-15  # relative to a group's clock; closer targets are equal with
 
 @inline
 def _start_stage(w: World, stage: int, now: float) -> None:
-    """Post the messages of a stage unless its agent has failed. Messages whose other half is posted become due."""
+    """Post the messages of a stage unless its agent has failed. A message becomes due if its other half is posted."""
     if _has_failed(w, stage, now):
         return
     if len(w.started) > 0:
@@ -49,7 +49,6 @@ def _start_stage(w: World, stage: int, now: float) -> None:
 
 @inline
 def _has_failed(w: World, stage: int, now: float) -> bool:
-    """Return whether the stage's agent has failed by now, and mark it if so."""
     agent = w.stages[stage].agent
     if len(w.fails_at) == 0 or now < w.fails_at[agent]:
         return False
@@ -59,7 +58,7 @@ def _has_failed(w: World, stage: int, now: float) -> bool:
 
 @inline
 def _begin_messages(w: World, now: float) -> None:
-    """Begin all due messages, in the order of their numbers if these are dense, for the sake of CPU caches."""
+    """If the numbers of due messages are dense, begin them in ascending order, which suits CPU caches."""
     number = w.sizes[DUE]
     w.sizes[DUE] = 0
     first, last = w.flows[0].due, w.flows[0].due
@@ -79,7 +78,6 @@ def _begin_messages(w: World, now: float) -> None:
 
 @inline
 def _begin_message(w: World, message: int, now: float) -> None:
-    """Begin a message whose halves are both posted: as a flow it spends its delay, and then arrives at its links."""
     w.sizes[FREE] -= 1
     flow, route = w.flows[w.sizes[FREE]].free, w.messages[message].route
     w.flows[flow].message = message
@@ -111,7 +109,6 @@ def _arrive(w: World, flow: int) -> None:
 
 @inline
 def _complete_messages(w: World, stage: int, now: float) -> None:
-    """Start the local compute of a stage whose messages have all finished, or end the stage if there is none."""
     if len(w.cost) > 0 and w.cost[stage] > 0:
         if _has_failed(w, stage, now):
             return
@@ -133,7 +130,6 @@ def _end_stage(w: World, stage: int, now: float) -> None:
 
 @inline
 def _end_message(w: World, flow: int, now: float) -> None:
-    """Finish a message for both of its stages, and free its flow."""
     message = w.flows[flow].message
     if len(w.end) > 0:
         w.end[message] = now
@@ -162,7 +158,7 @@ def _finish_solo_flow(w: World, flow: int, now: float) -> None:
 
 @inline
 def _finish_group_flows(w: World, link: int, now: float, limit: float) -> None:
-    """Remove the members of a link's group that finish by ``limit``, at least one, from their links."""
+    """At least one member of the link's group finishes, even if rounding places it after ``limit``."""
     drop(w.finish, link)
     advance_clock(w, link, now)
     due = w.links[link].clock * (1 + SAME_BYTES) + w.links[link].level * (limit - now)
@@ -183,7 +179,6 @@ def _finish_group_flows(w: World, link: int, now: float, limit: float) -> None:
 
 @inline
 def _process_instant(w: World) -> None:
-    """Process all events of the calendar and of the groups at the next instant."""
     first = min(least(w.calendar.instants), least(w.finish))
     limit, now = first + first * SAME_EVENT, max(first, w.clock[0])
     w.clock[0] = now
@@ -206,7 +201,6 @@ def _process_instant(w: World) -> None:
 
 @inline
 def _set_bandwidth(w: World, change: LinkChange, now: float) -> None:
-    """Set a link's bandwidth, and the rate of a lone message on each route that crosses it."""
     link, crossing, first = change.link, change.routes, -1
     if len(w.arrival_order) > 0:
         first = w.links[link].front // (len(w.chain) // len(w.flows))
@@ -230,7 +224,6 @@ def _set_bandwidth(w: World, change: LinkChange, now: float) -> None:
 
 @inline
 def _end_and_begin(w: World, now: float) -> None:
-    """End finished messages, start ready stages, and begin the messages that they post."""
     while w.sizes[THROUGH] + w.sizes[READY] + w.sizes[DUE] > 0:
         if w.sizes[THROUGH] > 0:
             w.sizes[THROUGH] -= 1
@@ -279,7 +272,7 @@ _simulate = _entry(source_hash(__file__))
 def advance(w: World, instants: int, until: float) -> int:
     """Simulate up to ``instants`` instants, none later than ``until`` seconds.
 
-    Returns OVER if no event remains, LATER if the next event is after ``until``, and MORE if the instants are used up.
+    Return OVER if no event remains, LATER if the next event is after ``until``, and MORE if the instants are used up.
     """
     return _simulate(w, instants, until, NO_CHANGE)
 

@@ -1,4 +1,4 @@
-"""Restore max-min fairness after flows arrived and left: correct levels link by link, from the lowest.
+"""Restore max-min fairness after flows arrived and left, by correcting levels link by link, starting with the lowest.
 
 Only links that a change reaches are corrected. If this does not converge, progressive filling assigns all levels anew.
 """
@@ -50,7 +50,7 @@ def fill_progressively(w: World, now: float) -> None:
 
 @inline
 def _dissolve_groups(w: World, now: float) -> int:
-    """Remove all flows from their groups and return their number. ``target`` becomes the remaining bytes of each."""
+    """Return the number of flows. The ``target`` of each becomes its remaining bytes."""
     number = 0
     for flow in range(len(w.flows)):
         w.flows[flow].fair_hop = NOT_GROUPED
@@ -66,7 +66,6 @@ def _dissolve_groups(w: World, now: float) -> int:
 
 @inline
 def _freeze_flows(w: World, tightest: int, share: float) -> int:
-    """Give the rate ``share`` to all flows without a rate over the tightest link, and return their number."""
     number = 0
     for flow in range(len(w.flows)):
         route = w.flows[flow].route
@@ -101,7 +100,7 @@ def restore_fairness(w: World, now: float) -> None:
 
 @inline
 def _correct_level(w: World, link: int, now: float) -> None:
-    """Set a link's level so that the link is full or limits no flow, given the rates of other groups' flows on it."""
+    """The link is then full or limits no flow, given the rates of other groups' flows on it."""
     room, members = capacity(w, link), w.links[link].members
     if members > 0:
         level = (room - w.links[link].taken) / members
@@ -120,7 +119,6 @@ def _correct_level(w: World, link: int, now: float) -> None:
 
 @inline
 def _recount(w: World, link: int) -> None:
-    """Recompute the bandwidth that other groups' flows take of a link, and the highest of their rates."""
     taken, highest = 0.0, 0.0
     first = w.links[link].first_link_pair
     for at in range(first, first + w.links[link].intos):
@@ -156,7 +154,6 @@ def _water_level(w: World, link: int, room: float) -> float:
 
 @inline
 def _set_level(w: World, link: int, level: float, now: float) -> None:
-    """Set a link's level, and account for it on the other links of its members."""
     before = w.links[link].level
     if w.links[link].members == 0:
         w.links[link].level = level
@@ -178,7 +175,6 @@ def _set_level(w: World, link: int, level: float, now: float) -> None:
 
 @inline
 def _capture_faster(w: World, link: int, level: float, now: float) -> None:
-    """Move flows on a link that are faster than its level to its group."""
     most_hops = len(w.chain) // len(w.flows)
     first = w.links[link].first_link_pair
     for at in range(first + w.links[link].intos - 1, first - 1, -1):

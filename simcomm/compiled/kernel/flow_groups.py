@@ -1,4 +1,4 @@
-"""Flows that share links max-min fairly, in groups whose rates change together.
+"""Group flows that share links max-min fairly, so that the rates of a group change together.
 
 A link that limits flows has a *group*: the flows that get their rate from it. They all have the same rate, the link's
 ``level``, so one clock per group is enough. It counts the bytes that each member has moved, and a member finishes when
@@ -143,7 +143,7 @@ def remove_member(w: World, flow: int) -> None:
 
 @inline
 def _add_to_link_pair(w: World, flow: int, pair: int, hop: int) -> None:
-    """Account for a flow of the first link's group on the second link, which is this hop of the flow's route."""
+    """The flow belongs to the first link's group, and ``hop`` is the second link's position in the flow's route."""
     src, dst = w.link_pairs[pair].src, w.link_pairs[pair].dst
     if w.link_pairs[pair].carried == 0:
         at = w.links[src].first_link_pair + w.links[src].outs
@@ -168,7 +168,6 @@ def _add_to_link_pair(w: World, flow: int, pair: int, hop: int) -> None:
 
 @inline
 def _remove_from_link_pair(w: World, flow: int, pair: int, hop: int) -> None:
-    """Undo ``_add_to_link_pair``."""
     src, dst = w.link_pairs[pair].src, w.link_pairs[pair].dst
     w.link_pairs[pair].carried -= 1
     w.links[dst].taken -= min(w.links[src].level, w.links[dst].most)
@@ -186,7 +185,6 @@ def _remove_from_link_pair(w: World, flow: int, pair: int, hop: int) -> None:
 
 @inline
 def _delist_link_pair(w: World, pair: int, src: int, dst: int) -> None:
-    """Remove a link pair that no longer carries any flow from the lists of its two links."""
     w.links[src].outs -= 1
     last, at = w.link_pairs[w.links[src].first_link_pair + w.links[src].outs].out, w.link_pairs[pair].out_place
     w.link_pairs[at].out = last

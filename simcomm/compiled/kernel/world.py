@@ -1,7 +1,7 @@
-"""The state of a run as arrays of records.
+"""Define the state of a run as arrays of records.
 
-*Flows* are messages in flight. Lists and stacks live in fields of other records, so that a run allocates nothing. A
-field marked as a stack does not belong to its record, and ``World.sizes`` has its number of entries.
+*Flows* are messages in flight. Lists and stacks are stored in fields of other records, so that a run allocates nothing.
+A field marked as a stack does not belong to its record, and ``World.sizes`` has its number of entries.
 """
 
 from typing import Any, NamedTuple
@@ -35,12 +35,12 @@ FLOW = np.dtype(
     ],
     align=True,
 )  # fmt: skip
-CHAIN = np.dtype([("after", "i4"), ("before", "i4")], align=True)  # neighbours in a link pair's list or a link's queue
+CHAIN = np.dtype([("after", "i4"), ("before", "i4")], align=True)  # neighbors in a link pair's list or a link's queue
 LINK = np.dtype(
     [
         ("taken", "f8"),  # bytes/s of flows on it in other links' groups, each counted up to ``most``
         ("most", "f8"),  # bytes/s that exceed its capacity, but keep sums precise
-        ("highest", "f8"),  # upper bound of the fastest of those
+        ("highest", "f8"),  # upper bound of the rate of the fastest of these flows
         ("level", "f8"),  # bytes/s of each member of its group
         ("clock", "f8"), ("since", "f8"),  # bytes moved by each member since the group began; time of this value
         ("alone", "f8"), ("shared", "f8"),  # bytes/s for one flow and for several
@@ -139,7 +139,7 @@ def _new_flows(most_flows: int) -> Records:
 
 
 def _new_agents(first_stage: Ints) -> Records:
-    """Return agents whose first stages are ready. An agent without stages has finished at 0."""
+    """An agent without stages has finished at 0."""
     busy = np.flatnonzero(first_stage >= 0)
     agents = np.zeros(len(first_stage), AGENT)
     agents["finished"][busy] = np.inf

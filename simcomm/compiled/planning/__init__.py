@@ -1,1 +1,1 @@
-"""From a schedule on a cluster to the kernel's input: plans, routes, private links and faults."""
+"""Turn a schedule on a cluster into the kernel's input: plans, routes, private links and faults."""

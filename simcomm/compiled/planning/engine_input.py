@@ -1,4 +1,4 @@
-"""The input of the compiled engine, and the data derived from it, computed on first use.
+"""Define the input of the compiled engine, and the data derived from it, which is computed on first use.
 
 Inputs of one program may differ in sizes, bandwidths and latencies only. Pairs, routes and private links do not depend
 on link speeds if the routes do not. So ``SharedInputs`` passes them from one input to the next. The results are
@@ -100,7 +100,7 @@ class EngineInput:
     def with_table(self, most: int = Gigabyte.WRITTEN) -> "EngineInput":
         """Return the input with its schedule expanded to all ranks, so that every message has ``names``.
 
-        Raises TooLarge if there are more than ``most`` messages per gigabyte of the memory limit.
+        Raise TooLarge if there are more than ``most`` messages per gigabyte of the memory limit.
         """
         self.check_number(most)
         if not isinstance(self.schedule, SymmetricSchedule):
@@ -111,7 +111,7 @@ class EngineInput:
         return expanded.under(self.faults, self.starts, self.index)
 
     def to_record(self) -> "EngineInput":
-        """Return the input ``with_table``. Raise TooLarge if there are too many messages or routes to record."""
+        """Return the expanded input. Raise TooLarge if there are too many messages or routes to record."""
         expanded = self.with_table(Gigabyte.RECORDED)
         if self.posted > allowed(Gigabyte.ROUTED):
             pairs = len(expanded.pairs.src)
@@ -126,7 +126,7 @@ class EngineInput:
 
     @derived_property
     def sent(self) -> int:
-        """Number of messages that are sent, which are those that are not empty."""
+        """Number of messages that are not empty, and therefore sent."""
         if isinstance(self.schedule, SymmetricSchedule):
             if self.call.elements >= self.schedule.chunks:
                 return self.posted
@@ -137,7 +137,7 @@ class EngineInput:
     def schedule_plan(self) -> SchedulePlan:
         """The stages, messages and pairs of ranks. A symmetric schedule must not have empty messages.
 
-        Raises TooLarge if there are too many messages.
+        Raise TooLarge if there are too many messages.
         """
         self.check_number(Gigabyte.MESSAGES)
         if isinstance(self.schedule, SymmetricSchedule):
@@ -158,7 +158,7 @@ class EngineInput:
 
     @derived_property
     def pairs(self) -> Pairs:
-        """The pairs of ranks that send to each other. Raises TooLarge if there are too many."""
+        """The pairs of ranks that send to each other. Raise TooLarge if there are too many."""
         if isinstance(self.schedule, SymmetricSchedule):
             check_pairs(self.schedule, len(distances(self.schedule)) * self.schedule.world_size)
             return cyclic_pairs(self.schedule)
@@ -200,7 +200,7 @@ class EngineInput:
 
     @derived_property
     def private(self) -> Bools:
-        """Which links never carry two messages at once."""
+        """Mark the links that never carry two messages at once; [links]."""
         is_symmetric = isinstance(self.schedule, SymmetricSchedule)
         single = cyclic_one_at_a_time(self.schedule) if is_symmetric else one_at_a_time(self.schedule_plan)
         return private_links(single, self.pairs, self.found_routes)
@@ -226,7 +226,7 @@ def share_repetitions() -> None:
 
 
 def as_repeated(inputs: EngineInput) -> EngineInput:
-    """Return the input; within ``repetitions``, with the derived data of an earlier input with other faults."""
+    """Return the input. Within ``repetitions``, it shares the derived data of an earlier input with other faults."""
     earlier = _repeated.get()
     if earlier is None:
         return inputs
@@ -241,7 +241,7 @@ def as_repeated(inputs: EngineInput) -> EngineInput:
 def busiest_link_seconds(inputs: EngineInput) -> float:
     """Return a lower bound in seconds: the minimum delay of a message plus the load of the busiest link.
 
-    For a symmetric schedule, each chunk counts as the shortest one. Raises TooLarge as an engine does.
+    For a symmetric schedule, each chunk counts as the shortest one. Raise TooLarge as an engine does.
     """
     nbytes, routes = _bytes_of_pairs(inputs), inputs.routes
     if len(nbytes) == 0:
@@ -252,7 +252,7 @@ def busiest_link_seconds(inputs: EngineInput) -> float:
 
 
 def _bytes_of_pairs(inputs: EngineInput) -> Floats:
-    """Return a lower bound on the bytes that each pair of ranks sends; shape [pairs]."""
+    """Return a lower bound on the bytes that each pair of ranks sends; [pairs]."""
     schedule = inputs.schedule
     if not isinstance(schedule, SymmetricSchedule):
         messages = inputs.schedule_plan.plan.messages
@@ -261,7 +261,7 @@ def _bytes_of_pairs(inputs: EngineInput) -> Floats:
 
 
 def _bytes_by_distance(schedule: SymmetricSchedule, inputs: EngineInput) -> Floats:
-    """Return a lower bound on the bytes that a rank sends to each distance; shape [distances]."""
+    """Return a lower bound on the bytes that a rank sends to each distance; [distances]."""
     sends = np.flatnonzero(schedule.kind == Kind.SEND)
     shortest = inputs.call.elements // schedule.chunks * inputs.call.itemsize
     all_distances = distances(schedule)
@@ -274,7 +274,7 @@ KNOWN_ROUTING = (shortest, rail_aware, ShortestRouter, RailAwareRouter, ListedRo
 
 
 class SharedInputs:
-    """Creates one input after the other for the same schedule, without faults."""
+    """Creates inputs without faults for one schedule, and passes derived data from one input to the next."""
 
     def __init__(self, schedule: AnySchedule, *, keeps_plans: bool = True) -> None:
         """Set ``keeps_plans`` if the same sizes will be requested again."""
@@ -303,7 +303,6 @@ class SharedInputs:
         return inputs
 
     def _keep_plan(self) -> None:
-        """Keep the plan of the last input, if the input was simulated and the kept plans are not too large."""
         plan = self._last.derived.get("schedule_plan") if self._last is not None else None
         if self._last is not None and plan is not None and len(self._plans) < self._keeps:
             self._plans[_plan_key(self._last)] = plan
@@ -353,7 +352,7 @@ def _without_speeds(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _policy(routing: Any) -> tuple[Any, ...] | None:
-    """Return a comparable identity of one of the library's routing policies, or None for a user's own policy."""
+    """Return a comparable identity of a routing policy of the library, or None for a user's own policy."""
     if isinstance(routing, partial):
         inner = _policy(routing.func)
         policies = [value for value in (*routing.args, *routing.keywords.values()) if callable(value)]

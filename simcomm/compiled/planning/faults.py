@@ -37,7 +37,7 @@ def plan_with_faults(inputs: EngineInput) -> Plan:
 
 
 def _stage_slowdowns(inputs: EngineInput) -> Floats:
-    """Return the slowdown of each stage, or [1] if no fault affects compute."""
+    """Return the slowdown of each stage; [stages], or [1] if no fault affects compute."""
     faults, channels = inputs.faults, inputs.schedule_plan.channels
     if not faults.ranks and faults.compute is None:
         return np.ones(1)
@@ -47,7 +47,7 @@ def _stage_slowdowns(inputs: EngineInput) -> Floats:
 
 
 def _with_starts(plan: Plan, starts: Floats) -> Plan:
-    """Return the plan with an additional first stage per agent, which only waits until the agent's start in seconds."""
+    """Add a first stage per agent, which only waits until the agent's start in seconds."""
     stages, agents = len(plan.stages) - 1, len(plan.first_stage)
     later = np.zeros(stages + agents + 1, STAGE)
     later[:stages] = plan.stages[:-1]
@@ -92,7 +92,7 @@ def _last_computing(inputs: EngineInput, agent: int) -> float:
 
 
 def link_records_of(inputs: EngineInput) -> LinkRecords:
-    """Return the network without the links that never limit a message, whatever the faults."""
+    """Return the network without the links that can never limit a message under these faults."""
     if not inputs.faults.changes_links and not inputs.is_fifo:
         return inputs.link_records
     routes = inputs.routes

@@ -1,4 +1,4 @@
-"""The routes between pairs of ranks, and the links that can limit a message, as arrays for the kernel.
+"""Convert the routes between pairs of ranks to arrays for the kernel, with only the links that can limit a message.
 
 A message is in flight only while its sender and its receiver are in the stages that post it. So a link is *private* if
 all messages that cross it come from one rank that sends one at a time, go to one rank that receives one at a time, or
@@ -37,7 +37,7 @@ HOPS_AT_ONCE = 1_000_000  # hops processed at a time, to limit memory
 
 
 class Routes(NamedTuple):
-    """Routes, by number. Route r crosses the links ``hop_link[first_hop[r]:first_hop[r + 1]]``."""
+    """The routes, by number. Route r crosses the links ``hop_link[first_hop[r]:first_hop[r + 1]]``."""
 
     first_hop: Ints  # [routes + 1]
     hop_link: Ints  # [hops]
@@ -84,7 +84,7 @@ def alone_rates(routes: Routes) -> Floats:
 
 
 class SingleMessages(NamedTuple):
-    """Which ranks and pairs never have two messages in flight at once, on all their channels together."""
+    """Marks the ranks and pairs that never have two messages in flight at once, on all their channels together."""
 
     sends: Bools  # [ranks]
     receives: Bools  # [ranks]
@@ -92,14 +92,14 @@ class SingleMessages(NamedTuple):
 
 
 def one_at_a_time(schedule_plan: SchedulePlan) -> SingleMessages:
-    """Return which ranks and pairs of a plan have one message at a time."""
+    """Return the ranks and pairs of a plan that have one message at a time."""
     most, channels = schedule_plan.plan.most_at_once, schedule_plan.channels
     sent, received = (most(end).reshape(-1, channels).sum(axis=1) for end in ("source", "sink"))
     return SingleMessages(sent <= 1, received <= 1, _pairs_one_at_a_time(schedule_plan))
 
 
 def cyclic_one_at_a_time(cyclic: SymmetricSchedule) -> SingleMessages:
-    """Return which ranks and pairs of a symmetric schedule have one message at a time."""
+    """Return the ranks and pairs of a symmetric schedule that have one message at a time."""
     p, away, active = cyclic.world_size, distances(cyclic), find_active_steps(cyclic)
     sends, receiving = cyclic.kind == Kind.SEND, receives(cyclic.kind)
     alone = [_groups_one_at_a_time(active, which, np.zeros(which.sum(), np.int32), 1) for which in (sends, receiving)]
@@ -108,7 +108,7 @@ def cyclic_one_at_a_time(cyclic: SymmetricSchedule) -> SingleMessages:
 
 
 def _groups_one_at_a_time(active: ActiveSteps, chosen: Bools, group: Ints, groups: int) -> Bools:
-    """Return which groups of the chosen operations use one channel and never have two operations in one step."""
+    """Mark the groups of chosen operations that use one channel and never have two operations in one step; [groups]."""
     step, factor = active.of_row[chosen], len(active.channel) + 1
     in_step = np.unique(group.astype(np.int64) * factor + step) // factor
     on_channel = np.unique(group.astype(np.int64) * factor + active.channel[step]) // factor
@@ -117,7 +117,7 @@ def _groups_one_at_a_time(active: ActiveSteps, chosen: Bools, group: Ints, group
 
 
 def _pairs_one_at_a_time(schedule_plan: SchedulePlan) -> Bools:
-    """Return which pairs have one message at a time: they use one channel, and never two messages in one stage."""
+    """Mark the pairs that use one channel and never have two messages in one stage; [pairs]."""
     plan, channels = schedule_plan.plan, schedule_plan.channels
     source, route = plan.messages["source"], plan.messages["route"]
     is_single = np.ones(len(schedule_plan.pairs.src), np.bool_)
@@ -132,7 +132,7 @@ def _pairs_one_at_a_time(schedule_plan: SchedulePlan) -> Bools:
 
 
 def private_links(singles: SingleMessages, pairs: Pairs, routes: Routes) -> Bools:
-    """Return which links carry one message at a time; shape [links]."""
+    """Mark the links that carry one message at a time; [links]."""
     numbers = np.arange(len(pairs.src), dtype=np.int32)
     counts = np.diff(routes.first_hop)
     hops = None if (counts == 1).all() else counts
@@ -141,7 +141,7 @@ def private_links(singles: SingleMessages, pairs: Pairs, routes: Routes) -> Bool
 
 
 def _crossed_by_one(ends: Ints, single: Bools, routes: Routes, hops: Ints | None) -> Bools:
-    """Return the links whose routes all have the same end, if this end has one message at a time.
+    """Mark the links whose routes all have the same end, if this end has one message at a time; [links].
 
     ``ends`` is one end of each route. ``hops`` is the number of links of each route; None means one link each.
     """
@@ -160,7 +160,7 @@ ROOM = 4  # pairs of links with the memory of a message
 def make_link_records(routes: Routes, private: Bools, messages: int = 0) -> LinkRecords:
     """Return the kernel's records of these routes.
 
-    ``private`` [links] marks links that never carry two messages at once. Raises TooLarge if the records of the routes
+    ``private`` [links] marks links that never carry two messages at once. Raise TooLarge if the records of the routes
     and ``messages`` exceed the memory limit.
     """
     routes = without_idle_links(routes, private)
@@ -176,7 +176,6 @@ def make_link_records(routes: Routes, private: Bools, messages: int = 0) -> Link
 
 
 def _check_number(routes: int, counts: LongInts, number: int, messages: int, links: int) -> None:
-    """Raise TooLarge if the pairs of links on the routes, together with the messages, exceed the memory limit."""
     room = max(0, allowed(Gigabyte.TOGETHER) - ROOM * messages)  # if all pairs are distinct
     most = room + max(0, room - links**2) * DISTINCT_BYTES // PAIR_BYTES  # with few links, many pairs are equal
     if number > most:
@@ -190,7 +189,7 @@ def _check_number(routes: int, counts: LongInts, number: int, messages: int, lin
 def without_idle_links(routes: Routes, private: Bools) -> Routes:
     """Return the routes without the links that never limit a message.
 
-    These are unlimited links, and private links other than the tightest one of a route. The tightest one is also
+    These are unlimited links, and private links other than the tightest link of a route. The tightest link is also
     dropped if a shared link of the route is as tight.
     """
     is_kept = np.empty(len(routes.hop_link), np.bool_)

@@ -1,4 +1,4 @@
-"""Plan a schedule on a buffer: its stages, sized messages, and the pairs of ranks that the messages connect.
+"""Plan a schedule on a buffer: its stages, its messages with sizes, and the pairs of ranks that exchange messages.
 
 The plan of a symmetric schedule is computed for all ranks at once, because each rank's stages and messages equal the
 next rank's, shifted by one.
@@ -126,7 +126,7 @@ def distances(cyclic: SymmetricSchedule) -> Ints:
 
 
 def cyclic_pairs(cyclic: SymmetricSchedule) -> Pairs:
-    """Return all pairs that send. Pair ``len(distances) * r + k`` is from rank r to rank r + ``distances[k]``."""
+    """Return all pairs of ranks that send. Pair ``len(distances) * r + k`` is rank r and rank r + ``distances[k]``."""
     away, ranks = distances(cyclic), np.arange(cyclic.world_size, dtype=np.int32)
     return Pairs(np.repeat(ranks, len(away)), cyclic.ranks_at(away, ranks).T.reshape(-1))
 
@@ -171,13 +171,13 @@ def plan_cyclic(cyclic: SymmetricSchedule, sizes: ChunkSizes) -> SchedulePlan:
 
 
 def _bytes_by_rank(cyclic: SymmetricSchedule, rows: Ints, sizes: ChunkSizes) -> Floats:
-    """Return the bytes that each of these rows reads or writes on each rank; shape [rows, ranks]."""
+    """Return the bytes that each of these rows reads or writes on each rank; [rows, ranks]."""
     first = cyclic.read.select(rows).on(np.arange(cyclic.world_size, dtype=np.int32), cyclic.world_size)
     return sizes.nbytes(first, np.broadcast_to(cyclic.count[rows, None], first.shape))
 
 
 def _ops(cyclic: SymmetricSchedule, sends: Ints, active: ActiveSteps) -> tuple[Ints, Ints]:
-    """Return the messages of each stage, and how many messages each stage of an active step has."""
+    """Return the messages of each stage, and the number of messages per stage of each active step."""
     p, ranks = cyclic.world_size, np.arange(cyclic.world_size, dtype=np.int32)
     step_of_send = active.of_row[sends]
     in_step = np.bincount(step_of_send, minlength=len(active.channel)).astype(np.int32)
@@ -197,7 +197,6 @@ def _ops(cyclic: SymmetricSchedule, sends: Ints, active: ActiveSteps) -> tuple[I
 
 
 def _stages(cyclic: SymmetricSchedule, active: ActiveSteps, per_stage: Ints) -> tuple[Ints, Records]:
-    """Return the first stage of each agent, and a record per stage: one per active step and rank."""
     p, channels, ranks = cyclic.world_size, cyclic.channels, np.arange(cyclic.world_size, dtype=np.int32)
     first = np.full((p, channels), -1, np.int32)
     following = np.full((len(active.channel), p), -1, np.int32)
@@ -213,7 +212,6 @@ def _stages(cyclic: SymmetricSchedule, active: ActiveSteps, per_stage: Ints) -> 
 
 
 def _cyclic_cost(cyclic: SymmetricSchedule, active: ActiveSteps, sizes: ChunkSizes) -> Floats:
-    """Return the compute seconds of each stage, or an empty array if reducing is free."""
     if sizes.gamma == 0:
         return NO_FLOATS
     rows = np.flatnonzero(cyclic.kind > Kind.RECV)

@@ -1,1 +1,1 @@
-"""Exact timings without simulating every message."""
+"""Compute exact timings without simulating every message."""

@@ -18,7 +18,7 @@ MOST_CHANGES = 20_000  # changes of links that are followed; a longer run is lef
 
 
 class LinkRates:
-    """Holds the bytes/s of each route over changing links as a function of time, and computes arrival times from them.
+    """Stores the bytes/s over time of routes whose links change, and computes arrival times from them.
 
     A route is identified by its sender's rank and the distance to its receiver.
     """
@@ -56,10 +56,9 @@ class LinkRates:
         return rank in self._rates[distance]
 
     def arrival(self, distance: int, rank: int, start: float, nbytes: float) -> float:
-        """Return the arrival time of a message that reaches its changing links at ``start``; infinity if it never
-        arrives.
+        """Return the arrival time of a message that reaches its links at ``start``, or infinity if it never arrives.
 
-        Sets ``missed`` if the result depends on changes that are not known.
+        Set ``missed`` if the result depends on changes that are not known.
         """
         if start == inf:
             return inf
@@ -76,7 +75,7 @@ class LinkRates:
 
 
 def _route_rates(links: list[tuple[float, dict[float, float] | None]]) -> Iterator[tuple[float, float]]:
-    """Yield the start time of each period of a route, and the route's bytes/s in that period."""
+    """Yield the start of each period of a route, and the route's bytes/s in that period."""
     times = sorted({0.0}.union(*(shares for _, shares in links if shares)))
     now = [1.0] * len(links)
     for time in times:

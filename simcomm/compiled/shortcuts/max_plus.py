@@ -153,7 +153,6 @@ class ChannelRun:
         return int(rows.last_turned[step]), int(rows.turn[step])
 
     def _take_step(self, step: int, before: Floats) -> Floats:
-        """Return each rank's end time for a step, given the times at which the ranks reach it."""
         rows, rows_here = self.rows, range(self.rows.first[step], self.rows.first[step + 1])
         if not rows_here:
             return before
@@ -194,7 +193,7 @@ class ChannelRun:
         return through if nbytes.all() else np.where(nbytes > 0, through, -np.inf)
 
     def _stop_failed(self, times: Floats, begins: Bools) -> Floats:
-        """Return the times, with infinity for ranks that would begin an operation after their failure."""
+        """Replace the time by infinity for ranks that would begin an operation after their failure."""
         assert self.fails_at is not None
         fails = begins & (times >= self.fails_at) & (times < np.inf)
         self.failed |= fails
@@ -261,12 +260,11 @@ class _StepJitter:
 
     @cached_property
     def _names(self) -> Any:
-        """The hash that names each pair's messages, before step and chunk extend it; shape [distances, ranks]."""
+        """The hash that names each pair's messages, before step and chunk extend it; [distances, ranks]."""
         peers = (self.ranks + self._away[:, None]) % len(self.ranks)
         return self.faults.message_hash(self.index, np.broadcast_to(self.ranks, peers.shape), peers, self.channel)
 
     def late(self, row: int) -> Floats:
-        """Return the delay of each rank's message in a row, in seconds; shape [ranks]."""
         if row not in self._rows:
             begin = row - row % self._at_once
             self._rows = range(begin, min(begin + self._at_once, len(self.rows.step)))
@@ -274,7 +272,7 @@ class _StepJitter:
         return self._late[row - self._rows.start]
 
     def _draw(self, which: slice) -> Floats:
-        """Return the message delays of several rows. The values of rows without messages are meaningless."""
+        """The values of rows without messages are meaningless."""
         assert self.faults.messages is not None
         rows = self.rows
         shifted = self._places[rows.shift[which, None] + self.ranks] * rows.is_shifted[which, None].astype(np.uint64)
@@ -285,7 +283,6 @@ class _StepJitter:
         return self.faults.messages.quantile(shares)
 
     def slowdowns(self, step: int) -> Floats:
-        """Return the slowdown of each rank's compute in a step; shape [ranks]."""
         if self.faults.compute is None:
             return self._constant
         if step not in self._steps:

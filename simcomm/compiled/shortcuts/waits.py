@@ -1,6 +1,6 @@
 """Find the waits, critical path and unfinished operations of a max-plus run without listing its messages.
 
-Only the times at which ranks reach steps are stored. Everything else is derived on demand.
+Only the times at which ranks reach steps are stored. Everything else is computed on demand.
 """
 
 from bisect import bisect_left, bisect_right
@@ -22,7 +22,7 @@ from simcomm.compiled.shortcuts.max_plus import ChannelRun, MaxPlusRun
 
 
 class Standstill(NamedTuple):
-    """When a run that hangs stops, and which operations are then unfinished."""
+    """The end of a run that hangs, and the operations that are then unfinished."""
 
     last: float  # end of the last message or computation, in seconds
     unfinished: tuple[Unfinished, ...]
@@ -37,8 +37,6 @@ def standstill(inputs: EngineInput, run: MaxPlusRun) -> Standstill | None:
 
 
 class _Waiting:
-    """Finds the sends and receives of one channel that ranks of a hung run wait for."""
-
     def __init__(self, run: ChannelRun, inputs: EngineInput) -> None:
         self.run, self.cyclic, self.itemsize = run, run.schedule, inputs.sizes.itemsize
         self.offsets = inputs.sizes.offsets(self.cyclic.chunks + self.cyclic.scratch)
@@ -85,7 +83,7 @@ class _Waiting:
         return bool(last > step or (last == step and self.run.halted_since[rank] < inf))
 
     def _is_stuck(self, src: int, dst: int, row: int, nbytes: float) -> bool:
-        """Return whether a message posted by both ranks never arrives, given that neither rank has passed its step."""
+        """Both ranks have posted the message, and neither has passed its step."""
         run, distance = self.run, int(np.searchsorted(self.away, (dst - src) % self.cyclic.world_size))
         if run.halted_step[src] != run.halted_step[dst]:
             return False
@@ -97,14 +95,14 @@ class _Waiting:
         return run.rates.arrival(distance, src, float(start), nbytes) == inf
 
     def _chunk(self, rank: int, row: int) -> int:
-        """Return the first chunk that a row of a rank sends, or writes if it receives."""
+        """Return the first chunk that a row of a rank sends or, if it receives, writes."""
         cyclic = self.cyclic
         chunk = cyclic.read if cyclic.kind[row] == Kind.SEND else cyclic.written
         return int(chunk.select(np.array([row])).on(np.array([rank]), cyclic.world_size)[0, 0])
 
 
 def waited_by_steps(runs: Iterable[MaxPlusRun]) -> dict[tuple[int, int], float]:
-    """Return how long each rank waited, with its side of a message posted, for the peer: seconds by (rank, peer).
+    """Return the seconds that each rank waited, with its half of a message posted, for the peer; by (rank, peer).
 
     The waits of all runs are added up. All runs must have the same ranks and keep their steps.
     """
@@ -198,7 +196,6 @@ class _Work:
             self.spans.setdefault(span.rank, []).append(span)
 
     def until(self, rank: int, time: float) -> list[Message | Span]:
-        """Return the work of a rank that ended at ``time``, within rounding."""
         within = time * ROUNDING
         spans = self.spans.get(rank, [])
         first = bisect_left(spans, time - within, key=lambda span: span.end)
@@ -212,7 +209,6 @@ class _Work:
         return [leg for leg in legs if leg.begin < time]
 
     def _legs_until(self, channel: ChannelRun, rank: int, time: float, within: float) -> Iterator[Message | Span]:
-        """Yield a rank's work in the steps of a channel that were in progress at ``time``, within rounding."""
         begun = channel.begun[:, rank]
         for step in range(int(begun[1:].searchsorted(time - within)), int(begun[:-1].searchsorted(time))):
             known = self._known.get(channel)
@@ -230,7 +226,7 @@ def _later(leg: Message | Span, seconds: float) -> Message | Span:
 
 
 def _precedence(leg: Message | Span) -> tuple[float, ...]:
-    """Return a sort key for legs that end at the same time: the leg that began last comes first."""
+    """Among legs that end at the same time, the leg that began last comes first."""
     if isinstance(leg, Message):
         return -leg.begin, leg.src, leg.dst, leg.collective, leg.channel, leg.step, leg.chunk
     return -leg.begin, leg.rank, leg.rank, leg.collective, leg.channel, leg.step, 0

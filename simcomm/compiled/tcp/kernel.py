@@ -1,9 +1,9 @@
-"""The event loop of ranks on TCP connections: one event at a time.
+"""Run the event loop of ranks on TCP connections, one event at a time.
 
 The order of simultaneous events depends on their names only, never on the order of calls. Each event has an integer,
-lowest first: ranks that end an action; ranks that request a core; messages and notifications that enter their streams,
-in the order in which their rank was ready for them; segments that leave their first link; segments, by stream and
-number; and items that a rank is informed of, by their last segment. Ready ranks run before any event.
+and the lowest comes first: ranks that end an action; ranks that request a core; messages and notifications that enter
+their streams, in the order in which their rank was ready for them; segments that leave their first link; segments, by
+stream and number; and items that a rank is informed of, by their last segment. Ready ranks run before any event.
 """
 
 from collections.abc import Callable
@@ -49,7 +49,6 @@ def _push(w: TcpWorld, time: float, order: int, event: int) -> None:
 
 @inline
 def _pop(w: TcpWorld) -> int:
-    """Remove the first event, set the clock to its time, and return it."""
     events, size, at = w.events, w.state[0].events - 1, np.int64(0)
     event, last = events[0].event, (events[size].time, events[size].order)
     w.state[0].now, w.state[0].events = events[0].time, size
@@ -69,7 +68,7 @@ def _pop(w: TcpWorld) -> int:
 
 @inline
 def _serve_core(w: TcpWorld, seconds: float) -> float:
-    """Occupy the core that is free first, and return when the time is over. If cores are unlimited, start at once."""
+    """Occupy the core that is free first, and return when the time is over. Without a limit of cores, start at once."""
     now, first = w.state[0].now, 0
     if len(w.cores) == 0:
         return now + seconds
@@ -82,7 +81,6 @@ def _serve_core(w: TcpWorld, seconds: float) -> float:
 
 @inline
 def _share_cores(w: TcpWorld, rank: int, seconds: float) -> None:
-    """Let a rank compute on shared cores, in parallel with others."""
     _count_shares(w)
     w.ranks[rank].shares, w.ranks[rank].left = 1, seconds
     w.state[0].sharing += 1
@@ -91,13 +89,11 @@ def _share_cores(w: TcpWorld, rank: int, seconds: float) -> None:
 
 @inline
 def _share_speed(w: TcpWorld) -> float:
-    """Return the speed of ranks on shared cores: full, or an even share of the cores."""
     return min(1.0, w.terms[0].shared_cores / w.state[0].sharing)
 
 
 @inline
 def _count_shares(w: TcpWorld) -> None:
-    """Account for the progress of ranks on shared cores since the last call."""
     if w.state[0].sharing > 0:
         computed = (w.state[0].now - w.state[0].counted_at) * _share_speed(w)
         for rank in range(len(w.ranks)):
@@ -107,7 +103,6 @@ def _count_shares(w: TcpWorld) -> None:
 
 @inline
 def _await_first_share(w: TcpWorld) -> None:
-    """Schedule the end of the rank that finishes first on shared cores."""
     first = np.inf
     for rank in range(len(w.ranks)):
         if w.ranks[rank].shares:
@@ -160,13 +155,11 @@ def _put(w: TcpWorld, item: int, rank: int, delay: float) -> None:
 
 @inline
 def _start_data(w: TcpWorld, message: int) -> None:
-    """Queue the data of a message whose send and receive are both posted."""
     _put(w, message, w.messages[message].src, w.terms[0].overhead + w.messages[message].late)
 
 
 @inline
 def _deliver_notification(w: TcpWorld, message: int) -> None:
-    """Deliver the receive-ready notification of a message to its sender."""
     w.messages[message].is_notified = 1
     if w.messages[message].is_posted:
         _start_data(w, message)
@@ -174,7 +167,6 @@ def _deliver_notification(w: TcpWorld, message: int) -> None:
 
 @inline
 def _wake(w: TcpWorld, rank: int, action: int, message: int) -> None:
-    """Resume a rank if it waits for exactly this action."""
     at = w.ranks[rank].at
     if at >= w.first_action[rank + 1] or w.ranks[rank].is_ready:
         return
@@ -228,7 +220,6 @@ def _sleep(w: TcpWorld, segment: int, delay: float) -> None:
 
 @inline
 def _launch(w: TcpWorld, stream: int, item: int, nbytes: float) -> None:
-    """Send the next segment of a stream, which belongs to this item."""
     w.state[0].free_segments -= 1
     segment = np.int64(w.segments[w.state[0].free_segments].free)
     w.streams[stream].sent += nbytes
@@ -283,7 +274,6 @@ def _enter_stream(w: TcpWorld, item: int) -> None:
 
 @inline
 def _arrive(w: TcpWorld, item: int) -> None:
-    """Handle the arrival of an item's last byte: data of a message, or a notification."""
     if item >= len(w.messages):
         _deliver_notification(w, item - len(w.messages))
         return
@@ -294,7 +284,7 @@ def _arrive(w: TcpWorld, item: int) -> None:
 
 @inline
 def _inform_receiver(w: TcpWorld, segment: int) -> None:
-    """Inform the receiver of a segment's item once a core has had time for it, in order of arrival."""
+    """Inform the receiver once a core has had time for it, in order of arrival."""
     stream, item = np.int64(w.segments[segment].stream), np.int64(w.segments[segment].item)
     if w.terms[0].arrival_cpu == 0:
         _arrive(w, item)
@@ -308,7 +298,7 @@ def _inform_receiver(w: TcpWorld, segment: int) -> None:
 
 @inline
 def _advance_segment(w: TcpWorld, segment: int) -> None:
-    """Advance a segment: over links, to its receiver, back as an acknowledgement, and to its sender."""
+    """Advance a segment: over links, to its receiver, back as an acknowledgment, and to its sender."""
     if w.segments[segment].hop != THROUGH:
         _cross(w, segment)
         return
@@ -331,7 +321,6 @@ def _advance_segment(w: TcpWorld, segment: int) -> None:
 
 @inline
 def _run_rank(w: TcpWorld, rank: int) -> None:
-    """Execute a rank's actions until it has to wait."""
     now = w.state[0].now
     while w.ranks[rank].at < w.first_action[rank + 1]:
         at = w.ranks[rank].at
@@ -374,7 +363,6 @@ def _run_rank(w: TcpWorld, rank: int) -> None:
 
 @inline
 def _process_event(w: TcpWorld, event: int) -> None:
-    """Process one event."""
     if event >= PASSED_FROM:
         segment = event - PASSED_FROM
         w.streams[w.segments[segment].stream].passed += w.segments[segment].nbytes
@@ -397,7 +385,7 @@ def _process_event(w: TcpWorld, event: int) -> None:
 def _entry(version: int) -> Callable[[TcpWorld, int], bool]:
     @entry
     def simulate_tcp(w: TcpWorld, most_events: int) -> bool:
-        """Do the work of ``advance_tcp``. Ready ranks continue before any event."""
+        """Ready ranks continue before any event."""
         for _ in range(most_events):
             while w.state[0].ready_ranks > 0:
                 w.state[0].ready_ranks -= 1

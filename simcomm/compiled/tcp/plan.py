@@ -35,7 +35,7 @@ from simcomm.model.faults import BACKWARD, DIVISION, FORWARD, OPTIMIZER
 
 
 class Phases(NamedTuple):
-    """The compute phases of a training step, and the number of cores that ranks share; None if they share none."""
+    """The compute phases of a training step, and the number of cores that ranks share, or None if they share none."""
 
     compute: ComputePhases
     cores: int | None
@@ -43,7 +43,7 @@ class Phases(NamedTuple):
 
 @dataclass(frozen=True)
 class LocalWork:
-    """A rank's computation, as a span of the trace. ``channel`` may be a pseudo-channel of ``simcomm.model.faults``."""
+    """The span of a rank's computation. ``channel`` may be a pseudo-channel of ``simcomm.model.faults``."""
 
     name: str
     channel: int
@@ -53,7 +53,7 @@ class LocalWork:
 
 @dataclass(frozen=True)
 class Action:
-    """An action of a rank: it posts or awaits a transfer, or takes some seconds."""
+    """An action of a rank: posting or awaiting a transfer, or spending some seconds."""
 
     kind: int
     step: SliceStep[Extent] | None = None
@@ -84,7 +84,7 @@ class TcpPlan:
     _seen: defaultdict[tuple[int, int, int, bool], int] = field(default_factory=lambda: defaultdict(int))
 
     def add(self, rank: int, index: int, action: Action) -> None:
-        """Add an action of a rank, inside or outside the collective with this index."""
+        """Add an action of a rank. ``index`` is the number of the collective."""
         if action.work is not None:
             self.local_work.append((len(self.kinds), rank, action.work))
         self.message_of.append(
@@ -95,7 +95,7 @@ class TcpPlan:
         self.occupied.append(action.occupied)
 
     def _message(self, rank: int, index: int, transfer: Transfer[Extent], step: SliceStep[Extent] | None) -> int:
-        """Return the message that a rank posts or awaits. The k-th send of a lane matches its k-th receive."""
+        """The k-th send of a lane matches its k-th receive."""
         assert step is not None
         if transfer in self._numbers:
             return self._numbers[transfer]
@@ -122,7 +122,7 @@ class TcpPlan:
         return Pairs(*np.array(list(self.streams), np.int32).reshape(-1, 2).T.copy())
 
     def moments(self, actions: list[list[int]], done: Floats) -> Floats:
-        """Return when ranks reached these actions [ranks, collectives], in seconds; shape [collectives, ranks]."""
+        """Return when ranks reached ``actions`` [ranks, collectives], in seconds; [collectives, ranks]."""
         at, first = np.array(actions).T, np.array(self.first_action[:-1])
         return np.where(at > first, np.append(done, 0.0)[at - 1], 0.0)
 
@@ -143,7 +143,7 @@ class TcpPlan:
 def plan_tcp(collectives: Sequence[EngineInput], phases: Phases | None = None) -> TcpPlan:
     """Return the plan of consecutive collectives or, with ``phases``, of a training run with these gradient syncs.
 
-    Raises TooLarge if there are too many messages.
+    Raise TooLarge if there are too many messages.
     """
     first = collectives[0]
     messages = first.posted * len(collectives)
@@ -171,7 +171,7 @@ def plan_tcp(collectives: Sequence[EngineInput], phases: Phases | None = None) -
 
 
 def _computing(inputs: EngineInput, phases: Phases | None, *channels: int) -> Iterator[Action]:
-    """Yield the computations around the gradient sync that take time. ``channels`` selects them."""
+    """``channels`` selects computations around the gradient sync. Those that take no time are omitted."""
     if phases is None:
         return
     division = inputs.transport.gamma * inputs.call.nbytes
@@ -239,7 +239,6 @@ def _post(step: SliceStep[Extent], terms: TcpTerms, start: float) -> Iterator[Ac
 
 
 def _slow_down(plan: TcpPlan, inputs: EngineInput) -> None:
-    """Multiply the times of computations by the slowdown that faults cause."""
     if not plan.local_work or not (inputs.faults.ranks or inputs.faults.compute):
         return
     locations = [(work.collective, rank, work.channel, work.step) for _, rank, work in plan.local_work]

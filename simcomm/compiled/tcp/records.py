@@ -1,4 +1,4 @@
-"""Ranks and TCP connections as arrays of records.
+"""Store ranks and TCP connections as arrays of records.
 
 A rank is one thread that follows the executor's pipeline: it posts, waits, reduces, and posts again. A *message* here
 is a unit of posting and waiting: a message of the program, or a slice of one. A receive sends a *receive-ready

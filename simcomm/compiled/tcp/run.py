@@ -14,7 +14,7 @@ EVENTS_A_LOOK = 1_000_000  # events per call of machine code, which an interrupt
 
 
 class TcpRun:
-    """A finished run of consecutive collectives over TCP or, with ``phases``, of a training run with these syncs."""
+    """A finished run of collectives over TCP or, with ``phases``, of a training run with these gradient syncs."""
 
     def __init__(self, collectives: list[EngineInput], phases: Phases | None = None) -> None:
         from simcomm.compiled.tcp.kernel import advance_tcp  # imports numba, which is slow
@@ -31,9 +31,9 @@ class TcpRun:
         self.finished: Floats = world.ranks["finished"].copy()
 
     def message_times(self, inputs: EngineInput) -> tuple[Floats, Floats, Floats]:
-        """Return when a collective's sends and receives were posted, and when its messages arrived.
+        """Return the times at which a collective's sends and receives were posted and its messages arrived, in seconds.
 
-        The slices of a message count as one. Messages are in the order of the schedule's sends.
+        The slices of a message count as one message. Messages are in the order of the schedule's sends.
         """
         sends = inputs.schedule_plan.sends
         assert sends is not None
@@ -50,7 +50,6 @@ class TcpRun:
 
 
 def _new_world(plan: TcpPlan, collectives: list[EngineInput], sends: LongInts) -> TcpWorld:
-    """Return the state at time zero, with all ranks ready."""
     inputs = collectives[0]
     terms, world_size = inputs.transport.tcp, plan.world_size
     assert terms is not None
@@ -90,7 +89,6 @@ def _new_world(plan: TcpPlan, collectives: list[EngineInput], sends: LongInts) -
 
 
 def _terms(inputs: EngineInput, terms: TcpTerms) -> Records:
-    """Return the transport's terms for the kernel."""
     record = np.zeros(1, TERMS)
     for name in set(TERMS.names or ()) & set(TcpTerms.__dataclass_fields__):
         record[name] = getattr(terms, name)
@@ -99,7 +97,6 @@ def _terms(inputs: EngineInput, terms: TcpTerms) -> Records:
 
 
 def _links(inputs: EngineInput, routes: Routes, terms: TcpTerms) -> Records:
-    """Return the records of all links, idle. Degraded links keep a share of their rate."""
     shares = inputs.faults.link_shares()
     links = np.zeros(len(routes.alone), SHAPED_LINK)
     links["rate"] = routes.alone * np.array([shares.get(edge, 1.0) for edge in inputs.cluster.graph.edges])
@@ -108,10 +105,7 @@ def _links(inputs: EngineInput, routes: Routes, terms: TcpTerms) -> Records:
 
 
 def _most_segments(inputs: EngineInput, items: Records, streams: Records, terms: TcpTerms) -> int:
-    """Return the maximum number of segments in flight: those that fit into windows, and the last segments of items.
-
-    Raises InputError if they exceed the memory limit.
-    """
+    """Count the segments that fit into windows, and the last segments of items. Raise InputError for too many."""
     largest = SEGMENT_PACKETS * terms.payload
     stream, nbytes, count = items["stream"], items["nbytes"], len(streams)
     last = np.bincount(stream, minlength=count)
