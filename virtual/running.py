@@ -23,11 +23,11 @@ from virtual.matching.recorder import JobRecorder
 from virtual.matching.timing import CallTiming
 from virtual.options import VirtualOptions
 from virtual.outcome import Finished, JobOutcome, RankOutcome, VirtualOutcome
-from virtual.process.clocks import StepClock, install_clocks, step_seconds
+from virtual.process.clocks import install_clocks, record_steps, step_seconds
 from virtual.process.groups import GroupMaker, install_stores
 from virtual.process.interpreter import install_interpreter, install_random
 from virtual.process.output import RankedOutput
-from virtual.process.profiles import RankProfiles
+from virtual.process.profiles import install_profiles
 from virtual.process.programs import name_as_torchrun
 from virtual.process.real_processes import install_real_processes
 from virtual.process.replaced import Replaced
@@ -57,7 +57,7 @@ class VirtualRun:
         self.world = VirtualWorld(self.timing, ProgramDiagnoser(), self.computing, belongings)
         self.world.watch = watch_calls() if options.fake else watch_everything(options.strict)
         self.placement = Placement(self.world, options.local_ranks) if options.gpu else None
-        self.replaced, self.steps = Replaced(), StepClock(self.world)
+        self.replaced = Replaced()
         self._outputs: list[RankedOutput] = []
 
     def carry_out(self) -> Finished:
@@ -71,13 +71,14 @@ class VirtualRun:
         if hasattr(os, "sched_setaffinity"):  # a second core would slow down the hand-over of the run token
             os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
         self._install()
+        hook = record_steps(self.world)
         gc.freeze()  # torch's modules are never garbage, and slow to scan
         try:
             self._add_ranks()
             self.world.run()
         finally:
             self.replaced.restore()
-            self.steps.remove()
+            hook.remove()
         for output in self._outputs:
             output.end()
         return self._finish(time.perf_counter() - begin)
@@ -87,10 +88,9 @@ class VirtualRun:
         title, usual = make_printable(options.program.title), "nccl" if options.gpu else "gloo"
         GroupMaker(world, self.timing, title, options.acts_as, usual, self.placement).install(replaced)
         install_stores(world, replaced)
-        self.steps.install()
         install_clocks(world, replaced)
         install_random(world, replaced)
-        RankProfiles(world).install(replaced)
+        install_profiles(world, replaced)
         if self.placement is not None:
             VirtualDevices(world, options.compute, self.placement).install(replaced)
             classes = import_module("virtual.gpus.classes")  # importing it takes half as long as importing torch
@@ -104,7 +104,7 @@ class VirtualRun:
         spawner = Spawner(world, options.program, self._start)
         spawner.install(replaced)
         if not options.ranks:  # otherwise no program launches, and the import takes 50 ms
-            import_module("virtual.process.elastic").ElasticLauncher(spawner).install(replaced)
+            import_module("virtual.process.elastic").install_elastic(spawner, replaced)
         install_shared_objects(world, replaced)
         for name in ("stdout", "stderr"):
             self._outputs.append(RankedOutput(getattr(sys, name), world, name))
@@ -132,7 +132,6 @@ class VirtualRun:
         self.world.add(rank)
 
     def _body(self, carry_out: Callable[[], object]) -> Callable[[Rank], None]:
-
         def body(rank: Rank) -> None:
             with self._data(), self.computing.counting(rank), self._devices(), watching(self.world.watch, rank):
                 try:

@@ -88,7 +88,6 @@ def _default(original: Init, placement: Placement) -> Init:
 
 
 def _make_generators(original: Any, placement: Placement) -> type:
-
     class AnyGenerator(type(original)):  # type: ignore[misc]  # the metaclass is determined at run time
         def __instancecheck__(cls, instance: Any) -> bool:
             return isinstance(instance, original)

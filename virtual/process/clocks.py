@@ -8,6 +8,7 @@ from typing import Any
 
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.hooks import RemovableHandle
 
 from virtual.matching.recorder import JobRecorder
 from virtual.process.real_processes import wait_for_real_processes
@@ -87,30 +88,20 @@ def _replace_timeit(replaced: Replaced) -> None:
 STEPS = "ends of steps"  # key of Rank.extra
 
 
-class StepClock:
-    """Records when the first optimizer of each rank that has a process group ends its steps."""
+def record_steps(world: VirtualWorld) -> RemovableHandle:
+    """Record when the first optimizer of each rank with a process group ends its steps, until the handle is removed."""
 
-    def __init__(self, world: VirtualWorld) -> None:
-        self.world = world
-        self._hook: Any = None
-
-    def install(self) -> None:
-        """Observe the steps of all optimizers."""
-        self._hook = register_optimizer_step_post_hook(self._note)
-
-    def remove(self) -> None:
-        """Stop observing."""
-        self._hook.remove()
-
-    def _note(self, optimizer: Optimizer, args: Any, named: Any) -> None:
-        rank = self.world.me()
+    def note(optimizer: Optimizer, args: Any, named: Any) -> None:
+        rank = world.me()
         recorders: list[JobRecorder] = [] if rank is None else rank.job.logs
         if rank is None or not recorders or rank.extra.setdefault("optimizer", optimizer) is not optimizer:
             return
-        self.world.computing.charge(rank)
+        world.computing.charge(rank)
         ends: list[float] = rank.extra.setdefault(STEPS, [])
         recorders[0].step(rank, len(ends))
         ends.append(rank.clock)
+
+    return register_optimizer_step_post_hook(note)
 
 
 def step_seconds(rank: Rank) -> list[float]:

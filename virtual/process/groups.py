@@ -99,7 +99,6 @@ class GroupMaker:
         return recorder
 
     def _as_virtual(self, original: Callable[..., Any]) -> Callable[..., Any]:
-
         def make(size: int, place: int, ranks: list[int], backend: Any, store: Any, *args: Any, **named: Any) -> Any:
             device, _ = named.pop("device_id", None), named.pop("backend_options", None)
             rank = self.caller()
@@ -164,7 +163,6 @@ class GroupMaker:
         yield store, number, size
 
     def _together(self, original: Callable[..., Any]) -> Callable[..., Any]:
-
         def batched(operations: Any) -> Any:
             rank = self.caller()
             rank.batch = object()

@@ -30,7 +30,6 @@ def install_interpreter(world: VirtualWorld, replaced: Replaced) -> None:
 
 
 def _lock_of_rank(world: VirtualWorld, original: Callable[[str], Any]) -> Callable[[str], Any]:
-
     def lock(name: str) -> Any:
         rank = world.me()
         if rank is not None and world.belongings.may_be_owned(name):
@@ -58,7 +57,6 @@ def _handler_of_rank(world: VirtualWorld, original: Callable[..., Any]) -> Calla
 def _start_for_rank(
     world: VirtualWorld, original: Callable[[threading.Thread], None]
 ) -> Callable[[threading.Thread], None]:
-
     def start(self: threading.Thread) -> None:
         rank = world.me()
         if rank is not None:
@@ -81,7 +79,6 @@ def _start_for_rank(
 
 
 def _wait_for_threads(world: VirtualWorld, original: Callable[..., Any]) -> Callable[..., Any]:
-
     def wait(*args: Any, **named: Any) -> Any:
         rank = world.me()
         if rank is None or threading.current_thread() is not rank.thread:

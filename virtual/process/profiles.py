@@ -10,7 +10,6 @@ from typing import Any
 import torch.autograd.profiler
 
 from virtual.process.replaced import Replaced
-from virtual.ranks.rank import Rank
 from virtual.ranks.world import VirtualWorld
 
 
@@ -29,44 +28,34 @@ class EmptyResult:
         Path(path).write_text('{"traceEvents": []}\n')
 
 
-class RankProfiles:
-    """Lets one rank at a time use the process's profiler."""
+def install_profiles(world: VirtualWorld, replaced: Replaced) -> None:
+    """Let one rank at a time use the process's profiler."""
+    module: Any = torch.autograd.profiler  # torch exports none of these names
+    disable, holder = module._disable_profiler, None
 
-    def __init__(self, world: VirtualWorld) -> None:
-        self.world = world
-        self._holder: Rank | None = None
-
-    def install(self, replaced: Replaced) -> None:
-        """Make torch's profiler check that no other rank uses it."""
-        module: Any = torch.autograd.profiler  # torch exports none of these names
-        for name in ("_prepare_profiler", "_enable_profiler"):
-            replaced.put(module, name, self._beginning(getattr(module, name)))
-        replaced.put(module.profile, "__init__", _without_gpus(module.profile.__init__))
-        replaced.put(module, "_disable_profiler", self._ending(module._disable_profiler))
-
-    def _beginning(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def beginning(original: Callable[..., Any]) -> Callable[..., Any]:
         def begin(*args: Any, **named: Any) -> Any:
-            rank = self.world.me()
-            if self._holder is None:
-                self._holder = rank
-            return original(*args, **named) if self._holder is rank else None
+            nonlocal holder
+            holder = holder or world.me()
+            return original(*args, **named) if holder is world.me() else None
 
         return begin
 
-    def _ending(self, original: Callable[[], Any]) -> Callable[[], Any]:
-        def end() -> Any:
-            if self._holder is not self.world.me():
-                return EmptyResult()
-            self._holder = None
-            return original()
+    def end() -> Any:
+        nonlocal holder
+        if holder is not world.me():
+            return EmptyResult()
+        holder = None
+        return disable()
 
-        return end
+    for name in ("_prepare_profiler", "_enable_profiler"):
+        replaced.put(module, name, beginning(getattr(module, name)))
+    replaced.put(module, "_disable_profiler", end)
+    replaced.put(module.profile, "__init__", _without_gpus(module.profile.__init__))
 
 
 def _without_gpus(original: Callable[..., None]) -> Callable[..., None]:
-    def init(self: Any, *args: Any, **named: Any) -> None:
-        original(
-            self, *args, **{name: value for name, value in named.items() if name not in ("use_device", "use_cuda")}
-        )
+    def init(self: Any, *args: Any, use_device: Any = None, use_cuda: Any = None, **named: Any) -> None:
+        original(self, *args, **named)
 
     return init

@@ -162,7 +162,6 @@ class ProgramObserver:
         return register
 
     def _hooking_gradients(self, function: Callable[..., Any]) -> Callable[..., Any]:
-
         @wraps(function)
         def register(tensor: Any, hook: Callable[..., Any]) -> Any:
             if not (tensor.is_leaf and is_plain(tensor) and is_users(sys._getframe(1).f_code.co_filename)):
