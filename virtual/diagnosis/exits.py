@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from traceback import walk_tb
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -166,13 +167,8 @@ def _report_unused_parameters(rank: Rank, error: BaseException, locations: tuple
 
 
 def _find_ddp(error: BaseException) -> DistributedDataParallel | None:
-    trace = error.__traceback__
-    while trace is not None:
-        module = trace.tb_frame.f_locals.get("self")
-        if isinstance(module, DistributedDataParallel):
-            return module
-        trace = trace.tb_next
-    return None
+    owners = (frame.f_locals.get("self") for frame, _ in walk_tb(error.__traceback__))
+    return next((owner for owner in owners if isinstance(owner, DistributedDataParallel)), None)
 
 
 def _exception_advice(error: BaseException) -> str:
@@ -191,7 +187,7 @@ def _exception_advice(error: BaseException) -> str:
             f"src and dst are global ranks, even in a group: for rank {rank} of the group, pass "
             f"dist.get_global_rank(group, {rank}), group_src={rank} or group_dst={rank}"
         )
-    if _is_raised_in(error, RULES):
+    if [*walk_tb(error.__traceback__)][-1][0].f_code.co_filename.endswith(RULES):
         return REFUSED
     if "mark a variable ready only once" in str(error):
         return READY_TWICE
@@ -205,22 +201,14 @@ def _exception_advice(error: BaseException) -> str:
 
 
 def _own_advice(rank: Rank, error: BaseException) -> str:
-    text, package, trace = str(error), None, error.__traceback__
-    while trace is not None:
-        package = find_package(trace.tb_frame.f_code.co_filename) or package
-        trace = trace.tb_next
+    text, package = str(error), None
+    for frame, _ in walk_tb(error.__traceback__):
+        package = find_package(frame.f_code.co_filename) or package
     is_left_out = NO_GROUP in text and not rank.meetings and any(other.meetings for other in rank.job.ranks)
     if NOT_THIS_RANKS in text or (package is not None and (is_left_out or USED_BEFORE.search(text))):
         named = package or "PACKAGE"
         return f"if {named} keeps process-wide state, give each rank its own copy of the package: --own {named}"
     return ""
-
-
-def _is_raised_in(error: BaseException, file: str) -> bool:
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace is not None and trace.tb_frame.f_code.co_filename.endswith(file)
 
 
 def _which_parameters(text: str) -> str:

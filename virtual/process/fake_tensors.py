@@ -35,27 +35,6 @@ from virtual.ranks.world import VirtualWorld
 NAMESPACE = "_c10d_functional"
 
 
-class FunctionalCollectives:
-    """The pending functional collectives of a rank, by their result tensors."""
-
-    def __init__(self) -> None:
-        self._works = WeakIdKeyDictionary()
-
-    def carry_out(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
-        """Post a collective whose result tensors torch has created, or wait for one."""
-        name = func._schema.name.partition("::")[2]
-        arguments = dict(zip((argument.name for argument in func._schema.arguments), args, strict=False)) | kwargs
-        if name == "wait_tensor":
-            work = self._works.pop(arguments["tensor"], None)
-            if work is not None:
-                work.wait()
-        elif "group_name" in arguments:
-            outs = [result] if isinstance(result, torch.Tensor) else list(result)
-            work = _post(name, arguments, outs)
-            for out in outs:
-                self._works[out] = work
-
-
 def _post(name: str, arguments: dict[str, Any], outs: list[torch.Tensor]) -> Any:
     group: Any = _resolve_process_group(arguments["group_name"])
     ins = arguments.get("inputs") or [arguments["input"]]
@@ -90,7 +69,7 @@ class RankFakeMode(FakeTensorMode):
 
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True)
-        self._collectives = FunctionalCollectives()
+        self._works = WeakIdKeyDictionary()  # pending functional collectives, by result tensor
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if _changes_values_alone(func):
@@ -104,8 +83,21 @@ class RankFakeMode(FakeTensorMode):
                 return float("nan")
             _refuse()
         if func.namespace == NAMESPACE and result is not NotImplemented:
-            self._collectives.carry_out(func, args, kwargs or {}, result)
+            self._post_or_wait(func, args, kwargs or {}, result)
         return result
+
+    def _post_or_wait(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+        name = func._schema.name.partition("::")[2]
+        arguments = dict(zip((argument.name for argument in func._schema.arguments), args, strict=False)) | kwargs
+        if name == "wait_tensor":
+            work = self._works.pop(arguments["tensor"], None)
+            if work is not None:
+                work.wait()
+        elif "group_name" in arguments:
+            outs = [result] if isinstance(result, torch.Tensor) else list(result)
+            work = _post(name, arguments, outs)
+            for out in outs:
+                self._works[out] = work
 
 
 def install_fake_tensors(world: VirtualWorld, replaced: Replaced, gpu: bool) -> None:

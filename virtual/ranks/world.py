@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from threading import Event, Thread, get_ident
+from traceback import walk_tb
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
@@ -294,12 +295,8 @@ class VirtualWorld:
 
 
 def _site_of(error: BaseException) -> CallSite:
-    site, trace = NOWHERE, error.__traceback__
-    while trace is not None:
-        if is_users(trace.tb_frame.f_code.co_filename):
-            site = CallSite(trace.tb_frame.f_code.co_filename, trace.tb_lineno)
-        trace = trace.tb_next
-    return site
+    places = [CallSite(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+    return next((place for place in reversed(places) if is_users(place.file)), NOWHERE)
 
 
 _WORLDS = WeakSet[VirtualWorld]()
