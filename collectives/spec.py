@@ -29,9 +29,7 @@ FLOATING = {"float32", "float64", "float16", "bfloat16"}
 OPS = ("sum", "mean", "min", "max", "product")
 
 Contributors = frozenset[int]
-Contents = Callable[
-    [int, int, int, int], Contributors | None
-]  # (rank, part, world_size, root) -> contributors of the part
+Contents = Callable[[int, int, int, int], Contributors | None]  # of (rank, part, world_size, root)
 
 
 class Spec(NamedTuple):

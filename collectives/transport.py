@@ -21,24 +21,18 @@ class TcpTerms:
     (1514.0, 1448.0)
     """
 
-    pipeline: bool = (
-        True  # ranks post and await in the executor's order; off: each step is posted, then all of it is awaited
-    )
-    receive_ready: bool = True  # a receive-ready notification queues behind data; off: the sender knows at once
+    pipeline: bool = True  # ranks post and await in the executor's order; off: step by step
+    receive_ready: bool = True  # notifications of posted receives travel; off: the sender knows at once
     start: float = 0.0  # CPU seconds before a rank posts its first message
     receive_ready_overhead: float = 0.0  # seconds that a notification spends in software
     exchange_overhead: float = 0.0  # additional seconds of a rank's thread for a step that both sends and receives
     cores: float = inf  # CPU cores that the software of all ranks shares; off: infinite
     post_cpu: float = 0.0  # CPU seconds to post one send or receive; a rank posts them one after the other
-    arrival_cpu: float = (
-        0.0  # CPU seconds from the arrival of the last byte of a message or notification until the rank knows
-    )
+    arrival_cpu: float = 0.0  # CPU seconds from the arrival of a message or notification until the rank knows
     wake_cpu: float = 0.0  # CPU seconds before a rank continues after waiting for a message
     own_share: float = 1.0  # factor on post_cpu, arrival_cpu and wake_cpu in gloo's own (C++) collectives; off: 1
     own_start: float = 0.0  # additional CPU seconds before the first message of a gloo collective, on gloo's thread
-    send_buffer: float = (
-        inf  # bytes that may be in transit when a send returns; off: 0, a send returns when all bytes have arrived
-    )
+    send_buffer: float = inf  # bytes that may be in transit when a send returns; off: 0
     window: float = inf  # bytes in flight per connection; off: infinite
     piece: float = inf  # bytes of a connection that wait for its first link or are on it; off: infinite
     payload: float = 1448.0  # bytes of data in a packet

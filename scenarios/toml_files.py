@@ -142,9 +142,7 @@ def _renamed(text: str) -> str:
 
 
 HERE = Path(__file__).parent
-FOLDER = next(
-    path for path in (HERE / "examples", HERE.parent / "examples") if path.is_dir()
-)  # in an installation, or in a checkout
+FOLDER = next(path for path in (HERE / "examples", HERE.parent / "examples") if path.is_dir())  # wheel or checkout
 EXAMPLES = {
     "my-cluster": ("my_cluster.toml",),
     "my-training": ("my_training.toml",),

@@ -49,12 +49,8 @@ class SliceStep(Generic[E]):
     slice: int
     step: BoundStep[E]
     receives: list[Transfer[E]] = field(default_factory=list)  # posted before the sends of this step
-    early_receives: list[Transfer[E]] = field(
-        default_factory=list
-    )  # receives of later steps, posted after the sends of this step
-    due_sends: list[Transfer[E]] = field(
-        default_factory=list
-    )  # sends of this or the previous step, awaited at the end of this step
+    early_receives: list[Transfer[E]] = field(default_factory=list)  # of later steps, posted after the sends
+    due_sends: list[Transfer[E]] = field(default_factory=list)  # of this or the previous step, awaited at its end
     next: "SliceStep[E] | None" = None
 
 
@@ -150,9 +146,7 @@ def _link(chain: list[SliceStep[E]], program: tuple[Step, ...]) -> None:
 def _link_early(chain: list[SliceStep[E]], program: tuple[Step, ...]) -> None:
     """Let each step post those receives of later steps whose memory is free, and await sends of the previous step."""
     free: dict[Region, int] = {}  # the first step of the chain that may post a receive into a region
-    posted: dict[
-        int, int
-    ] = {}  # the step that posts the last receive from each peer, because receives from one peer stay in order
+    posted: dict[int, int] = {}  # the step that posts the last receive from each peer: they stay in order
     for at, step in enumerate(chain):
         step.next = chain[at + 1] if at + 1 < len(chain) else None
         staging = Region("staging", 0, at % STAGING_AREAS)

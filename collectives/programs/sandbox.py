@@ -84,10 +84,7 @@ class ProgramFile:
                     self._worker[:] = [WorkerProcess(server, self.path)]
                     self._exchange(_start(self.path, self.modules, limits), limits, READY_S)
                     self._worker[0].memory_before = measure([self._worker[0].process]).memory
-                    if question["do"] not in (
-                        "load",
-                        "call",
-                    ):  # the previous worker has ended, so the file must be loaded again
+                    if question["do"] not in ("load", "call"):  # a new worker has no algorithms
                         self._exchange({"do": "load"}, limits, limits.seconds)
                 answer = self._exchange(question, limits, limits.seconds)
             except ServerLostError as error:
@@ -267,9 +264,7 @@ class WorkerProcess:
         """
         status = self.status()
         if status is None:
-            with suppress(
-                OSError
-            ):  # stop all processes at once, because they can fork faster than they are ended one by one
+            with suppress(OSError):  # all at once, because they can fork faster than single kills
                 os.killpg(self.process.pid, signal.SIGSTOP)
             _signal(self.process, signal.SIGABRT)
             _signal(self.process, signal.SIGCONT)

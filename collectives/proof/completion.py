@@ -95,9 +95,7 @@ def _meetings(schedule: Schedule, number: dict[tuple[int, int], int]) -> list[li
     for index, match in enumerate(schedule.match.tolist()):
         if match >= 0:
             meetings[actor[index]][steps[index]].append((actor[match], steps[match], index))
-    for index in np.flatnonzero(
-        (schedule.match < 0) & (schedule.peer >= 0)
-    ).tolist():  # messages of a wrong program that never meet
+    for index in np.flatnonzero((schedule.match < 0) & (schedule.peer >= 0)).tolist():  # in wrong programs
         owner = actor[index]
         meetings[owner][steps[index]].append((owner, len(meetings[owner]), index))
     return meetings

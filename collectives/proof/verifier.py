@@ -252,9 +252,7 @@ class SymbolicRun:
         self.who = [self._start(rank) for rank in range(schedule.world_size)]
         origins = [*range(schedule.chunks), *[-1] * schedule.scratch]
         self.origin = [list(origins) for _ in range(schedule.world_size)]
-        self.order = [
-            [rank] * schedule.total for rank in range(schedule.world_size)
-        ]  # the order of a rank's own data is its number
+        self.order = [[rank] * schedule.total for rank in range(schedule.world_size)]  # a rank's own data
         self.compares_orders = self.spec.is_shared
         self.sums: dict[tuple[int, int], int] = {}  # number of each sum, by the numbers of its two terms
         self.mistakes: list[tuple[int, str]] = []  # index of the operation, and the problem

@@ -54,9 +54,7 @@ class PairProbes:
     mtu: int
     burst: int  # bytes that a link's token bucket saves
     one_way: SizeTimes  # half of a round trip in which the second message returns the data of the first
-    chains: list[
-        tuple[int, int, float]
-    ]  # (nbytes, messages, seconds) of dependent messages, from the first start to the last end
+    chains: list[tuple[int, int, float]]  # (nbytes, messages, total seconds) of dependent messages
     exchange: SizeTimes  # one of several dependent steps in which both ranks send and receive
     send_done: SizeTimes
     arrived: SizeTimes
@@ -271,9 +269,7 @@ class Calibration:
     compute: list[ComputePoint] = field(default_factory=list)
     message_classes: list[MessageCurve] = field(default_factory=list)
     overlap: list[OverlapPoint] = field(default_factory=list)
-    parts: list["Calibration"] = field(
-        default_factory=list
-    )  # folds, each from a share of the rounds; their spread is the uncertainty
+    parts: list["Calibration"] = field(default_factory=list)  # folds, whose spread is the uncertainty
     load: MachineLoad | None = None  # the machine's other load during the measurement
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     environment: dict[str, str | int] = field(default_factory=describe_environment)

@@ -29,9 +29,7 @@ SAME_PEAK = 1.1  # factor on the slowest peak, up to which another cable is as s
 MORE_LOADED = 1.1  # factor on the load of another cable, from which a cable limits a message
 FULL = 0.9  # share of the highest use, from which another cable is as full
 FULL_USE = 0.25  # share of the usual peak; a link with a lower use is not a bottleneck
-BOTTLENECK = (
-    0.1  # minimum share of the critical path that waits only for a bottleneck; doubling its bandwidth saves half of it
-)
+BOTTLENECK = 0.1  # minimum share of the critical path that waits only for a bottleneck
 LATE = 0.4  # minimum share of latency in the critical path
 COMPUTING = 0.5  # minimum share of computing in the time of a training
 ALL = 0.995  # a larger share is described as "all"

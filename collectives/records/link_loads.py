@@ -202,9 +202,7 @@ def _greatest_rates(part: _Crossings) -> Floats:
     The bytes of consecutive messages have all crossed the link between the first byte of the first message and the
     arrival of the last. The rates of single messages cannot be added, because each is a mean over a different time.
     """
-    order = _order(
-        part.link, part.start
-    )  # the order of links stays, so ``part.link`` also holds for the sorted messages
+    order = _order(part.link, part.start)  # the order of links stays, so ``part.link`` stays valid
     start, end, nbytes = part.start[order], part.end[order], part.nbytes[order]
     last, total = end.copy(), nbytes.astype(float)
     best = total / np.maximum(last - start, INSTANT_S)

@@ -15,7 +15,8 @@ are three kinds:
 """
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
@@ -32,9 +33,7 @@ from collectives.training.gradients import Gradient, gradients_of
 
 SHIPPED = Path(__file__).parent.parent / "model_profiles"
 TOKEN_BYTES = 8  # embeddings of torch take int64
-FLOPS_PER_BYTE = (
-    50.0  # assumed FLOPs of a device in the time of moving one byte, in float32; only used for shares of time
-)
+FLOPS_PER_BYTE = 50.0  # assumed FLOPs in the time of moving one byte, for shares of time
 
 
 class Layer(NamedTuple):
@@ -128,41 +127,37 @@ class ModelProfile:
     measured: tuple[Measured, ...] = ()
 
     def __post_init__(self) -> None:
+        for problem in self._problems():
+            raise InputError(f"profile of {quote(self.model)}: {problem}")
+
+    def _problems(self) -> Iterator[str]:
         if not self.layers:
-            raise InputError(f"profile of {quote(self.model)}: it must have layers")
+            yield "it must have layers"
         if self.item_bytes not in (1, 2, 4, 8):
-            raise InputError(f"profile of {quote(self.model)}: item_bytes must be 1, 2, 4 or 8, not {self.item_bytes}")
+            yield f"item_bytes must be 1, 2, 4 or 8, not {self.item_bytes}"
         for layer in self.layers:
             for key, value in zip(layer._fields[4:], layer[4:], strict=True):
                 most = MOST_FLOPS if key.endswith("flops") else MOST_COUNTED
                 if not 0 <= value <= most:
-                    problem = f"{key} of {quote(layer.name)} must be from 0 to {most:.0e}, not {quote(value)}"
-                    raise InputError(f"profile of {quote(self.model)}: {problem}")
+                    yield f"{key} of {quote(layer.name)} must be from 0 to {most:.0e}, not {quote(value)}"
             if min(layer.tensors, default=1) < 1 or sum(layer.tensors) > MOST_COUNTED:
-                fault = f"tensors of {quote(layer.name)} are {quote(layer.tensors)}"
-                raise InputError(f"profile of {quote(self.model)}: {fault}")
+                yield f"tensors of {quote(layer.name)} must be from 1 to {MOST_COUNTED:.0e}, not {quote(layer.tensors)}"
         if self.parameters > MOST_COUNTED:
-            raise InputError(f"profile of {quote(self.model)}: it has {self.parameters:.3g} parameters")
-        seen = set[str]()
-        for block, _ in groupby(layer.block for layer in self.layers):
-            if block in seen:
-                raise InputError(f"profile of {quote(self.model)}: block {quote(block)} must have consecutive layers")
-            seen.add(block)
-        for measurement in self.measured:
-            self._check_measured(measurement)
-
-    def _check_measured(self, run: Measured) -> None:
-        where = f"profile of {quote(self.model)}: measured on {quote(run.device)}"
-        if not 1 <= run.batch_size <= MOST_COUNTED:
-            raise InputError(f"{where}: batch_size must be a positive integer, not {quote(run.batch_size)}")
-        if len(run.forward) != len(self.layers) or len(run.backward) != len(self.layers):
-            raise InputError(
-                f"{where}: {len(run.forward)} forward and {len(run.backward)} backward times for "
-                f"{len(self.layers)} layers"
-            )
-        times = (*run.forward, *run.backward, run.optimizer, run.loading, run.step)
-        if not all(0 <= seconds <= MOST_SECONDS for seconds in times):
-            raise InputError(f"{where}: times must be from 0 to {MOST_SECONDS:g} s")
+            yield f"it must have at most {MOST_COUNTED:.0e} parameters, not {self.parameters:.3g}"
+        for block, number in Counter(block for block, _ in groupby(layer.block for layer in self.layers)).items():
+            if number > 1:
+                yield f"block {quote(block)} must have consecutive layers"
+        for run in self.measured:
+            where = f"measured on {quote(run.device)}"
+            if not 1 <= run.batch_size <= MOST_COUNTED:
+                yield f"{where}: batch_size must be a positive integer, not {quote(run.batch_size)}"
+            if not len(run.forward) == len(run.backward) == len(self.layers):
+                times = f"{len(run.forward)} forward and {len(run.backward)} backward times"
+                yield f"{where}: {times} for {len(self.layers)} layers"
+            if not all(
+                0 <= t <= MOST_SECONDS for t in (*run.forward, *run.backward, run.optimizer, run.loading, run.step)
+            ):
+                yield f"{where}: times must be from 0 to {MOST_SECONDS:g} s"
 
     def __repr__(self) -> str:
         return f"<ModelProfile of {self.model}: {self.parameters:,} parameters in {len(self.layers)} layers>"

@@ -103,9 +103,7 @@ def first_offence(columns: OperationColumns, call: ProgramCall) -> Offence | Non
     The columns can contain some ranks only, because no rule compares ranks.
     """
     offence = _first(rule(columns, call) for rule in OF_ONE)
-    sound = (
-        columns if offence is None else columns.head(offence.at)
-    )  # the other rules require valid peers, chunks and counts
+    sound = columns if offence is None else columns.head(offence.at)  # the other rules require valid numbers
     return _first(rule(sound, call) for rule in OF_SEVERAL) or offence
 
 

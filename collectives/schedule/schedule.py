@@ -243,9 +243,8 @@ class Schedule(ProgramCall):
     def _at_once(self, chosen: npt.NDArray[np.bool_]) -> int:
         shape = (self.world_size, self.channels, self.steps + 1)
         step = np.ravel_multi_index((self.rank[chosen], self.channel[chosen], self.step[chosen]), shape)
-        meetings, _ = np.unique(
-            step * self.world_size + self.peer[chosen], return_counts=True
-        )  # without return_counts, numpy imports numpy.ma
+        pairs = step * self.world_size + self.peer[chosen]
+        meetings, _ = np.unique(pairs, return_counts=True)  # without counts, numpy imports numpy.ma
         met = meetings // self.world_size
         return int(np.bincount(met, minlength=prod(shape)).reshape(shape).max(axis=2).sum(axis=1).max())
 

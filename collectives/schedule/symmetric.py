@@ -146,10 +146,8 @@ def match_symmetric(symmetric: SymmetricSchedule) -> SymmetricSchedule | None:
     rank0 = merge_blocks([symmetric.block(np.zeros(1, np.int32))])
     if first_offence(rank0, symmetric) is not None:
         return None
-    distance = (
-        np.where(symmetric.kind == Kind.SEND, symmetric.peer, -symmetric.peer) % symmetric.world_size
-    )  # distance from sender to receiver
-    match = match_halves(symmetric.kind, distance.astype(np.int64) * symmetric.channels + symmetric.channel)
+    from_sender = np.where(symmetric.kind == Kind.SEND, symmetric.peer, -symmetric.peer) % symmetric.world_size
+    match = match_halves(symmetric.kind, from_sender.astype(np.int64) * symmetric.channels + symmetric.channel)
     if (match[symmetric.kind < Kind.COPY] < 0).any():
         return None
     sends = np.flatnonzero(symmetric.kind == Kind.SEND)

@@ -156,19 +156,13 @@ class Training(Recipe, DataLoading):
     batch_size: int = 32  # per rank
     epochs: int = 3
     seed: int = 0
-    data_folder: Path | str | None = (
-        None  # directory of cifar10 (None: synthetic images), or of an imagefolder with train/ and test/
-    )
+    data_folder: Path | str | None = None  # directory of cifar10 (None: synthetic images) or of an imagefolder
     download: bool = False  # download cifar10 into data_folder with torchvision
-    stem: str = (
-        "imagenet"  # stem of a ResNet: "imagenet" is 7x7 with stride 2 and pooling, "cifar" is 3x3 without either
-    )
+    stem: str = "imagenet"  # stem of a ResNet: 7x7 with stride 2 and pooling, or "cifar": 3x3
     classes: int = 10
     image_shape: tuple[int, int, int] = SHAPE  # shape of imagefolder and synthetic images
     images: int | None = None  # training images, plus a quarter as many held out; None: all, or DRAWN synthetic images
-    parameters: int | None = (
-        None  # number of parameters of a user's model, so that a prediction does not execute its file
-    )
+    parameters: int | None = None  # number of parameters of a user's model, for predictions
     compute: ComputePhases | None = None  # None: from the calibration
     checkpoints: Path | str | None = None  # directory for checkpoints, relative to the working directory
     checkpoint_every: int = 0  # steps; 0: at the end of each epoch only

@@ -1,4 +1,4 @@
-"""Rank programs of tests as algorithms."""
+"""Declare the rank programs of tests as algorithms."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,5 +8,5 @@ from collectives.declaration import Algorithm
 
 
 def declared(collective: str, function: Callable[..., Any], **options: Any) -> Algorithm:
-    """Return the algorithm that the decorator makes of a function."""
+    """Return the algorithm that the decorator creates from a function."""
     return algorithm(collective, **options)(function)

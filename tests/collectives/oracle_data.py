@@ -1,4 +1,4 @@
-"""What a collective leaves on each rank, worked out in numpy from its definition alone."""
+"""The data that a collective leaves on each rank, computed in numpy from the definition of the collective."""
 
 import numpy as np
 import numpy.typing as npt
@@ -10,12 +10,12 @@ REDUCE = {"sum": np.sum, "mean": np.mean, "min": np.min, "max": np.max, "product
 
 
 def part(index: int, n: int, p: int) -> slice:
-    """Elements of one of p parts of a buffer."""
+    """Return the slice of part ``index`` of a buffer of ``n`` elements and ``p`` parts."""
     return slice(index * n // p, (index + 1) * n // p)
 
 
 def expected(collective: str, op: str, data: list[Array], root: int, rank: int) -> list[tuple[slice, Array]]:
-    """The slices of the rank's buffer that are defined afterwards, and what they hold."""
+    """Return the slices of the rank's buffer that are defined at the end, with their content."""
     p, n = len(data), len(data[0])
     everything, shard = slice(0, n), part(rank, n, p)
     reduced = REDUCE[op](np.stack(data), axis=0)
@@ -36,7 +36,7 @@ def expected(collective: str, op: str, data: list[Array], root: int, rank: int) 
 
 
 def lengths(algorithm: Algorithm, p: int) -> list[int]:
-    """Short, uneven and long buffers, as far as the algorithm takes them."""
+    """Return short, uneven and long buffer lengths that the algorithm supports."""
     chosen = {0, 1, 2, p - 1, p, p + 1, 1003}
     if algorithm.spec.moves:
         chosen = {n * algorithm.chunks(p) for n in (0, 1, 5)}
@@ -44,11 +44,11 @@ def lengths(algorithm: Algorithm, p: int) -> list[int]:
 
 
 def ops(algorithm: Algorithm) -> list[str]:
-    """The operators that change the result."""
+    """Return the operators that change the result."""
     return list(REDUCE) if algorithm.spec.reduces else ["sum"]
 
 
 def inputs(p: int, n: int) -> list[Array]:
-    """Whole numbers that tell ranks and places apart; products of 17 of them are exact."""
+    """Return integers that differ by rank and position. The product of 17 of them is exact."""
     places = np.arange(n)
     return [((places * 7 + rank * 5) % 4 + 1.0) * (1 if rank % 3 else p) for rank in range(p)]

@@ -1,4 +1,4 @@
-"""Random right programs of every collective, random changes to them, and their execution on random whole numbers.
+"""Draw correct programs of every collective, change them at random, and run them on random integers.
 
 A program is data: operations by position, channel and step. A position is a rank counted from the root.
 """
@@ -37,9 +37,9 @@ class Sent(NamedTuple):
 
 
 def draw_program(rng: Random, collective: str, p: int) -> tuple[Programs, int]:
-    """Return a random right program of any collective but all_to_all, and its number of chunks.
+    """Return a random correct program of any collective except all_to_all, and its number of chunks.
 
-    All positions post their messages in one order. Neighbors in that order may share a step.
+    All positions post their messages in the same order. Neighboring messages in this order may share a step.
     """
     chunks = (p if SPECS[collective].has_parts else 1) * rng.randint(1, 2)
     channel_of = [rng.randrange(2) for _ in range(chunks)]
@@ -60,7 +60,7 @@ def draw_program(rng: Random, collective: str, p: int) -> tuple[Programs, int]:
 
 
 def _draw_messages(rng: Random, collective: str, p: int, part: int, chunk: int) -> list[Sent]:
-    """Return messages that bring a chunk of a part to where the collective wants it, in an order that works."""
+    """Return messages, in a valid order, that bring a chunk of a part to each position that needs it."""
     top = part if collective in ("all_gather", "reduce_scatter") else 0
     down = [Sent(parent, child, chunk, False) for parent, child in _draw_tree(rng, p, top)]
     up = [Sent(child, parent, chunk, True) for parent, child in reversed(_draw_tree(rng, p, top))]
@@ -74,7 +74,7 @@ def _draw_messages(rng: Random, collective: str, p: int, part: int, chunk: int) 
 
 
 def _draw_tree(rng: Random, p: int, top: int) -> list[tuple[int, int]]:
-    """Return parents and children of a random tree over all positions, from the top down."""
+    """Return the (parent, child) edges of a random tree over all positions, from the top down."""
     inside, outside, edges = [top], [rank for rank in range(p) if rank != top], []
     rng.shuffle(outside)
     for child in outside:
@@ -92,14 +92,14 @@ def _interleave(rng: Random, rows: Sequence[list[Sent]]) -> Iterator[Sent]:
 
 
 def programs_of(algorithm: Algorithm, p: int, root: int = 0) -> Programs:
-    """Return what the ranks of an algorithm say."""
+    """Return the operations of all ranks of an algorithm, by rank, channel and step."""
     return [[[list(step) for step in program] for program in algorithm.channels(rank, p, root)] for rank in range(p)]
 
 
 def as_algorithm(
     collective: str, say: Callable[[int, Any], Programs], chunks: int = 1, scratch: int = 0, name: str = "random"
 ) -> Algorithm:
-    """Return the algorithm whose positions say ``say(world_size, root)`` for each root, which may be a symbol."""
+    """Return the algorithm with the programs that ``say(world_size, root)`` returns. The root can be symbolic."""
 
     def program(rank: Any, world_size: int, root: Any = 0) -> tuple[Program, ...]:
         programs = say(world_size, root)[(rank - root) % world_size]
@@ -125,7 +125,7 @@ def as_algorithm(
 
 
 def changed_at(right: Algorithm, p: int, at: int, changed: Programs) -> Algorithm:
-    """Return a rooted algorithm whose ranks say ``changed`` at one root, and what they say in ``right`` at others."""
+    """Return a rooted algorithm with the programs ``changed`` at one root, and those of ``right`` at all others."""
 
     def program(rank: Any, world_size: int, root: Any) -> tuple[Program, ...]:
         if root == at:
@@ -137,9 +137,9 @@ def changed_at(right: Algorithm, p: int, at: int, changed: Programs) -> Algorith
 
 
 def change(rng: Random, right: Programs, total: int) -> Programs:
-    """Return the programs with up to three random changes, to an operation, a step or both ends of a message.
+    """Return the programs with up to three random changes to an operation, a step, or both ends of a message.
 
-    ``total`` is the number of chunks, scratch included.
+    ``total`` is the number of chunks, including scratch.
     """
     programs = deepcopy(right)
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
@@ -149,8 +149,6 @@ def change(rng: Random, right: Programs, total: int) -> Programs:
 
 
 class _Change:
-    """One random change to a random operation of some programs."""
-
     def __init__(self, rng: Random, programs: Programs, total: int) -> None:
         self.rng, self.programs, self.total = rng, programs, total
         self.at, self.channel, self.steps, self.step, self.op = rng.choice([
@@ -238,7 +236,6 @@ class _Change:
         return op._replace(chunk=self.chunk, into=op.into if op.kind is Kind.SEND else self.chunk)
 
     def _ends(self) -> Iterator[tuple[list[Operation], Operation]]:
-        """Yield both ends of the operation's message with their steps; a local or unmatched operation alone."""
         yield self.step, self.op
         halves, theirs = self._halves(self.at, self.op.peer), self._halves(self.op.peer, self.at)
         sends = self.op.kind is Kind.SEND
@@ -247,7 +244,7 @@ class _Change:
             yield theirs[not sends][number]
 
     def _halves(self, at: int, peer: int) -> dict[bool, list[tuple[list[Operation], Operation]]]:
-        """Return what a position sends to a peer (True) and receives from it (False) on the channel, in order."""
+        """Return the sends to a peer (True) and the receives from it (False) of a position on the channel, in order."""
         is_there = at >= 0 and self.channel < len(self.programs[at])
         messages = [
             (step, op) for step in (self.programs[at][self.channel] if is_there else [])
@@ -269,7 +266,7 @@ def _put(step: list[Operation], old: Operation, *new: Operation) -> None:
 
 
 def is_right_when_run(algorithm: Algorithm, p: int, root: int = 0, seed: int = 0) -> bool:
-    """Return whether all ranks finish with the right whole numbers; undefined memory holds others."""
+    """Return whether all ranks finish with the correct integers. Undefined memory starts with other integers."""
     collective, chunks, draw = algorithm.spec.name, algorithm.chunks(p), np.random.default_rng(seed)
     uneven = not algorithm.spec.moves and chunks > 1
     n = chunks * (p if collective == "barrier" else 2) + uneven
@@ -296,7 +293,7 @@ def is_right_when_run(algorithm: Algorithm, p: int, root: int = 0, seed: int = 0
 
 
 def _wanted(collective: str, p: int, root: int, start: list[Ints]) -> Iterator[tuple[int, int, Ints]]:
-    """Yield rank, part and numbers of everything that ranks must end with."""
+    """Yield the rank, the part and the integers of each part that a rank must have at the end."""
     for part in range(p):
         at = part_slice(part, len(start[0]), p)
         total = np.sum([data[at] for data in start], axis=0)

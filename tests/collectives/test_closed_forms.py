@@ -40,7 +40,7 @@ def formula(algorithm: Algorithm, p: int, nbytes: int, latency_us: int) -> float
 
 
 def divisible(algorithm: Algorithm, p: int) -> int:
-    """Bytes that fall into whole chunks of whole elements."""
+    """Return a number of bytes that divides into whole chunks of whole elements."""
     return 4 * lcm(algorithm.chunks(p), p)
 
 

@@ -1,4 +1,4 @@
-"""What ``collectives`` exports."""
+"""Check the names that ``collectives`` exports."""
 
 import inspect
 

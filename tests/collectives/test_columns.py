@@ -1,4 +1,4 @@
-"""Rows kept as columns: what is put in comes out, in less memory, also through a file."""
+"""Check that rows stored as columns stay equal, take less memory, and survive a file."""
 
 from typing import Any
 

@@ -211,7 +211,7 @@ def test_full_output_stream_is_reported(arguments: list[str], full: str, status:
 
 
 def test_files_are_written_when_stdout_is_closed(tmp_path: Path):
-    """As with ``ringlab predict star8 --json a.json 2>&1 | head -1``."""
+    """This happens with ``ringlab predict star8 --json a.json 2>&1 | head -1``."""
     read, write = os.pipe()
     os.close(read)
     call = [sys.executable, "-m", "ringlab", "predict", "star8", "--json", "a.json", "--trace", "a.trace.json"]

@@ -119,7 +119,7 @@ def write(folder: Path, body: str) -> Path:
 
 
 def survivors(path: Path) -> list[int]:
-    """The processes that have the file's folder as theirs, other than workers which wait for a question."""
+    """Return the processes in the file's directory, except workers that wait for a question."""
     return [int(cwd.parent.name) for cwd in Path("/proc").glob("[0-9]*/cwd") if _leads_to(cwd, path.parent)]
 
 
@@ -143,7 +143,7 @@ def test_hostile_program_is_ended_without_leftovers(name: str, tmp_path: Path, m
 
 
 def test_orphaned_processes_are_found() -> None:
-    """A look at the parent comes after the kernel took its child away, one at ours before it brought it."""
+    """An orphan can change its parent during a search, so that a single search misses it."""
     child = subprocess.Popen(["sleep", "60"])
     looks = [[], [psutil.Process(child.pid)]]
     end_processes(lambda: looks.pop(0) if looks else [])

@@ -15,7 +15,7 @@ from collectives import algorithm, recv, recv_reduce, send
 
 @algorithm("all_reduce")
 def fancy_all_reduce(rank, world_size):
-    """A ring that begins elsewhere."""
+    """A ring in which each chunk starts on another rank than in the library's ring."""
     right, left = (rank + 1) % world_size, (rank - 1) % world_size
     for step in range(world_size - 1):
         yield send(right, (rank - step) % world_size), recv_reduce(left, (rank - step - 1) % world_size)

@@ -23,7 +23,7 @@ STEPS, RANKS = 3, 2
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list[float]]]:
-    """A folder with the profile of a real training on gloo ranks, and the ends of its phases."""
+    """Return a directory with the profile of a real training on gloo, and the ends of its phases."""
     folder = tmp_path_factory.mktemp("profile")
     ended = launch(real_workers.profile_training, RANKS, folder, ".pt.trace.json.gz", timeout=120)
     return folder, ended
@@ -88,7 +88,7 @@ def test_profiler_steps_and_gpu_syncs_are_read(tmp_path: Path):
 
 @pytest.mark.parametrize("since", [1_700_000_000_000_000, 1_700_000_000_000_000.25, 2.9e15])
 def test_profile_is_read_when_its_times_count_from_1970(since: float, tmp_path: Path):
-    """The format of torch before 2.4: `ts` in microseconds since 1970, and no baseTimeNanoseconds."""
+    """Before torch 2.4, `ts` counts microseconds from 1970, and baseTimeNanoseconds does not exist."""
     events = [slice_("load", since, 4), slice_("Optimizer.step#SGD.step", since + 8, 2)]
     figures = [
         (span.name, round(span.begin * 1e6), round(span.end * 1e6))

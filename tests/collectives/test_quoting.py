@@ -1,4 +1,4 @@
-"""Names in messages and on pages: what is offered in place of an unknown one; letters that hide what follows."""
+"""Check names in messages and on pages: suggestions for unknown names, and characters that hide text."""
 
 from pathlib import Path
 

@@ -17,7 +17,7 @@ SEEDS = [range(100), *(pytest.param(range(at, at + 500), marks=pytest.mark.slow)
 
 
 def draw_right(rng: Random, p: int) -> tuple[str, Programs, int, int]:
-    """Return collective, programs, chunks and scratch of a random right program, or of one of the library."""
+    """Return the collective, programs, chunks and scratch of a random correct program or of a library algorithm."""
     if rng.random() < 0.5:
         collective = rng.choice(DRAWN)
         return collective, *draw_program(rng, collective, p), 0
@@ -26,7 +26,7 @@ def draw_right(rng: Random, p: int) -> tuple[str, Programs, int, int]:
 
 
 def judge(algorithm: Algorithm, p: int, root: int = 0) -> str:
-    """Return ``right``, or the error of a program."""
+    """Return ``right``, or the error of the program."""
     try:
         verify(algorithm, p, root)
     except ProgramError as error:
@@ -35,7 +35,7 @@ def judge(algorithm: Algorithm, p: int, root: int = 0) -> str:
 
 
 def is_refused(algorithm: Algorithm, p: int, root: int = 0) -> bool:
-    """Return whether a program breaks a rule, even if it would work."""
+    """Return whether a program breaks a rule, even if its result would be correct."""
     try:
         build_schedule(algorithm, p, root)
     except InputError:

@@ -24,7 +24,7 @@ MORE = [pytest.param(p, marks=pytest.mark.slow) for p in [*range(8, 12), *range(
 
 
 def has_equal_bits(algorithm: Algorithm, p: int, seed: int = 0) -> bool:
-    """Return whether ranks end with the same bits of shared parts, for random floats."""
+    """Return whether all ranks end with equal bits in the shared parts, for random floats."""
     floats = np.random.default_rng(seed)
     n = PER_RANK * p
     buffers = [(floats.normal(size=n) * 2.0 ** floats.integers(-8, 8, n)).astype(np.float32) for _ in range(p)]
@@ -64,7 +64,7 @@ def summed_in(sums: list[list[tuple[int, int]]]) -> Algorithm:
 
 @st.composite
 def summing_orders(draw: st.DrawFn) -> list[list[tuple[int, int]]]:
-    """Draw an order of sums for each rank, from two orders, so that equal orders are frequent."""
+    """Draw one of two orders of sums for each rank, so that equal orders are frequent."""
     p = draw(st.integers(2, 5))
 
     def order() -> Iterator[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Several collectives at once on the reference engine: each rank's part begins when that rank posts it."""
+"""Run several collectives at once on the reference engine. Each rank starts its part when it posts the collective."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +18,7 @@ Process = Iterator[simpy.Event]
 
 
 def part(simulation: Simulation, name: str, group: tuple[int, ...], rank: int, index: int) -> Any:
-    """One rank's part of a collective of a group on a buffer of a megabyte."""
+    """Run the part of one rank of a group in a collective on a buffer of one megabyte."""
     schedule = verified_schedule(find_algorithm(name), len(group))
     programs = [on_group(iter(program), group) for program in schedule.programs[group.index(rank)]]
     return simulation.collective(rank, programs, Buffer(schedule.algorithm, len(group), 250_000, 4, None), "sum", index)
@@ -42,7 +42,7 @@ def test_groups_reduce_in_parallel() -> None:
 
 
 def test_calls_in_different_orders_are_not_mixed() -> None:
-    """Both are under way at once, as asynchronous calls are: halves meet within a collective."""
+    """Both calls are in flight at once, like asynchronous calls. A send only meets a receive of the same collective."""
 
     def rank(number: int) -> Any:
         def run(simulation: Simulation) -> Process:

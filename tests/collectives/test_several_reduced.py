@@ -1,4 +1,4 @@
-"""Several messages reduced into one chunk in one step: counted once each, in the order in which the step lists them."""
+"""Check several messages that one step reduces into the same chunk: each counts once, in the order of the step."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def declared(program: Any, chunks: int = 1) -> Algorithm:
 
 
 def star_reduce(order: list[int]) -> Algorithm:
-    """All ranks send to rank 0, which reduces what they sent in this order, and then sends to all."""
+    """All ranks send to rank 0, which reduces their data in this order and then sends the result to all."""
 
     def to_zero_and_back(rank: int, world_size: int) -> Any:
         if rank == 0:
@@ -32,7 +32,7 @@ def star_reduce(order: list[int]) -> Algorithm:
 
 @pytest.mark.parametrize(("order", "total"), [([3, 1, 2], 1.0), ([1, 3, 2], 1.0), ([2, 1, 3], 0.0), ([1, 2, 3], 0.0)])
 def test_simulator_reduces_in_program_order(order: list[int], total: float) -> None:
-    """1 is lost where it is added to 1e8 or its opposite; the messages of rank 3 are slow, and come last."""
+    """1 is lost where it is added to 1e8 or its opposite. The messages of rank 3 are slow and arrive last."""
     links = [(f"h{i}", "s0", "1 GB/s", "1 us" if i < 3 else "1 ms") for i in range(4)]
     buffers = [np.array([value], np.float32) for value in (0, -1e8, 1, 1e8)]
     simcomm.run(star_reduce(order), simcomm.from_links(links), buffers=buffers)

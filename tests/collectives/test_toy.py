@@ -1,4 +1,4 @@
-"""The published toy: both ranks print 1.4, real and simulated alike."""
+"""Check the published toy: both ranks print 1.4, on real and on simulated ranks."""
 
 import runpy
 from pathlib import Path

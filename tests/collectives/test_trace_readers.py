@@ -1,4 +1,4 @@
-"""What is found in a Trace by arrays, beside the same found message by message: loads of links, path, depths."""
+"""Compare link loads, critical paths and depths that are computed with arrays with plain loops over messages."""
 
 from itertools import pairwise, permutations, product
 
@@ -20,9 +20,9 @@ SEEDS = range(12)
 
 
 def random_trace(random: Generator, count: int = 60) -> Trace:
-    """Messages at random, many at the same times; a few over a link that the Trace does not list, or without a route.
+    """Return a trace with random messages, many at equal times. Some have no route, or a route over an unlisted link.
 
-    Of each pair of ranks, each program goes from step to step, as in any run.
+    As in any run, the steps of each rank never go back.
     """
     links = [(a, b) for a in NODES for b in NODES if a != b]
     listed = [TracedLink(a, b, float(random.integers(1, 4)), 0.125 * (random.random() < 0.3), 0.0) for a, b in links]
@@ -69,7 +69,7 @@ def test_link_loads_equal_plain_sums(seed: int, monkeypatch: pytest.MonkeyPatch)
 
 
 def plain_loads(link: TracedLink, crossing: list[tuple[float, Message, float]]) -> tuple[float, float, int]:
-    """Return the seconds with a message on a link, its peak and most messages at once, from what crosses it."""
+    """Return the seconds with a message on a link, its peak, and the maximum number of messages at once."""
     times = sorted({time for start, message, _ in crossing for time in (start, message.end)})
     busy, most, peak = 0.0, 0, 0.0
     for begin, end in pairwise(times):

@@ -1,4 +1,4 @@
-"""Parse and format quantities: clear ones exactly; ambiguous ones are rejected."""
+"""Parse and format quantities: valid ones are exact, and ambiguous ones are rejected."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Scenarios about NCCL: read, predicted, explained, drawn and run; and what is refused, in readable words."""
+"""Check scenarios with NCCL: reading, predicting, explaining, drawing, running, and errors."""
 
 import json
 from dataclasses import replace
@@ -257,7 +257,7 @@ GPU_SYSTEMS = [slug for slug, system in read_systems().items() if system.gpu.gen
     ],
 )
 def test_large_ring_takes_as_long_as_on_nccl(slug: str):
-    """On one host NCCL's ring and ours move the same bytes over the same links: large ones take about as long."""
+    """On one host, NCCL's ring and Ringlab's ring send the same bytes over the same links."""
     system = replace(read_systems()[slug], cluster=None)  # without what is peculiar to hosts that were measured
     cluster = nccl_cluster(system)
     assert cluster.world_size == system.ranks
@@ -331,7 +331,7 @@ def test_predict_reports_ring_fallback_and_a_ring_on_one_nic(tmp_path: Path):
 
 
 def test_old_nccl_falls_back_to_rings():
-    """Up to 2.21 with all protocols, since with those of NCCL_PROTO (NVIDIA/nccl issue 1304)."""
+    """Up to 2.21, the ring uses all protocols, later only those of NCCL_PROTO (NVIDIA/nccl issue 1304)."""
     system = describe_system("p5", {"machine": "aws_p5", "nodes": 2, "gpus": 8})
 
     def chosen(version: str, **settings: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""Names of the last release: each works with a warning, or reports in one line what to write instead."""
+"""Check the names of the last release: each works with a warning, or the error names its replacement."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Valid scenario files: shipped ones, trainings, TCP terms and overrides."""
+"""Check valid scenario files: shipped scenarios, trainings, TCP terms and overrides."""
 
 import re
 from math import inf

@@ -1,4 +1,4 @@
-"""Topologies, presets, routing and placement in scenario files."""
+"""Check topologies, presets, routing and placement in scenario files."""
 
 import json
 import tomllib
@@ -134,7 +134,7 @@ def test_invalid_cluster_is_rejected(tmp_path: Path, text: str, key: str):
 
 
 def test_what_if_networks_share_one_memory_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same network counts once."""
+    """Equal networks count once."""
     what_ifs = "".join(
         f'[[what_if]]\ntitle = "{number}"\n[what_if.cluster]\ntopology = "{kind}"\nhosts = {hosts}\n{EACH}'
         for number, (kind, hosts) in enumerate([("star", 10), ("ring", 15)])

@@ -1,4 +1,4 @@
-"""``[faults]`` in scenario files, and what ``predict`` says of it."""
+"""Check ``[faults]`` in scenario files, and the output of ``predict`` about faults."""
 
 import json
 from collections.abc import Iterator
@@ -98,7 +98,7 @@ def test_prediction_under_faults_is_a_distribution(tmp_path: Path):
 
 
 def test_training_waits_are_per_step(tmp_path: Path):
-    """A rank that is 1 s late in each step is waited for 1 s by its neighbour; the path to the end is a step long."""
+    """If a rank is 1 s late in each step, its neighbor waits 1 s per step. The critical path covers one step."""
     training = '[training]\ngradient_sync = "ring"\n[training.compute]\n'
     phases = 'forward = "1 s"\nbackward = "1 s"\noptimizer = "0 s"\n'
     slow = "[[faults.rank]]\nrank = 1\nslowdown = 1.5\n"

@@ -1,4 +1,4 @@
-"""Invalid scenario files: the error names the file, key, value and what is accepted."""
+"""Check invalid scenario files: the error names the file, the key, the value and the accepted values."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""``ringlab predict --sweep``: the predictions of ``--set`` with each value, as a table, JSON and a picture."""
+"""Check ``ringlab predict --sweep`` as a table, as JSON and as a picture, against ``--set`` with each value."""
 
 import json
 from dataclasses import replace

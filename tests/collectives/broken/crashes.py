@@ -1,4 +1,4 @@
-"""A program that divides by zero when there are two ranks."""
+"""A program that divides by zero if there are two ranks."""
 
 from collectives import algorithm, recv, send
 

@@ -1,4 +1,4 @@
-"""Recursive doubling where the number of ranks is no power of two: some contributions come round again."""
+"""Recursive doubling for any number of ranks: unless it is a power of two, some contributions count twice."""
 
 from collectives import algorithm, recv_reduce, send
 

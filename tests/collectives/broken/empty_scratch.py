@@ -1,4 +1,4 @@
-"""Scratch whose content is used before anything was put there."""
+"""A program that sends scratch before anything was written to it."""
 
 from collectives import algorithm, reduce
 

@@ -1,4 +1,4 @@
-"""A ring that sends the chunk beside the one that its neighbour expects."""
+"""A ring that sends the chunk next to the one that its neighbor expects."""
 
 from collectives import algorithm, recv_reduce, send
 

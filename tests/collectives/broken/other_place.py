@@ -1,4 +1,4 @@
-"""A copy from one chunk to another: they are not equally large where the buffer does not divide."""
+"""A copy to a different chunk, which can have another size if the buffer does not divide evenly."""
 
 from collectives import algorithm, copy
 

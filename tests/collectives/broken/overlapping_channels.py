@@ -1,4 +1,4 @@
-"""Two rings on two channels, which were meant to take half of the chunks each."""
+"""Two rings on two channels that should each use half of the chunks, but overlap."""
 
 from collectives import algorithm
 from collectives.algorithms.ring import all_reduce_around

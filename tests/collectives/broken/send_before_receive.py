@@ -1,4 +1,4 @@
-"""Every rank sends before it receives: with rendezvous all of them wait for each other."""
+"""Every rank sends before it receives. With rendezvous, all ranks wait for each other."""
 
 from collectives import algorithm, recv_reduce, send
 

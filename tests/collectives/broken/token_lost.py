@@ -1,4 +1,4 @@
-"""A barrier that tells the neighbours only: far ranks are never heard of."""
+"""A barrier that notifies only neighbors, so that distant ranks are never heard."""
 
 from collectives import algorithm, recv_reduce, send
 

@@ -1,4 +1,4 @@
-"""A scatter of a buffer that is not cut into as many parts as there are ranks."""
+"""A scatter whose buffer has fewer chunks than there are ranks."""
 
 from collectives import algorithm, recv, send
 

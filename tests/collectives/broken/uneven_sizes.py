@@ -1,4 +1,4 @@
-"""Half of the chunks go to the partner, who expects one."""
+"""Each rank sends half of its chunks to a partner that expects a single chunk."""
 
 from collectives import algorithm, recv, send
 

@@ -1,4 +1,4 @@
-"""The root waits for a message from everyone, but the last rank has none to send."""
+"""The root waits for a message from every rank, but the last rank sends none."""
 
 from collectives import algorithm, recv_reduce, send
 

@@ -1,4 +1,4 @@
-"""One message overwrites a chunk while others are reduced into it, in one step."""
+"""One message overwrites a chunk while other messages of the same step are reduced into it."""
 
 from collectives import algorithm, recv, recv_reduce, send
 

@@ -1,4 +1,4 @@
-"""An exchange after which every part is there, but not where it belongs."""
+"""An exchange after which every part has arrived, but in the wrong place."""
 
 from collectives import algorithm, recv, send
 

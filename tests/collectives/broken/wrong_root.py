@@ -1,4 +1,4 @@
-"""A broadcast that forgets about root and begins at rank 0."""
+"""A broadcast that ignores its root and starts at rank 0."""
 
 from collectives import algorithm, recv, send
 
