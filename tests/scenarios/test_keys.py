@@ -57,7 +57,7 @@ class Case(NamedTuple):
 
 
 def cases(text: str, place: str, **changes: str) -> dict[str, Case]:
-    """Return a case for each key of the table at ``place``. A change is a value; further overrides follow after ``|``."""
+    """Return a case for each key of the table at ``place``. Further overrides follow after ``|``."""
     return {key: Case(text, f"{place}{key}={change}") for key, change in changes.items()}
 
 
