@@ -141,7 +141,7 @@ class LineWatcher(Watcher):
     def moved(self, collective: Any) -> None:
         """Record the tensors that a collective has written."""
         for call in filter(self._lines.__contains__, collective.calls.values()):
-            for tensor in tree_leaves(call.exchange.taken):
+            for tensor in tree_leaves(call.exchange.outputs):
                 self.notes.note(tensor, self._lines[call])
 
     def waited(self, posted: Any) -> None:

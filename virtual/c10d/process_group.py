@@ -204,19 +204,19 @@ class VirtualProcessGroup(dist.ProcessGroup):
 
     def allreduce(self, tensors: Tensors, opts: Any = None) -> VirtualWork:
         op, factor = self._reduction("all_reduce", tensors, NAMED.SUM if opts is None else opts)
-        exchange = AllReduce(self.rank(), op=op, factor=factor, given=tensors, taken=tensors)
+        exchange = AllReduce(self.rank(), op=op, factor=factor, inputs=tensors, outputs=tensors)
         return self._call("all_reduce", exchange, tensors, tensors, op=op)
 
     allreduce_coalesced = allreduce
 
     def reduce(self, tensors: Tensors, opts: Any) -> VirtualWork:
         op, factor = self._reduction("reduce", tensors, opts)
-        exchange = Reduce(self.rank(), opts.rootRank, op, factor, given=tensors, taken=tensors)
+        exchange = Reduce(self.rank(), opts.rootRank, op, factor, inputs=tensors, outputs=tensors)
         return self._call("reduce", exchange, tensors, tensors, op=op)
 
     def broadcast(self, tensors: Tensors, opts: Any) -> VirtualWork:
         self._rules(tensors).check_moved("broadcast", tensors)
-        exchange = Broadcast(self.rank(), opts.rootRank, given=tensors, taken=tensors)
+        exchange = Broadcast(self.rank(), opts.rootRank, inputs=tensors, outputs=tensors)
         return self._call("broadcast", exchange, tensors, tensors)
 
     def barrier(self, opts: Any = None) -> VirtualWork:
@@ -237,8 +237,8 @@ class VirtualProcessGroup(dist.ProcessGroup):
     def allgather(self, outs: Sequence[Tensors], ins: Tensors, opts: Any = None) -> VirtualWork:
         """Copy each rank's tensor into the list of every rank."""
         self._rules([*outs[0], *ins]).check_parts("allgather", outs[0], ins[0], len(self.group.ranks))
-        taken = [[tensor] for tensor in outs[0]]
-        return self._all_gather("all_gather", ins, taken, outs)
+        outputs = [[tensor] for tensor in outs[0]]
+        return self._all_gather("all_gather", ins, outputs, outs)
 
     def allgather_coalesced(self, outs: Sequence[Tensors], ins: Tensors, opts: Any = None) -> VirtualWork:
         """Copy each rank's tensors into the lists of every rank; ``outs[i]`` are rank i's."""
@@ -254,17 +254,17 @@ class VirtualProcessGroup(dist.ProcessGroup):
         for out, inp in zip(outs, ins, strict=True):
             self._rules([out, inp]).check_whole("all_gather", out, inp, size)
         columns = [_pieces(out, size, inp) for out, inp in zip(outs, ins, strict=True)]
-        taken = list(zip(*columns, strict=True))
-        return self._all_gather("all_gather_into_tensor", ins, taken, list(outs))
+        outputs = list(zip(*columns, strict=True))
+        return self._all_gather("all_gather_into_tensor", ins, outputs, list(outs))
 
     _allgather_base = all_gather_single  # type: ignore[assignment]
     allgather_into_tensor_coalesced = all_gather_single_coalesced  # type: ignore[assignment]
 
-    def _all_gather(self, verb: str, ins: Tensors, taken: Any, result: Any) -> VirtualWork:
-        exchange = AllGather(self.rank(), given=ins, taken=taken, world_size=len(self.group.ranks))
+    def _all_gather(self, verb: str, ins: Tensors, outputs: Any, result: Any) -> VirtualWork:
+        exchange = AllGather(self.rank(), inputs=ins, outputs=outputs, world_size=len(self.group.ranks))
         self._rules(ins).check_moved("all_gather", ins)
-        lengths = tuple(tensor.numel() for tensors in taken for tensor in tensors)
-        input_lengths, mine = ([tensor.numel() for tensor in tensors] for tensors in (ins, taken[self.rank()]))
+        lengths = tuple(tensor.numel() for tensors in outputs for tensor in tensors)
+        input_lengths, mine = ([tensor.numel() for tensor in tensors] for tensors in (ins, outputs[self.rank()]))
         if mine != input_lengths:
             raise RuntimeError(
                 f"{verb}: the input has {input_lengths} elements, but the output has {mine} for this rank"
@@ -293,7 +293,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
 
     def _reduce_scatter(self, verb: str, outs: Tensors, pieces: Sequence[Tensors], opts: Any) -> VirtualWork:
         op, factor = self._reduction("reduce_scatter", outs, opts)
-        exchange = ReduceScatter(self.rank(), op=op, factor=factor, taken=outs, pieces=pieces)
+        exchange = ReduceScatter(self.rank(), op=op, factor=factor, outputs=outs, pieces=pieces)
         lengths = tuple(tensor.numel() for parts in pieces for tensor in parts)
         return self._call(verb, exchange, outs, outs, op=op, lengths=lengths)
 
@@ -317,16 +317,16 @@ class VirtualProcessGroup(dist.ProcessGroup):
             if len(tensors) != size:
                 raise RuntimeError(f"{verb}: {way} tensor list size {len(tensors)} does not match world size {size}")
             self._rules(tensors).check_moved(verb, tensors)
-        return self._call(verb, AllToAll(me, given=ins, taken=outs), ins, result, lengths=())
+        return self._call(verb, AllToAll(me, inputs=ins, outputs=outs), ins, result, lengths=())
 
     def gather(self, outs: Sequence[Tensors], ins: Tensors, opts: Any) -> VirtualWork:
         """Copy each rank's tensor into the root's list."""
         size, root, me = len(self.group.ranks), opts.rootRank, self.rank()
         self._rules(ins).check_moved("gather", ins)
-        taken = outs[0] if me == root else ()
+        outputs = outs[0] if me == root else ()
         if me == root:
-            self._rules(taken).check_parts("gather", taken, ins[0], size)
-        exchange = Gather(me, root, given=ins, taken=taken, world_size=size)
+            self._rules(outputs).check_parts("gather", outputs, ins[0], size)
+        exchange = Gather(me, root, inputs=ins, outputs=outputs, world_size=size)
         return self._call("gather", exchange, ins, outs)
 
     def scatter(self, outs: Tensors, ins: Sequence[Tensors], opts: Any) -> VirtualWork:
@@ -336,7 +336,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         inputs = ins[0] if me == root else ()
         if me == root:
             self._rules(inputs).check_parts("scatter", inputs, outs[0], size)
-        exchange = Scatter(me, root, given=inputs, taken=outs, world_size=size)
+        exchange = Scatter(me, root, inputs=inputs, outputs=outs, world_size=size)
         return self._call("scatter", exchange, outs, outs)
 
     # -- messages

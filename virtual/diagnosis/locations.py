@@ -13,7 +13,7 @@ OTHER_STATES = {State.NEW: "not started"}  # ranks that have neither exited nor 
 
 def describe(posted: Posted) -> str:
     """Return an operation as text, with the phase that issued it, such as "in backward"."""
-    inside = f" in {posted.asked}" if posted.asked and posted.asked not in posted.what else ""
+    inside = f" in {posted.caller_name}" if posted.caller_name and posted.caller_name not in posted.what else ""
     return posted.what + inside
 
 
@@ -53,7 +53,7 @@ def waiting_locations(ranks: Iterable[Rank]) -> tuple[FindingPlace, ...]:
         waiting = rank.waiting
         if waiting is not None:
             posted = awaited_post(rank)
-            inside = posted.asked if posted is not None else ""
+            inside = posted.caller_name if posted is not None else ""
             together.setdefault((waiting.site, operation_name(waiting.what), inside), []).append(rank)
     return tuple(_waiting_location(site, members) for (site, _, _), members in together.items())
 

@@ -25,7 +25,7 @@ REDUCTIONS: dict[str, Any] = {
 
 
 def reduce_tensors(tensors: Tensors, op: str, factor: Any = None) -> torch.Tensor:
-    """Reduce tensors of one shape in order. If ``factor`` is given, multiply each tensor by it first.
+    """Reduce tensors of one shape in order. If ``factor`` is not None, multiply each tensor by it first.
 
     >>> reduce_tensors([torch.tensor([1, 2]), torch.tensor([3, 4])], "max").tolist()
     [3, 4]
@@ -69,8 +69,8 @@ class Exchange:
     root: int = 0
     op: str = "sum"
     factor: Any = None
-    given: Tensors = ()
-    taken: Any = ()
+    inputs: Tensors = ()
+    outputs: Any = ()
 
     @property
     def elements(self) -> int:
@@ -80,16 +80,16 @@ class Exchange:
     @property
     def reduced(self) -> Tensors:
         """The tensors that the rank passes to be reduced, or a selection of their parts."""
-        return self.given
+        return self.inputs
 
     @property
     def dtype(self) -> torch.dtype:
         """The type of the elements."""
-        return self.given[0].dtype if self.given else torch.float32
+        return self.inputs[0].dtype if self.inputs else torch.float32
 
     def keep(self) -> None:
         """Copy the rank's input, because the rank may continue before all other ranks have read it."""
-        self.given = [tensor.detach().clone() for tensor in self.given]
+        self.inputs = [tensor.detach().clone() for tensor in self.inputs]
 
     def take(self, root: "Exchange") -> None:
         """Copy the root's data to this rank, if ``from_root``."""
@@ -117,18 +117,18 @@ class AllReduce(Exchange):
 
     @property
     def elements(self) -> int:
-        return count(self.given)
+        return count(self.inputs)
 
     @classmethod
     def move(cls, parts: Sequence[Exchange]) -> None:
-        for which in range(len(parts[0].given)):
-            columns = [part.given[which].detach() for part in parts]
+        for which in range(len(parts[0].inputs)):
+            columns = [part.inputs[which].detach() for part in parts]
             flat = (
                 [column.reshape(-1) for column in columns] if len({column.shape for column in columns}) > 1 else columns
             )
             total = reduce_tensors(flat, parts[0].op, parts[0].factor)
             for part in parts:
-                put(part.given[which], total)
+                put(part.inputs[which], total)
 
 
 @dataclass(eq=False)
@@ -140,13 +140,13 @@ class Reduce(Exchange):
 
     @property
     def elements(self) -> int:
-        return count(self.given)
+        return count(self.inputs)
 
     @classmethod
     def move(cls, parts: Sequence[Exchange]) -> None:
         root = parts[parts[0].root]
-        for which, target in enumerate(root.taken):
-            inputs = [part.given[which].detach().reshape(target.shape) for part in parts]
+        for which, target in enumerate(root.outputs):
+            inputs = [part.inputs[which].detach().reshape(target.shape) for part in parts]
             put(target, reduce_tensors(inputs, root.op, root.factor))
 
 
@@ -159,29 +159,29 @@ class Broadcast(Exchange):
 
     @property
     def elements(self) -> int:
-        return count(self.given)
+        return count(self.inputs)
 
     def take(self, root: Exchange) -> None:
-        for target, value in zip(self.taken, root.given, strict=True):
+        for target, value in zip(self.outputs, root.inputs, strict=True):
             put(target, value.detach())
 
 
 @dataclass(eq=False)
 class AllGather(Exchange):
-    """Every rank gets the tensors of all ranks; ``taken[i]`` receives rank i's tensors."""
+    """Every rank gets the tensors of all ranks; ``outputs[i]`` receives rank i's tensors."""
 
     collective: ClassVar[str] = "all_gather"
     world_size: int = 1
 
     @property
     def elements(self) -> int:
-        return sum(count(tensors) for tensors in self.taken)
+        return sum(count(tensors) for tensors in self.outputs)
 
     @classmethod
     def move(cls, parts: Sequence[Exchange]) -> None:
         for part in parts:
-            for targets, other in zip(part.taken, parts, strict=True):
-                for target, value in zip(targets, other.given, strict=True):
+            for targets, other in zip(part.outputs, parts, strict=True):
+                for target, value in zip(targets, other.inputs, strict=True):
                     put(target, value.detach())
 
 
@@ -202,13 +202,13 @@ class ReduceScatter(Exchange):
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.taken[0].dtype  # type: ignore[no-any-return]
+        return self.outputs[0].dtype  # type: ignore[no-any-return]
 
     @classmethod
     def move(cls, parts: "Sequence[ReduceScatter]") -> None:
         results = []
         for part in parts:
-            for which, target in enumerate(part.taken):
+            for which, target in enumerate(part.outputs):
                 mine = [other.pieces[which][part.me].detach().reshape(target.shape) for other in parts]
                 results.append((target, reduce_tensors(mine, part.op, part.factor)))
         for target, value in results:  # last, because an output may be a part of the rank's input
@@ -223,22 +223,22 @@ class AllToAll(Exchange):
 
     @property
     def elements(self) -> int:
-        return max(count(self.given), count(self.taken), len(self.given))  # a rank without data takes part too
+        return max(count(self.inputs), count(self.outputs), len(self.inputs))  # a rank without data takes part too
 
     @classmethod
     def fits(cls, parts: Sequence[Exchange]) -> bool:
         return all(
-            target.numel() == other.given[part.me].numel() and target.dtype == other.given[part.me].dtype
+            target.numel() == other.inputs[part.me].numel() and target.dtype == other.inputs[part.me].dtype
             for part in parts
-            for target, other in zip(part.taken, parts, strict=True)
+            for target, other in zip(part.outputs, parts, strict=True)
         )
 
     @classmethod
     def move(cls, parts: Sequence[Exchange]) -> None:
         results = [
-            (target, other.given[part.me].detach().clone())
+            (target, other.inputs[part.me].detach().clone())
             for part in parts
-            for target, other in zip(part.taken, parts, strict=True)
+            for target, other in zip(part.outputs, parts, strict=True)
         ]
         for target, value in results:
             put(target, value)
@@ -254,12 +254,12 @@ class Gather(Exchange):
 
     @property
     def elements(self) -> int:
-        return count(self.given) * self.world_size
+        return count(self.inputs) * self.world_size
 
     @classmethod
     def move(cls, parts: Sequence[Exchange]) -> None:
-        for target, other in zip(parts[parts[0].root].taken, parts, strict=True):
-            put(target, other.given[0].detach())
+        for target, other in zip(parts[parts[0].root].outputs, parts, strict=True):
+            put(target, other.inputs[0].detach())
 
 
 @dataclass(eq=False)
@@ -272,11 +272,11 @@ class Scatter(Exchange):
 
     @property
     def elements(self) -> int:
-        return count(self.taken) * self.world_size
+        return count(self.outputs) * self.world_size
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.taken[0].dtype  # type: ignore[no-any-return]
+        return self.outputs[0].dtype  # type: ignore[no-any-return]
 
     def take(self, root: Exchange) -> None:
-        put(self.taken[0], root.given[self.me].detach())
+        put(self.outputs[0], root.inputs[self.me].detach())

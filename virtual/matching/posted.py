@@ -48,7 +48,7 @@ class Posted:
     tensors: Sequence[torch.Tensor]
     is_programs: bool  # whether the program itself called it, rather than a module of torch
     callers: tuple[CallSite, ...]  # the lines of the program that lead to the call, the innermost first
-    asked: str  # the function that the program called, such as "backward" or "all_gather_object"
+    caller_name: str  # the function that the program called, such as "backward" or "all_gather_object"
     time: float = 0.0  # when it was posted, seconds
     is_done: bool = False
     call: int | None = None  # its number in the recording; None if it is not recorded

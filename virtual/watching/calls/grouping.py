@@ -45,9 +45,8 @@ class Grouping(Watcher):
         key = (posted.rank.job.number, frozenset(posted.group.ranks))
         if key in self._unsorted and key not in self._looked_up:
             ranks = list(self._unsorted[key])
-            title = (
-                f"the group was created with ranks {ranks}, but {posted.asked or posted.what} orders by {sorted(ranks)}"
-            )
+            call = posted.caller_name or posted.what
+            title = f"the group was created with ranks {ranks}, but {call} orders by {sorted(ranks)}"
             self.find("rank order", title, posted.rank, posted.site, SORTED)
 
     def ended(self, job: RankJob) -> None:

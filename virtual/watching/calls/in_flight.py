@@ -79,11 +79,11 @@ class InFlight(Watcher):
 
     def _look_for_doubles(self, posted: Any) -> None:
         """A part of the list may repeat a tensor whose content the program ignores."""
-        taken = [tensors[0] for tensors in posted.exchange.taken]
-        if not taken or not is_plain(taken[0]) or not taken[0].numel():
+        outputs = [tensors[0] for tensors in posted.exchange.outputs]
+        if not outputs or not is_plain(outputs[0]) or not outputs[0].numel():
             return
-        if len({tensor.data_ptr() for tensor in taken}) == 1 < len(taken):
-            title = f"the list passed to {posted.asked or 'all_gather'} contains the same tensor several times"
+        if len({tensor.data_ptr() for tensor in outputs}) == 1 < len(outputs):
+            title = f"the list passed to {posted.caller_name or 'all_gather'} contains the same tensor several times"
             self.find("shared buffer", title, posted.rank, posted.site, OWN_TENSORS)
 
     def complete(self, collective: Any) -> None:
@@ -149,6 +149,6 @@ def is_watched(posted: Any) -> bool:
     rank before all ranks have arrived.
     """
     if posted.way != "calls":
-        return posted.asked not in ("send", "recv")  # they return after the message has arrived
+        return posted.caller_name not in ("send", "recv")  # they return after the message has arrived
     exchange = posted.exchange
     return not exchange.from_root or (exchange.me == exchange.root and exchange.collective == "broadcast")

@@ -124,7 +124,7 @@ class Bonds(Watcher):
         """A DDP hook may reduce gradients only in a part of the group, as in post-local SGD."""
         part = set(collective.group.ranks)
         for call in collective.calls.values():
-            for ddp in self.modules.get(call.rank, ()) if call.asked == "backward" else ():
+            for ddp in self.modules.get(call.rank, ()) if call.caller_name == "backward" else ():
                 if ddp._comm_hooks and part < set(ddp.process_group.group.ranks):
                     for parameter in _managed(ddp):
                         self._of.get(call.rank, WeakIdKeyDictionary()).pop(parameter, None)

@@ -53,7 +53,7 @@ class Reduced:
     """An all_reduce of a parameter's gradient, or of a flat tensor with the gradients of several parameters."""
 
     parameters: list[torch.Tensor]
-    given: list[Values]
+    inputs: list[Values]
     op: str
     is_early: bool  # during backward, when the gradient was not sampled yet
     callers: tuple[CallSite, ...]  # the lines of the program that lead to it, the innermost first
@@ -151,7 +151,7 @@ class Gradients(Watcher):
         if not all(is_plain(call.tensors[0]) and call.tensors[0].is_floating_point() for call in calls):
             return
         reduced_parameters = [call.reduces or self.bonds.find_reduced(call.rank, call.tensors[0]) for call in calls]
-        is_of_torch = not first.is_programs and first.asked == "backward"
+        is_of_torch = not first.is_programs and first.caller_name == "backward"
         if not is_of_torch and not all(reduced_parameters):
             return
         self._compare_given(collective, calls, reduced_parameters, is_of_torch)
@@ -254,7 +254,7 @@ class Gradients(Watcher):
             befores = [now.gradients.get(id(parameter)) for parameter in reduction.parameters]
             ratios = [
                 None if before is None else find_ratio(sample, before)
-                for sample, before in zip(reduction.given, befores, strict=True)
+                for sample, before in zip(reduction.inputs, befores, strict=True)
             ]
             if (
                 reduction.op != "sum"
@@ -313,7 +313,7 @@ class Gradients(Watcher):
                 site, scale = bond.hook, 1.0
             if reduced:
                 reduction, at = reduced[0]
-                site, scale = reduction.site, find_ratio(reduction.given[at], before)
+                site, scale = reduction.site, find_ratio(reduction.inputs[at], before)
                 scale = None if scale is None else scale / (ranks if reduction.op == "mean" else 1)
                 before = reduction.result[at] if reduction.result else before
             ratio = find_ratio(present, before)
@@ -330,7 +330,7 @@ class Gradients(Watcher):
         for now in (self._backwards[rank] for rank in ranks):
             first = now.reduced[-1]
             before = now.gradients.get(id(first.parameters[0]))
-            factor = None if before is None or now.clipped is None else find_ratio(first.given[0], before)
+            factor = None if before is None or now.clipped is None else find_ratio(first.inputs[0], before)
             if factor is None:
                 return
             factors.append(factor)

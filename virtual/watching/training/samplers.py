@@ -117,10 +117,10 @@ class GatheredOrder(Watcher):
             return
         ranks, rows = len(posted.group.ranks), posted.tensors[0].shape[:1]
         if ranks == sampler.num_replicas > 1 and rows and rows[0] == sampler.num_samples:
-            taken = [tensors[0] for tensors in posted.exchange.taken]
-            _keep(self._parts.setdefault(posted.rank, []), taken)
-            if len({tensor.untyped_storage().data_ptr() for tensor in taken}) == 1:
-                _keep(self._wholes.setdefault(posted.rank, []), taken[0])
+            outputs = [tensors[0] for tensors in posted.exchange.outputs]
+            _keep(self._parts.setdefault(posted.rank, []), outputs)
+            if len({tensor.untyped_storage().data_ptr() for tensor in outputs}) == 1:
+                _keep(self._wholes.setdefault(posted.rank, []), outputs[0])
 
     def joined(self, rank: Rank, parts: Sequence[Any], concatenated: Any) -> None:
         """Track a tensor that is made from gathered parts, or from the rows of another tensor."""
