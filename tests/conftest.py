@@ -130,6 +130,7 @@ def end_server_of_workers() -> None:
 BRIEF = {
     "SIZES": (4096, 1 << 20),
     "LINE_SIZES": (4096, 1 << 18),
+    "TURNS": PARTS - 1,
     "MESSAGE_TURNS": PARTS - 1,
     "PROBE_S": 0.01,
     "LONE_PROBE_S": 0.01,

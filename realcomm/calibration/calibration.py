@@ -222,7 +222,7 @@ def run_in_turns(
     check_cluster(cluster, Ranks)
     trainings = _prepare(trainings)
     ranks = cluster.world_size
-    plan = make_plan(ranks, calls, trainings, runs=True)
+    plan = make_plan(ranks, calls, trainings, runs=True, turns=TURNS)
     with watch_load() as load:
         ranks_turns = launch(
             CALIBRATOR, ranks, plan, backend=backend, timeout=timeout, progress=progress, renews=bool(trainings)

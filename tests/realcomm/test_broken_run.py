@@ -1,16 +1,13 @@
 """The Trace of a failed run: its messages, the failed rank, and the ranks that wait for each other."""
 
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 import real_workers
-from command_line import Ringlab
 
 import simcomm
 from collectives import find_algorithm, read_trace
 from collectives.call import make_call
-from collectives.errors import RunFailed
 from collectives.records.limits import find_limits
 from collectives.training.workload import Training
 from realcomm.execution import broken_run
@@ -18,7 +15,6 @@ from realcomm.launching.failures import RankFailed, TimedOut
 from realcomm.launching.launcher import launch
 from realcomm.measuring.collective_run import TimedCall
 from realcomm.training import trainer
-from ringlab.shared.output import keep_broken_trace
 
 RANKS, BAD, STEP = 4, 2, 3
 
@@ -60,16 +56,3 @@ def test_failed_training_has_a_trace_of_phases_and_sync():
     assert names == [*before, "sync", "optimizer", *before], "the second sync never ends"
     assert {message.collective for message in trace.messages} == {1}
     assert (0, 1, False) in {(message.rank, message.peer, message.sends) for message in trace.unfinished}
-
-
-def test_command_writes_the_trace_of_a_failed_run(ringlab: Ringlab, monkeypatch, tmp_path: Path):
-    error = RunFailed("rank 1 was killed by SIGKILL")
-    error.trace = break_trace = simcomm.run("all_reduce/ring", simcomm.star(2, "1 Gbit/s", "5 us"), 64)
-    file = tmp_path / "run.trace.json"
-    with pytest.raises(RunFailed) as caught, keep_broken_trace(None):
-        raise error
-    assert caught.value is error and not hasattr(error, "__notes__")
-    monkeypatch.setattr("ringlab.commands.measuring.run.measure", Mock(side_effect=error))
-    done = ringlab("run", "quickstart", "--trace", file)
-    assert done.status == 1 and f"The trace up to this point is in {file}\n" in done.err
-    assert read_trace(file) == break_trace

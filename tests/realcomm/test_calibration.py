@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 import real_programs
-from hypothesis import given
-from hypothesis import strategies as st
 
 import simcomm
 from collectives import find_algorithm
@@ -179,17 +177,6 @@ def test_message_time_comes_from_the_most_similar_curve():
     for width, nbytes, seconds in ((1, 1500, 2e-4), (3, 1500, 6e-4), (1, 3000, 5e-4)):  # beyond, at the last slope
         message_class = MessageClass(EXCHANGE, width, False, nbytes, False)
         assert calibration.message_seconds(message_class) == pytest.approx(seconds)
-
-
-nanoseconds = st.integers(0, 10**6).map(lambda n: n * 1e-9)
-
-
-@given(fixed=nanoseconds, per_byte=st.integers(1, 10**4).map(lambda n: n * 1e-13))
-def test_fit_line_recovers_an_exact_line(fixed: float, per_byte: float):
-    line = fit_line([(4**k, fixed + per_byte * 4**k) for k in range(5, 13)])
-    assert line.fixed == pytest.approx(fixed, rel=1e-6, abs=1e-12)
-    assert line.per_byte == pytest.approx(per_byte, rel=1e-6)
-    assert line.worst_residual < 1e-6
 
 
 def test_fitted_line_is_not_negative_and_has_its_residual():

@@ -149,13 +149,6 @@ def test_unread_chunk_is_received_in_place():
     assert step.receives[0].write is None and not step.late_writes
 
 
-def test_chunk_that_is_sent_and_received_is_written_late():
-    step, memory = bind(send(1, 1), recv(2, 1))
-    assert inside(step.receives[0].elements, memory.staging)
-    assert step.receives[0].write is None
-    assert step.late_writes[0].target.tolist() == [2.0, 3.0] and not step.late_writes[0].combines
-
-
 def test_reduction_waits_only_for_the_send_of_its_target():
     apart, _ = bind(send(1, 0), recv_reduce(2, 1))
     assert apart.receives[0].write is not None and not apart.late_writes
@@ -169,10 +162,3 @@ def test_local_operations_are_staged_only_when_needed():
     circle, memory = bind(copy(0, into=1), copy(1, into=0))
     assert not circle.writes and len(circle.saves) == len(circle.late_writes) == 2
     assert all(inside(write.source, memory.staging) for write in circle.late_writes)
-
-
-def test_scratch_chunks_are_sized_like_the_buffers():
-    step, memory = bind(copy(2, into=5), n=7, chunks=3, scratch=3)
-    assert step.writes[0].source.tolist() == [4.0, 5.0, 6.0]
-    step, memory = bind(copy(2, into=5), n=7, chunks=3, scratch=3)
-    assert step.writes[0].target.numel() == 3 and inside(step.writes[0].target, memory.scratch)

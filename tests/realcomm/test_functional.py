@@ -69,10 +69,8 @@ def test_examples_of_all_functions_show_rank_0_of_two():
         assert examples == 3 * (11 + 4) + 1 + 3 + 4
 
 
-LONG = [pytest.param(name, marks=pytest.mark.slow) for name in ("calibrate", "train")]
-
-
-@pytest.mark.parametrize("name", ["launch", "run", *LONG])
+@pytest.mark.slow  # the examples of the other functions run by default
+@pytest.mark.parametrize("name", ["launch", "run", "calibrate", "train"])
 def test_examples_that_start_processes(name: str):
     """Skipped when all examples run."""
     function, report = getattr(realcomm, name), list[str]()

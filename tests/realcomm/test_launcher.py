@@ -123,11 +123,10 @@ def test_rank_that_raises_is_named_with_its_status():
     assert isinstance(caught.value, RunFailed)
 
 
-@pytest.mark.parametrize(("bad", "number"), [(0, signal.SIGKILL), (1, signal.SIGSEGV)])
-def test_killed_rank_is_named_and_not_its_peers(bad: int, number: signal.Signals):
-    with pytest.raises(RankFailed, match=rf"rank {bad} was killed by {number.name}.*walking") as caught:
-        launch(real_workers.die_on, 3, bad, int(number))
-    assert caught.value.rank == bad
+def test_killed_rank_is_named_and_not_its_peers():
+    with pytest.raises(RankFailed, match=r"rank 1 was killed by SIGSEGV.*walking") as caught:
+        launch(real_workers.die_on, 3, 1, int(signal.SIGSEGV))
+    assert caught.value.rank == 1
 
 
 def test_rank_that_exits_is_named_with_its_status():
@@ -212,10 +211,10 @@ def test_interrupt_during_the_results_is_not_lost():
 WRONG = [{"world_size": 0}, {"world_size": "2"}, {"backend": "mpi"}, {"timeout": 0.0}, {"timeout": "60"}]
 
 
-@pytest.mark.parametrize("settings", WRONG)
-def test_invalid_launch_is_rejected(settings: dict):
-    with pytest.raises(InputError):
-        launch(real_workers.sum_of_ranks, **{"world_size": 1, **settings})
+def test_invalid_launch_is_rejected():
+    for settings in WRONG:
+        with pytest.raises(InputError, match=next(iter(settings))):
+            launch(real_workers.sum_of_ranks, **{"world_size": 1, **settings})
 
 
 def test_nccl_without_a_gpu_is_rejected():

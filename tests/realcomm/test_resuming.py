@@ -279,19 +279,6 @@ def test_only_rank_0_looks_for_checkpoints_under_torchrun(scenario: Path, monkey
     assert find_start(training, 2, "auto").checkpoint == Path("kept/ring/step-00000010.pt")
 
 
-def test_failed_run_says_how_to_resume(scenario: Path, ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch):
-    def broken(*arguments: object, **named: object) -> None:
-        if not (scenario / "kept").exists():
-            keep(scenario / "kept" / "ring", 10)
-        raise RunFailed("rank 1 was killed by SIGKILL (status: training step 12, sync)")
-
-    monkeypatch.setattr("realcomm.training.trainer.launch", broken)
-    done = ringlab("run", "ring.toml")
-    assert done.status == 1 and "rank 1 was killed by SIGKILL (status: training step 12, sync)" in done.err
-    note = "the newest checkpoint is kept/ring/step-00000010.pt (step 10, epoch 1); resume it with --resume auto"
-    assert note in " ".join(done.err.split())
-
-
 def test_checkpoint_beyond_the_last_epoch_is_rejected(scenario: Path):
     keep(scenario / "kept" / "ring", 3 * 89 + 1)
     with pytest.raises(InputError, match="is beyond step 267, the end of 3 epochs"):
