@@ -19,7 +19,6 @@ from collectives.call import CollectiveCall
 from collectives.declaration import Algorithm
 from collectives.records.calibration import CrowdRound, PairProbes, SizeTimes
 from collectives.records.environment import cores
-from collectives.spec import Spec
 from collectives.step import Program, recv, reduce, send
 from collectives.units import format_size
 from realcomm.emulation.goodput import expected_goodput
@@ -27,6 +26,7 @@ from realcomm.emulation.plan import BURST, MTU
 from realcomm.execution.executor import Executor
 from realcomm.execution.shared_clock import max_over_ranks
 from realcomm.launching.status import report_progress, set_status
+from realcomm.measuring.probes import NO_COLLECTIVE
 from realcomm.measuring.rank_measurement import (
     Interval,
     first_to_last,
@@ -245,7 +245,7 @@ def _call(
     program: Callable[[int, int], Program], rank: int, world_size: int, size: int, chunks: int
 ) -> Callable[[], object]:
     """Return a call that runs a program and records its events, as a measurement does."""
-    call = CollectiveCall(Algorithm(_NO_COLLECTIVE, "probe", program, chunks_rule=chunks), chunks * size // 4)
+    call = CollectiveCall(Algorithm(NO_COLLECTIVE, "probe", program, chunks_rule=chunks), chunks * size // 4)
     executor, buffer = Executor(call, rank, world_size), neutral_buffer(call, torch.device("cpu"))
     return lambda: executor.run(buffer, [])
 
@@ -330,10 +330,3 @@ def _connection(rank: int, goodput: float, done: SizeTimes) -> tuple[int, int, f
     window, in_flight, rtt = values.tolist()
     buffered = max(size - goodput * seconds for size, seconds in done[-2:])
     return int(window), int(in_flight), rtt, max(0, int(buffered))
-
-
-def _undefined(rank: int, part: int, world_size: int, root: int) -> None:
-    return None
-
-
-_NO_COLLECTIVE = Spec("calibration", rooted=False, reduces=False, start=_undefined, end=_undefined, moves=True)

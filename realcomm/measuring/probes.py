@@ -74,7 +74,7 @@ def probe_call(probe: Probe, world_size: int) -> CollectiveCall:
     """
     chunks = {RELAY: 1, EXCHANGE: world_size}.get(probe.pattern, probe.width + 1)
     program = partial(PROGRAMS[probe.pattern], probe)
-    algorithm = Algorithm(_NO_COLLECTIVE, probe.pattern, program, chunks_rule=chunks)
+    algorithm = Algorithm(NO_COLLECTIVE, probe.pattern, program, chunks_rule=chunks)
     return CollectiveCall(algorithm, max(1, probe.nbytes // ITEM_BYTES) * chunks)
 
 
@@ -165,7 +165,7 @@ class QueueBench:
         return QueuedTimes(posting / QUEUED, (clock.seconds(end) - clock.seconds(begin)) / QUEUED)
 
     def _prepare(self, nbytes: int) -> Callable[[], None]:
-        algorithm = Algorithm(_NO_COLLECTIVE, "one_way", one_way, chunks_rule=1)
+        algorithm = Algorithm(NO_COLLECTIVE, "one_way", one_way, chunks_rule=1)
         call = CollectiveCall(algorithm, max(1, nbytes // ITEM_BYTES))
         executor = Executor(call, self.rank, self.world_size, device=own_device())
         self._runs[nbytes] = partial(executor.run, neutral_buffer(call, own_device()))
@@ -177,4 +177,4 @@ def _undefined(rank: int, part: int, world_size: int, root: int) -> None:
 
 
 # The result of a probe is not checked; data stays in its chunks or "moves".
-_NO_COLLECTIVE = Spec("calibration", rooted=False, reduces=False, start=_undefined, end=_undefined, moves=True)
+NO_COLLECTIVE = Spec("calibration", rooted=False, reduces=False, start=_undefined, end=_undefined, moves=True)
