@@ -187,9 +187,9 @@ def calibrate(
 ) -> Calibration:
     """Measure this machine with ``ranks`` processes, each with its share of the cores; return the calibration.
 
-    Messages are timed at the sizes that ``calls`` send, and at sizes from 4 KiB to 16 MiB; without ``all_sizes``, at
-    two of these sizes. A single rank sends no messages. Steps of ``trainings`` are timed in all processes at once, and
-    in one process alone, with one rank's threads and with all cores. Raise InputError, RankFailed and TimedOut as
+    Messages are timed at the sizes that ``calls`` send, and at sizes from 4 KiB to 16 MiB; without ``all_sizes``, at 4
+    KiB and 2 MiB. A single rank sends no messages. Steps of ``trainings`` are timed in all processes at once, and in
+    one process alone, with one rank's threads and with all cores. Raise InputError, RankFailed and TimedOut as
     ``launch`` does.
 
     >>> calibrate(1).one_way.points  # doctest: +SKIP

@@ -1,7 +1,7 @@
 """Cache objects for a process group until the group is destroyed.
 
 torch keeps a group until ``destroy_process_group``. The cache has only weak references to groups. If a variable still
-refers to a destroyed group, its objects are dropped when an object is cached for another group.
+refers to a destroyed group, its objects are dropped when the first object of another group is cached.
 """
 
 import weakref
