@@ -64,17 +64,17 @@ class Watcher:
     def __init__(self) -> None:
         self._ranks: dict[tuple[int, str, str, str, CallSite | None], set[int]] = {}
         self._complete: list[tuple[int, ProgramFinding]] = []
-        self._met: dict[Any, dict[Any, Any]] = {}
+        self._gathered: dict[Any, dict[Any, Any]] = {}
 
     def mode(self, rank: Rank) -> Any:
         """Return a dispatch mode that observes the rank's operators, or None."""
         return None
 
-    def meet(self, key: Any, member: Any, value: Any, size: int) -> dict[Any, Any] | None:
+    def gather(self, key: Any, member: Any, value: Any, size: int) -> dict[Any, Any] | None:
         """Store a member's value under a key. Return the values of all members once ``size`` of them are stored."""
-        values = self._met.setdefault(key, {})
+        values = self._gathered.setdefault(key, {})
         values[member] = value
-        return self._met.pop(key) if len(values) == size else None
+        return self._gathered.pop(key) if len(values) == size else None
 
     def find(self, kind: str, title: str, rank: Rank, site: CallSite | None, advice: str) -> None:
         """Add a finding for one rank at a line. ``{ranks}`` in the title becomes all ranks with this finding."""

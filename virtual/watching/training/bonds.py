@@ -39,10 +39,10 @@ class Bond:
 
     def give(self, rank: Rank, gradient: Values, backward: int, hook: CallSite) -> None:
         """Add a rank's input to a DDP hook."""
-        self.hook, met = hook, self._given.setdefault(backward, {})
-        met[rank] = gradient
-        if len(met) == len(self.parameters):
-            self.sum_given, self._given = np.sum([*met.values()], axis=0), {}
+        self.hook, inputs = hook, self._given.setdefault(backward, {})
+        inputs[rank] = gradient
+        if len(inputs) == len(self.parameters):
+            self.sum_given, self._given = np.sum([*inputs.values()], axis=0), {}
 
 
 class Bonds(Watcher):
@@ -70,9 +70,9 @@ class Bonds(Watcher):
             return
         number = self._counts.get((rank, group), 0)
         self._counts[rank, group] = number + 1
-        met = self.meet((group, "DDP", number), rank, _managed(ddp), len(group.ranks)) or {}
-        for parameters in zip(*met.values(), strict=False):
-            self.tie(dict(zip(met, parameters, strict=True)), by_ddp=True)
+        gathered = self.gather((group, "DDP", number), rank, _managed(ddp), len(group.ranks)) or {}
+        for parameters in zip(*gathered.values(), strict=False):
+            self.tie(dict(zip(gathered, parameters, strict=True)), by_ddp=True)
 
     def gradient_ready(self, rank: Rank, parameter: Any, gradient: Any) -> None:
         self._hooked[rank] = parameter
@@ -97,12 +97,12 @@ class Bonds(Watcher):
         log, group = self.logs.of(rank, optimizer), self._splitting.get(rank)
         if group is None or log.count or len(group.ranks) < 2:
             return
-        met = [*(self.meet((group, log.number), rank, log, len(group.ranks)) or {}).values()]
-        if len({len(peer.parameters) for peer in met}) == 1:
+        gathered = [*(self.gather((group, log.number), rank, log, len(group.ranks)) or {}).values()]
+        if len({len(peer.parameters) for peer in gathered}) == 1:
             for place, parameter in enumerate(log.parameters):
                 sample = _first_sample(log, place)
                 if parameter.dim() == 1 and sample.size and bool((sample == 1.0).all()):
-                    self._tie_if_equal(met, place, is_drawn=False, of_norm=True)
+                    self._tie_if_equal(gathered, place, is_drawn=False, of_norm=True)
 
     def complete(self, collective: Any) -> None:
         """Tie parameters whose gradients are reduced by one all_reduce."""

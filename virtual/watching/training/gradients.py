@@ -206,15 +206,15 @@ class Gradients(Watcher):
         parameters, rank = log.with_gradients, log.rank
         computed = [now.gradients.get(id(parameter), np.zeros(0)) for parameter in parameters]
         both = np.concatenate(computed), np.concatenate([sample_gradient(parameter, FEW) for parameter in parameters])
-        met = self.meet((rank.job.number, log.number), log, both, len(rank.job.ranks))
-        if met is None:
+        gathered = self.gather((rank.job.number, log.number), log, both, len(rank.job.ranks))
+        if gathered is None:
             return
-        self.bonds.tie_mixed([*met])
-        present = [new for _, new in met.values()]
-        if len({sample.shape for pair in met.values() for sample in pair}) == 1 and are_equal(present):
-            total = np.sum([old for old, _ in met.values()], axis=0)
+        self.bonds.tie_mixed([*gathered])
+        present = [new for _, new in gathered.values()]
+        if len({sample.shape for pair in gathered.values() for sample in pair}) == 1 and are_equal(present):
+            total = np.sum([old for old, _ in gathered.values()], axis=0)
             if are_other_numbers(present[0], total):
-                for other in met:
+                for other in gathered:
                     title = "your all_reduce returns equal gradients on all ranks, but not the sum over the ranks"
                     self.find("wrong all_reduce", title, other.rank, other.last, CHECK_SUM)
 

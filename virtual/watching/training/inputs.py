@@ -39,11 +39,11 @@ class ReplicatedTensors(Watcher):
         self._counts[rank, group] = number + 1
         if number >= MOST or group in self._told_of:
             return
-        met = self.meet((group, number), rank, take_sample(tensor), len(group.ranks)) or {}
-        values = [*met.values()]
+        gathered = self.gather((group, number), rank, take_sample(tensor), len(group.ranks)) or {}
+        values = [*gathered.values()]
         if any(are_unlike(values[0], other, 0.0) for other in values[1:]):
             self._told_of.add(group)
-            where = FindingPlace(tuple(sorted(rank.number for rank in met)), "", find_site())
+            where = FindingPlace(tuple(sorted(rank.number for rank in gathered)), "", find_site())
             title = (
                 f"a tensor of shape {list(tensor.shape)} differs between {format_ranks(where.ranks)}, "
                 "whose layers expect it to be replicated"
@@ -99,8 +99,8 @@ class DropoutSeeds(Watcher):
         self._calls[rank, among] = number + 1
         if number >= MOST_CALLS or ranks < 2:
             return []
-        met = self.meet((among, number), rank, torch.get_rng_state().numpy().tobytes(), ranks)
-        if met is None or len(set(met.values())) > 1:
+        gathered = self.gather((among, number), rank, torch.get_rng_state().numpy().tobytes(), ranks)
+        if gathered is None or len(set(gathered.values())) > 1:
             return []
         self._equal[among] = self._equal.get(among, 0) + 1
-        return list(met) if self._equal[among] == TWICE else []
+        return list(gathered) if self._equal[among] == TWICE else []

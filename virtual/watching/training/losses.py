@@ -179,15 +179,15 @@ class SampleWeights(Watcher):
         if len(weights) != 1 or weights[0] is None or not known or not log.is_watched(log.count):
             return
         which = (rank.job.number, log.number)
-        met = self.meet((*which, log.count), log, weights[0], len(known[0].parameters))
-        if met and max(met.values()) - min(met.values()) > SAME * max(map(abs, met.values())):
+        by_log = self.gather((*which, log.count), log, weights[0], len(known[0].parameters))
+        if by_log and max(by_log.values()) - min(by_log.values()) > SAME * max(map(abs, by_log.values())):
             self._unlike[which] = self._unlike.get(which, 0) + 1
             if self._unlike[which] == TWICE:
-                self._tell(met)
+                self._tell(by_log)
 
-    def _tell(self, met: dict[OptimizerLog, float]) -> None:
-        entries = [(log.rank.number, f"loss over {1 / weight:.4g} samples", log.last) for log, weight in met.items()]
+    def _tell(self, by_log: dict[OptimizerLog, float]) -> None:
+        entries = [(log.rank.number, f"loss over {1 / weight:.4g} samples", log.last) for log, weight in by_log.items()]
         who = format_ranks(number for number, *_ in entries)
         title = f"{who} average losses over different numbers of samples or tokens with equal weight"
-        job = next(iter(met)).rank.job
+        job = next(iter(by_log)).rank.job
         self.tell(job, ProgramFinding("unequal sample weights", title, group_places(entries), BY_ALL))

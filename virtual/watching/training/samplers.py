@@ -57,9 +57,9 @@ class Samplers(Watcher):
         log.is_epoch_set = False
         if not log.is_compared:
             log.is_compared = True
-            met = self.meet((rank.job.number, log.number), rank, sampler, len(rank.job.ranks))
-            if met is not None and len(met) > 1:
-                self._compare(met)
+            by_rank = self.gather((rank.job.number, log.number), rank, sampler, len(rank.job.ranks))
+            if by_rank is not None and len(by_rank) > 1:
+                self._compare(by_rank)
 
     def backward_ended(self, rank: Rank) -> None:
         if rank not in self._now:
@@ -70,26 +70,27 @@ class Samplers(Watcher):
             title = f"an epoch repeats the sample order of epoch {epoch}, because set_epoch is not called"
             self.find("set_epoch", title, rank, site, SET_EPOCH)
 
-    def _compare(self, met: dict[Rank, Any]) -> None:
-        samplers = list(met.values())
-        if any(
-            sampler.num_replicas != len(met) or len(sampler.dataset) != len(samplers[0].dataset) for sampler in samplers
-        ):
+    def _compare(self, by_rank: dict[Rank, Any]) -> None:
+        samplers = list(by_rank.values())
+        sizes = {(sampler.num_replicas, len(sampler.dataset)) for sampler in samplers}
+        if len(sizes) > 1 or samplers[0].num_replicas != len(by_rank):
             return
-        if len({sampler.rank for sampler in samplers}) < len(met):
+        if len({sampler.rank for sampler in samplers}) < len(by_rank):
             numbers = sorted(sampler.rank for sampler in samplers)
             title = f"several ranks use the same part of the data: they pass rank={numbers}"
-            self._tell(met, dict.fromkeys(met, "creates its sampler"), title, OWN_PLACE)
+            self._tell(by_rank, dict.fromkeys(by_rank, "creates its sampler"), title, OWN_PLACE)
         elif all(sampler.shuffle for sampler in samplers) and len({sampler.seed for sampler in samplers}) > 1:
             title = "every rank shuffles with a different seed, so parts overlap and some samples are never used"
-            self._tell(met, {rank: f"seed {sampler.seed}" for rank, sampler in met.items()}, title, ONE_SEED)
+            self._tell(by_rank, {rank: f"seed {sampler.seed}" for rank, sampler in by_rank.items()}, title, ONE_SEED)
         elif len({tuple(sampler.dataset.indices) for sampler in samplers if isinstance(sampler.dataset, Subset)}) > 1:
             title = "every rank splits the data set differently, so a rank may train on test samples of another"
-            self._tell(met, dict.fromkeys(met, "creates its sampler"), title, ONE_SPLIT)
+            self._tell(by_rank, dict.fromkeys(by_rank, "creates its sampler"), title, ONE_SPLIT)
 
-    def _tell(self, met: dict[Rank, Any], words_by_rank: dict[Rank, str], title: str, advice: str) -> None:
-        places = group_places((rank.number, words, self._logs[met[rank]].site) for rank, words in words_by_rank.items())
-        self.tell(next(iter(met)).job, ProgramFinding("sampler", title, places, advice))
+    def _tell(self, by_rank: dict[Rank, Any], words_by_rank: dict[Rank, str], title: str, advice: str) -> None:
+        places = group_places(
+            (rank.number, words, self._logs[by_rank[rank]].site) for rank, words in words_by_rank.items()
+        )
+        self.tell(next(iter(by_rank)).job, ProgramFinding("sampler", title, places, advice))
 
 
 KEPT = 16  # gathered tensors of a rank that are remembered

@@ -36,23 +36,21 @@ class ShardFactors(Watcher):
         before, which = self._computed.get(rank, {}).get(log), (rank.job.number, log.number)
         if before is None or which in self._told_of:
             return
-        met = self.meet((*which, log.count), log, find_ratio(_sample(log), before), len(log.sharing)) or {}
-        known = [factor for factor in met.values() if factor is not None]
+        by_log = self.gather((*which, log.count), log, find_ratio(_sample(log), before), len(log.sharing)) or {}
+        known = [factor for factor in by_log.values() if factor is not None]
         if known and max(known) - min(known) > SAME * max(map(abs, known)):
             self._told_of.add(which)
-            self._tell(met, log.count + 1)
+            self._tell(by_log, log.count + 1)
 
-    def _tell(self, met: dict[OptimizerLog, float | None], step: int) -> None:
+    def _tell(self, by_log: dict[OptimizerLog, float | None], step: int) -> None:
         places = group_places(
             (log.rank.number, f"multiplies its gradients by {factor:.4g}", log.last)
-            for log, factor in met.items()
+            for log, factor in by_log.items()
             if factor is not None
         )
-        log = next(iter(met))
-        title = (
-            f"before step {step}, {format_ranks(other.rank.number for other in met)} multiply the gradients of their "
-            "shards by different factors"
-        )
+        log = next(iter(by_log))
+        who = format_ranks(other.rank.number for other in by_log)
+        title = f"before step {step}, {who} multiply the gradients of their shards by different factors"
         advice = OF_FSDP_1 if find_shard_ranks(log.parameters[0]) else GLOBAL
         self.tell(log.rank.job, ProgramFinding("gradient scale mismatch", title, places, advice))
 
