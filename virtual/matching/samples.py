@@ -1,6 +1,8 @@
 """Sample tensors, so that the tensors of many ranks can be compared quickly."""
 
 from collections.abc import Sequence
+from functools import partial
+from math import isclose
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ Values = npt.NDArray[np.float64]
 MOST = 64  # values in a sample
 OF_NUMPY = (torch.float32, torch.float64, torch.int64)  # dtypes that numpy reads without conversion
 ROUNDING = 1e-4  # relative difference that counts as rounding
+is_close = partial(isclose, rel_tol=1e-3)  # whether two factors are equal up to rounding
 
 
 def is_plain(tensor: Any) -> bool:
@@ -92,8 +95,3 @@ def are_other_numbers(a: Values, b: Values) -> bool:
         return False
     rest = a - float(a @ b) / size * b
     return bool(np.abs(rest).max() > 0.2 * np.abs(a).max())
-
-
-def is_close(value: float, wanted: float) -> bool:
-    """Return whether a factor equals the expected one up to rounding."""
-    return abs(value - wanted) <= 1e-3 * wanted

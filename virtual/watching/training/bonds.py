@@ -12,6 +12,7 @@ from virtual.matching.samples import (
     Values,
     are_equal,
     find_ratio,
+    is_close,
     is_constant,
     is_plain,
     sample_gradient,
@@ -213,7 +214,7 @@ def _holds(flat: torch.Tensor, parameters: list[torch.Tensor]) -> bool:
     ]
     known = [ratio for ratio in ratios if ratio is not None]
     is_told_apart = flat.numel() >= 8 and not is_constant(take_sample(flat))
-    return is_told_apart and len(known) == len(ratios) and max(known) - min(known) <= 1e-3 * abs(known[0])
+    return is_told_apart and len(known) == len(ratios) and is_close(min(known), max(known))
 
 
 def _managed(ddp: Any) -> list[torch.Tensor]:

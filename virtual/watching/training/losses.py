@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from torch.autograd.function import BackwardCFunction
 
+from virtual.matching.samples import is_close
 from virtual.ranks.finding import ProgramFinding, format_ranks, group_places
 from virtual.ranks.rank import Rank
 from virtual.ranks.sites import find_site
@@ -152,7 +153,6 @@ class ReducedLosses(Watcher):
             functions = [function for outer in inner for function, _ in outer.next_functions[:2]]
 
 
-SAME = 1e-3  # relative difference of weights that counts as rounding
 TWICE = 2  # steps with different weights; a single one may have a smaller last batch
 BY_ALL = (
     "divide the sum of the losses by the number of samples on all ranks (all_reduce the count); with DDP, also "
@@ -180,7 +180,7 @@ class SampleWeights(Watcher):
             return
         which = (rank.job.number, log.number)
         by_log = self.gather((*which, log.count), log, weights[0], len(known[0].parameters))
-        if by_log and max(by_log.values()) - min(by_log.values()) > SAME * max(map(abs, by_log.values())):
+        if by_log and not is_close(min(by_log.values()), max(by_log.values())):
             self._unlike[which] = self._unlike.get(which, 0) + 1
             if self._unlike[which] == TWICE:
                 self._tell(by_log)

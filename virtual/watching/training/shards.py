@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from virtual.matching.samples import Values, find_ratio, take_sample
+from virtual.matching.samples import Values, find_ratio, is_close, take_sample
 from virtual.ranks.finding import ProgramFinding, format_ranks, group_places
 from virtual.ranks.rank import Rank
 from virtual.ranks.watching import Watcher
@@ -15,7 +15,6 @@ GLOBAL = (
     "squares before taking the root"
 )
 OF_FSDP_1 = "call clip_grad_norm_ of the FSDP module, which computes the norm over all shards"
-SAME = 1e-3  # relative difference of factors that counts as rounding
 
 
 class ShardFactors(Watcher):
@@ -38,7 +37,7 @@ class ShardFactors(Watcher):
             return
         by_log = self.gather((*which, log.count), log, find_ratio(_sample(log), before), len(log.sharing)) or {}
         known = [factor for factor in by_log.values() if factor is not None]
-        if known and max(known) - min(known) > SAME * max(map(abs, known)):
+        if known and not is_close(min(known), max(known)):
             self._told_of.add(which)
             self._tell(by_log, log.count + 1)
 
