@@ -1,8 +1,10 @@
-"""Llama 2 70B in torch's strategies, fully_shard by tensor parallelism of 8, random tokens: examples/llama2_70b.toml.
+"""Train Llama 2 70B on random tokens, with fully_shard and tensor parallelism over 8 GPUs.
 
     ringlab virtual --ranks 64 --fake --only 0 --gpu --on dgx-h100 --compute "H100 SXM" examples/llama2_70b.py
 
-``BATCH`` sequences of 4,096 tokens are a data rank's. Shapes are those of the paper, https://arxiv.org/abs/2307.09288.
+Each data rank has ``BATCH`` sequences of 4,096 tokens. The shapes are those of the paper,
+https://arxiv.org/abs/2307.09288. ``examples/llama2_70b.toml`` describes the same training for ``predict`` and
+``search``.
 """
 
 import os

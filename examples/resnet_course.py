@@ -1,9 +1,9 @@
-"""The ResNet course: naive, ring, the ring in buckets, and DDP; predicted, trained, and its questions answered.
+"""Train a ResNet with naive, ring, ring in buckets and DDP, and compare with the predictions.
 
     python examples/resnet_course.py [section.key=value ...]
 
-It calibrates and trains in turns, so that prediction and measurement meet the same machine, and shows how far it is:
-under two minutes on two cores that have nothing else to do, and several on busy ones.
+Calibration and training alternate, so that both see the same state of the machine. This takes under two minutes on two
+idle cores, and longer on busy ones.
 """
 
 import sys
@@ -36,9 +36,9 @@ def answer_questions(rows: list[Any]) -> list[str]:
         f"Why? The gradients pass a link {times(passes_naive)} one after the other in naive, {times(passes_ring)} in "
         f"the ring, whose ranks send at once. Sync is {percent(share)} of naive's step, so that alone saves at most "
         f"{percent(share * saved)} of it.",
-        f"Which way is the quickest? {quickest.gradient_sync}, {quickest.step_s.measured * 1e3:.0f} ms a step.",
+        f"Which is the fastest? {quickest.gradient_sync}, {quickest.step_s.measured * 1e3:.0f} ms per step.",
         f"How good was the prediction? Steps are {percent(min(errors))} to {percent(max(errors))} off.",
-        f"Do all ways learn alike? Held out, right are {', '.join(percent(row.test_accuracy, 1) for row in rows)}.",
+        f"Do all reach the same accuracy? Held out: {', '.join(percent(row.test_accuracy, 1) for row in rows)}.",
     ]
 
 

@@ -1,21 +1,21 @@
-"""Four collectives to fill in. What is still wrong says
+"""Four collectives for you to write. This command shows your next mistake:
 
 ringlab check student.py
 
-Each function is the program of *one* rank: it is called once for every rank, with that rank's number. It yields
-steps. What a step may hold:
+Each function is the program of *one* rank. It is called once for every rank, with that rank's number. It yields steps,
+which consist of these operations:
 
     send(peer, chunk)          send my chunk to rank `peer`
     recv(peer, chunk)          receive from rank `peer` and overwrite my chunk
     recv_reduce(peer, chunk)   receive from rank `peer` and add to my chunk
 
-Every send needs a receive at the other end; a message arrives when both are there. `yield send(...)` is a step of its
-own and ends when the message has arrived. `yield send(...), recv(...)` is one step in which both happen at once; a send
-carries the chunk as it was before the step. `yield from other_program(...)` runs another program here.
+Every send needs a receive on the other rank. `yield send(...)` is a step that ends when the message has arrived. `yield
+send(...), recv(...)` is a single step in which both happen at the same time. A send transfers the chunk as it was
+before the step. `yield from other_program(...)` runs another program.
 
-Ranks and chunks count from 0, and `%` brings you round: the right neighbour is `(rank + 1) % world_size`.
-Replace each `yield from ()`, which is a program that does nothing. The library's own answers are in
-`collectives/algorithms/naive.py` and `ring.py` of the repository; try first.
+Ranks and chunks are numbered from 0. The right neighbor of a rank is `(rank + 1) % world_size`.
+Replace each `yield from ()`, which is a program that does nothing. You find Ringlab's solutions in
+`collectives/algorithms/naive.py` and `ring.py` of the repository, but try it yourself first.
 """
 
 from collectives import algorithm, recv, recv_reduce, send  # noqa: F401 - all that you need
@@ -25,8 +25,8 @@ from collectives import algorithm, recv, recv_reduce, send  # noqa: F401 - all t
 def broadcast(rank, world_size, root):
     """Copy the data of `root`, in chunk 0 (the whole buffer), to every rank.
 
-    Let `root` send to the others, one after the other. Is `rank` the root, or one of the others? `root` is not always
-    0.
+    Let `root` send to the other ranks, one after the other. What does a rank do if it is the root, and what otherwise?
+    `root` is not always 0.
     """
     yield from ()
 
@@ -35,8 +35,8 @@ def broadcast(rank, world_size, root):
 def reduce(rank, world_size, root):
     """Sum the data of all ranks, in chunk 0 (the whole buffer), on `root`.
 
-    At the start every rank holds data of its own. What the others hold at the end does not matter. Each contribution
-    must be in the sum exactly once.
+    At the start, every rank has its own data. At the end, only the data of `root` matters. The sum must contain each
+    rank's data exactly once.
     """
     yield from ()
 
@@ -45,21 +45,23 @@ def reduce(rank, world_size, root):
 def all_reduce(rank, world_size):
     """Sum the data of all ranks, in chunk 0 (the whole buffer), on every rank.
 
-    `yield from` `reduce` and then `broadcast`, both with rank 0 as the root. Rank 0 then sends and receives
-    2 (world_size - 1) whole buffers, one after the other.
+    Use `yield from` to run `reduce` and then `broadcast`, both with rank 0 as the root. In total, rank 0 sends and
+    receives 2 (world_size - 1) whole buffers, one after the other.
     """
     yield from ()
 
 
 @algorithm("all_reduce", name="student_ring")
 def ring_all_reduce(rank, world_size):
-    """Sum the data of all ranks on every rank, each rank talking to its two neighbours only.
+    """Sum the data of all ranks on every rank. Each rank only communicates with its two neighbors.
 
-    The buffer is cut into `world_size` chunks. In every step each rank sends one chunk to its right neighbour and
-    receives another from its left, at once.
-    First come world_size - 1 steps of `recv_reduce`: rank r begins by sending chunk r, and then always sends the chunk
-    that it has just added to. Afterwards each rank holds one complete chunk: which one?
-    Then come world_size - 1 steps of `recv`, in which the complete chunks travel once round the ring.
-    Each rank sends 2 (world_size - 1) / world_size buffers in all, however many ranks there are.
+    The buffer is divided into `world_size` chunks. In every step, each rank sends one chunk to its right neighbor and
+    receives another chunk from its left neighbor, at the same time.
+
+    The first world_size - 1 steps use `recv_reduce`. Rank r starts by sending chunk r. Then it always sends the chunk
+    to which it has just added data. Afterwards, each rank has one complete chunk: which one?
+
+    The next world_size - 1 steps use `recv`, and the complete chunks travel once around the ring. In total, each rank
+    sends 2 (world_size - 1) / world_size buffers.
     """
     yield from ()

@@ -1,6 +1,7 @@
-"""The smallest data-parallel training: two ranks fit one parameter to a point each, by the sum of their gradients.
+"""The smallest data-parallel training: two ranks train one parameter, with the sum of their gradients.
 
-Rank r's loss is (x - parameter)^2 at its own x. One step from 2.0 leaves 1.4 on both: 2.0 - 0.1 * (4 + 2).
+The loss of each rank is (x - parameter)^2, with its own x. After one step from 2.0, both ranks have 1.4 =
+2.0 - 0.1 * (4 + 2).
 """
 
 import torch

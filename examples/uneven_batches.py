@@ -1,6 +1,6 @@
-"""A training that hangs: the data is shared out so that ranks have other numbers of batches.
+"""A training that hangs, because some ranks have more batches than others.
 
-ringlab virtual --ranks 4 examples/uneven_batches.py     reports which ranks wait, where, and why
+`ringlab virtual --ranks 4 examples/uneven_batches.py` reports the ranks that wait, their line, and the cause.
 """
 
 import torch

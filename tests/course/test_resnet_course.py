@@ -32,9 +32,9 @@ def test_course_answers_follow_from_measured_times(ring: float, comparison: str)
     assert "6 times one after the other in naive, 1.5 times in the ring" in why
     assert "Sync is 25 % of naive's step, so that alone saves at most 19 % of it" in why
     best = f"ring, {1e3 * ring:.0f}" if ring < 1 else "naive, 1000"
-    assert quickest == f"Which way is the quickest? {best} ms a step."
+    assert quickest == f"Which is the fastest? {best} ms per step."
     assert error == f"How good was the prediction? Steps are 0 % to {100 * abs(1 / ring - 1):.0f} % off."
-    assert learned.endswith("right are 95.8 %, 95.8 %.")
+    assert learned.endswith("Held out: 95.8 %, 95.8 %.")
 
 
 SMALL = """
@@ -56,7 +56,7 @@ def test_course_runs_with_a_small_model(tmp_path: Path, monkeypatch: pytest.Monk
     assert head.split() == ["gradient_sync", "step", "predicted", "measured", "speed-up", "predicted", "measured"]
     assert [line.split()[0] for line in lines[:4]] == ["naive", "ring", "ring[overlap]", "ddp"]
     assert [line.split("?")[0] for line in lines[4:]] == [
-        "Is the ring faster here", "Did you expect it", "Why", "Which way is the quickest",
-        "How good was the prediction", "Do all ways learn alike",
+        "Is the ring faster here", "Did you expect it", "Why", "Which is the fastest",
+        "How good was the prediction", "Do all reach the same accuracy",
     ]  # fmt: skip
-    assert len(set(lines[-1].removesuffix(".").split("right are ")[1].split(", "))) == 1, "the same curve for all"
+    assert len(set(lines[-1].removesuffix(".").split("Held out: ")[1].split(", "))) == 1, "the same curve for all"
