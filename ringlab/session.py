@@ -66,20 +66,14 @@ class Session:
 
         Raises InputError for an invalid file, and for a calibration of the session that the scenario does not use.
         """
-        calibration = self.calibration
-        file = (
-            None
-            if calibration is None or isinstance(calibration, Calibration)
-            else check_path("calibration", calibration)
-        )
-        if calibration is not None and not _uses_calibration(scenario):
+        source = self.calibration
+        if source is None:
+            ranks = needed_ranks(scenario)
+            return None if ranks is None else find_cached(ranks, self.backend)
+        file = None if isinstance(source, Calibration) else check_path("calibration", source)
+        if not _uses_calibration(scenario):
             raise InputError(f"{scenario.path}: calibration is not used, because all costs are described; remove it")
-        if isinstance(calibration, Calibration):
-            return calibration
-        if file is not None:
-            return read_calibration(file)
-        ranks = needed_ranks(scenario)
-        return None if ranks is None else find_cached(ranks, self.backend)
+        return source if file is None else read_calibration(file)
 
     def is_calibrated(self, scenario: LoadedScenario) -> bool:
         """Return whether the scenario can be predicted without calibrating again."""

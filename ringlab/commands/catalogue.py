@@ -145,7 +145,11 @@ class HardwareCatalogue(Answer):
     networks: tuple[Entry, ...]  # by their names in system descriptions
 
     def show(self) -> Iterator[Part]:
-        rows = [[each["name"], each["title"], f"{each['gpus']} x {each['gpu']}", _nics(each)] for each in self.machines]
+        rows = [
+            [each["name"], each["title"], f"{each['gpus']} x {each['gpu']}",
+             f"{each['nics']} x {each['nic']}" if each["nics"] else NOTHING]
+            for each in self.machines
+        ]  # fmt: skip
         yield Table("Machines", ["name", "", "GPUs", "NICs"], rows, words=4)
         rows = [[gpu["name"], *(gpu.get(column, NOTHING) for column in GPU_COLUMNS)] for gpu in self.gpus]
         yield Table("GPUs: dense peak rates", ["name", *GPU_COLUMNS.values()], rows)
@@ -290,10 +294,6 @@ def _in_words(number: float) -> str:
     ('70.55 billion', '3.505 million')
     """
     return f"{number / 1e9:.4g} billion" if number >= 1e9 else f"{number / 1e6:.4g} million"
-
-
-def _nics(machine: Entry) -> str:
-    return f"{machine['nics']} x {machine['nic']}" if machine["nics"] else NOTHING
 
 
 def _speed(link: Entry) -> list[str]:

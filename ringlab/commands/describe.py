@@ -1,5 +1,6 @@
 """``ringlab describe``: write a scenario that describes the machine in logs and topology files."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,6 @@ from ringlab.shared.output import check_outputs, deliver
 from ringlab.table import Part, Table
 from simcomm.nccl.descriptions import System, with_unit
 from simcomm.nccl.machine_files.described_machine import DescribedMachine, KeyValue, describe_machine
-from simcomm.nccl.machine_files.facts import Facts
 from simcomm.nccl.machine_files.files import read_facts
 from simcomm.nccl.settings import VARIABLES
 
@@ -91,33 +91,25 @@ def describe(files: Sequence[Path | str], *, system: str | None = None, keys: Se
     machine = describe_machine(facts, {**named, **key_values})
     if machine.missing:
         raise InputError(f"{files[0]}: {machine.missing}")
-    known = {**machine.keys, **_seen(machine)}
+    observed, accepted = _observed_settings(machine), {*VARIABLES.values()}
+    known = {**machine.keys, **observed}
     line = {key: with_unit(key, value.value) for key, value in known.items()}
-    described = machine.system(**{key: value.value for key, value in _seen(machine).items()})
-    settings = _settings(facts)
+    described = machine.system(**{key: value.value for key, value in observed.items()})
+    settings = {name: value for name, value in facts.settings().items() if name in accepted}
     origins = {key: _origin(value) for key, value in known.items()}
     return Description(line, origins, settings, _toml(line, origins, settings, files), described)
 
 
-def _seen(machine: DescribedMachine) -> dict[str, KeyValue]:
+def _observed_settings(machine: DescribedMachine) -> dict[str, KeyValue]:
     system = machine.system()
-    seen = dict(machine.seen)
-    if system.link not in ("pcie", "bridge"):
-        seen.pop("p2p", None)
-    if system.nodes == 1:
-        seen.pop("gdr", None)
-    return seen
+    applies = {"p2p": system.link in ("pcie", "bridge"), "gdr": system.nodes > 1}
+    return {key: value for key, value in machine.seen.items() if applies.get(key, True)}
 
 
 def _origin(value: KeyValue) -> str:
     if value.place is None:
         return value.why if value.why.startswith(("guess", "as you")) else f"guess: {value.why}"
     return str(value.place)
-
-
-def _settings(facts: Facts) -> dict[str, str]:
-    taken = set(VARIABLES.values())
-    return {name: value for name, value in facts.settings().items() if name in taken}
 
 
 def _toml(
@@ -143,9 +135,4 @@ def _value(value: Any) -> str:
     >>> _value(True), _value(12.5), _value('A "B"')
     ('true', '12.5', '"A \\\\"B\\\\""')
     """
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):
-        return repr(value)
-    text = make_printable(str(value)).replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{text}"'
+    return json.dumps(value if isinstance(value, int | float) else make_printable(str(value)), ensure_ascii=False)

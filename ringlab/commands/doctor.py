@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from collectives.errors import InputError, RunFailed
 from collectives.records.calibration import cache_file, read_calibration
 from collectives.records.environment import cores, describe_environment
@@ -95,11 +97,7 @@ def _processor() -> Finding:
 
 
 def _memory() -> Finding:
-    try:
-        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-        free = int(lines["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        return Finding("memory", True, "unknown on this system")
+    free = psutil.virtual_memory().available
     return Finding("memory", free > 2 * 2**30, f"{free / 2**30:.1f} GiB free (a ResNet-18 rank takes about 1)")
 
 

@@ -272,8 +272,8 @@ def grade_folder(folder: Path, number: int | None = None) -> CheckedLessons:
     """Check the files of all lessons, or of one, in a folder and its subfolders. Raise InputError without any file."""
     if not folder.is_dir():
         raise InputError(f"{folder} is not a directory")
-    found_files = [path for suffix in ("*.py", f"*{NOTEBOOK}") for path in folder.rglob(suffix)]
-    files = sorted(path for path in found_files if path.is_file() and not _is_left_out(path, folder))
+    paths = [path for suffix in ("*.py", f"*{NOTEBOOK}") for path in folder.rglob(suffix)]
+    files = sorted(path for path in paths if path.is_file() and not _is_link_or_hidden(path, folder))
     lessons = LESSONS if number is None else (find_lesson(number),)
     chosen = {path: lesson for path in files if (lesson := lesson_of(path)) in lessons}
     if not chosen:
@@ -288,7 +288,7 @@ def grade_folder(folder: Path, number: int | None = None) -> CheckedLessons:
     return CheckedLessons(judged, left_out, can_confine())
 
 
-def _is_left_out(path: Path, folder: Path) -> bool:
+def _is_link_or_hidden(path: Path, folder: Path) -> bool:
     return path.is_symlink() or any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
@@ -337,7 +337,7 @@ def show_lesson(number: int, file: Path | None, on: str | None, output: Path | N
         if shown.call is not None:  # the whole program runs and prints; then only its function runs for the player
             options = VirtualOptions(UserProgram(str(script.path)), ranks, cluster, timing="live")
             program = host.run(options).outcome
-        played = play_lesson(lesson, script.path, cluster, host, show_on_own if program is None else _show_nothing)
+        played = play_lesson(lesson, script.path, cluster, host, show_on_own if program is None else lambda *_: None)
     if played.runs:
         write_player(f"Lesson {number}: {lesson.title}", played.runs, player, teaches=True)
     has_picture = _draw_picture(number, played, ranks, picture)
@@ -402,10 +402,6 @@ def play_lesson(
         reference = simcomm.run(shown.reference, cluster, nbytes=shown.nbytes, record=True)
         runs.append(PlayedRun(reference, shown.reference))
     return PlayedLesson(finished, runs, spans)
-
-
-def _show_nothing(stream: str, text: str) -> None:
-    pass
 
 
 def run_lesson(number: int, file: Path | None, ranks: int) -> RecordAnswer:

@@ -17,7 +17,6 @@ from ringlab.session import Session
 from ringlab.shared.answer import Answer
 from ringlab.shared.conclusions import headline
 from ringlab.shared.figures import SideBySide
-from ringlab.shared.progress import Progress, Tick
 from ringlab.shared.scenario_answer import ScenarioAnswer
 from ringlab.shared.workload import MOST_LOOKED_AT
 from ringlab.table import Sentences, render_html
@@ -46,7 +45,13 @@ def write_report(answer: ScenarioAnswer[Any], scenario: LoadedScenario, path: Pa
     known = getattr(answer, "calibration", None) or session.find_calibration(scenario)
     is_compared = answer.kind == "comparison"
     with session.computing(f"writing {path}") as tick:
-        runs = _runs(OneRun(scenario, known), tick, session.progress) if scenario.collective else []
+        runs = list[PlayedRun]()
+        if scenario.collective:
+            note = session.progress.note
+            every = predict_runs(OneRun(scenario, known), tick, lambda error: note(f"not drawn: {error}"))
+            runs = [run for run in every if _is_shown(run.trace)]
+        measured = [trace for trace in getattr(answer, "traces", ()) if len(trace.messages)]
+        played = beside_measured(runs, measured) or runs
         pictures = dict(_pictures(answer, scenario, known))
         with suppress(InputError):  # without a training, or without a calibration for fewer ranks
             curves = scaling_curves(scenario, known, tick, session.progress)
@@ -60,16 +65,11 @@ def write_report(answer: ScenarioAnswer[Any], scenario: LoadedScenario, path: Pa
             pictures=pictures,
             critical=dict(_critical(runs)),
             compared=dict(_compared(answer)) if is_compared else {},
-            player=_player(answer, scenario, runs),
+            player=render_player(scenario.title, played) if played else "",
             headline=headline(answer),
             assumptions=list(_assumptions(scenario, known)),
         )
         viz.write_report(answer.to_dict() | {"limits": getattr(answer, "limits", "")}, parts, path)
-
-
-def _runs(run: OneRun, tick: Tick, progress: Progress) -> list[PlayedRun]:
-    runs = predict_runs(run, tick, leave_out=lambda error: progress.note(f"not drawn: {error}"))
-    return [each for each in runs if _is_shown(each.trace)]
 
 
 def _is_shown(trace: Trace) -> bool:
@@ -145,12 +145,6 @@ def _compared(answer: ScenarioAnswer[SideBySide]) -> Iterator[tuple[str, bytes]]
 
 def _is_compared(value: SideBySide) -> bool:
     return bool(value.predicted) and bool(value.measured)
-
-
-def _player(answer: ScenarioAnswer[Any], scenario: LoadedScenario, predicted: Sequence[PlayedRun]) -> str:
-    measured = [trace for trace in getattr(answer, "traces", ()) if len(trace.messages)]
-    runs = beside_measured(predicted, measured) or predicted
-    return render_player(scenario.title, runs) if runs else ""
 
 
 def write_replay_page(answer: Answer, trace: Trace, cluster: str, path: Path) -> None:

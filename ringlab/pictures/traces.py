@@ -190,7 +190,7 @@ def _say_what_if(run: OneRun, trace: Trace) -> str:
         for cable in limits.cables[: limits.standing_out]
         for link in cable.links
     }
-    then = replace(run, scenario=_mend(run.scenario, cables, limits)).simulate().elapsed
+    then = replace(run, scenario=_repair_links(run.scenario, cables, limits)).simulate().elapsed
     is_single = limits.standing_out == 1
     if limits.kind == "slow":
         full = "the link had its" if is_single else "all of them had their"
@@ -200,7 +200,7 @@ def _say_what_if(run: OneRun, trace: Trace) -> str:
     return f"With {WIDER:g} times the bandwidth {where}: {format_time(trace.elapsed)} → {format_time(then)}."
 
 
-def _mend(scenario: LoadedScenario, cables: set[frozenset[str]], limits: RunLimits) -> LoadedScenario:
+def _repair_links(scenario: LoadedScenario, cables: set[frozenset[str]], limits: RunLimits) -> LoadedScenario:
     degraded = [fault for fault in scenario.faults.links if frozenset(fault.between) in cables]
     if limits.kind == "slow" and degraded:
         links = tuple(fault for fault in scenario.faults.links if fault not in degraded)

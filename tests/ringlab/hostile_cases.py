@@ -1,4 +1,4 @@
-"""The hostile cases: systematic ones for what a command reads and writes, and ones drawn with a seed."""
+"""Hostile cases: systematic ones for everything that commands read and write, and random ones drawn with a seed."""
 
 import base64
 import gzip
@@ -30,7 +30,7 @@ SEVERAL_HOSTS = ("--set", "cluster.hosts=2000")  # too many for this machine, so
 
 
 def case(name: str, *arguments: str, writes: Iterable[str] = (), **more: bytes | Callable[[Path], object]) -> Case:
-    """Return a case with the files of ``more``; ``a_toml`` is ``a.toml``."""
+    """Return a case with the files in ``more``, in which ``a_toml`` stands for ``a.toml``."""
     contents = {name.replace("_", ".", 1): content for name, content in more.items()}
     return Case(name, arguments, tuple(contents.items()), tuple(writes))
 
@@ -54,7 +54,7 @@ VALID = (
 
 
 def systematic() -> Iterator[Case]:
-    """Yield the cases that are not drawn."""
+    """Yield the cases that are not random."""
     yield from _outputs()
     yield from _inputs()
     yield from _options()
@@ -93,7 +93,7 @@ Target = tuple[str, "bytes | Callable[[Path], object] | None", tuple[str, ...]]
 
 
 def _targets(suffix: str, source: str) -> dict[str, Target]:
-    """Return what an output may be told to be: its path, what is there, and the files that may change."""
+    """Return kinds of output paths. For each: the path, the file that exists before, and the files that may change."""
     out = f"out{suffix}"
     deep = "/".join(["deep"] * 40) + suffix
     return {
@@ -149,7 +149,7 @@ def _targets(suffix: str, source: str) -> dict[str, Target]:
 
 
 def _make_null(path: Path) -> None:
-    """Make what /dev/null is, where that is allowed; else a link to it."""
+    """Create a copy of the device /dev/null, or a link to it without the required rights."""
     try:
         os.mknod(path, 0o20666, os.makedev(1, 3))
     except PermissionError:
@@ -168,7 +168,6 @@ def _make_socket(path: Path) -> None:
 
 
 def _make_hole(path: Path, nbytes: int) -> None:
-    """Make a file that claims to be large and takes no room."""
     path.touch()
     os.truncate(path, nbytes)
 
@@ -179,7 +178,6 @@ def _make_read_only(path: Path) -> None:
 
 
 def _close(path: Path, mode: int) -> None:
-    """Take rights to the folder of a path."""
     path.parent.chmod(mode)
 
 
@@ -280,7 +278,7 @@ FILE_OPTIONS = {"--json", "--trace", "--output", "--report", "--plot", "--help"}
 
 
 def options_of(command: str) -> list[str]:
-    """Return the options of a command that do not name a file to write."""
+    """Return the options of a command, except those that name an output file."""
     options = (option.opts[-1] for option in load_command(command).params if option.opts[0].startswith("-"))
     return [option for option in options if option not in FILE_OPTIONS]
 
@@ -398,7 +396,6 @@ def _programs() -> Iterator[Case]:
 
 
 def _replaced() -> Iterator[Case]:
-    """Yield a case for each text that is replaced in a valid file."""
     for before, after in files.PRICE_CHANGES:
         contents = (("a.toml", PLAN), ("p.csv", files.PRICE_LIST.replace(before, after).encode()))
         yield Case(f"prices {before[:9]!r} {after[:9]!r}", ("plan", "a.toml", "--prices", "p.csv", "--spot"), contents)
@@ -411,7 +408,6 @@ def _nccl(name: str, content: bytes) -> Case:
 
 
 def _packed() -> Iterator[Case]:
-    """Yield cases of compressed profiles, and of compressed columns of a trace."""
     packed = gzip.compress(files.as_json(files.PROFILE))
     contents: dict[str, bytes | Callable[[Path], object]] = {
         "cut": packed[:-9], "changed": packed[:20] + b"\x00" + packed[21:], "twice": packed * 2,
@@ -444,7 +440,7 @@ def _pack(byte: bytes, count: int) -> str:
 
 
 def drawn(seeds: Iterable[int]) -> Iterator[Case]:
-    """Yield a case for each seed."""
+    """Yield a random case for each seed."""
     for seed in seeds:
         yield _DRAWN[seed % len(_DRAWN)](random.Random(seed), str(seed))
 
@@ -456,7 +452,6 @@ def _scenario(draw: random.Random, name: str) -> Case:
 
 
 def _reading(draw: random.Random, file: str) -> tuple[str, ...]:
-    """Return a command that reads a scenario."""
     return draw.choice((
         ("predict", file), ("predict", file, "--json", "-"), ("predict", file), ("predict", file, "--engine",
         "compiled"),
@@ -524,12 +519,11 @@ def _option(draw: random.Random, name: str) -> Case:
 
 
 def _as_argument(text: str) -> str:
-    """Return a text as a command line can hold it."""
+    """Return a text without the characters that a command line cannot contain."""
     return os.fsdecode(text.encode(errors="replace").replace(b"\x00", b"?"))[:100_000]
 
 
 def _other(draw: random.Random, name: str) -> Case:
-    """Return a case with a wrong scenario of another command than predict."""
     kind = draw.choice(list(files.OTHERS))
     words = ("predict", "a.toml", "--devices", "1,8") if kind == "devices" else (kind, "a.toml")
     return Case(f"{name} {kind}", words, (("a.toml", files.toml(files.mutate(files.OTHERS[kind], draw))),))
@@ -545,7 +539,6 @@ def _nccl_tests(draw: random.Random, name: str) -> Case:
 
 
 def _pair(draw: random.Random, name: str) -> Case:
-    """Return a case with a wrong calibration of two hosts, or of overlap."""
     tree = json.loads(json.dumps(files.OF_A_PAIR))
     key = draw.choice(("pair", "pair", "overlap", "compute"))
     tree[key] = files.mutate(tree[key], draw)

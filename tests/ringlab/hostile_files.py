@@ -1,4 +1,4 @@
-"""Files of every kind that a command reads, and how they go wrong: mutations of valid ones, drawn with a seed."""
+"""Valid files of every kind that a command reads, and random mutations of them, drawn with a seed."""
 
 import json
 import random
@@ -45,7 +45,7 @@ SHAPES: tuple[Callable[[], Tree], ...] = (
 
 
 def deep(levels: int) -> Tree:
-    """Return lists inside lists."""
+    """Return nested lists."""
     tree: Tree = []
     for _ in range(levels):
         tree = [tree]
@@ -53,14 +53,14 @@ def deep(levels: int) -> Tree:
 
 
 def hostile_value(draw: random.Random) -> Tree:
-    """Return a value that few expect."""
+    """Return a value that most readers do not expect."""
     pool = draw.choice((TEXTS, NUMBERS, SHAPES))
     value = draw.choice(pool)
     return value() if callable(value) else value
 
 
 def places(tree: Tree, path: Path = ()) -> Iterator[Path]:
-    """Yield the path of every value in a tree; of a long list the first few."""
+    """Yield the paths of all values in a tree, and of the first four in a list."""
     inner = (
         list(tree.items()) if isinstance(tree, dict) else list(enumerate(tree))[:4] if isinstance(tree, list) else []
     )
@@ -70,7 +70,7 @@ def places(tree: Tree, path: Path = ()) -> Iterator[Path]:
 
 
 def mutate(tree: Tree, draw: random.Random) -> Tree:
-    """Return a copy of a tree in which up to three values are replaced, deleted, doubled or moved."""
+    """Return a copy of a tree in which up to three values are replaced, deleted, duplicated or moved."""
     tree = json.loads(json.dumps(tree))
     for _ in range(draw.choice((1, 1, 1, 2, 3))):
         all_places = list(places(tree))
@@ -105,7 +105,7 @@ def _change(place: Any, last: Any, tree: Tree, draw: random.Random) -> None:
 
 
 def mutate_text(text: bytes, draw: random.Random) -> bytes:
-    """Return a file's bytes cut, doubled, in another encoding, or with something put in between."""
+    """Return a file's bytes truncated, duplicated, in another encoding, or with inserted bytes."""
     at, end = sorted(draw.randrange(len(text) + 1) for _ in range(2))
     decoded = text.decode(errors="replace")
     inserted = draw.choice((b"\x00", b"\xff\xfe", b"\xc3\x28", b"\xed\xa0\x80", b"\x1b[31m", b"\r", b"]]]]", b"[[[[",
@@ -123,7 +123,7 @@ def mutate_text(text: bytes, draw: random.Random) -> bytes:
 
 
 def toml(tree: Tree) -> bytes:
-    """Return a tree as TOML, all in inline tables; what TOML lacks is written all the same."""
+    """Return a tree as TOML with inline tables. Values that TOML does not support are written as in JSON."""
     if not isinstance(tree, dict):
         return f"value = {_toml_value(tree)}\n".encode(errors="surrogatepass")
     lines = [f"{json.dumps(str(key))} = {_toml_value(value)}\n" for key, value in tree.items()]
@@ -153,7 +153,7 @@ def _number(value: int) -> str:
 
 
 def as_json(tree: Tree) -> bytes:
-    """Return a tree as JSON, with NaN and Infinity, and lists too deep for Python's writer."""
+    """Return a tree as JSON, including NaN, Infinity, and lists that are too deep for Python's writer."""
     try:
         return json.dumps(tree).encode()
     except RecursionError:
@@ -251,7 +251,7 @@ CALIBRATION: dict[str, Tree] = {
 
 
 def mutate_nccl_tests(draw: random.Random) -> bytes:
-    """Return a table of nccl-tests in which up to three things are wrong."""
+    """Return a table of nccl-tests with up to three errors."""
     text = NCCL
     for _ in range(draw.choice((1, 1, 2, 3))):
         text = text.replace(*draw.choice(NCCL_CHANGES), draw.choice((1, -1)))

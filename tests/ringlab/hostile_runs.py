@@ -1,6 +1,6 @@
-"""Run ``ringlab`` on hostile input, each case in a fork of a warm process, and watch silence, memory and lost files.
+"""Run ``ringlab`` on hostile input, each case in a fork of a warm process, and check its messages, memory and files.
 
-``python tests/ringlab/hostile_runs.py --seeds 100000:105000`` tries more cases than the test does.
+``python tests/ringlab/hostile_runs.py --seeds 100000:105000`` runs more cases than the test.
 """
 
 import argparse
@@ -44,7 +44,7 @@ UNWANTED = (
 
 
 class Case(NamedTuple):
-    """A command in a folder of its own."""
+    """A command to run in its own folder."""
 
     name: str
     arguments: tuple[str, ...]
@@ -54,7 +54,7 @@ class Case(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """How a case ended."""
+    """The outcome of a case."""
 
     status: int  # negative: the signal
     out: str
@@ -67,7 +67,7 @@ Tried = tuple[Case, list[str], float]  # with its problems and the seconds that 
 
 
 def problems(case: Case, folder: Path) -> list[str]:
-    """Run a case in an empty folder, and return what it must not do."""
+    """Run a case in an empty folder, and return its problems."""
     for name, content in case.files:
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -117,7 +117,7 @@ def _bad_json(case: Case, ended: Ended) -> Iterator[str]:
 
 
 def snapshot(folder: Path) -> dict[str, str]:
-    """Return what is in a folder: kind, device or target, and content of each name."""
+    """Return the kind, the device or target, and the content of each file in a folder."""
     entries = {}
     for file in folder.rglob("*"):
         status, name = file.lstat(), os.fsencode(file.relative_to(folder)).decode(errors="backslashreplace")
@@ -165,7 +165,7 @@ def run_in_fork(case: Case, folder: Path) -> Ended:
 
 
 def _be_the_command(case: Case, folder: Path, out: int, err: int) -> None:
-    """Run the command line in a process group of its own, with limits of memory and file size, and never return."""
+    """Run the command line in its own process group with limits of memory and file size. Never return."""
     status = 70
     try:
         os.setpgid(0, 0)
@@ -194,7 +194,7 @@ def _be_the_command(case: Case, folder: Path, out: int, err: int) -> None:
 
 
 def _status_of_main() -> int:
-    """Return the exit status that Python would end with."""
+    """Return the exit status of the command line, as Python would set it."""
     from ringlab import cli
 
     try:
@@ -211,7 +211,7 @@ def _status_of_main() -> int:
 
 
 def _listen(child: int, pipes: tuple[int, int]) -> tuple[dict[int, bytes], float]:
-    """Return what came through each pipe until both ended, and the longest silence in seconds of computing."""
+    """Return the output of each pipe until both are closed, and the longest silence in CPU seconds."""
     outputs = dict.fromkeys(pipes, b"")
     open_pipes, longest, spoke_at, spoke_cpu = list(pipes), 0.0, time.monotonic(), 0.0
     while open_pipes:
@@ -238,7 +238,7 @@ def _cpu_seconds(process: int) -> float:
 
 
 def warm_up() -> None:
-    """Import and run what cases need, so that each begins where the last import ended."""
+    """Import everything that cases need, so that no case waits for imports."""
     os.environ.update(OMP_NUM_THREADS="1", MPLBACKEND="agg")
     import hostile_cases
 
@@ -257,7 +257,6 @@ def warm_up() -> None:
 
 
 def _run_here(case: Case, folder: Path) -> None:
-    """Run a valid case in this process. Raise AssertionError where it fails."""
     for name, content in case.files:
         (folder / name).write_bytes(content)
     before, streams, argv = Path.cwd(), (sys.stdout, sys.stderr), sys.argv
@@ -279,7 +278,7 @@ _cases: list[Case] = []  # their files are functions, which cannot be pickled
 
 
 def try_all(cases: Iterable[Case], workers: int = 1) -> Iterator[Tried]:
-    """Run each case in a new folder, and yield it with its problems and seconds."""
+    """Run each case in a new folder, and yield the case with its problems and seconds."""
     _cases[:] = cases
     with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:
         for case, (problems, seconds) in zip(_cases, pool.map(_try_case, range(len(_cases))), strict=True):
@@ -287,7 +286,6 @@ def try_all(cases: Iterable[Case], workers: int = 1) -> Iterator[Tried]:
 
 
 def _try_case(number: int) -> tuple[list[str], float]:
-    """Return the problems and the seconds of a case."""
     folder, begin = Path(tempfile.mkdtemp(prefix="hostile-")), time.monotonic()
     try:
         return problems(_cases[number], folder), time.monotonic() - begin
@@ -300,7 +298,7 @@ def _try_case(number: int) -> tuple[list[str], float]:
 
 
 def main() -> None:
-    """Try one in so many of the systematic cases, and drawn ones; write a line of JSON for each that misbehaves."""
+    """Run some systematic cases and the random ones. Write a line of JSON for each case with problems."""
     sys.path.insert(0, str(Path(__file__).parents[1]))  # what several packages share
     import hostile_cases
 

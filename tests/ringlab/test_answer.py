@@ -1,4 +1,4 @@
-"""Prediction and measurement side by side, and what is said of them."""
+"""Answers of predict, run and compare: their tables, their sentences, and the errors of predictions."""
 
 import io
 import re
@@ -50,7 +50,7 @@ SECONDS = ("step_s", "forward_s", "backward_s", "sync_s", "optimizer_s")
 
 
 def measured(predicted: Prediction, factor: float) -> RunAnswer:
-    """As if every time had been so many times the predicted one; and DistributedDataParallel beside."""
+    """Return measurements that are ``factor`` times the predictions, and a row for DistributedDataParallel."""
     slower = [
         replace(entry, **{name: getattr(entry, name) * factor for name in SECONDS}) for entry in predicted.training
     ]
@@ -64,7 +64,7 @@ def measured(predicted: Prediction, factor: float) -> RunAnswer:
 
 
 def printed(parts: Iterable[Any], width: int = 200, explain: bool = False) -> str:
-    """What a terminal of so many columns shows of an answer's parts."""
+    """Return the output of an answer in a terminal of ``width`` columns."""
     shown = io.StringIO()
     print_parts(parts, PlainConsole(file=shown, width=width), explain)
     return shown.getvalue()
@@ -138,7 +138,7 @@ def test_fastest_is_not_compared_with_itself():
 
 @pytest.fixture(scope="module")
 def with_faults() -> Prediction:
-    """Fifty repetitions of the shipped scenario with faults."""
+    """Return the prediction of the built-in scenario with faults, with fifty repetitions."""
     return load("faults").predict()
 
 
@@ -298,7 +298,7 @@ def test_busy_machine_is_measured_again_when_it_is_quick(monkeypatch: pytest.Mon
 
 
 def test_equal_rows_are_measured_once(monkeypatch: pytest.MonkeyPatch):
-    """Also where they are equal only after a size is rounded down to whole elements."""
+    """Rows may only become equal after their sizes are rounded down to whole elements."""
     ran: list[CollectiveCall | Training] = []
 
     def measure(work: CollectiveCall | Training, cluster: simcomm.Cluster, **options: object) -> Trace:

@@ -1,4 +1,4 @@
-"""Every argument of a public function is used: another value changes the outcome or is rejected, as nonsense is."""
+"""Every argument of a public function has an effect: another value changes the outcome or is rejected."""
 
 import hashlib
 import inspect
@@ -88,18 +88,18 @@ def recording(seconds: float = 0.5):
 
 
 class Started(BaseException):
-    """What processes were asked for, in their place."""
+    """Raised instead of starting processes. The message describes them."""
 
 
 class Odd:
-    """A value that no argument takes."""
+    """A value that no argument accepts."""
 
     def __repr__(self) -> str:
         return "<odd>"
 
 
 class Heard:
-    """A progress that notes what it is told, in whatever way functions tell it."""
+    """A progress report that stores everything it is called with."""
 
     def __init__(self) -> None:
         self.news: list[Any] = []
@@ -114,12 +114,8 @@ class Heard:
         self.news.append(now)
 
 
-class Noted(list):
-    """A list that a function appends to."""
-
-
 class Given(NamedTuple):
-    """Another value of an argument, and the other arguments with which it has an effect."""
+    """Another value of an argument, and other arguments that it needs to have an effect."""
 
     value: Any
     needs: Mapping[str, Any]
@@ -151,7 +147,7 @@ def ones(number: int = 2) -> torch.Tensor:
 
 
 def trials(folder: Path) -> dict[str, Trial]:
-    """The trial of each public function."""
+    """Return the trial of each public function."""
     files = _files(folder)
     return {
         **_of_collectives(files),
@@ -583,7 +579,7 @@ def _of_ringlab(folder: Path, files: Mapping[str, Path]) -> dict[str, Trial]:
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Trial]]:
-    """The trials, in a process that is the only rank of a group, and starts no others."""
+    """Return the trials, in a process that is the only rank of a group and starts no processes."""
     folder = tmp_path_factory.mktemp("arguments")
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     with pytest.MonkeyPatch.context() as patch:
@@ -602,7 +598,7 @@ def _build(network: EmulatedNetwork) -> None:
 
 
 class _Processes:
-    """What is asked of the processes of a launch."""
+    """Raises ``Started`` with a description of the processes that a launch would start."""
 
     def __init__(self, folder: Path, *arguments: object) -> None:
         self.given = arguments[:3], arguments[4:]  # without the interrupts
@@ -611,11 +607,11 @@ class _Processes:
         raise Started(_digest((self.given, payload, arguments)))
 
     def end(self) -> None:
-        """There is nothing to end."""
+        """Do nothing."""
 
 
 def _digest(value: object) -> str:
-    """Return all of a value that a caller may see."""
+    """Return everything that a caller sees of a value, as text."""
     if isinstance(value, simcomm.Cluster):
         graph = [*value.graph.nodes(data=True)], [*value.graph.edges(data=True)]
         return str([graph, value.title, value.hosts, value.sharing, value.transport, value.routing])
@@ -643,7 +639,7 @@ def _digest(value: object) -> str:
 
 
 def _outcome(function: Callable[..., Any], arguments: dict[str, Any]) -> str:
-    """Return what a call comes to: what it returns and has written, what it has started, or that it is rejected."""
+    """Return the result and the written files of a call, the processes that it would start, or its error."""
     first, several, named = list[Any](), list[Any](), dict(arguments)
     for name, parameter in inspect.signature(function).parameters.items():
         if name in named and parameter.kind is parameter.VAR_POSITIONAL:

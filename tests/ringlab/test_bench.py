@@ -1,4 +1,4 @@
-"""The table of nccl-tests: what is asked, what is measured, and what an interrupt leaves."""
+"""``ringlab bench``: options, measured rows, the printed table, and interrupts."""
 
 import errno
 import json
@@ -153,7 +153,7 @@ def test_interrupted_bench_keeps_its_rows(tmp_path):
 
 
 def test_bench_writes_rows_to_the_file_when_the_pipe_breaks(ringlab: Ringlab, monkeypatch, tmp_path):
-    """As with ``ringlab bench --json rows.json | head -1``; without a file the command ends."""
+    """As with ``ringlab bench --json rows.json | head -1``. Without a file, the command ends."""
     row = BenchRow(**dict.fromkeys((field.name for field in fields(BenchRow)), None))
     taken: list[BenchRow] = []
 
@@ -177,7 +177,7 @@ def test_bench_writes_rows_to_the_file_when_the_pipe_breaks(ringlab: Ringlab, mo
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)])
 def test_signal_leaves_no_process_and_no_file(number):
-    """What ``timeout`` and a closed terminal do."""
+    """``timeout`` and a closed terminal send these signals."""
     with tempfile.TemporaryDirectory(dir="/tmp") as name:  # short enough for the sockets of those that start
         places, folder = {"TMPDIR": name, "XDG_CACHE_HOME": name}, Path(name)
         running = ringlab("-b", "64K", "-n", "1000000", **places)

@@ -1,4 +1,4 @@
-"""The command line as a user meets it: output, exit status, and messages that can be acted on."""
+"""The command line as users see it: output, exit status and error messages."""
 
 import json
 import re
@@ -267,7 +267,7 @@ def test_unexpected_end_of_file_is_reported_as_an_error(capsys):
 
 
 def test_rank_prints_without_a_world_size(ringlab, monkeypatch):
-    """Only a launcher that started several ranks leaves the others silent."""
+    """Other ranks are only silent if a launcher started several ranks."""
     monkeypatch.setenv("RANK", "1")
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     assert "all_reduce/ring" in ringlab("list")[1]

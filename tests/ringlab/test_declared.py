@@ -1,4 +1,4 @@
-"""Programs declared in Python: an algorithm wherever one is taken, known to mypy, and named by line where they fail."""
+"""Algorithms that users declare in Python: where they are accepted, and the lines that their errors name."""
 
 import inspect
 import pickle

@@ -1,4 +1,4 @@
-"""``ringlab demo``: one table, three sentences, two files, and progress that only grows."""
+"""``ringlab demo``: its table, its sentences, its files and its progress reports."""
 
 import re
 from dataclasses import replace
@@ -38,7 +38,7 @@ SCENARIO = LoadedScenario(
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> Demo:
-    """The demo of a machine on which all takes as long as predicted, but which was busy."""
+    """Return the demo of a busy machine whose measurements equal the predictions."""
 
     def simulate(work: CollectiveCall | Training, cluster: simcomm.Cluster, **options: object) -> Trace:
         run = simcomm.run if isinstance(work, CollectiveCall) else simcomm.train

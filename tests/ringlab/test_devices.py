@@ -1,4 +1,4 @@
-"""``ringlab predict --devices``: trainings on 1 to N devices, what varies, and what is refused."""
+"""``ringlab predict --devices``: trainings on several numbers of devices, what-ifs and rejected scenarios."""
 
 import re
 from collections.abc import Sequence
@@ -110,7 +110,7 @@ def test_gpu_without_a_rate_uses_published_rates() -> None:
 
 
 def test_language_model_has_the_step_of_search() -> None:
-    """Both commands use one model of a step: the same mesh and machine have the same time, memory and width."""
+    """Both commands predict the same time, memory and interval for the same mesh."""
     scenario, framework = str(ROOT / "examples/llama2_70b.toml"), "training.framework=nemo"
     answer = find_meshes(scenario, SearchOptions(devices="64", batch=128, top=10_000), [framework])
     for strategy in ("zero1", "zero3"):
@@ -130,7 +130,7 @@ def test_language_model_has_the_step_of_search() -> None:
 
 
 def test_language_model_has_one_gpu_rate_for_every_strategy() -> None:
-    """Each exchange has the rate and the memory of one GPU alone."""
+    """The rate and the memory of a single GPU do not depend on the strategy."""
 
     def rows(strategy: str, devices: Sequence[int] = (1, 8)) -> list[DevicesRow]:
         job = f"training={{model='gpt2', batch_size=8, precision='bf16', parallelism={{{strategy}}}}}"
@@ -272,7 +272,7 @@ def test_devices_reject_invalid_scenarios(overrides: list[str], devices: list[in
 
 
 def test_what_if_varies_links_within_a_host() -> None:
-    """The slower what joins GPUs, the slower they train; what has none of it is refused."""
+    """Slower links between GPUs train more slowly. A link that the machine does not have is rejected."""
     training = ["training.model=vgg16", "training.compute={rate = 300.0}"]
     answer = ringlab.predict_devices("dgx-h100", [4], *training, what_if="link=nvlink,pcie,host")
     rates = [case.rows[0].samples_per_s for case in answer.cases]
@@ -288,7 +288,7 @@ def test_what_if_varies_links_within_a_host() -> None:
 
 
 def test_unused_gpus_leave_their_cores_to_others() -> None:
-    """One other process of 2 GPUs, and seven of 8, wait for the cores of the whole host."""
+    """One other process with 2 GPUs, and seven with 8, wait for the cores of the whole host."""
     training = ["training.model=vgg16", "training.compute={rate = 300.0}"]
     two, eight = ringlab.predict_devices("dgx-h100", [2, 8], *training).cases[0].rows
     assert eight.parts["processes"] == pytest.approx(7 * two.parts["processes"])

@@ -1,4 +1,4 @@
-"""``explain --measured``: a table next to the prediction for its machine, with a verdict and no cause."""
+"""``ringlab explain --measured``: measured tables next to predictions, and the verdict."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ NETWORK = {"net": "ib", "nic": 200}
 
 
 def timed(collective: str = "all_reduce", factor: float = 1.0, start: int = 0, **machine: object) -> str:
-    """A table whose times are those predicted, from ``start`` bytes on so many times as long."""
+    """Return a table with the predicted times. From ``start`` bytes on, they are multiplied by a factor."""
     system = describe_system("table", {**MACHINE, **machine})
     seconds = predict_seconds(system, collective, SIZES)
     rows = [(size, 1e6 * each * (factor if size >= start else 1.0)) for size, each in zip(SIZES, seconds, strict=True)]

@@ -1,4 +1,4 @@
-"""``ringlab init``, a model where a scenario is meant, completion of a shell, and the version."""
+"""``ringlab init``, shell completion, the version, and models passed instead of scenarios."""
 
 import os
 import re

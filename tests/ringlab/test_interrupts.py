@@ -1,4 +1,4 @@
-"""An interrupted command ends within about a second, with a message and status 130, and keeps its results so far."""
+"""An interrupted command ends within about a second with a message and status 130, and keeps its results so far."""
 
 import os
 import signal
@@ -37,7 +37,7 @@ main()
 
 
 def interrupt(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    """Send SIGINT; return the exit status, and the rest of the output."""
+    """Send SIGINT, and return the exit status and the rest of the output."""
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     return process.returncode, out, err
@@ -114,7 +114,7 @@ FEW, MANY = (0.02, 0.06), tuple(n / 500 for n in range(5, 100))  # seconds
 
 @pytest.mark.parametrize("delays", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
 def test_interrupt_at_the_start(delays: tuple[float, ...]):
-    """Before the command line is imported, the message is Python's."""
+    """Before the command line is imported, Python prints the message."""
     for after in delays:
         with start("-m", "ringlab", "doctor") as process:
             time.sleep(after)

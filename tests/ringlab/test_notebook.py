@@ -1,4 +1,4 @@
-"""The shipped notebook, cell by cell, and what a notebook shows of answers, pictures and errors."""
+"""The example notebook, and how notebooks show answers, pictures and errors."""
 
 import ast
 import json
@@ -15,7 +15,7 @@ from scenarios.toml_files import find_beginning
 
 
 def run_cell(source: str, names: dict[str, Any]) -> Any:
-    """Execute a cell; return the value of its last line, as a notebook shows it."""
+    """Execute a cell, and return the value of its last line as a notebook does."""
     tree = ast.parse(source)
     end = tree.body[-1]
     last = ast.Expression(end.value) if isinstance(end, ast.Expr) else None

@@ -1,4 +1,4 @@
-"""Jobs for Slurm, and the page's job for Kubernetes: the scheduler accepts them, each node starts torchrun as asked."""
+"""Slurm batch scripts and the Kubernetes manifest of the page: schedulers accept them, and each node runs torchrun."""
 
 import json
 import os
@@ -47,7 +47,7 @@ JOB = Job("star8", "Eight hosts", nodes=2, ranks_per_node=4, resumes=True)
 
 
 def directives(text: str) -> dict[str, str]:
-    """What sbatch reads: lines that begin so, before the first command."""
+    """Return the options that sbatch reads: lines before the first command that begin with ``#SBATCH``."""
     values = {}
     for line in text.splitlines():
         if line and not line.startswith("#"):
@@ -66,7 +66,7 @@ def stub(folder: Path, name: str, text: str) -> None:
 
 @pytest.fixture
 def cluster(tmp_path) -> Path:
-    """A folder for PATH: ``srun`` runs the task on two nodes, ``python`` notes its words, a NUL after each."""
+    """Return a folder for PATH. Its ``srun`` runs the task on two nodes, and its ``python`` saves its arguments."""
     folder = tmp_path / "bin"
     folder.mkdir()
     stub(folder, "scontrol", '[ "$1" = show ] && printf "node7\\nnode8\\n" || echo "$*" >> "$NOTES/scontrol"')
@@ -154,7 +154,7 @@ def test_hostile_scenario_executes_nothing(cluster, tmp_path):
 
 
 def expand(word: str, variables: dict[str, str]) -> str:
-    """Expand a word of a container's command as a kubelet does: $(NAME) is a variable if it exists, $$ is a dollar."""
+    """Expand a word of a container's command like a kubelet: $(NAME) is a variable if it exists, and $$ is a dollar."""
 
     def replaced(match: re.Match[str]) -> str:
         return "$" if match[0] == "$$" else variables.get(match[1], match[0])
@@ -188,7 +188,7 @@ def test_kubernetes_job_of_the_page_starts_torchrun(cluster, tmp_path):
 
 
 def test_job_is_requeued_before_its_time_limit(cluster, tmp_path):
-    """The signal comes while the ranks run; they go on until Slurm ends them, and here until the note is there."""
+    """The signal arrives while the ranks run. The ranks end once the file exists."""
     stub(
         cluster,
         "python",

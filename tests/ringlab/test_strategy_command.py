@@ -1,4 +1,4 @@
-"""``ringlab run`` of a scenario with ``[training.parallelism]``: what it refuses before ranks begin, and its JSON."""
+"""``ringlab run`` with ``[training.parallelism]``: errors before ranks start, and the JSON."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Predicting, checking, planning and drawing, in a process to which torch is as if it were not installed."""
+"""Predict, check, plan and draw in a process in which torch is not installed."""
 
 import json
 import subprocess
@@ -49,7 +49,7 @@ REFUSED = (("demo",), ("run", "quickstart"), ("compare", "quickstart"), ("bench"
 
 
 def run_hiding_torch(folder: Path, commands: tuple[tuple[str, ...], ...]) -> list[list[str]]:
-    """Run commands one after the other in one process; return the lines of standard error of each, its status last."""
+    """Run commands one after another in one process. Return each command's lines of standard error and its status."""
     call = [sys.executable, "-c", HIDING, json.dumps(commands)]
     done = subprocess.run(call, cwd=folder, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -63,7 +63,7 @@ def run_hiding_torch(folder: Path, commands: tuple[tuple[str, ...], ...]) -> lis
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, ...], list[str]]:
-    """What each command said on standard error, with its status last."""
+    """Return the lines of standard error of each command, and its status."""
     folder, commands = tmp_path_factory.mktemp("without"), WORKS + REFUSED
     runs = dict(zip(commands, run_hiding_torch(folder, commands), strict=True))
     assert {"report.html", "player.html", "still.png", "step.png"} <= {path.name for path in folder.iterdir()}

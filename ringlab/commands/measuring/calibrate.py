@@ -220,7 +220,7 @@ def calibrate_nccl(
     ranks = described.ranks if described else int(settings.get("nodes", 0)) * int(settings.get("gpus", 0))
     output = read_nccl_tests(file, collective, ranks)
     run = output.as_one_run()
-    described = described or _of_words(file, run, system, settings)
+    described = described or _find_system(file, run, system, settings)
     check_gpu(file, run, described)
     calibration = make_calibration(described, run, str(file))
     measured = describe_system(described.slug, calibration.system)
@@ -235,7 +235,7 @@ def calibrate_nccl(
     return NcclCalibrationAnswer(described.slug, measured.nodes, measured.ranks, rows, str(path), skipped)
 
 
-def _of_words(file: Path | str, run: NcclTestsRun, name: str | None, keys: Mapping[str, Any]) -> System:
+def _find_system(file: Path | str, run: NcclTestsRun, name: str | None, keys: Mapping[str, Any]) -> System:
     where = {**({"nodes": run.hosts, "gpus": run.gpus} if run.hosts else {}), **keys}
     systems = read_systems()
     if name in systems and not keys:

@@ -192,7 +192,7 @@ def profile_model(model: str, **timing: Any) -> ProfileAnswer:
                 raise InputError(f"{option} {file} requires a batch size; add for example --batch-size 32")
     if model in shipped_model_profiles() and batch_size is None and shape is None:
         return ProfileAnswer(find_model_profile(model))
-    loading = None if options.dataset is None else _loading(model, shape, options)
+    loading = None if options.dataset is None else _training_to_load(model, shape, options)
     profile = trace_model(model, shape)
     if batch_size is None:
         return ProfileAnswer(profile)
@@ -225,7 +225,7 @@ def parse_shape(text: str | None) -> tuple[int, ...] | None:
     return tuple(map(int, parts))
 
 
-def _loading(model: str, shape: tuple[int, ...] | None, timing: ProfileOptions) -> Training:
+def _training_to_load(model: str, shape: tuple[int, ...] | None, timing: ProfileOptions) -> Training:
     from realcomm.profiling.model_sources import find_model  # imports torch
     from realcomm.training.datasets import load_images
 

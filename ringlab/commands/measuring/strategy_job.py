@@ -80,7 +80,7 @@ def make_strategy_job(spread: SpreadTraining, check_all: bool = False) -> Strate
     _check_images(training)
     parallelism = _runnable(spread.parallelism).for_devices(cluster.world_size, cluster.local_ranks)
     profile = follow_model(training.model, spread.folder, training.shape)
-    batch_size = _batch_size(training, parallelism)
+    batch_size = _global_batch_size(training, parallelism)
     job = TrainingJob(profile, batch_size // parallelism.data, parallelism, optimizer=training.optimizer)
     check_strategy(job)
     model = training.model
@@ -185,7 +185,7 @@ def _runnable(parallelism: Parallelism) -> Parallelism:
     return parallelism
 
 
-def _batch_size(training: TrainingSection, parallelism: Parallelism) -> int:
+def _global_batch_size(training: TrainingSection, parallelism: Parallelism) -> int:
     if "global_batch_size" not in training.model_fields_set:
         return training.batch_size * parallelism.data
     if training.global_batch_size % parallelism.data:
@@ -274,7 +274,9 @@ def predict_step(
     the communication of FSDP is exposed, because torch waits for each call. The communication of other strategies is
     exposed if all cores compute. Otherwise, backward hides all calls but the last.
     """
-    calls, states, optimizer = stage_calls(job), stage_states(job), _optimizer_seconds(job, pieces)
+    calls, states = stage_calls(job), stage_states(job)
+    updated = max(state.optimizer for state in states) / (STATES[job.optimizer] * job.model.parameters)
+    optimizer = pieces.computing.optimizer * updated  # only for the states of one rank
     if job.parallelism.pipeline > 1:
         parts = _pipelined(job, ranks, calls, pieces, optimizer)
     else:
@@ -287,11 +289,6 @@ def predict_step(
         parts = StepParts(compute=compute, optimizer=optimizer, tensor=tensor, sync=sync)
     loading = max(0.0, pieces.loading - parts.total) if ahead else pieces.loading
     return StrategyPrediction(replace(parts, input=loading), max(states, key=sum))
-
-
-def _optimizer_seconds(job: TrainingJob, pieces: KnownPieces) -> float:
-    states = max(state.optimizer for state in stage_states(job))
-    return pieces.computing.optimizer * states / (STATES[job.optimizer] * job.model.parameters)
 
 
 def _split(job: TrainingJob, calls: Sequence[Call]) -> tuple[list[Call], list[Call]]:

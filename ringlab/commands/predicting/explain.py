@@ -210,9 +210,8 @@ def explain(scenario: LoadedScenario, progress: Progress | None = None) -> Expla
 
 def _explain(title: str, cluster: NcclCluster, collective: str, sizes: tuple[int, ...]) -> ClusterExplained:
     comm = make_communicator(cluster.system, cluster.settings)
-    host, trees = comm.host, double_tree(comm.nodes, tuple(range(comm.local)))
-    if len(ring_orders(host)[0]) == comm.local:
-        trees = double_tree(comm.nodes, ring_orders(host)[0])
+    host, order = comm.host, ring_orders(comm.host)[0]
+    trees = double_tree(comm.nodes, order if len(order) == comm.local else tuple(range(comm.local)))
     return ClusterExplained(
         title=title,
         system=tuple(_lines(cluster, comm)),

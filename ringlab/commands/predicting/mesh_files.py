@@ -1,6 +1,6 @@
 """Writes a device mesh as torchtitan's TOML, Megatron-LM's arguments or accelerate's FSDP file.
 
-Sources of the names: torchtitan's ``job_config.py``, Megatron-LM's ``arguments.py``, accelerate's guide of FSDP2.
+The option names come from torchtitan's ``job_config.py``, Megatron-LM's ``arguments.py`` and accelerate's FSDP2 guide.
 """
 
 from collections.abc import Callable
@@ -15,22 +15,18 @@ from planner.search import FoundMeshes, MeshJob, SearchedMesh
 FLAVORS = {"llama3-8b": "8B", "llama3-70b": "70B", "llama3-405b": "405B"}  # of torchtitan's llama3
 
 
-def _has_whole_keys(job: MeshJob, mesh: SearchedMesh) -> bool:
-    """Return whether each tensor-parallel rank gets whole key-value (KV) heads, as the frameworks require."""
+def _has_whole_kv_heads(job: MeshJob, mesh: SearchedMesh) -> bool:
     return job.shape.kv_heads % mesh.tp == 0
 
 
 def can_torchtitan(job: MeshJob, mesh: SearchedMesh) -> bool:
-    """Return whether torchtitan supports the mesh: ddp, zero2, zero3 or hsdp, no zero bubble, whole KV heads."""
+    """Return whether torchtitan supports the mesh: ddp, zero2, zero3 or hsdp, no zero bubble, undivided KV heads."""
     is_known = mesh.sharding in ("ddp", "zero2", "zero3", "hsdp") and mesh.schedule != "zero_bubble"
-    return is_known and _has_whole_keys(job, mesh)
+    return is_known and _has_whole_kv_heads(job, mesh)
 
 
 def _flavor(job: MeshJob) -> str:
-    """Return the flavor to add to torchtitan for a model that it lacks.
-
-    torchtitan's MLP width is 8/3 of the model's width, rounded up to a multiple of ``multiple_of``.
-    """
+    """Return a torchtitan flavor. Its MLP width is 8/3 of the width, rounded up to a multiple of ``multiple_of``."""
     shape = job.shape
     usual = 8 * shape.width // 3
     narrower = f", ffn_dim_multiplier={0.9 * shape.hidden / usual:.2g}" if usual > shape.hidden else ""
@@ -41,9 +37,9 @@ def _flavor(job: MeshJob) -> str:
 
 
 def torchtitan(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
-    """Return torchtitan's TOML, with the code to add for a model that it lacks."""
+    """Return a mesh as torchtitan's TOML. Comments contain the code to add for a model that torchtitan lacks."""
     added = [
-        f"# torchtitan has no {model}: add to its torchtitan/models/llama3/__init__.py, in the table of flavors,",
+        f"# torchtitan lacks {model}. Add it to the table of flavors in its torchtitan/models/llama3/__init__.py:",
         f'#     "ringlab": {_flavor(job)},',
     ]
     group, form = mesh.dp, mesh.sharding
@@ -73,12 +69,12 @@ def torchtitan(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
 
 
 def can_megatron(job: MeshJob, mesh: SearchedMesh) -> bool:
-    """Return whether Megatron-LM supports the mesh: ddp or zero1, no zero bubble, whole KV heads."""
-    return mesh.sharding in ("ddp", "zero1") and mesh.schedule != "zero_bubble" and _has_whole_keys(job, mesh)
+    """Return whether Megatron-LM supports the mesh: ddp or zero1, no zero bubble, undivided KV heads."""
+    return mesh.sharding in ("ddp", "zero1") and mesh.schedule != "zero_bubble" and _has_whole_kv_heads(job, mesh)
 
 
 def megatron(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
-    """Return the arguments of Megatron-LM's ``pretrain_gpt.py``, one per line, as ``$(< FILE)`` accepts them."""
+    """Return a mesh as arguments of Megatron-LM's ``pretrain_gpt.py``, which ``$(< FILE)`` inserts into a command."""
     shape = job.shape
     words = [
         f"--num-layers {shape.layers}", f"--hidden-size {shape.width}", f"--ffn-hidden-size {shape.hidden}",
@@ -119,7 +115,7 @@ def can_accelerate(job: MeshJob, mesh: SearchedMesh) -> bool:
 
 
 def accelerate(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
-    """Return accelerate's YAML."""
+    """Return a mesh as the YAML file of ``accelerate launch --config_file``."""
     machines = max(1, job.gpus // job.node_gpus)
     precision = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8"}.get(job.precision, "no")
     lines = [
@@ -136,9 +132,9 @@ def accelerate(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
 
 
 class Format(NamedTuple):
-    """A configuration format, and the training jobs that it can express.
+    """A configuration format, and the training jobs that it supports.
 
-    With accelerate, the user's script defines the training.
+    accelerate supports any training, because the user's script defines it.
     """
 
     can: Callable[[MeshJob, SearchedMesh], bool]

@@ -477,7 +477,9 @@ def find_meshes(scenario: str | Path, options: SearchOptions, overrides: Sequenc
                     notes[note] = None
                 cases.append(replace(_make_case(value, meshes, priced.dollars, used), fitting=fitting))
                 answers.append(meshes)
-                about = (adapted, _describe_unpublished(job.gpu), *describe_network(spread.cluster), priced.note)
+                text = "" if is_published(job.gpu) else describe_unpublished([job.gpu])
+                unpublished = f"{text[:1].upper()}{text[1:]}." * bool(text)
+                about = (adapted, unpublished, *describe_network(spread.cluster), priced.note)
                 notes |= dict.fromkeys(filter(None, about))
         except InputError as error:
             refused.append(f"{key} {value}: {error}.")
@@ -494,11 +496,6 @@ def find_meshes(scenario: str | Path, options: SearchOptions, overrides: Sequenc
         notes=tuple(notes), found=tuple(answers), cases=tuple(cases), key=key, refused=tuple(refused),
         tokens=options.tokens,
     )  # fmt: skip
-
-
-def _describe_unpublished(gpu: str) -> str:
-    text = describe_unpublished([gpu])
-    return "" if is_published(gpu) else f"{text[0].upper()}{text[1:]}."
 
 
 def _vary(
