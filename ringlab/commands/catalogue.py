@@ -101,7 +101,7 @@ class Names(Answer):
             if names := getattr(self, part.name):
                 rows = [[name.name, name.about] for name in names]
                 yield Table(part.name.capitalize(), ["name", "about"], rows, words=2)
-        yield "Use them as `ringlab check NAME`, `ringlab profile NAME` and `ringlab predict NAME`."
+        yield "Use: `ringlab check NAME`, `ringlab profile NAME`, `ringlab predict NAME`."
         yield "`ringlab list hardware` shows machines, GPUs, links and NICs."
 
 
@@ -161,7 +161,7 @@ class HardwareCatalogue(Answer):
         yield Table("GPU generations", ["name", "year", "usual NIC"], rows)
         rows = [[net["name"], net["title"], net["gbit_per_nic"]] for net in self.networks]
         yield Table("Networks of one kind of NIC", ["name", "", "Gbit/s per NIC"], rows, words=2)
-        yield "`ringlab list hardware NAME` shows the sources of an entry, and with -o FILE.png draws a machine."
+        yield "`ringlab list hardware NAME` shows the sources; with -o FILE.png, it draws a machine."
 
 
 @dataclass(frozen=True, repr=False)

@@ -16,7 +16,7 @@ from ringlab.shared.answer import NOT_IN_JSON, Answer
 from ringlab.shared.machines import machine_line, parse_keys
 from ringlab.shared.options import JsonOpt
 from ringlab.shared.output import check_outputs, deliver
-from ringlab.table import Part, Table
+from ringlab.table import Line, Part, Table
 from simcomm.nccl.descriptions import System, with_unit
 from simcomm.nccl.machine_files.described_machine import DescribedMachine, KeyValue, describe_machine
 from simcomm.nccl.machine_files.files import read_facts
@@ -76,7 +76,8 @@ class Description(Answer):
         rows = [[key, str(value), self.origins[key]] for key, value in self.keys.items()]
         yield Table("The machine", ["key", "value", "origin"], rows, words=3)
         if self.settings:
-            yield "NCCL's variables: " + ", ".join(f"{name}={value}" for name, value in self.settings.items())
+            variables = ", ".join(f"{name}={value}" for name, value in self.settings.items())
+            yield Line(f"NCCL's variables: {variables}", wrap=True)
 
 
 def describe(files: Sequence[Path | str], *, system: str | None = None, keys: Sequence[str] = ()) -> Description:

@@ -127,7 +127,7 @@ class ListedLessons(Answer):
     def show(self) -> Iterator[Part]:
         rows = [[str(lesson.number), lesson.title, lesson.file] for lesson in self.lessons]
         yield Table("The course", ["lesson", "", "file"], rows, words=2)
-        yield "Start with `ringlab learn 1`, which writes the first lesson to the current directory."
+        yield "Start with `ringlab learn 1`, which writes the first lesson here."
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,8 @@ class OpenedLesson(Answer):
 
     def show(self) -> Iterator[Part]:
         yield Line(f"written: {self.file}")
-        yield f"Read it, note your predictions, complete the functions, then run `ringlab learn {self.lesson} --check`."
+        yield "Read it, note your predictions, and complete the functions."
+        yield f"Then run `ringlab learn {self.lesson} --check`."
 
 
 def open_lesson(number: int, file: Path | None = None) -> OpenedLesson:
@@ -175,9 +176,12 @@ class CheckedLessons(Answer):
         else:
             yield self._summarize()
         if self.left_out:
-            yield f"Not graded, because no lesson has this file name: {', '.join(self.left_out)}."
+            yield Line(f"Not graded, because no lesson has this file name: {', '.join(self.left_out)}.", wrap=True)
         if not self.is_confined:
-            yield "Without namespaces, a file could read other submissions on this machine. Grade in a container."
+            yield Line(
+                "Without namespaces, a file could read other submissions on this machine. Grade in a container.",
+                wrap=True,
+            )
 
     def _summarize(self) -> Table:
         rows = []

@@ -115,7 +115,7 @@ class RecordAnswer(Answer):
         else:
             off = self.replayed_s / self.took_s - 1
             yield f"A replay on this machine takes {format_time(self.replayed_s)}, an error of {off:+.0%}."
-        yield from self.notes
+        yield from (Line(note, wrap=True) for note in self.notes)
 
 
 def describe_recording(recording: Recording, file: str) -> RecordAnswer:

@@ -301,10 +301,10 @@ def _paths(cluster: ClusterExplained) -> Iterator[Part]:
         rows = [[name, *row] for name, row in zip(names, cluster.paths, strict=True)]
         yield Table("Paths inside a host", ["", *names], rows, words=len(names) + 1)
         words = dict.fromkeys(word for kind in kinds for word in kind.split())
-        yield f"  {'; '.join(f'{word}: {WORDS[word]}' for word in words)}"
+        yield Line(f"  {'; '.join(f'{word}: {WORDS[word]}' for word in words)}", wrap=True)
     elif kinds:
         descriptions = [", ".join(f"{WORDS[word]} ({word})" for word in kind.split()) for kind in kinds]
-        yield f"  every two GPUs of a host: {', or '.join(descriptions)}"
+        yield Line(f"  every two GPUs of a host: {', or '.join(descriptions)}", wrap=True)
 
 
 def _ring_lines(cluster: ClusterExplained) -> list[str]:

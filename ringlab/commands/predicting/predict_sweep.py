@@ -22,7 +22,7 @@ from ringlab.shared.answer import Answer
 from ringlab.shared.conclusions import describe_crossovers
 from ringlab.shared.progress import NoProgress, Progress, keeping
 from ringlab.shared.ranges import MOST_CASES
-from ringlab.table import Part, Table, format_or_dash, time_unit
+from ringlab.table import Line, Part, Table, format_or_dash, time_unit
 from scenarios.loader import read_title
 from simcomm.parallel import in_any_order
 from simcomm.performance_models.options import check_engine
@@ -72,7 +72,7 @@ class SweepAnswer(Answer):
         yield Table(self.title, [self.key, *headings], rows, letters=letters)
         if self.key == SIZES:
             entries = (entry for point in self.points for entry in point.prediction.collectives)
-            yield from describe_crossovers(self.title, entries)
+            yield from (Line(text, wrap=True) for text in describe_crossovers(self.title, entries))
         if self.interrupted:
             yield f"Stopped after {count(len(values), 'value')}."
 

@@ -45,7 +45,7 @@ from ringlab.shared.options import JsonOpt, ScenarioArg, SetOpt, SizeOptions, dr
 from ringlab.shared.output import check_outputs, deliver, make_console
 from ringlab.shared.progress import TerminalProgress, computing, draw_to
 from ringlab.shared.ranges import parse_world_sizes
-from ringlab.table import NOTHING, Bounds, Part, Sentences, Table, format_digits, format_interval, format_whole
+from ringlab.table import NOTHING, Bounds, Line, Part, Sentences, Table, format_digits, format_interval, format_whole
 from scenarios.loader import SpreadTraining, read_spread_training
 from scenarios.sections import parse_hours
 
@@ -409,11 +409,11 @@ def _step_table(case: Case) -> Table:
 
 
 def _nothing_fits(title: str, case: Case) -> Iterator[Part]:
-    yield f"{title}: none of {case.meshes} meshes fits."
+    yield Line(f"{title}: none of {case.meshes} meshes fits.", wrap=True)
     for name, reason in case.losers:
-        yield f"The nearest, {name}: {reason}."
+        yield Line(f"The nearest, {name}: {reason}.", wrap=True)
     if not case.would_fit:
-        yield "Other optimizers, LoRA, offloading and up to 16 times as many devices do not make it fit."
+        yield "Other optimizers, LoRA, offloading and up to 16 times the devices do not help."
         return
     rows = [
         [
