@@ -71,7 +71,7 @@ def test_bench_rejects_bad_options_before_it_starts(asked: dict, message: str):
         measurements(BenchOptions(**asked))
 
 
-def test_bench_row_has_the_figures_of_nccl_tests():
+def test_bench_row_has_the_values_that_nccl_tests_defines():
     options = BenchOptions(
         collective="reduce_scatter", algorithms=("ring", "naive"), ranks=2, begin="1K", end="4K", iterations=3
     )

@@ -45,7 +45,7 @@ def here(tmp_path) -> Path:
     return file
 
 
-def test_version(ringlab):
+def test_version_option_prints_the_version(ringlab):
     assert ringlab("--version") == (0, f"ringlab {version('ringlab')}\n", "")
 
 

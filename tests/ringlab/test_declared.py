@@ -51,7 +51,7 @@ PHASES = ComputePhases(0.01, 0.02, 0.001)
 
 @algorithm("all_reduce", name="ring", chunks=1)
 def through_rank_0(rank, world_size, sends: int = 1):
-    """Named as one of the library, of which it is the opposite."""
+    """Has the name of a library algorithm but sends other messages."""
     for peer in range(1, world_size):
         if rank == 0:
             yield recv_reduce(peer, 0)
@@ -68,7 +68,7 @@ def test_declared_function_is_an_algorithm_that_can_be_called() -> None:
     assert isinstance(through_rank_0, Algorithm)
     assert [len(step) for step in through_rank_0(0, 3) if isinstance(step, tuple)] == [5] * 4  # single operations
     assert str(inspect.signature(through_rank_0)) == "(rank, world_size, sends: int = 1)"
-    assert (through_rank_0.__doc__ or "").startswith("Named as one of the library")
+    assert (through_rank_0.__doc__ or "").startswith("Has the name of a library algorithm")
     assert through_rank_0.with_parameters(sends=2).label == "ring[sends=2]"
 
 

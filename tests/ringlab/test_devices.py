@@ -66,7 +66,7 @@ def test_step_without_overlap_equals_the_plain_prediction(sync: str) -> None:
     assert row.efficiency == pytest.approx(plain.scaling_efficiency)
 
 
-def test_overlap_local_sgd_accumulation_and_loaders() -> None:
+def test_step_follows_overlap_sync_every_accumulate_and_loaders() -> None:
     def step(*overrides: str) -> dict[str, float]:
         answer = ringlab.predict_devices("star8", [8], RATED, "training.gradient_sync='ring'", *overrides)
         return {**answer.cases[0].rows[0].parts, "total": answer.cases[0].rows[0].step_s}
@@ -109,7 +109,7 @@ def test_gpu_without_a_rate_uses_published_rates() -> None:
     assert single.interval[1] / single.samples_per_s > 1.3
 
 
-def test_language_model_has_the_step_of_search() -> None:
+def test_predict_devices_matches_search_for_a_language_model() -> None:
     """Both commands predict the same time, memory and interval for the same mesh."""
     scenario, framework = str(ROOT / "examples/llama2_70b.toml"), "training.framework=nemo"
     answer = find_meshes(scenario, SearchOptions(devices="64", batch=128, top=10_000), [framework])
@@ -184,7 +184,7 @@ def test_network_and_assumptions_are_named() -> None:
     assert "no published run is on RTX 3060" in answer.compute
 
 
-def test_conclusions_group_reasons_and_name_prices() -> None:
+def test_conclusions_group_similar_reasons_and_name_prices() -> None:
     answer = ringlab.predict_devices(ROOT / GPT, [8, 16], what_if="batch=8..4096")
     assert len(answer.conclusions) == 5 and "(fsdp 16)" in answer.conclusions[0]
     assert answer.conclusions[3].startswith("Network: NVSwitch inside a host, efa1 at 50 GB/s between hosts; NCCL's ")
@@ -212,7 +212,7 @@ def test_conclusions_group_reasons_and_name_prices() -> None:
     assert alone.conclusions[1].startswith("No prediction for 12 devices: 12 devices do not fill")
 
 
-def test_devices_without_memory_are_left_out_or_rejected() -> None:
+def test_devices_with_too_little_memory_are_reported() -> None:
     answer = ringlab.predict_devices(ROOT / GPT, [8, 16], what_if="strategy=ddp,fsdp")
     ddp, fsdp = answer.cases
     assert ddp.rows == () and [row.devices for row in fsdp.rows] == [8, 16]
@@ -266,7 +266,7 @@ def test_devices_without_memory_are_left_out_or_rejected() -> None:
         ([], [12], "12 devices do not fill hosts of 8"),
     ],
 )
-def test_devices_reject_invalid_scenarios(overrides: list[str], devices: list[int], message: str) -> None:
+def test_predict_devices_rejects_invalid_scenarios(overrides: list[str], devices: list[int], message: str) -> None:
     with pytest.raises(InputError, match=message):
         ringlab.predict_devices(ROOT / GPT, devices, *overrides)
 
@@ -307,7 +307,7 @@ def test_network_without_a_rate_is_rejected() -> None:
         ringlab.predict_devices("star8", [16])
 
 
-def test_devices_are_shown_and_plotted(command: Ringlab, tmp_path: Path) -> None:
+def test_predict_devices_shows_and_plots_its_rows(command: Ringlab, tmp_path: Path) -> None:
     options = ["--set", RATED, "--what-if", "bandwidth=1,10 Gbit/s"]
     picture = tmp_path / "rates.svg"
     done = command("predict", "star8", "--devices", "2,8", *options[:2], "--what-if", "batch=8,32", "--plot", picture)
@@ -328,14 +328,14 @@ def test_predict_uses_the_whole_cluster_for_a_training(command: Ringlab, tmp_pat
 
 
 @pytest.mark.parametrize("table", ["faults={rank=[{rank=0, slowdown=2}]}", "what_if=[{title='x', faults={}}]"])
-def test_devices_reject_tables_without_effect(tmp_path: Path, table: str) -> None:
+def test_predict_devices_rejects_tables_without_effect(tmp_path: Path, table: str) -> None:
     file = write(tmp_path, STAR + "[training]\nmodel = 'resnet50'\ncompute = {rate = 5.0}\n")
     assert ringlab.predict_devices(file, [2]).cases
     with pytest.raises(InputError, match=f"{table.partition('=')[0]}: a training on many devices"):
         ringlab.predict_devices(file, [2], table)
 
 
-def test_devices_write_a_step_as_a_trace(command: Ringlab, tmp_path: Path) -> None:
+def test_predict_devices_writes_a_step_as_a_trace(command: Ringlab, tmp_path: Path) -> None:
     file = tmp_path / "step.json"
     mesh = "training.parallelism={strategy = 'ddp', pipeline = 4, microbatches = 8}"
     assert command("predict", ROOT / GPT, "--devices", "8", "--set", mesh, "--trace", file).status == 0

@@ -115,7 +115,7 @@ def test_several_collectives_have_a_verdict_each(tmp_path: Path) -> None:
     assert answer.sentence == "1 of 3 tables slower; all_gather: 4 times slower than expected at all sizes"
 
 
-def test_table_without_devices_needs_the_gpu_only(tmp_path: Path) -> None:
+def test_table_without_devices_only_needs_the_gpu(tmp_path: Path) -> None:
     path = write(tmp_path, "a.txt", "\n".join(line for line in timed().splitlines() if "Rank" not in line))
     answer = explain_measured(path)
     assert (answer.verdict, answer.sentence) == (
@@ -142,7 +142,7 @@ def test_log_in_the_file_describes_the_network(tmp_path: Path) -> None:
     assert "guess: nic = 100.0 GB/s, 2 NICs, as usual with H100 SXM" in answer.notes
 
 
-def test_gpu_outside_the_catalogue_is_unknown(tmp_path: Path) -> None:
+def test_gpu_outside_the_catalog_is_unknown(tmp_path: Path) -> None:
     text = timed().replace("A100-SXM4-80GB", "Vega 10 XT")
     assert "the GPU 'NVIDIA Vega 10 XT' is not in the catalog" in explain_measured(write(tmp_path, "a", text)).sentence
 

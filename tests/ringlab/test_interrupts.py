@@ -54,7 +54,7 @@ def start(*arguments: object) -> "subprocess.Popen[str]":
 
 
 @pytest.mark.parametrize("after", [0.1, *(pytest.param(each, marks=pytest.mark.slow) for each in (0.0, 0.2))])
-def test_interrupt_while_importing(after: float):
+def test_interrupt_while_importing_ends_the_command(after: float):
     with start("-c", IMPORTING) as process:
         assert process.stdout is not None and process.stdout.readline() == "begins\n"
         time.sleep(after)
@@ -62,7 +62,7 @@ def test_interrupt_while_importing(after: float):
     assert (status, out, err) == (130, "", "ringlab: interrupted\n")
 
 
-def test_interrupt_in_compiled_code():
+def test_interrupt_in_compiled_code_ends_the_command():
     with start("-c", IN_MACHINE_CODE) as process:
         assert process.stdout is not None and process.stdout.readline() == "begins\n"
         time.sleep(0.5)  # until it does
@@ -88,7 +88,7 @@ except KeyboardInterrupt:
 """
 
 
-def test_interrupt_in_a_weakref_callback():
+def test_interrupt_in_a_weakref_callback_ends_the_command():
     with start("-c", IN_A_CALLBACK) as process:
         assert process.communicate(timeout=60) == ("heard\n", "")
 
@@ -113,7 +113,7 @@ FEW, MANY = (0.02, 0.06), tuple(n / 500 for n in range(5, 100))  # seconds
 
 
 @pytest.mark.parametrize("delays", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
-def test_interrupt_at_the_start(delays: tuple[float, ...]):
+def test_interrupt_at_the_start_ends_the_command(delays: tuple[float, ...]):
     """Before the command line is imported, Python prints the message."""
     for after in delays:
         with start("-m", "ringlab", "doctor") as process:
@@ -133,7 +133,7 @@ def test_library_does_not_change_interrupts():
 
 @pytest.mark.parametrize("delays", [(0.0, 0.01), pytest.param(MANY, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("command", ["explain dgx-h100"])
-def test_interrupt_after_the_last_output(command: str, delays: tuple[float, ...]):
+def test_interrupt_after_the_last_output_ends_the_command(command: str, delays: tuple[float, ...]):
     for after in delays:
         with start("-m", "ringlab", *command.split()) as process:
             assert process.stdout is not None and process.stdout.readline()  # all is written at once, at the end
