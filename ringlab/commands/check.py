@@ -34,7 +34,7 @@ def command(
         str,
         typer.Argument(
             metavar="FILE.py[:NAME]|COLLECTIVE/NAME|library",
-            help="Algorithm to check: in a Python file or from the library.",
+            help="Algorithm to check: in a Python file, or by name. library: all built-in algorithms.",
         ),
     ],
     ranks: Annotated[str, typer.Option(metavar="LIST", help="World sizes to check, such as 1-8,16.")] = "1-33",

@@ -87,7 +87,7 @@ KINDS = ("step", "scaling", "path", "cluster")
 class DrawOptions:
     """The options that ``animate`` and ``plot`` share."""
 
-    size: str | None = option(None, help="Buffer size. Default: the scenario's largest.")
+    size: str | None = option(None, help="Buffer size. Default: the scenario's largest.", metavar="SIZE")
     calibration: CalibrationOpt = None
     json_to: JsonOpt = None
 
@@ -101,7 +101,7 @@ def animate_command(
         str,
         typer.Argument(
             metavar="SCENARIO|FILE.py[:NAME]|TRACE",
-            help=("Scenario, algorithm file, .trace.json file, or torch.profiler trace (FILE.json or FOLDER/)."),
+            help="Scenario, algorithm file, .trace.json file, or torch.profiler trace (FILE.json or FOLDER/).",
         ),
     ],
     output: Annotated[
@@ -118,7 +118,9 @@ def animate_command(
     ],
     algorithm: Annotated[
         str | None,
-        typer.Option(help="Algorithm to draw. Default: the scenario's last one; the player shows all."),
+        typer.Option(
+            metavar="NAME", help="Algorithm to draw, also FILE.py:NAME. Default: the scenario's last; in a player, all."
+        ),
     ] = None,
     *,
     drawn: DrawOptions,
@@ -160,7 +162,8 @@ def plot_command(
     ],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Output file: .png, .svg or .pdf.")],
     algorithm: Annotated[
-        str | None, typer.Option(help="Algorithm whose critical path is drawn. Default: the scenario's last one.")
+        str | None,
+        typer.Option(metavar="NAME", help="Algorithm whose critical path is drawn. Default: the scenario's last one."),
     ] = None,
     *,
     drawn: DrawOptions,
