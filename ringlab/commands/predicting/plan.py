@@ -47,7 +47,7 @@ class PlanOptions:
     )
     budget: float | None = option(None, help="Maximum cost in dollars. Default: plan.budget.", metavar="DOLLARS")
     deadline: str | None = option(
-        None, help="Deadline in hours, or such as 12h or '3 days'. Default: plan.deadline.", metavar="TIME"
+        None, help="Deadline: a number of hours, 12h or '3 days'. Default: plan.deadline.", metavar="TIME"
     )
     spot: bool = option(False, help="Include spot instances with a known price.")
     prices: Path | None = option(
