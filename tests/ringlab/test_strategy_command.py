@@ -102,7 +102,7 @@ def test_strategy_answer_is_plain_json() -> None:
         same=True, traces=(Trace("a", "measured", 1, 1.0, spans=Spans.of([]), nodes=[], hosts=[]),),
     )  # fmt: skip
     large = replace(answer, alone_losses=(), alone_step_s=None, same=None)
-    assert "the whole model does not fit on one device" in " ".join(large._said())
+    assert "the whole model does not fit on one device" in " ".join(large._sentences())
     with pytest.raises(RunFailed, match="does not fit on one device, so its losses cannot be checked"):
         _checked(large, check_all=True)
     content = answer.to_dict()
