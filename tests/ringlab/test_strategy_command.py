@@ -60,7 +60,7 @@ def scenario(tmp_path: Path) -> Path:
         ("parallelism={tensor=4}", "tensor must divide the 2 heads of the model, not 4"),
         (
             "parallelism={tensor=2}",
-            "vocabulary=11' is 11, which 2 ranks of a tensor group cannot divide equally",
+            "vocabulary=11' is 11, which the 2 ranks of a tensor group cannot divide equally",
         ),
         ("parallelism={strategy='zero3d'}", "strategy 'zero3d'"),
         ("parallelism={strategy='parameter_server'}", "parallelism.strategy"),
