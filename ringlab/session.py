@@ -70,10 +70,10 @@ class Session:
         if source is None:
             ranks = needed_ranks(scenario)
             return None if ranks is None else find_cached(ranks, self.backend)
-        file = None if isinstance(source, Calibration) else check_path("calibration", source)
+        given = source if isinstance(source, Calibration) else check_path("calibration", source)
         if not _uses_calibration(scenario):
             raise InputError(f"{scenario.path}: calibration is not used, because all costs are described; remove it")
-        return source if file is None else read_calibration(file)
+        return given if isinstance(given, Calibration) else read_calibration(given)
 
     def is_calibrated(self, scenario: LoadedScenario) -> bool:
         """Return whether the scenario can be predicted without calibrating again."""
