@@ -66,7 +66,7 @@ def test_missing_permission_is_reported_with_the_reason(tmp_path: Path) -> None:
     [
         ("MPLBACKEND=no-such", ["animate", "star8", "--algorithm", "ring", "--size", "1 KiB", "-o", "a.png"], 0, ""),
         *(
-            (f"{name}={value}", command, 2, f"ringlab: the environment variable {name} is '{value}'; give a")
+            (f"{name}={value}", command, 2, f"ringlab: the environment variable {name} is '{value}'; set an")
             for name, value, *command in (
                 ("RANK", "-1", "predict", "star8"),
                 ("COLUMNS", "0", "list"),
