@@ -255,10 +255,10 @@ class _Trials:
                 yield {"text": text, "line": busy}
         if exercise.most_seconds is not None and elapsed > exercise.most_seconds(world_size):
             most = format_time(exercise.most_seconds(world_size))
-            took = f"the result is right, but takes {format_time(elapsed)}; {most} is enough"
+            slow_text = f"the result is right, but takes {format_time(elapsed)}; {most} is enough"
             (line, _), *_ = (*self.observed.waited.most_common(1), ("0", 0.0))
             where = "; ranks wait longest in this line" if line != "0" else ""
-            yield {"text": f"{took}: {exercise.hint}{where}", "line": int(line)}
+            yield {"text": f"{slow_text}: {exercise.hint}{where}", "line": int(line)}
 
     def _busiest_line(self) -> int:
         sent = Counter[int]()

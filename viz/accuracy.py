@@ -71,10 +71,10 @@ def _add_legend(figure: Figure, handles: Sequence[Any]) -> None:
 
 
 def _draw_panel(axes: Axes, panel: str, dots: Sequence[Dots], colors: dict[str, str]) -> None:
-    every = np.concatenate([[*series.measured, *series.predicted] for series in dots])
+    times = np.concatenate([[*series.measured, *series.predicted] for series in dots])
     ranges = [each for series in dots for each in (*series.measured_range, *series.predicted_range)]
-    every = np.concatenate([every, np.ravel(ranges)])
-    ends = np.array([every.min() / 1.5, every.max() * 1.5])
+    times = np.concatenate([times, np.ravel(ranges)])
+    ends = np.array([times.min() / 1.5, times.max() * 1.5])
     axes.fill_between(ends, ends / BAND, ends * BAND, color=FAINT, linewidth=0)
     axes.plot(ends, ends, color=GREY, linewidth=0.8)
     for series in dots:

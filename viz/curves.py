@@ -108,8 +108,8 @@ def _by_points(curves: Sequence[Curve]) -> dict[Points, str]:
     """
     names_by_points: dict[Points, list[str]] = {}
     for curve in curves:
-        every = zip(curve.world_sizes, curve.samples_per_s, curve.efficiency, strict=True)
-        if points := tuple((ranks, rate, share) for ranks, rate, share in every if rate and share):
+        rows = zip(curve.world_sizes, curve.samples_per_s, curve.efficiency, strict=True)
+        if points := tuple((ranks, rate, share) for ranks, rate, share in rows if rate and share):
             names_by_points.setdefault(points, []).append(curve.name)
     return {points: ", ".join(names) for points, names in names_by_points.items()}
 

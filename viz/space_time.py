@@ -149,8 +149,8 @@ def _draw_heading(figure: Figure, trace: Trace, height: float, shown: str) -> No
         )
 
     line(0.32, trace.title, 14, INK, bold=True)
-    took = "" if is_stuck_at_once(trace) else f"  ·  {format_time(trace.elapsed)}"
-    line(0.54, f"{describe_trace(trace)}{took}{shown}", 9, GREY)
+    elapsed = "" if is_stuck_at_once(trace) else f"  ·  {format_time(trace.elapsed)}"
+    line(0.54, f"{describe_trace(trace)}{elapsed}{shown}", 9, GREY)
     if trace.failure is None:
         line(0.73, describe_busiest_link(trace), 9, GREY)
     else:

@@ -290,9 +290,9 @@ def _draw_keys(figure: Figure, network: GroupedNetwork, sorts: Sequence[Sort], s
     """Draw the legend for symbols above the network and the legend for links below it."""
     columns, width, height = size
     look: dict[str, Any] = {"frameon": False, "fontsize": 8, "labelcolor": GREY, "borderaxespad": 0.0}
-    every = [total for _, _, total in sorts]
+    rates = [total for _, _, total in sorts]
     links = [
-        Line2D([], [], color=color, linewidth=_line_width(total, every), label=shorten(words, 60, placeholder=" …"))
+        Line2D([], [], color=color, linewidth=_line_width(total, rates), label=shorten(words, 60, placeholder=" …"))
         for words, color, total in sorts[:12]
     ]
     corner = (0.2 / width, 0.16 / height)

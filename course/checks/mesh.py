@@ -81,16 +81,16 @@ def dollars(lesson: ModuleType) -> None:
 
 
 def choose(lesson: ModuleType) -> None:
-    every = meshes()
-    same = [n for n in numbers_of(lesson.choose(), "choose()") if n in every.order]
+    all_meshes = meshes()
+    same = [n for n in numbers_of(lesson.choose(), "choose()") if n in all_meshes.order]
     if not same:
         raise WrongAnswerError("choose(): the mesh does not fit into 80 GiB; divide more, or recompute")
-    seconds, least = every.step_s[same].min(), every.step_s[every.order[0]]
+    seconds, least = all_meshes.step_s[same].min(), all_meshes.step_s[all_meshes.order[0]]
     if seconds > 1.1 * least:
         raise WrongAnswerError(
             f"choose(): the step takes {seconds:.2f} s, over 10 % longer than the fastest that fits ({least:.2f} s)"
         )
-    cost = TOKENS / every.tokens_per_s[same].max() / 3600 * DEVICES * PRICE
+    cost = TOKENS / all_meshes.tokens_per_s[same].max() / 3600 * DEVICES * PRICE
     if cost > BUDGET:
         raise WrongAnswerError(f"choose(): the training costs {cost:,.0f} dollars; the budget is {BUDGET:,.0f}")
 

@@ -43,8 +43,8 @@ def functions(lesson: ModuleType) -> None:
                 if not isinstance(inspect.getattr_static(function, way), staticmethod):
                     raise WrongAnswerError(f"{name}'s {way} must be a @staticmethod whose first argument is ctx")
             inputs = argument.clone().requires_grad_()
-            came = part if name == "ScatterSequence" else full_tensor
-            gradient = came.clone()
+            received = part if name == "ScatterSequence" else full_tensor
+            gradient = received.clone()
             with measuring(lesson):
                 outputs = function.apply(inputs)
                 expect_equal(inputs.detach(), argument, f"rank {rank}: {name}'s input, which must not change,")
@@ -52,7 +52,7 @@ def functions(lesson: ModuleType) -> None:
                 outputs.backward(gradient)
             expect_equal(inputs.grad, wanted_gradient, f"rank {rank}: {name}'s backward")
             expect_equal(
-                gradient, came, f"rank {rank}: the gradient that {name}'s backward gets, which must not change,"
+                gradient, received, f"rank {rank}: the gradient that {name}'s backward gets, which must not change,"
             )
 
 

@@ -167,12 +167,12 @@ def _waiting_inside(run: ReplayedRun) -> Iterator[Unfinished]:
     for call_class, bases in zip(run.classes, run.layout.bases, strict=True):
         if call_class.template is not None:
             continue
-        came = run.started[bases[:, 0]].reshape(call_class.parts.shape)
+        arrival = run.started[bases[:, 0]].reshape(call_class.parts.shape)
         ranks = run.calls.rank[call_class.parts]
-        for at in np.flatnonzero(np.isnan(came).any(axis=1)).tolist():
-            late = int(ranks[at][np.isnan(came[at])][0])
+        for at in np.flatnonzero(np.isnan(arrival).any(axis=1)).tolist():
+            late = int(ranks[at][np.isnan(arrival[at])][0])
             key = int(run.calls.key[call_class.collectives[at]])
-            for rank, since in zip(ranks[at].tolist(), came[at].tolist(), strict=True):
+            for rank, since in zip(ranks[at].tolist(), arrival[at].tolist(), strict=True):
                 if np.isfinite(since):
                     yield Unfinished(rank, late, False, 0, 0, since, False, collective=key)
 

@@ -92,8 +92,8 @@ def repeat_ranks(recording: Recording, models: Sequence[int], made_groups: Seque
     groups = _Groups(recording, made_groups)
     calls, entries, streams = list[dict[str, Ints]](), list[dict[str, Any]](), list[ExecutionStream]()
     first_call = first_signal = 0
-    whose = np.array([stream.rank for stream in recording.streams])
-    owner = whose[recording.entries.stream]
+    stream_rank = np.array([stream.rank for stream in recording.streams])
+    owner = stream_rank[recording.entries.stream]
     is_call, is_signal = (
         np.isin(recording.entries.did, kinds) for kinds in ((Did.POST, Did.WAIT), (Did.SIGNAL, Did.AWAIT))
     )
@@ -104,7 +104,7 @@ def repeat_ranks(recording: Recording, models: Sequence[int], made_groups: Seque
         calls.append(_calls(recording, mine, rank, groups))
         renumbered = np.zeros(len(recording.calls), np.int64)
         renumbered[mine] = first_call + np.arange(len(mine))
-        for number in np.flatnonzero(whose == model).tolist():
+        for number in np.flatnonzero(stream_rank == model).tolist():
             is_kept = (owner == model) & (recording.entries.stream == number)
             columns = {name: column[is_kept] for name, column in recording.entries.kept.items()}
             columns["number"] = columns["number"].astype(np.int64)  # columns can have fewer bytes
@@ -121,7 +121,7 @@ def repeat_ranks(recording: Recording, models: Sequence[int], made_groups: Seque
         calls=RecordedCalls(**joined),
         entries=LogEntries(**{name: np.concatenate([entry[name] for entry in entries]) for name in entries[0]}),
         streams=tuple(streams),
-        groups=tuple(groups.found),
+        groups=tuple(groups.groups),
     )
     repeated_recording.check()
     return repeated_recording
@@ -132,8 +132,8 @@ class _Groups:
 
     def __init__(self, recording: Recording, made: Sequence[Ranks]) -> None:
         self.recorded = recording.groups
-        self.found = dict.fromkeys(recording.groups)
-        self._numbers = {group: number for number, group in enumerate(self.found)}
+        self.groups = dict.fromkeys(recording.groups)
+        self._numbers = {group: number for number, group in enumerate(self.groups)}
         self._alike = {ranks: family for family in _families(made) for ranks in family}
 
     def like(self, number: int, rank: int) -> int:
@@ -146,7 +146,7 @@ class _Groups:
                 f"rank {rank} has no counterpart of the group {list(group.ranks)[:8]}; add the rank to --only"
             )
         counterpart = RankGroup(group.name, ranks)
-        self.found.setdefault(counterpart)
+        self.groups.setdefault(counterpart)
         return self._numbers.setdefault(counterpart, len(self._numbers))
 
 

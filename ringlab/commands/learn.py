@@ -197,9 +197,9 @@ def _show_one(file: JudgedLesson) -> Iterator[Part]:
     rows: list[Row] = []
     for each in file.exercises:
         passed = ", ".join(map(str, each.world_sizes)) or "-"
-        took = format_time(each.elapsed_s) if each.elapsed_s else "-"
+        elapsed = format_time(each.elapsed_s) if each.elapsed_s else "-"
         sent = format_size(each.sent_bytes) if each.sent_bytes else "-"
-        rows.append([each.exercise, Cell(each.state, STATES[each.state]), passed, took, sent])
+        rows.append([each.exercise, Cell(each.state, STATES[each.state]), passed, elapsed, sent])
     headings = [
         "exercise",
         "is",

@@ -146,13 +146,13 @@ def predict_runs(
     ``leave_out``, or else are raised. Raises InputError for an unknown algorithm.
     """
     names = [] if run.algorithm is not None else algorithm_names(run.scenario)[-MOST_RUNS:]
-    every = [replace(run, algorithm=name) for name in names] or [run]
-    for each in every if leave_out is None else ():
+    selected = [replace(run, algorithm=name) for name in names] or [run]
+    for each in selected if leave_out is None else ():
         with suppress(ProgramError):  # an incorrect algorithm is shown up to its first error
             each.check_recordable()
     runs = []
-    for number, each in enumerate(every):
-        tick(0, number, len(every), f"algorithms, {getattr(each.algorithm, 'label', each.algorithm) or 'the last'}")
+    for number, each in enumerate(selected):
+        tick(0, number, len(selected), f"algorithms, {getattr(each.algorithm, 'label', each.algorithm) or 'the last'}")
         try:
             trace = each.simulate_to_failure()
         except TooLarge as error:
@@ -162,7 +162,7 @@ def predict_runs(
             continue
         runs.append(PlayedRun(trace, short_name(trace), _say_what_if(each, trace)))
     if len(runs) == 1 and run.scenario.faults != NO_FAULTS:
-        quiet = replace(every[0], scenario=replace(run.scenario, faults=NO_FAULTS)).simulate()
+        quiet = replace(selected[0], scenario=replace(run.scenario, faults=NO_FAULTS)).simulate()
         runs.append(PlayedRun(quiet, f"{short_name(quiet)} without faults"))
     return runs
 

@@ -47,8 +47,8 @@ def group_nodes(graph: Graph, hosts: Sequence[str]) -> GroupedNetwork:
     >>> graph = nx.DiGraph()
     >>> for host in range(100):
     ...     graph.add_edge(f"h{host}", "s0", bandwidth=1e9)
-    >>> found = group_nodes(graph, [f"h{host}" for host in range(100)])
-    >>> [(name, len(group.members)) for name, group in found.groups.items()]
+    >>> network = group_nodes(graph, [f"h{host}" for host in range(100)])
+    >>> [(name, len(group.members)) for name, group in network.groups.items()]
     [('h0', 100), ('s0', 1)]
     """
     of = {node: node for node in graph}

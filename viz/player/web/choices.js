@@ -25,8 +25,8 @@ export function race() {
   if (data.runs.length < 2) return;
   const named = name => data.runs.findIndex(run => run.name === name),
     pair = [named('ring'), named('naive')];
-  const own = view.shown[0];
-  showRuns(pair.includes(own) && !pair.includes(-1) ? pair : [own, own ? 0 : 1]);
+  const current = view.shown[0];
+  showRuns(pair.includes(current) && !pair.includes(-1) ? pair : [current, current ? 0 : 1]);
 }
 
 export function showRun(index, beside) {

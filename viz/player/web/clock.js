@@ -69,8 +69,8 @@ export function stepMessage(way) {
   if (!isTimed()) return seek(wholeStep(way));
   const run = firstRun();
   if (run.aggregate) return seek(view.x + (way * run.elapsed) / run.aggregate.bins);
-  const found = shownRuns().map(shown => nearest(shown.ends, way));
-  seek(found.reduce((best, x) => (abs(x - view.x) < abs(best - view.x) ? x : best)));
+  const moments = shownRuns().map(shown => nearest(shown.ends, way));
+  seek(moments.reduce((best, x) => (abs(x - view.x) < abs(best - view.x) ? x : best)));
 }
 
 /** Moves forward or back to the nearest end of a step. */

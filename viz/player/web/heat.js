@@ -27,9 +27,9 @@ export function busiest(run, row, bin) {
     shown = rowsOf(run);
   const from = floor((shown.first + row * shown.ranks) / shown.whole);
   const to = max(from + 1, floor((shown.first + (row + 1) * shown.ranks) / shown.whole));
-  let found = 0;
-  for (let at = from; at < to; at++) found = max(found, most[at * bins + bin]);
-  return found;
+  let share = 0;
+  for (let at = from; at < to; at++) share = max(share, most[at * bins + bin]);
+  return share;
 }
 
 export function paintHeat(g, box, toPixel) {

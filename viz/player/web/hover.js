@@ -43,7 +43,7 @@ function rankAt(run, x, y) {
 }
 
 function linkAt(run, x, y) {
-  let found = -1,
+  let closest = -1,
     nearest = 6;
   if (onWires())
     run.places.lines.forEach(([x1, y1, x2, y2], link) => {
@@ -51,9 +51,9 @@ function linkAt(run, x, y) {
         dy = y2 - y1,
         share = clamp(((x - x1) * dx + (y - y1) * dy) / (dx * dx + dy * dy), 0, 1);
       const far = hypot(x1 + share * dx - x, y1 + share * dy - y);
-      if (far < nearest) [nearest, found] = [far, link];
+      if (far < nearest) [nearest, closest] = [far, link];
     });
-  return found;
+  return closest;
 }
 
 const groupAt = (run, x, y) => run.circle.at.findIndex(at => hypot(at[0] - x, at[1] - y) < run.circle.radius + 8);

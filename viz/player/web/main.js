@@ -22,7 +22,7 @@ const stats = {frames: 0, script: 0, opened: 0};
 let isWanted = false,
   last = 0,
   lateFrames = 0,
-  held = 0,
+  waited = 0,
   spoken = -1e9;
 
 function draw() {
@@ -52,9 +52,9 @@ function advance(now) {
   lateFrames = seconds > LATE ? lateFrames + 1 : 0;
   if (lateFrames > 8) sharpness.most = 1;
   if (calm) {
-    held += seconds * view.speed;
-    if (held > 0.8) {
-      held = 0;
+    waited += seconds * view.speed;
+    if (waited > 0.8) {
+      waited = 0;
       stepProgram(1);
       view.playing = true;
     }

@@ -35,11 +35,11 @@ export function writePanel() {
   find('limit-head').classList.toggle('full', run.standing.length > 0 || run.limits.kind === 'stuck');
   find('limit').textContent = words;
   find('links').replaceChildren(...(isMeasured ? pairRows(run) : cableRows(run)));
-  const what = run.isSlow
+  const title = run.isSlow
     ? 'Rate of each link, slowest first'
     : 'Utilization of each link over the whole run';
   const pairs = 'Rate of each pair of ranks, slowest first: bytes divided by the time from begin to end';
-  find('links-head').textContent = isMeasured ? (run.n ? pairs : '') : run.used ? what : '';
+  find('links-head').textContent = isMeasured ? (run.n ? pairs : '') : run.used ? title : '';
   const more = isMeasured ? 0 : run.used - LISTED,
     isHidden = !isMeasured && run.used && view.kind === 'talk' && !areGroups(),
     where = isHidden ? '“Show network” shows their positions.' : '';

@@ -93,21 +93,21 @@ function placeLinks(places) {
     aside = min(4, places.radius * 0.4);
   data.links.src.forEach((src, link) => {
     const dst = data.links.dst[link],
-      one = places.at[src],
-      other = places.at[dst];
-    if (!one || !other) return;
-    const far = hypot(other[0] - one[0], other[1] - one[1]) || 1;
-    const ux = (other[0] - one[0]) / far,
-      uy = (other[1] - one[1]) / far;
+      begin = places.at[src],
+      end = places.at[dst];
+    if (!begin || !end) return;
+    const far = hypot(end[0] - begin[0], end[1] - begin[1]) || 1;
+    const ux = (end[0] - begin[0]) / far,
+      uy = (end[1] - begin[1]) / far;
     const gap = node => min(isRank(node) ? places.radius : 8, far / 3),
       from = gap(src),
       to = gap(dst);
     const bow = data.layout === 'grid' && wraps(data.at[src], data.at[dst], columns) ? 10 : 0;
     places.lines[link] = [
-      one[0] + ux * from - uy * aside,
-      one[1] + uy * from + ux * aside,
-      other[0] - ux * to - uy * aside,
-      other[1] - uy * to + ux * aside,
+      begin[0] + ux * from - uy * aside,
+      begin[1] + uy * from + ux * aside,
+      end[0] - ux * to - uy * aside,
+      end[1] - uy * to + ux * aside,
       bow,
     ];
   });

@@ -15,11 +15,11 @@ export function headline() {
   const run = firstRun(),
     other = partner(run);
   const bytes = run.nbytes ? `${size(run.nbytes)} ` : '',
-    what = run.complete ? `${time(run.elapsed)} ${bytes && `for ${bytes}`}` : `${bytes}`;
+    result = run.complete ? `${time(run.elapsed)} ${bytes && `for ${bytes}`}` : `${bytes}`;
   const end = run.complete ? '' : ', never finished',
     kind = run.kind === 'predicted' ? 'predicted by simulation' : run.kind;
-  const own = `${run.name}: ${what}on ${many(data.ranks, 'rank')}, ${kind}${end}.`;
-  return other ? `${own} ${capital(other.kind)}: ${time(other.elapsed)}.` : own;
+  const sentence = `${run.name}: ${result}on ${many(data.ranks, 'rank')}, ${kind}${end}.`;
+  return other ? `${sentence} ${capital(other.kind)}: ${time(other.elapsed)}.` : sentence;
 }
 
 function raceWords() {
@@ -208,8 +208,8 @@ export function aboutMessage(run, i) {
     `${time(run.begin[i])} to ${time(run.end[i])}`,
   ];
   if (via.length) lines.push(`via ${via.join(', ')}`);
-  const held = run.buffers?.exact ? contributors(carriedBy(run, i, 0)) : 0;
-  if (held) lines.push(`holds data of ${whose(held)}`);
+  const bits = run.buffers?.exact ? contributors(carriedBy(run, i, 0)) : 0;
+  if (bits) lines.push(`holds data of ${whose(bits)}`);
   const [sent, received] = waitsOf(run, i);
   const [src, dst] = [`rank ${c.src[i]}`, `rank ${c.dst[i]}`];
   if (sent > 0) lines.push(`${src} waited${inLine(c.src_line, i)} ${time(sent)} for ${dst} to receive`);
@@ -239,9 +239,9 @@ function waitWords(run) {
     if (received > 0 && run.begin[i] - received <= view.x)
       why.set(dst[i], `waits${inLine(receives, i)}: rank ${src[i]} does not send yet`);
   }
-  const told = [...why].filter(([rank]) => view.rank < 0 || rank === view.rank).slice(0, 2),
-    more = view.rank < 0 ? why.size - told.length : 0;
-  const words = told.map(([rank, reason]) => ` Rank ${rank} ${reason}.`).join('');
+  const reasons = [...why].filter(([rank]) => view.rank < 0 || rank === view.rank).slice(0, 2),
+    more = view.rank < 0 ? why.size - reasons.length : 0;
+  const words = reasons.map(([rank, reason]) => ` Rank ${rank} ${reason}.`).join('');
   return words + (more > 0 ? ` So ${more > 1 ? 'do' : 'does'} ${many(more, 'more rank')}.` : '');
 }
 
@@ -324,8 +324,8 @@ function phaseStory(run) {
 function faultStory(run) {
   const failed = run.failed.map(([rank, at]) => `Rank ${rank} ${run.wrong ? 'goes wrong' : 'fails'} at ${time(at)}.`);
   const waits = run.unfinished.map(([rank, peer, sends, step, since]) => {
-    const what = `to ${sends ? 'send to' : 'receive from'} rank ${peer}`;
-    return `Rank ${rank} waits from ${time(since)} on in step ${step} of its program ${what}.`;
+    const action = `to ${sends ? 'send to' : 'receive from'} rank ${peer}`;
+    return `Rank ${rank} waits from ${time(since)} on in step ${step} of its program ${action}.`;
   });
   return [...failed, ...waits];
 }
@@ -334,18 +334,18 @@ function stepStory(run) {
   const {c} = run,
     lines = [];
   for (let step = 0; step < min(run.steps, 40); step++) {
-    const own = [];
-    for (let i = 0; i < run.n; i++) if (c.depth[i] === step) own.push(i);
-    const bytes = own.reduce((sum, i) => sum + c.bytes[i], 0);
+    const messages = [];
+    for (let i = 0; i < run.n; i++) if (c.depth[i] === step) messages.push(i);
+    const bytes = messages.reduce((sum, i) => sum + c.bytes[i], 0);
     const whom =
-      own
+      messages
         .slice(0, 8)
         .map(i => `${c.src[i]} to ${c.dst[i]}`)
-        .join(', ') + (own.length > 8 ? ' and others' : '');
-    const added = own.filter(i => c.reduces[i]).length;
+        .join(', ') + (messages.length > 8 ? ' and others' : '');
+    const added = messages.filter(i => c.reduces[i]).length;
     const some = added ? `${added} of them added, the others kept` : 'kept',
-      how = added === own.length ? 'added to the present value' : some;
-    const sent = `${many(own.length, 'message')}, ${size(bytes)} in all, ${how}`;
+      how = added === messages.length ? 'added to the present value' : some;
+    const sent = `${many(messages.length, 'message')}, ${size(bytes)} in all, ${how}`;
     lines.push(`Step ${step + 1}, done at ${time(run.stepEnd[step])}: ${sent}; ranks ${whom}.`);
   }
   if (run.steps > 40) lines.push(`And ${run.steps - 40} more steps.`);
