@@ -25,7 +25,7 @@ End = tuple[float, str, str]  # height, words, color
 
 @dataclass(frozen=True)
 class Curve:
-    """The samples/s of all ranks and the efficiency of one gradient sync, for each number of ranks.
+    """The samples/s of all ranks of a training, and its scaling efficiency, for each number of ranks.
 
     None marks a training that never ends.
     """

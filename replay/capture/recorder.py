@@ -358,7 +358,7 @@ class CallRecorder:
         return self._locations[key]
 
     def finish(self) -> CallLog:
-        """Return the log after the end of the program."""
+        """Return the log. The time since the last call becomes its tail, so call this at the end of the program."""
         if self._last is None:
             return self.log
         end = self.clock.now()

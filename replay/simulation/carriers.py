@@ -95,7 +95,7 @@ class NetworkCarrier:
         return None
 
     def template(self, shape: Shape, ranks: tuple[int, ...]) -> Template:
-        """Return the messages of a collective."""
+        """Return the template of a collective: its stages and messages."""
         algorithm = self.algorithm(shape, ranks)
         return network_template(algorithm, fitted(shape, algorithm), self.transport.gamma)
 

@@ -130,7 +130,10 @@ SIGNAL_BYTES = 1.0  # take no time on a route without links
 
 
 class ReplayPlan(NamedTuple):
-    """The kernel's plan, with the meaning of its numbers. Signals come before messages."""
+    """The kernel's input: ``plan`` and ``links``. Its first ``signals`` messages are signals.
+
+    ``pairs`` and ``routes`` list the routes of the other messages, ``work`` the tasks of the stages that compute.
+    """
 
     plan: Plan
     links: LinkRecords

@@ -65,7 +65,7 @@ class Shape(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def network_template(algorithm: Algorithm, shape: Shape, gamma: float) -> Template:
-    """Return a collective whose messages cross a network. Raises InputError.
+    """Return the template of a collective whose messages cross a network. Raises InputError.
 
     ``gamma`` is the time to reduce a byte, in seconds.
     """
@@ -80,7 +80,9 @@ def network_template(algorithm: Algorithm, shape: Shape, gamma: float) -> Templa
 
 
 def measured_template(algorithm: Algorithm, shape: Shape, calibration: Calibration) -> Template:
-    """Return a collective on processes of this machine, with calibrated message times. Raises InputError."""
+    """Return the template of a collective on this machine's processes, with calibrated message times. Raises
+    InputError.
+    """
     template = network_template(algorithm, shape, 0.0)
     call = CollectiveCall(algorithm, shape.elements, op=shape.op, root=shape.root)
     schedule = compact_schedule(algorithm, shape.ranks, shape.root).table()

@@ -18,7 +18,7 @@ from viz.style import FAINT, GREY, INK, PANE, chunk_colors, text_color
 
 @dataclass(frozen=True)
 class Filling:
-    """Over time, the fraction of contributors that each chunk contains, and whether the chunk is complete."""
+    """The contents of all chunks over time: the fraction of contributors, and whether the chunk is complete."""
 
     times: npt.NDArray[np.float64]  # [changes]
     shares: npt.NDArray[np.float64]  # [changes, ranks, chunks], each from its time on
@@ -31,7 +31,9 @@ class Filling:
 
 
 def find_filling(trace: Trace) -> Filling | None:
-    """Return the filling of the chunks over time, or None if the program is unknown or its messages differ."""
+    """Return the contents of the chunks over time, or None if the program is unknown or does not match the trace's
+    messages.
+    """
     buffers = follow_buffers(trace) if len(trace.messages) else None
     if buffers is None:
         return None
@@ -91,7 +93,7 @@ class StepCounter:
         return "done" if time >= self._elapsed else ""
 
     def marks(self) -> npt.NDArray[np.float64]:
-        """Return each step's or message's begin as a fraction of the run, or nothing for more than 40."""
+        """Return the start of each step or message as a fraction of the run; empty if there are more than 40."""
         return self._begin / self._elapsed if len(self._begin) <= 40 else np.zeros(0)  # more would crowd
 
 
@@ -113,7 +115,7 @@ Panel = Callable[[float], None]  # shows the state at a time, in seconds
 def add_panel(canvas: Canvas, trace: Trace, phases: dict[str, str], box: Box) -> Panel:
     """Draw the panel that suits the trace: buffers of a collective, phases of a training, or bytes received.
 
-    Return a function that updates the panel to a time. It does nothing if there is no room for a panel.
+    Return a function that updates the panel to a time in seconds. Without room for a panel, the function does nothing.
     """
     if not has_room(trace):
         return lambda time: None

@@ -35,7 +35,10 @@ class Box:
 
     @classmethod
     def around(cls, x: float, y: float, radius: float, tall: float | None = None) -> "Box":
-        """Return the box ``radius`` wide and ``tall`` high to each side of a point. ``tall`` defaults to ``radius``."""
+        """Return the box that reaches ``radius`` to the left and right of a point, and ``tall`` up and down.
+
+        Default of ``tall``: ``radius``.
+        """
         tall = radius if tall is None else tall
         return cls(x - radius, y - tall, x + radius, y + tall)
 
@@ -147,7 +150,10 @@ ASIDE = 0.3  # bend around other nodes of a line outside rows, in inches
 
 
 def draw_lines(at: Mapping[str, Point], edges: Iterable[Edge], *, up: Iterable[str], in_rows: bool) -> dict[Edge, Line]:
-    """Return a line for each edge. In rows, arcs run below the row, or above it at the nodes in ``up``.
+    """Return a line for each edge. A line never passes through another node.
+
+    In rows, a line past other nodes is an arc below the row, or above it if it starts at a node in ``up``. Other lines
+    are bent.
 
     >>> at = {"a": (0.0, 0.0), "b": (1.0, 0.0), "c": (2.0, 0.0)}
     >>> lines = draw_lines(at, [("a", "b"), ("a", "c")], up=[], in_rows=True)
