@@ -2,7 +2,7 @@
 # # 7. A thin trunk: hierarchical all_reduce
 #
 # Two racks have four hosts each, with 10 Gbit/s per host and one trunk of 10 Gbit/s between the racks. A careless
-# scheduler deals the ranks to the racks in turn: 0, 2, 4, 6 in one, and 1, 3, 5, 7 in the other.
+# scheduler assigns the ranks to the racks alternately: 0, 2, 4, 6 to one, and 1, 3, 5, 7 to the other.
 #
 # **Question.** How often does each byte of lesson 4's ring cross the trunk? How often must it cross?
 #
@@ -69,8 +69,8 @@ if __name__ == "__main__" and "RANK" in os.environ:
 # ## What real clusters do
 #
 # For hosts with eight H100, the trunk is the network: NVLink connects the GPUs of a host, and each GPU has one network
-# card. NCCL does the three stages as rings that enter and leave a host through every card. The idea has the name HSDP
-# in `torch.distributed.fsdp`.
+# card. NCCL does the three stages as rings that enter and leave a host through every card. `torch.distributed.fsdp`
+# calls the same idea HSDP.
 #
 # `ringlab predict two-p5` compares three algorithms on two such hosts. For 256 MiB, it predicts 13.7 ms for a plain
 # ring, 2.6 ms for your three stages (`hierarchical[gpus=8]`), and 1.6 ms for NCCL (80 % interval: 1.3 to 3.2 ms).

@@ -117,9 +117,9 @@ if __name__ == "__main__" and "RANK" in os.environ:
 #
 # Interleaved schedules give each rank several slices of the model. They shrink the bubble by that factor, and send as
 # many times more messages. Zero-bubble schedules split backward into two parts. For Llama 2 70B on 64 H100 with ZeRO, a
-# step of 16 stages is predicted to be 32 % longer than on the fastest mesh, 15 of them bubble, although each rank has
-# five slices: `ringlab init llama2-70b`, then `ringlab search llama2_70b.toml --devices 64 --why` (try
-# `--zero-bubble`).
+# step of 16 stages is predicted to be 32 % longer than on the fastest mesh. The bubble takes 15 of these percentage
+# points, although each rank has five slices: `ringlab init llama2-70b`, then `ringlab search llama2_70b.toml --devices
+# 64 --why` (try `--zero-bubble`).
 #
 # ## Beyond
 #

@@ -150,10 +150,9 @@ ASIDE = 0.3  # bend around other nodes of a line outside rows, in inches
 
 
 def draw_lines(at: Mapping[str, Point], edges: Iterable[Edge], *, up: Iterable[str], in_rows: bool) -> dict[Edge, Line]:
-    """Return a line for each edge. A line never passes through another node.
+    """Return a line for each edge: straight, or bent around other nodes.
 
-    In rows, a line past other nodes is an arc below the row, or above it if it starts at a node in ``up``. Other lines
-    are bent.
+    In rows, bent lines are arcs below the row, or above it if they start at a node in ``up``.
 
     >>> at = {"a": (0.0, 0.0), "b": (1.0, 0.0), "c": (2.0, 0.0)}
     >>> lines = draw_lines(at, [("a", "b"), ("a", "c")], up=[], in_rows=True)
