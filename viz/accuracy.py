@@ -86,8 +86,8 @@ def _draw_panel(axes: Axes, panel: str, dots: Sequence[Dots], colors: dict[str, 
         axes.plot(series.measured, series.predicted, "o", color=colors[series.family], markersize=3, alpha=0.7)
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends, aspect="equal")
     axes.set_title(panel, fontsize=10, color=INK, loc="left")
-    axes.set_xlabel("measured", fontsize=9, color=INK)
-    axes.set_ylabel("predicted", fontsize=9, color=INK)
+    axes.set_xlabel("measured time", fontsize=9, color=INK)
+    axes.set_ylabel("predicted time", fontsize=9, color=INK)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(FixedLocator(_ticks(*ends)))
         axis.set_major_formatter(lambda seconds, _: format_time(seconds))
