@@ -164,9 +164,7 @@ def _reduce(algorithm: Algorithm) -> tuple[Any, ...]:
 
 
 def _find_again(full_name: str, parameters: dict[str, Parameter], by_model: bool = False) -> Algorithm:
-    if full_name not in library():
-        raise InputError(f"{full_name} is not in the library; choose one of {', '.join(library())}")
-    return replace(library()[full_name].with_parameters(**parameters), by_model=by_model)
+    return replace(find_algorithm(full_name).with_parameters(**parameters), by_model=by_model)
 
 
 def _import_again(module: str, name: str, parameters: dict[str, Parameter], by_model: bool) -> Algorithm:

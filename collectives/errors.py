@@ -135,20 +135,12 @@ def first_failure(error: Exception) -> Exception:
         if isinstance(later, RunFailed) and not is_meant:
             first = later
     if first is not error:
-        _note(first, error)
+        note_error(first, error)
     return first
 
 
-@contextmanager
-def noting_errors(first: BaseException) -> Iterator[None]:
-    """Catch an error within the context and add it as a note to ``first``."""
-    try:
-        yield
-    except Exception as later:
-        _note(first, later)
-
-
-def _note(first: BaseException, later: BaseException) -> None:
+def note_error(first: BaseException, later: BaseException) -> None:
+    """Add a later error to ``first`` as a note."""
     first.add_note(f"afterwards: {describe_error(later, None)}")
 
 

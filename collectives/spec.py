@@ -144,7 +144,8 @@ def item_bytes(dtype: str) -> int:
     >>> item_bytes("bfloat16")
     2
     """
-    if not isinstance(dtype, str):
+    value: object = dtype
+    if not isinstance(value, str):
         name = getattr(dtype, "__name__", str(dtype)).rpartition(".")[2]
         check_text("dtype", dtype, name if name in ITEM_BYTES else "float32")
     return ITEM_BYTES[check_known("dtype", dtype, ITEM_BYTES)]

@@ -63,27 +63,9 @@ def _read(text: str) -> tuple[Fraction, str]:
 class Bandwidth(float):
     """A bandwidth in bytes per second that was parsed from text. Cluster builders accept it in place of the text."""
 
-    @classmethod
-    def parse(cls, text: object) -> "Bandwidth":
-        """Return the bandwidth of a text as ``parse_bandwidth`` does. Raise InputError.
-
-        >>> Bandwidth.parse("10 Gbit/s")
-        1250000000.0
-        """
-        return cls(parse_bandwidth(text))
-
 
 class Latency(float):
     """A latency in seconds that was parsed from text. Cluster builders accept it in place of the text."""
-
-    @classmethod
-    def parse(cls, text: object) -> "Latency":
-        """Return the latency of a text as ``parse_latency`` does. Raise InputError.
-
-        >>> Latency.parse("5 us")
-        5e-06
-        """
-        return cls(parse_latency(text))
 
 
 def parse_bandwidth(text: object) -> float:

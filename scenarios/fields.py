@@ -49,9 +49,15 @@ def _read_algorithm(value: object) -> Reference:
 
 
 Bandwidth = Annotated[
-    units.Bandwidth, PlainValidator(units.Bandwidth.parse), Field(description='for example "10 Gbit/s"')
+    units.Bandwidth,
+    PlainValidator(lambda text: units.Bandwidth(units.parse_bandwidth(text))),
+    Field(description='for example "10 Gbit/s"'),
 ]
-Latency = Annotated[units.Latency, PlainValidator(units.Latency.parse), Field(description='for example "5 us"')]
+Latency = Annotated[
+    units.Latency,
+    PlainValidator(lambda text: units.Latency(units.parse_latency(text))),
+    Field(description='for example "5 us"'),
+]
 Seconds = Annotated[float, BeforeValidator(units.parse_latency), Field(description='for example "12 ms"')]
 # up to 1 TiB, so that products of bytes and chunks stay exact
 Size = Annotated[int, BeforeValidator(units.parse_size), Field(ge=0, le=2**40)]

@@ -3,12 +3,13 @@
 import re
 from typing import Annotated, Self
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
+from collectives.checks import check_known
 from collectives.declaration import NCCL
 from collectives.errors import InputError
 from collectives.quoting import cut, quote
-from collectives.spec import check_op, find_spec, item_bytes
+from collectives.spec import ITEM_BYTES, check_op, find_spec, item_bytes
 from collectives.units import format_size
 from scenarios.cluster_sections import AnyClusterSection
 from scenarios.faults import FaultsSection
@@ -85,25 +86,16 @@ NEEDS_NCCL = 'requires a cluster with transport = "nccl"; remove it, or set the 
 class CollectiveSection(Section):
     """``[collective]``: the algorithms of one collective to compare."""
 
-    name: str = Field(description='for example "all_reduce"')
-    dtype: str = "float32"
+    name: Annotated[str, AfterValidator(lambda name: find_spec(name).name)] = Field(
+        description='for example "all_reduce"'
+    )
+    dtype: Annotated[str, AfterValidator(lambda dtype: check_known("dtype", dtype, ITEM_BYTES))] = "float32"
     op: str = "sum"
     root: int = Field(0, ge=0)
     algorithms: Algorithms = Field(min_length=1, description='for example ["naive", "ring"]')
     sizes: Annotated[list[Size], BeforeValidator(as_list)] = Field(
         min_length=1, description='for example ["64 KiB", "1 MiB"]'
     )
-
-    @field_validator("name")
-    @classmethod
-    def _check_name(cls, name: str) -> str:
-        return find_spec(name).name
-
-    @field_validator("dtype")
-    @classmethod
-    def _check_dtype(cls, dtype: str) -> str:
-        item_bytes(dtype)
-        return dtype
 
     @field_validator("op")
     @classmethod

@@ -142,17 +142,6 @@ def _find_network_limits(trace: Trace, loads: LinkLoads | None) -> RunLimits:
     return RunLimits("none", heading, _even_words(cables), ordered)
 
 
-def critical_messages(trace: Trace) -> list[int]:
-    """Return the messages on the critical path, in order.
-
-    >>> from collectives.records.messages import Message
-    >>> trace = Trace("broadcast/naive", "predicted", 2, 1.0, [Message(0, 1, 0, 0, 8, 0.0, 1.0)])
-    >>> critical_messages(trace)
-    [0]
-    """
-    return [leg.number for leg in critical_path(trace) if leg.name == "message"]
-
-
 def _find_cables(trace: Trace, loads: LinkLoads) -> list[Cable]:
     in_use = [trace.links[number] for number in np.flatnonzero(loads.use > IN_USE).tolist()]
     both = {ends: list[int]() for link in in_use for ends in ((link.src, link.dst), (link.dst, link.src))}

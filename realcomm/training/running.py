@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from collectives.catalogue import find_algorithm
-from collectives.errors import RunFailed, noting_errors
+from collectives.errors import RunFailed, note_error
 from collectives.records.spans import PHASES as STEP_PHASES
 from collectives.training.workload import Buckets, ComputePhases, Training
 from realcomm.execution.executor import execute
@@ -99,8 +99,10 @@ class RunningTraining:
                 self._take_step(*load_next(self._batches, self.watch))
         except BaseException as error:
             for observer in self._observers:
-                with noting_errors(error):
+                try:
                     observer.end(self, error)
+                except Exception as later:
+                    note_error(error, later)
             raise
         if self.done == self.shard.steps:
             for observer in self._observers:

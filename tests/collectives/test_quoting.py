@@ -26,7 +26,7 @@ def test_close_names_are_suggested_first(name: str, start: str) -> None:
     assert suggest(name, KNOWN).startswith(start)
 
 
-def test_long_suggestions_count_the_rest() -> None:
+def test_suggestions_end_with_other_accepted_values() -> None:
     assert suggest("x", ["a", "b"], ", or FILE.py:NAME") == "choose one of a, b, or FILE.py:NAME"
 
 

@@ -119,7 +119,7 @@ def test_units_cover_the_documented_ones() -> None:
 
 
 def test_parsed_quantities_are_accepted_as_they_are() -> None:
-    bandwidth, latency = Bandwidth.parse("10 Gbit/s"), Latency.parse("5 us")
+    bandwidth, latency = Bandwidth(parse_bandwidth("10 Gbit/s")), Latency(parse_latency("5 us"))
     assert (parse_bandwidth(bandwidth), parse_latency(latency)) == (1.25e9, 5e-6)
     assert type(parse_bandwidth(bandwidth)) is float
     assert star(2, bandwidth, latency).graph.edges["h0", "s0"] == {"bandwidth": 1.25e9, "latency": 5e-6}

@@ -14,10 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives.records.columns import Floats, Ints
-from collectives.records.limits import RunLimits, critical_messages, find_limits
+from collectives.records.limits import RunLimits, find_limits
 from collectives.records.link_loads import LinkLoads, LinkRoutes, link_loads
 from collectives.records.messages import Messages
 from collectives.records.trace import Trace
+from collectives.records.waits import critical_path
 from viz.player.buffers import Buffers, follow_buffers
 
 TICKS = 1 << 30  # ticks per run
@@ -292,11 +293,12 @@ def _in_full(run: PlayedRun, routes: LinkRoutes) -> dict[str, Any]:
         columns |= {name: ticks(np.nan_to_num(each), trace.elapsed) for name, each in waits.items()}
     if run.lines:
         columns |= dict(zip(("src_line", "dst_line"), np.array(run.lines, np.int64).T, strict=True))
+    path = critical_path(trace) if trace.kind == "predicted" else []
     full: dict[str, Any] = {
         "columns": {name: pack(column) for name, column in columns.items()},
         "routes": [[], *(routes[number] for number in used.tolist())],
         "steps": int(depths.max(initial=-1)) + 1,
-        "critical": critical_messages(trace) if trace.kind == "predicted" else [],
+        "critical": [leg.number for leg in path if leg.name == "message"],
     }
     if buffers is not None:
         names = ("start", "wanted", "message", "cell", "value", "carried")
