@@ -314,7 +314,7 @@ def _check_tensor(tensor: object) -> None:
 
 def _check_reduces(op: str, dtype: torch.dtype) -> None:
     if op == "mean" and not (dtype.is_floating_point or dtype.is_complex):
-        raise InputError(f"op 'mean' needs a floating dtype, not {dtype_name(dtype)!r}")
+        raise InputError(f"op 'mean' requires a floating-point dtype, not {dtype_name(dtype)!r}")
     try:
         COMBINE[op](torch.zeros(1, dtype=dtype), torch.zeros(1, dtype=dtype))
     except (RuntimeError, TypeError) as error:

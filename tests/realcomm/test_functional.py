@@ -98,7 +98,8 @@ def test_group_roots_are_world_ranks():
 
 
 REFUSED = [
-    "unknown op 'median'", "needs a floating dtype", "cannot reduce dtype 'complex64'", "unknown op RedOpType.BAND",
+    "unknown op 'median'", "requires a floating-point dtype", "cannot reduce dtype 'complex64'",
+    "unknown op RedOpType.BAND",
     "unknown op 3", "did you mean all_reduce/ring", "broadcast/naive is not an algorithm for all",
     "tensor must be dense, not torch.sparse_coo", "tensor is on meta", "tensor is expanded",
     "rank 2 is not in the group; its ranks are 0, 1", "output_tensor needs the same dtype and 2 times",
@@ -115,8 +116,8 @@ REFUSED = [
     r"tensor_list\[0\] and tensor_list\[1\] share memory; pass a separate tensor for each rank",
 ]  # fmt: skip
 REFUSED_TYPES = [
-    "tensor must be a torch.Tensor, not list", "algorithm is <RedOpType.SUM: 0>; give an Algor",
-    "algorithm is <torch.*ProcessGroup",
+    "tensor must be a torch.Tensor, not list", "algorithm must be an Algorithm",
+    "not <torch.*ProcessGroup",
     "rank must be an integer, not '0'", "group_dst must be an integer, not '1'", "group must be a Pro.*, not 'all'",
     "gather_list must be a list of tensors, not Tensor", r"scatter_list\[0\] must be a torch.Tensor, not NoneType",
 ]  # fmt: skip
