@@ -1,13 +1,13 @@
-"""Our all-reduce against gloo's own or NCCL's, and the executor against a bare loop of the same calls.
+"""Compare Ringlab's all-reduce with gloo's or NCCL's, and the executor with a bare loop of the same calls.
 
     python benchmarks/against_gloo.py [--ranks 2 4 8] [--sizes 1K 1M] [--algorithm ring] [--repetitions 41] [--add]
 
-With ``--backend nccl`` on GPUs, several ranks on one where there are fewer; the bare loop is of gloo's calls only.
+With ``--backend nccl``, ranks run on GPUs, and several ranks share a GPU if there are too few. The bare loop uses gloo
+only.
 
-Both are run by the same processes in the same minute, in pairs whose order alternates, so that whatever else the
-machine does meets both alike. The ratio (ours over theirs) is the median over the pairs; its interval is the middle
-95 % of medians of pairs drawn again with replacement. A part may be measured at a time: with ``--add`` the rows of
-before that are not measured again stay, if they come from the same machine, versions and settings.
+The same processes run both in pairs, in alternating order, so other load on the machine affects both. The ratio is
+Ringlab's time over the other time: the median over the pairs, with the 95 % bootstrap interval of the median. With
+``--add``, rows in the file that are not measured again are kept, if machine, versions and settings are the same.
 """
 
 import argparse

@@ -1,12 +1,11 @@
-"""The event engine beside SimGrid's flow model, which share links alike: processor seconds, and how far answers differ.
+"""Compare the CPU time and the results of the event engine with SimGrid's flow model.
 
     python benchmarks/against_simgrid.py [--repetitions 5] [--fewer 1] [-o FILE]
 
-Both simulate every message of the same collectives on a star, in turn, so that whatever else the machine does meets
-both. SimGrid is the compiled runner of ``tests/simcomm/oracle``, a process of its own, from its start to its end: with
-the solver that is exact (``Full``), and with its quicker ``Lazy`` one. Ours is the event engine with its code loaded,
-the schedule built and routes found, and without shortcuts. Where SimGrid is not installed (Debian: libsimgrid-dev, and
-g++) nothing is measured, and what was measured before stays.
+Both simulate every message of the same collectives on a star, in alternation. SimGrid is the compiled runner of
+``tests/simcomm/oracle``. Its time is that of a whole process, with the exact solver (``Full``) and the faster ``Lazy``
+solver. Ringlab's time is that of the event engine alone: code is loaded, the schedule is built, and routes are known.
+Without SimGrid (Debian: libsimgrid-dev and g++), nothing is measured, and the file is unchanged.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""DataParallel beside DistributedDataParallel: predicted on a described machine, run on the GPUs of this one.
+"""Compare DataParallel with DistributedDataParallel: predicted on a described machine, measured on this machine's GPUs.
 
     python benchmarks/data_parallel.py [--scenario two-p5] [--devices 2 4 8] [--batch-size 32] [-o FILE]
 
 The prediction is ``ringlab predict SCENARIO --devices ... --what-if strategy=ddp,data_parallel`` of a ResNet-50. The
-run is a ResNet-18 on synthetic images: one process on all GPUs, and a rank a GPU with torch's own sync, the same batch
-on each GPU. A number of GPUs that this machine does not have is skipped, and the reason said.
+run is a ResNet-18 on synthetic images: once in one process on all GPUs, and once with a rank per GPU and torch's own
+sync. Numbers of GPUs that this machine does not have are skipped with a reason.
 """
 
 import argparse

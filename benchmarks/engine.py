@@ -1,11 +1,11 @@
-"""How fast the engines are: every goal beside what was measured here.
+"""Measure the speed of the engines, and compare it with the goals.
 
     python benchmarks/engine.py [--parts events reference commands] [--repetitions 5] [--fewer 1] [--add] [-o FILE]
 
-A *command* is a whole process, from its start to its answer, once the caches on disk are warm; its memory is the most
-that it held. A rate of *events* is messages by the second through the compiled event engine alone, and of the *simpy
-engine* events by the second of what simpy itself does with processes that only wait, in alternation; both with
-code loaded, the program traced and routes found. Numbers are medians; the spread goes from the best to the worst.
+A *command* is a whole process with warm caches on disk. Its memory is the peak. The rate of *events* is the number of
+messages per second in the compiled event engine alone. The rate of the *simpy engine* is relative to the events per
+second of simpy processes that only wait, measured in alternation. For both, code is loaded, the program is traced and
+routes are known. Numbers are medians, and the spread is the range.
 """
 
 import argparse
@@ -207,7 +207,7 @@ def bare_rate(processes: int = 64, waits: int = 2000) -> float:
 
 
 def _drained(env: simpy.Environment) -> tuple[float, int]:
-    """Events a second until none is left, and how many there were; the collector looks at what the run makes only."""
+    """Return the events per second until none is left, and their number. Garbage collection ignores older objects."""
     gc.collect()
     gc.freeze()
     number, begin = 0, perf_counter()

@@ -1,12 +1,11 @@
-"""Every fault on purpose, tried on a training with checkpoints: what was said, lost, left behind, and what goes on.
+"""Cause faults in a training with checkpoints: report the message, lost steps, remaining processes, and the resumption.
 
     python benchmarks/faults.py [--only FAULT ...] [--add] [-o FILE]
 
-A command ``ringlab run`` trains ResNet-18 on two ranks for ``STEPS`` steps and writes checkpoints. In its course a rank
-does something to itself (``studies/faults_on_purpose.py``), the disk fills up, the command gets a signal, or the newest
-checkpoint is spoilt after its end. Then the training is resumed from the newest whole one, as ``--resume auto`` does,
-and its last weights are compared with those of a training that nothing happened to, bit by bit. Seconds are from the
-fault to the command's end.
+``ringlab run`` trains ResNet-18 on two ranks for ``STEPS`` steps and writes checkpoints. Then one fault happens: a rank
+raises, exits or is killed (``studies/faults_on_purpose.py``), the disk is full, the command gets a signal, or the
+newest checkpoint is damaged. The training resumes with ``--resume auto``, and its final weights are compared bit by bit
+with those of a training without faults. Seconds are from the fault to the end of the command.
 """
 
 import argparse

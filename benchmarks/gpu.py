@@ -1,12 +1,12 @@
-"""All that is to be measured on a machine with CUDA GPUs, in one call under nine minutes.
+"""Run all tests and measurements that need CUDA GPUs, in less than nine minutes.
 
-    make gpu                                        what `make gpu-wheels` fetched is installed before
-    python benchmarks/gpu.py --plan                 what would be done, and how long it may take
-    python benchmarks/gpu.py --backend gloo --small a trial on the CPU
+    make gpu                                         install the packages of `make gpu-wheels`, then measure
+    python benchmarks/gpu.py --plan                  list the parts and their time limits
+    python benchmarks/gpu.py --backend gloo --small  a trial on CPUs
 
-Its parts are commands in processes of their own, each part with a time limit: one that fails or hangs is ended, and the
-others still run. The file of results is written anew after every part, whole or not at all. With one GPU all ranks
-share it: results are right then, but only the part "one rank" has times that mean something.
+Each part is a process with a time limit. If one fails or hangs, it is ended, and the others still run. The results are
+written after every part. With a single GPU, all ranks share it. Results are correct then, but only the times of the
+part "one rank" are meaningful.
 """
 
 import argparse
@@ -102,7 +102,7 @@ def _tests(*chosen: str) -> tuple[str, ...]:
 
 
 def _one_rank(request: Asked, folder: Path) -> Iterator[tuple[str, ...]]:
-    """Yield a profile, a training of one epoch and its resumption, of one rank with a GPU of its own."""
+    """Yield the commands of one rank with its own GPU: a profile, one epoch of training, and its resumption."""
     ringlab, device = (sys.executable, "-m", "ringlab"), "cuda" if request.backend == "nccl" else "cpu"
     model, batch = ("resnet18", "8") if request.small else ("resnet34", "32")
     yield (*ringlab, "profile", model, "--batch-size", batch, "--device", device, *_json(folder, "one rank.profile"))

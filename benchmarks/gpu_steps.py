@@ -1,10 +1,10 @@
-"""Steps of one GPU, measured: whole training steps of language models and of ResNet-50, and the operations in them.
+"""Measure training steps of language models and of ResNet-50 on one GPU, and the operations in them.
 
     python benchmarks/gpu_steps.py [-o benchmarks/results/gpu_steps.json] [--within 150]
-    python benchmarks/gpu_steps.py --beside [--preset p5en.48xlarge]    # predictions of the steps beside them
+    python benchmarks/gpu_steps.py --beside [--preset p5en.48xlarge]    # compare with predictions
 
-A step is forward, loss, backward and AdamW on one GPU, with its own kernels and no tricks: torch's eager mode under
-autocast. Predictions come from `ringlab predict --devices 1`, that knows nothing of these figures.
+A step is forward, loss, backward and AdamW in torch's eager mode under autocast. Predictions come from ``ringlab
+predict --devices 1``, which does not use these measurements.
 """
 
 import argparse

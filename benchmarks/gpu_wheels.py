@@ -1,12 +1,12 @@
-"""Packages for `make gpu` on a machine without a network: downloaded as wheels here, installed from them there.
+"""Download the packages of `make gpu` as wheels, and install them on a machine without a network.
 
     python benchmarks/gpu_wheels.py download [--to wheels] [--python 3.12] [--present FILE]
     python benchmarks/gpu_wheels.py install [--wheels wheels] [--into .venv-gpu]
 
-``download`` fetches all that the project and its tests need but torch, for Linux on x86-64. Packages that the other
-machine is known to have can be left out: ``--present`` names a file with a name a line, such as ``pip freeze`` writes.
-``install`` makes a virtual environment on top of the Python that runs it, which must have torch; torch and whatever
-else is there and recent enough stay as they are. It needs nothing beyond the standard library.
+``download`` fetches all packages that Ringlab and its tests need except torch, for Linux on x86-64. ``--present`` names
+a file with the packages that the other machine already has, one per line, as ``pip freeze`` writes it. ``install``
+creates a virtual environment on top of the current Python, which must have torch. Packages that are already installed
+and recent enough are not changed. Only the standard library is needed.
 """
 
 import argparse

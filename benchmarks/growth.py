@@ -1,16 +1,16 @@
-"""How the compiled engine's work grows with ranks and with messages, and what a small change of a scenario costs.
+"""Measure how the compiled engine's CPU time grows with ranks and messages, and with changes of a scenario.
 
     python benchmarks/growth.py [--parts lockstep messages changes] [--only NAME] [--repetitions 3] [-o FILE]
         [--add | --missing] [--seconds N]
 
-Each measurement is a process of its own, which loads the code with a few ranks first and then counts from a schedule
-that is not built to its timing: CPU seconds, the least of the repetitions, beside the seconds that passed; and the most
-memory that it held. *Lockstep* is a symmetric star, on which all ranks of an algorithm do the same at the same time; an
-exponent is the slope of log CPU seconds over log ranks. *Messages*: all links have latencies of their own, so that
-nothing happens at the same time; an exponent is over log messages. *Changes* are runs beside the same without them.
+Each measurement runs in its own process, which first loads the code with a few ranks. It includes building the
+schedule. The result is the minimum CPU time over the repetitions, the elapsed time, and the peak memory. In the part
+*lockstep*, all ranks of a symmetric star do the same at the same time, and the exponent is the slope of log CPU time
+over log ranks. In *messages*, all latencies differ, and the exponent is over log messages. *Changes* compares runs with
+and without a change.
 
-All of it takes minutes. In pieces: ``--seconds 90`` begins nothing after so many seconds, and ``--missing`` measures
-what the file lacks. ``--add`` measures anew what is asked for, and keeps the rest of the file.
+The whole benchmark takes minutes. ``--seconds 90`` starts no measurement after 90 seconds, ``--missing`` measures what
+the file lacks, and ``--add`` replaces only the rows that are measured.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""What each method of the compiled engine costs: seconds of max-plus and of events, by schedule and cluster.
+"""Measure the seconds of each method of the compiled engine, max-plus and events, by schedule and cluster.
 
     python benchmarks/methods.py [--ranks 1024 4096] [--repetitions 3] [-o FILE]
 
-A method is timed from an input whose schedule is built and whose routes are found to its timing, with all code loaded;
-the least of the repetitions counts. Building the schedule and finding routes, which every method needs, are timed too.
-Methods that do not apply, and what the engine refuses for its size, have no time.
+The minimum over the repetitions counts. All code is loaded, the schedule is built and the routes are known. Building
+the schedule and finding the routes are timed separately. A method that does not apply, or that exceeds the memory
+limit, has no time.
 """
 
 import argparse

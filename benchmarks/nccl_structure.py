@@ -1,9 +1,9 @@
-"""What the structure of NCCL's model is worth: judged by authors left out, whole and without one ingredient at a time.
+"""Measure the contribution of each ingredient of NCCL's model: refit without it, and evaluate on authors left out.
 
     python benchmarks/nccl_structure.py [--draws N] [--only TITLE ...] [-o FILE]
 
-A draw is four refits; the model in three draws and its ablations in two take six minutes where nothing else runs. With
-``--only`` the other rows stay as the file has them.
+A draw needs four refits. Three draws of the model and two draws of each ablation take six minutes on an idle machine.
+With ``--only``, the other rows of the file are kept.
 """
 
 import argparse

@@ -1,11 +1,10 @@
-"""Gradients in buckets during backward: our ring beside torch's DistributedDataParallel, step by step.
+"""Compare the step time of each gradient synchronization with torch's DistributedDataParallel.
 
     python benchmarks/overlap.py [--ranks 2] [--batch-size 32] [--rounds 15] [--way ddp ring ...] [-o FILE]
 
-All ways train in the same processes, a step each in turn, in an order that rotates, so that whatever else the machine
-does meets all alike. All ranks begin a step together, and it takes as long as the slowest of them. The ratio (a way
-over ``ddp``) is the median over the rounds; its interval is the middle 95 % of medians of rounds drawn again with
-replacement.
+All variants train in the same processes, one step each in a rotating order, so other load on the machine affects all of
+them. All ranks begin a step together, and its time is that of the slowest rank. The ratio to ``ddp`` is the median over
+the rounds, with the 95 % bootstrap interval of the median.
 """
 
 import argparse

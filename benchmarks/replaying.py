@@ -1,10 +1,10 @@
-"""How long a replay of a recording takes: seconds of the first and of a what-if, by kind of program.
+"""Measure the time of a replay and of a what-if, for two kinds of programs.
 
     python benchmarks/replaying.py [--messages 1000000] [-o FILE]
 
-All code is loaded before. *Buckets* are all_reduces that go on beside backward, one after the other, of 64 ranks on
-eight racks at 4:1; *ring by hand* is a program that sends and receives itself, a quarter as many messages. The time of
-a what-if is that of another replay of the same recording; making the Trace, with every message, is timed apart.
+All code is loaded before. *Buckets* are consecutive all_reduces during backward, of 64 ranks on eight racks with 4:1
+oversubscription. *Ring by hand* is a program that sends and receives itself, with a quarter as many messages. The time
+of a what-if is that of another replay of the same recording. Making the Trace of all messages is timed separately.
 """
 
 import argparse

@@ -1,15 +1,14 @@
-"""The same work in two checkouts of Ringlab, in alternation: did a change make anything slower?
+"""Compare the speed of two checkouts of Ringlab, in alternation.
 
     python benchmarks/side_by_side.py --before COMMIT [--after FOLDER] [--parts ...] [--only ...] [--rounds 5] [--add]
 
-``--before`` may be the folder of a checkout, too.
+``--before`` also accepts the folder of a checkout.
 
-A round does every piece of work once in each checkout, now the one first and now the other, so that whatever else the
-machine does meets both alike. *Commands* are whole processes, from their start to their end, in seconds of processors.
-*Calls* and *ranks* are calls of public functions in a process that is started anew for each round: the first call,
-which must trace, prove and route, and the quickest of those after it; calls in seconds of the processor, ranks in
-seconds of the clock. The ratio (seconds after over seconds before) is the median over the rounds; its spread goes from
-the lowest to the highest. A round before the first warms the caches on disk.
+Each round runs every task once in each checkout, in alternating order. *Commands* are whole processes, in CPU seconds.
+*Calls* and *ranks* are calls of public functions in a process that is new in each round: the first call, which traces,
+proves and routes, and the fastest later call. Calls are in CPU seconds, and ranks in elapsed seconds. The ratio of the
+times after and before is the median over the rounds, and its spread is the range. A round that is not measured warms
+the caches.
 """
 
 import argparse
@@ -102,7 +101,7 @@ def run_commands(checkout: Path, work: Asked) -> Seconds:
 
 
 def _of_children() -> float:
-    """Return the seconds of processors that all ended children of this process took."""
+    """Return the CPU seconds of all child processes that have exited."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 

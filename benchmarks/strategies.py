@@ -1,10 +1,10 @@
-"""How long torch's own parallelism strategies take on gloo ranks, beside what is predicted from the pieces of a step.
+"""Compare predicted with measured step times of torch's own parallelism strategies on gloo ranks.
 
     python benchmarks/strategies.py [--ranks 2,4] [--rounds 3] [-o FILE]
 
-Models are trained with each strategy by ``ringlab.compare_strategy``: all ranks time the pieces of a step in turns with
-the training, and ``ringlab/commands/measuring/strategy_job.py`` puts them together; nothing is fitted to a step. What
-is *held out* was looked at by no choice of how pieces are put together, and says how far the interval holds.
+``ringlab.compare_strategy`` trains a model with each strategy. All ranks time the parts of a step in alternation with
+the training, and ``ringlab/commands/measuring/strategy_job.py`` combines them. No parameter is fitted to whole steps.
+*Held out* rows did not influence the method, so they show how reliable the interval is.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""How long a Trace of two million messages takes to be made, written and read, and what memory it holds.
+"""Measure the time and memory to make, write and read a Trace of two million messages.
 
     python benchmarks/traces.py [--ranks 1024] [--jitter] [-o FILE]
 
-A ring all-reduce on a star, on the compiled engine; the simulation itself is not counted.
+The run is a ring all-reduce on a star with the compiled engine. The simulation itself is not counted.
 """
 
 import argparse

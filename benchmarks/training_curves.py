@@ -1,13 +1,12 @@
-"""How trainings learn: by which recipe, does it matter how gradients are averaged, or on how many ranks?
+"""Choose a training recipe, and compare the accuracy of gradient synchronizations and numbers of ranks.
 
     python benchmarks/training_curves.py [--parts recipes ways ranks] [--add] [--seeds 0 1 2] [--steps N] [-o FILE]
 
-``recipes`` looks for the learning rate, its schedule and the batch with which ``EPOCHS`` epochs teach a ResNet-18 most.
-It judges them by a fifth of the training images that it holds out; the held-out images have no part in it. ``RECIPE``,
-the best, is that of the other two. ``ways`` trains with every way of syncing on two ranks: the same seed and data, so
-the losses of every step are to be those of the ring to float tolerance. ``ranks`` trains with the ring on several
-numbers of ranks with the global batch kept, from several seeds, whose differences are the noise: every step sees the
-same images, and only batch norm differs, which sees a rank's own batch.
+``recipes`` searches the learning rate, schedule and batch size with which ResNet-18 is most accurate after ``EPOCHS``
+epochs. It uses a fifth of the training images to compare them, never the held-out images. The other parts use the best
+one, ``RECIPE``. ``ways`` trains with each gradient synchronization on two ranks, with the same seed and data, so all
+losses should equal those of the ring up to rounding. ``ranks`` trains with the ring on several numbers of ranks and
+with several seeds. The global batch stays the same, so only batch norm differs, which uses each rank's own batch.
 """
 
 import argparse

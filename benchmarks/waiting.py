@@ -1,12 +1,11 @@
-"""How long one waits: for a command to start and answer, and for a thousand predictions; wall and processor seconds.
+"""Measure the wall and CPU seconds of commands, and of a thousand predictions.
 
     python benchmarks/waiting.py [--repetitions 5] [--parts start cliffs peers sweep] [-o FILE]
 
-Every row is run in a process of its own, so that imports and loading machine code count. The thousand are 8 numbers of
+Each row runs in its own process, so imports and loading machine code count. The thousand predictions are 8 numbers of
 hosts, 5 bandwidths, 5 algorithms and 5 sizes on a star: by one ``simcomm.sweep``, and one by one by ``simcomm.run``.
-*Cliffs* are commands that once took far longer than their like: a ring whose chunks differ by an element, and
-direct exchanges by gloo over TCP. *Peers* are those of a direct all-to-all in a user's file, told by how far they are
-or by their number.
+*Cliffs* are commands that were once much slower than similar ones: a ring with unequal chunks, and direct exchanges by
+gloo over TCP. *Peers* are the peers of a direct all-to-all in a user's file, computed from their distance or number.
 """
 
 import argparse
@@ -97,7 +96,7 @@ def row(part: str, name: str, arguments: Sequence[str], repetitions: int, **goal
 
 
 def _environment() -> dict[str, str]:
-    """Return an environment in which Python keeps what it compiles, as it does where a package is installed."""
+    """Return an environment in which Python caches bytecode, as for an installed package."""
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     return {**variables, "PYTHONPATH": path, "PYTHONPYCACHEPREFIX": BYTECODE.name}
@@ -126,7 +125,7 @@ def cliffs(options: argparse.Namespace) -> Iterator[Row]:
 
 
 def _calibrate(scenario: Path, folder: Path) -> Path:
-    """Measure what a scenario needs, however calm the machine is, into a folder; return the calibration's file."""
+    """Calibrate for a scenario, even on a noisy machine; return the calibration's file in the folder."""
     call = [sys.executable, "-m", "ringlab", "calibrate", str(scenario), "--accept-noise"]
     environment = {**_environment(), "XDG_CACHE_HOME": str(folder)}
     subprocess.run(call, cwd=ROOT, env=environment, check=True, capture_output=True)

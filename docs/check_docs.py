@@ -47,7 +47,6 @@ def problems(page: Path, root: Path = ROOT) -> Iterator[str]:
 
 
 def _leads_somewhere(page: Path, target: str) -> bool:
-    """Return whether a link leads to the web, or to an existing file and heading."""
     if re.match(r"https?:", target):
         return True
     file, _, heading = target.partition("#")
@@ -56,18 +55,15 @@ def _leads_somewhere(page: Path, target: str) -> bool:
 
 
 def _headings(page: Path) -> set[str]:
-    """Return the anchors of a page's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.*)$", FENCED.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def _is_path(code: str, root: Path) -> bool:
-    """Return whether a path, or a match of a pattern, exists."""
     return any(root.glob(code.rstrip("/")))
 
 
 def _is_name(code: str) -> bool:
-    """Return whether a dotted name is a module, or an attribute of a module or class."""
     parts = code.split(".")
     for length in range(len(parts), 0, -1):
         try:

@@ -77,7 +77,6 @@ def ranks(results: Found) -> str:
 
 
 def _noise(groups: list[list[float]]) -> str:
-    """Return the spread of the means over numbers of ranks, compared with the spread over seeds."""
     means = [mean(group) for group in groups]
     within = mean(variance(group) for group in groups) ** 0.5
     chance = float(f_oneway(*groups).pvalue)

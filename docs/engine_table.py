@@ -35,7 +35,6 @@ def _goal(row: dict[str, Any]) -> str:
 
 
 def _rounded(number: float, unit: str = "") -> str:
-    """Return three digits, and the unit."""
     shown = f"{float(f'{number:.3g}'):,.0f}" if number >= 100 else f"{number:.3g}"
     return f"{shown} {unit}".strip()
 

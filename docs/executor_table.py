@@ -28,7 +28,6 @@ def figures(results: dict[str, Any]) -> str:
 
 
 def _misses(rows: list[dict[str, Any]]) -> str:
-    """Return the cases that miss the goal, and those whose interval's lower end misses it."""
     small_rings = [row for row in rows if row["algorithm"] == "ring" and row["ranks"] in (2, 4)]
     goals = [(row, 1.0 if row["bytes"] >= 1 << 20 else 1.5) for row in small_rings]
     missed = [_case(row) for row, goal in goals if row["ratio"] > goal]

@@ -29,7 +29,6 @@ def _row(row: dict[str, Any]) -> list[str]:
 
 
 def _left(row: dict[str, Any]) -> str:
-    """Return the processes and files that were left behind."""
     words = [f"{row[key]} {word}" for key, word in (("processes", "processes"), ("files", "files")) if row[key]]
     if row["unfinished"]:
         after = "removed on resume" if not row["unfinished_after_resuming"] else "never removed"

@@ -1,1 +1,1 @@
-"""Predictions next to published tables and measured runs: one way of judging, its tables, pictures and JSON."""
+"""Compare predictions with published tables and measured runs: scores, tables, pictures and JSON."""

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.accuracy``: predictions next to measured times of NCCL, trainings and emulated clusters."""
+"""``python -m benchmarks.accuracy``: compare predictions with measured times of NCCL, trainings, emulated clusters."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""Predictions next to measured times of scenarios on networks that are built on this machine, row by row."""
+"""Predict and measure the rows of scenarios on networks that are emulated on this machine."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -208,7 +208,7 @@ def training_steps(predicted: float) -> int:
 def _train_undisturbed(
     scenario: LoadedScenario, steps: Sequence[int], network: EmulatedNetwork, progress: Progress
 ) -> tuple[list[Trace], int]:
-    """Return the traces of a scenario's trainings, and the attempts that they took. Raise RunFailed."""
+    """Return the traces of a scenario's trainings, and the number of attempts that each needed. Raise RunFailed."""
     names = ", ".join(training.sync_name for training in scenario.trainings)
     for attempt in range(1, ATTEMPTS):
         with progress.task(f"training with {names} on {name_of(scenario)}") as tick:
@@ -223,7 +223,7 @@ def _train_undisturbed(
 
 
 def _train_once(scenario: LoadedScenario, steps: Sequence[int], network: EmulatedNetwork, tick: Tick) -> list[Trace]:
-    """Train one training after another with the same processes; return the trace of each."""
+    """Run the trainings one after another in the same processes; return their traces."""
     trainings, cluster = scenario.trainings, scenario.cluster
     preload_for(trainings)
     options: dict[str, Any] = {"timeout": TIMEOUT_S, "progress": tick, "network": network, "renews": True}

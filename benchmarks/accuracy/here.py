@@ -1,8 +1,7 @@
-"""How far predictions are from the times of emulated clusters on this machine.
+"""Compare predicted with measured times of emulated clusters on this machine.
 
-Where a measured run differs, it is compared message by message along its critical path: the times along the same
-messages of the predicted trace add up to the end that its last message should have had, so that the differences of the
-parts are the whole difference.
+If the times differ, the measured run is compared message by message along its critical path. The predicted times of the
+same messages add up to the predicted end, so the differences of the parts add up to the whole difference.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -288,7 +287,6 @@ def compare_here(
 
 
 def _predict(scenario: LoadedScenario, calls: Sequence[CollectiveCall], calibration: Calibration) -> list[float]:
-    """Return the seconds of each call."""
     predict = partial(simcomm.run, cluster=scenario.cluster, calibration=calibration, record=False)
     return [predict(call).elapsed for call in calls]
 
@@ -306,7 +304,7 @@ def _stated(
 
 
 def _measurement(call: CollectiveCall, predicted: float) -> TimedCall:
-    """Return how a row is measured that should take so many seconds."""
+    """Return the measurement of a row that is expected to take this many seconds."""
     if predicted > LONG_S:
         return TimedCall(call, 0, 1, None, check=False)
     return TimedCall(call, 1, None, None, check=False, total_s=TOTAL_S, least=1)
@@ -319,9 +317,9 @@ def _measure(
     refused: dict[str, str],
     progress: Progress,
 ) -> dict[int, tuple[Trace, int]]:
-    """Return the trace of each measurement and the attempts that it took, by its number.
+    """Return the trace of each measurement by number, and the attempts that it needed.
 
-    What TCP's timeouts disturbed is measured again; ``refused`` says what they disturbed in all attempts.
+    Measurements that TCP timeouts disturbed are repeated. ``refused`` contains those that failed every time.
     """
     measured: dict[int, tuple[Trace, int]] = {}
     wrong = dict.fromkeys(range(len(measurements)), "")
@@ -344,7 +342,7 @@ def _measure_once(
     attempt: int,
     progress: Progress,
 ) -> tuple[dict[int, Trace], dict[int, str]]:
-    """Return the trace of each measurement by its number, and of others what the network complains of."""
+    """Return the trace of each measurement by number, and the network's errors for the measurements that failed."""
     wrong = dict[int, str]()
     again = "" if attempt == 1 else f", which TCP's timeouts disturbed: attempt {attempt} of {ATTEMPTS}"
     numbers = [*measurements]
@@ -367,7 +365,7 @@ def _measure_once(
 
 
 def _calls_of(scenario: LoadedScenario) -> Iterable[tuple[int, CollectiveCall]]:
-    """Yield sizes and calls of a scenario and, beside all_reduce, all_to_all at sizes that the ranks divide."""
+    """Yield the sizes and calls of a scenario; next to all_reduce, all_to_all at sizes that the ranks divide."""
     comparison, ranks = scenario.collective, scenario.cluster.world_size
     for call in resolve_calls(comparison, scenario.cluster, None):
         yield call.nbytes, call

@@ -1,8 +1,8 @@
-"""Predictions beside measurements as one table, and its scores: of rows, and of systems by class of sizes.
+"""Store predictions and measurements as one table, and score them.
 
-An error is |predicted / measured - 1|. Where systems have very different numbers of rows, as published tables of NCCL
-do, the score is the median error of each system in each class of sizes, then the median over systems: a system with
-many rows counts no more than another.
+An error is |predicted / measured - 1|. If systems have very different numbers of rows, as in published tables of NCCL,
+the score is the median error of each system in each size class, then the median over systems. All systems therefore
+have the same weight.
 """
 
 from collections.abc import Mapping, Sequence

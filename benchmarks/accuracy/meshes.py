@@ -1,4 +1,4 @@
-"""Predictions of published runs on meshes next to the measured ones: errors of time and memory, and choices."""
+"""Compare predictions of published training runs on meshes with the measured times, memory and choices."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -124,7 +124,6 @@ def judge(
 
 
 def _size(gpus: int) -> str:
-    """Return a range of numbers of devices."""
     least, most = next(((a, b) for a, b in zip((1, *SIZES), SIZES, strict=False) if gpus <= b), (SIZES[-1], 0))
     return f"{least + (least > 1)} to {most}" if most else f"more than {least}"
 
@@ -231,7 +230,7 @@ def _judge_memory(runs: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 
 def _judge_failures(runs: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Return how well predicted memory tells failed runs from finished ones, of sources that tell of both."""
+    """Return how well the predicted memory separates failed runs from finished runs, for sources that report both."""
     with_failures = {run["source"] for run in runs if run["status"] != "ok"}
     known = [run for run in runs if run["source"] in with_failures]
     failed = np.array([run["status"] != "ok" for run in known], dtype=bool)
@@ -248,10 +247,7 @@ def _judge_failures(runs: Sequence[dict[str, Any]]) -> dict[str, float]:
 def _judge_choices(
     tried: Sequence[dict[str, Any]], slow: Array, beliefs: Mapping[str, Belief]
 ) -> dict[str, ChoiceErrors]:
-    """Return what rules of choosing lose on jobs of which many meshes were tried; those that failed gain nothing.
-
-    ``slow`` says of those that did not whether they were; ``beliefs`` by which parameters each source is predicted.
-    """
+    """Return the regret of selection rules on jobs for which many meshes were measured. A failed mesh gains nothing."""
     measured = np.array([run["step_s"] if has_time(run) else np.inf for run in tried])
     columns, names = columns_of_runs(tried), np.array([run["source"] for run in tried], dtype=str)
     guessed = np.zeros(len(tried))
@@ -409,7 +405,6 @@ def mesh_accuracy(
 
 
 def _unseen(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield what of runs the shipped ones have not."""
     fitted = read_table()[0]
     for name in ("source", "framework", "gpu"):
         known = {gpu_name(run[name]) for run in fitted}

@@ -1,8 +1,8 @@
-"""NCCL's model next to published tables, series by series, and simpler predictions of the same.
+"""Compare NCCL's model and simpler predictions with published tables, series by series.
 
-Of each series, one collective on one system, at most twelve sizes count, evenly spread over log size; so a long table
-weighs no more than a short one. A choice that the run forced (``algo`` or ``proto`` of the description) says nothing
-about the tuner: the model is told it, as NCCL was.
+A series is one collective on one system. At most twelve of its sizes count, evenly spaced in log size, so a long table
+has the same weight as a short one. If the run forced an algorithm or a protocol (``algo`` or ``proto`` of the
+description), the model uses it as well, and the series does not evaluate the tuner.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -142,7 +142,7 @@ def alpha_beta(system: System, collective: str, nbytes: Floats) -> Floats:
 
 
 def _pcie_rate(system: System) -> float:
-    """Return the GB/s of a GPU's slot before packets take their share."""
+    """Return the rate of a GPU's slot in GB/s, without packet overhead."""
     return find_link(f"PCIe {system.pcie}.0 x{system.lanes}").bandwidth / 1e9
 
 
@@ -279,7 +279,7 @@ class Gain:
 
 @dataclass(frozen=True)
 class _MeasuredSeries:
-    """A series with the model's points at all of its sizes, and the rows that are judged."""
+    """A series with the model's predictions for all of its sizes, and the rows that are scored."""
 
     system: System
     series: SizeSeries
@@ -318,7 +318,7 @@ def _measured(
 
 
 def _gain(measured: Sequence[_MeasuredSeries], sizes: Sequence[float]) -> Gain | None:
-    """Return the gain by rows of these sizes; None where no table has them."""
+    """Return the gain from known rows of these sizes; None if no table has them."""
     pairs = [pair for series in measured if (pair := _adapted(series, sizes))]
     if not pairs:
         return None
@@ -327,7 +327,7 @@ def _gain(measured: Sequence[_MeasuredSeries], sizes: Sequence[float]) -> Gain |
 
 
 def _adapted(measured: _MeasuredSeries, sizes: Sequence[float]) -> tuple[Judged, Judged] | None:
-    """Return a series without the rows measured, predicted before and after; None where rows or sizes are missing."""
+    """Return the series without the known rows, predicted before and after; None if rows or sizes are missing."""
     known = measured_rows(measured.series, sizes)
     others = np.setdiff1d(measured.judged, known)
     if not known or not len(others):

@@ -1,9 +1,8 @@
-"""How far predictions of NCCL are from published tables, next to simpler predictions.
+"""Compare predictions of NCCL, and simpler predictions, with published tables.
 
-One of these is torch's own estimator, ``torch._inductor.comm_analysis``, called as it is. Inductor asks it to order the
-communication of a compiled model. It takes bytes, ranks and a collective, and finds the rest out from the machine that
-it runs on: the GPU's compute capability, GPUs of a host, whether ``nvidia-smi`` shows NVLink. For a machine elsewhere
-those three are put in; bandwidths are the estimator's own defaults.
+One simpler prediction is torch's own estimator, ``torch._inductor.comm_analysis``. Inductor uses it to order the
+communication of a compiled model. The estimator detects the GPU's compute capability, the GPUs per host and NVLink on
+the machine that it runs on. To estimate another machine, these three values are replaced.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -208,7 +207,7 @@ def _why_none(lists: Mapping[str, Sequence[str]], aside: Sequence[str], only_hel
 
 
 def _notes_on_rows(systems: Mapping[str, System], tables: Mapping[str, MeasuredTable]) -> list[str]:
-    """Return what is to be said of rows that are not counted, and of busbw that belongs to other numbers of ranks."""
+    """Return notes on rows that are not counted, and on busbw values that belong to another number of ranks."""
     notes = []
     dropped = {slug: count for slug, table in tables.items() if (count := table.dropped(systems[slug].ranks))}
     if dropped:
@@ -295,7 +294,7 @@ def estimate_with_torch(machine: TorchMachine, collective: str, ranks: int, size
 
 @contextmanager
 def _on(machine: TorchMachine, comm_analysis: Any) -> Iterator[None]:
-    """Let the estimator find this machine in place of the one that it runs on."""
+    """Let the estimator detect this machine instead of the real one."""
     gpu_type = comm_analysis.NVIDIA_GPU_TYPE[GPU_TYPES.get(machine.generation, "AMPERE")]
     with ExitStack() as stack:
         for target, name, value in (

@@ -1,8 +1,8 @@
-"""Trainings on emulated hosts, predicted from a profile of one rank, and measured.
+"""Predict trainings on emulated hosts from a profile of one rank, and measure them.
 
     python -m benchmarks.accuracy.one_rank SCENARIO --devices 2,4,8 --profile FILE.json
 
-`make one-rank` makes the profile, and the table of docs/how-to/predict-n-gpus.md.
+`make one-rank` writes the profile, and the table of docs/reports/strategies.md.
 """
 
 from collections.abc import Iterator, Sequence

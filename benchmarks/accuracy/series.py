@@ -1,6 +1,7 @@
-"""Published series of training throughput, as ``series_described.toml`` describes them, and their points as columns.
+"""Read published series of training throughput from ``series_described.toml``.
 
-The head of that file is the schema. Every file may use the nodes and links of ``planner/data/nodes.toml``.
+The comment at the top of that file defines its keys. Each file may use the nodes and links of
+``planner/data/nodes.toml``.
 """
 
 import tomllib
@@ -175,7 +176,7 @@ def _read(path: Path) -> FileKeys:
 
 
 def _describe_error(error: ValidationError) -> str:
-    """Return the place and the reason of the first error of a file; series are counted from one."""
+    """Return the location and the reason of the first error in a file. Series are numbered from one."""
     first = error.errors()[0]
     place = [str(key + 1) if isinstance(key, int) else str(key) for key in first["loc"]]
     where = ".".join(place).replace("series.", "series ", 1)
@@ -187,7 +188,6 @@ def _describe_error(error: ValidationError) -> str:
 
 
 def _nodes(path: Path, keys: FileKeys) -> dict[str, Host]:
-    """Return the nodes of a file, and the known ones."""
     links, nodes = {**tomllib.loads(NODES.read_text(encoding="utf-8"))["links"], **keys.links}, {**published_nodes()}
     for name, node in keys.nodes.items():
         if node.link not in links:
@@ -199,7 +199,7 @@ def _nodes(path: Path, keys: FileKeys) -> dict[str, Host]:
 
 
 def _gpus(path: Path, keys: FileKeys) -> dict[str, Gpu]:
-    """Return the GPUs of a file, and those that published series name otherwise than the catalogue."""
+    """Return the GPUs of a file, and those whose name in published series differs from the catalogue."""
     gpus = {name: find_series_gpu(name) for name in SERIES_NAMES}
     for name, gpu in keys.gpus.items():
         where = f"{path}: gpus.{name}"
@@ -258,7 +258,7 @@ def _describe(where: str, keys: SeriesKeys, nodes: Mapping[str, Host], gpus: Map
 
 
 def _model(where: str, keys: SeriesKeys) -> ModelProfile:
-    """Return the model of a series: a known one, else one of the sizes that its keys state. Raise NotKnown."""
+    """Return a known model, or one with the sizes that the series states. Raise NotKnown."""
     try:
         return find_model(keys.model)
     except InputError as error:
@@ -268,7 +268,7 @@ def _model(where: str, keys: SeriesKeys) -> ModelProfile:
 
 
 def _check_point(where: str, point: Point, node: Host) -> None:
-    """Raise InputError for GPUs that the nodes do not have, and for nodes without a GPU."""
+    """Raise InputError if the nodes do not have this many GPUs, or if a node has none."""
     used = f"{where}: {count(point.gpus, 'GPU')} on {count(point.nodes, 'node')}"
     if point.nodes > point.gpus:
         raise InputError(f"{used}; give at least one GPU on each node")

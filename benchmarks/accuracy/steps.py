@@ -1,4 +1,4 @@
-"""Steps of published runs and series next to the measured seconds, and one fit of the parameters to both.
+"""Compare predicted with measured steps of published runs and series, and fit the parameters to both.
 
 Every fit starts from the priors.
 """

@@ -1,8 +1,8 @@
-"""Read the published tables: ``<slug>.csv``, a row per collective and size.
+"""Read the published tables ``<slug>.csv``, which have a row for each collective and size.
 
-Columns: collective, algorithm and protocol where known, bytes (nccl-tests' "size": for all_gather and reduce_scatter
-the total buffer), time_us, algbw_GBps, busbw_GBps; a blank cell is not in the source. Out-of-place values. Of these,
-collective, bytes and one of the last three are needed.
+The columns are collective, algorithm and protocol (if known), bytes (the size of nccl-tests, so the total buffer for
+all_gather and reduce_scatter), time_us, algbw_GBps and busbw_GBps. Values are out of place. A cell is empty if the
+source does not state it. Every row needs collective, bytes and one of the last three columns.
 """
 
 import csv
@@ -56,7 +56,7 @@ def _read_columns(where: str, columns: list[str]) -> list[str]:
 
 
 def _read_row(where: str, columns: list[str], cells: list[str]) -> MeasuredRow:
-    """Return a row by the names of its columns. Raise InputError, also where algbw does not follow from the time."""
+    """Return a row by column name. Raise InputError, also if algbw contradicts the time."""
     if len(cells) != len(columns):
         raise InputError(f"{where}: {len(cells)} cells; there are {len(columns)} columns")
     named = {**dict.fromkeys(COLUMNS, ""), **dict(zip(columns, cells, strict=True))}

@@ -1,7 +1,6 @@
-"""Predictions of published trainings on many GPUs, point by point, next to the measured rates and simpler predictions.
+"""Compare predicted with measured rates of published trainings on many GPUs, point by point.
 
-Points are rates of all GPUs, as columns: a row for each, series after series. A point is hard where it was measured
-below ``HARD`` of linear scaling.
+A point is the rate of all GPUs. It is *hard* if the measured rate is below ``HARD`` of linear scaling.
 """
 
 from collections import defaultdict
@@ -392,7 +391,7 @@ def accuracy_training(
 
 
 def _oddities(series: Sequence[Series]) -> Iterator[str]:
-    """Yield what is odd about series, and how it is taken."""
+    """Yield notes on unusual values of the series, and how they are interpreted."""
     before, again = defaultdict[tuple[Point, ...], list[Series]](list), 0
     for curve in series:
         again += curve in before[curve.points]

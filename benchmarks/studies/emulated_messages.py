@@ -1,9 +1,9 @@
-"""A collective on an emulated cluster, message by message: when each came as measured, and as predicted.
+"""Compare the predicted and measured times of each message of a collective on an emulated cluster.
 
     python -m benchmarks.studies.emulated_messages emulated/star8 all_reduce/recursive_doubling "1 MiB"
 
-The prediction is calibrated by the pair of hosts of ``python -m benchmarks.accuracy --here --json FILE``. Messages are
-those that end furthest from their prediction, and when each rank is through is below.
+The prediction uses the pair calibration of ``python -m benchmarks.accuracy --here --json FILE``. The output lists the
+messages whose end differs most from the prediction, and the end of each rank.
 """
 
 import argparse

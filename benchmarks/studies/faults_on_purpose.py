@@ -1,4 +1,4 @@
-"""Faults on purpose: what one rank does to itself in the middle of a step, so that what follows can be tried."""
+"""Faults that a rank causes in the middle of a training step."""
 
 import os
 import resource

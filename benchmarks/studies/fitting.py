@@ -1,8 +1,8 @@
-"""Fits of parameters to what was measured: the one way, for NCCL, trainings and the rates of one GPU.
+"""Fit parameters to measurements of NCCL, of trainings and of single GPUs.
 
-What is fitted are the logarithms of parameters, each held to its prior by a spring of its spread. Residuals are those
-of log time or log rate; large ones count less, as some systems are slow for reasons that no description tells. Springs
-are not softened: scipy's least squares takes both as one loss, a function of all squares.
+The logarithms of the parameters are fitted. A quadratic penalty, whose width is the prior's spread, keeps each of them
+near its prior. Residuals are errors of log time or log rate. Large residuals have less weight, because some systems are
+slow for reasons that no description states. Penalties keep their full weight.
 """
 
 from collections.abc import Callable, Mapping

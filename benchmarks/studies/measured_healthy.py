@@ -1,10 +1,10 @@
-"""Published tables of healthy machines, as files: how many ``ringlab explain --measured`` calls as expected.
+"""Count the verdicts of ``ringlab explain --measured`` on published tables of healthy machines.
 
     python -m benchmarks.studies.measured_healthy
 
-Each system's rows are written as nccl-tests prints them, and read again; what its description says is given as a user
-would. Apart are systems that the model's fit has seen, those whose authors the widths of intervals were chosen by, and
-those that neither has seen. Left out are systems whose own source says that they are slow.
+The rows of each system are written as nccl-tests prints them, and read again. The facts of its description are passed
+as a user would pass them. The groups are systems in the training set, systems whose authors were used to choose the
+widths of the intervals, and held-out systems. Systems that their own source calls slow are left out.
 """
 
 import json

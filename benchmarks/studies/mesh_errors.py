@@ -1,10 +1,10 @@
-"""How far predictions of trainings on meshes are off: as shipped, by sources, jobs and GPUs that no fit has seen.
+"""Measure the errors of predictions of trainings on meshes, with sources, jobs and GPUs left out of the fit.
 
     python -m benchmarks.studies.mesh_errors [-o benchmarks/results/meshes.json]
 
-As shipped; each source left out of the fit; so, but with three and with eight of its rows, those that tell most, and
-with three that are spread over the source; and jobs that a seeded lot
-held out before the structure was chosen (``step_fit.draw_lot``), by a fit to all others. Minutes.
+The variants are: the shipped parameters; each source left out; each source left out, then adapted to its three or eight
+most informative rows, or to three evenly spread rows; and jobs that were held out at random before the structure was
+chosen (``step_fit.draw_lot``). This takes minutes.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""The model without one of its ingredients, or with another in its place: what each of them is worth.
+"""Change or remove one ingredient of NCCL's model, to measure its contribution.
 
-An ablation changes the model while it is entered and leaves it as it was. Parameters are refitted to the changed model,
-so that what is judged is the ingredient and not a fit that expects it.
+An ablation changes the model inside a ``with`` block and restores it afterwards. The parameters are refitted to the
+changed model, so the comparison is fair.
 """
 
 from collections.abc import Iterator, Mapping
@@ -65,7 +65,7 @@ _protocol_reason, _tree_gain, _host_time = choice._protocol_reason, timing.tree_
 
 
 def _fastest(comm: Communicator, collective: str, sizes: Floats, values: Parameters) -> Candidates:
-    """Return the candidates with the weights that a tuner would give which knew the model's own times."""
+    """Return the candidates with the weights of a tuner that knows the model's own times."""
     candidates = _candidates(comm, collective, sizes, values)
     logs = np.array([-SHARPNESS * np.log(times) for times in candidates.times.values()])
     weights = np.exp(logs - logs.max(axis=0))

@@ -1,7 +1,7 @@
-"""Fit the parameters of NCCL's model to published tables: ``make fit-nccl`` writes its ``parameters.toml`` again.
+"""Fit the parameters of NCCL's model to published tables. ``make fit-nccl`` rewrites its ``parameters.toml``.
 
-The logarithms of predicted times are fitted to those of measured ones. Every system has the same weight in each class
-of sizes. Slopes are found by differences, of all parameters that a system's time depends on at once.
+The logarithms of predicted times are fitted to those of measured times. All systems have the same weight in each size
+class. Derivatives are computed by finite differences.
 """
 
 from collections.abc import Mapping, Sequence
@@ -96,14 +96,13 @@ def fit_parameters(
 
 
 def _read_by(table: Observations, values: Parameters) -> list[str]:
-    """Return the parameters that a system's times depend on."""
     recording = EachMoved(values, [], STEP)
     table.log_predicted(recording)
     return sorted(recording.read)
 
 
 def _slopes(table: Observations, springs: Springs, values: Parameters, names: Sequence[str]) -> Floats:
-    """Return the slopes of a system's residuals by the logarithms of all parameters; of ``names`` some are not 0."""
+    """Return the derivatives of a system's residuals by the logarithms of all parameters; zero except for ``names``."""
     plain, *moved = table.log_predicted(EachMoved(values, names, STEP))
     slopes = np.zeros((len(plain), len(springs.names)))
     slopes[:, [springs.names.index(name) for name in names]] = (np.array(moved) - plain).T / STEP / SCALE

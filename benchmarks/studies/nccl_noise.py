@@ -1,10 +1,10 @@
-"""How far two tables of one machine differ: what no description can tell, and no model can be nearer than.
+"""Measure how much published tables of the same type of machine differ: a lower bound on the error of any model.
 
     python -m benchmarks.studies.nccl_noise
 
-Two tables are of one machine if their descriptions agree in GPUs, hosts, links and NICs, and their authors differ.
-Collectives, processes and versions may differ too, so each table is taken as times of the model's prediction, and what
-is compared are the medians of those in a class of sizes.
+Two tables belong to the same type of machine if their descriptions agree in GPUs, hosts, links and NICs, and their
+authors differ. Collectives, processes and versions may differ, so each time is divided by the model's prediction. The
+medians of these ratios in each size class are compared.
 """
 
 import sys

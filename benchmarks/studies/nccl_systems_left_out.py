@@ -1,4 +1,4 @@
-"""Each system predicted by parameters that were fitted to all others."""
+"""Predict each system with parameters that were fitted to all other systems."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple

@@ -1,10 +1,10 @@
-"""Systems of authors that no fit has seen: what to expect of a machine of one's own.
+"""Measure the errors for systems of authors that no fit has seen: what to expect of your own machine.
 
     python -m benchmarks.studies.nccl_unseen [--fit]
 
-Prints the errors of authors that are left out of a refit and of systems that were held out, and what share of rows
-80 % intervals hold. ``--fit`` chooses the widths of intervals by the authors left out instead, and writes
-``simcomm/nccl/intervals.toml``: of systems held out it knows nothing.
+Prints the errors for authors that are left out of a refit and for held-out systems, and the share of rows inside the 80
+% intervals. With ``--fit``, chooses the widths of the intervals with the authors left out, and writes
+``simcomm/nccl/intervals.toml``. Held-out systems do not influence them.
 """
 
 import argparse
@@ -126,10 +126,7 @@ def _limits(group: Judged) -> LogLimits:
 
 
 def _quantiles(rows: Judged) -> tuple[float, float]:
-    """Return the logarithms of measured / predicted that a tenth of the rows is below or above.
-
-    They are divided by what makes the intervals of a system wider.
-    """
+    """Return the 10th and 90th percentiles of log(measured / predicted), without the factors that widen intervals."""
     each = [np.log(rows.measured / rows.predicted) / rows.keys["wider"] for rows in rows.by("author").values()]
     weights = np.concatenate([np.full(len(logs), 1 / len(logs) / len(each)) for logs in each])
     every = np.concatenate(each)

@@ -1,8 +1,8 @@
-"""Fit the process of one GPU's rates: ``python -m benchmarks.studies.one_gpu_fit`` writes rates and ``one_gpu.toml``.
+"""Fit the Gaussian process of one GPU's rates. ``python -m benchmarks.studies.one_gpu_fit`` writes ``one_gpu.toml``.
 
-Exponents and standard deviations have the greatest likelihood of the published rates that are not held out, each held
-to its prior by a spring. A fit without a type of GPU is what judges how well that type is guessed; its gradient has a
-closed form, so that one takes a tenth of a second.
+The exponents and standard deviations maximize the likelihood of the published rates that are not held out, with a
+penalty that keeps each near its prior. To evaluate the fit, each GPU type is left out. The gradient has a closed form,
+so a fit takes a tenth of a second.
 """
 
 import csv

@@ -1,4 +1,4 @@
-"""One GPU predicted with its whole type left out: from its data sheet, and from the same job on other types."""
+"""Predict one GPU with its type left out of the fit: from its data sheet, and from the same job on other types."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,8 +1,8 @@
-"""Predict all published series again, each source by a fit without it, for docs/reports/scaling.md.
+"""Predict each published series with a fit that leaves out its source, for docs/reports/scaling.md.
 
     python -m benchmarks.studies.series_left_out
 
-Every fit sees the published runs of language models, too, and no system that is held out. Minutes.
+Every fit also uses the published runs of language models, and no held-out system. This takes minutes.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Write the profiles that are shipped: ``python -m benchmarks.studies.shipped_profiles`` (a minute; no weights)."""
+"""Write the built-in model profiles: ``python -m benchmarks.studies.shipped_profiles`` (a minute, without weights)."""
 
 from collectives.records.model_profile import SHIPPED, TRANSFORMERS
 from realcomm.profiling.meta import profile_on_meta

@@ -1,10 +1,10 @@
-"""Fit the parameters of a step to published runs and series at once, and judge them by what a fit has not seen.
+"""Fit the parameters of a step to published runs and series together, and evaluate them on data left out of the fit.
 
-    python -m benchmarks.studies.step_fit            fit to what no lot held out; print errors, fitted and left out
-    python -m benchmarks.studies.step_fit --open     the same, and what the lots held out
-    python -m benchmarks.studies.step_fit --write    fit to all but put_aside.txt, and write what is shipped
+    python -m benchmarks.studies.step_fit            fit to all that is not held out; print errors, fitted and left out
+    python -m benchmarks.studies.step_fit --open     also print the errors of held-out jobs
+    python -m benchmarks.studies.step_fit --write    fit to all except put_aside.txt, and write the shipped parameters
 
-Runs of a slow mode (``mark_slow``) are never fitted. Minutes.
+Unusually slow runs (``mark_slow``) are never fitted. This takes minutes.
 """
 
 import argparse

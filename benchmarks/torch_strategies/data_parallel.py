@@ -1,4 +1,4 @@
-"""``torch.nn.DataParallel``: one process that trains on several GPUs, to be seen beside DistributedDataParallel."""
+"""Train with ``torch.nn.DataParallel``, which drives several GPUs from one process."""
 
 from dataclasses import replace
 from typing import NamedTuple

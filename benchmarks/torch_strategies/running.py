@@ -1,4 +1,4 @@
-"""What one rank carries out of a parallelism strategy: the calls that torch makes, and the memory that it keeps."""
+"""Run a parallelism strategy on one rank, and record torch's calls and the memory that autograd saves."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -80,7 +80,7 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 
 
 def _ranks(args: list[Any]) -> int:
-    """Return how many ranks the group among the arguments has: an object, or its name."""
+    """Return the number of ranks of the group among the arguments, which is an object or a name."""
     for each in args:
         if isinstance(each, torch.ScriptObject):
             try:
@@ -115,7 +115,7 @@ class KeptActivations(torch.autograd.graph.saved_tensors_hooks):
 
 
 class _Kept:
-    """A tensor that autograd keeps until this ends."""
+    """A tensor that autograd saves. Its memory is counted until the object is deleted."""
 
     def __init__(self, count: KeptActivations, tensor: Tensor) -> None:
         self.count, self.tensor = count, tensor

@@ -1,4 +1,4 @@
-"""One rank sends, the other receives: ``messages.py TIMES``."""
+"""One rank sends, and the other receives: ``messages.py TIMES``."""
 
 import sys
 
