@@ -119,8 +119,8 @@ def test_ddp_prediction_has_overlapped_and_exposed_parts():
     assert entry.step_s == pytest.approx(0.02 + 0.101 + 0.24 + 0.03)
 
 
-def test_measured_run_does_not_change_its_prediction(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("realcomm.calibration.calibration.MESSAGE_TURNS", PARTS - 1)
+@pytest.mark.usefixtures("brief_calibration")
+def test_measured_run_does_not_change_its_prediction():
     calls = [make_call(NAIVE, 2, 4096)]
     turns = run_in_turns(calls, [], simcomm.this_machine(2), timeout=300)
     assert len(turns.calibration) == PARTS and len(turns.collectives) == 1
