@@ -65,9 +65,9 @@ class NcclModel(NetworkModel):
     def check_sync(self, training: Training) -> None:
         """Accept every gradient sync."""
 
-    def carried(self, asked: CollectiveCall | Training) -> Carrier | None:
-        algorithm = asked.algorithm if isinstance(asked, CollectiveCall) else asked.gradient_sync
-        return None if _is_own(algorithm) else super().carried(asked)
+    def carried(self, workload: CollectiveCall | Training) -> Carrier | None:
+        algorithm = workload.algorithm if isinstance(workload, CollectiveCall) else workload.gradient_sync
+        return None if _is_own(algorithm) else super().carried(workload)
 
     def caveats(self, algorithms: Sequence[Algorithm]) -> tuple[str, ...]:
         """Return notes about assumptions, effects of NCCL settings, and limits of simulated programs."""

@@ -94,17 +94,18 @@ class PerformanceModel(ABC):
         """Return whether the gradient sync is predicted by formula, without simulated messages."""
         return training.overlaps or training.program is None
 
-    def carried(self, asked: CollectiveCall | Training) -> Carrier | None:
+    def carried(self, workload: CollectiveCall | Training) -> Carrier | None:
         """Return the algorithm that transfers a row's bytes, or None if no messages are simulated.
 
         A training run repeats its sync ``steps`` times. With overlap, it runs the algorithm once per bucket.
         """
-        if isinstance(asked, CollectiveCall):
-            return Carrier(asked.algorithm, asked.root, 1)
-        algorithm = self.bucket_algorithm(asked)
+        if isinstance(workload, CollectiveCall):
+            return Carrier(workload.algorithm, workload.root, 1)
+        algorithm = self.bucket_algorithm(workload)
         if algorithm is None:
             return None
-        return Carrier(algorithm, 0, len(asked.fill_buckets(asked.gradients)) if asked.overlaps else self.steps)
+        times = len(workload.fill_buckets(workload.gradients)) if workload.overlaps else self.steps
+        return Carrier(algorithm, 0, times)
 
     def bucket_algorithm(self, training: Training) -> Algorithm | None:
         """Return the algorithm that reduces the gradients, or None if their times were measured."""

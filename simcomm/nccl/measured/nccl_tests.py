@@ -87,7 +87,7 @@ class _Reader:
     file: str
     lines: Sequence[PastedLine]
     ranks: int  # from the caller; 0: unknown
-    asked: str  # the collective from the caller; "": unknown
+    collective: str  # from the caller; "": unknown
     runs: list[NcclTestsRun] = field(default_factory=list)
     skipped: list[tuple[int, str]] = field(default_factory=list)
     # of the table
@@ -166,7 +166,7 @@ class _Reader:
                 break
             for between in ("", " "):
                 longer = find_columns(self.lines[at].text + between + piece.text.lstrip("# "))
-                if longer is not None and all(column.what for column in longer.columns):
+                if longer is not None and all(column.quantity for column in longer.columns):
                     return longer
         return columns
 
@@ -232,7 +232,7 @@ class _Reader:
         return at + 1
 
     def take(self, row: PrintedRow) -> None:
-        if self.columns is not None and any(column.what == "cputime" for column in self.columns.columns):
+        if self.columns is not None and any(column.quantity == "cputime" for column in self.columns.columns):
             self.skip(row.place.line, f"{row.place}: the column cputime {OF_LAUNCH}")
             return
         self.first = self.first or row.place.line
@@ -265,7 +265,7 @@ class _Reader:
 
     def _take_table(self, rows: list[PrintedRow], named: str, ranks: int, nodes: int) -> None:
         named = self.named or named
-        hints = [*filter(None, [self.asked, self.hint]), *_hints_of_name(self.file)]
+        hints = [*filter(None, [self.collective, self.hint]), *_hints_of_name(self.file)]
         listed = len(self.listed())
         call = find_call(rows, named, hints, listed or ranks or self.ranks, self.in_process)
         checked, broken = _check_rows(rows, call)

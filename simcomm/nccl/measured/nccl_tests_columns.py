@@ -47,7 +47,7 @@ WORDS = {*ELEMENT_BYTES, "sum", "prod", "min", "max", "avg", "mulsum", "all", "n
 class Column(NamedTuple):
     """A column: its quantity, its side (0: out of place, 1: in place), and the factor from its unit to us or bytes."""
 
-    what: str  # "": unknown
+    quantity: str  # "": unknown
     side: int = 0
     scale: float = 1.0
 
@@ -62,18 +62,17 @@ class Columns:
     @cached_property
     def sides(self) -> tuple[int, ...]:
         """The sides for which the table has results."""
-        return tuple(dict.fromkeys(column.side for column in self.columns if column.what in FIGURES))
+        return tuple(dict.fromkeys(column.side for column in self.columns if column.quantity in FIGURES))
 
     def without(self, meaning: str) -> "Columns":
         """Return the columns that do not contain this quantity."""
-        return replace(self, columns=tuple(column for column in self.columns if column.what != meaning))
+        return replace(self, columns=tuple(column for column in self.columns if column.quantity != meaning))
 
     def of_side(self, side: int) -> "Columns":
         """Return the columns without the other side's results."""
         figures = (*FIGURES, "wrong", "error", "")
-        return replace(
-            self, columns=tuple(column for column in self.columns if column.what not in figures or column.side == side)
-        )
+        columns = (column for column in self.columns if column.quantity not in figures or column.side == side)
+        return replace(self, columns=tuple(columns))
 
 
 @cache
@@ -91,7 +90,7 @@ def standard_columns() -> tuple[Columns, ...]:
 def find_columns(text: str) -> Columns | None:
     """Return the columns that a header line names, or None for any other line.
 
-    >>> [column.what for column in find_columns("| Size | Time (ms) | busbw (GB/s) |").columns]
+    >>> [column.quantity for column in find_columns("| Size | Time (ms) | busbw (GB/s) |").columns]
     ['size', 'time', 'busbw']
     """
     small = text.lower()
@@ -106,7 +105,7 @@ def find_columns(text: str) -> Columns | None:
         columns: list[Column] = []
         for cell in cells:
             columns += [_column(cell, columns)] if cell != "timestamp" else []
-        meanings = {column.what for column in columns}
+        meanings = {column.quantity for column in columns}
         if "size" in meanings and {*FIGURES, "cputime"} & meanings and len(columns) > 1:
             return Columns(tuple(columns), separator)
     return None
@@ -129,9 +128,9 @@ def _column(cell: str, before: Sequence[Column]) -> Column:
     name = re.sub(r"[^a-z]", "", re.sub(r"[(\[].*|_(?:[kmg]i?b|us|ms|s|gbps|bytes)$", "", cell))
     placed = re.match(r"(ip|inplace|oop|outofplace|out)(?=.)", name)
     meaning = MEANINGS.get(name) or MEANINGS.get(name[placed.end() :] if placed else "", "")
-    sides = [column.side for column in before if column.what in FIGURES]
+    sides = [column.side for column in before if column.quantity in FIGURES]
     if meaning in FIGURES and placed is None:
-        side = min(1, sum(column.what == meaning for column in before))
+        side = min(1, sum(column.quantity == meaning for column in before))
     else:
         side = int(placed[1] in ("ip", "inplace")) if placed and meaning else sides[-1] if sides else 0
     return Column(
@@ -201,7 +200,7 @@ def _read_cut(place: FilePlace, cells: list[str], columns: Columns, text: str) -
         return None
     if 1 in columns.sides and BLANK_SIDE.search(text):
         return _read_whole(place, cells, columns.of_side(1))
-    missing = {column.side for column in columns.columns[len(cells) :] if column.what}
+    missing = {column.side for column in columns.columns[len(cells) :] if column.quantity}
     complete_sides = [side for side in columns.sides if side not in missing]
     try:
         row = _make_row(place, list(zip(columns.columns, cells, strict=False)), complete_sides)
@@ -211,17 +210,17 @@ def _read_cut(place: FilePlace, cells: list[str], columns: Columns, text: str) -
 
 
 def _make_row(place: FilePlace, read: Sequence[tuple[Column, str]], complete_sides: Sequence[int]) -> PrintedRow:
-    cell_of = {column.what: cell for column, cell in read if column.what and column.what not in FIGURES}
+    cell_of = {column.quantity: cell for column, cell in read if column.quantity and column.quantity not in FIGURES}
     sides: list[Side] = []
     for side in complete_sides:
         side_cells = [(column, cell) for column, cell in read if column.side == side]
-        figures = {column.what: _plain(cell, column.what) for column, cell in side_cells}
+        figures = {column.quantity: _plain(cell, column.quantity) for column, cell in side_cells}
         wrong = figures.get("wrong", "")
         if re.fullmatch(r"\d(?:\.\d+)?e[-+]\d+", wrong):  # versions until 2022, without a header line
             figures["error"] = figures.pop("wrong")
         elif not re.fullmatch(r"\d*|N/A", wrong):
             raise InputError(f"{place}: {wrong!r} is not a number of wrong values; {CUT}")
-        scale = next((column.scale for column, _ in side_cells if column.what == "time"), 1.0)
+        scale = next((column.scale for column, _ in side_cells if column.quantity == "time"), 1.0)
         sides.append(side_of(SIDES[side] if side else "", figures, scale, place))
     if cell_of.get("inplace", "0").lower() in ("1", "true", "yes"):
         sides = [side._replace(name=SIDES[1]) for side in sides]
@@ -233,7 +232,7 @@ def _make_row(place: FilePlace, read: Sequence[tuple[Column, str]], complete_sid
     named = collective_of(cell_of.get("collective", ""))
     return PrintedRow(
         place,
-        read_bytes(place, cell_of["size"], next(column.scale for column, _ in read if column.what == "size")),
+        read_bytes(place, cell_of["size"], next(column.scale for column, _ in read if column.quantity == "size")),
         tuple(sides),
         count=None if "count" not in cell_of else read_bytes(place, cell_of["count"]),
         dtype=dtype,
