@@ -13,7 +13,6 @@ from collectives import CollectiveCall, Transport, library
 from collectives.declaration import Algorithm
 from collectives.records.trace import read_trace
 from collectives.records.waits import BriefTrace, Record, critical_path, waiting_seconds
-from collectives.schedule.build import build_schedule
 from collectives.schedule.symbolic_build import AnySchedule, build_symmetric, build_table
 from collectives.spec import find_spec
 from collectives.step import Program, recv, send
@@ -83,7 +82,7 @@ def assert_waits(call: EngineInput) -> None:
     assert not len(brief.messages)
 
 
-@pytest.mark.parametrize("name", CYCLIC)
+@pytest.mark.parametrize("name", [*CYCLIC, *TWO_CHANNELS])
 @given(
     p=st.integers(2, 12),
     n=st.integers(1, 3000),
@@ -92,9 +91,10 @@ def assert_waits(call: EngineInput) -> None:
 )
 @settings(max_examples=15, deadline=None)
 def test_max_plus_equals_events(name: str, p: int, n: int, random: Random | None, faults: Faults):
-    call = inputs(build_symmetric(library()[name], p), racks(p, p, 1e12, random), n, faults)
+    cluster = racks(p, p, 1e12, random) if name in CYCLIC else ring(p + 1, "1 GB/s", "1 us", TRANSPORT)
+    call = inputs(build_symmetric(library()[name], cluster.world_size), cluster, n, faults)
     assert_exact(call)
-    table = inputs(build_table(library()[name], p), call.cluster, n, faults)
+    table = inputs(build_table(library()[name], cluster.world_size), cluster, n, faults)
     np.testing.assert_allclose(by_events(call).finished, by_events(table).finished, rtol=1e-12)
     assert_waits(call)
 
@@ -142,18 +142,6 @@ def test_max_plus_skips_repeated_steps(
         cluster.graph.edges["h3", "s1"]["bandwidth"] /= 3
     assert_exact(inputs(build_symmetric(library()["all_reduce/ring"], 64), cluster, n, faults))
     assert (len(steps) < 100) == is_skipped  # of 126
-
-
-@pytest.mark.parametrize("name", TWO_CHANNELS)
-@pytest.mark.parametrize("faults", NOISES)
-def test_max_plus_equals_events_on_two_channels(name: str, faults: Faults):
-    cluster = ring(7, "1 GB/s", "1 us", TRANSPORT)
-    for n in (7, 7 * 13, 7 * 2 * 48):
-        call = inputs(build_symmetric(library()[name], 7), cluster, n, faults)
-        assert_exact(call)
-        plain = by_events(inputs(build_schedule(library()[name], 7), cluster, n, faults))
-        np.testing.assert_allclose(by_events(call).finished, plain.finished, rtol=1e-12)
-        assert_waits(call)
 
 
 def two_lengths(rank: int, world_size: int) -> tuple[Program, Program]:
