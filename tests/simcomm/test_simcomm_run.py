@@ -23,7 +23,7 @@ def test_link_bytes_match_schedule(name: str, p: int):
     [
         ({"nbytes": 8, "op": "avg"}, "op 'avg'.*sum, mean"),
         ({"nbytes": 8, "dtype": "float8"}, "dtype 'float8'"),
-        ({"nbytes": 8, "dtype": "int32", "op": "mean"}, "floating dtype"),
+        ({"nbytes": 8, "dtype": "int32", "op": "mean"}, "floating-point dtype"),
         ({"buffers": [np.zeros(2), np.zeros(3)]}, "buffers.1. has 3 elements of float64; buffers.0. has 2 of"),
     ],
 )
