@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import viz
-from benchmarks.accuracy.steps import RUN_DEVIATION, Fitted, RunSteps, fit, fitted_series
+from benchmarks.accuracy.steps import Fitted, RunSteps, fit, fitted_series
 from collectives.errors import InputError
 from collectives.units import count
 from planner.beliefs import Belief, believe, chance_to_run, find_slopes, read_shipped
@@ -209,7 +209,7 @@ class JudgedRuns:
         key = self.measured[chosen].tobytes()
         if key not in FITS:
             steps = RunSteps(self.columns.take(chosen), self.measured[chosen], self.sources[chosen])
-            FITS[key] = fit([Fitted.of(steps, steps.sources, RUN_DEVIATION), fitted_series()])
+            FITS[key] = fit([Fitted.of(steps), fitted_series()])
         return FITS[key]
 
     def _choose(self, rows: Array, belief: Belief, count: int, are_chosen: bool) -> Array:

@@ -1,4 +1,4 @@
-"""Compare predicted with measured steps of published runs and series, and fit the parameters to both.
+"""Compare the steps of published runs and series with the measured seconds, and fit the parameters to both.
 
 Every fit starts from the priors.
 """
@@ -6,7 +6,7 @@ Every fit starts from the priors.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -21,11 +21,24 @@ from planner.hosts import Array
 from planner.parameters import NAMES, PRIORS
 from planner.step import step_seconds
 
-RUN_DEVIATION, SERIES_DEVIATION = 0.06, 0.03  # of a residual's logarithm
-HUBER, WEIGHT = 2.0, 60.0  # where a residual counts linearly, in deviations; points that a source counts as, at most
+WEIGHT = 60.0  # points that a source counts as, at most
 SOME = 8  # series, of which one tells what parameters move them
 TRIES = 40  # to find one GPU's step from that of several
 MOVED = 0.02  # of a prior's deviation, by which differences are taken
+
+
+class Residuals(NamedTuple):
+    """How residuals of logarithms count against the priors: their standard deviation, and the size where they turn
+    linear.
+    """
+
+    deviation: float
+    linear_from: float
+
+
+# Points of one source have common errors, so each point of a series teaches less than a run. Sources that were left out
+# of the fit are predicted best with this deviation, among 0.03 to 0.18.
+RUN_RESIDUALS, SERIES_RESIDUALS = Residuals(0.06, 0.12), Residuals(0.18, 0.06)
 
 
 def weigh(sources: Array) -> Array:
@@ -34,9 +47,19 @@ def weigh(sources: Array) -> Array:
     return np.asarray(np.sqrt(np.minimum(1.0, WEIGHT / counts))[places])
 
 
+def soften(residuals: Array, linear_from: float) -> Array:
+    """Return residuals whose squares grow linearly beyond ``linear_from`` (pseudo-Huber).
+
+    >>> soften(np.array([0.01, -10.0]), 1.0).round(2).tolist()
+    [0.01, -4.25]
+    """
+    size = linear_from * np.sqrt(2 * (np.sqrt(1 + (residuals / linear_from) ** 2) - 1))
+    return np.asarray(np.sign(residuals) * size)
+
+
 @dataclass(frozen=True)
 class RunSteps:
-    """Steps of runs, and the seconds that were measured."""
+    """The steps of runs with the measured seconds."""
 
     columns: Columns
     measured: Array
@@ -53,7 +76,7 @@ class RunSteps:
 
 @dataclass(frozen=True)
 class SeriesSteps:
-    """Steps of the points of series, each predicted from the first point of its series."""
+    """The steps of the points of series. Each point is predicted from the first point of its series."""
 
     columns: Columns
     measured: Array  # seconds
@@ -67,7 +90,7 @@ class SeriesSteps:
 
     @property
     def predicted(self) -> Array:
-        """Which points are not the first of their series."""
+        """A mask of the points that are not the first of their series."""
         return np.asarray(self.first != np.arange(len(self.of)))
 
     def take(self, chosen: Array) -> "SeriesSteps":
@@ -81,14 +104,14 @@ class SeriesSteps:
         return step_seconds(self.columns.changed(alone=self._alone(p)), p)
 
     def deviations(self, p: Mapping[str, float]) -> Array:
-        """Return the standard deviations of the logarithms of the points that are predicted from others."""
+        """Return the standard deviations of the logarithms of the predicted points."""
         known, (moved, lost) = read_shipped().deviations, self.moves(p)
         return np.sqrt(known["shared"] ** 2 * moved + known["floor"] ** 2 + (known["lost"] * lost) ** 2)
 
     def moves(self, p: Mapping[str, float]) -> tuple[Array, Array]:
-        """Return the squares of what parameters move the predicted points by, and the shares that several GPUs add.
+        """Return the sums of squared slopes of the predicted points, and the share of the step that several GPUs add.
 
-        The seconds of one device stay; a point moves by as much as it moves more than the first one of its series.
+        The seconds of one device are fixed, so only the difference to the first point of the series counts.
         """
         columns, rows = self.columns.changed(alone=self._alone(p)), np.flatnonzero(self.predicted)
         some = columns.take(self.of % SOME == 0)
@@ -106,12 +129,12 @@ class SeriesSteps:
         return solve_alone(self.columns.take(starts), self.measured[starts], p)[self.of]
 
     def logs(self, p: Parameters) -> Array:
-        """Return the logarithms of predicted by measured seconds of the points that are predicted."""
+        """Return the logarithms of predicted by measured seconds of the predicted points."""
         return np.asarray(np.log(self.seconds(p) / self.measured)[self.predicted])
 
 
 def solve_alone(columns: Columns, measured: Array, p: Parameters) -> Array:
-    """Return the seconds of a sample on one GPU with which trainings take the ``measured`` seconds."""
+    """Return the seconds per sample on one GPU for which the steps take the ``measured`` seconds."""
     alone = measured / columns.micro_batch
     rows = np.flatnonzero((columns.gpus > 1) | (columns.loader > 0))
     known, wanted = columns.take(rows), measured[rows]
@@ -136,30 +159,34 @@ def steps_of_series(series: Sequence[Series]) -> SeriesSteps:
 
 @dataclass(frozen=True)
 class Fitted:
-    """Steps that are fitted, in deviations; ``moving`` are the parameters that move any of them."""
+    """Steps that are fitted. ``moving`` has the indices of the parameters that change any of them."""
 
     steps: RunSteps | SeriesSteps
     weights: Array
-    deviation: float
+    residual: Residuals
     moving: tuple[int, ...]
 
     @classmethod
-    def of(cls, steps: RunSteps | SeriesSteps, sources: Array, deviation: float) -> "Fitted":
-        """Return the steps with the weights of their sources; find which parameters move them."""
+    def of(cls, steps: RunSteps | SeriesSteps) -> "Fitted":
+        """Return the steps with the weights of their sources."""
+        sources, residual = (
+            (steps.sources, RUN_RESIDUALS)
+            if isinstance(steps, RunSteps)
+            else (steps.sources[steps.predicted], SERIES_RESIDUALS)
+        )
         base = {name: prior.value for name, prior in PRIORS.items()}
         before = steps.logs(base)
         moved = (np.any(steps.logs({**base, name: 1.01 * base[name]}) != before) for name in NAMES)
-        return cls(steps, weigh(sources), deviation, tuple(np.flatnonzero([*moved]).tolist()))
+        return cls(steps, weigh(sources), residual, tuple(np.flatnonzero([*moved]).tolist()))
 
     def residuals(self, p: Parameters) -> Array:
-        """Return the weighted residuals, whose squares grow linearly beyond ``HUBER`` deviations (pseudo-Huber)."""
-        errors = self.steps.logs(p) / self.deviation
-        size = HUBER * np.sqrt(2 * (np.sqrt(1 + (errors / HUBER) ** 2) - 1))
-        return np.asarray(self.weights * np.sign(errors) * size)
+        """Return the weighted residuals in deviations."""
+        logs = self.steps.logs(p)
+        return np.asarray(self.weights * soften(logs, self.residual.linear_from) / self.residual.deviation)
 
 
 def fit(kinds: Sequence[Fitted]) -> dict[str, float]:
-    """Return the parameters that explain steps best, held by their priors."""
+    """Return the parameters that explain the steps best. The priors hold them."""
     medians = np.log([PRIORS[name].value for name in NAMES])
     spreads = np.array([PRIORS[name].spread for name in NAMES])
 
@@ -187,19 +214,18 @@ def fit(kinds: Sequence[Fitted]) -> dict[str, float]:
 
 @cache
 def fitted_series() -> Fitted:
-    """Return the project's own series but for those that are held out, as every fit has them."""
+    """Return the published series that are not held out, ready to be fitted."""
     hidden = put_aside()
     return fit_of_series([curve for curve in read_series() if curve.system not in hidden])
 
 
 def fit_of_series(series: Sequence[Series]) -> Fitted:
-    """Return series as a fit has them."""
-    steps = steps_of_series(series)
-    return Fitted.of(steps, steps.sources[steps.predicted], SERIES_DEVIATION)
+    """Return series ready to be fitted."""
+    return Fitted.of(steps_of_series(series))
 
 
 def put_aside() -> frozenset[str]:
-    """Return the systems of the project's own series that no fit and no choice of structure has seen.
+    """Return the held-out systems. No fit and no choice of the model's structure used them.
 
     >>> len(put_aside())
     6

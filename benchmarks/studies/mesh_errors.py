@@ -1,10 +1,10 @@
-"""Measure the errors of predictions of trainings on meshes, with sources, jobs and GPUs left out of the fit.
+"""Measure the errors of predictions for published runs of language models, for docs/reports/layouts.md.
 
     python -m benchmarks.studies.mesh_errors [-o benchmarks/results/meshes.json]
 
-The variants are: the shipped parameters; each source left out; each source left out, then adapted to its three or eight
-most informative rows, or to three evenly spread rows; and jobs that were held out at random before the structure was
-chosen (``step_fit.draw_lot``). This takes minutes.
+Five ways: with the shipped parameters; with each source left out of the fit; and with the source left out, then adapted
+to its three or eight most informative rows, or to three evenly spread rows. Jobs that a seeded lot held out before the
+structure of the model was chosen (``step_fit.draw_lot``) are predicted by a fit to all other jobs. Takes minutes.
 """
 
 import argparse
@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.accuracy.meshes import mark_slow, mesh_accuracy
-from benchmarks.accuracy.steps import RunSteps, fit, fitted_series
-from benchmarks.studies.step_fit import LOT_SOURCES, draw_lot, fitted_runs
+from benchmarks.accuracy.steps import Fitted, RunSteps, fit, fitted_series
+from benchmarks.studies.step_fit import LOT_SOURCES, draw_lot
 from collectives.output_files import write_text
 from collectives.records.environment import describe_environment
 from planner.runs import columns_of_runs, has_time, read_table
@@ -33,12 +33,12 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 def judge_lot() -> dict[str, dict[str, float]]:
-    """Return errors of the jobs that were held out, by source, and of those that were fitted."""
+    """Return the errors of fitted and of held-out jobs, by source."""
     runs = [run for run in read_table()[0] if has_time(run)]
     measured, sources = np.array([run["step_s"] for run in runs]), np.array([run["source"] for run in runs])
     steps, slow, aside = RunSteps(columns_of_runs(runs), measured, sources), mark_slow(runs), draw_lot(runs)
     used = ~slow & ~aside
-    p = fit([fitted_runs(steps.take(used)), fitted_series()])
+    p = fit([Fitted.of(steps.take(used)), fitted_series()])
     scores = {}
     for name in LOT_SOURCES:
         for lot, chosen in (("fitted", used), ("held out", ~slow & aside)):
@@ -51,7 +51,7 @@ def judge_lot() -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    """Judge all ways, and write what is known after each."""
+    """Measure all ways, and write the results after each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", type=Path, default=RESULT, metavar="FILE")
     options = parser.parse_args()

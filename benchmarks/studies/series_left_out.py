@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.accuracy.judging import Judged, score
 from benchmarks.accuracy.meshes import mark_slow
 from benchmarks.accuracy.series import Series, read_series
-from benchmarks.accuracy.steps import RUN_DEVIATION, Fitted, RunSteps, fit, fit_of_series, put_aside, steps_of_series
+from benchmarks.accuracy.steps import Fitted, RunSteps, fit, fit_of_series, put_aside, steps_of_series
 from benchmarks.accuracy.training import (
     BASELINES,
     HARD,
@@ -37,11 +37,13 @@ FOLDS = 7  # of sources, of which each fit leaves one out
 
 
 def judge_left_out(series: list[Series]) -> Judged:
-    """Return the points of series, each source by parameters and baselines of others."""
+    """Return the predicted points of series, each source predicted by parameters and baselines that are fitted without
+    it.
+    """
     rows = [run for run in read_table()[0] if has_time(run)]
     fast = [run for run, slow in zip(rows, mark_slow(rows), strict=True) if not slow]
     seconds, names = np.array([run["step_s"] for run in fast]), np.array([run["source"] for run in fast])
-    runs = Fitted.of(RunSteps(columns_of_runs(fast), seconds, names), names, RUN_DEVIATION)
+    runs = Fitted.of(RunSteps(columns_of_runs(fast), seconds, names))
     points, sources, hidden = (
         Points(tuple(series), measured(series)),
         sorted({curve.source for curve in series}),
@@ -65,7 +67,7 @@ def judge_left_out(series: list[Series]) -> Judged:
 
 
 def measure() -> dict[str, Any]:
-    """Return the scores of the project's own series, each source left out, and of the systems that are held out."""
+    """Return the scores of all series, each source left out, and the scores of the held-out systems."""
     series = read_series()
     judged, one_gpu = judge_left_out(series), judge_one_gpu(series, refit=True)
     held_out = {

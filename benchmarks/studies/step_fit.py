@@ -1,17 +1,17 @@
-"""Fit the parameters of a step to published runs and series together, and evaluate them on data left out of the fit.
+"""Fit the parameters of a step to published runs and series, and evaluate them on sources that a fit has not seen.
 
-    python -m benchmarks.studies.step_fit            fit to all that is not held out; print errors, fitted and left out
-    python -m benchmarks.studies.step_fit --open     also print the errors of held-out jobs
-    python -m benchmarks.studies.step_fit --write    fit to all except put_aside.txt, and write the shipped parameters
+    python -m benchmarks.studies.step_fit            fit without the held-out jobs and systems, and print errors
+    python -m benchmarks.studies.step_fit --open     also print the errors of the held-out jobs and systems
+    python -m benchmarks.studies.step_fit --write    fit to all but put_aside.txt, and write the shipped parameters
 
-Unusually slow runs (``mark_slow``) are never fitted. This takes minutes.
+Runs of a slow mode (``mark_slow``) are never fitted. Takes minutes.
 """
 
 import argparse
 import json
 import random
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import least_squares, minimize, minimize_scalar
@@ -21,15 +21,14 @@ from scipy.stats import norm
 from benchmarks.accuracy.meshes import has_memory, mark_slow, measured_memory
 from benchmarks.accuracy.series import Series, read_series
 from benchmarks.accuracy.steps import (
-    HUBER,
-    RUN_DEVIATION,
     Fitted,
     RunSteps,
     SeriesSteps,
     fit,
     fit_of_series,
-    fitted_series,
     put_aside,
+    soften,
+    steps_of_series,
     weigh,
 )
 from collectives.output_files import write_text
@@ -45,7 +44,7 @@ HARD = 0.9  # of linear scaling
 
 
 def draw_lot(runs: Sequence[dict[str, Any]]) -> Array:
-    """Return which runs are held out: a third of the jobs of two sources."""
+    """Return a mask of the runs that are held out: a third of the jobs of two sources."""
     aside = set[str]()
     for source in LOT_SOURCES:
         jobs = sorted({run["group"] for run in runs if run["source"] == source})
@@ -54,73 +53,75 @@ def draw_lot(runs: Sequence[dict[str, Any]]) -> Array:
 
 
 def summarize(name: str, errors: Array) -> str:
-    """Return a line of errors."""
+    """Return a line with the count and statistics of relative errors."""
     median, ninety = np.median(np.abs(errors)), np.quantile(np.abs(errors), 0.9)
     return f"{name:18} {len(errors):5} median {median:6.1%} p90 {ninety:6.1%} signed {np.median(errors):+6.1%}"
 
 
 def draw_systems(series: Sequence[Series]) -> set[str]:
-    """Return the systems of series that are held out, besides those of put_aside.txt."""
+    """Return the systems of series that are held out in addition to those of put_aside.txt."""
     others = sorted({curve.system for curve in series} - put_aside())
     return set(random.Random(f"{LOT_SEED} systems").sample(others, LOT_SYSTEMS))
 
 
-def fitted_runs(runs: RunSteps) -> Fitted:
-    """Return runs as a fit has them."""
-    return Fitted.of(runs, runs.sources, RUN_DEVIATION)
+class RunErrors(NamedTuple):
+    """The errors of runs, as logarithms of predicted by measured seconds, and the sums of their squared slopes."""
+
+    logs: Array
+    moved: Array
 
 
-def leave_out(runs: RunSteps, series: Fitted) -> tuple[Array, Array]:
-    """Return the logarithms of predicted by measured, each source by a fit that has not seen it, and what moves them.
+class SeriesErrors(NamedTuple):
+    """The errors of the predicted points of series, and the share of the step that several GPUs add."""
 
-    That is the sum of the squares of what a prior's deviation of each parameter adds to the logarithm.
+    logs: Array
+    moved: Array
+    lost: Array
+    sources: Array
+    hard: Array
+
+
+def leave_out(runs: RunSteps, series: Sequence[Series]) -> tuple[RunErrors, SeriesErrors]:
+    """Return the errors of runs and series, each source predicted by a fit without it.
+
+    Each fit leaves out one source of runs and several sources of series.
     """
-    logs, moved = np.zeros(len(runs.measured)), np.zeros(len(runs.measured))
-    for name in dict.fromkeys(runs.sources):
+    sources, steps = list(dict.fromkeys(runs.sources)), steps_of_series(series)
+    published = sorted({curve.source for curve in series})
+    run_errors, points = np.zeros((2, len(runs.measured))), np.zeros((3, int(steps.predicted.sum())))
+    for number, name in enumerate(sources):
         mine = runs.sources == name
-        p = fit([fitted_runs(runs.take(~mine)), series])
-        slopes = find_slopes(runs.columns.take(mine), p)
-        logs[mine], moved[mine] = slopes.logs - np.log(runs.measured[mine]), (slopes.slopes**2).sum(axis=1)
-        print("left out", summarize(name, np.expm1(logs[mine])), flush=True)
-    return logs, moved
-
-
-def leave_series_out(runs: RunSteps, series: Sequence[Series], folds: int) -> None:
-    """Print the errors of series, each source by a fit that has not seen it nor those of its fold."""
-    names, fitted, logs, hard = (
-        sorted({curve.source for curve in series}),
-        fitted_runs(runs),
-        list[Array](),
-        list[Array](),
-    )
-    for fold in range(folds):
-        left = {*names[fold::folds]}
-        p = fit([fitted, fit_of_series([curve for curve in series if curve.source not in left])])
-        steps = fit_of_series([curve for curve in series if curve.source in left]).steps
-        logs.append(steps.logs(p))
-        hard.append(find_hard(steps))
-    errors = np.expm1(-np.concatenate(logs))
-    print("left out", summarize("series", errors))
-    print("left out", summarize("series, hard", errors[np.concatenate(hard)]), flush=True)
+        left = np.array([curve.source in published[number :: len(sources)] for curve in series])
+        seen = [curve for curve, is_left in zip(series, left, strict=True) if not is_left]
+        p = fit([Fitted.of(runs.take(~mine)), fit_of_series(seen)])
+        slopes, inner = find_slopes(runs.columns.take(mine), p), steps.take(left)
+        run_errors[:, mine] = slopes.logs - np.log(runs.measured[mine]), (slopes.slopes**2).sum(axis=1)
+        points[:, left[steps.of][steps.predicted]] = inner.logs(p), *inner.moves(p)
+        print("left out", summarize(name, np.expm1(run_errors[0, mine])), flush=True)
+    logs, moved, lost = points
+    return RunErrors(*run_errors), SeriesErrors(logs, moved, lost, steps.sources[steps.predicted], find_hard(steps))
 
 
 def find_hard(steps: SeriesSteps) -> Array:
-    """Return which predicted points were measured below ``HARD`` of linear scaling."""
+    """Return a mask of the predicted points that were measured below ``HARD`` of linear scaling."""
     rates = steps.columns.micro_batch * steps.columns.gpus / steps.measured
     linear = rates[steps.first] * steps.columns.gpus / steps.columns.gpus[steps.first]
     return np.asarray(rates < HARD * linear)[steps.predicted]
 
 
 def find_noise(logs: Array, sources: Array) -> float:
-    """Return the deviation of what is left of each run's logarithm where its source was fitted too, sources alike."""
+    """Return the standard deviation of the logarithms' errors within the fitted sources. Each source has the same
+    weight.
+    """
     left = [np.median(np.abs(logs[sources == name])) for name in dict.fromkeys(sources)]
     return float(np.mean(left) / norm.ppf(0.75))
 
 
 def fit_shared(logs: Array, moved: Array, sources: Array, noise: float) -> float:
-    """Return by how much a source that is not seen differs in each parameter: the likeliest, of normals.
+    """Return the factor of the priors' deviations by which the parameters of a new source differ, by maximum
+    likelihood.
 
-    Sources count alike.
+    Each source has the same weight.
     """
     weights = 1 / np.array([np.sum(sources == source) for source in sources])
 
@@ -132,7 +133,7 @@ def fit_shared(logs: Array, moved: Array, sources: Array, noise: float) -> float
 
 
 def judge_deviations(logs: Array, moved: Array, sources: Array, noise: float) -> dict[str, float]:
-    """Return which share of each source's runs intervals of 80 % hold that are made from the others."""
+    """Return the share of each source's runs inside 80 % intervals that are fitted to the other sources."""
     coverages = dict[str, float]()
     for name in dict.fromkeys(sources):
         mine = sources == name
@@ -142,26 +143,37 @@ def judge_deviations(logs: Array, moved: Array, sources: Array, noise: float) ->
     return coverages
 
 
-def fit_losses(steps: SeriesSteps, p: dict[str, float], shared: float) -> dict[str, float]:
-    """Return the deviations of a loss by several devices: a floor, and a share of the loss; the likeliest, of normals.
+def fit_losses(errors: SeriesErrors, shared: float) -> dict[str, float]:
+    """Return the deviations of the part that several devices add: a floor, and a share of it, by maximum likelihood.
 
-    Each source counts as the root of its points. Both are held to their usual values (1 % and 15 %).
+    The weight of each source is the square root of its number of points. Priors with medians of 1 % and 15 % hold both
+    deviations.
     """
-    logs, (moved, lost) = steps.logs(p), steps.moves(p)
-    counts = np.unique(steps.sources[steps.predicted], return_inverse=True, return_counts=True)
-    weights = 1 / np.sqrt(counts[2])[counts[1]]
+    _, places, counts = np.unique(errors.sources, return_inverse=True, return_counts=True)
+    weights = 1 / np.sqrt(counts)[places]
 
     def loss(x: Array) -> float:
-        deviation = np.sqrt(shared**2 * moved + np.exp(2 * x[0]) + np.exp(2 * x[1]) * lost**2)
+        deviation = np.sqrt(shared**2 * errors.moved + np.exp(2 * x[0]) + np.exp(2 * x[1]) * errors.lost**2)
         penalty = 0.5 * ((x[0] - np.log(0.01)) ** 2 + (x[1] - np.log(0.15)) ** 2)
-        return float(np.sum(weights * (0.5 * (logs / deviation) ** 2 + np.log(deviation))) + penalty)
+        return float(np.sum(weights * (0.5 * (errors.logs / deviation) ** 2 + np.log(deviation))) + penalty)
 
     best = minimize(loss, np.log([0.01, 0.15]), method="Nelder-Mead").x
     return {"floor": float(np.exp(best[0])), "lost": float(np.exp(best[1]))}
 
 
+def judge_losses(errors: SeriesErrors, shared: float) -> dict[str, float]:
+    """Return the share of each source's points inside 80 % intervals that are fitted to the other sources."""
+    coverages = dict[str, float]()
+    for name in dict.fromkeys(errors.sources):
+        mine = errors.sources == name
+        widths = fit_losses(SeriesErrors(*(column[~mine] for column in errors)), shared)
+        deviation = np.sqrt(shared**2 * errors.moved + widths["floor"] ** 2 + (widths["lost"] * errors.lost) ** 2)
+        coverages[str(name)] = float(np.mean((np.abs(errors.logs) <= Z_80 * deviation)[mine]))
+    return coverages
+
+
 def fit_memory(columns: Columns, measured: Array, sources: Sequence[str]) -> dict[str, float]:
-    """Return the parameters that explain measured bytes best: residuals of 10 %, parameters held at 40 % of priors."""
+    """Return the parameters that explain the measured bytes best. Priors with deviations of 40 % hold them."""
     names = list(MEMORY_PRIORS)
     weights = weigh(np.asarray(sources))
 
@@ -169,16 +181,15 @@ def fit_memory(columns: Columns, measured: Array, sources: Sequence[str]) -> dic
         return {name: MEMORY_PRIORS[name] * float(np.exp(0.4 * move)) for name, move in zip(names, x, strict=True)}
 
     def residuals(x: Array) -> Array:
-        errors = np.log(memory_parts(columns, at(x))["total"] / measured) / 0.1
-        size = HUBER * np.sqrt(2 * (np.sqrt(1 + (errors / HUBER) ** 2) - 1))
-        return np.concatenate([weights * np.sign(errors) * size, x])
+        logs = np.log(memory_parts(columns, at(x))["total"] / measured)
+        return np.concatenate([weights * soften(logs, 0.2) / 0.1, x])
 
     best: Any = least_squares(residuals, np.zeros(len(names)), diff_step=np.full(len(names), 1e-3))
     return at(best.x)
 
 
 def fit_chance(runs: Sequence[dict[str, Any]], p: dict[str, float]) -> dict[str, float]:
-    """Return what failures depend on: the filled share of memory, and whether there are more stages than layers."""
+    """Return the parameters of the probability of failures, which depends on the filled memory and on empty stages."""
     known = [run for run in runs if run["source"] == "ultrascale"]
     columns = columns_of_runs(known)
     fill = np.log(memory_parts(columns, p)["total"] / columns.memory_bytes)
@@ -199,17 +210,18 @@ def fit_chance(runs: Sequence[dict[str, Any]], p: dict[str, float]) -> dict[str,
 
 
 def write_shipped(runs: RunSteps) -> None:
-    """Fit to all runs and to the series that are not held out, and write parameters, intervals and memory."""
-    series = fitted_series()
-    parameters, left_out = fit([fitted_runs(runs), series]), leave_out(runs, series)
+    """Fit to all runs and to the series that are not held out, and write the shipped parameters."""
+    hidden = put_aside()
+    series = [curve for curve in read_series() if curve.system not in hidden]
+    parameters, (errors, points) = fit([Fitted.of(runs), fit_of_series(series)]), leave_out(runs, series)
     noise = find_noise(runs.logs(parameters), runs.sources)
     everything = read_table()[0]
     remembered = [run for run in everything if has_memory(run)]
     known = columns_of_runs(remembered), measured_memory(remembered), [run["source"] for run in remembered]
-    memory, shared = fit_memory(*known), fit_shared(*left_out, runs.sources, noise)
+    memory, shared = fit_memory(*known), fit_shared(*errors, runs.sources, noise)
     answer = {
         "parameters": parameters,
-        "deviations": {"shared": shared, "noise": noise, **fit_losses(series.steps, parameters, shared)},
+        "deviations": {"shared": shared, "noise": noise, **fit_losses(points, shared)},
         "memory": memory, "chance": fit_chance(everything, memory),
     }  # fmt: skip
     write_text(FITTED, json.dumps(answer, indent=1) + "\n")
@@ -224,7 +236,7 @@ def print_errors(title: str, runs: RunSteps, p: dict[str, float]) -> None:
 
 
 def print_series(title: str, series: Sequence[Series], p: dict[str, float]) -> None:
-    """Print the errors of the rates of series."""
+    """Print the errors of the rates of series, for all points and for hard points."""
     steps = fit_of_series(series).steps
     assert isinstance(steps, SeriesSteps)
     errors = np.expm1(-steps.logs(p))
@@ -233,10 +245,10 @@ def print_series(title: str, series: Sequence[Series], p: dict[str, float]) -> N
 
 
 def main() -> None:
-    """Fit, and print."""
+    """Fit the parameters, and print the errors or write the parameters."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--open", action="store_true", help="judge what the lots held out, too")
-    parser.add_argument("--write", action="store_true", help="fit to all runs, and write the parameters")
+    parser.add_argument("--open", action="store_true", help="also evaluate the held-out jobs and systems")
+    parser.add_argument("--write", action="store_true", help="fit to all runs, and write the shipped parameters")
     parser.add_argument("--fitted-only", action="store_true", help="leave no source out")
     options = parser.parse_args()
     rows = [run for run in read_table()[0] if has_time(run)]
@@ -249,20 +261,25 @@ def main() -> None:
     runs, series = every.take(~slow & ~aside), read_series()
     hidden = put_aside() | draw_systems(series)
     seen = [curve for curve in series if curve.system not in hidden]
-    p = fit([fitted_runs(runs), fit_of_series(seen)])
+    p = fit([Fitted.of(runs), fit_of_series(seen)])
     for name, value in p.items():
         shift = np.log(value / PRIORS[name].value) / PRIORS[name].spread
         print(f"{name:30} {value:9.4g} prior {PRIORS[name].value:9.4g} moved {shift:+.1f} sd")
     print_errors("fitted", runs, p)
     print_series("fitted", seen, p)
     if not options.fitted_only:
-        logs, moved = leave_out(runs, fit_of_series(seen))
+        (logs, moved), points = leave_out(runs, seen)
         errors = np.expm1(logs)
         print("left out", summarize("all", errors), f"mean of medians {_mean(errors, runs.sources):.2%}")
-        leave_series_out(runs, seen, len({*runs.sources}))
+        print("left out", summarize("series", np.expm1(-points.logs)))
+        print("left out", summarize("series, hard", np.expm1(-points.logs[points.hard])))
         noise = find_noise(runs.logs(p), runs.sources)
-        print(f"shared {fit_shared(logs, moved, runs.sources, noise):.3f} noise {noise:.3f}")
-        print("80 % made of others hold", judge_deviations(logs, moved, runs.sources, noise))
+        shared = fit_shared(logs, moved, runs.sources, noise)
+        print(f"shared {shared:.3f} noise {noise:.3f}", fit_losses(points, shared))
+        print(
+            "runs inside 80 % intervals fitted to the other sources", judge_deviations(logs, moved, runs.sources, noise)
+        )
+        print("points inside 80 % intervals of other sources", judge_losses(points, shared))
     if options.open:
         print_errors("held out", every.take(~slow & aside), p)
         for title, systems in (("by lot", draw_systems(series)), ("always", put_aside())):
