@@ -13,7 +13,7 @@ from collectives.records.model_profile import Block, Layer, ModelProfile
 from collectives.training.gradients import BUCKET_BYTES, FIRST_BYTES, fill_buckets, gradients_of
 from collectives.training.parallelism import SHARDED, Parallelism
 from planner.hosts import SHARES, Group
-from planner.jobs import TrainingJob
+from planner.jobs import STATE_BYTES, TrainingJob
 from planner.profiles import MIB
 from planner.stages import Stage, cut_stages
 
@@ -21,7 +21,6 @@ WHOLE_KINDS, WHOLE_NAMES = ("LayerNorm", "RMSNorm"), ("positions", "types")  # t
 BY_ROWS = (".out", ".down")  # matrices divided by rows
 WORDS, HEAD, LOSS = "words", "head", "loss"  # blocks of the transformers of ``realcomm.profiling``
 LOSS_CALLS = 3  # all_reduces of a number a token: the greatest score, the sum of exponentials, the label's score
-STATES = {"sgd": 4, "adamw": 8, "adamw8bit": 2}  # bytes that an optimizer keeps for each parameter
 
 
 class Call(NamedTuple):
@@ -136,7 +135,7 @@ def stage_states(job: TrainingJob) -> list[States]:
             States(
                 4 * (divided if is_sharded else total),
                 4 * (divided if is_sharded or parallelism.strategy == "zero2" else total),
-                STATES[job.optimizer] * optimizer,
+                STATE_BYTES[job.optimizer] * optimizer,
             )
         )
     return states

@@ -8,7 +8,7 @@ from collectives.training.parallelism import FRAMEWORKS
 from planner.columns import Columns
 from planner.compute import FULL, SELECTIVE, Held, count_ends, count_held, count_parameters, expert_share, local_tokens
 from planner.hosts import Array
-from planner.jobs import SCHEDULES
+from planner.jobs import SCHEDULES, STATE_BYTES
 from planner.step import data_division
 
 # The parameters of the memory model, with the medians of their priors.
@@ -29,7 +29,6 @@ FILL = 0.85  # largest usable share of a device's memory; above it, allocators r
 GPIPE, INTERLEAVED = SCHEDULES.index("gpipe"), SCHEDULES.index("interleaved")
 DEEPSPEED = FRAMEWORKS.index("megatron-deepspeed")
 MEGATRON = [place for place, name in enumerate(FRAMEWORKS) if name.startswith(("megatron", "nemo"))]
-STATE_BYTES = np.array([8.0, 2.0, 4.0])  # per parameter, in the order of OPTIMIZERS
 PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "buffers", "rest")
 
 
@@ -63,7 +62,7 @@ def _stage_parts(c: Columns, q: Mapping[str, float], *, is_last: bool) -> dict[s
 
 def state_bytes(c: Columns) -> Array:
     """Return the optimizer's bytes per parameter, including a float32 copy of 16-bit weights."""
-    return STATE_BYTES[c.optimizer] + np.where(c.item_bytes > 2, 0.0, 4.0)
+    return np.array([*STATE_BYTES.values()])[c.optimizer] + np.where(c.item_bytes > 2, 0.0, 4.0)
 
 
 def _states(c: Columns, layers: Array) -> tuple[Array, Array, Array]:

@@ -100,11 +100,12 @@ def guess_rates(
     values = process or read_process()
     known, wanted = make_columns(seen), make_columns(targets)
     noise = values["noise"] ** 2
-    inverse = np.linalg.inv(covariance_of(known, known, values) + noise * np.eye(len(seen)))
     shared = covariance_of(wanted, known, values)
     left = np.log([row.rate for row in seen]) - mean_of(known, values)
-    rates = np.exp(mean_of(wanted, values) + shared @ (inverse @ left))
-    variances = np.diag(covariance_of(wanted, wanted, values) - shared @ inverse @ shared.T) + noise
+    covariance = covariance_of(known, known, values) + noise * np.eye(len(seen))
+    solved = np.linalg.solve(covariance, np.column_stack([left, shared.T]))
+    rates = np.exp(mean_of(wanted, values) + shared @ solved[:, 0])
+    variances = np.diag(covariance_of(wanted, wanted, values) - shared @ solved[:, 1:]) + noise
     spreads = np.sqrt(np.maximum(variances, noise)) * NARROWER
     return [OneGpuRate(*row) for row in zip(rates.tolist(), spreads.tolist(), strict=True)]
 

@@ -34,9 +34,10 @@ class LayerSizes(NamedTuple):
 def deal_layers(framework: str, layers: int, pp: int, sizes: LayerSizes) -> tuple[int, int, int]:
     """Return the number of layers of the fullest, the first and the last of ``pp`` stages.
 
-    nanotron adds layers to a stage until its parameters exceed the stage's share, without the token embedding. If
-    ``pp`` does not divide the number of layers, Megatron counts the token embedding and the LM head as a layer each.
-    Other frameworks distribute the layers evenly, with the extra layers first.
+    nanotron starts a new stage when the layers so far exceed the share of the stages so far of all parameters. If
+    ``pp`` does not divide the number of layers, Megatron counts the token embedding and the LM head as a layer each if
+    that helps. Megatron-DeepSpeed fills all stages but the last ones. Other frameworks distribute the layers evenly,
+    with the extra layers first.
     """
     if pp == 1:
         return layers, layers, layers

@@ -21,9 +21,9 @@ from collectives.records.model_profile import ModelProfile, is_transformer
 from collectives.training.parallelism import REPLICAS, Parallelism
 from collectives.training.recipe import Recipe
 from collectives.training.workload import DATASETS, Training, is_file_reference
-from planner.calls import STATES, Call, States, check_strategy, is_unit, stage_calls, stage_states
+from planner.calls import Call, States, check_strategy, is_unit, stage_calls, stage_states
 from planner.hosts import Group
-from planner.jobs import TrainingJob
+from planner.jobs import STATE_BYTES, TrainingJob
 from planner.pipeline import pipeline_seconds
 from planner.prediction import StepParts
 from planner.rates import Compute, as_measured
@@ -275,7 +275,7 @@ def predict_step(
     exposed if all cores compute. Otherwise, backward hides all calls but the last.
     """
     calls, states = stage_calls(job), stage_states(job)
-    updated = max(state.optimizer for state in states) / (STATES[job.optimizer] * job.model.parameters)
+    updated = max(state.optimizer for state in states) / (STATE_BYTES[job.optimizer] * job.model.parameters)
     optimizer = pieces.computing.optimizer * updated  # only for the states of one rank
     if job.parallelism.pipeline > 1:
         parts = _pipelined(job, ranks, calls, pieces, optimizer)
