@@ -1,4 +1,6 @@
-"""``python -m benchmarks.accuracy``: compare predictions with measured times of NCCL, trainings, emulated clusters."""
+"""Compare predictions with measurements of NCCL, training runs and emulated clusters (``python -m
+benchmarks.accuracy``).
+"""
 
 from pathlib import Path
 from typing import Annotated
@@ -71,7 +73,7 @@ def main(
 
 
 def name_of_emulated(name: str) -> str:
-    """Return the name of a scenario, with ``emulated/`` where a shipped one there has that name.
+    """Return the scenario's name, with the prefix ``emulated/`` if a shipped scenario in that folder has the name.
 
     >>> name_of_emulated("star8"), name_of_emulated("emulated/star8"), name_of_emulated("my.toml")
     ('emulated/star8', 'emulated/star8', 'my.toml')

@@ -1,4 +1,4 @@
-"""Predict and measure the rows of scenarios on networks that are emulated on this machine."""
+"""Compare predictions with measured times of scenarios on emulated networks, row by row."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -37,7 +37,7 @@ TIMEOUT_S = 900.0  # of one calibration
 
 @dataclass(frozen=True)
 class EmulatedRow(AnswerRecord):
-    """One prediction beside its measurement."""
+    """A prediction and its measurement."""
 
     scenario: str
     what: str  # an algorithm, or a phase of a training with a gradient sync
@@ -51,12 +51,12 @@ class EmulatedRow(AnswerRecord):
 
     @property
     def error(self) -> float | None:
-        """How far the prediction is off, relative to what was measured; None without one."""
+        """The error relative to the measurement; None without a prediction."""
         return None if self.predicted_s is None else self.predicted_s / self.measured_s - 1
 
     @property
     def is_as_stated(self) -> bool | None:
-        """Whether the measured time is within the stated uncertainty; None where none is stated."""
+        """Whether the measured time is inside the stated uncertainty; None if no uncertainty is stated."""
         if self.predicted_s is None or self.uncertainty is None:
             return None
         return abs(self.measured_s - self.predicted_s) <= self.uncertainty * self.predicted_s
@@ -100,7 +100,7 @@ def summarize_errors(rows: Iterable[EmulatedRow]) -> Errors:
 
 @dataclass(frozen=True)
 class EmulatedRows(AnswerRecord):
-    """The rows of all scenarios that were emulated, the reasons why others were not, and the seconds of it all."""
+    """The rows of all emulated scenarios, the reasons why others were left out, and the total time in seconds."""
 
     rows: tuple[EmulatedRow, ...]
     refused: dict[str, str]
@@ -111,7 +111,7 @@ class EmulatedRows(AnswerRecord):
 
     @property
     def busy(self) -> str:
-        """When this machine was busy, and with what; empty where it was not."""
+        """When this machine was busy and with which processes; empty if it was not busy."""
         busy = {name: load for name, load in self.loads.items() if load.is_busy}
         if not busy:
             return ""
@@ -127,11 +127,11 @@ Compare = Callable[[LoadedScenario, dict[float, PairProbes], dict[str, str]], Se
 
 
 def compare_each(scenarios: Sequence[tuple[str, LoadedScenario]], compare: Compare, progress: Progress) -> EmulatedRows:
-    """Return the rows of named scenarios; rows are marked where other processes took the cores.
+    """Return the rows of named scenarios. Rows are marked if other processes used the cores.
 
-    ``compare`` returns the rows of one scenario. It keeps the calibrated pairs of hosts by the rate of their links, and
-    the reasons for rows that are left out. A scenario that this machine does not bear is left out, with the reason;
-    after an interrupt, the later ones are too. Raises RunFailed if no scenario has rows.
+    ``compare`` returns the rows of one scenario. It receives the calibrated pairs of hosts by link rate, and a list for
+    the reasons of rows that are left out. A scenario that this machine cannot emulate is left out with the reason.
+    After an interrupt, all later scenarios are left out. Raises RunFailed if no scenario has rows.
     """
     begin = time.monotonic()
     pairs, refused = dict[float, PairProbes](), dict[str, str]()
@@ -159,7 +159,7 @@ def compare_each(scenarios: Sequence[tuple[str, LoadedScenario]], compare: Compa
 
 
 def find_pair(scenario: LoadedScenario, pairs: dict[float, PairProbes], progress: Progress) -> PairProbes:
-    """Return the probes of two emulated hosts for a scenario, measured unless ``pairs`` has that rate of links."""
+    """Return the probes of two emulated hosts with a scenario's link rate, measured unless ``pairs`` contains them."""
     bandwidth = hosts_bandwidth(scenario.cluster)
     if bandwidth not in pairs:
         with progress.task(f"calibrating on two emulated hosts at {format_bandwidth(bandwidth)}") as tick:
@@ -194,9 +194,9 @@ def compare_trainings(
 
 
 def training_steps(predicted: float) -> int:
-    """Return how many steps of a training are taken, one of which should take so many seconds.
+    """Return the number of steps of a training run whose steps take this many seconds.
 
-    The first three do not count, of a training with long steps the first two.
+    The first three steps are not evaluated; if steps are long, the first two.
 
     >>> training_steps(0.7), training_steps(2.1), training_steps(10.3)
     (8, 7, 3)
@@ -208,7 +208,7 @@ def training_steps(predicted: float) -> int:
 def _train_undisturbed(
     scenario: LoadedScenario, steps: Sequence[int], network: EmulatedNetwork, progress: Progress
 ) -> tuple[list[Trace], int]:
-    """Return the traces of a scenario's trainings, and the number of attempts that each needed. Raise RunFailed."""
+    """Also return the number of attempts. Raise RunFailed."""
     names = ", ".join(training.sync_name for training in scenario.trainings)
     for attempt in range(1, ATTEMPTS):
         with progress.task(f"training with {names} on {name_of(scenario)}") as tick:
@@ -223,7 +223,6 @@ def _train_undisturbed(
 
 
 def _train_once(scenario: LoadedScenario, steps: Sequence[int], network: EmulatedNetwork, tick: Tick) -> list[Trace]:
-    """Run the trainings one after another in the same processes; return their traces."""
     trainings, cluster = scenario.trainings, scenario.cluster
     preload_for(trainings)
     options: dict[str, Any] = {"timeout": TIMEOUT_S, "progress": tick, "network": network, "renews": True}

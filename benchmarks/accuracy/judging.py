@@ -1,7 +1,7 @@
-"""Store predictions and measurements as one table, and score them.
+"""Score predictions against measurements, row by row or system by system.
 
-An error is |predicted / measured - 1|. If systems have very different numbers of rows, as in published tables of NCCL,
-the score is the median error of each system in each size class, then the median over systems. All systems therefore
+An error is |predicted / measured - 1|. Systems such as published tables of NCCL have very different numbers of rows.
+Their score is the median error of each system in each class of sizes, and then the median over systems. All systems
 have the same weight.
 """
 
@@ -20,7 +20,7 @@ NEAR = 0.15  # an error that is called near
 
 @dataclass(frozen=True)
 class Judged:
-    """Predictions beside measurements, a row each, with what each row is of; all columns have one length.
+    """Predictions and measurements in columns of equal length. ``keys`` are further columns that describe each row.
 
     >>> one = Judged({"system": np.array(["a", "b"])}, measured=np.array([2.0, 2.0]), predicted=np.array([3.0, 1.0]))
     >>> one.errors
@@ -42,12 +42,12 @@ class Judged:
         return self.predicted / self.measured - 1
 
     def held(self, coverage: float) -> NDArray[np.bool_]:
-        """Return which measurements lie within their interval."""
+        """Return a mask of the measurements that are inside their interval of this coverage."""
         inside: NDArray[np.bool_] = (self.low[coverage] <= self.measured) & (self.measured <= self.high[coverage])
         return inside
 
     def take(self, rows: Rows) -> "Judged":
-        """Return some of the rows."""
+        """Return the rows that a mask or an index array selects."""
 
         def some(columns: Mapping[Any, NDArray[Any]]) -> dict[Any, NDArray[Any]]:
             return {name: column[rows] for name, column in columns.items()}
@@ -58,19 +58,19 @@ class Judged:
         )
 
     def by(self, *keys: str) -> dict[Any, "Judged"]:
-        """Return the rows of each value of a key, of several keys of each tuple of values, as they first appear."""
+        """Return the rows for each value of a key, in order of appearance. For several keys, values are tuples."""
         rows: dict[Any, list[int]] = {}
         for row, values in enumerate(zip(*(self.keys[key].tolist() for key in keys), strict=True)):
             rows.setdefault(values if len(keys) > 1 else values[0], []).append(row)
         return {value: self.take(np.array(positions)) for value, positions in rows.items()}
 
     def of_baseline(self, name: str) -> "Judged":
-        """Return a simpler prediction in place of this one, of the rows of which it says something."""
+        """Return the rows for which a baseline has a prediction, with the baseline's predictions."""
         return replace(self, predicted=self.baselines[name]).take(~np.isnan(self.baselines[name]))
 
 
 def concatenate(parts: Sequence[Judged]) -> Judged:
-    """Return the rows of several tables with the same columns, one after the other."""
+    """Concatenate tables with the same columns."""
 
     def join(columns: Sequence[Mapping[Any, NDArray[Any]]]) -> dict[Any, NDArray[Any]]:
         return {name: np.concatenate([column[name] for column in columns]) for name in columns[0]}
@@ -87,7 +87,7 @@ def concatenate(parts: Sequence[Judged]) -> Judged:
 
 @dataclass(frozen=True)
 class Score:
-    """Errors of ``n`` rows, each of the same weight; None where there is none."""
+    """Statistics of the errors of ``n`` rows. Statistics are None if there are no rows."""
 
     n: int
     median: float | None = None
@@ -100,7 +100,7 @@ class Score:
 
 
 def score(judged: Judged) -> Score:
-    """Return the score of rows that have intervals of 50, 80 and 90 %."""
+    """Return the score of rows with intervals of 50, 80 and 90 %."""
     if not len(judged.measured):
         return Score(n=0)
     sizes = np.abs(judged.errors)
@@ -117,7 +117,7 @@ def score(judged: Judged) -> Score:
 
 @dataclass(frozen=True)
 class SystemScore:
-    """Errors of one system in one class: the median size of an error, and the median error with its sign."""
+    """The median absolute error and the median signed error of a system in a class of sizes."""
 
     median: float
     signed: float
@@ -125,7 +125,7 @@ class SystemScore:
 
 @dataclass(frozen=True)
 class ClassScore:
-    """Errors of several systems in one class; None where no system has a row in it."""
+    """The errors of all systems in a class of sizes. They are None if no system has a row in it."""
 
     median: float | None
     mean_capped: float | None  # errors of systems above 1 count as 1
@@ -134,7 +134,7 @@ class ClassScore:
 
 
 def class_of(nbytes: Floats) -> NDArray[np.str_]:
-    """Return the class of sizes of each row: classes fail for different reasons.
+    """Return the class of sizes of each row. Predictions fail for different reasons in different classes.
 
     >>> class_of(np.array([65536.0, 65537.0, 1e9])).tolist()
     ['small', 'mid', 'large']
@@ -144,7 +144,10 @@ def class_of(nbytes: Floats) -> NDArray[np.str_]:
 
 
 def score_systems(judged: Judged) -> dict[str, dict[str, SystemScore]]:
-    """Return the score of each system in each class in which it has rows; the table has keys system and class."""
+    """Return the score of each system in each class in which it has rows.
+
+    The table must have the keys system and class.
+    """
     return {
         system: {
             name: SystemScore(float(np.median(np.abs(part.errors))), float(np.median(part.errors)))
@@ -156,7 +159,7 @@ def score_systems(judged: Judged) -> dict[str, dict[str, SystemScore]]:
 
 
 def score_classes(judged: Judged) -> dict[str, ClassScore]:
-    """Return the score of all systems together in each class.
+    """Return the joint score of all systems in each class.
 
     >>> one, keys = np.array([1e9]), {"system": np.array(["a"]), "class": np.array(["large"])}
     >>> score_classes(Judged(keys, one, 1.5 * one, {0.8: one}, {0.8: 2 * one}))["large"]
@@ -178,7 +181,7 @@ def _score_class(part: Judged) -> ClassScore:
 
 
 def baseline_medians(judged: Judged) -> dict[str, dict[str, float | None]]:
-    """Return the median over systems of each simpler prediction in each class, by the same rule."""
+    """Return the median error over systems of each baseline in each class, computed like the model's."""
     return {
         name: {size_class: score.median for size_class, score in score_classes(judged.of_baseline(name)).items()}
         for name in judged.baselines

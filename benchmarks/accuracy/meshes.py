@@ -1,4 +1,4 @@
-"""Compare predictions of published training runs on meshes with the measured times, memory and choices."""
+"""Compare predictions of published runs of language models with measurements: time, memory, failures and chosen meshes."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ FITS = dict[bytes, dict[str, float]]()  # by the seconds that were fitted: a fit
 
 
 class StepErrors(NamedTuple):
-    """Of several runs: the median and nine in ten of |predicted / measured - 1|, its sign, and what intervals hold."""
+    """Statistics of the errors of several runs, and the coverage of their 80 % intervals."""
 
     n: int
     median: float
@@ -42,7 +42,7 @@ class StepErrors(NamedTuple):
 
 
 class ChoiceErrors(NamedTuple):
-    """How a rule chooses among tried meshes: what it loses to the best, and in the best of three tries."""
+    """The loss of a rule that chooses a mesh compared with the best one: by its first choice, and by its best of three."""
 
     jobs: int
     regret_median: float
@@ -54,7 +54,7 @@ class ChoiceErrors(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class MeshAccuracy:
-    """What predictions of runs are worth; shares as fractions."""
+    """The accuracy of predicted runs. Shares are fractions."""
 
     sources: dict[str, StepErrors]
     slow: dict[str, StepErrors]
@@ -74,10 +74,10 @@ def judge(
     runs: Sequence[dict[str, Any]], refused: Mapping[str, int] = Counter(), *, leave_one_out: bool = False,
     adapt_to: int = 0, are_chosen: bool = True, tick: Tick = lambda done, total: None,
 ) -> MeshAccuracy:  # fmt: skip
-    """Predict runs, and compare.
+    """Predict runs and return their accuracy.
 
-    With ``leave_one_out`` each source is predicted by a fit that has not seen it, with ``adapt_to`` by one that has
-    seen so many of its rows, which are not judged: those of which the times tell most, or rows spread over the source.
+    With ``leave_one_out``, each source is predicted by a fit without it. With ``adapt_to``, the prediction is adapted
+    to so many of the source's rows, which are then not evaluated: the most informative rows, or evenly spread rows.
     """
     timed = [run for run in runs if has_time(run)]
     measured = np.array([run["step_s"] for run in timed], dtype=float)
@@ -129,7 +129,7 @@ def _size(gpus: int) -> str:
 
 
 class Predicted(NamedTuple):
-    """Seconds of runs, the factors that hold 80 %, which runs are judged, and what is believed of each source."""
+    """Predicted seconds and factors of 80 % intervals, a mask of the evaluated runs, and the beliefs by source."""
 
     seconds: Array
     factors: Array
@@ -138,21 +138,21 @@ class Predicted(NamedTuple):
 
 
 def has_memory(run: Mapping[str, Any]) -> bool:
-    """Return whether a run says how much memory it took."""
+    """Return whether a run states how much memory it used."""
     return run["memory_gb"] is not None
 
 
 def measured_memory(runs: list[dict[str, Any]]) -> Array:
-    """Return the bytes that runs took: of GB where the source says GB, else of GiB."""
+    """Return the bytes that runs used. Sources that state GB mean GB, and all others mean GiB."""
     return np.array([run["memory_gb"] * (1e9 if run["source"] == "ultrascale" else 2**30) for run in runs])
 
 
 def mark_slow(runs: list[dict[str, Any]]) -> Array:
-    """Return which runs lose a time in every micro batch that others of their cluster do not, by measured figures only.
+    """Return a mask of the runs that lose time in each micro-batch compared with other runs of their cluster.
 
-    A run is slow if its micro batch takes longer, a layer of a stage, than the fastest run of the same model, tensor
-    group and micro batch, by ``SLOW_S`` and ``SLOW_RATIO``; without a pipeline by twice as much, as what is exchanged
-    at the end of a step counts with it.
+    The mask depends on measured times only. A run is slow if a micro-batch takes longer per layer than in the fastest
+    run of the same model, tensor group and micro-batch, by both ``SLOW_S`` and ``SLOW_RATIO``. Both limits are doubled
+    without a pipeline, because the micro-batch's time then includes the synchronization at the end of a step.
     """
     layer_s, keys = [], []
     for run in runs:
@@ -172,14 +172,14 @@ def mark_slow(runs: list[dict[str, Any]]) -> Array:
 
 
 def classify(c: Columns) -> Array:
-    """Return the number of each training's class: exchanges over data alone, tensors in a node, pipelines, experts."""
+    """Return the class of each run, as an index of ``CLASSES``."""
     is_far = c.tp > c.node_gpus
     return np.select([c.experts > 0, (c.pp > 1) | is_far | (c.cp > 1), c.tp > 1], [3, 2, 1], 0)
 
 
 @dataclass(frozen=True)
 class JudgedRuns:
-    """Runs that are predicted: their times, sources, and which are slow."""
+    """Runs to predict, with their measured times, their sources, and a mask of slow runs."""
 
     columns: Columns
     measured: Array
@@ -213,7 +213,6 @@ class JudgedRuns:
         return FITS[key]
 
     def _choose(self, rows: Array, belief: Belief, count: int, are_chosen: bool) -> Array:
-        """Return rows to be adapted to: those that tell most of all, or rows from the first to the last."""
         if are_chosen:
             slopes = find_slopes(self.columns.take(rows), belief.parameters)
             return np.asarray(rows[belief.choose_runs(slopes, count)])
@@ -230,7 +229,6 @@ def _judge_memory(runs: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 
 def _judge_failures(runs: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Return how well the predicted memory separates failed runs from finished runs, for sources that report both."""
     with_failures = {run["source"] for run in runs if run["status"] != "ok"}
     known = [run for run in runs if run["source"] in with_failures]
     failed = np.array([run["status"] != "ok" for run in known], dtype=bool)
@@ -247,7 +245,7 @@ def _judge_failures(runs: Sequence[dict[str, Any]]) -> dict[str, float]:
 def _judge_choices(
     tried: Sequence[dict[str, Any]], slow: Array, beliefs: Mapping[str, Belief]
 ) -> dict[str, ChoiceErrors]:
-    """Return the regret of selection rules on jobs for which many meshes were measured. A failed mesh gains nothing."""
+    """Runs that failed have a rate of 0. ``slow`` is a mask of the runs that did not fail."""
     measured = np.array([run["step_s"] if has_time(run) else np.inf for run in tried])
     columns, names = columns_of_runs(tried), np.array([run["source"] for run in tried], dtype=str)
     guessed = np.zeros(len(tried))
@@ -301,7 +299,7 @@ MOST_ADAPTED = 100
 
 @dataclass(frozen=True, kw_only=True)
 class MeshAccuracyAnswer(Answer):
-    """How far predictions of runs on meshes are off, and what was asked."""
+    """The accuracy of predicted runs, with the options of the evaluation."""
 
     kind = "accuracy_meshes"
     leave_one_out: bool
@@ -317,7 +315,7 @@ class MeshAccuracyAnswer(Answer):
         return answer
 
     def show(self) -> Iterator[Part]:
-        """Yield a table of errors, one of choices, and what memory tells."""
+        """Yield tables of the errors and of choices, and sentences about memory."""
         accuracy = self.found
         rows = [*_rows(accuracy.sources), *_rows({"all": accuracy.all} if accuracy.all else {})]
         rows += _rows({f"{name}, slow mode": summary for name, summary in accuracy.slow.items()})
@@ -389,10 +387,10 @@ def mesh_accuracy(
     are_chosen: bool = True,
     progress: Progress | None = None,
 ) -> MeshAccuracyAnswer:
-    """Return how far predictions of runs are off: the shipped ones, or those of ``meshes.csv`` in ``data``.
+    """Return the accuracy of predicted runs: of the shipped runs, or of ``meshes.csv`` in the directory ``data``.
 
-    With ``calibrate`` each source is adapted to so many of its rows: those that tell most, or spread over the source.
-    Raises InputError for a table that cannot be read, or has no run with a time.
+    With ``calibrate``, each source is adapted to so many of its rows: the most informative ones, or evenly spread ones.
+    Raises InputError for an invalid table.
     """
     if not 0 <= calibrate <= MOST_ADAPTED:
         raise InputError(f"calibrate must be between 0 and {MOST_ADAPTED}, not {calibrate}")

@@ -1,4 +1,4 @@
-"""Predict trainings on emulated hosts from a profile of one rank, and measure them.
+"""Predict training runs on emulated hosts from a profile of one rank, and measure them.
 
     python -m benchmarks.accuracy.one_rank SCENARIO --devices 2,4,8 --profile FILE.json
 
@@ -47,7 +47,7 @@ UNKNOWN = FittedLine(0.0, 0.0, 0.0)  # of messages on this machine, which hosts 
 
 @dataclass(frozen=True, repr=False)
 class ProfiledRank(Answer):
-    """Rows of trainings on emulated hosts, the profile of one rank that they were predicted from, and its device."""
+    """Predicted and measured training runs on emulated hosts, with the profile of one rank and its device."""
 
     kind: ClassVar[str] = "profiled rank"
 
@@ -73,7 +73,7 @@ class ProfiledRank(Answer):
         return {**answer.pop("found"), **answer, "errors": asdict(self.errors)}
 
     def show(self) -> Iterator[Part]:
-        """Yield a row a training and number of hosts, and what the errors come to."""
+        """Yield a table of training runs by number of hosts, and their errors."""
         rows = [
             [
                 row.what.removesuffix(STEP),
@@ -116,11 +116,11 @@ def main(
 def compare_devices(
     scenario: str, devices: Sequence[int], overrides: Sequence[str], profile: Path, progress: Progress
 ) -> ProfiledRank:
-    """Predict a scenario's trainings on each number of emulated hosts from a profile of one rank, and measure them.
+    """Predict a scenario's training runs on each number of emulated hosts from a profile of one rank, and measure them.
 
-    ``profile`` is what ``ringlab profile MODEL --batch-size N --threads 1`` wrote: one process that has a core for
-    itself. Beside it only a pair of emulated hosts is measured. Everything is predicted before it is run. Raises
-    InputError, also for a profile of another model or batch, and RunFailed.
+    ``profile`` is a file of ``ringlab profile MODEL --batch-size N --threads 1``: one process with a core of its own.
+    Besides the profile, only a pair of emulated hosts is measured. Everything is predicted before it runs. Raises
+    RunFailed, and InputError for a profile of another model or batch.
     """
     if min(devices) < 2:
         raise InputError(f"devices must be numbers of hosts of at least 2, such as 2,4,8, not {list(devices)}")
@@ -142,10 +142,10 @@ def compare_devices(
 
 
 def computing_of(profile: ModelProfile, trainings: Sequence[Training], where: str) -> Calibration:
-    """Return what a profile of one rank says of ranks that share this machine's cores, as a calibration says it.
+    """Return the compute calibration of ranks that share this machine's cores, computed from a profile of one rank.
 
-    As many ranks as there are cores are taken not to disturb each other; where more of them take turns the prediction
-    knows. Nothing is known of what travelling takes from backward. Raises InputError for a profile of another model.
+    Up to as many ranks as cores are assumed not to disturb each other. The slowdown of backward by communication is
+    unknown. Raises InputError for a profile of another model.
     """
     points, overlaps = list[ComputePoint](), list[OverlapPoint]()
     for training in dict.fromkeys(trainings):
@@ -172,7 +172,7 @@ def computing_of(profile: ModelProfile, trainings: Sequence[Training], where: st
 
 
 def check_profile(profile: ModelProfile, training: Training, where: str) -> Measured:
-    """Return what a profile measured of a training's step. Raise InputError for another model, batch or processor."""
+    """Return the measured times of a training's step. Raise InputError for another model, batch or processor."""
     threads = threads_per_rank(cores())
     make = f"make one with `ringlab profile MODEL --batch-size {training.batch_size} --threads {threads} -o FILE.json`"
     if not profile.measured:

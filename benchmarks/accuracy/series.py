@@ -1,7 +1,6 @@
-"""Read published series of training throughput from ``series_described.toml``.
+"""Read published series of training throughput from ``series_described.toml``, and convert their points to columns.
 
-The comment at the top of that file defines its keys. Each file may use the nodes and links of
-``planner/data/nodes.toml``.
+The head of that file explains the keys. Every file may use the nodes and links of ``planner/data/nodes.toml``.
 """
 
 import tomllib
@@ -47,7 +46,7 @@ class _Keys(BaseModel):
 
 
 class NodeKeys(_Keys):
-    """A machine: its GPUs, what joins them as it works, CPU cores, and GB/s of all its NICs in one direction."""
+    """A machine: GPUs, the link between them as it works, CPU cores, and the rate of all NICs in one direction in GB/s."""
 
     gpus: Count
     link: Name
@@ -56,7 +55,7 @@ class NodeKeys(_Keys):
 
 
 class GpuKeys(_Keys):
-    """A GPU of the hardware catalogue, or the figures of a data sheet: TFLOP/s, GB/s of memory, watts, year."""
+    """The name of a GPU in the hardware catalogue, or its data sheet: TFLOP/s, GB/s of memory, watts, year."""
 
     catalogue: Name | None = None
     fp32: Rate = 0.0
@@ -68,7 +67,7 @@ class GpuKeys(_Keys):
 
 
 class SeriesKeys(_Keys):
-    """What a prediction may know of a series, and its points: GPUs, nodes, samples/s of all GPUs."""
+    """The description of a series that a prediction may use, and its points: GPUs, nodes, samples/s of all GPUs."""
 
     source: Name
     system: Name
@@ -92,7 +91,7 @@ class SeriesKeys(_Keys):
 
 
 class FileKeys(_Keys):
-    """A whole file."""
+    """The keys of a whole file."""
 
     nodes: dict[Name, NodeKeys] = {}
     links: dict[Name, Annotated[dict[Digits, Rate], Field(min_length=1)]] = {}
@@ -101,7 +100,7 @@ class FileKeys(_Keys):
 
 
 class Point(NamedTuple):
-    """A published throughput: GPUs, nodes, samples or tokens per second of all of them."""
+    """A published throughput: GPUs, nodes, samples or tokens per second of all GPUs."""
 
     gpus: int
     nodes: int
@@ -110,7 +109,7 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Series:
-    """A job on growing numbers of GPUs; the first point is known, the others are predicted."""
+    """A job on rising numbers of GPUs. The first point is known, and the other points are predicted."""
 
     source: str
     system: str
@@ -128,7 +127,10 @@ class Series:
         return self.job if self.global_batch is None else replace(self.job, batch=self.global_batch / gpus)
 
     def more_steps(self, gpus: int) -> float:
-        """Return the factor of steps too many that a rate was divided by, if SQuAD's epochs end before them."""
+        """Return the published number of steps divided by the number of steps that ran.
+
+        Both differ if two epochs of SQuAD end before ``max_steps``.
+        """
         if self.max_steps is None:
             return 1.0
         steps = SQUAD_EPOCHS * -(-SQUAD_SAMPLES // max(1.0, gpus * self.job.batch))
@@ -136,7 +138,7 @@ class Series:
 
 
 def is_known_precision(precision: str) -> bool:
-    """Return whether a precision is one of 16 or of 32 bits, or not stated; others are taken as 32 bits.
+    """Return whether a precision is known to have 16 or 32 bits. An empty one means 32 bits.
 
     >>> is_known_precision("TF32"), is_known_precision(""), is_known_precision("fp8")
     (True, True, False)
@@ -145,10 +147,10 @@ def is_known_precision(precision: str) -> bool:
 
 
 def read_series(directory: Path | str = OWN_DATA, leave_out: Callable[[NotKnown], None] | None = None) -> list[Series]:
-    """Return the series that a directory's ``series_described.toml`` describes, in its order.
+    """Return the series of ``series_described.toml`` in a directory, in the order of the file.
 
-    ``leave_out`` gets the error of each series whose model is unknown; default: it is raised. Raises InputError that
-    names the file, the series, the key and the accepted values.
+    ``leave_out`` is called with the error of each series whose model is unknown. Default: the error is raised. Raises
+    InputError that names the file, the series, the key and the accepted values.
 
     >>> len(read_series())
     252
@@ -176,7 +178,7 @@ def _read(path: Path) -> FileKeys:
 
 
 def _describe_error(error: ValidationError) -> str:
-    """Return the location and the reason of the first error in a file. Series are numbered from one."""
+    """Series are counted from one."""
     first = error.errors()[0]
     place = [str(key + 1) if isinstance(key, int) else str(key) for key in first["loc"]]
     where = ".".join(place).replace("series.", "series ", 1)
@@ -199,7 +201,6 @@ def _nodes(path: Path, keys: FileKeys) -> dict[str, Host]:
 
 
 def _gpus(path: Path, keys: FileKeys) -> dict[str, Gpu]:
-    """Return the GPUs of a file, and those whose name in published series differs from the catalogue."""
     gpus = {name: find_series_gpu(name) for name in SERIES_NAMES}
     for name, gpu in keys.gpus.items():
         where = f"{path}: gpus.{name}"
@@ -258,7 +259,6 @@ def _describe(where: str, keys: SeriesKeys, nodes: Mapping[str, Host], gpus: Map
 
 
 def _model(where: str, keys: SeriesKeys) -> ModelProfile:
-    """Return a known model, or one with the sizes that the series states. Raise NotKnown."""
     try:
         return find_model(keys.model)
     except InputError as error:
@@ -268,7 +268,6 @@ def _model(where: str, keys: SeriesKeys) -> ModelProfile:
 
 
 def _check_point(where: str, point: Point, node: Host) -> None:
-    """Raise InputError if the nodes do not have this many GPUs, or if a node has none."""
     used = f"{where}: {count(point.gpus, 'GPU')} on {count(point.nodes, 'node')}"
     if point.nodes > point.gpus:
         raise InputError(f"{used}; give at least one GPU on each node")
@@ -280,7 +279,7 @@ def _check_point(where: str, point: Point, node: Host) -> None:
 
 
 def columns_of_series(series: Sequence[Series]) -> Columns:
-    """Return the points of series as columns, series after series; the seconds of a sample are not known yet.
+    """Return the points of series as columns, series after series. The column ``alone`` is not set.
 
     >>> one = read_series()[0]
     >>> columns_of_series([one]).gpus.tolist() == [point.gpus for point in one.points]

@@ -28,9 +28,7 @@ MOVED = 0.02  # of a prior's deviation, by which differences are taken
 
 
 class Residuals(NamedTuple):
-    """How residuals of logarithms count against the priors: their standard deviation, and the size where they turn
-    linear.
-    """
+    """The standard deviation of residuals of logarithms, and the size beyond which they count linearly."""
 
     deviation: float
     linear_from: float

@@ -1,8 +1,8 @@
-"""Read the published tables ``<slug>.csv``, which have a row for each collective and size.
+"""Read the published tables ``<slug>.csv``, which have a row per collective and size.
 
-The columns are collective, algorithm and protocol (if known), bytes (the size of nccl-tests, so the total buffer for
-all_gather and reduce_scatter), time_us, algbw_GBps and busbw_GBps. Values are out of place. A cell is empty if the
-source does not state it. Every row needs collective, bytes and one of the last three columns.
+Columns: collective, algorithm and protocol if known, bytes (the "size" of nccl-tests: for all_gather and reduce_scatter
+the total buffer), time_us, algbw_GBps, busbw_GBps. Values are out-of-place. A blank cell is not in the source. Required
+are collective, bytes and one of the last three columns.
 """
 
 import csv
@@ -30,7 +30,7 @@ FIGURES = COLUMNS[4:]
 
 
 def read_table(path: Path | str) -> MeasuredTable:
-    """Return the rows of a table. Raise InputError that names file, line, column and what would be accepted."""
+    """Return the rows of a table. Raise InputError that names the file, the line, the column and the accepted values."""
     path = Path(path)
     reader = csv.reader(read_text(path).splitlines(), strict=True)
     rows: list[MeasuredRow] = []
@@ -56,7 +56,7 @@ def _read_columns(where: str, columns: list[str]) -> list[str]:
 
 
 def _read_row(where: str, columns: list[str], cells: list[str]) -> MeasuredRow:
-    """Return a row by column name. Raise InputError, also if algbw contradicts the time."""
+    """Raise InputError also if algbw contradicts the time."""
     if len(cells) != len(columns):
         raise InputError(f"{where}: {len(cells)} cells; there are {len(columns)} columns")
     named = {**dict.fromkeys(COLUMNS, ""), **dict(zip(columns, cells, strict=True))}
@@ -86,7 +86,7 @@ def _value(figure: PrintedFigure | None) -> float | None:
 
 
 def read_tables(slugs: Iterable[str], directory: Path | str = OWN_DATA) -> dict[str, MeasuredTable]:
-    """Return the tables of these systems, but of none that is held out. Raise InputError.
+    """Return the tables of systems except the held-out ones. Raise InputError.
 
     >>> "k80_4x_azure" in read_tables(["k80_4x_azure"])
     False
@@ -96,7 +96,7 @@ def read_tables(slugs: Iterable[str], directory: Path | str = OWN_DATA) -> dict[
 
 
 def read_put_aside_tables(directory: Path | str = OWN_DATA) -> dict[str, MeasuredTable]:
-    """Return the tables that were held out: for the one judgement at the end, and for nothing before it."""
+    """Return the held-out tables, which are only for a final evaluation."""
     return dict(_read_each(sorted(put_aside(directory)), Path(directory)))
 
 

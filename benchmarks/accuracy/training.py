@@ -1,6 +1,7 @@
-"""Compare predicted with measured rates of published trainings on many GPUs, point by point.
+"""Compare predictions of published training runs on many GPUs with the measured rates and with baselines.
 
-A point is the rate of all GPUs. It is *hard* if the measured rate is below ``HARD`` of linear scaling.
+A point is the rate of all GPUs. Points are rows of columns, series after series. A hard point was measured below
+``HARD`` of linear scaling.
 """
 
 from collections import defaultdict
@@ -39,40 +40,40 @@ SYNCS = ("ddp", "after", "ps", "none")
 
 @dataclass(frozen=True)
 class Points:
-    """The points of series; ``rate`` is measured, of all GPUs."""
+    """The points of series. ``rate`` has the measured rates of all GPUs."""
 
     series: tuple[Series, ...]
     rate: Floats
 
     @cached_property
     def of(self) -> Rows:
-        """Which of the series."""
+        """The index of each point's series."""
         return np.repeat(np.arange(len(self.series)), [len(curve.points) for curve in self.series])
 
     @cached_property
     def first(self) -> Rows:
-        """The row that a row is predicted from: the first of its series."""
+        """The row of the first point of each point's series, from which the point is predicted."""
         return np.searchsorted(self.of, self.of)
 
     @cached_property
     def gpus(self) -> Floats:
-        """All of them, as many as there are."""
+        """The number of GPUs."""
         return floats(point.gpus for curve in self.series for point in curve.points)
 
     @cached_property
     def batch(self) -> Floats:
-        """Samples of a GPU between two exchanges."""
+        """Samples per GPU between two synchronizations."""
         return floats(curve.job_on(point.gpus).batch for curve in self.series for point in curve.points)
 
     @cached_property
     def link(self) -> Rows:
-        """What joins the GPUs, in ``LINKS``."""
+        """The link between the GPUs, as an index of ``LINKS``."""
         kinds = ("network" if point.nodes > 1 else curve.node.link for curve in self.series for point in curve.points)
         return np.array([LINKS.index(kind) for kind in kinds])
 
     @cached_property
     def exchanged_bytes(self) -> Floats:
-        """Bytes of the gradients of a step; 0 of one GPU, and where nothing is exchanged."""
+        """Bytes of the gradients per step; 0 for one GPU and for series without synchronization."""
         gradient_bytes = floats(
             curve.job.model.parameters * (curve.job.parallelism.gradient_bytes or 4) for curve in self.series
         )
@@ -81,19 +82,19 @@ class Points:
 
     @property
     def linear(self) -> Floats:
-        """The first point's rate times how many times more GPUs there are."""
+        """The rate of linear scaling from the first point."""
         linear: Floats = self.rate[self.first] * self.gpus / self.gpus[self.first]
         return linear
 
     @property
     def predicted(self) -> Mask:
-        """The rows that are predicted, which are not the first of their series."""
+        """A mask of the predicted points, which are all except the first of each series."""
         mask: Mask = self.first != np.arange(len(self.first))
         return mask
 
 
 def sync_of(parallelism: Parallelism) -> str:
-    """Return how the gradients of a mesh of data alone travel, as series are described.
+    """Return how data parallelism synchronizes gradients, as a name of ``SYNCS``.
 
     >>> sync_of(Parallelism()), sync_of(Parallelism(overlap=False)), sync_of(Parallelism(sync_every=NEVER))
     ('ddp', 'after', 'none')
@@ -104,12 +105,12 @@ def sync_of(parallelism: Parallelism) -> str:
 
 
 def floats(values: Iterable[float]) -> Floats:
-    """Return numbers as a column."""
+    """Return numbers as an array."""
     return np.array([*values], dtype=np.float64)
 
 
 def measured(series: Sequence[Series]) -> Floats:
-    """Return the rates of all points."""
+    """Return the measured rates of all points."""
     return floats(point.rate for curve in series for point in curve.points)
 
 
@@ -119,7 +120,7 @@ INSIDE = {"nvlink": "NVLink", "pcie": "PCIe, peer to peer", "host": "PCIe, host 
 
 
 def judge_frozen(series: Sequence[Series]) -> Judged:
-    """Return the points of series by the shipped parameters; baselines are fitted to what those have seen."""
+    """Return the points predicted by the shipped parameters. Baselines are fitted to the series of the shipped fit."""
     points, steps = Points(tuple(series), measured(series)), steps_of_series(series)
     parameters = believe().parameters
     deviations = np.zeros(len(points.rate))
@@ -131,23 +132,23 @@ def judge_frozen(series: Sequence[Series]) -> Judged:
 
 @cache
 def fitted_baselines() -> dict[str, Callable[[Points], Floats]]:
-    """Return the simpler predictions of efficiency, fitted to the project's own series that are not held out."""
+    """Return the baselines of efficiency, fitted to the published series that are not held out."""
     seen = tuple(seen_series())
     points = Points(seen, measured(seen))
     return {name: make(points) for name, make in BASELINES.items()}
 
 
 def seen_series() -> list[Series]:
-    """Return the project's own series that the shipped parameters were fitted to."""
+    """Return the published series to which the shipped parameters were fitted."""
     hidden = put_aside()
     return [curve for curve in read_series() if curve.system not in hidden]
 
 
 def judged_points(points: Points, predicted: Floats, deviations: Floats, efficiencies: Mapping[str, Floats]) -> Judged:
-    """Return points next to their predictions, by deviations of the logarithm of rates and efficiencies of baselines.
+    """Return points with their predictions, intervals and baselines.
 
-    Keys are source, system, model, family, gpus, samples (of a step, on all GPUs), linear (the rate of linear scaling)
-    and hard.
+    ``deviations`` are standard deviations of the logarithms of the rates. Keys are source, system, model, family, gpus,
+    samples (per step of all GPUs), linear (the rate of linear scaling) and hard.
     """
     rows = points.predicted
     of = [points.series[index] for index in points.of[rows]]
@@ -173,7 +174,7 @@ def judged_points(points: Points, predicted: Floats, deviations: Floats, efficie
 
 
 def family_of(series: Series, point: Point) -> str:
-    """Return how gradients are exchanged, or over what: families of points that are limited by the same thing."""
+    """Return the family of a point: points whose scaling is limited by the same link or kind of synchronization."""
     sync = sync_of(series.job.parallelism)
     if sync in SYNC_NAMES:
         return SYNC_NAMES[sync]
@@ -183,17 +184,17 @@ def family_of(series: Series, point: Point) -> str:
 
 
 def score_points(judged: Judged) -> dict[str, Score]:
-    """Return the scores of all points and of the hard ones."""
+    """Return the scores of all points and of the hard points."""
     return {"all": score(judged), "hard": score(judged.take(judged.keys["hard"]))}
 
 
 def score_by(judged: Judged, key: str) -> dict[str, Score]:
-    """Return the scores by "family", "gpus", "source", "system" or "model"; GPU counts rise."""
+    """Return the scores by "family", "gpus", "source", "system" or "model", sorted by value."""
     return {str(value): score(part) for value, part in sorted(judged.by(key).items())}
 
 
 def score_baselines(judged: Judged) -> dict[str, dict[str, dict[str, float | None]]]:
-    """Return the median and the ninetieth percentile of the errors of each baseline, of all points and hard ones."""
+    """Return the median and the 90th percentile of each baseline's errors, for all points and for hard points."""
     return {
         name: {
             difficulty: {"median": score.median, "p90": score.p90}
@@ -208,12 +209,12 @@ Baseline = Callable[[Points], Efficiency]  # fitted to points, it predicts other
 
 
 def linear(_: Points) -> Efficiency:
-    """Return that N GPUs are N times as fast."""
+    """Return the baseline of linear scaling."""
     return lambda points: np.ones(len(points.rate))
 
 
 def one_efficiency(seen: Points) -> Efficiency:
-    """Return the median efficiency of each GPU count; of one that was not seen, between its neighbours."""
+    """Return the baseline with the median efficiency of each GPU count, interpolated for other counts."""
     rows = seen.predicted
     counts, efficiency = seen.gpus[rows], (seen.rate / seen.linear)[rows]
     known = np.unique(counts)
@@ -227,9 +228,10 @@ def one_efficiency(seen: Points) -> Efficiency:
 
 
 def alpha_beta(seen: Points) -> Efficiency:
-    """Return a step of one GPU's time, a latency, and the gradients of a ring by one bandwidth for each kind of link.
+    """Return the baseline that adds a latency and a ring all_reduce to the step of one GPU.
 
-    Nothing overlaps. A parameter server and a job without exchange are as they are for the model.
+    Each kind of link has one bandwidth. Nothing overlaps. Parameter servers count like other series, and series without
+    synchronization scale linearly.
     """
     rows = seen.predicted
     lost = np.log(seen.rate / seen.linear)[rows]
@@ -272,7 +274,7 @@ Errors = Mapping[str, Mapping[str, float | None]]
 
 @dataclass(frozen=True, repr=False)
 class TrainingAccuracy(Answer):
-    """Predicted beside published throughputs, point by point, and their scores; errors are fractions."""
+    """Predicted and published rates, point by point, and their scores. Errors are fractions."""
 
     directory: str
     fit: str  # with which parameters
@@ -293,7 +295,7 @@ class TrainingAccuracy(Answer):
         return score_by(self.judged, key)
 
     def draw(self, path: Path | str) -> None:
-        """Draw the predicted against the measured seconds of a step as .png, .svg or .pdf. Raise InputError."""
+        """Draw predicted against measured step times as .png, .svg or .pdf. Raise InputError."""
         judged = self.judged
         dots = []
         for hard, panel in PANELS.items():
@@ -305,7 +307,7 @@ class TrainingAccuracy(Answer):
         viz.write_figure(viz.accuracy_figure(title, subtitle, dots), path)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return points and baselines as plain JSON; errors are fractions."""
+        """Return scores and baselines as plain JSON. Errors are fractions."""
         return {
             "points": {name: asdict(score) for name, score in self.points.items()},
             "baselines": self.baselines,
@@ -316,7 +318,7 @@ class TrainingAccuracy(Answer):
         }
 
     def show(self) -> Iterator[Part]:
-        """Yield the errors of all points and of the hard ones, beside the baselines, by family and by GPU count."""
+        """Yield the errors of all points and of hard points, of baselines, and by family and GPU count."""
         rows = [[name, *_cells(score)] for name, score in self.points.items()]
         yield Table(f"Trainings of {self.directory}: errors", ["", *HEADINGS], rows)
         rows = [
@@ -347,10 +349,10 @@ def _percent(share: float | None, sign: str = "") -> str:
 def accuracy_training(
     data: Path | str | None = None, *, only_held_out: bool = False, progress: Progress | None = None
 ) -> TrainingAccuracy:
-    """Predict every series that a directory's ``series_described.toml`` describes; without one, the project's own.
+    """Predict every series that ``series_described.toml`` in a directory describes. Default: the published series.
 
-    The parameters that are shipped have seen the project's own but for systems that are held out, which
-    ``only_held_out`` judges alone. Raises InputError.
+    The shipped parameters were fitted to the published series except the held-out systems. ``only_held_out`` evaluates
+    only the held-out systems. Raises InputError.
 
     >>> accuracy_training(only_held_out=True).points["all"].n
     82
@@ -391,7 +393,6 @@ def accuracy_training(
 
 
 def _oddities(series: Sequence[Series]) -> Iterator[str]:
-    """Yield notes on unusual values of the series, and how they are interpreted."""
     before, again = defaultdict[tuple[Point, ...], list[Series]](list), 0
     for curve in series:
         again += curve in before[curve.points]

@@ -1,8 +1,8 @@
 """Fit the Gaussian process of one GPU's rates. ``python -m benchmarks.studies.one_gpu_fit`` writes ``one_gpu.toml``.
 
-The exponents and standard deviations maximize the likelihood of the published rates that are not held out, with a
-penalty that keeps each near its prior. To evaluate the fit, each GPU type is left out. The gradient has a closed form,
-so a fit takes a tenth of a second.
+Exponents and standard deviations maximize the likelihood of the published rates that are not held out. Priors hold
+them. To evaluate a type of GPU, the process is fitted without it. The gradient has a closed form, so a fit takes a
+tenth of a second.
 """
 
 import csv
@@ -49,10 +49,10 @@ def seen_rates() -> list[Alone]:
 
 
 class Likelihood:
-    """Minus the log of the likelihood of rates, but for a constant, and its gradient in the values' logarithms."""
+    """The negative log-likelihood of rates, up to a constant, and its gradient by the logarithms of the values."""
 
     def __init__(self, rows: Sequence[Alone]) -> None:
-        """Keep what does not depend on the values: what rows share, and how far their data sheets are apart."""
+        """Compute the parts that do not depend on the values: shared words, and differences of data sheets."""
         self.columns: RateFeatures = make_columns(rows)
         self.logs: Floats = np.log([row.rate for row in rows])
         words = {*SHARED.values(), *filter(None, NEAR.values())}
@@ -92,16 +92,16 @@ def fit_process(
     steps: int = STEPS,
     pinned: Mapping[str, float] | None = None,
 ) -> Mapping[str, float]:
-    """Return the values of greatest likelihood for some rates, sought from ``start`` or from the priors.
+    """Return the values of greatest likelihood, searched from ``start`` or from the priors.
 
-    Those that are ``pinned`` keep their values: a term without which the others are fitted.
+    ``pinned`` values are not fitted.
     """
     springs = Springs.of(read_definitions(FILE), pinned)
     return fit_likelihood(springs, Likelihood(rows), springs.start(start), maxiter=steps)
 
 
 def rates_table() -> str:
-    """Return the published rates of one GPU as the planner reads them."""
+    """Return the published rates of one GPU in the format that the planner reads."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(("source", "model", "batch", "precision", "framework", "gpu", "rate"))
@@ -114,7 +114,7 @@ def rates_table() -> str:
 
 
 def main() -> None:
-    """Write the published rates of one GPU, fit to those that are not held out, and write the values."""
+    """Write the published rates of one GPU and the values fitted to those that are not held out."""
     write_text(PUBLISHED, rates_table())
     published.cache_clear()
     write_parameters(fit_process(seen_rates()), FILE)

@@ -1,4 +1,4 @@
-"""Predict one GPU with its type left out of the fit: from its data sheet, and from the same job on other types."""
+"""Predict one GPU with its whole type left out: from its data sheet, and from the same job on other types."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,10 +15,10 @@ UNKNOWN = "unknown"
 def judge_one_gpu(
     series: Sequence[Series], *, refit: bool = False, pinned: Mapping[str, float] | None = None
 ) -> dict[str, Score]:
-    """Return the scores of ``data_sheet``, whose source is not known, and of ``same_job``, known on other types.
+    """Return the scores of ``data_sheet`` (unknown source) and of ``same_job`` (known on other types).
 
-    The process that guesses has the shipped values; with ``refit`` those that are fitted to the project's own rates of
-    the other types, of which ``pinned`` ones keep theirs.
+    The process has the shipped values. With ``refit``, it is fitted to the published rates of the other types, except
+    the ``pinned`` values.
     """
     alone = [
         Alone(curve.job, curve.gpu, curve.source, curve.points[0].rate) for curve in series if curve.points[0].gpus == 1

@@ -1,8 +1,8 @@
-"""Predict each published series with a fit that leaves out its source, for docs/reports/scaling.md.
+"""Predict all published series, each source by a fit without it, for docs/reports/scaling.md.
 
     python -m benchmarks.studies.series_left_out
 
-Every fit also uses the published runs of language models, and no held-out system. This takes minutes.
+Every fit also uses the published runs of language models, and none uses a held-out system. Takes minutes.
 """
 
 import json
@@ -37,9 +37,7 @@ FOLDS = 7  # of sources, of which each fit leaves one out
 
 
 def judge_left_out(series: list[Series]) -> Judged:
-    """Return the predicted points of series, each source predicted by parameters and baselines that are fitted without
-    it.
-    """
+    """Return the points of series. Each source is predicted by parameters and baselines fitted without it."""
     rows = [run for run in read_table()[0] if has_time(run)]
     fast = [run for run, slow in zip(rows, mark_slow(rows), strict=True) if not slow]
     seconds, names = np.array([run["step_s"] for run in fast]), np.array([run["source"] for run in fast])

@@ -110,16 +110,13 @@ def find_hard(steps: SeriesSteps) -> Array:
 
 
 def find_noise(logs: Array, sources: Array) -> float:
-    """Return the standard deviation of the logarithms' errors within the fitted sources. Each source has the same
-    weight.
-    """
+    """Return the standard deviation of the fitted logarithms. Each source has the same weight."""
     left = [np.median(np.abs(logs[sources == name])) for name in dict.fromkeys(sources)]
     return float(np.mean(left) / norm.ppf(0.75))
 
 
 def fit_shared(logs: Array, moved: Array, sources: Array, noise: float) -> float:
-    """Return the factor of the priors' deviations by which the parameters of a new source differ, by maximum
-    likelihood.
+    """Return by which factor of the priors' deviations the parameters of a new source deviate, by maximum likelihood.
 
     Each source has the same weight.
     """
