@@ -1,6 +1,4 @@
-"""Compare predictions with measurements of NCCL, training runs and emulated clusters (``python -m
-benchmarks.accuracy``).
-"""
+"""Compare predictions with measured times, as ``python -m benchmarks.accuracy``."""
 
 from pathlib import Path
 from typing import Annotated

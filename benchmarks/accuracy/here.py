@@ -1,7 +1,7 @@
-"""Compare predicted with measured times of emulated clusters on this machine.
+"""Measure the errors of predictions on emulated clusters on this machine.
 
-If the times differ, the measured run is compared message by message along its critical path. The predicted times of the
-same messages add up to the predicted end, so the differences of the parts add up to the whole difference.
+If a measured run differs from its prediction, both are compared message by message along the measured critical path.
+The differences of the parts add up to the whole difference.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -61,7 +61,7 @@ Name = tuple[int, int, int, int, int, int]  # collective, sender, receiver, chan
 
 
 class Lateness(NamedTuple):
-    """What a measured run took longer than predicted along its own chain, in seconds; less where it is negative."""
+    """How much later a measured run ended than predicted, in seconds by part of its critical path."""
 
     begin: float  # until the first message of the chain was posted
     between: float  # from the end of a message to when the next was posted: ranks, which wait for cores
@@ -71,18 +71,18 @@ class Lateness(NamedTuple):
 
     @property
     def whole(self) -> float:
-        """Seconds in all."""
+        """The sum of all parts in seconds."""
         return self.begin + self.between + self.small + self.links
 
     @property
     def cause(self) -> str:
-        """The part that explains most of the whole."""
+        """The part that explains most of the difference."""
         parts = {BEGIN: self.begin, BETWEEN: self.between, SMALL_MESSAGES: self.small, LINKS: self.links}
         return max(parts, key=lambda name: parts[name] * (1 if self.whole >= 0 else -1))
 
 
 def find_lateness(predicted: Trace, measured: Trace) -> Lateness | None:
-    """Return where a measured run differs from its prediction; None where their messages are not the same.
+    """Return the lateness of a measured run; None if it has other messages than its prediction.
 
     >>> first, late = Message(0, 1, 0, 0, 64, 0.0, 1.0), Message(0, 1, 0, 0, 64, 0.5, 1.5)
     >>> then, slow = Message(1, 2, 1, 0, 1 << 20, 1.0, 3.0), Message(1, 2, 1, 0, 1 << 20, 1.5, 7.5)
@@ -122,7 +122,7 @@ def _describe(real: Message, model: Message, before: tuple[float, float], in_mes
 
 @dataclass(frozen=True)
 class TracedRow(EmulatedRow):
-    """A prediction next to its measurement; of one that is far off, where the measured trace is later."""
+    """A prediction and its measurement. If the error is large, ``lateness`` locates it in the measured trace."""
 
     lateness: Lateness | None = None
 
@@ -134,7 +134,7 @@ class TracedRow(EmulatedRow):
 
 @dataclass(frozen=True, repr=False)
 class AccuracyHere(Answer):
-    """All rows of the scenarios that were emulated, and what the cores did before each."""
+    """All rows of the emulated scenarios, and the CPU calibration before each scenario."""
 
     kind = "accuracy here"
 
@@ -152,7 +152,6 @@ class AccuracyHere(Answer):
         }
 
     def _by(self, key: Callable[[EmulatedRow], str]) -> dict[str, Errors]:
-        """Return the errors of the rows that have the same key, in the order in which the keys come."""
         groups: dict[str, list[EmulatedRow]] = {}
         for row in self.found.rows:
             if row.error is not None:
@@ -160,7 +159,7 @@ class AccuracyHere(Answer):
         return {name: summarize_errors(rows) for name, rows in groups.items()}
 
     def draw(self, path: Path | str) -> None:
-        """Draw predicted against measured times, a panel a size, as .png, .svg or .pdf. Raise InputError."""
+        """Draw predicted against measured times, with a panel per size, as .png, .svg or .pdf. Raise InputError."""
         times = dict[tuple[str, str], list[tuple[float, float]]]()
         for row in self.found.rows:
             if row.predicted_s is not None:
@@ -176,7 +175,7 @@ class AccuracyHere(Answer):
         return {**answer.pop("found"), **answer, "errors": to_plain(self.views)}
 
     def show(self) -> Iterator[Part]:
-        """Yield the errors of all rows, by algorithm, size and scenario, and the rows that are off by most."""
+        """Yield the errors of all rows, by algorithm, size and scenario, and the rows with the largest errors."""
         headings = ["rows", "median", "nine in ten", "worst", f"within {WITHIN:.0%}", "as stated"]
         for key, groups in self.views.items():
             is_all = key == "all"
@@ -220,11 +219,11 @@ def _size(row: EmulatedRow) -> str:
 
 
 def accuracy_here(names: Sequence[str] = (), *, progress: Progress | None = None) -> AccuracyHere:
-    """Emulate scenarios, by default all under ``emulated/``, and return predictions next to the measured times.
+    """Emulate scenarios, and return predictions and measured times. Default: all scenarios under ``emulated/``.
 
-    Predictions are calibrated on two emulated hosts for each rate of links, and what cores do once more before each
-    later scenario: on two hosts for collectives, in as many processes as there are cores for trainings. Raises
-    InputError, and RunFailed where nothing can be emulated.
+    Predictions are calibrated on two emulated hosts for each link rate. The CPU calibration is repeated before each
+    later scenario: on two hosts for collectives, in as many processes as cores for training runs. Raises InputError,
+    and RunFailed if nothing can be emulated.
     """
     progress = NoProgress() if progress is None else progress
     crowds = Crowds()
@@ -239,10 +238,10 @@ def accuracy_here(names: Sequence[str] = (), *, progress: Progress | None = None
 def calibrate(
     scenario: LoadedScenario, pairs: dict[float, PairProbes], crowds: Crowds, progress: Progress
 ) -> Calibration:
-    """Return what a scenario is predicted by, measured now but for pairs that one before it needed.
+    """Return the calibration for a scenario. It is measured now, except pairs of hosts that an earlier scenario needed.
 
-    Of a crowd measured before, the larger one is measured again, as what cores do drifts. Trainings compute in as many
-    processes as there are cores. Raises RunFailed.
+    Calibrations with more ranks than cores are measured again, because CPU speed drifts. Training runs compute in as
+    many processes as cores. Raises RunFailed.
     """
     is_first = not pairs
     pair = find_pair(scenario, pairs, progress)
@@ -263,7 +262,10 @@ def calibrate(
 def compare_here(
     scenario: LoadedScenario, calibration: Calibration, refused: dict[str, str], progress: Progress
 ) -> list[EmulatedRow]:
-    """Return the rows of one scenario, predicted before anything is measured; say in ``refused`` which are left out."""
+    """Return the rows of one scenario, all predicted before anything is measured.
+
+    The reasons for rows that are left out are appended to ``refused``.
+    """
     calls, ranks = [*_calls_of(scenario)], scenario.cluster.world_size
     with emulated(scenario.cluster, progress) as network:
         scenario = as_built(scenario, network)
@@ -294,7 +296,6 @@ def _predict(scenario: LoadedScenario, calls: Sequence[CollectiveCall], calibrat
 def _stated(
     scenario: LoadedScenario, calls: Sequence[CollectiveCall], calibration: Calibration, predicted: Sequence[float]
 ) -> list[float | None]:
-    """Return the uncertainty of each prediction."""
     parts = [_predict(scenario, calls, part) for part in calibration.parts]
     slower = _predict(scenario, calls, calibration.with_slower_cores(SLOWER))
     return [
@@ -304,7 +305,6 @@ def _stated(
 
 
 def _measurement(call: CollectiveCall, predicted: float) -> TimedCall:
-    """Return the measurement of a row that is expected to take this many seconds."""
     if predicted > LONG_S:
         return TimedCall(call, 0, 1, None, check=False)
     return TimedCall(call, 1, None, None, check=False, total_s=TOTAL_S, least=1)
@@ -317,9 +317,9 @@ def _measure(
     refused: dict[str, str],
     progress: Progress,
 ) -> dict[int, tuple[Trace, int]]:
-    """Return the trace of each measurement by number, and the attempts that it needed.
+    """Also return the number of attempts.
 
-    Measurements that TCP timeouts disturbed are repeated. ``refused`` contains those that failed every time.
+    Runs with TCP timeouts are repeated. If all attempts had timeouts, ``refused`` says so.
     """
     measured: dict[int, tuple[Trace, int]] = {}
     wrong = dict.fromkeys(range(len(measurements)), "")
@@ -342,7 +342,7 @@ def _measure_once(
     attempt: int,
     progress: Progress,
 ) -> tuple[dict[int, Trace], dict[int, str]]:
-    """Return the trace of each measurement by number, and the network's errors for the measurements that failed."""
+    """Also return the problems that the network reported for other measurements."""
     wrong = dict[int, str]()
     again = "" if attempt == 1 else f", which TCP's timeouts disturbed: attempt {attempt} of {ATTEMPTS}"
     numbers = [*measurements]
@@ -365,7 +365,7 @@ def _measure_once(
 
 
 def _calls_of(scenario: LoadedScenario) -> Iterable[tuple[int, CollectiveCall]]:
-    """Yield the sizes and calls of a scenario; next to all_reduce, all_to_all at sizes that the ranks divide."""
+    """all_to_all has sizes that the number of ranks divides."""
     comparison, ranks = scenario.collective, scenario.cluster.world_size
     for call in resolve_calls(comparison, scenario.cluster, None):
         yield call.nbytes, call
@@ -379,7 +379,7 @@ def _label(call: CollectiveCall) -> str:
 
 
 def pair_before(results: dict[str, Any], scenario: str, bandwidth: float) -> PairProbes:
-    """Return the probes that predicted a scenario, whose hosts have links of ``bandwidth`` bytes/s, in such JSON."""
+    """Return the probes of earlier JSON output for hosts with links of ``bandwidth`` bytes/s."""
     pair = next(pair for pair in results["pairs"] if pair["bandwidth"] == bandwidth)
     content = {**pair, "crowds": [*pair["crowds"], *results.get("crowds", {}).get(scenario, [])]}
     return TypeAdapter(PairProbes).validate_python(content, extra="forbid")

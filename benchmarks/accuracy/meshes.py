@@ -1,4 +1,4 @@
-"""Compare predictions of published runs of language models with measurements: time, memory, failures and chosen meshes."""
+"""Compare predictions of published runs of language models with their measured time, memory and failures."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,7 +42,7 @@ class StepErrors(NamedTuple):
 
 
 class ChoiceErrors(NamedTuple):
-    """The loss of a rule that chooses a mesh compared with the best one: by its first choice, and by its best of three."""
+    """The loss of a rule that chooses meshes: of its first choice, and of the best of three choices."""
 
     jobs: int
     regret_median: float

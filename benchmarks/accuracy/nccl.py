@@ -1,8 +1,8 @@
-"""Compare NCCL's model and simpler predictions with published tables, series by series.
+"""Compare the NCCL model and baselines with published tables, series by series.
 
-A series is one collective on one system. At most twelve of its sizes count, evenly spaced in log size, so a long table
-has the same weight as a short one. If the run forced an algorithm or a protocol (``algo`` or ``proto`` of the
-description), the model uses it as well, and the series does not evaluate the tuner.
+A series is one collective on one system. At most twelve of its sizes count, evenly spread over the logarithm of the
+size, so that long tables have no more weight than short ones. If a run forced the algorithm or the protocol, the model
+uses it too.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ Baseline = Callable[[System, str, Floats], Floats | None]  # seconds by system, 
 
 
 class Times(NamedTuple):
-    """Predicted seconds with their 80 % interval; arrays of one length."""
+    """Predicted seconds with their 80 % intervals, as arrays of equal length."""
 
     seconds: Floats
     low: Floats
@@ -47,7 +47,10 @@ Predictor = Callable[[System, str, Floats], Times]
 def judged_series(
     systems: Mapping[str, System], tables: Mapping[str, MeasuredTable]
 ) -> Iterator[tuple[System, SizeSeries]]:
-    """Yield the series that count, with 12 sizes at most: not those of skipped systems and unpredicted collectives."""
+    """Yield the evaluated series with at most 12 sizes.
+
+    Skipped systems and collectives without predictions are omitted.
+    """
     for slug, table in tables.items():
         if not systems[slug].skip:
             for series in table.series(systems[slug].ranks).values():
@@ -58,7 +61,7 @@ def judged_series(
 def compare_series(
     judged: Iterable[tuple[System, SizeSeries]], predictor: Predictor, baselines: Mapping[str, Baseline]
 ) -> Judged:
-    """Return the rows of all series beside their predictions and baselines."""
+    """Return the rows of all series with their predictions and baselines."""
     return concatenate([_compare(system, series, predictor, baselines) for system, series in judged])
 
 
@@ -76,7 +79,7 @@ def _compare(system: System, series: SizeSeries, predictor: Predictor, baselines
 def judge_series(
     system: System, series: SizeSeries, times: Times, baselines: Mapping[str, Floats] | None = None
 ) -> Judged:
-    """Return the rows of a series beside predicted times; keys are system, family, collective, bytes and class."""
+    """Return the rows of a series with predicted times. Keys are system, family, collective, bytes and class."""
     constants = {"system": system.slug, "family": family_of(system), "collective": series.collective}
     return Judged(
         keys={
@@ -93,7 +96,7 @@ def judge_series(
 
 
 def model_predictor(parameters: Mapping[str, Parameters]) -> Predictor:
-    """Return the model with the parameters of each system by slug; where a system has none, those that are shipped."""
+    """Return the model with the parameters of each system by slug. Default for a system: the shipped parameters."""
 
     def predict(system: System, collective: str, nbytes: Floats) -> Times:
         seconds = predict_seconds(system, collective, nbytes, parameters=parameters.get(system.slug))
@@ -104,10 +107,10 @@ def model_predictor(parameters: Mapping[str, Parameters]) -> Predictor:
 
 
 def tuner_formula(system: System, collective: str, nbytes: Floats) -> Floats | None:
-    """Return the least time that NCCL's tuner reckons with for any choice that it has; None where it has no formula.
+    """Return the least time over all choices in the formula of NCCL's tuner; None if the tuner has no formula.
 
-    The formula is for choosing, not for predicting: it counts neither launches nor the rise to full bandwidth. It knows
-    no all_to_all and no send and receive, and no MPI on processors.
+    The tuner uses the formula to choose, not to predict. It contains neither launch times nor the rise to full
+    bandwidth, and does not cover all_to_all, send and receive, and MPI on CPUs.
     """
     if system.gpu.generation == "cpu" or collective in ("all_to_all", "send_recv"):
         return None
@@ -121,10 +124,10 @@ NETWORK_HOP = 2.7e-6  # s; NCCL's src/graph/tuning.cc, hwLat of a ring with prot
 
 
 def alpha_beta(system: System, collective: str, nbytes: Floats) -> Floats:
-    """Return what a ring takes by the textbook: a latency for each step, and the bytes at line rate.
+    """Return the textbook time of a ring: a latency per step, and the bytes at line rate.
 
-    Latencies are those of the hardware catalogue for NVLink and PCIe and 2.7 us between hosts; the bandwidth is the
-    line rate of the slowest part: NVLink or PCIe of a GPU, or all NICs of a host.
+    Latencies are those of the hardware catalogue for NVLink and PCIe, and 2.7 us between hosts. The bandwidth is the
+    lowest line rate: NVLink or PCIe of a GPU, or all NICs of a host.
 
     >>> from simcomm.nccl.descriptions import describe_preset
     >>> alpha_beta(describe_preset("dgx-h100", 1, 8), "all_reduce", np.array([1e9])).round(6)
@@ -142,7 +145,7 @@ def alpha_beta(system: System, collective: str, nbytes: Floats) -> Floats:
 
 
 def _pcie_rate(system: System) -> float:
-    """Return the rate of a GPU's slot in GB/s, without packet overhead."""
+    """The rate is in GB/s, without the overhead of packets."""
     return find_link(f"PCIe {system.pcie}.0 x{system.lanes}").bandwidth / 1e9
 
 
@@ -151,7 +154,7 @@ INSIDE = {"nvswitch": "NVSwitch", "mesh": "NVLink mesh, bridge", "bridge": "NVLi
 
 
 def family_of(system: System) -> str:
-    """Return the family of a system: what joins its hosts, or what joins the GPUs of its only one.
+    """Return the family of a system: the network between its hosts, or the links between the GPUs of a single host.
 
     >>> from simcomm.nccl.descriptions import describe_system
     >>> family_of(describe_system("mine", {"nodes": 1, "gpus": 4, "gpu": "RTX 4090"}))
@@ -175,7 +178,7 @@ ALGORITHMS = {  # as NCCL's logs write them
 
 @dataclass(frozen=True)
 class StatedChoice:
-    """A row whose table states what NCCL took; protocols are empty where none is stated."""
+    """A row whose table states NCCL's choice. ``protocols`` is empty if none is stated."""
 
     slug: str
     nbytes: int
@@ -185,12 +188,12 @@ class StatedChoice:
 
     @property
     def is_right(self) -> bool:
-        """Whether the model takes what is stated."""
+        """Whether the model makes the stated choice."""
         return all(not word or word == taken for word, taken in zip(self.stated, self.taken, strict=True))
 
 
 def find_stated_choices(systems: Mapping[str, System], tables: Mapping[str, MeasuredTable]) -> list[StatedChoice]:
-    """Return the rows of these tables that state one of NCCL's algorithms.
+    """Return the rows of tables that state NCCL's algorithm.
 
     >>> from simcomm.nccl.descriptions import read_systems
     >>> from benchmarks.accuracy.tables import read_tables
@@ -254,7 +257,9 @@ MEASURABLE = (
 
 @dataclass(frozen=True)
 class Gain:
-    """The scores after calibration by rows of these sizes, inf for the largest, and before it on the same rows."""
+    """The scores before and after a calibration with rows of some sizes, evaluated on all other rows; inf is the
+    largest size.
+    """
 
     sizes: tuple[float, ...]
     before: dict[str, ClassScore]
@@ -262,11 +267,11 @@ class Gain:
 
     @property
     def worst(self) -> float:
-        """The greatest median of a class, by which choices are ranked."""
+        """The largest median of a class, by which choices of sizes are ranked."""
         return max((score.median for score in self.after.values() if score.median is not None), default=inf)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the sizes, None for the largest, and both scores as plain JSON."""
+        """Return the sizes (None for the largest) and both scores as plain JSON."""
         scores = {"before": self.before, "after": self.after}
         return {
             "sizes": [None if size == inf else int(size) for size in self.sizes],
@@ -279,8 +284,6 @@ class Gain:
 
 @dataclass(frozen=True)
 class _MeasuredSeries:
-    """A series with the model's predictions for all of its sizes, and the rows that are scored."""
-
     system: System
     series: SizeSeries
     points: PredictedPoints
@@ -294,9 +297,10 @@ def measure_gains(
     rows: int,
     parameters: Mapping[str, Parameters] | None = None,
 ) -> list[Gain]:
-    """Return the gain of every choice of so many sizes, the best first.
+    """Return the gain of every choice of ``rows`` sizes, the largest gain first.
 
-    ``parameters`` of each system, as of ``refit_without_each``; else those that are shipped. Raises InputError.
+    ``parameters`` are those of each system, as ``refit_without_each`` returns them. Default: the shipped parameters.
+    Raises InputError.
     """
     if not 1 <= rows <= len(MEASURABLE):
         raise InputError(f"--calibrate {rows}; give 1 to {len(MEASURABLE)} rows")
@@ -318,7 +322,6 @@ def _measured(
 
 
 def _gain(measured: Sequence[_MeasuredSeries], sizes: Sequence[float]) -> Gain | None:
-    """Return the gain from known rows of these sizes; None if no table has them."""
     pairs = [pair for series in measured if (pair := _adapted(series, sizes))]
     if not pairs:
         return None
@@ -327,7 +330,6 @@ def _gain(measured: Sequence[_MeasuredSeries], sizes: Sequence[float]) -> Gain |
 
 
 def _adapted(measured: _MeasuredSeries, sizes: Sequence[float]) -> tuple[Judged, Judged] | None:
-    """Return the series without the known rows, predicted before and after; None if rows or sizes are missing."""
     known = measured_rows(measured.series, sizes)
     others = np.setdiff1d(measured.judged, known)
     if not known or not len(others):
@@ -345,7 +347,7 @@ def _adapted(measured: _MeasuredSeries, sizes: Sequence[float]) -> tuple[Judged,
 
 
 def measured_rows(series: SizeSeries, sizes: Sequence[float]) -> list[int]:
-    """Return the rows nearest to these sizes; none where one row would have to stand for two of them."""
+    """Return the rows with the nearest sizes; none if a row would be the nearest to two sizes."""
     wanted = [series.nbytes[-1] if size == inf else size for size in sizes]
     places = {int(np.abs(np.log(series.nbytes / size)).argmin()) for size in wanted}
     return sorted(places) if len(places) == len(sizes) else []

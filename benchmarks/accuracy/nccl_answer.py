@@ -1,8 +1,9 @@
-"""Compare predictions of NCCL, and simpler predictions, with published tables.
+"""Measure the errors of NCCL predictions on published tables, and those of baselines.
 
-One simpler prediction is torch's own estimator, ``torch._inductor.comm_analysis``. Inductor uses it to order the
-communication of a compiled model. The estimator detects the GPU's compute capability, the GPUs per host and NVLink on
-the machine that it runs on. To estimate another machine, these three values are replaced.
+One baseline is torch's own estimator, ``torch._inductor.comm_analysis``, with which Inductor orders the communication
+of a compiled model. It takes bytes, ranks and a collective, and reads all else from the machine that it runs on: the
+GPU's compute capability, GPUs per host, and whether ``nvidia-smi`` shows NVLink. These three are replaced for other
+machines. Bandwidths are the estimator's defaults.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,7 +52,7 @@ BASELINES = {"torch": "torch's estimator", "tuner": "NCCL's tuner formula", "alp
 
 @dataclass(frozen=True, repr=False)
 class AccuracyAnswer(Answer):
-    """Predictions beside measured times, and their scores; errors are fractions."""
+    """Predicted and measured times, and their scores. Errors are fractions."""
 
     directory: str
     fit: str  # with which parameters
@@ -85,14 +86,14 @@ class AccuracyAnswer(Answer):
         viz.write_figure(viz.accuracy_figure("NCCL: predicted and measured", subtitle, dots), path)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return classes, systems, baselines and what known rows gain as plain JSON; errors are fractions."""
+        """Return scores and gains by known rows as plain JSON. Errors are fractions."""
         content: dict[str, Any] = {"classes": self.classes, "systems": self.systems, "baselines": self.baselines}
         return {
             key: to_plain(value) for key, value in (content | ({"gains": self.gains} if self.gains else {})).items()
         }
 
     def show(self) -> Iterator[Part]:
-        """Yield the errors of all systems together, beside the baselines, by family and collective, and of each."""
+        """Yield the errors of all systems, of baselines, by family and collective, and of each system."""
         titles = [f"{name}: {title}" for name, title in CLASS_TITLES.items()]
         yield Table(f"NCCL on {self.directory}: errors", ["", *titles], self._overview())
         for key in ("family", "collective"):
@@ -136,11 +137,11 @@ def accuracy(
     parameters: Mapping[str, Parameters] | None = None,
     progress: Progress | None = None,
 ) -> AccuracyAnswer:
-    """Predict every table in a directory by its description; without one, the project's own tables.
+    """Predict every table in a directory from the description of its system. Default: the published tables.
 
-    A directory holds ``systems_described.toml`` and ``<slug>.csv``. Systems that its ``put_aside.txt`` names are left
-    out, unless only they are asked for. ``calibrate`` says how many rows of each table may be known; systems of which
-    there are ``parameters`` are predicted by these, others by the shipped ones. Raises InputError.
+    A directory has ``systems_described.toml`` and ``<slug>.csv``. Systems in its ``put_aside.txt`` are left out, unless
+    only they are requested. ``calibrate`` is the number of known rows per table. ``parameters`` replace the shipped
+    ones of some systems. Raises InputError.
     """
     directory = OWN_DATA if data is None else check_path("data", data)
     systems, tables, notes = read_judged(directory, only_held_out)
@@ -161,7 +162,7 @@ def accuracy(
 def read_judged(
     directory: Path, only_held_out: bool = False
 ) -> tuple[dict[str, System], dict[str, MeasuredTable], tuple[str, ...]]:
-    """Return the systems and tables of a directory that are judged, and what is worth saying of the others."""
+    """Return the evaluated systems and tables of a directory, and notes about the others."""
     left_out: dict[str, NotKnown] = {}
     systems = read_systems(directory, left_out.__setitem__)
     if not systems:
@@ -193,7 +194,7 @@ def read_judged(
 
 
 def describe_left_out(left_out: Sequence[NotKnown], subject: str) -> list[str]:
-    """Return how many series or systems are left out, and why, the first few by name."""
+    """Return a note on the number of series or systems that are left out, with the reasons and the first names."""
     if not left_out:
         return []
     return [f"left out, {subject} of names that are not known: {len(left_out)}: {name_some(left_out, '; ')}"]
@@ -207,7 +208,6 @@ def _why_none(lists: Mapping[str, Sequence[str]], aside: Sequence[str], only_hel
 
 
 def _notes_on_rows(systems: Mapping[str, System], tables: Mapping[str, MeasuredTable]) -> list[str]:
-    """Return notes on rows that are not counted, and on busbw values that belong to another number of ranks."""
     notes = []
     dropped = {slug: count for slug, table in tables.items() if (count := table.dropped(systems[slug].ranks))}
     if dropped:
@@ -225,7 +225,7 @@ def _notes_on_rows(systems: Mapping[str, System], tables: Mapping[str, MeasuredT
 
 
 def torch_estimate(system: System, collective: str, nbytes: Floats) -> Floats | None:
-    """Return what torch's own estimator would say on that system; None where it estimates nothing."""
+    """Return the estimate of torch's estimator for a system; None if it has none."""
     if system.gpu.generation == "cpu":
         return None
     machine = TorchMachine(system.gpu.generation, system.gpus, system.link in ("nvswitch", "mesh", "bridge"))
@@ -234,7 +234,7 @@ def torch_estimate(system: System, collective: str, nbytes: Floats) -> Floats | 
 
 
 def format_percent(share: float, sign: str = "") -> str:
-    """Return a share as it stands in a table of errors; one above a thousand with an exponent.
+    """Return a share as a percentage for tables of errors, with an exponent above a factor of a thousand.
 
     >>> format_percent(0.1234), format_percent(12345.6)
     ('12.3 %', '1.2e+06 %')
@@ -266,7 +266,7 @@ KERNEL_NAMES = {"send_recv": "batch_p2p"}
 
 @dataclass(frozen=True)
 class TorchMachine:
-    """What the estimator would find out on a host: its GPUs, their generation, and whether NVLink joins them."""
+    """The properties of a host that the estimator reads: GPUs, their generation, and whether NVLink connects them."""
 
     generation: str
     gpus: int
@@ -274,9 +274,10 @@ class TorchMachine:
 
 
 def estimate_with_torch(machine: TorchMachine, collective: str, ranks: int, sizes: Sequence[int]) -> list[float] | None:
-    """Return torch's estimates in seconds; None for a collective that it does not estimate.
+    """Return torch's estimates in seconds; None for a collective without estimate.
 
-    ``sizes`` are nccl-tests': of an all_gather, whose input Inductor passes on, the total of all inputs.
+    ``sizes`` are those of nccl-tests. Inductor passes the input of an all_gather, so the size is that of all inputs
+    together.
 
     >>> estimate_with_torch(TorchMachine("hopper", 8, True), "reduce", 8, [1024]) is None
     True
@@ -294,7 +295,6 @@ def estimate_with_torch(machine: TorchMachine, collective: str, ranks: int, size
 
 @contextmanager
 def _on(machine: TorchMachine, comm_analysis: Any) -> Iterator[None]:
-    """Let the estimator detect this machine instead of the real one."""
     gpu_type = comm_analysis.NVIDIA_GPU_TYPE[GPU_TYPES.get(machine.generation, "AMPERE")]
     with ExitStack() as stack:
         for target, name, value in (

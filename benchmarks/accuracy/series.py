@@ -46,7 +46,7 @@ class _Keys(BaseModel):
 
 
 class NodeKeys(_Keys):
-    """A machine: GPUs, the link between them as it works, CPU cores, and the rate of all NICs in one direction in GB/s."""
+    """A machine: GPUs, the link between them as it works, CPU cores, and the one-way rate of all NICs in GB/s."""
 
     gpus: Count
     link: Name

@@ -30,7 +30,7 @@ FIGURES = COLUMNS[4:]
 
 
 def read_table(path: Path | str) -> MeasuredTable:
-    """Return the rows of a table. Raise InputError that names the file, the line, the column and the accepted values."""
+    """Return the rows of a table. Raise InputError with the file, the line, the column and the accepted values."""
     path = Path(path)
     reader = csv.reader(read_text(path).splitlines(), strict=True)
     rows: list[MeasuredRow] = []
