@@ -25,19 +25,19 @@ from planner.step import step_seconds
 FITTED = Path(__file__).parent / "data" / "parameters.json"
 
 
-Z_80 = NormalDist().inv_cdf(0.9)  # deviations of a normal that hold 80 % between them
-MOVED = 0.02  # of a prior's deviation, by which differences are taken
-OUTLYING = 2.0  # deviations from which on a measured run counts less
-ROUNDS = 4  # of adapting, each around what the one before found
-SURE = 0.9  # to run: below, the filled memory is named
-normal_cdf = np.vectorize(NormalDist().cdf, otypes=[float])  # scipy's takes half a second to import
+Z_80 = NormalDist().inv_cdf(0.9)  # half-width of the 80 % interval of a normal distribution, in standard deviations
+MOVED = 0.02  # step of finite differences, in prior deviations
+OUTLYING = 2.0  # deviations beyond which a measured run has a lower weight
+ROUNDS = 4  # of Gauss-Newton in an adaptation
+SURE = 0.9  # probability to run below which the memory usage is reported
+normal_cdf = np.vectorize(NormalDist().cdf, otypes=[float])  # importing scipy takes half a second
 
 
 class Shipped(NamedTuple):
     """The fit to published runs: parameters of step and memory, deviations, and the probability of failures."""
 
     parameters: dict[str, float]
-    deviations: dict[str, float]  # shared: of each parameter, in its prior's; noise: of a run's logarithm
+    deviations: dict[str, float]  # shared, noise, and those of a known rate: floor and lost
     memory: dict[str, float]
     chance: dict[str, float]
 
@@ -53,7 +53,7 @@ class Slopes(NamedTuple):
     """The logarithms of step times in seconds, and their changes if a parameter moves by one prior deviation."""
 
     logs: Array
-    slopes: Array  # rows x parameters, as in NAMES
+    slopes: Array  # rows x parameters in the order of NAMES
 
 
 def find_slopes(columns: Columns, parameters: Mapping[str, float]) -> Slopes:

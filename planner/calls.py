@@ -17,10 +17,10 @@ from planner.jobs import STATE_BYTES, TrainingJob
 from planner.profiles import MIB
 from planner.stages import Stage, cut_stages
 
-WHOLE_KINDS, WHOLE_NAMES = ("LayerNorm", "RMSNorm"), ("positions", "types")  # that tensor parallelism does not divide
-BY_ROWS = (".out", ".down")  # matrices divided by rows
+WHOLE_KINDS, WHOLE_NAMES = ("LayerNorm", "RMSNorm"), ("positions", "types")  # not divided by tensor parallelism
+BY_ROWS = (".out", ".down")  # name endings of matrices that are divided by rows
 WORDS, HEAD, LOSS = "words", "head", "loss"  # blocks of the transformers of ``realcomm.profiling``
-LOSS_CALLS = 3  # all_reduces of a number a token: the greatest score, the sum of exponentials, the label's score
+LOSS_CALLS = 3  # all_reduces of one number per token: maximum, sum of exponentials, the label's logit
 
 
 class Call(NamedTuple):

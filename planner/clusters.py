@@ -22,7 +22,7 @@ ALGORITHMS = {
 
 
 INSIDE = {"nvswitch": "NVSwitch", "mesh": "NVLink mesh", "bridge": "NVLink pairs", "xgmi": "xGMI"}
-SMALL, UNCHECKED = 1024, "no system with"  # bytes; a note about the interval of collectives
+SMALL, UNCHECKED = 1024, "no system with"  # bytes; beginning of a note that is omitted
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class SimulatedNetwork:
     """Simulates the collective of one group at a time. Other groups are idle meanwhile."""
 
     cluster: Cluster
-    algorithm: Algorithm | None = None  # of all_reduce. Default: ring
+    algorithm: Algorithm | None = None  # algorithm of all_reduce; default: ring
     known: dict[tuple[str, int, Group], float] = field(default_factory=dict, repr=False)
 
     def seconds(self, collective: str, nbytes: float, group: Group) -> float:

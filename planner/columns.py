@@ -69,7 +69,7 @@ def make_columns(table: Mapping[str, Any], count: int) -> Columns:
     profiles = each("profile")
     c["is_shaped"] = np.array([profile is None for profile in profiles], dtype=bool)
     for name in ("layers", "heads", "hidden", "seq"):
-        c[name] = np.where(c["is_shaped"], c[name], 1.0)  # nothing is divided by zero
+        c[name] = np.where(c["is_shaped"], c[name], 1.0)  # avoids divisions by zero
     for name, names in CHOICES.items():
         c[name] = coded(name, {choice: place for place, choice in enumerate(names)})
     c["zero"], c["frozen_bytes"] = coded("sharding", ZERO), coded("frozen_bits", BITS)
@@ -114,7 +114,7 @@ def _add_machines(c: dict[str, Array], hosts: Sequence[Host], precisions: Sequen
         c[name] = each(float(getattr(host, name)) for host, _, _ in machines)
     c["node_gpus"] = each(float(host.gpus) for host, _, _ in machines)
     c["nodes"] = np.ceil(c["gpus"] / c["node_gpus"])
-    c["neighbors"] = np.minimum(c["node_gpus"], c["gpus"])  # GPUs of a host that take part
+    c["neighbors"] = np.minimum(c["node_gpus"], c["gpus"])  # GPUs in use per host
     link = each(LINKS.index(host.link) for host, _, _ in machines)
     c["link"] = np.where((c["nodes"] > 1) & (link != LINKS.index("")), LINKS.index("network"), link)
     c["is_unseen"] = each(host.is_unseen for host, _, _ in machines) & (c["gpus"] > 1)
@@ -191,7 +191,7 @@ def _add_curves(c: dict[str, Array], hosts: Sequence[Host]) -> Array:
     is_process = c["exchange"] == EXCHANGES.index("process")
     for name, (collective, size, stride) in list_groups(c).items():
         if name == "serve":
-            continue  # of networks
+            continue  # only on simulated networks
         if name in ("give", "take"):
             size = np.where(is_process, size, 1)
         sizes, strides = (np.broadcast_to(value, len(number)).astype(np.int64) for value in (size, stride))

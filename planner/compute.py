@@ -10,12 +10,12 @@ from planner.columns import Columns
 from planner.gpus import GENERATIONS, PRECISIONS
 from planner.hosts import Array
 
-Parameters = Mapping[str, Any]  # floats, or an array of each with one value a training
+Parameters = Mapping[str, Any]  # each is a float, or an array with one value per training run
 TILE_ROWS, TILE_COLUMNS = 128, 256
-MEMORY_SHARE = 0.8  # of the data sheet's memory bandwidth
-SCORE_BYTES = 26  # of memory, that the loss moves for a score, forward and backward
-BACK_BYTES = 1.7  # what backward moves, for each byte of forward
-SHARP = 6.0  # the power by which a device's time and the host's join
+MEMORY_SHARE = 0.8  # share of the data sheet's memory bandwidth that is reached
+SCORE_BYTES = 26  # memory traffic of the loss per logit, forward and backward
+BACK_BYTES = 1.7  # memory traffic of backward relative to forward
+SHARP = 6.0  # exponent of the smooth maximum of the device's and the host's time
 SELECTIVE, FULL, FLOAT32 = RECOMPUTED.index("selective"), RECOMPUTED.index("full"), [*PRECISIONS].index("float32")
 NVIDIA = [FRAMEWORKS.index(name) for name in ("megatron-bridge", "nemo")]
 
@@ -109,7 +109,7 @@ class Rates:
         self.c, self.p = c, p
         limited = np.where(c.is_limited, p["power_500w"], 1.0) * np.where(c.is_unseen_gpu, p["unseen_gpu"], 1.0)
         shares = np.choose(c.generation, [p[f"gemm_{name}"] for name in GENERATIONS]) * limited
-        low = np.choose(c.precision, [p.get(f"precision_{name}", 1.0) for name in PRECISIONS])  # a share
+        low = np.choose(c.precision, [p.get(f"precision_{name}", 1.0) for name in PRECISIONS])  # factor of the rate
         self.rate_16 = shares * np.minimum(c.matrix_16, c.peak * 2)
         self.rate, self.memory = shares * low * c.peak, MEMORY_SHARE * c.memory_rate
         flash = np.choose(c.generation, [p[f"flash_{name}"] for name in GENERATIONS]) * limited
@@ -139,7 +139,7 @@ class Rates:
 class UnitSeconds(NamedTuple):
     """Seconds per microbatch: each unit's forward, its backward with recomputation, and the LM head."""
 
-    forward: Array  # trainings x units
+    forward: Array  # training runs x units
     backward: Array
     head: Array
 
@@ -170,7 +170,7 @@ def _known_layer(c: Columns) -> tuple[Array, Array, Array]:
     queries, mlp = c.heads * c.head_dim, c.mlp_matrices * c.hidden * c.ffn
     attention = c.hidden * (2 * queries + 2 * c.kv_heads * c.head_dim) + c.seq * queries
     multiplications = c.layers * (attention + mlp) + c.vocab * c.hidden
-    second = c.alone * c.micro_batch / c.cp / multiplications  # of a multiplication for each token
+    second = c.alone * c.micro_batch / c.cp / multiplications  # seconds per multiplication and token
     forward = (attention + np.where(c.experts > 0, c.top_k, 1.0) * mlp) / c.tp * second / 3
     again = np.where(c.recompute == FULL, forward, 0.0)
     return forward, 2 * forward + again, c.vocab * c.hidden / c.tp * second

@@ -10,17 +10,17 @@ from collectives.quoting import name_some
 from collectives.units import parse_bandwidth
 from simcomm.cluster.hardware import find_link, find_part, memory_bytes
 
-GENERATIONS = ("other", "ampere", "hopper", "blackwell")  # that published runs of language models are on
-PUBLISHED = ("A100 80GB SXM", "H100 SXM", "H200 SXM", "B200", "B300", "GB200", "GB300")  # the GPUs of those runs
+GENERATIONS = ("other", "ampere", "hopper", "blackwell")  # of the GPUs in published runs of language models
+PUBLISHED = ("A100 80GB SXM", "H100 SXM", "H200 SXM", "B200", "B300", "GB200", "GB300")  # in published runs
 RUN_NAMES = {"A100": "A100 80GB SXM", "H100": "H100 SXM", "H100-500W": "H100 SXM", "H200": "H200 SXM"}
-PRECISIONS = {  # the rate at which each precision multiplies matrices
+PRECISIONS = {  # the field of ``Gpu`` with the rate of matrix products
     "bf16": "matrix_16", "fp16": "matrix_16", "fp8": "matrix_8", "mxfp8": "matrix_8", "nvfp4": "matrix_4",
     "tf32": "matrix_32", "float32": "vector_32",
 }  # fmt: skip
 BY_AGE = ("kepler", "maxwell", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell")
 FIRST = {"bf16": "ampere", "tf32": "ampere", "fp8": "ada", "mxfp8": "blackwell", "nvfp4": "blackwell"}
-USUAL_PCIE, USUAL_MULTIPROCESSORS = "PCIe 4.0 x16", 100  # where the catalogue does not say
-HBM2E_RATE = 2.4e12  # assumed: five stacks of HBM2e, of H100s that are limited to 500 W
+USUAL_PCIE, USUAL_MULTIPROCESSORS = "PCIe 4.0 x16", 100  # if the catalogue does not state them
+HBM2E_RATE = 2.4e12  # assumed for H100s with a 500 W limit: five stacks of HBM2e
 
 
 class Gpu(NamedTuple):
@@ -33,18 +33,18 @@ class Gpu(NamedTuple):
     generation: str
     year: int
     vector_32: float  # float32 without tensor cores
-    matrix_32: float  # TF32, or float32 of GPUs without
+    matrix_32: float  # TF32, or float32 if the GPU has no TF32
     matrix_16: float
     matrix_8: float
     matrix_4: float
     memory_rate: float
-    memory_bytes: float = inf  # where it is not known, nothing is checked
-    peer_rate: float = 0.0  # to another GPU of the host, each way
-    host_rate: float = 0.0  # to the host's memory, each way
+    memory_bytes: float = inf  # inf: unknown, so memory is not checked
+    peer_rate: float = 0.0  # to another GPU of the host, one-way
+    host_rate: float = 0.0  # to the host's memory, one-way
     multiprocessors: float = USUAL_MULTIPROCESSORS
     watts: float | None = None
     has_tf32: bool = False
-    is_limited: bool = False  # by power
+    is_limited: bool = False  # power limit below the data sheet's
 
     def peak(self, precision: str) -> float:
         """Return the FLOP/s of matrix products in one of ``PRECISIONS``.

@@ -22,19 +22,19 @@ from simcomm.nccl.predict import predict_among_others, predict_seconds
 from simcomm.nccl.settings import NcclSettings
 
 Array = NDArray[Any]
-LINKS = ("nvlink", "pcie", "host", "network", "")  # communication over these slows computing down; "": it does not
-SHARED_LINKS = ("pcie", "bridge")  # between GPUs of a host, that its groups share
+LINKS = ("nvlink", "pcie", "host", "network", "")  # "": communication does not slow compute down
+SHARED_LINKS = ("pcie", "bridge")  # links that all groups of a host share
 GRID = np.arange(8.0, 37.0)  # log2 of bytes
-# Bytes that a rank sends over the link that limits a collective, for each byte of the buffer.
+# Bytes that a rank sends over the slowest link per byte of the buffer.
 SHARES: dict[str, Callable[[int], float]] = {
     "all_reduce": lambda n: 2 * (n - 1) / n,
     **dict.fromkeys(("all_gather", "reduce_scatter", "all_to_all"), lambda n: (n - 1) / n),
     **dict.fromkeys(("broadcast", "reduce", "send_recv"), lambda n: 1.0),
 }
-LARGE = 2.0**28  # bytes of a collective that links limit
-LATENCY_S = 20e-6  # for each doubling of ranks, where only bandwidths are published
+LARGE = 2.0**28  # bytes of a bandwidth-bound collective
+LATENCY_S = 20e-6  # per doubling of ranks, if only bandwidths are published
 NODES = Path(__file__).parent / "data" / "nodes.toml"
-CORES = 12  # of a host for each GPU, where nothing says it
+CORES = 12  # assumed number per GPU
 
 
 class Group(NamedTuple):
@@ -75,18 +75,18 @@ class Host:
     """A host with ``gpus`` GPUs, or an NVLink domain of several hosts. Rates are in bytes/s, in one direction."""
 
     name: str
-    gpu: str | Gpu | None  # by its name in the catalogue; None: a device that nothing is known of
+    gpu: str | Gpu | None  # a name in the catalogue, or a data sheet; None: unknown
     gpus: int
-    link: str  # of LINKS
+    link: str  # one of LINKS
     cores: int
-    nic: float  # all NICs together
+    nic: float  # of all NICs together
     busbw: tuple[tuple[int, float], ...] = ()  # published bus bandwidths by GPU count, ascending
-    system: System | None = None  # as NCCL's model takes it
+    system: System | None = None  # description for the NCCL model
     settings: NcclSettings = field(default_factory=NcclSettings)
-    peer: float = 0.0  # the rate of a link, where nothing else is known
+    peer: float = 0.0  # bytes/s of a link, used without busbw and system
     paths: int = 1  # x16 paths to host memory
-    network: Network | None = None  # instead of all the rest
-    is_published: bool = False  # whether published trainings are on it
+    network: Network | None = None  # replaces all other sources of times
+    is_published: bool = False  # whether published training runs used it
 
     @property
     def device(self) -> Gpu:

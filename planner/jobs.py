@@ -17,13 +17,13 @@ DIMENSIONS = (
     "layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "mlp_matrices", "vocab", "seq", "tied", "experts",
     "top_k", "expert_ffn", "shared_ffn", "dense_layers", "window",
 )  # fmt: skip
-ZERO = {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3, "hsdp": 3}  # what is divided: states, gradients, parameters too
+ZERO = {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3, "hsdp": 3}  # 1 shards states, 2 also gradients, 3 also parameters
 EXCHANGES = ("overlapped", "after", "server", "none", "process")  # how replicas exchange gradients
 SCHEDULES = ("none", "1f1b", "gpipe", "interleaved", "zero_bubble")
-STATE_BYTES = {"adamw": 8, "adamw8bit": 2, "sgd": 4}  # of an optimizer per parameter
+STATE_BYTES = {"adamw": 8, "adamw8bit": 2, "sgd": 4}  # of the optimizer per parameter
 OPTIMIZERS = tuple(STATE_BYTES)
-OFFLOADED = ("none", "optimizer", "parameters")  # what the host keeps; with parameters, states too
-BITS = {"16": 2.0, "8": 1.0, "4": 0.516}  # bytes of a frozen weight: NF4 has .127 bits of scales (arXiv:2305.14314)
+OFFLOADED = ("none", "optimizer", "parameters")  # stored on the host; parameters include states
+BITS = {"16": 2.0, "8": 1.0, "4": 0.516}  # bytes per frozen weight; NF4 adds 0.127 bits of scales (arXiv:2305.14314)
 LIMITED_LOADERS = ("dali", "decode")
 LOADERS = ("", *LIMITED_LOADERS)
 NUMBERS = (
@@ -38,12 +38,12 @@ CHOICES = {
 DEFAULTS: dict[str, Any] = {
     **dict.fromkeys(DIMENSIONS, 0),
     "profile": None,
-    "times": None,  # ``Compute`` whose layers' seconds divide a sample's; None: by the work of the profile's layers
-    "alone": 0.0,  # seconds of a sample on one device that has no others; 0: by a transformer's shapes
-    "update": 0.0,  # seconds of the optimizer on one device; where it is 0, ``alone`` holds it
+    "times": None,  # ``Compute`` that divides the time among layers; None: in proportion to their work
+    "alone": 0.0,  # seconds per sample on one device alone; 0: computed from a transformer's shapes
+    "update": 0.0,  # seconds of the optimizer on one device; 0: included in ``alone``
     "host": None,
-    "gpus_used": 0,  # of each host; 0: all
-    "gpu_memory": 0.0,  # bytes; 0: the GPU's
+    "gpus_used": 0,  # per host; 0: all
+    "gpu_memory": 0.0,  # bytes; 0: the data sheet's
     **dict.fromkeys(("dp", "tp", "cp", "pp", "vp", "ep", "micro_batch", "count"), 1),
     "sharding": "ddp",
     "sequence_parallel": 0,
@@ -52,21 +52,21 @@ DEFAULTS: dict[str, Any] = {
     "recompute": "none",
     "exchange": "overlapped",
     "bucket_mb": 25.0,
-    "gradient_bytes": 4.0,  # of an element as it travels
+    "gradient_bytes": 4.0,  # bytes per element in messages
     "precision": "bf16",
     "framework": "other",
     "optimizer": "adamw",
     "attention": "flash",
     "compiled": 0,
-    "lora": 0,  # columns of adapters next to frozen weights; 0: all weights are trained
+    "lora": 0,  # rank of the adapters; 0: all weights are trained
     "frozen_bits": "16",
     "offload": "none",
     "loader": "",
-    "loader_rate": 0.0,  # samples/s of a host; 0: by its cores and the loader
-    "variable": 0,  # whether batches are of unequal work
+    "loader_rate": 0.0,  # samples/s of a host; 0: computed from its cores and the loader
+    "variable": 0,  # whether batches have unequal work
 }
 
-NEVER = 10**12  # steps after which replicas are averaged that exchange nothing
+NEVER = 10**12  # value of ``sync_every`` for replicas that never synchronize
 HALF = ("fp16", "float16", "bf16", "bfloat16", "half", "mixed", "mixed precision", "amp")
 WHOLE = ("fp32", "float32", "tf32", "single", "full", "")
 
@@ -102,13 +102,13 @@ class TrainingJob:
     """
 
     model: ModelProfile
-    batch: float  # between two exchanges of gradients, all microbatches together
+    batch: float  # between two synchronizations, in all microbatches together
     parallelism: Parallelism = field(default_factory=Parallelism)
     precision: str = "float32"
     optimizer: str = "sgd"
-    loader: str | None = None  # one of torch's kinds; None: batches never limit
-    loader_rate: float | None = None  # samples/s of a host's loaders; None: by its cores and the kind of loader
-    variable_batches: bool = False  # of unequal work, as sentences of any length
+    loader: str | None = None  # None: loading is never the bottleneck
+    loader_rate: float | None = None  # samples/s of a host's loaders; None: computed from its cores and ``loader``
+    variable_batches: bool = False  # unequal work, such as sentences of different lengths
     framework: str = "other"
 
     @property

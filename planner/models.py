@@ -14,8 +14,8 @@ from collectives.records.model_profile import (
 )
 
 OTHERS = Path(__file__).parent / "data" / "models"
-EVEN_LAYERS = 100  # of a model of which only the size is known
-PROFILES = {  # shipped profiles by the names that published series use
+EVEN_LAYERS = 100  # of a model with only a known size
+PROFILES = {  # shipped profiles by their names in published series
     "ResNet-18": "resnet18", "ResNet-34": "resnet34", "ResNet-50": "resnet50", "ResNet-101": "resnet101",
     "ResNet-152": "resnet152", "ResNeXt-101": "resnext101_32x8d", "VGG16": "vgg16", "VGG-16": "vgg16",
     "AlexNet": "alexnet", "InceptionV3": "inception_v3", "DenseNet-121": "densenet121", "GPT-2": "gpt2",
@@ -63,7 +63,7 @@ def even_model(name: str, parameters: int, flops: float = EVEN_LAYERS, written: 
     """
     each = parameters // EVEN_LAYERS
     sizes = [each] * (EVEN_LAYERS - 1) + [parameters - each * (EVEN_LAYERS - 1)]
-    work, nbytes = round(flops / EVEN_LAYERS), round(4 * written / EVEN_LAYERS)  # elements of float32
+    work, nbytes = round(flops / EVEN_LAYERS), round(4 * written / EVEN_LAYERS)  # of float32 elements
     layers = (
         Layer(
             name=str(number),

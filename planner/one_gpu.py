@@ -29,9 +29,9 @@ from simcomm.nccl.parameters import read_definitions
 
 YOURS = "yours"  # the source of the user's rates
 FILE = Path(__file__).parent / "data" / "one_gpu.toml"
-PUBLISHED = FILE.parent / "one_gpu_rates.csv"  # by benchmarks/studies/one_gpu_fit.py
+PUBLISHED = FILE.parent / "one_gpu_rates.csv"  # written by benchmarks/studies/one_gpu_fit.py
 Floats = NDArray[np.float64]
-# Standard deviation of the log of a rate: one script on boxes of one kind differs by 3.2 % (published H100 series).
+# Standard deviation of the logarithm of a measured rate: 3.2 % between equal machines in published H100 series.
 MEASURED_SPREAD = 0.03
 # The data sheet of a typical GPU, to which features are relative: FLOP/s, bytes/s, watts, year, FLOP/s of FP32.
 MIDDLE_FLOPS, MIDDLE_MEMORY, MIDDLE_WATTS, MIDDLE_YEAR, MIDDLE_SHADER = 150e12, 1200e9, 350.0, 2019, 35e12

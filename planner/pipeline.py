@@ -20,7 +20,7 @@ class StageRun(NamedTuple):
     """The forward or backward pass of one microbatch through one of a device's stages."""
 
     is_backward: bool
-    chunk: int  # which of the device's stages
+    chunk: int  # index among the device's stages
     microbatch: int
 
 

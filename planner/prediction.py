@@ -35,11 +35,11 @@ SHARDINGS = {
     "ddp": "ddp", "zero1": "zero1", "zero2": "zero2", "zero3": "zero3", "fsdp": "zero3", "hsdp": "hsdp",
     "zero_redundancy": "zero1", "data_parallel": "ddp", "parameter_server": "ddp",
 }  # fmt: skip
-KINDS = ("gpt", "llama")  # transformers whose tokens attend to those before them
+KINDS = ("gpt", "llama")  # transformers with causal attention
 SOURCE = "closed forms fitted to published runs of language models"
-NO_SHAPE = TransformerShape(1, 1, 1, 1, 1, 1, 1)  # of a profile
-LARGEST = 1 << 14  # samples of a device that are tried to find a batch that fits
-ADDED_BY_ONE = ("compute", "optimizer")  # parts that a device has alone, too
+NO_SHAPE = TransformerShape(1, 1, 1, 1, 1, 1, 1)  # placeholder for a profile
+LARGEST = 1 << 14  # largest batch per device that is tried if a batch does not fit
+ADDED_BY_ONE = ("compute", "optimizer")  # parts that a single device has, too
 
 
 class TooLittleMemory(InputError):  # noqa: N818 - the finding itself
@@ -105,14 +105,14 @@ class Deviations(NamedTuple):
 class StepPrediction:
     """The predicted step on a number of devices."""
 
-    job: TrainingJob  # with the mesh of the devices
+    job: TrainingJob  # ``job.parallelism`` states the size of every axis
     devices: int
     parts: StepParts
     memory: dict[str, float]  # bytes of the fullest device by part, and in total
-    alone: float  # samples a second of one device that has no others
+    alone: float  # samples/s of one device alone
     deviations: Deviations
-    chance_to_run: float | None  # by the share of memory that is filled; None: the memory is not known
-    columns: Columns = field(repr=False)  # of this training
+    chance_to_run: float | None  # from the filled share of memory; None: unknown memory
+    columns: Columns = field(repr=False)  # one row
     belief: Belief = field(repr=False)
 
     @property

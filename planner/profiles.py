@@ -15,7 +15,7 @@ from planner.stages import cut_stages
 OVERLAPPED = EXCHANGES.index("overlapped")
 MIB = 1 << 20
 SIZES = ("parameters", "saved_elements", "written_elements", "largest")
-# Arrays whose second dimension is a unit, a bucket or a stage.
+# Arrays with a second dimension, by the meaning of its index.
 UNIT = ("unit_forward", "unit_backward", "unit_parameters")
 BUCKET = ("bucket_share", "bucket_ready")
 STAGE = ("stage_forward", "stage_backward", "stage_parameters", "stage_bytes")
@@ -50,11 +50,11 @@ def add_profiles(c: dict[str, Array], profiles: Sequence[ModelProfile | None], t
     is_overlapped = c["exchange"] == OVERLAPPED
     _add(c, BUCKET, _each(_buckets, profiles, times, c["gradient_bytes"], c["bucket_mb"], is_overlapped), least=2)
     c["is_bucket"] = c["bucket_share"] > 0
-    c["is_bucket"][is_shaped, :2] = True  # a transformer's first and last
+    c["is_bucket"][is_shaped, :2] = True  # the first and the last bucket of a transformer
     c["bucket_ready"][~c["is_bucket"] | is_shaped[:, None]] = 1.0
     _add(c, STAGE, _each(_stages, profiles, times, np.where(c["pp"] > 1, c["pp"] * c["vp"], 0)))
     c["stage_bytes"] *= c["item_bytes"][:, None]
-    for row in np.flatnonzero(~is_shaped & (c["pp"] > 1)):  # "layers" of a profile are shares of its parameters
+    for row in np.flatnonzero(~is_shaped & (c["pp"] > 1)):  # for a profile, these columns are shares of its parameters
         devices, stages = int(c["pp"][row]), int(c["pp"][row] * c["vp"][row])
         shares = c["stage_parameters"][row, :stages].reshape(-1, devices).sum(axis=0) / c["parameters"][row]
         c["most_layers"][row], c["first_layers"][row], c["last_layers"][row] = shares.max(), shares[0], shares[-1]
@@ -127,7 +127,7 @@ def _buckets(profile: ModelProfile, timed: Timed | None, item: float, size_mb: f
     """Return each bucket's share of the bytes, and the share of backward after which the bucket is full."""
     if not is_overlapped:
         return np.array([[1.0], [1.0]])
-    size = round(size_mb * MIB)  # torch begins with a smaller one only if no size is set
+    size = round(size_mb * MIB)  # torch's first bucket is smaller only with the default size
     backward = None if timed is None else timed.backward
     buckets = fill_buckets(
         profile.gradients(int(item) or 4, backward), size, FIRST_BYTES if size == BUCKET_BYTES else size

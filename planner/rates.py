@@ -19,7 +19,8 @@ from simcomm.cluster.hardware import parts
 from simcomm.nccl.catalogue import find_gpu, match_gpu
 
 SOME_FLOPS = 1e9  # of a sample, from which the model of known rates is scaled
-SERIES_GPUS = {"V100 ": "V100", "P100 ": "P100", "A100 80GB": "A100-80", "A100 ": "A100"}  # their names, by a beginning
+# names in published series by the beginning of catalogue names
+SERIES_GPUS = {"V100 ": "V100", "P100 ": "P100", "A100 80GB": "A100-80", "A100 ": "A100"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,9 +28,9 @@ class Compute:
     """Seconds per sample of each layer, seconds of the optimizer, and the spread of the rate."""
 
     profile: ModelProfile
-    forward: tuple[float, ...]  # of a sample
+    forward: tuple[float, ...]  # seconds per sample
     backward: tuple[float, ...]
-    optimizer: float  # of all parameters on one device
+    optimizer: float  # seconds per step on one device
     source: str
     spread: float  # standard deviation of the logarithm of the rate
 

@@ -40,7 +40,7 @@ COLUMNS = (
     *WHOLE, "gpu", "sharding", "schedule", "grad_accum", "precision", "attention", "recompute", "framework", "compile",
     "note", "nic_gbps", "gpu_memory_gb", "optimizer", "frozen_bits", "offload",
 )  # fmt: skip
-USUAL = {  # of columns that a table may leave out
+USUAL = {  # defaults of optional columns
     "mlp_matrices": 3, "tied": 0, "experts": 0, "top_k": 0, "expert_ffn": 0, "shared_ffn": 0, "dense_layers": 0,
     "window": 0, "tp": 1, "cp": 1, "pp": 1, "vp": 1, "ep": 1, "sequence_parallel": 0, "async_tp": 0, "compile": 0,
     "micro_batch": 1, "node_gpus": 8, "nic_gbps": 50, "sharding": "ddp", "precision": "bf16", "attention": "flash",
@@ -48,7 +48,7 @@ USUAL = {  # of columns that a table may leave out
     "memory_gb": "", "model": "", "tokens_per_s_per_gpu": "", "group": "", "lora": 0, "frozen_bits": "16",
     "optimizer": "adamw", "offload": "none",
 }  # fmt: skip
-COMMENTS = (  # columns of which nothing is made
+COMMENTS = (  # columns that are ignored
     "row", "version", "mla", "mfu_percent", "tflops", "memory_kind",
 )  # fmt: skip
 KNOWN = {*COLUMNS, *USUAL, *COMMENTS, "global_batch", "kv_heads", "head_dim", "ffn", "gpu_memory_gb", "step_s"}
@@ -71,9 +71,9 @@ PRESETS = {
     "A100 80GB SXM": "dgx-a100", "H100 SXM": "dgx-h100", "H200 SXM": "dgx-h200", "B200": "dgx-b200",
     "B300": "p6-b300.48xlarge",
 }  # fmt: skip
-CLUSTERS = {"ultrascale": "p5.48xlarge"}  # as the source describes it: H100 over EFA
-RUN_BUCKETS_MB = 40.0  # of frameworks that train language models
-NVLINK_SHARE = 0.76  # of a data sheet's NVLink, where NCCL's model has no such machine
+CLUSTERS = {"ultrascale": "p5.48xlarge"}  # the preset of a source's cluster: H100 over EFA
+RUN_BUCKETS_MB = 40.0  # usual bucket size of frameworks for language models
+NVLINK_SHARE = 0.76  # share of the data sheet's NVLink rate, if the NCCL model lacks the machine
 
 
 def read_table(path: Path = SHIPPED, *, only_known: bool = False) -> tuple[list[dict[str, Any]], Counter[str]]:

@@ -133,7 +133,7 @@ def enumerate_meshes(job: MeshJob) -> list[SearchedMesh]:
 def _meshes(job: MeshJob) -> Iterator[SearchedMesh]:
     shape = job.shape
     tensors = [t for t in divisors(shape.heads, MOST_TENSOR) if t == 1 or shape.hidden % t == 0]
-    # a part of a sequence has 1024 tokens at least
+    # each part of a sequence has at least 1024 tokens
     contexts = [c for c in (1, 2, 4, 8, MOST_CONTEXT) if c == 1 or (job.seq // c >= 1024 and job.seq % c == 0)]
     for tp, pp, cp in product(tensors, divisors(shape.layers, shape.layers), contexts):
         dp, rest = divmod(job.gpus, tp * pp * cp)
@@ -178,8 +178,8 @@ class PredictedMeshes:
     """Predictions of meshes as arrays."""
 
     columns: Columns
-    parts: Mapping[str, Array]  # seconds of a step, with their total
-    memory: Mapping[str, Array]  # bytes of the fullest device, with their total
+    parts: Mapping[str, Array]  # seconds of a step by part, and in total
+    memory: Mapping[str, Array]  # bytes of the fullest device by part, and in total
     chance: Array  # probability that the run does not fail
     belief: Belief
 

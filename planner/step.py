@@ -33,9 +33,10 @@ from planner.profiles import MIB
 
 NANOTRON, NETWORK, ZERO_BUBBLE = FRAMEWORKS.index("nanotron"), LINKS.index("network"), SCHEDULES.index("zero_bubble")
 OVERLAPPED, AFTER, SERVER, NONE, PROCESS = range(len(EXCHANGES))
-STATE_SHARES = np.array([1.0, 0.6, 0.73])  # by OPTIMIZERS, which move 30, 18 and 22 bytes for each parameter
+# memory traffic of OPTIMIZERS relative to AdamW: 30, 18 and 22 bytes per parameter
+STATE_SHARES = np.array([1.0, 0.6, 0.73])
 USUAL_STEP = 0.2  # s
-FULL_NIC = 12.5e9  # bytes/s of a NIC from which on communication takes as much from computing as it can
+FULL_NIC = 12.5e9  # bytes/s of a NIC above which communication slows compute down by the full factor
 PARTS = (
     "compute", "tensor", "context", "expert", "pipeline", "sync", "host", "optimizer", "fixed", "copies", "processes",
     "stragglers", "input",
@@ -116,7 +117,7 @@ class Links:
         return seconds.reshape(nbytes.shape)
 
 
-# Shares that a network's collectives hide and show: those within layers nothing, those of the data axis all.
+# On simulated networks, no collective within layers is hidden, and the data axis exposes its collectives fully.
 ON_NETWORKS = {
     **dict.fromkeys(("tensor_hidden", "tensor_async", "context_hidden", "expert_hidden"), 0.0),
     **dict.fromkeys(("gather_shown", "fsdp_hidden", "p2p_exposed"), 1.0),
@@ -157,7 +158,7 @@ def inside_seconds(c: Columns, p: Parameters, links: Links) -> InsideSeconds:
 def exchanged_parameters(c: Columns) -> Array:
     """Return the number of parameters per device whose gradients the data group synchronizes."""
     size, parameters = c.dp * c.cp, count_held(c, count_parameters(c, trained=True), c.most_layers)
-    copies = np.maximum(1.0, size / c.ep)  # devices that have the same experts
+    copies = np.maximum(1.0, size / c.ep)  # number of devices with the same experts
     same = np.where(size > 1, (1 - 1 / copies) / np.maximum(1 - 1 / size, 0.5), 0.0)
     return np.where((size > 1) & (c.exchange != NONE), parameters.dense + parameters.experts * same, 0.0)
 
@@ -201,7 +202,7 @@ class _Buckets:
     def __init__(self, c: Columns, links: Links, sent: Array, backward: Array, slowdown: Array) -> None:
         self.c, self.links, self.nbytes = c, links, c.gradient_bytes * sent
         self.backward, self.left = backward, 1 - slowdown
-        self.alike = np.maximum(1.0, np.round(self.nbytes / (c.bucket_mb * MIB)))  # of a transformer's layers
+        self.alike = np.maximum(1.0, np.round(self.nbytes / (c.bucket_mb * MIB)))  # equal buckets of a transformer
         self.ready = c.bucket_ready.copy()
         self.ready[:, 0] = np.where(c.is_shaped, 1 / self.alike, self.ready[:, 0])
 
@@ -238,12 +239,12 @@ def _gathered(c: Columns, p: Parameters, links: Links, units: UnitSeconds, backw
     both = gather + scatter
     alike = np.maximum(c.unit_count - 1, 0) * (c.most_layers / np.maximum(c.layers, 1))[:, None]
     shown = (alike * (positive(gather - forward, gather) + positive(both - back, both))).sum(axis=1)
-    shown = shown + np.where(c.is_shaped, 0.0, gather[:, 0] + scatter[:, 0])  # nothing is in parallel with the first
+    shown = shown + np.where(c.is_shaped, 0.0, gather[:, 0] + scatter[:, 0])  # these two overlap with nothing
     if c.unit_count.shape[1] > 1:
         both = gather[:, :-1] + scatter[:, 1:]
         between = positive(gather[:, 1:] - forward[:, :-1], gather[:, 1:]) + positive(both - back[:, 1:], both)
         shown = shown + np.where(c.unit_count[:, 1:] > 0, between, 0.0).sum(axis=1)
-    rounds = np.where(c.pp > 1, 1.0, c.count)  # stages keep what they have gathered
+    rounds = np.where(c.pp > 1, 1.0, c.count)  # stages gather once per step
     words = count_parameters(c, trained=True).words / c.tp
     root = links.seconds("gather", 2 * item * words) + links.seconds("scatter", 4 * words)
     average = (c.unit_count * links.seconds("between", nbytes / c.shard[:, None])).sum(axis=1)
@@ -313,8 +314,8 @@ def step_parts(c: Columns, p: Parameters) -> dict[str, Array]:
     rates, links = Rates(c, p), Links(c, p)
     units, inside = unit_seconds(c, p, rates), inside_seconds(c, p, links)
     forward, backward = ((c.unit_count * durations).sum(axis=1) for durations in units[:2])
-    layer = (units.forward + units.backward)[:, 0] + sum(inside)  # of a transformer
-    # on one cluster a layer of a tensor group takes no less than this where a pipeline crosses hosts
+    layer = (units.forward + units.backward)[:, 0] + sum(inside)  # of a transformer's layer
+    # on one cluster, a layer of a tensor group has a minimum time if a pipeline crosses hosts
     is_slowed = (c.framework == NANOTRON) & (c.pp > 1) & (c.tp > 1) & (c.gpus > c.node_gpus)
     floored = join_times(layer, np.where(is_slowed, p["pipeline_tensor_ms"] * 1e-3 * c.tp, 0.0))
     inside = inside._replace(tensor=inside.tensor + np.where(c.is_shaped, floored - layer, 0.0))
@@ -326,7 +327,7 @@ def step_parts(c: Columns, p: Parameters) -> dict[str, Array]:
     nbytes = np.where(c.is_shaped, c.item_bytes * local_tokens(c) * c.hidden / sequence, 0.0)
     message = 2 * links.seconds("message", nbytes)
     sends = np.where(c.pp > 1, 2 * c.vp * message * p["p2p_exposed"], 0.0)
-    ends = (total - most + (c.pp - 1) * message) / c.vp  # of a pipeline, which fills and drains
+    ends = (total - most + (c.pp - 1) * message) / c.vp  # the bubble of a pipeline
     ends = ends * np.where(c.schedule == ZERO_BUBBLE, p["zero_bubble"], 1.0)
     work = np.where(c.pp > 1, c.count * (most + sends) + ends, c.count * total)
     work = _pipelined_profiles(c, work, links)

@@ -23,12 +23,12 @@ from ringlab.shared.answer import Answer
 from ringlab.shared.progress import Progress, computing
 from ringlab.table import Part, Sentences, Table
 
-CLASSES = ("data", "tensor", "pipeline", "experts")  # what a mesh has, the last one that it has
-SLOW_S, SLOW_RATIO = 0.25, 1.3  # of a micro batch: more than the fastest like it by so much
-SIZES = (8, 64, 256, 512)  # devices: the largest of a range each
-ALTERNATIVES = 8  # of one job, for a choice to be judged
+CLASSES = ("data", "tensor", "pipeline", "experts")  # the class of a mesh is the last axis that it has
+SLOW_S, SLOW_RATIO = 0.25, 1.3  # excess of a slow micro-batch over the fastest similar one
+SIZES = (8, 64, 256, 512)  # upper ends of ranges of devices
+ALTERNATIVES = 8  # least number of meshes of a job whose choice is evaluated
 Tick = Callable[[int, int], object]
-FITS = dict[bytes, dict[str, float]]()  # by the seconds that were fitted: a fit takes a minute
+FITS = dict[bytes, dict[str, float]]()  # cached fits by the fitted seconds, as a fit takes a minute
 
 
 class StepErrors(NamedTuple):
@@ -62,7 +62,7 @@ class MeshAccuracy:
     mean_of_medians: float
     strategies: dict[str, StepErrors]
     gpus: dict[str, StepErrors]
-    sizes: dict[str, StepErrors]  # by the number of devices
+    sizes: dict[str, StepErrors]  # by range of devices
     memory: dict[str, float]
     failed: dict[str, float]
     choice: dict[str, ChoiceErrors]
@@ -305,7 +305,7 @@ class MeshAccuracyAnswer(Answer):
     leave_one_out: bool
     adapted_to: int
     found: MeshAccuracy
-    unseen: tuple[str, ...] = ()  # sources, frameworks and GPUs of which the shipped fit has no run
+    unseen: tuple[str, ...] = ()  # sources, frameworks and GPUs without runs in the shipped fit
 
     def to_dict(self) -> dict[str, Any]:
         """Return errors by source, strategy and GPU, of memory, failures and choices, as JSON."""

@@ -27,8 +27,8 @@ from simcomm.cluster.hardware import find_part, parts
 OWN_DATA = Path(__file__).parent / "data"
 FILE_NAME = "series_described.toml"
 TERA = 1e12
-SQUAD_SAMPLES, SQUAD_EPOCHS = 88_641, 2  # of fine-tuning runs that end before their ``max_steps``: SQuAD 1.1, windows
-STRATEGIES: dict[str, dict[str, Any]] = {  # by the ``sync`` of a series
+SQUAD_SAMPLES, SQUAD_EPOCHS = 88_641, 2  # SQuAD 1.1 in windows, for fine-tuning runs that end before ``max_steps``
+STRATEGIES: dict[str, dict[str, Any]] = {  # parallelism keys by the ``sync`` of a series
     "ddp": {}, "after": {"overlap": False}, "ps": {"strategy": "parameter_server"}, "none": {"sync_every": NEVER},
 }  # fmt: skip
 
@@ -72,8 +72,8 @@ class SeriesKeys(_Keys):
     source: Name
     system: Name
     model: Name
-    parameters: Annotated[int, Field(ge=1, le=10**15)] | None = None  # of a model that is not known
-    flops: Rate | None = None  # of its forward pass of a sample
+    parameters: Annotated[int, Field(ge=1, le=10**15)] | None = None  # of an unknown model
+    flops: Rate | None = None  # of a sample's forward pass
     framework: Word = ""
     precision: Word
     gpu: Name
@@ -119,7 +119,7 @@ class Series:
     node: Host
     points: tuple[Point, ...]
     max_steps: int | None = None
-    global_batch: float | None = None  # the same for all numbers of GPUs
+    global_batch: float | None = None  # constant for all numbers of GPUs
     where: str = field(default="", compare=False)
 
     def job_on(self, gpus: int) -> TrainingJob:

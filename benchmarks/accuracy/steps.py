@@ -21,10 +21,10 @@ from planner.hosts import Array
 from planner.parameters import NAMES, PRIORS
 from planner.step import step_seconds
 
-WEIGHT = 60.0  # points that a source counts as, at most
-SOME = 8  # series, of which one tells what parameters move them
-TRIES = 40  # to find one GPU's step from that of several
-MOVED = 0.02  # of a prior's deviation, by which differences are taken
+WEIGHT = 60.0  # largest weight of a source, in points
+SOME = 8  # only one of so many series is checked for parameters without effect
+TRIES = 40  # iterations to find the step of one GPU from that of several
+MOVED = 0.02  # step of finite differences, in prior deviations
 
 
 class Residuals(NamedTuple):
@@ -34,8 +34,8 @@ class Residuals(NamedTuple):
     linear_from: float
 
 
-# Points of one source have common errors, so each point of a series teaches less than a run. Sources that were left out
-# of the fit are predicted best with this deviation, among 0.03 to 0.18.
+# Points of one source share errors, so a point of a series counts less than a run. Among deviations from 0.03 to 0.18,
+# 0.18 predicts left-out sources best.
 RUN_RESIDUALS, SERIES_RESIDUALS = Residuals(0.06, 0.12), Residuals(0.18, 0.06)
 
 
@@ -78,7 +78,7 @@ class SeriesSteps:
 
     columns: Columns
     measured: Array  # seconds
-    of: Array  # which series
+    of: Array  # index of the series
     sources: Array
 
     @property
@@ -116,7 +116,7 @@ class SeriesSteps:
         seconds, few, moved = step_seconds(columns, p), step_seconds(some, p), np.zeros(len(rows))
         for name in NAMES:
             other = {**p, name: p[name] * np.exp(MOVED * PRIORS[name].spread)}
-            if np.any(step_seconds(some, other) != few):  # most parameters are of transformers
+            if np.any(step_seconds(some, other) != few):  # most parameters only affect transformers
                 logs = np.log(step_seconds(columns, other) / seconds) / MOVED
                 moved += (logs - logs[self.first])[rows] ** 2
         return moved, 1 - (columns.alone * columns.micro_batch / seconds)[rows]

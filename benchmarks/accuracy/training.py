@@ -204,8 +204,8 @@ def score_baselines(judged: Judged) -> dict[str, dict[str, dict[str, float | Non
     }
 
 
-Efficiency = Callable[[Points], Floats]  # of all rows: their share of linear scaling
-Baseline = Callable[[Points], Efficiency]  # fitted to points, it predicts others
+Efficiency = Callable[[Points], Floats]  # returns each row's share of linear scaling
+Baseline = Callable[[Points], Efficiency]  # is fitted to points and returns the efficiency of others
 
 
 def linear(_: Points) -> Efficiency:
@@ -255,7 +255,7 @@ def _ring_efficiency(points: Points, values: Floats) -> Floats:
     seconds = share * points.exchanged_bytes / values[points.link] + values[-1] * np.log2(points.gpus)
     more = np.where(points.exchanged_bytes > 0, seconds, 0.0)
     start = points.first
-    base = np.maximum(alone - more[start] * points.batch / points.batch[start], 0.05 * alone)  # of one GPU alone
+    base = np.maximum(alone - more[start] * points.batch / points.batch[start], 0.05 * alone)  # one GPU alone
     efficiency: Floats = alone / (base + more)
     return np.where(points.predicted, efficiency, 1.0)
 
@@ -266,7 +266,7 @@ BASELINES: dict[str, Baseline] = {
 
 
 PANELS = {False: "0.9 of linear and above", True: "hard: below 0.9 of linear"}
-# Broken, so that a family's name finds room in 80 columns.
+# With line breaks, so that a family's name fits into 80 columns.
 HEADINGS = ["points", "median", "nine\nin ten", "within\n15 %", "bias", "in\n50 %", "in\n80 %", "in\n90 %"]
 
 Errors = Mapping[str, Mapping[str, float | None]]
@@ -277,7 +277,7 @@ class TrainingAccuracy(Answer):
     """Predicted and published rates, point by point, and their scores. Errors are fractions."""
 
     directory: str
-    fit: str  # with which parameters
+    fit: str  # description of the parameters
     judged: Judged
     series: int
     sources: int

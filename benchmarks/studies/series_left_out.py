@@ -33,7 +33,7 @@ from collectives.output_files import write_text
 from planner.runs import columns_of_runs, has_time, read_table
 
 RESULTS = Path(__file__).parent.parent / "results" / "scaling.json"
-FOLDS = 7  # of sources, of which each fit leaves one out
+FOLDS = 7  # groups of sources; each fit leaves one group out
 
 
 def judge_left_out(series: list[Series]) -> Judged:

@@ -40,7 +40,7 @@ from planner.parameters import PRIORS
 from planner.runs import columns_of_runs, has_time, read_table
 
 LOT_SEED, LOT_SOURCES, LOT_SYSTEMS = 20261129, ("ultrascale", "llm-foundry"), 6
-HARD = 0.9  # of linear scaling
+HARD = 0.9  # share of linear scaling below which a point is hard
 
 
 def draw_lot(runs: Sequence[dict[str, Any]]) -> Array:

@@ -11,7 +11,7 @@ from collectives.errors import InputError
 from planner.renting.prices import InstanceType
 
 Market = Literal["on demand", "spot"]
-Interval = tuple[float, float]  # holds 80 %
+Interval = tuple[float, float]  # bounds of the 80 % interval
 HOUR_S = 3600.0
 
 
@@ -82,10 +82,10 @@ class CandidateStep(NamedTuple):
     samples_per_s: float
     interval: Interval
     bottleneck: str  # the largest part of a step besides compute, with its share
-    efficiency: float  # a share of the rate that the GPUs would reach without communication
-    mesh: str = ""  # the fastest one, if meshes were searched
-    memory_bytes: float | None = None  # of the fullest GPU of a language model
-    chance_to_run: float | None = None  # with as much memory filled
+    efficiency: float  # relative to the rate of the same GPUs without communication
+    mesh: str = ""  # name of the fastest mesh, if meshes were searched
+    memory_bytes: float | None = None  # memory usage of the fullest GPU
+    chance_to_run: float | None = None  # probability that the run does not fail
 
 
 class CostEstimate(NamedTuple):

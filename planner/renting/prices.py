@@ -32,7 +32,7 @@ BUILT_IN = Path(__file__).parent / "prices.csv"
 INTERCONNECTS = ("NVSwitch", "NVLink mesh", "NVLink pairs", "PCIe")
 OF_MACHINES = {"switch": "NVSwitch", "cube-mesh": "NVLink mesh", "pairs": "NVLink pairs"}
 LIKE_LINKS = {"nvswitch": "NVSwitch", "mesh": "NVLink mesh", "bridge": "NVLink pairs", "pcie": "PCIe"}
-SAME_RATE = 0.99  # of the NICs, from which on they are as fast
+SAME_RATE = 0.99  # share of a NIC rate that counts as equal
 OLD_AFTER_DAYS = 90  # GPU prices have halved within a year
 
 
@@ -45,15 +45,15 @@ class InstanceType:
     region: str
     gpu: str  # its name in the hardware catalogue
     gpus: int
-    cores: float | None  # virtual ones, as sold
-    price: float | None  # on demand; None: not sold on demand
-    spot_price: float | None  # None: not known
+    cores: float | None  # virtual cores
+    price: float | None  # on-demand price; None: not sold on demand
+    spot_price: float | None  # None: unknown
     interconnect: str  # one of INTERCONNECTS; "" for a single GPU
-    peer_to_peer: bool  # whether GPUs reach each other's memory
-    nic_bandwidth: float | None  # bytes/s, all NICs together; None: not known, so there is no second node
+    peer_to_peer: bool  # whether GPUs can access each other's memory
+    nic_bandwidth: float | None  # bytes/s of all NICs; None: unknown, so only one node is offered
     dated: date
     source: str
-    machine: str | None = None  # of the hardware catalogue
+    machine: str | None = None  # its name in the hardware catalogue
 
     @property
     def name(self) -> str:

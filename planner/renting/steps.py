@@ -30,7 +30,7 @@ ALIKE = {
 }
 OVER_PCIE = {"3.0": "k80", "4.0": "ada-pcie", "5.0": "h100-pcie5"}
 OVER_MEMORY = "workstation"
-USUAL_CORES = 8  # for each GPU, if the number of cores is not known
+USUAL_CORES = 8  # assumed number per GPU
 HOPPER_LINKS = "NVLink 4 x18"
 UNKNOWN_NIC = 1.25e9  # bytes/s; a single node does not use it
 
