@@ -144,10 +144,10 @@ def _meshes(job: MeshJob) -> Iterator[SearchedMesh]:
             count = job.batch // dp // micro
             if pp > 1 and count < pp:
                 continue
-            mesh = SearchedMesh(tp=tp, pp=pp, cp=cp, dp=dp, micro_batch=micro, grad_accum=count)
-            rows = product(_schedules(job, pp, count), _shardings(job, mesh), RECOMPUTED, experts)
+            shardings = _shardings(job, size=dp * cp, tp=tp, is_one_stage=pp == 1)
+            rows = product(_schedules(job, pp, count), shardings, RECOMPUTED, experts)
             for (schedule, vp), sharding, recompute, ep in rows:
-                yield mesh._replace(vp=vp, ep=ep, sharding=sharding, recompute=recompute, schedule=schedule)
+                yield SearchedMesh(tp, pp, cp, dp, ep, vp, micro, count, sharding, recompute, schedule)
 
 
 def _schedules(job: MeshJob, pp: int, count: int) -> list[tuple[str, int]]:
@@ -159,12 +159,11 @@ def _schedules(job: MeshJob, pp: int, count: int) -> list[tuple[str, int]]:
     return [*schedules, ("zero_bubble", 1)] if job.with_zero_bubble else schedules
 
 
-def _shardings(job: MeshJob, mesh: SearchedMesh) -> tuple[str, ...]:
-    size, is_one_stage = mesh.dp * mesh.cp, mesh.pp == 1
+def _shardings(job: MeshJob, size: int, tp: int, is_one_stage: bool) -> tuple[str, ...]:
     if size == 1:
         return ("ddp",)
     shardings = ("ddp", "zero1", "zero2", "zero3") if is_one_stage else ("ddp", "zero1", "zero3")
-    return (*shardings, "hsdp") if is_one_stage and mesh.tp < job.node_gpus < size * mesh.tp else shardings
+    return (*shardings, "hsdp") if is_one_stage and tp < job.node_gpus < size * tp else shardings
 
 
 def _columns(table: Mapping[str, Any], meshes: Sequence[SearchedMesh]) -> Columns:
