@@ -13,7 +13,7 @@ from collectives.errors import InputError
 
 
 def test_scaling_accuracy_json_has_documented_keys(accuracy_of: Ringlab, tmp_path: Path) -> None:
-    """By frozen parameters, of a file of others: here the project's own, as if it were another's."""
+    """The published series are read as if they were a user's own file."""
     text = (OWN_DATA / "series_described.toml").read_text(encoding="utf-8")
     (tmp_path / "series_described.toml").write_text(text)
     done = accuracy_of("--training", "--data", tmp_path, "--json", tmp_path / "out.json")
@@ -23,6 +23,7 @@ def test_scaling_accuracy_json_has_documented_keys(accuracy_of: Ringlab, tmp_pat
     assert content["points"].keys() == {"all", "hard"} and content["baselines"].keys() == {*BASELINES}
     assert (content["points"]["all"]["n"], content["points"]["hard"]["n"], content["series"]) == (594, 151, 252)
     assert {"n", "median", "p90", "within15", "coverage80"} <= content["points"]["hard"].keys()
+    assert content["points"]["all"]["median"] < 0.017 and content["points"]["hard"]["median"] < 0.052
     for errors in content["baselines"].values():
         assert all(errors[difficulty].keys() == {"median", "p90"} for difficulty in ("all", "hard"))
         assert errors["hard"]["median"] > content["points"]["hard"]["median"]

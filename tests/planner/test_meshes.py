@@ -98,7 +98,7 @@ def test_published_runs_have_the_documented_accuracy():
     assert accuracy.choice["model"].regret_median < accuracy.choice["playbook"].regret_median
     assert accuracy.choice["model"].best_of_3_median < 0.01
     assert accuracy.choice["model, slow mode left out"].best_of_3_mean < 0.03
-    assert accuracy.all.coverage80 > 0.9  # of sources that were fitted; those left out: benchmarks/studies/step_fit.py
+    assert accuracy.all.coverage80 > 0.9  # of fitted sources; step_fit.py evaluates left-out sources
     assert {*accuracy.slow} == {"ultrascale"}
 
 
@@ -199,7 +199,7 @@ def test_invalid_table_is_rejected_with_the_reason(tmp_path):
         file.write_text(text)
         with pytest.raises(InputError, match=reason):
             read_own_runs(file)
-    file.write_text(f" {head.replace(',', ' , ')}\n{row.replace(',', ', ')},,\n,,\n")  # spaces, and cells of nothing
+    file.write_text(f" {head.replace(',', ' , ')}\n{row.replace(',', ', ')},,\n,,\n")  # spaces and empty cells
     (group,) = read_own_runs(file).groups
     assert (group.gpu, len(group.rows)) == ("H100 SXM", 1)
 
@@ -529,7 +529,7 @@ def test_lora_rank_varies_from_zero(ringlab, scenario, tmp_path):
 def test_mfu_excludes_gradients_of_frozen_weights():
     full, adapters = (search(job(batch=64, lora=rank)) for rank in (0, 16))
     ratio = adapters.mfu / adapters.tokens_per_s / (full.mfu / full.tokens_per_s)[0]
-    assert 0.66 < float(ratio.min()) <= float(ratio.max()) < 0.75  # attention has no weights
+    assert 0.66 < float(ratio.min()) <= float(ratio.max()) < 0.75  # attention has FLOPs but no weights
 
 
 def test_search_names_a_gpu_without_published_runs(ringlab, scenario):

@@ -23,7 +23,7 @@ DGX = host_of_preset("dgx-a100")
 
 @dataclass(eq=False)
 class Counted:
-    """A network on which a byte takes ``byte_s`` seconds, and the collectives that it was asked for."""
+    """Simulates a network on which a byte takes ``byte_s`` seconds, and records the requested collectives."""
 
     byte_s: float = 0.0
     calls: list[tuple[str, float, Group]] = field(default_factory=list)
@@ -35,7 +35,7 @@ class Counted:
 
 
 def alike(blocks: int = 8, shape: TransformerShape | None = SHAPE, parameters: int = 1000) -> ModelProfile:
-    """A model of equal blocks."""
+    """Return a model of equal blocks."""
     layers = (Layer(f"l{n}.mlp.a", "Linear", f"l{n}", (parameters,), 100, 200, 0, 0, 0, 34, 64) for n in range(blocks))
     name = "gpt:layers=8,width=64,heads=8,context=16,vocabulary=100" if shape else "alike"
     return ModelProfile(name, "4", 4, "test", tuple(layers), shape)
@@ -44,13 +44,13 @@ def alike(blocks: int = 8, shape: TransformerShape | None = SHAPE, parameters: i
 def predict(
     network: Counted, parallelism: Parallelism, batch: int = 8, devices: int = 8, **more: object
 ) -> StepPrediction:
-    """A step of eight equal blocks, which computes for a second a sample."""
+    """Return the step of a model with eight equal blocks that computes for one second per sample."""
     host, job = Host("counted", None, 8, "", 0, 0.0, network=network), TrainingJob(alike(), batch, parallelism, **more)
     return Training(job, host, at_rate(alike(), 1.0)).predict(devices)
 
 
 def bubble_share(devices: int, microbatches: int) -> float:
-    """The idle share of a step of equal stages whose messages take no time."""
+    """Return the idle share of a pipeline step with equal stages and free messages."""
     return (devices - 1) / (microbatches + devices - 1)
 
 
@@ -72,7 +72,7 @@ def test_pipeline_waits_as_its_closed_form() -> None:
         assert prediction.parts.compute == pytest.approx(8 / 4)
         assert prediction.parts.pipeline / prediction.parts.total == pytest.approx(bubble_share(4, microbatches))
     naive = predict(Counted(), Parallelism(data=2, pipeline=4, schedule="naive"))
-    assert naive.parts.total == pytest.approx(8.0)  # one device at a time: as long as one device alone
+    assert naive.parts.total == pytest.approx(8.0)  # only one device computes at a time
     assert naive.efficiency == pytest.approx(1 / 4)
 
 
@@ -84,7 +84,7 @@ def test_pipeline_waits_for_its_messages() -> None:
 
 
 def test_zero_sends_the_bytes_of_its_paper() -> None:
-    """Section 7: stages 1 and 2 send as much as DDP, stage 3 one and a half times as much."""
+    """According to section 7, stages 1 and 2 send as much as DDP, and stage 3 sends 1.5 times as much."""
     sent = {
         strategy: predict(Counted(), Parallelism(strategy=strategy)).sent_bytes
         for strategy in ("ddp", "zero1", "zero2", "zero3")
@@ -125,7 +125,7 @@ def test_experts_have_four_all_to_alls_a_layer() -> None:
 
 @pytest.mark.parametrize("strategy", ["ddp", "zero1", "zero2", "zero3", "fsdp", "zero_redundancy"])
 def test_experts_exchange_with_the_devices_that_have_the_same(strategy: str) -> None:
-    """All parameters are of experts: eight devices with one of eight each exchange nothing."""
+    """All parameters belong to experts. Eight devices with one of eight experts each exchange nothing."""
     exchanged = {"all_reduce", "reduce_scatter", "all_gather", "broadcast"}
     for expert, group in ((8, None), (4, Group(2, 4))):
         job = TrainingJob(alike(), 8, Parallelism(strategy=strategy, experts=8, expert=expert)).on(8)
@@ -315,7 +315,7 @@ def test_stages_are_cut_evenly(stages: int) -> None:
 
 
 def width(model: str, host: Host, devices: int) -> float:
-    """The factor between a rate and the high end of its interval."""
+    """Return the ratio between the high end of the interval and the rate."""
     job = TrainingJob(find_model_profile(model), 16, precision="bf16", optimizer="adamw")
     prediction = Training(job, host, at_rate(job.model, 100.0) if model == "resnet50" else None).predict(devices)
     return prediction.interval()[1] / prediction.rate

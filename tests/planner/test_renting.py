@@ -28,7 +28,7 @@ ROW = {
 
 
 def price_file(folder: Path, drop: tuple[str, ...] = (), **changes: str) -> Path:
-    """A price list of one row."""
+    """Return the path of a price list with one row."""
     columns = [name for name in COLUMNS if name not in drop]
     path = folder / "mine.csv"
     path.write_text(f"{','.join(columns)}\n{','.join({**ROW, **changes}[name] for name in columns)}\n")
@@ -36,7 +36,7 @@ def price_file(folder: Path, drop: tuple[str, ...] = (), **changes: str) -> Path
 
 
 def instance(**changes: object) -> InstanceType:
-    """An instance type of four GPUs, with a network and without a spot price."""
+    """Return an instance type with four GPUs, a network, and no spot price."""
     usual = InstanceType(
         "box", "Us", "here", "A100 40GB SXM", 4, 8.0, 4.0, None, "NVSwitch", True, 1e10, date(2026, 1, 1), "us"
     )
@@ -112,7 +112,7 @@ def test_second_node_needs_a_known_network() -> None:
 
 
 def test_cost_has_the_interval_of_the_step() -> None:
-    """A slower step takes longer and costs more: the ends of the rate's interval change places."""
+    """The low end of the rate is the high end of the cost."""
     step = CandidateStep(100.0, (80.0, 125.0), "compute", 1.0)
     cost = estimate_cost(Candidate(instance(), 2, "on demand"), step, 3.6e6)
     assert (cost.hours, cost.hours_80) == (10.0, (8.0, 12.5))

@@ -45,7 +45,7 @@ target_samples = 1e8
 TODAY = date(2026, 9, 1)
 AWS, LAMBDA, NEBIUS = (
     f"plan.providers=['{name}']" for name in ("AWS", "Lambda", "Nebius")
-)  # where a few machines will do
+)  # providers with few machines
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_plan_lists_hours_and_dollars_with_intervals(scenario: str) -> None:
 
 
 def test_plan_marks_candidates_with_a_high_end_beyond_a_limit(scenario: str) -> None:
-    """The point estimate decides; a deadline within the interval leaves the candidate, marked as possibly late."""
+    """The point estimate decides. If the deadline is inside the interval, the candidate is listed and marked."""
     first = ringlab.plan(scenario, RATES, LAMBDA, today=TODAY).candidates[0]
     between = (first.hours + first.hours_80[1]) / 2
     answer = ringlab.plan(scenario, RATES, LAMBDA, deadline=f"{between} h", today=TODAY)
@@ -195,7 +195,7 @@ def test_plan_compares_memory_if_no_candidate_fits(scenario: str, override: str,
 
 @pytest.mark.parametrize("batch", [1, 8])
 def test_llama_70b_is_planned_on_the_nodes_that_fit_it(scenario: str, batch: int) -> None:
-    """One node of H100s has too little memory and four have enough, whatever the number of samples of a GPU."""
+    """One node of H100s has too little memory, and four have enough, for any number of samples per GPU."""
     job = ["training.model=llama3-70b", f"training.batch_size={batch}", "training.precision=bf16", AWS]
     answer = ringlab.plan(scenario, *job, today=TODAY)
     h100s = {row.gpus for row in answer.candidates if row.gpu == "H100 SXM"}
@@ -239,7 +239,7 @@ def test_passed_target_replaces_the_other_one_of_the_file(scenario: str) -> None
 
 
 def test_plan_supports_every_strategy_of_predict_devices() -> None:
-    """The samples are those of its epochs; candidates without the mesh are left out."""
+    """The scenario's epochs define the number of samples. Candidates that cannot have the mesh are omitted."""
     scenario = str(Path(__file__).parents[2] / "examples" / "gpt2_xl.toml")
     job = ["training.epochs=2", "plan.providers=['Vast.ai']"]
     sharded = ringlab.plan(scenario, *job, today=TODAY)
@@ -258,7 +258,7 @@ def test_plan_supports_every_strategy_of_predict_devices() -> None:
 
 
 def test_plan_of_one_gpu_equals_predict_devices(scenario: str, tmp_path: Path) -> None:
-    """Both commands give one rate with one interval; a rate of ``compute`` is a known rate."""
+    """Both commands return the same rate and interval. A rate in ``compute`` counts as a known rate."""
     job = ["training.model=gpt2-xl", "training.batch_size=4", "training.precision=bf16", NEBIUS]
     devices = tmp_path / "devices.toml"
     devices.write_text('cluster = {preset = "p5en.48xlarge", nodes = 1, transport = "nccl"}\n[training]\n')
@@ -273,7 +273,7 @@ def test_plan_of_one_gpu_equals_predict_devices(scenario: str, tmp_path: Path) -
 
 
 def test_plan_needs_the_memory_of_predict_devices(scenario: str, tmp_path: Path) -> None:
-    """Several GPUs also store communication buffers: one H200 has enough memory, and eight do not."""
+    """Several GPUs also store communication buffers, so one H200 has enough memory and eight have not."""
     job = ["training.model=llama-7b", "training.batch_size=2", "training.precision=bf16", "training.optimizer=sgd"]
     job.append("training.parallelism={strategy='ddp'}")
     answer = ringlab.plan(scenario, *job, NEBIUS, today=TODAY)
@@ -296,7 +296,7 @@ def test_plan_names_gpus_without_published_runs(scenario: str, model: str, preci
 
 
 def test_language_model_is_planned_on_its_fastest_mesh(scenario: str) -> None:
-    """Without a mesh in the scenario, more candidates fit, and none is slower than with one."""
+    """Without a mesh in the scenario, more candidates fit, and none is slower."""
     job = ["training.model=llama-7b", "training.batch_size=2", "training.precision=bf16", LAMBDA]
     free, stated = (
         {row.label: row for row in ringlab.plan(scenario, *job, *overrides, today=TODAY).candidates}
@@ -309,7 +309,7 @@ def test_language_model_is_planned_on_its_fastest_mesh(scenario: str) -> None:
 
 
 def test_plan_is_adapted_to_the_users_runs(scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs that took five times as long, by the only framework of which any are kept, slow their GPU and no other."""
+    """Saved runs that took five times as long slow down predictions on their GPU only."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     job = ["training.model=llama-7b", "training.batch_size=1", "training.precision=bf16", LAMBDA]
     before = ringlab.plan(scenario, *job, today=TODAY)
@@ -325,7 +325,7 @@ def test_plan_is_adapted_to_the_users_runs(scenario: str, tmp_path: Path, monkey
 
 
 def test_plan_supports_models_that_are_not_shipped(scenario: str, tmp_path: Path) -> None:
-    """One of a file, which is beside the scenario, and a transformer by its dimensions."""
+    """Models can be defined in a Python file next to the scenario, or by the dimensions of a transformer."""
     layers = "torch.nn.Flatten(), torch.nn.Linear(3072, 10)"
     (tmp_path / "mine.py").write_text(f"import torch\n\ndef build():\n    return torch.nn.Sequential({layers})\n")
     options = ["training.model=mine.py:build", "training.image_shape=[3,32,32]", "plan.deadline=1 week", LAMBDA]
@@ -372,7 +372,7 @@ def test_plan_rejects_invalid_numbers(scenario: str, given: dict[str, Any]) -> N
 
 
 def test_every_published_training_fits_into_memory() -> None:
-    """What ran fits; but for batches that are accumulated, of which the series do not say the pieces."""
+    """Batches that are accumulated are not checked, because the series do not state the number of micro-batches."""
     smallest: dict[str, float] = {}
     for price in read_prices():
         name = next((ours for start, ours in SERIES_GPUS.items() if price.gpu.startswith(start)), price.gpu)

@@ -38,14 +38,14 @@ JOB = TrainingJob(find_model("ResNet-50"), 256.0, precision="fp16")
 
 
 def one_gpu_rate(job: TrainingJob, gpu: str | Gpu, known: Mapping[str, float] | None = None) -> OneGpuRate:
-    """The rate of one GPU, given rates of the same job on other types."""
+    """Return the estimated rate of one GPU, given rates of the same job on other GPU types."""
     rows = [Alone(job, find_series_gpu(name), YOURS, rate) for name, rate in (known or {}).items()]
     board = find_series_gpu(gpu) if isinstance(gpu, str) else gpu
     return guess_rates([*published(), *rows], [Alone(job, board, YOURS)])[0]
 
 
 def test_known_rates_move_rates_of_other_gpus() -> None:
-    """Halving all known rates halves the guess, but for what published rates of the model pull."""
+    """Halving all known rates almost halves the estimate. Published rates of the model hold it back a little."""
     known = {"A100-80": 1582.0, "H100 SXM": 2785.0, "RTX 4090": 1301.0, "V100": 833.0, "RTX 3090": 905.0}
     once = one_gpu_rate(JOB, "H100 PCIe", known)
     half = one_gpu_rate(JOB, "H100 PCIe", {name: rate / 2 for name, rate in known.items()})
@@ -71,7 +71,7 @@ def test_rate_rises_with_watts_and_framework() -> None:
 
 
 def test_memory_bound_model_gains_more_from_memory_bandwidth() -> None:
-    """Twice the memory bandwidth: more for a model of which the roofline says that it only moves bytes."""
+    """Twice the memory bandwidth speeds up a memory-bound model more than others."""
     board = find_series_gpu("A100")._replace(name="another")
     twice = board._replace(memory_rate=2 * board.memory_rate)
     gains = []
@@ -82,7 +82,9 @@ def test_memory_bound_model_gains_more_from_memory_bandwidth() -> None:
 
 
 def test_sequence_lengths_share_a_network_and_tf32_is_apart() -> None:
-    """Half the rate of BERT-base at 384 words tells of 128 words more than half the rate of BERT-large does."""
+    """Half the rate of BERT-base with 384 tokens lowers the rate with 128 tokens more than half the rate of BERT-large
+    does.
+    """
     ratios = {}
     for name in ("BERT-base-384", "BERT-large-384"):
         job, board = TrainingJob(find_model(name), 32.0, precision="fp16"), find_series_gpu("A100")
@@ -96,7 +98,7 @@ def test_sequence_lengths_share_a_network_and_tf32_is_apart() -> None:
 
 
 def test_fit_raises_the_likelihood_of_its_rates() -> None:
-    """A few steps on some rates: nearer to them than with the priors."""
+    """A few steps of the fit on some rates must increase their likelihood over that of the priors."""
     rows = [row for row in published() if row.source in ("dle_pt_rn50", "dle_mx_rn50", "dle_tf_rn50")]
     priors = {name: definition.prior for name, definition in read_definitions(FILE).items()}
     fitted = fit_process(rows, priors, steps=3)
@@ -134,7 +136,7 @@ def test_rate_does_not_depend_on_the_order_of_known_rates() -> None:
 
 
 def test_gpu_type_is_predicted_without_its_own_rates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever V100s are published to do, what is judged from is on other types."""
+    """Changing the published rates of V100s must not change the predictions for V100s."""
     seen = list[set[str]]()
 
     fitted = list[set[str]]()
@@ -157,7 +159,7 @@ def test_gpu_type_is_predicted_without_its_own_rates(monkeypatch: pytest.MonkeyP
 
 
 def test_profile_of_one_gpu_moves_all_other_types() -> None:
-    """Twice the measured rate moves every prediction up; the measured type is not among the rows."""
+    """Doubling the measured rate raises every prediction. The measured type is not among the rows."""
     script = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "other_gpus.py"))
     rows = []
     for seconds in (0.25, 0.125):

@@ -103,7 +103,7 @@ def test_unknown_devices_add_no_copies_or_waiting() -> None:
     unknown = Host("wires", None, 1, "", 1, 0.0, network=Wire())
     parts = step_parts(profiled(host=unknown, dp=4, precision="float32"), PARAMETERS)
     assert [float(parts[name][0]) for name in ("copies", "processes", "stragglers")] == [0, 0, 0]
-    assert parts["sync"] > 0.08  # of 102 MB, backward of 17 ms hides the most
+    assert parts["sync"] > 0.08  # 102 MB take 102 ms, of which backward hides 17 ms at most
 
 
 def test_servers_add_sync_time_and_no_exchange_adds_none() -> None:

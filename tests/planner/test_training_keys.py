@@ -24,7 +24,7 @@ samples_per_epoch = 1_000_000
 LANGUAGE = IMAGES.replace("resnet50", "gpt2").replace("fp16", "bf16").replace("= 64", "= 8")
 LANGUAGE = LANGUAGE.replace("samples_per_epoch = 1_000_000\n", "")
 STATED = f"{IMAGES}compute = {{forward = '9 ms', backward = '18 ms', optimizer = '1 ms'}}\n"
-TRAINING = {  # keys by the values that change a prediction, or are refused there
+TRAINING = {  # values that change the prediction or are rejected
     "gradient_sync": "['ring']", "model": "'resnet18'", "sequence": "512", "parameters": "1000000",
     "dataset": "'cifar10'", "image_shape": "[3,64,64]", "batch_size": "16", "global_batch_size": "1024",
     "optimizer": "'adamw'", "accumulate": "2", "sync_every": "4", "precision": "'float32'", "images": "1000",
@@ -57,14 +57,14 @@ UNCHANGED: dict[str, Any] = {}
 
 
 def predict(folder: Path, text: str, *overrides: str) -> Any:
-    """The rows of the prediction on all devices."""
+    """Return the rows of the prediction for all device counts."""
     path = folder / "job.toml"
     path.write_text(text)
     return [case.rows for case in ringlab.predict_devices(path, [8], *overrides).cases]
 
 
 def check(folder: Path, text: str, key: str, value: str, *more: str) -> None:
-    """Check that a key changes the prediction, or that the refusal names it."""
+    """Check that a key changes the prediction, or that the error names it."""
     name = f"{text}{more}"
     if name not in UNCHANGED:
         UNCHANGED[name] = predict(folder, text, *more)
