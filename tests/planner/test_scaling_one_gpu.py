@@ -82,8 +82,7 @@ def test_memory_bound_model_gains_more_from_memory_bandwidth() -> None:
 
 
 def test_sequence_lengths_share_a_network_and_tf32_is_apart() -> None:
-    """Half the rate of BERT-base with 384 tokens lowers the rate with 128 tokens more than half the rate of BERT-large
-    does.
+    """A lower rate of BERT-base with 384 tokens lowers its rate with 128 tokens. A rate of BERT-large has less effect.
     """
     ratios = {}
     for name in ("BERT-base-384", "BERT-large-384"):
@@ -136,7 +135,7 @@ def test_rate_does_not_depend_on_the_order_of_known_rates() -> None:
 
 
 def test_gpu_type_is_predicted_without_its_own_rates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Changing the published rates of V100s must not change the predictions for V100s."""
+    """Neither the fit nor the estimate sees rates of the evaluated GPU type."""
     seen = list[set[str]]()
 
     fitted = list[set[str]]()
