@@ -248,7 +248,10 @@ def predict_meshes(
 
 
 def predict_jobs(rows: Sequence[tuple[MeshJob, SearchedMesh]], belief: Belief) -> PredictedMeshes:
-    """Predict one mesh of each of several jobs, in the same arrays. Raise InputError for an unsupported job."""
+    """Predict one mesh of each of several jobs, in the same arrays.
+
+    The jobs must have described hosts, or all the same network. Raise InputError for an unsupported job.
+    """
     tables = [job.table for job, _ in rows]
     names = {name for table in tables for name in table}
     table = {name: [each.get(name, DEFAULTS[name]) for each in tables] for name in names}
