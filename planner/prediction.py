@@ -39,6 +39,7 @@ KINDS = ("gpt", "llama")  # transformers with causal attention
 SOURCE = "closed forms fitted to published runs of language models"
 NO_SHAPE = TransformerShape(1, 1, 1, 1, 1, 1, 1)  # placeholder for a profile
 LARGEST = 1 << 14  # largest batch per device that is tried if a batch does not fit
+AT_ONCE = 200  # meshes in the same arrays, which limits the memory of a prediction
 ADDED_BY_ONE = ("compute", "optimizer")  # parts that a single device has, too
 
 
@@ -368,6 +369,8 @@ def predict_steps(meshes: Sequence[DeviceMesh]) -> list[StepPrediction | TooLitt
 
     Trainings with the same belief are predicted in the same arrays.
     """
+    if len(meshes) > AT_ONCE:
+        return [*predict_steps(meshes[:AT_ONCE]), *predict_steps(meshes[AT_ONCE:])]
     predictions = dict[int, StepPrediction | TooLittleMemory]()
     for belief in {id(mesh.training.belief): mesh.training.belief for mesh in meshes}.values():
         numbers = [number for number, mesh in enumerate(meshes) if mesh.training.belief is belief]
