@@ -19,7 +19,7 @@ PRECISIONS = {  # the field of ``Gpu`` with the rate of matrix products
 }  # fmt: skip
 BY_AGE = ("kepler", "maxwell", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell")
 FIRST = {"bf16": "ampere", "tf32": "ampere", "fp8": "ada", "mxfp8": "blackwell", "nvfp4": "blackwell"}
-USUAL_PCIE, USUAL_MULTIPROCESSORS = "PCIe 4.0 x16", 100  # if the catalogue does not state them
+USUAL_PCIE, USUAL_MULTIPROCESSORS = "PCIe 4.0 x16", 100  # if the catalog does not state them
 HBM2E_RATE = 2.4e12  # assumed for H100s with a 500 W limit: five stacks of HBM2e
 
 
@@ -63,9 +63,9 @@ ANY_GPU = Gpu(  # an unknown device
 
 @cache
 def find_gpu(name: str) -> Gpu:
-    """Return a GPU by its name in the catalogue or in published runs.
+    """Return a GPU by its name in the catalog or in published runs.
 
-    Raise InputError for a GPU that is not in the catalogue, or whose rates the catalogue does not state.
+    Raise InputError for a GPU that is not in the catalog, or whose rates the catalog does not state.
 
     >>> find_gpu("H100") == find_gpu("H100 SXM"), find_gpu("L40S").matrix_16
     (True, 362000000000000.0)
@@ -108,7 +108,7 @@ SERIES_NAMES = {"V100": "V100 SXM2", "P100": "P100 SXM2", "A100": "A100 40GB SXM
 
 
 def find_series_gpu(name: str) -> Gpu:
-    """Return a GPU by its name in published series or in the catalogue. Raise InputError.
+    """Return a GPU by its name in published series or in the catalog. Raise InputError.
 
     >>> find_series_gpu("L40S").matrix_16, find_series_gpu("A100-80").memory_rate
     (362000000000000.0, 2000000000000.0)
@@ -119,7 +119,7 @@ def find_series_gpu(name: str) -> Gpu:
 
 
 def is_known(name: str) -> bool:
-    """Return whether the catalogue states the rates and the memory of a GPU.
+    """Return whether the catalog states the rates and the memory of a GPU.
 
     >>> is_known("H100 SXM"), is_known("H9000")
     (True, False)
@@ -155,7 +155,7 @@ def describe_unpublished(gpus: Sequence[str]) -> str:
 
 
 def can_multiply(gpu: str, precision: str) -> bool:
-    """Return whether NVIDIA's data sheets list matrix products in this precision for a GPU of the catalogue.
+    """Return whether NVIDIA's data sheets list matrix products in this precision for a GPU of the catalog.
 
     >>> can_multiply("A100 80GB SXM", "fp8"), can_multiply("H100 SXM", "fp8"), can_multiply("H100 SXM", "nvfp4")
     (False, True, False)

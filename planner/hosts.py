@@ -75,7 +75,7 @@ class Host:
     """A host with ``gpus`` GPUs, or an NVLink domain of several hosts. Rates are in bytes/s, in one direction."""
 
     name: str
-    gpu: str | Gpu | None  # a name in the catalogue, or a data sheet; None: unknown
+    gpu: str | Gpu | None  # a name in the catalog, or a data sheet; None: unknown
     gpus: int
     link: str  # one of LINKS
     cores: int
@@ -164,7 +164,7 @@ def _part_of(system: System, group: Group) -> System:
 
 
 def host_of_preset(preset: str, gpu: str | Gpu | None = None, nic: float | None = None, **changes: Any) -> Host:
-    """Return a machine of the hardware catalogue.
+    """Return a machine of the hardware catalog.
 
     ``gpu`` replaces its GPUs, and ``nic`` the bytes/s of all NICs of a host. ``changes`` are keys of a system
     description. Raise InputError.

@@ -19,7 +19,7 @@ from simcomm.cluster.hardware import parts
 from simcomm.nccl.catalogue import find_gpu, match_gpu
 
 SOME_FLOPS = 1e9  # of a sample, from which the model of known rates is scaled
-# names in published series by the beginning of catalogue names
+# names in published series by the beginning of catalog names
 SERIES_GPUS = {"V100 ": "V100", "P100 ": "P100", "A100 80GB": "A100-80", "A100 ": "A100"}
 
 
@@ -107,7 +107,7 @@ def in_phases(profile: ModelProfile, phases: ComputePhases, batch: float) -> Com
 
 
 def series_gpu(name: str) -> str:
-    """Return the name that published series use for a GPU of the hardware catalogue.
+    """Return the name that published series use for a GPU of the hardware catalog.
 
     >>> series_gpu("A100 80GB SXM"), series_gpu("V100 SXM2 16GB"), series_gpu("RTX 4090")
     ('A100-80', 'V100', 'RTX 4090')
@@ -116,7 +116,7 @@ def series_gpu(name: str) -> str:
 
 
 def has_published_series(gpu: str) -> bool:
-    """Return whether there is a published rate of this GPU of the hardware catalogue.
+    """Return whether there is a published rate of this GPU of the hardware catalog.
 
     >>> has_published_series("V100 SXM2 16GB"), has_published_series("RTX 3060")
     (True, False)
@@ -130,7 +130,7 @@ class GpuRates:
     def __init__(
         self, job: TrainingJob, known: Mapping[str, float], gpus: Iterable[str], where: str = "plan.known_rates"
     ) -> None:
-        """Estimate the rates of ``gpus``, given by their names in the hardware catalogue.
+        """Estimate the rates of ``gpus``, given by their names in the hardware catalog.
 
         Raise InputError for a known rate of an unknown GPU. ``where`` is the key of the known rates.
         """
@@ -214,7 +214,7 @@ def find_compute(job: TrainingJob, source: ComputeSource, gpu: str | None) -> Co
 
     The sources are a stated rate of this GPU, stated phases, times measured on this GPU, and an estimate. The estimate
     uses a known rate of another GPU and published rates. ``gpu`` is the type of the devices, or None if it is not in
-    the hardware catalogue. Raise InputError if the compute time is unknown.
+    the hardware catalog. Raise InputError if the compute time is unknown.
     """
     if source.rate is not None and (source.gpu is None or gpu is None or source.gpu == gpu):
         return at_rate(job.model, source.rate)

@@ -280,7 +280,7 @@ def _plain(run: Mapping[str, Any]) -> dict[str, str | int | float | None]:
 
 
 def gpu_name(name: str) -> str:
-    """Return a GPU's name in the catalogue.
+    """Return a GPU's name in the catalog.
 
     >>> gpu_name("H100")
     'H100 SXM'

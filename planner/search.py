@@ -57,7 +57,7 @@ class MeshJob:
 
     @property
     def gpu(self) -> str:
-        """The GPU's name in the catalogue."""
+        """The GPU's name in the catalog."""
         return self.host.device.name
 
     @property

@@ -55,7 +55,7 @@ class NodeKeys(_Keys):
 
 
 class GpuKeys(_Keys):
-    """The name of a GPU in the hardware catalogue, or its data sheet: TFLOP/s, GB/s of memory, watts, year."""
+    """The name of a GPU in the hardware catalog, or its data sheet: TFLOP/s, GB/s of memory, watts, year."""
 
     catalogue: Name | None = None
     fp32: Rate = 0.0

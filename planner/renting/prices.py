@@ -43,7 +43,7 @@ class InstanceType:
     instance: str
     provider: str
     region: str
-    gpu: str  # its name in the hardware catalogue
+    gpu: str  # its name in the hardware catalog
     gpus: int
     cores: float | None  # virtual cores
     price: float | None  # on-demand price; None: not sold on demand
@@ -53,7 +53,7 @@ class InstanceType:
     nic_bandwidth: float | None  # bytes/s of all NICs; None: unknown, so only one node is offered
     dated: date
     source: str
-    machine: str | None = None  # its name in the hardware catalogue
+    machine: str | None = None  # its name in the hardware catalog
 
     @property
     def name(self) -> str:
@@ -121,7 +121,7 @@ class _Row:
     where: str
 
     def instance_type(self) -> InstanceType:
-        """Return the instance type of the line, completed from the hardware catalogue. Raise InputError."""
+        """Return the instance type of the line, completed from the hardware catalog. Raise InputError."""
         gpu = self._gpu()
         gpus = self._whole("AcceleratorCount")
         entry = self._machine(gpu, gpus)
@@ -182,7 +182,7 @@ class _Row:
         return name
 
     def _machine(self, gpu: str, gpus: int) -> Mapping[str, object] | None:
-        """Return the catalogue entry of the line's Machine, if any. Raise InputError unless it has these GPUs."""
+        """Return the catalog entry of the line's Machine, if any. Raise InputError unless it has these GPUs."""
         name = self.values["Machine"]
         if not name:
             return None

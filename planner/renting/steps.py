@@ -55,7 +55,7 @@ def node_alike(instance: InstanceType) -> str:
 
 
 def find_host(instance: InstanceType) -> Host:
-    """Return an instance type as a host: a machine of the hardware catalogue, or similar to a node of published series.
+    """Return an instance type as a host: a machine of the hardware catalog, or similar to a node of published series.
 
     An NVSwitch generation without a published series uses the H100's, scaled by NVLink bandwidth. Raise InputError if
     the GPU's rates are unknown.

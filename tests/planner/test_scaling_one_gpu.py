@@ -82,8 +82,7 @@ def test_memory_bound_model_gains_more_from_memory_bandwidth() -> None:
 
 
 def test_sequence_lengths_share_a_network_and_tf32_is_apart() -> None:
-    """A lower rate of BERT-base with 384 tokens lowers its rate with 128 tokens. A rate of BERT-large has less effect.
-    """
+    """A lower rate of BERT-base with 384 tokens lowers that with 128 tokens more than a rate of BERT-large does."""
     ratios = {}
     for name in ("BERT-base-384", "BERT-large-384"):
         job, board = TrainingJob(find_model(name), 32.0, precision="fp16"), find_series_gpu("A100")
@@ -177,7 +176,7 @@ def test_profile_of_one_gpu_moves_all_other_types() -> None:
         script["compare"](unknown, "mine.json")
 
 
-def test_each_gpu_of_the_catalogue_has_a_rate() -> None:
+def test_each_gpu_of_the_catalog_has_a_rate() -> None:
     rates = GpuRates(JOB, {}, parts("GPU"))
     widest = max(rates.rate(gpu).spread for gpu in parts("GPU") if not gpu.startswith("MI"))
     for gpu in parts("GPU"):
