@@ -127,8 +127,8 @@ def _find_in_file(reference: str, collective: str | None, folder: Path | None) -
     chosen = fitting or named
     if len(chosen) != 1:
         known = ", ".join(candidate.full_name for candidate in candidates)
-        problem = "fits more than one of its algorithms" if chosen else "names none of its algorithms"
-        raise InputError(f"{reference} {problem}; add :NAME of one of {known}")
+        problem = "matches several algorithms" if chosen else "matches no algorithm"
+        raise InputError(f"{reference} {problem} of the file; append :NAME, with one of {known}")
     _check_collective(chosen[0], collective)
     return chosen[0]
 

@@ -117,7 +117,7 @@ def _deadlock(
     circle = circle[circle.index(actor) :]
     waits = "; ".join(_wait(schedule, actors, actor, position[actor], blocking[actor]) for actor in circle)
     ranks = tuple(actors[actor][0] for actor in circle)
-    advice = "What must overlap belongs in one step: yield send(...), recv(...)"
+    advice = "Put operations that must overlap into one step: yield send(...), recv(...)"
     message = f"{schedule.describe()}: deadlock: {waits}. {advice}"
     return Deadlock(message, schedule.world_size, ranks, position[circle[0]])
 

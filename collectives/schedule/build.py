@@ -152,7 +152,7 @@ def _is_usual(number: object) -> bool:
 
 def _describe_odd(number: object) -> str:
     if isinstance(number, int | np.integer):
-        return f"{number} is larger than any peer, chunk or count can be"
+        return f"{number} is too large for a peer, chunk or count"
     return f"{number!r} is not an integer; peers, chunks and counts are (divide with //)"
 
 

@@ -219,10 +219,7 @@ def _channels_are_apart(columns: OperationColumns, call: ProgramCall) -> Offence
     late = owned % channels != owner
 
     def problem(use: int, chunk: int) -> str:
-        return (
-            f"chunk {chunk} belongs to channel {owner[late][use]}, which uses it too; channels of a rank touch "
-            "different chunks"
-        )
+        return f"channel {owner[late][use]} also uses chunk {chunk}; channels of a rank must use different chunks"
 
     return _first_use(index[late], chunk[late], problem)
 

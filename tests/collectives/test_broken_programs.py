@@ -248,7 +248,7 @@ CAUGHT = {  # smallest failing world size (from 2 on) and root, and the message
     "off_by_one_chunk": (2, 0, r"step 0 \(line 10 .* meets in its step 0 \(line 10 .*different chunks of"),
     "off_by_one_step": (2, 0, r"chunk 0 of rank 0 misses the contribution of rank 1; no rank yields .*\(line 6"),
     "other_place": (2, 0, r"rank 0, step 0 \(line 9 .*: copy\(chunk 0 into 1\): these are different chunks"),
-    "overlapping_channels": (2, 0, r"channel 1, step 0 \(line 7 .*: chunk 1 belongs to channel 0, which uses it"),
+    "overlapping_channels": (2, 0, r"channel 1, step 0 \(line 7 .*: channel 0 also uses chunk 1"),
     "send_before_receive": (2, 0, r"deadlock: rank 0 in step 0 \(line 10 .* waits for rank 1 .*: yield send\("),
     "token_lost": (3, 0, r"of rank 1: it came last to rank 2, in step 0 \(line 9 .*, which never sends it on; "),
     "too_few_chunks": (2, 0, r"the number of chunks must be a multiple of 2, .*, not 1 \(line 6 of"),

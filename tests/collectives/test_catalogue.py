@@ -175,9 +175,9 @@ def test_collective_selects_among_equal_names(mine: Path) -> None:
 
 
 def test_ambiguous_file_reference_is_rejected(mine: Path) -> None:
-    with pytest.raises(InputError, match="fits more than one of its algorithms; add :NAME of one of all_reduce/mine"):
+    with pytest.raises(InputError, match="matches several algorithms of the file; append :NAME, with one of"):
         find_algorithm(f"{mine}:mine")
-    with pytest.raises(InputError, match=r"names none of its algorithms; .* broadcast/mine, all_reduce/sliced"):
+    with pytest.raises(InputError, match=r"matches no algorithm of the file; .* broadcast/mine, all_reduce/sliced"):
         find_algorithm(f"{mine}:minne")
     with pytest.raises(InputError, match="all_reduce/sliced is not an algorithm for broadcast"):
         find_algorithm(f"{mine}:sliced", "broadcast")
