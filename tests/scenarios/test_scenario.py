@@ -158,9 +158,12 @@ def test_title_defaults_to_the_file_name(tmp_path: Path) -> None:
     assert load(write(tmp_path, 'title = "A question"' + STAR + ASKS)).title == "A question"
 
 
-def test_override_is_toml_or_a_string(tmp_path: Path) -> None:
+def test_override_is_toml_or_a_string_and_the_last_one_wins(tmp_path: Path) -> None:
     reference = write(tmp_path, STAR + ASKS)
-    changed = load(reference, ["title=A = B", "cluster.hosts=6", "collective.algorithms=['ring']", "collective.op=max"])
+    changed = load(
+        reference,
+        ["title=A = B", "cluster.hosts=3", "cluster.hosts=6", "collective.algorithms=['ring']", "collective.op=max"],
+    )
     assert (changed.title, changed.cluster.world_size) == ("A = B", 6)
     assert changed.collective is not None
     assert ([algorithm.name for algorithm in changed.collective.algorithms], changed.collective.op) == (["ring"], "max")
@@ -180,10 +183,6 @@ def test_global_batch_size_is_divided_by_the_ranks(tmp_path: Path):
         load(asks, ["training.global_batch_size=190", "cluster.world_size=3"])
     with pytest.raises(InputError, match=r"batch_size .* and global_batch_size .* are mutually exclusive"):
         load(asks, ["training.batch_size=64"])
-
-
-def test_last_override_of_a_key_wins(tmp_path: Path) -> None:
-    assert load(write(tmp_path, STAR + ASKS), ["cluster.hosts=6", "cluster.hosts=3"]).cluster.world_size == 3
 
 
 @pytest.mark.parametrize(
