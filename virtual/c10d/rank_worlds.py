@@ -1,29 +1,22 @@
 """Keep c10d's state separate for each rank, as in separate processes."""
 
 from collections import defaultdict
-from dataclasses import dataclass, field, fields
 from threading import get_ident
+from types import SimpleNamespace
 from typing import Any
 
 from virtual.ranks.world import VirtualWorld
 
+DICTS = (
+    "pg_map", "pg_names", "pg_group_ranks", "pg_backend_config", "tags_to_pg", "pg_to_tag", "pg_coalesce_state",
+    "pg_flight_recorder_hooks",
+)  # fmt: skip
 
-@dataclass(eq=False)
-class RankKnowledge:
-    """The attributes of c10d's ``_world`` for one rank."""
 
-    default_pg: Any = None
-    group_count: int = 0
-    pg_map: dict[Any, Any] = field(default_factory=dict)
-    pg_names: dict[Any, Any] = field(default_factory=dict)
-    pg_group_ranks: dict[Any, Any] = field(default_factory=dict)
-    pg_backend_config: dict[Any, Any] = field(default_factory=dict)
-    tags_to_pg: dict[Any, Any] = field(default_factory=dict)
-    pg_to_tag: dict[Any, Any] = field(default_factory=dict)
-    pg_coalesce_state: dict[Any, Any] = field(default_factory=dict)
-    pg_flight_recorder_hooks: dict[Any, Any] = field(default_factory=dict)
-    pg_config_info: list[Any] = field(default_factory=list)
-    comms: list[Any] = field(default_factory=list)
+def make_state() -> SimpleNamespace:
+    """Return the attributes of c10d's ``_world`` for a rank without groups."""
+    dicts: dict[str, Any] = {name: {} for name in DICTS}
+    return SimpleNamespace(default_pg=None, group_count=0, pg_config_info=[], comms=[], **dicts)
 
 
 class RankWorlds:
@@ -31,11 +24,11 @@ class RankWorlds:
 
     def __init__(self, world: VirtualWorld) -> None:
         self._me = world.me
-        self._known = defaultdict[Any, RankKnowledge](RankKnowledge)  # by rank, or thread of the runtime
+        self._states = defaultdict[Any, SimpleNamespace](make_state)  # by rank, or thread of the runtime
 
-    def of_caller(self) -> RankKnowledge:
+    def of_caller(self) -> SimpleNamespace:
         """Return the state of the calling rank."""
-        return self._known[self._me() or get_ident()]
+        return self._states[self._me() or get_ident()]
 
 
 def _of_caller(name: str) -> Any:
@@ -47,5 +40,5 @@ def _of_caller(name: str) -> Any:
     return property(lambda worlds: getattr(worlds.of_caller(), name), write)
 
 
-for entry in fields(RankKnowledge):
-    setattr(RankWorlds, entry.name, _of_caller(entry.name))
+for name in vars(make_state()):
+    setattr(RankWorlds, name, _of_caller(name))
