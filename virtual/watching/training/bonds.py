@@ -1,4 +1,6 @@
-"""Find parameters that should be equal on several ranks, because their gradients are reduced together."""
+"""Find bonds. A bond links the replicas of one parameter on several ranks, because their gradients are reduced
+together.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -29,7 +31,7 @@ MOST_FORGOTTEN = 0.5  # share of an optimizer's parameters that may be forgotten
 
 @dataclass(eq=False)
 class Bond:
-    """One parameter on each rank of a group; ``by_ddp``: DDP reduces its gradient."""
+    """The replicas of one parameter, one on each rank of a group. ``by_ddp``: DDP reduces its gradient."""
 
     parameters: dict[Rank, torch.Tensor]
     by_ddp: bool = False
@@ -47,7 +49,7 @@ class Bond:
 
 
 class Bonds(Watcher):
-    """Finds bonds: when DDP wraps a module, and when the program itself reduces gradients."""
+    """Creates bonds when DDP wraps a module, and when the program itself reduces gradients."""
 
     def __init__(self, logs: OptimizerLogs) -> None:
         super().__init__()
@@ -60,7 +62,7 @@ class Bonds(Watcher):
         self.missed = WeakIdKeyDictionary()  # parameters that DDP does not reduce
 
     def of(self, rank: Rank, parameter: torch.Tensor) -> Bond | None:
-        """Return the bond of a rank's parameter."""
+        """Return the bond of a rank's parameter; None if it has none."""
         mine = self._of.get(rank)
         return None if mine is None else mine.get(parameter)
 
@@ -94,7 +96,9 @@ class Bonds(Watcher):
             self._splitting[rank] = posted.group
 
     def stepping(self, rank: Rank, optimizer: Any) -> None:
-        """Tie the norm weights of ranks that split the other layers, because each rank has all norm weights."""
+        """Create bonds for the norm weights of ranks that split the other layers, because each rank has all norm
+        weights.
+        """
         log, group = self.logs.of(rank, optimizer), self._splitting.get(rank)
         if group is None or log.count or len(group.ranks) < 2:
             return
@@ -106,7 +110,7 @@ class Bonds(Watcher):
                     self._tie_if_equal(gathered, place, is_drawn=False, of_norm=True)
 
     def complete(self, collective: Any) -> None:
-        """Tie parameters whose gradients are reduced by one all_reduce."""
+        """Create bonds for parameters whose gradients are reduced by one all_reduce."""
         calls = collective.in_order()
         self._untie_local(collective)
         if calls[0].exchange.collective != "all_reduce" or not calls[0].is_programs or len(calls) < 2:
@@ -170,7 +174,7 @@ class Bonds(Watcher):
         return bond
 
     def tie_forgotten(self, logs: Sequence[OptimizerLog]) -> None:
-        """Tie parameters without a bond that were initially equal, if most parameters of their optimizers have one."""
+        """Create bonds for other parameters that started equal, if most parameters of the optimizer have one."""
         first = logs[0]
         bonds = [self.of(first.rank, parameter) for parameter in first.parameters]
         group = {log.rank for log in logs}
@@ -183,7 +187,7 @@ class Bonds(Watcher):
             self._tie_if_equal(logs, place, bool(drawn))
 
     def tie_mixed(self, logs: Sequence[OptimizerLog]) -> None:
-        """Tie optimizer parameters that were initially equal, if messages have combined their gradients."""
+        """Create bonds for parameters that started equal, if messages have combined their gradients."""
         for place, shape in enumerate(parameter.shape for parameter in logs[0].parameters):
             alike = [log.parameters[place] for log in logs if place < len(log.parameters)]
             if len(alike) == len(logs) and all(parameter.shape == shape for parameter in alike):
