@@ -106,7 +106,8 @@ def _computing_words(phases: Mapping[str, float]) -> str:
     longest = next(iter(computing))
     words = f"{_percent(sum(computing.values()))} of the time is computing, {_percent(computing[longest])} {longest}"
     sync = phases.get("sync", 0.0)
-    return f"{words}; gradient sync takes only {_percent(sync)}." if sync else f"{words}."
+    saving = f"; gradient sync takes {_percent(sync)}, the most that a faster network can save" if sync else ""
+    return f"{words}{saving}."
 
 
 def _find_network_limits(trace: Trace, loads: LinkLoads | None) -> RunLimits:
