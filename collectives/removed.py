@@ -31,6 +31,7 @@ OPTIONS: dict[str, str] = {  # "command --option": what to use instead
     "search --tokens": "use `--target-tokens N`",
     "search --export torch": "use `--export torchtitan=FILE`, `megatron=FILE` or `accelerate=FILE`",
     "run --tensorboard": "plot `metrics.jsonl` of `--log-dir`; docs/how-to/checkpoints.md converts it to TensorBoard",
+    "learn --real": "use `ringlab record --ranks N FILE`",
     "plan --keep": "all candidates are predicted in seconds, so nothing is cached",
 }
 KEYS: dict[str, str] = {  # "table.key" of a scenario file: what to write instead

@@ -115,13 +115,13 @@ def defend(lesson: ModuleType) -> None:
 
 
 def reasons(numbers: list[int]) -> set[str]:
-    every, best = meshes(), int(meshes().order[0])
+    all_meshes, best = meshes(), int(meshes().order[0])
     true = set()
     for number in numbers:
-        if number not in every.order:
+        if number not in all_meshes.order:
             true.add("memory")
             continue
-        more = [float(every.parts[part][number] - every.parts[part][best]) for part in PARTS]
+        more = [float(all_meshes.parts[part][number] - all_meshes.parts[part][best]) for part in PARTS]
         true.add(PARTS[int(np.argmax(more))])
     return true
 

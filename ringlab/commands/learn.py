@@ -22,7 +22,6 @@ from course.grading import can_confine, grade
 from course.judging import JudgedExercise, JudgedLesson, PredictedNumber, judge, make_cluster
 from course.notebooks import NOTEBOOK, opened
 from realcomm.launching.torch_process import check_torch
-from ringlab.commands.measuring.record import RecordAnswer, record_program
 from ringlab.pictures.lesson_runs import RankSpan, find_wrong_end, play_contents, read_spans
 from ringlab.shared.answer import Answer
 from ringlab.shared.options import JsonOpt, option, with_groups
@@ -40,23 +39,21 @@ from viz.player.page import write_player
 from viz.player.runs import PlayedRun
 
 NEAR = 0.05  # largest relative error of a prediction that counts as right
-REAL_SECONDS = 120.0  # timeout of a run on real ranks
 PICTURES = {2: "waits", 10: "schedules"}
 STATES = {"right": "good", "to do": "fair", "wrong": "poor"}
 
 
 @dataclass(frozen=True)
-class WayOptions:
+class ActionOptions:
     """The actions on a lesson. At most one may be set. Default: copy the lesson's file."""
 
     is_checked: bool = option(False, "--check", help="Check your file on virtual ranks.")
     is_shown: bool = option(False, "--show", help="Run your file and write a player that animates its messages.")
-    real: int | None = option(None, help="Run your file on N real ranks over gloo.", min=2, metavar="N")
     grade: Path | None = option(None, help="Check all lesson files in FOLDER and its subfolders.", metavar="FOLDER")
 
     def __post_init__(self) -> None:
-        if sum((self.is_checked, self.is_shown, self.real is not None, self.grade is not None)) > 1:
-            raise InputError("--check, --show, --real and --grade are mutually exclusive")
+        if sum((self.is_checked, self.is_shown, self.grade is not None)) > 1:
+            raise InputError("--check, --show and --grade are mutually exclusive")
 
 
 @with_groups
@@ -69,7 +66,7 @@ def command(
         typer.Argument(metavar="[FILE]", help="Your file. Default: the lesson's file in the current directory."),
     ] = None,
     *,
-    way: WayOptions,
+    action: ActionOptions,
     on: Annotated[
         str | None, typer.Option(metavar="SCENARIO", help="With --show: run on this scenario's cluster.")
     ] = None,
@@ -83,20 +80,18 @@ def command(
     A lesson is a torch.distributed program with functions for you to complete. `ringlab learn 4` copies lesson 4 to the
     current directory.
     """
-    if number is None and (way.is_checked or way.is_shown or way.real is not None):
+    if number is None and (action.is_checked or action.is_shown):
         raise InputError("no lesson given; pass its number, such as `ringlab learn 4 --check`")
-    if (on is not None or output is not None) and not way.is_shown:
+    if (on is not None or output is not None) and not action.is_shown:
         raise InputError("--on and -o require --show")
     check_outputs(json_to, output)
-    if way.grade is not None:
-        answer: Answer = grade_folder(way.grade, number)
+    if action.grade is not None:
+        answer: Answer = grade_folder(action.grade, number)
     elif number is None:
         answer = ListedLessons(tuple(ListedLesson(lesson.number, lesson.title, lesson.file_name) for lesson in LESSONS))
-    elif way.is_checked:
+    elif action.is_checked:
         answer = check_lesson(number, file)
-    elif way.real is not None:
-        answer = run_lesson(number, file, way.real)
-    elif way.is_shown:
+    elif action.is_shown:
         answer = show_lesson(number, file, on, output)
     else:
         answer = open_lesson(number, file)
@@ -406,13 +401,6 @@ def play_lesson(
         reference = simcomm.run(shown.reference, cluster, nbytes=shown.nbytes, record=True)
         runs.append(PlayedRun(reference, shown.reference))
     return PlayedLesson(finished, runs, spans)
-
-
-def run_lesson(number: int, file: Path | None, ranks: int) -> RecordAnswer:
-    """Run a lesson file on real gloo ranks, and write a recording next to the file. Raise RunFailed."""
-    mine = _mine(find_lesson(number), file)
-    with opened(mine) as script:
-        return record_program([str(script.path)], ranks, mine.with_suffix(".json"), REAL_SECONDS)
 
 
 def _mine(lesson: Lesson, file: Path | None) -> Path:

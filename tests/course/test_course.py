@@ -176,7 +176,7 @@ def test_check_rejects_a_file_that_is_not_python(
     ("arguments", "message"),
     [
         (["--check"], "no lesson given; pass its number"),
-        (["--real", "2"], "no lesson given; pass its number"),
+        (["4", "--check", "--show"], "--check, --show and --grade are mutually exclusive"),
         (["4", "--check", "--on", "two-racks"], "--on and -o require --show"),
         (["4", ".", "--check"], "'.' is a directory"),
     ],
