@@ -74,7 +74,7 @@ def find_segments(recording: Recording) -> Segments:
 class ReplayedCalls:
     """All calls by number: first the recording's calls, then the missing parts of collectives.
 
-    Collectives are numbered by their keys.
+    Collectives are numbered in the order of their keys.
     """
 
     rank: Ints  # [calls]
@@ -84,10 +84,10 @@ class ReplayedCalls:
     collective: Ints  # [calls]: number of the collective, or NEVER for a message
     shapes: tuple[Shape, ...]
     groups: tuple[tuple[int, ...], ...]  # global ranks of each group of the recording
-    shape: Ints  # [collectives]: of ``shapes``
+    shape: Ints  # [collectives]: index into ``shapes``
     group: Ints  # [collectives]
     key: Ints  # [collectives]
-    first_part: Ints  # [collectives + 1]: of ``parts``
+    first_part: Ints  # [collectives + 1]: index into ``parts``
     parts: Ints  # calls ordered by collective and group rank
     send: Ints  # [messages]: call, or NEVER if that half is missing
     recv: Ints  # [messages]

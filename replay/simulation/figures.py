@@ -46,7 +46,7 @@ class MarkFigures(NamedTuple):
 
 
 def segment_seconds(run: ReplayedRun) -> Floats:
-    """Return the seconds of each segment after its computing; nan if it did not end."""
+    """Return the time of each segment after its computing, in seconds; nan if the segment did not end."""
     segments, stage = run.segments, run.layout.segment_stage
     begin = stage - (run.recording.entries.seconds[segments.first] > 0)
     last = run.layout.last_stage[segments.stream] - 1

@@ -53,11 +53,13 @@ class Stages:
         return first
 
     def signal(self, source: Ints, sink: Ints) -> None:
-        """Let each sink continue when its source has begun. A source must not begin before its sink can wait."""
+        """Let each sink stage continue once its source stage has begun. A source must not begin before its sink can
+        wait.
+        """
         self._signals.append((source, sink))
 
     def compute(self, work: Tasks) -> None:
-        """Let stages compute after their messages have arrived."""
+        """Let stages compute once their messages have arrived."""
         takes = work.seconds > 0
         self._work.append(Tasks._make(np.broadcast_to(column, takes.shape)[takes] for column in work))
 

@@ -203,7 +203,7 @@ def _limited(routes: Routes, faults: Faults) -> Routes:
 
 
 def _narrowed(cluster: Cluster, routes: Routes, faults: Faults) -> Routes:
-    """Return the routes with the bandwidth that permanently degraded links have left."""
+    """Return the routes with the remaining bandwidth of permanently degraded links."""
     if not faults.links or faults.changes_links:
         return routes
     shares = faults.link_shares()
