@@ -56,7 +56,7 @@ Call = Callable[[], object]
 def paired(
     rank: int, world_size: int, algorithm: str, sizes: Sequence[int], repetitions: int
 ) -> dict[int, tuple[list[float], list[float]]]:
-    """Seconds of our all-reduce and of torch's, by size and repetition, from first start to last end."""
+    """Return the seconds of both all-reduces by size and repetition, from the first start to the last end."""
     seconds, device = {}, own_device()
     for nbytes in sizes:
         tensor = torch.zeros(nbytes // 4, device=device)
@@ -68,7 +68,7 @@ def paired(
 
 
 def pairs(ours: Call, theirs: Call, count: int) -> tuple[list[float], list[float]]:
-    """Seconds of both calls, in pairs that begin with the one and the other in turn."""
+    """Return the seconds of both calls, in pairs with alternating order."""
     intervals: dict[Call, list[tuple[float, float]]] = {ours: [], theirs: []}
     with without_garbage_collection():
         for number in range(count + 3):  # the first three are warm-up
@@ -79,13 +79,13 @@ def pairs(ours: Call, theirs: Call, count: int) -> tuple[list[float], list[float
 
 
 def ping(rank: int, world_size: int) -> Program:
-    """Both ranks exchange a chunk, again and again: what was received is sent back."""
+    """Let both ranks exchange a chunk repeatedly: each sends back what it received."""
     for step in range(STEPS):
         yield send(1 - rank, step % 2), recv(1 - rank, 1 - step % 2)
 
 
 def stepping(rank: int, world_size: int, repetitions: int) -> tuple[list[float], list[float]]:
-    """Seconds of a program of many small steps by the executor, and of a bare loop of torch's calls."""
+    """Return the seconds of a program with many small steps, by the executor and by a bare loop of torch's calls."""
     tensor = torch.zeros(2)
     program = Algorithm(find_spec("all_reduce"), "ping", ping, chunks_rule=2)
     executor = Executor(CollectiveCall(program, tensor.numel()), rank, world_size)
@@ -102,7 +102,7 @@ def stepping(rank: int, world_size: int, repetitions: int) -> tuple[list[float],
 
 
 def ratio(ours: list[float], theirs: list[float], backend: str) -> Row:
-    """Medians of both in seconds, and of their ratio with its 95 % interval by the bootstrap."""
+    """Return the medians of both in seconds, and of their ratio, with its 95 % bootstrap interval."""
     each = np.array(ours) / np.array(theirs)
     return {
         "ours_s": median(ours), f"{backend}_s": median(theirs), "pairs": len(ours), **_with_interval("ratio", each),
@@ -110,7 +110,7 @@ def ratio(ours: list[float], theirs: list[float], backend: str) -> Row:
 
 
 def overhead(repetitions: int) -> Row:
-    """Seconds a step that the executor takes beyond the bare loop, with the interval of the median over pairs."""
+    """Return the seconds per step that the executor adds to the bare loop, with the interval over pairs."""
     ours, theirs = launch(stepping, 2, repetitions)[0]
     each = (np.array(ours) - np.array(theirs)) / STEPS
     return {
@@ -126,7 +126,7 @@ def _with_interval(name: str, each: "np.ndarray[Any, Any]") -> dict[str, float]:
 
 
 def all_reduces(algorithm: str, ranks: int, sizes: Sequence[int], repetitions: int, backend: str) -> list[Row]:
-    """One row a size."""
+    """Return a row for each size."""
     results = launch(paired, ranks, algorithm, sizes, repetitions, backend=backend, timeout=900)[0]
     shared: Row = {"algorithm": algorithm, "ranks": ranks, "threads": threads_per_rank(ranks)}
     rows = [{**shared, "bytes": nbytes, **ratio(ours, theirs, backend)} for nbytes, (ours, theirs) in results.items()]
@@ -149,7 +149,7 @@ def _told_step(step: Row) -> str:
 
 
 def settings() -> Row:
-    """What all rows of one file have in common."""
+    """Return the settings that all rows of a file share."""
     return {
         "schema_version": 1,
         "kind": "benchmark",
@@ -161,7 +161,7 @@ def settings() -> Row:
 
 
 def before(path: Path) -> Row:
-    """What was measured earlier. Raises InputError unless it was under the same settings."""
+    """Return the earlier results of a file. Raise InputError if they have other settings."""
     known: Row = json.loads(path.read_text(encoding="utf-8")) if path.exists() else settings()
     for name, value in settings().items():
         if known.get(name) != value:
@@ -170,13 +170,13 @@ def before(path: Path) -> Row:
 
 
 def joined(old: list[Row], new: list[Row]) -> list[Row]:
-    """All rows in order; of what was measured twice, the new one."""
+    """Return all rows in order. A new row replaces an earlier one."""
     by_key = {(row["algorithm"], row["ranks"], row["bytes"]): row for row in [*old, *new]}
     return [by_key[key] for key in sorted(by_key)]
 
 
 def measure(options: argparse.Namespace) -> None:
-    """The file is written anew whenever something more is known. Raises InputError for what cannot be measured."""
+    """Measure, and write the file after each result. Raise InputError for unsupported options."""
     answer = before(options.output) if options.add else settings()
     sizes = [parse_short_size(size, "--sizes") for size in options.sizes]
     if options.backend == "gloo" and ("step" not in answer or not options.ranks):

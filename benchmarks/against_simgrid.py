@@ -44,13 +44,13 @@ Row = dict[str, Any]
 
 
 def case_of(algorithm: str, ranks: int) -> Case:
-    """A collective on a star of 100 Gbit/s and 1 us."""
+    """Return a collective on a star with 100 Gbit/s and 1 us."""
     links = [(f"h{rank}", "s0", 12_500_000_000, 1000) for rank in range(ranks)]
     return Case(algorithm, links, [f"h{rank}" for rank in range(ranks)], NBYTES, algorithm=algorithm)
 
 
 def by_simgrid(runner: Path, case: Case, solver: str) -> tuple[float, float]:
-    """Return SimGrid's processor seconds, and when the last message is through."""
+    """Return SimGrid's CPU seconds, and the end of the last message."""
     before = getrusage(RUSAGE_CHILDREN)
     ends = run_simgrid.answered(runner, case, by_factor=False, **SOLVERS[solver]).ends
     after = getrusage(RUSAGE_CHILDREN)
@@ -58,7 +58,7 @@ def by_simgrid(runner: Path, case: Case, solver: str) -> tuple[float, float]:
 
 
 def by_ours(case: Case) -> tuple[float, float]:
-    """Return the event engine's processor seconds, and when the last message is through."""
+    """Return the event engine's CPU seconds, and the end of the last message."""
     algorithm, cluster = find_algorithm(case.algorithm), case.cluster
     assert cluster.transport is not None
     schedule = unverified_schedule(algorithm, cluster.world_size)
@@ -70,7 +70,7 @@ def by_ours(case: Case) -> tuple[float, float]:
 
 
 def measure(runner: Path, case: Case, repetitions: int) -> Row:
-    """Return medians and spread of both, and of their ratio; all in turn."""
+    """Return the medians and ranges of both and of their ratio, measured in alternation."""
     by_ours(case)  # loads the code
     seconds: dict[str, list[float]] = {"ours": [], **{solver: [] for solver in SOLVERS}}
     ends: dict[str, float] = {}

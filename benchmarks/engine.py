@@ -80,13 +80,13 @@ Row = dict[str, Any]
 
 
 def row(part: str, name: str, unit: str, values: list[float], **goal: float) -> Row:
-    """One thing that was measured: the median, its spread, and a goal, ``at_most`` or ``at_least``, if there is one."""
+    """Return a measured row: the median, the range, and the goal ``at_most`` or ``at_least``, if any."""
     figures = {"measured": median(values), "spread": [min(values), max(values)]}
     return {"part": part, "name": name, "unit": unit, **figures, **goal}
 
 
 def command(arguments: list[str], repetitions: int) -> tuple[list[float], float]:
-    """Seconds of each run of a command after one that warms the caches, and the most MB that one held."""
+    """Return the seconds of each run of a command with warm caches, and the peak memory in MB."""
     seconds, most = [], 0.0
     for number in range(repetitions + 1):
         begin = perf_counter()
@@ -101,7 +101,7 @@ def command(arguments: list[str], repetitions: int) -> tuple[list[float], float]
 
 
 def both(name: str, arguments: list[str], repetitions: int, megabytes: float, **goal: float) -> Iterator[Row]:
-    """A command's seconds and its memory."""
+    """Return the rows of a command's seconds and memory."""
     seconds, most = command(arguments, repetitions)
     yield row("commands", name, "s", seconds, **goal)
     yield row("commands", f"{name}: memory", "MB", [most], at_most=megabytes)
@@ -134,7 +134,7 @@ def commands(repetitions: int, fewer: int) -> Iterator[Row]:
 
 
 def with_latencies(cluster: Cluster) -> Cluster:
-    """The same with another latency on every link."""
+    """Return the cluster with a different latency on every link."""
     random, graph = Random(1), cluster.graph.copy()
     for _, _, link in graph.edges(data=True):
         link["latency"] *= random.uniform(0.5, 1.5)
@@ -142,7 +142,7 @@ def with_latencies(cluster: Cluster) -> Cluster:
 
 
 class Events:
-    """One program on one cluster, ready for the event engine alone, without shortcuts."""
+    """One program on one cluster, prepared for the event engine alone, without max-plus."""
 
     def __init__(self, name: str, cluster: Cluster) -> None:
         algorithm = find_algorithm(name)
@@ -155,12 +155,12 @@ class Events:
         return run_kernel(self.plan, self.links, messages=messages)
 
     def rates(self, repetitions: int) -> list[float]:
-        """Messages a second."""
+        """Return the messages per second of each run."""
         self.run()
         return [len(self.plan.messages) / _seconds(self.run) for _ in range(repetitions)]
 
     def share_apart(self) -> float:
-        """The share of messages that end at an instant of their own, so that nothing can be taken together."""
+        """Return the share of messages that end at a different time from all others."""
         ends = np.sort(self.run(messages=True).end)
         gaps = np.diff(ends, prepend=-1.0, append=np.inf) > 1e-12 * ends[-1]
         return float((gaps[1:] & gaps[:-1]).mean())
@@ -194,7 +194,7 @@ def events(repetitions: int, fewer: int) -> Iterator[Row]:
 
 
 def bare_rate(processes: int = 64, waits: int = 2000) -> float:
-    """Events a second of simpy with processes that do nothing but wait."""
+    """Return the events per second of simpy with processes that only wait."""
 
     def wait(env: simpy.Environment) -> Iterator[simpy.Event]:
         for _ in range(waits):
@@ -220,7 +220,7 @@ def _drained(env: simpy.Environment) -> tuple[float, int]:
 
 
 def collective_rate(name: str, cluster: Cluster) -> tuple[float, float]:
-    """Events and messages a second of the simpy engine."""
+    """Return the events and messages per second of the simpy engine."""
     schedule = verified_schedule(find_algorithm(name), cluster.world_size)
     simulation = Simulation(cluster, Transport())
     for rank, programs in enumerate(schedule.programs):
@@ -234,7 +234,7 @@ def collective_rate(name: str, cluster: Cluster) -> tuple[float, float]:
 
 
 def reference(repetitions: int, fewer: int) -> Iterator[Row]:
-    """The simpy engine's events beside simpy's own, in alternation."""
+    """Measure the simpy engine's events per second and simpy's own, in alternation."""
     star = simcomm.star(max(2, 64 // fewer), BANDWIDTH, LATENCY)
     tree = two_level_tree(max(2, 8 // fewer), 8, BANDWIDTH, LATENCY, 4.0)
     ring = ("all_reduce/ring", f"ring all-reduce, {star.world_size} ranks on a star")
@@ -257,7 +257,7 @@ PARTS = {"events": events, "reference": reference, "commands": commands}
 
 
 def describe(row: Row) -> str:
-    """The row in a line, with whether its goal is met."""
+    """Return the row as a line, and whether its goal is met."""
     low, high = row["spread"]
     goal = row.get("at_most", row.get("at_least"))
     is_met = row.get("at_least", low) <= row["measured"] <= row.get("at_most", high)

@@ -66,7 +66,7 @@ Strike = Callable[[subprocess.Popen[str], Path], float | None]  # returns when
 
 @dataclass
 class Ended:
-    """How a command ended."""
+    """The end of a command: exit status, message and time."""
 
     status: int  # negative: the signal
     said: list[str]  # on standard error
@@ -76,7 +76,7 @@ class Ended:
 
 @dataclass
 class Case:
-    """A fault: on a rank, or done to the running command by ``strike``, or to its checkpoints after its end."""
+    """A fault: on a rank, by ``strike`` on the running command, or on its checkpoints after its end."""
 
     name: str
     fault: Fault | None = None
@@ -110,7 +110,7 @@ def cases() -> list[Case]:
 
 
 def wait_for_second_checkpoint(is_over: Callable[[], bool], checkpoints: Path) -> float | None:
-    """Return when the second checkpoint was begun; None where the training is over before."""
+    """Return the time at which the second checkpoint was started; None if the training ends before."""
     while not is_over():
         names = [path.name for path in checkpoints.glob("*")] if checkpoints.exists() else []
         if any(name.startswith("step") and name.endswith(".pt") for name in names) and unfinished(checkpoints):
@@ -120,7 +120,7 @@ def wait_for_second_checkpoint(is_over: Callable[[], bool], checkpoints: Path) -
 
 
 def send_in_checkpoint(command: subprocess.Popen[str], checkpoints: Path, number: int) -> float | None:
-    """Send the command a signal while its second checkpoint is written; return when."""
+    """Send the command a signal while it writes its second checkpoint; return the time."""
     begun = wait_for_second_checkpoint(lambda: command.poll() is not None, checkpoints)
     if begun is not None:
         command.send_signal(number)
@@ -138,13 +138,13 @@ def flip(checkpoints: Path) -> None:
 
 
 def cut(checkpoints: Path) -> None:
-    """Cut the newest checkpoint off in the middle."""
+    """Truncate the newest checkpoint."""
     path = max(checkpoints.glob("*.pt"))
     os.truncate(path, path.stat().st_size // 2)
 
 
 def unfinished(checkpoints: Path) -> list[str]:
-    """Return the names of files that are not whole."""
+    """Return the names of incomplete files."""
     return [path.name for path in checkpoints.glob(f"{TEMPORARY}*")]
 
 
@@ -152,7 +152,7 @@ def unfinished(checkpoints: Path) -> list[str]:
 
 
 def run_ringlab(arguments: list[str], fault: Fault | None, main: Callable[[], None] = main_of_ringlab) -> int:
-    """Be the command ``ringlab`` whose trainings have a fault and few steps; return its exit status."""
+    """Run the command ``ringlab`` with a fault and few training steps in this process; return its exit status."""
     plain, argv = trainer.train, sys.argv
     looking_on = () if fault is None else (fault,)
     vars(trainer)["train"] = lambda *arguments, **named: plain(
@@ -169,9 +169,9 @@ def run_ringlab(arguments: list[str], fault: Fault | None, main: Callable[[], No
 
 
 def command(folder: Path, case: Case) -> Ended:
-    """Run the scenario in a folder with the fault of a case, and return how that ended.
+    """Run the scenario in a folder with the fault of a case, and return its end.
 
-    What is done to the command from outside needs a process of its own; the others share this one, which is quicker.
+    A fault from outside needs a separate process. All others run in this process, which is faster.
     """
     call = ["run", "scenario.toml", "--timeout", str(case.timeout)]
     if case.strike is not None:
@@ -194,7 +194,7 @@ def command(folder: Path, case: Case) -> Ended:
 
 
 def command_of_its_own(folder: Path, strike: Strike, call: list[str]) -> Ended:
-    """Run the command in a process of its own, to which ``strike`` does something."""
+    """Run the command in a separate process, on which ``strike`` acts."""
     process = subprocess.Popen(
         [sys.executable, __file__, "--as-ringlab", *call],
         cwd=folder,
@@ -208,19 +208,19 @@ def command_of_its_own(folder: Path, strike: Strike, call: list[str]) -> Ended:
 
 
 def lines_of(text: str) -> list[str]:
-    """Return the lines of a text that say something."""
+    """Return the non-empty lines of a text."""
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 class Left(NamedTuple):
-    """What is there of a run: processes, and files in the folder of temporary ones."""
+    """The remaining processes, and the remaining files in the temporary directory."""
 
     processes: int
     files: int
 
 
 def count_left(before: Left, folder: Path) -> Left:
-    """Return how many processes and files are there now beside those before, a moment after a run in a folder."""
+    """Return the number of new processes and files, a moment after a run in a folder."""
     deadline = time.monotonic() + 5.0
     while (now := count(folder)).processes > before.processes and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -228,9 +228,9 @@ def count_left(before: Left, folder: Path) -> Left:
 
 
 def count(folder: Path) -> Left:
-    """Return how many processes of this benchmark run, and how many temporary files there are but for the folder's.
+    """Return the number of processes of this benchmark, and of temporary files outside ``folder``.
 
-    That is a temporary one itself where a disk is mounted in it, and has the checkpoints.
+    If a disk is mounted in ``folder``, that folder is a temporary one itself and has the checkpoints.
     """
     mark, processes = f"{MARK}={os.environ[MARK]}".encode(), 0
     for path in Path("/proc").glob("[0-9]*"):
@@ -248,7 +248,7 @@ def prepare(folder: Path) -> Path:
 
 
 def train_to_the_end(folder: Path) -> dict[str, torch.Tensor]:
-    """Train from the newest whole checkpoint in a folder, or afresh, and return the weights at the end."""
+    """Train from the newest complete checkpoint in a folder, or from the beginning; return the final weights."""
     scenario = ringlab.load(folder / "scenario.toml")
     [training] = scenario.trainings
     realcomm.train(replace(training, checkpoints=folder / "kept"), scenario.cluster, steps=STEPS, resume=RESUME_NEWEST)
@@ -262,7 +262,7 @@ def train_to_the_end(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def try_case(case: Case, folder: Path, undisturbed: dict[str, torch.Tensor]) -> Row:
-    """Try a case in a folder and return its row."""
+    """Run a case in a folder and return its row."""
     before, checkpoints = count(folder), folder / "kept" / "ring"
     ended = command(folder, case)
     left, remains = count_left(before, folder), len(unfinished(checkpoints))
@@ -293,13 +293,13 @@ def try_case(case: Case, folder: Path, undisturbed: dict[str, torch.Tensor]) -> 
 
 
 def says(lines: list[str], folder: Path) -> str:
-    """Return the message that a command ended with, without the folder; empty where it had no time for one."""
+    """Return the message with which a command ended, without the folder; empty if it printed none."""
     errors = [line.partition(": ")[2] for line in lines if line.startswith("ringlab: ")]
     return (errors or [""])[-1].replace(f"{folder}/", "")
 
 
 def try_on_small_disk(name: str, undisturbed: dict[str, torch.Tensor]) -> Row:
-    """Try a case in namespaces of its own, in which a small disk can be mounted; that needs no other rights."""
+    """Run a case in its own namespaces, in which a small disk can be mounted without further permissions."""
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
         file, weights = Path(folder, "row.json"), Path(folder, "weights.pt")
         torch.save(undisturbed, weights)
@@ -310,7 +310,7 @@ def try_on_small_disk(name: str, undisturbed: dict[str, torch.Tensor]) -> Row:
 
 
 def inside(name: str, work: Path) -> Row:
-    """Mount the small disk and try the case."""
+    """Mount the small disk and run the case."""
     realcomm.launch(max, 2)  # what serves all launches of this process is there before and after
     folder = prepare(work / "case")
     (folder / "kept").mkdir()
@@ -348,7 +348,7 @@ def main() -> None:
 
 @contextmanager
 def working_folder() -> Iterator[Path]:
-    """Make a folder for all cases, which all processes have as their mark and for their temporary files."""
+    """Create a folder for all cases, which marks their processes and contains their temporary files."""
     with tempfile.TemporaryDirectory(prefix="faults-") as work:
         temporary = Path(work, "tmp")
         temporary.mkdir()
@@ -358,7 +358,7 @@ def working_folder() -> Iterator[Path]:
 
 
 def write_results(path: Path, rows: list[Row]) -> None:
-    """Write the rows, with what they were tried on."""
+    """Write the rows with the environment."""
     results = {
         "kind": "benchmark",
         "schema_version": 1,

@@ -43,7 +43,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Part:
-    """Commands, one after the other, that may take ``limit_s`` seconds together."""
+    """Consecutive commands with a common limit of ``limit_s`` seconds."""
 
     name: str
     limit_s: float
@@ -52,7 +52,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Asked:
-    """What the command line asks for."""
+    """The options of the command line."""
 
     backend: str
     ranks: int
@@ -70,7 +70,7 @@ class Asked:
 
 
 def make_plan(request: Asked, folder: Path) -> list[Part]:
-    """Return the parts, the surest first; their commands write what they find as JSON into ``folder``."""
+    """Return the parts, the most reliable first. Their commands write results as JSON into ``folder``."""
     python, ranks = sys.executable, str(request.ranks)
     ringlab = (python, "-m", "ringlab")
     backend = ("--backend", request.backend)
@@ -141,7 +141,7 @@ def gpu_tests() -> list[str]:
 
 
 def run_part(part: Part, folder: Path, limit_s: float) -> Row:
-    """Run the commands of a part, all of them within ``limit_s`` seconds; return what came of it."""
+    """Run the commands of a part within ``limit_s`` seconds; return the result."""
     begin, output = time.monotonic(), list[str]()
     status = "done"
     for command in part.commands:
@@ -153,7 +153,7 @@ def run_part(part: Part, folder: Path, limit_s: float) -> Row:
 
 
 def run_command(command: Sequence[str], folder: Path, limit_s: float) -> tuple[str, list[str]]:
-    """Run one command, at most so long; return how it ended and the lines of its output."""
+    """Run one command with a time limit; return how it ended and its output lines."""
     if limit_s <= 0:
         return "not started: no time was left", []
     environment = os.environ | {
@@ -176,12 +176,12 @@ def run_command(command: Sequence[str], folder: Path, limit_s: float) -> tuple[s
 
 
 def end_parts_on_termination() -> None:
-    """Have SIGTERM end the part that runs before this process, as Ctrl-C does; else it would keep the GPU."""
+    """On SIGTERM, end the running part before this process, as on Ctrl-C. Otherwise the part would keep the GPU."""
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
 def end_session(process: "subprocess.Popen[bytes]") -> None:
-    """End a command and all that it has started in its session, by a signal first, else by force."""
+    """End a command and all processes of its session, first by a signal, then by force."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)
@@ -191,7 +191,7 @@ def end_session(process: "subprocess.Popen[bytes]") -> None:
 
 
 def read_tests(lines: Sequence[str]) -> dict[str, str]:
-    """Return how each test ended, by its name, from pytest's output of ``-v``, also of a run that was stopped.
+    """Return the result of each test by name, from pytest's output with ``-v``, also if the run was stopped.
 
     >>> read_tests(["tests/test_a.py::test_b[2] PASSED     [ 50%]", "= 1 passed ="])
     {'tests/test_a.py::test_b[2]': 'passed'}
@@ -201,7 +201,7 @@ def read_tests(lines: Sequence[str]) -> dict[str, str]:
 
 
 def collect(row: Row, folder: Path) -> Row:
-    """Return the row of a part with what its commands wrote: its JSON, or that of several by their names."""
+    """Return the row of a part with the JSON that its commands wrote, by name if there are several."""
     name, output = row["part"], row["output"]
     row = row | {"output": output[-OUTPUT_LINES:]}
     if name in (*CHECKS, "tests"):
@@ -212,9 +212,9 @@ def collect(row: Row, folder: Path) -> Row:
 
 
 def measure(parts: Sequence[Part], folder: Path, within_s: float, write: Callable[[list[Row]], None]) -> list[Row]:
-    """Run the parts one after the other, and ``write`` all that is known after each of them.
+    """Run the parts one after the other, and ``write`` all results after each.
 
-    A part may also use the time that those before it have left over, never the time of those after it.
+    A part may also use the time that earlier parts have left over, but not the time of later parts.
     """
     rows, end = list[Row](), time.monotonic() + within_s
     for number, part in enumerate(parts):
@@ -230,7 +230,7 @@ def measure(parts: Sequence[Part], folder: Path, within_s: float, write: Callabl
 
 
 def describe_gpus() -> Row:
-    """Return the environment with its GPUs, their driver, CUDA and NCCL."""
+    """Return the environment with the GPUs, their driver, CUDA and NCCL."""
     import torch
 
     from collectives.records.environment import describe_measurement, installed_version
@@ -261,7 +261,7 @@ def describe_commit() -> str:
 
 
 def count_gpus() -> int:
-    """Return how many NVIDIA GPUs this machine has, by its driver's program, and this process may use."""
+    """Return the number of NVIDIA GPUs that the driver's program lists and this process may use."""
     try:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True, timeout=20).stdout
     except (OSError, subprocess.SubprocessError):
@@ -281,7 +281,7 @@ def show_plan(parts: Sequence[Part], within_s: float) -> None:
 
 
 def write_results(path: Path, request: Asked, rows: list[Row]) -> None:
-    """Write all that is known so far into the file of results, whole or not at all."""
+    """Write all results so far into the file. The file is always complete."""
     from collectives.output_files import write_text
     from collectives.records.environment import describe_measurement
 
@@ -313,7 +313,7 @@ def read_options() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Read the options, and measure; the status is 1 if a part was not done."""
+    """Read the options, and measure. The exit status is 1 if a part failed."""
     sys.path.insert(0, str(ROOT))
     end_parts_on_termination()
     options, gpus = read_options(), count_gpus()

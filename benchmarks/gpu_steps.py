@@ -30,7 +30,7 @@ Row = dict[str, Any]
 
 
 class Case(NamedTuple):
-    """A training step: a model, samples of a batch, and how it is computed."""
+    """A training step: model, batch size and precision."""
 
     model: str
     batch_size: int
@@ -57,7 +57,7 @@ SEQUENCES = ((16, 1024, 12, 64), (8, 2048, 32, 64), (4, 4096, 32, 128), (1, 1638
 
 
 def timed(work: Callable[[], object], repetitions: int = 10) -> float:
-    """Return the median seconds of a piece of work on the GPU, by events in its stream."""
+    """Return the median seconds of GPU work, measured by events in its stream."""
     import torch
 
     for _ in range(3):
@@ -72,7 +72,7 @@ def timed(work: Callable[[], object], repetitions: int = 10) -> float:
 
 
 def measure_step(case: Case) -> Row:
-    """Measure one training step: seconds by phases, and the most memory it took."""
+    """Measure one training step: seconds by phase, and the peak memory."""
     import torch
     from torch.nn import functional
 
@@ -115,7 +115,7 @@ def measure_step(case: Case) -> Row:
 
 
 def measure_products() -> Iterator[Row]:
-    """Measure matrix products of many shapes in 16 bits, some in 32 with and without tensor cores."""
+    """Measure 16-bit matrix products of many shapes, and some in 32 bits with and without tensor cores."""
     import torch
 
     for columns, inner in PRODUCTS:
@@ -133,7 +133,7 @@ def measure_products() -> Iterator[Row]:
 
 
 def measure_attention() -> Iterator[Row]:
-    """Measure causal attention of torch in 16 bits, forward, and forward with backward."""
+    """Measure torch's causal attention in 16 bits, forward, and forward with backward."""
     import torch
     from torch.nn.functional import scaled_dot_product_attention as attention
 
@@ -151,7 +151,7 @@ def measure_attention() -> Iterator[Row]:
 
 
 def measure_bytes() -> Iterator[Row]:
-    """Measure what memory gives to operations on each element, and how long the least kernel takes."""
+    """Measure the memory bandwidth of elementwise operations, and the shortest kernel."""
     import torch
 
     for nbytes in (1 << 20, 1 << 26, 1 << 30):
@@ -163,7 +163,7 @@ def measure_bytes() -> Iterator[Row]:
 
 
 def measure(path: Path, within_s: float) -> None:
-    """Measure all that fits into the time; write what is known after each part."""
+    """Measure as much as the time allows; write the results after each part."""
     import torch
 
     from benchmarks.gpu import describe_gpus
@@ -192,7 +192,7 @@ def measure(path: Path, within_s: float) -> None:
 
 
 def predict_devices(case: Row, preset: str, folder: Path) -> tuple[float, float, float, float]:
-    """Return seconds, their interval, and bytes, of `ringlab predict --devices 1` on one GPU of a machine."""
+    """Return the seconds, their interval, and the bytes of `ringlab predict --devices 1` on one GPU of a machine."""
     scenario, answer = folder / "step.toml", folder / "step.json"
     lines = ["[cluster]", f'preset = "{preset}"', 'transport = "nccl"', "[training]", f'model = "{case["model"]}"']
     lines += [f"batch_size = {case['batch_size']}", f'precision = "{case["precision"]}"', 'optimizer = "adamw"']
@@ -204,7 +204,7 @@ def predict_devices(case: Row, preset: str, folder: Path) -> tuple[float, float,
 
 
 def predict_mesh(case: Row, gpu: str) -> tuple[float, float, float, float] | None:
-    """Return the same by the closed forms of `ringlab search`; None for what is no transformer."""
+    """Return the same values from the formulas of `ringlab search`; None if the model is not a transformer."""
     from collectives.records.model_profile import is_transformer, parse_transformer
     from planner.hosts import Host
     from planner.search import MeshJob, SearchedMesh, predict_meshes
@@ -223,7 +223,7 @@ def predict_mesh(case: Row, gpu: str) -> tuple[float, float, float, float] | Non
 
 
 def predict_beside(path: Path, preset: str, gpu: str) -> None:
-    """Predict the eager steps by both ways, and write what each says beside what was measured."""
+    """Predict the eager steps by both methods, and write the predictions with the measurements."""
     from collectives.output_files import write_text
 
     measured = json.loads(path.read_text(encoding="utf-8"))

@@ -51,7 +51,7 @@ def package(requirement: str) -> str:
 
 
 def requirements(project: dict[str, Any]) -> list[str]:
-    """Return what the project and its GPU tests need, but for what the machine brings."""
+    """Return the requirements of the project and of its GPU tests, without the packages that the machine provides."""
     needed = [*project["dependencies"], *project["optional-dependencies"]["torch"]]
     tests = [line for line in project["optional-dependencies"]["test"] if package(line) in FOR_TESTS]
     return [line for line in [*needed, *tests] if package(line) not in BROUGHT]
@@ -72,7 +72,7 @@ def target(python: str) -> list[str]:
 
 
 def resolve(wanted: Sequence[str], python: str) -> list[str]:
-    """Return ``name==version`` of all wheels that ``wanted`` needs, their own needs included."""
+    """Return ``name==version`` of all wheels that ``wanted`` needs, including indirect dependencies."""
     call = ["install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-", "--target", "nowhere"]
     report = json.loads(pip(sys.executable, *call, *target(python), *wanted))
     wheels = [(wheel["metadata"]["name"], wheel["metadata"]["version"]) for wheel in report["install"]]
@@ -92,7 +92,7 @@ def pip(python: str, *arguments: str, timeout: float | None = None) -> str:
 
 
 def without(pinned: Iterable[str], present: Iterable[str]) -> list[str]:
-    """Return the pinned packages that are not among those ``present``, names a line with or without a version.
+    """Return the pinned packages that are not in ``present``, a list of names with or without versions.
 
     >>> without(["numpy==2.5.1", "simpy==4.1.1"], ["NumPy==2.0", ""])
     ['simpy==4.1.1']
@@ -102,7 +102,7 @@ def without(pinned: Iterable[str], present: Iterable[str]) -> list[str]:
 
 
 def download(folder: Path, python: str, present: Path | None) -> None:
-    """Fill ``folder`` with wheels, all of them or none; wheels that were there before are replaced."""
+    """Fill ``folder`` with all wheels, or leave it unchanged. Existing wheels are replaced."""
     left_out = [] if present is None else present.read_text(encoding="utf-8").splitlines()
     chosen = without(resolve(read_requirements(), python), left_out)
     if not chosen:
@@ -123,10 +123,9 @@ def download(folder: Path, python: str, present: Path | None) -> None:
 
 
 def install(wheels: Path, into: Path) -> None:
-    """Make the virtual environment ``into`` with all that is needed, from ``wheels`` or, without such a folder, by pip.
+    """Create the virtual environment ``into`` with all requirements, from ``wheels`` or, without this folder, by pip.
 
-    Ends with status 1 and a message if torch is missing or too old, if no GPU is visible, or if another torch would be
-    used than before.
+    Exits with status 1 and a message if torch is missing or too old, if no GPU is visible, or if torch would change.
     """
     before = torch_version()
     check_torch(before)
@@ -144,7 +143,7 @@ def install(wheels: Path, into: Path) -> None:
 
 
 def torch_version() -> str:
-    """Return the version of torch that this Python has. End with a message if it has none."""
+    """Return the version of torch of this Python. Exit with a message if it has none."""
     try:
         return version("torch")
     except PackageNotFoundError:
@@ -152,7 +151,7 @@ def torch_version() -> str:
 
 
 def check_torch(present: str) -> None:
-    """End with a message if a version of torch is older than the project needs."""
+    """Exit with a message if the version of torch is older than the project needs."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     [needed] = [line for line in project["optional-dependencies"]["torch"] if package(line) == "torch"]
     oldest = needed.partition(">=")[2].partition(",")[0]
@@ -161,7 +160,7 @@ def check_torch(present: str) -> None:
 
 
 def numbers(version: str) -> list[int]:
-    """Return the numbers of a release, to be compared.
+    """Return the numbers of a release, for comparisons.
 
     >>> numbers("2.15.0+cu132"), numbers("2.9")
     ([2, 15, 0], [2, 9])
@@ -170,16 +169,16 @@ def numbers(version: str) -> list[int]:
 
 
 def check_visible_gpus() -> None:
-    """End with a message if CUDA_VISIBLE_DEVICES hides all GPUs: an empty one does, and one that begins with -1."""
+    """Exit with a message if CUDA_VISIBLE_DEVICES hides all GPUs: if it is empty, or begins with -1."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None and (not visible.strip() or visible.strip().startswith("-")):
         raise SystemExit(f"CUDA_VISIBLE_DEVICES is {visible!r}, which hides all GPUs; unset it, or name some of them")
 
 
 def show_parent(into: Path) -> None:
-    """Let the environment see this Python's packages behind its own, also where this one is an environment itself.
+    """Let the environment see this Python's packages with lower priority, also if this Python is an environment itself.
 
-    ``--system-site-packages`` shows those of the Python that all environments are made of, and torch may not be there.
+    ``--system-site-packages`` only shows the packages of the base Python, which may lack torch.
     """
     (site_packages,) = into.glob("lib/python*/site-packages")
     lines = [f"import site; site.addsitedir({folder!r})\n" for folder in site.getsitepackages()]

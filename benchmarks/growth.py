@@ -122,7 +122,7 @@ Row = dict[str, Any]
 
 
 class Case(NamedTuple):
-    """What is measured once; ``at_most_s`` is the goal in CPU seconds, 0 where there is none."""
+    """One measurement. ``at_most_s`` is the goal in CPU seconds; 0: none."""
 
     part: str
     name: str
@@ -133,7 +133,7 @@ class Case(NamedTuple):
 
 
 def cases(fewer: int) -> Iterator[Case]:
-    """Yield all cases, with so many times fewer ranks."""
+    """Yield all cases, with the numbers of ranks divided by ``fewer``."""
     for name in LOCKSTEP:
         yield from (Case("lockstep", name, "star", max(16, ranks // fewer)) for ranks in RANKS)
     for name, world_sizes in APART.items():
@@ -143,7 +143,7 @@ def cases(fewer: int) -> Iterator[Case]:
 
 
 def measure(case: Case, repetitions: int) -> Row:
-    """Return the row of the repetition that took the least CPU seconds."""
+    """Return the row of the repetition with the fewest CPU seconds."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     call = [sys.executable, "-c", MEASURE, json.dumps(case[:-1])]
     runs = [json.loads(subprocess.check_output(call, env=environment, text=True)) for _ in range(repetitions)]
@@ -152,7 +152,7 @@ def measure(case: Case, repetitions: int) -> Row:
 
 
 def fits(rows: Iterable[Row]) -> Iterator[Row]:
-    """Yield the slope of log CPU seconds over log ranks, or messages, of each name of which all sizes are measured."""
+    """Yield the slope of log CPU seconds over log ranks, or messages, for each name whose sizes are all measured."""
     by_name: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         by_name.setdefault((row["part"], row["name"]), []).append(row)
@@ -166,7 +166,7 @@ def fits(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def describe(row: Row) -> str:
-    """The row in a line, with whether its goal is met."""
+    """Return the row as a line, and whether its goal is met."""
     if "exponent" in row:
         verdict = "met" if row["exponent"] <= row["at_most"] else "MISSED"
         return f"{row['part']}: {row['name']}: {row['over']}^{row['exponent']:.2f}: {verdict}, goal {row['at_most']}"
@@ -177,7 +177,7 @@ def describe(row: Row) -> str:
 
 
 def kept_rows(file: Path) -> dict[Case, Row]:
-    """Return the measurements of a file of results by case; none where it does not exist."""
+    """Return the measurements of a results file by case; none if it does not exist."""
     if not file.exists():
         return {}
     rows = json.loads(file.read_text(encoding="utf-8"))["rows"]
@@ -185,7 +185,7 @@ def kept_rows(file: Path) -> dict[Case, Row]:
 
 
 def write(file: Path, rows: Iterable[Row]) -> list[Row]:
-    """Write rows and what is fitted to them; return the latter."""
+    """Write the rows and the fits to them; return the fits."""
     answer: dict[str, Any] = {"schema_version": 1, "kind": "benchmark", "environment": describe_measurement()}
     rows = list(rows)
     fitted = list(fits(rows))
@@ -195,7 +195,7 @@ def write(file: Path, rows: Iterable[Row]) -> list[Row]:
 
 
 def main() -> None:
-    """Measure what is asked for, a line a row, and write after each."""
+    """Measure the selected cases, print a line for each row, and write after each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", type=Path, default=RESULTS)
     parser.add_argument("--parts", nargs="+", choices=("lockstep", "messages", "changes"), default=[])

@@ -53,7 +53,7 @@ Row = dict[str, Any]
 
 
 def clusters(ranks: int) -> Iterator[tuple[str, Cluster]]:
-    """Yield clusters of so many hosts, by name."""
+    """Yield clusters with this many hosts, by name."""
     yield "star", simcomm.star(ranks, BANDWIDTH, LATENCY)
     tree = simcomm.two_level_tree(ranks // 16, 16, BANDWIDTH, LATENCY, 4.0)
     yield "tree 4:1", tree
@@ -63,14 +63,14 @@ def clusters(ranks: int) -> Iterator[tuple[str, Cluster]]:
 
 
 def seconds(call: Callable[[], object]) -> float:
-    """Return how long a call takes."""
+    """Return the duration of a call."""
     begin = perf_counter()
     call()
     return perf_counter() - begin
 
 
 def build(name: str, ranks: int) -> AnySchedule | None:
-    """Return the schedule, or None where building it, or finding its routes, would take minutes."""
+    """Return the schedule, or None if building it or finding its routes would take minutes."""
     algorithm = find_algorithm(name)
     schedule: AnySchedule | None = build_symmetric(algorithm, ranks)
     schedule = schedule or (build_table(algorithm, ranks) if ranks <= MOST_ASKED else None)
@@ -80,7 +80,7 @@ def build(name: str, ranks: int) -> AnySchedule | None:
 
 
 def measure(name: str, schedule: AnySchedule, where: str, cluster: Cluster, repetitions: int) -> Row:
-    """Return the seconds of both methods on one cluster, and which of them the engine takes."""
+    """Return the seconds of both methods on one cluster, and the method that the engine picks."""
     problem = EngineInput(CollectiveCall(find_algorithm(name), ELEMENTS), schedule, cluster, Transport())
 
     def ready() -> EngineInput:
@@ -100,7 +100,7 @@ def measure(name: str, schedule: AnySchedule, where: str, cluster: Cluster, repe
 def least_seconds(
     call: Callable[[EngineInput], Timing | None], ready: Callable[[], EngineInput], repetitions: int
 ) -> float | None:
-    """Return the least time of a method, timed once if that is long; None where it does not apply or is refused."""
+    """Return the minimum time of a method, timed once if it is slow; None if it does not apply or is rejected."""
     times = list[float]()
     while len(times) < repetitions and (not times or times[-1] < LONG):
         problem = ready()
@@ -127,7 +127,7 @@ def load_code() -> None:
 
 
 def rows(ranks: int, repetitions: int) -> Iterator[Row]:
-    """Yield what all schedules cost on all clusters."""
+    """Yield the rows of all schedules on all clusters."""
     for name in NAMES:
         if name not in library():
             continue

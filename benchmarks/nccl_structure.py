@@ -41,9 +41,9 @@ def judge(
 
 
 def measure(titles: Sequence[str], draws: int, before: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
-    """Return the scores of the model and of each ablation, and those of the systems that no fit ever saw.
+    """Return the scores of the model, of each ablation, and of the systems that no fit used.
 
-    Rows ``before`` stay where their titles are not asked for.
+    Rows of ``before`` are kept if their titles are not selected.
     """
     systems = read_systems()
     tables = read_tables(systems)

@@ -26,7 +26,7 @@ from planner.rates import measured_rate, series_gpu
 
 
 class Row(NamedTuple):
-    """A type of GPU: samples a second as predicted, with bounds of 80 %, and as published, the median of sources."""
+    """A GPU type: predicted samples/s with the 80 % interval, and the median of the published rates."""
 
     model: str
     measured_on: str
@@ -39,8 +39,9 @@ class Row(NamedTuple):
 
 
 def compare(profile: ModelProfile, where: str) -> list[Row]:
-    """Return a row for each type of GPU of which there are published rates. Raise InputError without times of a GPU in
-    a precision that is known.
+    """Return a row for each GPU type with published rates.
+
+    Raise InputError without times of a GPU, or for an unknown precision.
     """
     measured, rate = measured_rate(profile, where)
     batch, precision = profile.measured[-1].batch_size, profile.measured[-1].precision

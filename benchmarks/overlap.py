@@ -43,7 +43,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 def rounds_of(rank: int, world_size: int, names: list[str], batch_size: int, rounds: int) -> list[dict[str, float]]:
-    """Return by way the seconds of a step on the slowest rank, round by round."""
+    """Return, for each variant, the seconds of a step on the slowest rank by round."""
     running = {}
     for name in names:
         training = Training(batch_size=batch_size, **WAYS[name])
@@ -70,7 +70,7 @@ def rounds_of(rank: int, world_size: int, names: list[str], batch_size: int, rou
 
 
 def summary(name: str, rounds: list[dict[str, float]]) -> dict[str, Any]:
-    """Return the median step of a way, and its ratio to ``ddp`` with an interval."""
+    """Return the median step of a variant, and its ratio to ``ddp`` with an interval."""
     ratios = np.array([seconds[name] / seconds["ddp"] for seconds in rounds])
     draws = np.random.default_rng(0).choice(ratios, (DRAWS, len(ratios)))
     low, high = np.quantile(np.median(draws, axis=1), (0.025, 0.975))

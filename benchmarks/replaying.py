@@ -27,7 +27,7 @@ OF_A_RING = 2 * RANKS * (RANKS - 1)  # messages of an all_reduce
 
 
 def buckets(number: int) -> Recording:
-    """So many all_reduces of a megabyte in one line, all waited for at the end."""
+    """Record ``number`` all_reduces of a megabyte that are started one after the other, and awaited at the end."""
     builder, group = RecordingBuilder("buckets", RANKS), tuple(range(RANKS))
     for rank in range(RANKS):
         calls = []
@@ -41,7 +41,7 @@ def buckets(number: int) -> Recording:
 
 
 def ring_by_hand(steps: int, apart: float) -> Recording:
-    """So many exchanges of 4 KiB with both neighbours, whose halves are posted so many seconds apart."""
+    """Record ``steps`` exchanges of 4 KiB with both neighbors. A receive is posted ``apart`` seconds after its send."""
     builder = RecordingBuilder(f"ring by hand, {apart:g} s apart", RANKS)
     for rank in range(RANKS):
         right, left = (rank + 1) % RANKS, (rank - 1) % RANKS

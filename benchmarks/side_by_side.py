@@ -49,13 +49,13 @@ Call = Callable[[], object]
 
 
 class Asked(NamedTuple):
-    """Which pieces of work, and of what size."""
+    """The selected tasks and their size."""
 
     fewer: int = 1  # so many times fewer ranks
     only: tuple[str, ...] = ("",)  # pieces whose name has one of these in it
 
     def has(self, name: str) -> bool:
-        """Whether this piece of work is asked for."""
+        """Whether this task is selected."""
         return any(text in name for text in self.only)
 
 
@@ -116,7 +116,7 @@ def _python(checkout: Path, arguments: list[str], folder: Path) -> str:
 
 
 def calls(fewer: int) -> Iterator[tuple[str, Call]]:
-    """Names and calls of public functions, by names that checkouts have had for long."""
+    """Return the names and calls of public functions that old checkouts have as well."""
     import simcomm
     from collectives import ComputePhases, Training, Transport, find_algorithm, verify
 
@@ -161,7 +161,7 @@ def calls(fewer: int) -> Iterator[tuple[str, Call]]:
 
 
 def run_calls(work: Asked) -> Seconds:
-    """Return the seconds of every call, the first and the quickest of the others, in this process."""
+    """Return the seconds of every call in this process: the first call, and the fastest later call."""
     seconds = {}
     for name, call in calls(work.fewer):
         if not work.has(name):
@@ -181,7 +181,7 @@ def _seconds(call: Call, clock: Callable[[], float] = perf_counter) -> float:
 
 
 def run_ranks(work: Asked) -> Seconds:
-    """Return the seconds of collectives on two real ranks of this machine, and of starting these."""
+    """Return the seconds of collectives on two real ranks of this machine, and of starting the ranks."""
     import realcomm
 
     realcomm.launch(max, 2)
@@ -190,7 +190,7 @@ def run_ranks(work: Asked) -> Seconds:
 
 
 def work_of_a_rank(rank: int, world_size: int, work: Asked) -> Seconds:
-    """Return the seconds of collectives as this rank of two sees them, the first and the quickest of the others."""
+    """Return the seconds of collectives on this rank: the first call, and the fastest later call."""
     import torch
 
     import realcomm
@@ -221,7 +221,7 @@ PARTS = ("commands", *IN_PROCESS)
 
 
 def run_part(part: str, checkout: Path, work: Asked) -> Seconds:
-    """Return the seconds of everything in one part, in one checkout."""
+    """Return the seconds of all tasks of one part in one checkout."""
     if part == "commands":
         return run_commands(checkout, work)
     arguments = [str(Path(__file__).resolve()), "--child", part, "--fewer", str(work.fewer), "--only", *work.only]
@@ -230,7 +230,7 @@ def run_part(part: str, checkout: Path, work: Asked) -> Seconds:
 
 
 def compare(part: str, before: Path, after: Path, rounds: int, work: Asked) -> list[dict[str, Any]]:
-    """Return a row for every piece of work: medians of both, the ratio and its spread over the rounds."""
+    """Return a row for each task: medians of both, the ratio, and its range over the rounds."""
     pairs_of_rounds: list[tuple[Seconds, Seconds]] = []
     for number in range(rounds + 1):
         if number % 2:
@@ -267,7 +267,7 @@ def describe(row: dict[str, Any]) -> str:
 
 
 def revision(checkout: Path) -> str:
-    """Return the commit of a checkout, or an empty text where there is none."""
+    """Return the commit of a checkout, or an empty text if it has none."""
     call = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
     return subprocess.run(call, capture_output=True, text=True, check=False).stdout.strip()
 
@@ -297,7 +297,7 @@ def main() -> None:
 
 @contextmanager
 def checked_out(place: str) -> Iterator[Path]:
-    """Within the context, the folder of a checkout; that of a commit is made for it, and removed at the end."""
+    """Return the folder of a checkout. The folder of a commit is created, and removed after the ``with`` block."""
     if Path(place).is_dir():
         yield Path(place).resolve()
         return
@@ -312,7 +312,7 @@ def checked_out(place: str) -> Iterator[Path]:
 
 
 def measure(options: argparse.Namespace, work: Asked, before: Path, after: Path) -> None:
-    """Measure all parts in both checkouts, and write the rows to the file asked for."""
+    """Measure all parts in both checkouts, and write the rows."""
     from collectives.output_files import write_text
     from collectives.records.environment import describe_measurement
 

@@ -40,7 +40,7 @@ STEPS = 14
 
 
 class Case(NamedTuple):
-    """A strategy on so many ranks, as the keys of a scenario say it."""
+    """A strategy on a number of ranks, as scenario keys."""
 
     ranks: int
     strategy: str
@@ -76,7 +76,7 @@ ASIDE = [Case(2, strategy) for strategy in (
 
 
 def measure(case: Case, rounds: int) -> dict[str, Any]:
-    """Return a row: seconds of a step, predicted and measured; the medians over the rounds."""
+    """Return a row with the predicted and measured seconds of a step: the medians over the rounds."""
     with TemporaryDirectory() as folder:
         runs = [case.run(Path(folder)) for _ in range(rounds)]
     steps = [(run.step_s.predicted or 0.0, run.step_s.measured or 0.0) for run in runs]

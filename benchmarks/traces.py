@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def measure_ring(ranks: int, jitter: bool) -> dict[str, Any]:
-    """Return the messages of a ring all-reduce, the bytes of its file, and a row for making, writing and reading."""
+    """Return the messages of a ring all-reduce, its file's bytes, and a row each for making, writing and reading it."""
     ring, star = find_algorithm("all_reduce/ring"), simcomm.star(ranks, "10 Gbit/s", "5 us")
     faults = Faults(messages=Jitter("exponential", 1e-6)) if jitter else Faults()
     assert star.transport is not None
@@ -66,7 +66,7 @@ def measure_ring(ranks: int, jitter: bool) -> dict[str, Any]:
 
 
 def measure(title: str, act: Callable[[], Any]) -> tuple[Any, dict[str, Any]]:
-    """Return what ``act`` returns, and a row: its seconds, and of a second run the bytes held and needed meanwhile."""
+    """Return the result of ``act`` and a row: its seconds, and the final and peak bytes of a second run."""
     begin = perf_counter()
     act()
     seconds = perf_counter() - begin

@@ -44,7 +44,7 @@ PUT_ASIDE = 5  # every fifth training image, by which recipes are judged
 
 
 class Recipe(NamedTuple):
-    """What the search chooses."""
+    """The keys that the search chooses."""
 
     global_batch: int
     learning_rate: float
@@ -52,7 +52,7 @@ class Recipe(NamedTuple):
     warm_up: int  # steps
 
     def keys(self, world_size: int) -> dict[str, Any]:
-        """Return the keys of a training on so many ranks."""
+        """Return the keys of a training on this many ranks."""
         named = self._asdict()
         return {"batch_size": named.pop("global_batch") // world_size, **named}
 
@@ -65,7 +65,7 @@ Row = dict[str, Any]
 
 
 class Job(NamedTuple):
-    """A training of a launch."""
+    """A training within a launch."""
 
     way: str
     recipe: Recipe
@@ -74,30 +74,28 @@ class Job(NamedTuple):
 
 
 class Curve(Observer):
-    """Keeps the loss of each step and the accuracy of each epoch."""
+    """Records the loss of each step and the accuracy of each epoch."""
 
     def __init__(self) -> None:
         self.losses: list[float] = []
         self.accuracies: list[float] = []
 
     def step_done(self, running: RunningTraining, record: StepRecord) -> None:
-        """Keep the loss."""
         self.losses.append(record.loss)
 
     def epoch_done(self, running: RunningTraining, record: EpochRecord) -> None:
-        """Keep the accuracy."""
         self.accuracies.append(record.test_accuracy)
 
 
 def without_held_out(training: Training, train: bool) -> Images:
-    """Return the training images but for those that are held out, or those; in place of ``load_images``."""
+    """Return the training images without a fifth that is held out, or that fifth. Replaces ``load_images``."""
     images = load_images(training, train=True)
     rows = range(len(images))  # type: ignore[arg-type]
     return Subset(images, [row for row in rows if (row % PUT_ASIDE > 0) == train])
 
 
 def curves_of(rank: int, world_size: int, jobs: list[Job], steps: int | None) -> list[Row]:
-    """Return losses and accuracies of each job."""
+    """Return the losses and accuracies of each job."""
     vars(running)["measure_alone"] = lambda training: ComputePhases(0.0, 0.0, 0.0)  # slow, and not read here
     rows = []
     for job in jobs:
@@ -111,7 +109,7 @@ def curves_of(rank: int, world_size: int, jobs: list[Job], steps: int | None) ->
 
 
 def furthest(losses: list[float], others: list[float]) -> float:
-    """Return the greatest relative difference of two curves."""
+    """Return the largest relative difference between two curves."""
     return max(abs(loss - other) / abs(other) for loss, other in zip(losses, others, strict=True))
 
 
@@ -143,7 +141,7 @@ def find_rows(options: argparse.Namespace) -> dict[str, list[Row]]:
 
 
 def identity(row: Row) -> tuple[Any, ...]:
-    """Return what tells a row from others of its part."""
+    """Return the keys that identify a row within its part."""
     return tuple(row[name] for name in ("way", "ranks", "seed", *Recipe._fields))
 
 

@@ -48,7 +48,7 @@ class Phase(NamedTuple):
 
 
 def carry_out(host: VirtualHost, cases: list[dict[str, Any]], launch_s: float) -> list[list[float]]:
-    """Return the seconds of each phase, for each case."""
+    """Return the seconds of each phase for each case."""
     words = [str(case[key]) for case in cases for key in ("model", "batch_size", "precision")]
     lines: list[str] = []
     program = UserProgram(str(PROGRAM), tuple(words))

@@ -80,7 +80,7 @@ BYTECODE = TemporaryDirectory(prefix="ringlab-waiting-")
 
 
 def row(part: str, name: str, arguments: Sequence[str], repetitions: int, **goal: float) -> Row:
-    """Return the median wall and processor seconds of a command, with their spread; of several runs, not the first."""
+    """Return the median wall and CPU seconds of a command with their range, without the first of several runs."""
     wall, cpu = list[float](), list[float]()
     first_counts = repetitions == 1  # the first run fills the caches of the disk
     for number in range(repetitions + (not first_counts)):
@@ -109,7 +109,7 @@ def start(options: argparse.Namespace) -> Iterator[Row]:
 
 
 def cliffs(options: argparse.Namespace) -> Iterator[Row]:
-    """Yield rows of commands that once took far longer than their like."""
+    """Yield rows of commands that were once much slower than similar ones."""
     with TemporaryDirectory(prefix="ringlab-waiting-") as folder:
         for hosts, goal in ((16384, 3.0), (65536, 12.0)):
             scenario = Path(folder, f"{hosts}.toml")
@@ -134,7 +134,7 @@ def _calibrate(scenario: Path, folder: Path) -> Path:
 
 
 def peers(options: argparse.Namespace) -> Iterator[Row]:
-    """Yield rows of a program whose peers are the same on all ranks as a distance, and of one whose peers are not."""
+    """Yield rows of two programs: one computes its peers from a distance, and one from rank numbers."""
     with TemporaryDirectory(prefix="ringlab-waiting-") as folder:
         Path(folder, "program.py").write_text(PROGRAM, encoding="utf-8")
         for name in ("by_distance", "by_number"):
@@ -146,7 +146,7 @@ def peers(options: argparse.Namespace) -> Iterator[Row]:
 
 
 def sweep(options: argparse.Namespace) -> Iterator[Row]:
-    """Yield rows of the thousand predictions, or of fewer where there are fewer numbers of hosts."""
+    """Yield rows of the thousand predictions: 125 for each number of hosts in the options."""
     for way in options.ways:
         name = f"{125 * len(options.hosts):,} predictions: {WAYS[way]}"
         call, goal = ["-c", PREDICTIONS, way, *map(str, options.hosts)], {"at_most_s": 2.0} if way == "sweep" else {}

@@ -308,7 +308,7 @@ class MeshAccuracyAnswer(Answer):
     unseen: tuple[str, ...] = ()  # sources, frameworks and GPUs without runs in the shipped fit
 
     def to_dict(self) -> dict[str, Any]:
-        """Return errors by source, strategy and GPU, of memory, failures and choices, as JSON."""
+        """Return errors by source, strategy and GPU, and of memory, failures and choices, as JSON."""
         answer = super().to_dict()
         answer |= {"calibrate": answer.pop("adapted_to"), **answer.pop("found")}
         del answer["points"]

@@ -40,7 +40,7 @@ RUN_RESIDUALS, SERIES_RESIDUALS = Residuals(0.06, 0.12), Residuals(0.18, 0.06)
 
 
 def weigh(sources: Array) -> Array:
-    """Return the weight of each residual, so that a source counts as ``WEIGHT`` points at most."""
+    """Return the weight of each residual. The total weight of a source is at most that of ``WEIGHT`` points."""
     _, places, counts = np.unique(sources, return_inverse=True, return_counts=True)
     return np.asarray(np.sqrt(np.minimum(1.0, WEIGHT / counts))[places])
 
@@ -68,7 +68,7 @@ class RunSteps:
         return RunSteps(self.columns.take(rows), self.measured[rows], self.sources[rows])
 
     def logs(self, p: Parameters) -> Array:
-        """Return the logarithms of predicted by measured seconds."""
+        """Return the logarithms of predicted divided by measured seconds."""
         return np.asarray(np.log(step_seconds(self.columns, p) / self.measured))
 
 

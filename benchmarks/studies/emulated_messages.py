@@ -29,7 +29,7 @@ Name = tuple[int, int, int, int]  # sender, receiver, channel and step
 
 
 def ends(trace: Trace) -> dict[Name, tuple[float, float]]:
-    """Return when each message began and ended."""
+    """Return the begin and the end of each message."""
     return {
         (message.src, message.dst, message.channel, message.step): (message.begin, message.end)
         for message in trace.messages

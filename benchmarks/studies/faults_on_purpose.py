@@ -21,11 +21,11 @@ FAULTS = ("raise", "exit", "kill", "stop", "nan", "full", "kill writer")
 
 @dataclass
 class Fault(Observer):
-    """What goes wrong on one rank, in a phase of a step; every rank has one, and that of others does nothing.
+    """A fault on one rank in a phase of a step. Other ranks have it too, but it does nothing there.
 
-    "raise", "exit", "kill" (SIGKILL), "stop" (SIGSTOP) and the names of signals are what they say; "nan" spoils the
-    rank's weights, "full" has files end after 64 KiB, and "kill writer" kills the rank after that many bytes of its
-    next checkpoint. The time is written to ``told``, in seconds since the epoch.
+    "raise", "exit", "kill" (SIGKILL), "stop" (SIGSTOP) and names of signals do what they say. "nan" damages the rank's
+    weights, "full" limits files to 64 KiB, and "kill writer" kills the rank after that many bytes of its next
+    checkpoint. The time is written to ``told``, in seconds since the epoch.
 
     >>> Fault("flood")
     Traceback (most recent call last):
@@ -43,7 +43,7 @@ class Fault(Observer):
             raise InputError(f"fault {self.kind!r} is not known; there are {', '.join(FAULTS)}")
 
     def begin(self, running: RunningTraining) -> None:
-        """Have the phases of the rank begin with the fault where it is time."""
+        """Trigger the fault at the beginning of the phases of its step."""
         if running.rank != self.rank:
             return
         timed = running.watch.phase
@@ -78,6 +78,6 @@ class Fault(Observer):
 
 
 def end_files_after(size: int) -> None:
-    """Have this process write no file beyond ``size`` bytes, as on a full disk: the system refuses more."""
+    """Limit the files of this process to ``size`` bytes, as on a full disk."""
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, most))

@@ -33,14 +33,14 @@ def cauchy(squares: Floats) -> Floats:
 
 
 def soft_l1(squares: Floats) -> Floats:
-    """Return a loss that grows as the square of small residuals and as the size of large ones, and its derivatives."""
+    """Return a loss that is quadratic for small residuals and linear for large ones, and its derivatives."""
     root = np.sqrt(1 + squares)
     return np.array([2 * (root - 1), 1 / root, -0.5 / root**3])
 
 
 @dataclass(frozen=True)
 class Springs:
-    """The parameters of a fit: their names, and the priors that hold their logarithms; ``pinned`` ones do not move."""
+    """The parameters of a fit: their names, and the priors of their logarithms. ``pinned`` parameters do not change."""
 
     names: tuple[str, ...]
     priors: Floats
@@ -49,7 +49,7 @@ class Springs:
 
     @classmethod
     def of(cls, definitions: Mapping[str, Parameter], pinned: Mapping[str, float] | None = None) -> "Springs":
-        """Return the springs of parameters as their file defines them."""
+        """Return the priors of parameters, as their file defines them."""
         priors = np.log([definition.prior for definition in definitions.values()])
         return cls(
             tuple(definitions),
@@ -59,7 +59,7 @@ class Springs:
         )
 
     def start(self, values: Mapping[str, float] | None) -> Floats:
-        """Return the logarithms of values, of the priors where there are none."""
+        """Return the logarithms of values; default: of the priors."""
         return self.priors if values is None else np.log([values[name] for name in self.names])
 
     def values(self, logs: Floats) -> Parameters:
@@ -67,7 +67,7 @@ class Springs:
         return Parameters({**dict(zip(self.names, np.exp(logs).tolist(), strict=True)), **self.pinned})
 
     def pull(self, logs: Floats) -> Floats:
-        """Return how far each parameter is from its prior, in spreads."""
+        """Return the distance of each parameter from its prior, in spreads."""
         pulls: Floats = (logs - self.priors) / self.spreads
         return pulls
 
@@ -83,10 +83,10 @@ def fit_least_squares(
     slopes: Callable[[Floats], Floats] | None = None,
     **options: Any,
 ) -> tuple[Floats, float]:
-    """Return the logarithms of least cost, sought from ``start``, and the cost.
+    """Return the logarithms with the smallest cost, starting at ``start``, and the cost.
 
-    ``residuals`` are in units of the loss's scale, ``slopes`` their derivatives by the logarithms (differences without
-    them). The cost is the weighted loss of their squares, and the square of each spring's pull.
+    ``residuals`` are in units of the loss's scale. ``slopes`` are their derivatives by the logarithms; default: finite
+    differences. The cost is the weighted loss of their squares plus the squared distances from the priors.
     """
 
     def every(logs: Floats) -> Floats:
@@ -118,7 +118,9 @@ def fit_likelihood(
     start: Floats,
     **options: Any,
 ) -> Parameters:
-    """Return the likeliest parameters; ``loss`` is minus the log of the likelihood, with slopes by the logarithms."""
+    """Return the most likely parameters. ``loss`` returns the negative log likelihood and its derivatives by the
+    logarithms.
+    """
 
     def held(logs: Floats) -> tuple[float, Floats]:
         unlikely, gradient = loss(springs.values(logs))
@@ -131,7 +133,7 @@ def fit_likelihood(
 
 
 def write_parameters(parameters: Mapping[str, float], path: Path) -> None:
-    """Write the values into a file of parameters, and leave all else there as it is."""
+    """Write the values into a file of parameters, without changing anything else in it."""
     lines, name = list[str](), ""
     for line in path.read_text(encoding="utf-8").splitlines():
         if line.startswith("["):

@@ -30,7 +30,7 @@ GROUPS = ("in the training set", "used to choose the intervals", "held out")
 
 
 class JudgedTable(NamedTuple):
-    """A published table of a system, with the verdict about it."""
+    """A published table of a system, with its verdict."""
 
     group: str
     system: str
@@ -60,12 +60,12 @@ def print_table(system: System, series: SizeSeries) -> str:
 
 
 def is_judged(system: System) -> bool:
-    """Return whether a system is healthy, as far as its source says, and of GPUs that nccl-tests measured."""
+    """Return whether a system is healthy according to its source, and has GPUs that nccl-tests measured."""
     return not (system.degraded or system.skip or system.gpu.generation == "cpu") and system.harness == "nccl-tests"
 
 
 def explain_series(system: System, series: SizeSeries) -> MeasuredAnswer:
-    """Return what is said of a printed table, with the system's own keys."""
+    """Return the verdict on a printed table, with the system's own keys."""
     of_the_table = ("nodes", "gpus", "procs", "harness")
     line = {key: with_unit(key, value) for key, value in write_line(system).items() if key not in of_the_table}
     keys = [f"{key}={json.dumps(value)}" for key, value in line.items()]
@@ -76,7 +76,7 @@ def explain_series(system: System, series: SizeSeries) -> MeasuredAnswer:
 
 
 def judge_healthy(groups: tuple[str, ...] = GROUPS) -> Iterator[JudgedTable]:
-    """Yield the verdict about each healthy table."""
+    """Yield the verdict on each healthy table."""
     systems, authors, hidden = read_systems(), read_authors(), put_aside()
     tables = {**read_tables(systems), **read_put_aside_tables()}
     for slug, system in systems.items():
@@ -89,7 +89,7 @@ def judge_healthy(groups: tuple[str, ...] = GROUPS) -> Iterator[JudgedTable]:
 
 
 def main() -> None:
-    """Print the tables that are not as expected, and how many are, by group."""
+    """Print the tables that are not as expected, and their number by group."""
     verdicts: dict[str, Counter[str]] = {group: Counter() for group in GROUPS}
     for judged in judge_healthy():
         verdicts[judged.group][judged.verdict] += 1

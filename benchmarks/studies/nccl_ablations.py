@@ -26,7 +26,7 @@ CACHED = (communicator.make_communicator, topology.ring_hops, topology.exchange_
 
 @contextmanager
 def replaced(module: ModuleType, name: str, value: object) -> Iterator[None]:
-    """Put a value in the place of a module's, and put that back at the end."""
+    """Replace a value of a module inside the ``with`` block."""
     before = getattr(module, name)
     setattr(module, name, value)
     try:
@@ -37,7 +37,7 @@ def replaced(module: ModuleType, name: str, value: object) -> Iterator[None]:
 
 @contextmanager
 def ablation(title: str) -> Iterator[None]:
-    """Change the model as the ablation of this title says, while entered. Raise KeyError for an unknown title.
+    """Change the model inside the ``with`` block. Raise KeyError for an unknown title.
 
     >>> before = timing.OVERLAP
     >>> with ablation("launch and GPU time added in quadrature, not their maximum"):

@@ -33,19 +33,14 @@ KNOWN = (4096.0, 4194304.0, inf)  # bytes of the rows that are known, inf: the l
 
 @cache
 def read_pages() -> dict[str, str]:
-    """Return the author of each system where ``systems.csv`` names one, else the page that it was published on.
-
-    That is a repository of GitHub, or an issue in one.
-    """
+    """Return the author of each system that ``systems.csv`` names, or else its GitHub repository or issue."""
     rows = csv.DictReader(read_text(OWN_DATA / "systems.csv").splitlines())
     pages = {row["slug"]: row["author"] or PAGE.match(row["source"]) for row in rows}
     return {slug: page if isinstance(page, str) else page[0] for slug, page in pages.items() if page}
 
 
 def author_of(system: System) -> str:
-    """Return what systems of one author share: the page that they are on, or the word for their hosts.
-
-    Else a system is its author's only one.
+    """Return the author of a system: its page, or the word for its hosts, or else the system itself.
 
     >>> systems = read_systems()
     >>> author_of(systems["a100_40g_1x8_p4d_issue527"]) == author_of(systems["a100_40g_4x8_p4d_issue527"])
@@ -55,14 +50,14 @@ def author_of(system: System) -> str:
 
 
 def draw_authors(systems: Sequence[System], seed: int) -> list[set[str]]:
-    """Return the authors in parts of equal number, shuffled by a seed."""
+    """Return the authors in groups of equal size, shuffled with a seed."""
     authors = sorted({author_of(system) for system in systems})
     np.random.default_rng(seed).shuffle(authors)
     return [set(authors[part::PARTS]) for part in range(PARTS)]
 
 
 def refit_without_authors(observed: Sequence[Observations], seed: int) -> dict[str, Parameters]:
-    """Return for each system the parameters fitted to the three quarters of the authors that are not its own."""
+    """Return for each system the parameters of a fit to the three quarters of the authors that exclude its own."""
     fits: dict[str, Parameters] = {}
     for left_out in draw_authors([observations.system for observations in observed], seed):
         seen = [observations for observations in observed if author_of(observations.system) not in left_out]
@@ -74,13 +69,13 @@ def refit_without_authors(observed: Sequence[Observations], seed: int) -> dict[s
 
 
 def compare_without_authors(systems: Mapping[str, System], tables: Mapping[str, MeasuredTable], seed: int) -> Judged:
-    """Return each row beside its prediction by parameters that never saw its author."""
+    """Return each row with a prediction whose fit excluded its author."""
     fitted = refit_without_authors(observe_tables(systems, tables), seed)
     return compare_series(judged_series(systems, tables), model_predictor(fitted), {})
 
 
 def main() -> None:
-    """Print for each draw the scores before and after rows are known, and those of authors with one system."""
+    """Print for each draw the scores before and after rows are known, and the scores of authors with one system."""
     systems = read_systems()
     tables = read_tables(systems)
     observed = observe_tables(systems, tables)

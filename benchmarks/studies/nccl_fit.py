@@ -24,7 +24,7 @@ STEP = 1e-4  # of the differences, a share of each parameter
 
 @dataclass(frozen=True)
 class Observations:
-    """The measured series of one system, end to end, and the weight of each row's squared residual."""
+    """The measured series of one system, concatenated, and the weight of each squared residual."""
 
     system: System
     series: tuple[SizeSeries, ...]
@@ -40,7 +40,7 @@ class Observations:
 
 
 class Fit(NamedTuple):
-    """Fitted parameters, the cost that is left, and whether no step from the start made it less."""
+    """Fitted parameters, the final cost, and whether no step from the start reduced the cost."""
 
     parameters: Parameters
     cost: float
@@ -48,7 +48,7 @@ class Fit(NamedTuple):
 
 
 def observe(system: System, series: Sequence[SizeSeries]) -> Observations | None:
-    """Return the series that can be predicted, each class of sizes with the same weight; None where there are none."""
+    """Return the series that can be predicted, with equal weight for each size class; None if there are none."""
     known = tuple(table for table in series if table.collective in COLLECTIVES)
     if not known:
         return None
@@ -59,7 +59,7 @@ def observe(system: System, series: Sequence[SizeSeries]) -> Observations | None
 
 
 def observe_tables(systems: Mapping[str, System], tables: Mapping[str, MeasuredTable]) -> list[Observations]:
-    """Return what a fit may see: at most twelve rows of each series of systems that are not skipped."""
+    """Return the data of a fit: at most twelve rows of each series, without skipped systems."""
     observations = []
     for slug, table in tables.items():
         if not systems[slug].skip:
@@ -72,7 +72,7 @@ def observe_tables(systems: Mapping[str, System], tables: Mapping[str, MeasuredT
 def fit_parameters(
     observations: Sequence[Observations], start: Parameters | None = None, *, tolerance: float = 1e-4
 ) -> Fit:
-    """Return the parameters of least cost, from ``start`` or the priors."""
+    """Return the parameters with the smallest cost, starting at ``start`` or at the priors."""
     springs = Springs.of(read_definitions())
     begin = springs.start(start)
 
@@ -110,7 +110,7 @@ def _slopes(table: Observations, springs: Springs, values: Parameters, names: Se
 
 
 def main() -> None:
-    """Fit to the project's own tables, without those held out, and write the values."""
+    """Fit to the project's own tables without the held-out ones, and write the values."""
     systems = read_systems()
     fitted = fit_parameters(observe_tables(systems, read_tables(systems)))
     write_parameters(fitted.parameters, FILE)

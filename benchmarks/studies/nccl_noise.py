@@ -27,7 +27,7 @@ FAULTY = 2.0  # times as slow as another table of its machine: no description of
 
 
 class TablePair(NamedTuple):
-    """Two tables of one machine in a class of sizes, and by what factor they differ, from 1 on."""
+    """Two tables of the same type of machine in a size class, and the factor between them, at least 1."""
 
     size_class: str
     one: str
@@ -47,7 +47,7 @@ def same_machine(system: System, other: System) -> bool:
 
 
 def find_pairs(systems: Mapping[str, System], judged: Judged) -> list[TablePair]:
-    """Return the pairs of tables of one machine by different authors."""
+    """Return the pairs of tables by different authors of the same type of machine."""
     offsets = {
         key: float(np.median(np.log(rows.measured / rows.predicted)))
         for key, rows in judged.by("class", "system").items()
@@ -62,7 +62,7 @@ def find_pairs(systems: Mapping[str, System], judged: Judged) -> list[TablePair]
 
 
 def judge() -> Judged:
-    """Return the rows of all tables beside the shipped model, also of those held out: nothing is chosen by them."""
+    """Return the rows of all tables with the shipped model's predictions, including held-out tables."""
     systems = read_systems()
     tables = read_tables(systems) | read_put_aside_tables()
     return compare_series(judged_series(systems, tables), model_predictor({}), {})

@@ -12,17 +12,17 @@ Tick = Callable[[int, int, int, str], None]  # (rank, done, total, text)
 
 
 class Folds(NamedTuple):
-    """The parameters of each system left out, and how many refits no step improved."""
+    """The parameters with each system left out, and the number of refits that no step improved."""
 
     parameters: dict[str, Parameters]
     stalled: int
 
 
 def refit_without_each(systems: Mapping[str, System], tables: Mapping[str, MeasuredTable], tick: Tick) -> Folds:
-    """Return for each system the parameters that a refit without it gives.
+    """Return for each system the parameters of a fit without it.
 
-    Refits begin at the fit to all systems. One that no step improves stays there, and has then seen the system that it
-    leaves out: they are counted.
+    Refits start from the fit to all systems. A refit that no step improves keeps those parameters, which have seen the
+    system. These refits are counted.
     """
     observed = observe_tables(systems, tables)
     everything = fit_parameters(observed).parameters

@@ -44,7 +44,7 @@ LEAST = 0.1  # in log time: two sound tables of one machine differ by about as m
 
 @cache
 def read_authors() -> dict[str, str]:
-    """Return the author of each system whose table came after the model's structure, by slug.
+    """Return the author of each system whose table was added after the structure of the model was chosen, by slug.
 
     >>> read_authors()["h100_2x8_nebius_ib"]
     'dstack'
@@ -54,7 +54,7 @@ def read_authors() -> dict[str, str]:
 
 
 def describe_widths(widths: NcclWidths) -> str:
-    """Return the content of the file of limits.
+    """Return the content of the file of interval limits.
 
     >>> one = LogLimits((0.25,), (0.5,))
     >>> print(describe_widths(NcclWidths(one, one)).splitlines()[-1])
@@ -69,7 +69,7 @@ def describe_widths(widths: NcclWidths) -> str:
 
 
 def draw_put_aside() -> frozenset[str]:
-    """Return the systems of a third of these authors, drawn by lot: ``put_aside.txt`` names them.
+    """Return the systems of a random third of these authors, which ``put_aside.txt`` lists.
 
     >>> len({read_authors()[slug] for slug in draw_put_aside()})
     5
@@ -80,10 +80,10 @@ def draw_put_aside() -> frozenset[str]:
 
 
 def judge_left_out() -> Judged:
-    """Return the rows of all systems, but of none held out, beside a refit that has not seen their authors.
+    """Return the rows of all systems that are not held out, predicted by a refit without their authors.
 
-    They are also keyed by author; ``several`` says whether a system has several nodes, ``wider`` how many times as wide
-    its intervals are, ``later`` whether its author came after the model's first structure.
+    They have additional keys. ``several``: the system has several nodes. ``wider``: the factor by which its intervals
+    are wider. ``later``: its author was added after the structure of the model was chosen.
     """
     systems = read_systems()
     judged = compare_without_authors(systems, read_tables(systems), DRAW)
@@ -110,10 +110,10 @@ def _widening(system: System) -> float:
 
 
 def fit_widths(judged: Judged) -> NcclWidths:
-    """Return limits that would leave a tenth of the rows of a further author below and a tenth above.
+    """Return limits that leave a tenth of the rows of a further author below and a tenth above.
 
-    Each author counts the same, and limits are those of one author more than there are (n + 1 of n). No limit is nearer
-    than two tables of one machine.
+    Each author has the same weight. The limits account for one author more than there are (n + 1 of n). No limit is
+    closer than the difference between two tables of the same machine.
     """
     groups = judged.by("several")
     return NcclWidths(_limits(groups[False]), _limits(groups[True]))
@@ -137,9 +137,9 @@ def _quantiles(rows: Judged) -> tuple[float, float]:
 
 
 def judge_put_aside() -> Judged:
-    """Return the rows of the systems held out beside what the shipped model says of them.
+    """Return the rows of the held-out systems with the shipped model's predictions.
 
-    They are also keyed by author; ``later`` says whether the lot put them aside, and not the shuffle before it.
+    They have the additional key author. ``later``: the system was held out in the second draw.
     """
     systems = read_systems()
     judged = compare_series(judged_series(systems, read_put_aside_tables()), model_predictor({}), {})
@@ -147,7 +147,7 @@ def judge_put_aside() -> Judged:
 
 
 def judge_groups() -> dict[str, Judged]:
-    """Return the rows of authors left out and of systems held out: of the first collection, and of later authors."""
+    """Return the rows of authors left out and of held-out systems, for the first authors and for later ones."""
     return {
         f"{count(len({*rows.keys['author']}), 'author')} of {when}, {how}": rows
         for how, judged in (("left out", judge_left_out()), ("held out", judge_put_aside()))
@@ -165,7 +165,7 @@ def scores() -> dict[str, dict[str, ClassScore]]:
 
 
 def held_by_author(judged: Judged) -> dict[str, float]:
-    """Return by class of sizes the share of rows that 80 % intervals hold, each author counting the same."""
+    """Return the share of rows inside the 80 % intervals by size class. Each author has the same weight."""
     groups = {name: judged.take(judged.keys["class"] == name).by("author").values() for name in SIZE_CLASSES}
     return {
         name: float(np.mean([author_rows.held(COVERAGE).mean() for author_rows in authors]))

@@ -17,14 +17,14 @@ from realcomm.training.stopwatch import Stopwatch
 
 
 class Steps(NamedTuple):
-    """Steps of one training: seconds of each, and the loss before it."""
+    """Steps of one training: the seconds of each, and the loss before it."""
 
     seconds: list[float]
     losses: list[float]
 
 
 def why_not(devices: int) -> str:
-    """Return why DataParallel cannot run on so many GPUs here, or "" where it can.
+    """Return the reason why DataParallel cannot run on this many GPUs, or "".
 
     >>> why_not(10**6)[:38]
     'DataParallel needs 1000000 GPUs in one'
@@ -36,9 +36,9 @@ def why_not(devices: int) -> str:
 
 
 def run_data_parallel(training: Training, devices: int, *, steps: int, timeout: float = 600.0) -> Steps:
-    """Train in one process on ``devices`` GPUs, each of which gets ``batch_size`` images of a step.
+    """Train in one process on ``devices`` GPUs, with ``batch_size`` images per GPU and step.
 
-    The batches are the joined ones of as many ranks. Raise InputError where there are fewer GPUs, RunFailed and
+    The batches are the concatenated batches of as many ranks. Raise InputError if there are fewer GPUs, RunFailed and
     TimedOut.
 
     >>> run_data_parallel(Training(None), 2, steps=5)  # doctest: +SKIP
@@ -51,7 +51,7 @@ def run_data_parallel(training: Training, devices: int, *, steps: int, timeout: 
 
 
 def train_by_one(rank: int, world_size: int, training: Training, devices: int, steps: int) -> Steps:
-    """Train as the only rank of a group; on CPUs, where DataParallel has no devices, by the model itself."""
+    """Train as the only rank of a group. On CPUs, where DataParallel has no devices, train the model itself."""
     all_devices = replace(training, batch_size=devices * training.batch_size, sync_batch_norm=False)
     replica = make_replica(build_model(all_devices, all_devices.seed), all_devices, devices, steps)
     gpus = list(range(devices)) if torch.cuda.is_initialized() else None

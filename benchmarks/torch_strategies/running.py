@@ -35,7 +35,7 @@ PASSED_OVER = (  # each recv is another rank's send
 
 
 class CountedCall(NamedTuple):
-    """A call of this rank: the bytes of the whole buffer, on so many ranks; of a send, of the message."""
+    """A call of this rank: the bytes of the whole buffer or message, and the number of ranks."""
 
     collective: str
     nbytes: int
@@ -43,9 +43,9 @@ class CountedCall(NamedTuple):
 
 
 class CountedCalls(TorchDispatchMode):
-    """Within the context, note each call of torch.distributed, whoever makes it: torch's classes too, in backward too.
+    """Count each call of torch.distributed inside the ``with`` block, also by torch's classes and in backward.
 
-    Raises ValueError for a collective that is not known, so that none is missed.
+    Raises ValueError for an unknown collective, so that none is missed.
     """
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ def _ranks(args: list[Any]) -> int:
 
 
 class KeptActivations(torch.autograd.graph.saved_tensors_hooks):
-    """Within the context, count the bytes that autograd keeps until backward, parameters apart; ``most`` at once."""
+    """Count the bytes that autograd saves for backward inside the ``with`` block. Parameters do not count."""
 
     def __init__(self, model: nn.Module) -> None:
         self._apart = {each.untyped_storage()._cdata for each in [*model.parameters(), *model.buffers()]}
@@ -104,7 +104,7 @@ class KeptActivations(torch.autograd.graph.saved_tensors_hooks):
         return _Kept(self, tensor)
 
     def hold(self, tensor: Tensor, by: int) -> None:
-        """Count one holder of a tensor's storage more or less."""
+        """Change the number of holders of a tensor's storage by one."""
         storage = tensor.untyped_storage()
         if storage._cdata in self._apart:
             return
@@ -129,7 +129,7 @@ COUNTED, COUNTED_DDP = 2, 3  # the step that counts: torch has agreed on the sha
 
 
 class CountedStrategy(NamedTuple):
-    """What a rank did. Losses are of its own samples, of a pipeline on its last stage only."""
+    """The calls and losses of a rank. Losses are of its own samples; in a pipeline, the last stage has them."""
 
     calls: list[CountedCall]  # of one step
     held: KeptBytes
@@ -140,7 +140,7 @@ class CountedStrategy(NamedTuple):
 
 
 def run_strategies(rank: int, world_size: int, plans: Sequence[StrategyPlan]) -> list[CountedStrategy]:
-    """Carry out each plan as one rank of the default group."""
+    """Run each plan as one rank of the default group."""
     return [_run_strategy(plan) for plan in plans]
 
 

@@ -14,7 +14,7 @@ from realcomm.profiling.model_sources import find_model
 
 
 def measure(name: str, batch_size: int, precision: str) -> None:
-    """Print the seconds of a step's three parts, of a second step."""
+    """Print the seconds of the three parts of a second step."""
     source = find_model(name)
     model = source.build().train().cuda()
     batch = source.batch(batch_size, "cuda")
