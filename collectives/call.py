@@ -143,10 +143,7 @@ def _elements(algorithm: Algorithm, world_size: int, nbytes: object, dtype: str,
 
 
 def check_buffers(algorithm: Algorithm, world_size: int, buffers: Sequence[Array]) -> tuple[str, int]:
-    """Return the data type and the length of the buffers.
-
-    Raise InputError if a collective cannot write to one of them.
-    """
+    """Return the type and length of the buffers. Raise InputError if a collective cannot write to one of them."""
     where = f"{algorithm.full_name}: buffers"
     argument: object = buffers
     if not isinstance(argument, Sequence | np.ndarray) or isinstance(argument, str):

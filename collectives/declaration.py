@@ -228,10 +228,8 @@ class Algorithm(Generic[Arguments, Returned]):
     def find_line(self, at: tuple[int, int, int] | None, world_size: int, root: int = 0) -> str:
         """Return the line of a rank, channel and step as text such as ``line 9 of my.py``.
 
-        None: the first line of the program.
-
-        The text is empty for Ringlab's own algorithms and if the line is unknown. The lines of a user's file were
-        recorded. Any other program runs again to find the line.
+        If ``at`` is None, it is the first line of the program. The text is empty for Ringlab's own algorithms, and if
+        the line is unknown. The lines of a user's file were recorded. Any other program runs again to find the line.
         """
         find: Callable[..., int | None] | None = getattr(self.function, "find_line", None)
         if find is not None and self.source is not None:
@@ -336,10 +334,7 @@ class NcclsOwn(Algorithm):
         return self.spec.moves or self.spec.has_parts  # these collectives have parts of equal length
 
     def least_elements(self, world_size: int) -> int:
-        """Return the minimum number of elements: one, or one per rank.
-
-        The NCCL model cannot predict an empty buffer.
-        """
+        """Return the minimum number of elements: one, or one per rank. NCCL's model cannot predict empty buffers."""
         return world_size if self.needs_equal_chunks else 1
 
 

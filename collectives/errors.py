@@ -122,9 +122,7 @@ def failure_first() -> Iterator[None]:
 
 
 def first_failure(error: Exception) -> Exception:
-    """Return the RunFailed during whose handling ``error`` was raised, with ``error`` as a note.
-
-    Otherwise return ``error``.
+    """Return the RunFailed during whose handling ``error`` was raised, with ``error`` as a note, or ``error`` itself.
 
     If an error was raised ``from`` a RunFailed, it replaces the RunFailed on purpose and is returned.
     """
@@ -185,10 +183,7 @@ def describe_error(error: BaseException, source: Path | str | None) -> str:
 
 
 def line_in(error: BaseException, source: Path | str | None) -> int | None:
-    """Return the innermost line of a file in an exception's traceback or syntax error.
-
-    None if the file does not occur.
-    """
+    """Return the innermost line of a file in an exception's traceback or syntax error, or None if it does not occur."""
     line, frame = error.lineno if isinstance(error, SyntaxError) else None, error.__traceback__
     while frame is not None:
         if frame.tb_frame.f_code.co_filename == str(source):

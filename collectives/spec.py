@@ -152,10 +152,7 @@ def item_bytes(dtype: str) -> int:
 
 
 def check_op(op: str, dtype: str) -> None:
-    """Raise InputError unless ``op`` can reduce elements of ``dtype``.
-
-    A mean divides, so it requires a floating-point type.
-    """
+    """Raise InputError unless ``op`` can reduce elements of ``dtype``. A mean requires a floating-point type."""
     check_known("op", op, OPS)
     item_bytes(dtype)
     if op == "mean" and dtype not in FLOATING:

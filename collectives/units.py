@@ -52,10 +52,7 @@ def _closest(text: object, units: Mapping[str, Fraction | int]) -> str:
 
 @lru_cache(maxsize=1 << 15)
 def _read(text: str) -> tuple[Fraction, str]:
-    """Return the number and the unit of a text; the unit is "" if the text is invalid.
-
-    Large clusters repeat their texts.
-    """
+    """Return the number and the unit, "" if the text is invalid; cached, because large clusters repeat their texts."""
     match = _QUANTITY.fullmatch(text)
     return (Fraction(0), "") if match is None else (Fraction(match[1]), match[2])
 

@@ -50,7 +50,7 @@ class Verdict:
     def wasteful_from(self) -> int | None:
         """The smallest world size at which the busiest rank sends at least twice the minimum.
 
-        None if no world size is wasteful, and for barriers.
+        It is None if no world size is wasteful, and for barriers.
         """
         wasteful = (cost.world_size for cost in self.costs if (cost.sent_ratio or 0.0) >= 2)
         return None if self.algorithm.spec.repeats else next(wasteful, None)
@@ -62,10 +62,7 @@ class Verdict:
 
     @property
     def harmless_mistake(self) -> str | None:
-        """The first mistake that does not affect the result, at the smallest such world size.
-
-        None if there is no mistake.
-        """
+        """The first mistake that does not affect the result, at the smallest such world size, or None."""
         return next((report.harmless_mistake for report in self.reports if report.harmless_mistake), None)
 
     def to_dict(self) -> dict[str, Any]:

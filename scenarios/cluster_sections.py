@@ -290,7 +290,7 @@ AnyClusterSection = Annotated[HereSection | NetworkSection, PlainValidator(_read
 
 
 def describe_foreign_key(section: type[ClusterSection], key: str) -> str | None:
-    """Return why ``section`` rejects a key that another kind of cluster accepts. None if no kind accepts the key."""
+    """Return why ``section`` rejects a key that another kind of cluster accepts, or None if no kind accepts the key."""
     sections: list[type[ClusterSection]] = [*TOPOLOGY_SECTIONS.values(), MachineSection, SystemSection]
     owners = [other.label for other in sections if key in other.key_names()]
     if not owners:

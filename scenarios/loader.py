@@ -186,10 +186,7 @@ def devices_to_predict(reference: str | Path, overrides: Sequence[str] = ()) -> 
 
 
 def read_planned_training(reference: str, overrides: Sequence[str] = ()) -> PlannedTraining:
-    """Return the training and the ``[plan]`` table of a scenario.
-
-    Raise InputError with the file, the key and the value.
-    """
+    """Return the training and the ``[plan]`` table of a scenario. Raise InputError with the file, key and value."""
     path, builder = builder_of(reference, overrides)
     section = read_section(toml_files.tables(path, overrides), builder.where, PlanScenarioSection)
     return PlannedTraining(builder.title(section), path, builder.training(section), section.plan)

@@ -172,10 +172,7 @@ def beginnings() -> dict[str, tuple[Path, ...]]:
 
 
 def find_beginning(name: str) -> tuple[Path, ...]:
-    """Return the files that ``ringlab init`` writes for a name.
-
-    Raise InputError with a suggestion for an unknown name.
-    """
+    """Return the files that ``ringlab init`` writes for a name. Raise InputError if the name is unknown."""
     examples = beginnings()
     return examples[check_known("example", name, examples)]
 

@@ -58,10 +58,7 @@ def direct_all_reduce(rank: int, world_size: int) -> Program:
 
 @algorithm("all_to_all", name="direct")
 def direct_all_to_all(rank: int, world_size: int) -> Program:
-    """Swap chunk i of rank r with chunk r of rank i in one step.
-
-    Every rank sends p - 1 messages of n / p bytes.
-    """
+    """Swap chunk i of rank r with chunk r of rank i in one step, in which every rank sends (p - 1) / p n bytes."""
     messages = [(send(to, to), recv(source, source)) for to, source in partners(rank, world_size)]
     if messages:
         yield tuple(operation for pair in messages for operation in pair)

@@ -65,10 +65,7 @@ def node_of(rank: int, world_size: int, root: int, tree: int) -> Node:
 
 
 def tree_broadcast(node: Node, first: int, slices: int) -> Program:
-    """Send ``slices`` chunks, from ``first`` on, down the tree.
-
-    A rank forwards a chunk while it receives the next one.
-    """
+    """Send ``slices`` chunks, from ``first`` on, down the tree. Each step forwards one chunk and receives the next."""
     for number in range(slices + 1):
         incoming = [recv(node.parent, first + number)] if node.parent is not None and number < slices else []
         outgoing = [send(child, first + number - 1) for child in node.children] if number > 0 else []

@@ -42,10 +42,7 @@ def halve(rank: int, core: int) -> Program:
 
 
 def double(rank: int, core: int) -> Program:
-    """Copy chunk r of rank r to all ``core`` ranks, a power of two.
-
-    Each step doubles the number of chunks of a rank.
-    """
+    """Copy chunk r of rank r to all ``core`` ranks, a power of two. Each step doubles the chunks of a rank."""
     first, count = rank, 1
     while count < core:
         yield send(rank ^ count, first, count), recv(rank ^ count, first ^ count, count)
@@ -63,7 +60,7 @@ def exchange_all(rank: int, core: int) -> Program:
 def with_spares(inner: Program, rank: int, world_size: int, chunks: int) -> Program:
     """Run ``inner``, the all_reduce of the core ranks.
 
-    Each spare rank sends its chunks before, and receives them after.
+    Spare ranks send all chunks before it and receive them after it.
     """
     core = core_of(world_size)
     if rank >= core:

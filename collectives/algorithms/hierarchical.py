@@ -121,7 +121,7 @@ class Line(NamedTuple):
 
 
 def torus_shape(world_size: int, columns: int | None, rows: int | None) -> list[int]:
-    """Return the sizes of the dimensions that have several ranks, starting with a row.
+    """Return the sizes of the dimensions that have several ranks, a row's first.
 
     Raise Undefined if they do not divide p.
 
@@ -139,9 +139,9 @@ def torus_chunks(world_size: int, columns: int | None, rows: int | None) -> int:
 
 
 def by_lines(lines: Sequence[Line], direction: int, first: int) -> Program:
-    """All-reduce one chunk per rank, starting at chunk ``first``, with a ring along each dimension in turn.
+    """Run an all_reduce on one chunk per rank, from chunk ``first`` on: a ring along each dimension in turn.
 
-    ``direction``: see ``reduce_around``.
+    ``direction`` is 1 if partial sums travel to the next rank of a line, and -1 for the previous rank.
     """
     if not lines:
         return

@@ -97,8 +97,5 @@ def naive_reduce_scatter(rank: int, world_size: int) -> Program:
 
 @algorithm("barrier", name="naive", chunks=1)
 def naive_barrier(rank: int, world_size: int) -> Program:
-    """Collect a token from every rank on rank 0, then release the ranks, in 2 (p - 1) steps.
-
-    Each step sends one token.
-    """
+    """Collect a token of every rank on rank 0, then release the ranks, in 2 (p - 1) steps with one token each."""
     yield from naive_all_reduce(rank, world_size)

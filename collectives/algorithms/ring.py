@@ -33,7 +33,10 @@ def reduce_around(rank: int, world_size: int, direction: int) -> Program:
 
 
 def gather_around(rank: int, world_size: int, direction: int) -> Program:
-    """Copy chunk r of rank r to all ranks. ``direction``: see ``reduce_around``."""
+    """Copy chunk r of rank r to all ranks.
+
+    Chunks travel to the next rank (``direction`` 1) or to the previous one (-1).
+    """
     after, before = (rank + direction) % world_size, (rank - direction) % world_size
     for step in range(world_size - 1):
         outgoing, incoming = (rank - direction * step) % world_size, (rank - direction * (step + 1)) % world_size
@@ -41,7 +44,7 @@ def gather_around(rank: int, world_size: int, direction: int) -> Program:
 
 
 def all_reduce_around(rank: int, world_size: int, direction: int) -> Program:
-    """Sum all chunks on all ranks. ``direction``: see ``reduce_around``."""
+    """Sum all chunks on all ranks. Data travels to the next rank (``direction`` 1) or to the previous one (-1)."""
     yield from reduce_around(rank, world_size, direction)
     yield from gather_around(rank, world_size, direction)
 
@@ -84,10 +87,7 @@ def bidirectional_ring_reduce_scatter(rank: int, world_size: int) -> tuple[Progr
 
 @algorithm("all_gather", name="bidirectional_ring", chunks=two_per_rank)
 def bidirectional_ring_all_gather(rank: int, world_size: int) -> tuple[Program, ...]:
-    """Copy the two chunks of each rank to all ranks in p - 1 steps.
-
-    Each of two channels sends n / 2p bytes per step.
-    """
+    """Copy the two chunks of each rank to all ranks in p - 1 steps. Each of two channels sends n / 2p bytes a step."""
     return both_directions(gather_around(rank, world_size, 1), gather_around(rank, world_size, -1), world_size)
 
 

@@ -279,7 +279,7 @@ def hierarchical_all_reduce(
 ) -> float | None:
     """Return the sum of the closed forms of the inner algorithms.
 
-    None if one of them has several channels or no formula.
+    Return None if one of them has several channels or no formula.
     """
     width = choose_width(m.p, gpus, "gpus")
     inner, across = m.for_group(width), m.for_group(m.p // width, 1 / width)
@@ -341,7 +341,7 @@ UPPER_BOUNDS = {"broadcast/double_tree", "reduce/double_tree", "all_reduce/doubl
 
 
 def closed_form(algorithm: Algorithm, model: CostModel) -> float | None:
-    """Return the time of a library algorithm by its formula, in seconds. None if it has no formula.
+    """Return the time of a library algorithm by its formula, in seconds, or None if it has no formula.
 
     >>> from collectives import find_algorithm
     >>> network = CostModel(p=4, nbytes=1e6, alpha=1e-6, beta=1e-9, gamma=0.0)

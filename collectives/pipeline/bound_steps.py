@@ -120,10 +120,7 @@ class SliceMemory(NamedTuple, Generic[E]):
     slices: int = 1
 
     def elements(self, chunk: int, count: int) -> E:
-        """Return the elements of ``count`` chunks from ``chunk`` on, restricted to the slice.
-
-        Later chunks are in scratch.
-        """
+        """Return the elements of ``count`` chunks of the buffer or of scratch, from ``chunk`` on, within the slice."""
         n = self.buffer.numel()
         begin, size = offset(chunk, n, self.chunks), extent(chunk, count, n, self.chunks)
         if self.slices > 1:

@@ -183,9 +183,8 @@ class Worker:
             return {"gone": question["name"]}, b""
 
     def _start(self, question: dict[str, Any]) -> Answer:
-        """Set up the environment and import Ringlab's modules.
-
-        Limit the memory afterwards, so that the imports do not count.
+        """Set up the environment, import Ringlab's modules, and then limit the memory, so that the imports do not
+        count.
         """
         self.path = Path(question["file"])
         os.environ.clear()
@@ -207,10 +206,7 @@ class Worker:
         return {"algorithms": [_describe(declared) for declared in self.algorithms]}, b""
 
     def _call(self, question: dict[str, Any]) -> Answer:
-        """Call the function of Ringlab that is named ``MODULE:FUNCTION`` on the file.
-
-        Its result must be JSON content.
-        """
+        """Call the Ringlab function named ``MODULE:FUNCTION`` on the file. Its result must be JSON content."""
         module, _, name = question["function"].partition(":")
         try:
             return {"found": getattr(importlib.import_module(module), name)(self.path, *question["given"])}, b""

@@ -366,10 +366,7 @@ class SymbolicRun:
         return not self.spec.is_shared or all(order[:chunks] == self.order[0][:chunks] for order in self.order)
 
     def check_end(self) -> None:
-        """Raise ProgramError unless every rank ends as the spec requires.
-
-        The error names the first mistake in a result.
-        """
+        """Raise ProgramError, with the first mistake in a result, unless every rank ends as the spec requires."""
         wrong = list(self._wrong_chunks())
         reached = [
             value & -value for mistake in wrong if (value := self.who[mistake.rank][mistake.chunk] & ~self.everyone)

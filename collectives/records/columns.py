@@ -163,9 +163,7 @@ def shrink(column: npt.NDArray[Any], at: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def narrow(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return integers in the smallest type that can represent them, and other arrays unchanged.
-
-    An array must not be empty.
+    """Return integers in the smallest type that can represent them, and other arrays unchanged. There must be entries.
 
     >>> narrow(np.array([1, 300])).dtype
     dtype('uint16')
@@ -291,9 +289,7 @@ def _unpack(plain: dict[str, Any], kind: type[np.generic], rows: int, name: str)
 
 
 def _inflate(packed: bytes, dtype: np.dtype[Any], rows: int) -> tuple[npt.NDArray[Any] | None, int]:
-    """Return the column in a deflated stream and its size.
-
-    The column is None if the size does not fit the number of rows.
+    """Return the column in a deflated stream, or None if its size does not fit the number of rows, and the size.
 
     The bytes of one significance are decompressed at a time.
     """

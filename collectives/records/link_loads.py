@@ -44,9 +44,7 @@ class LinkRoutes:
         return np.asarray(np.bincount(self._of_hops(), of_link[self.link], len(self.first) - 1), float)
 
     def least(self, of_link: Floats) -> Floats:
-        """Return the minimum of a number per link over the links of each route.
-
-        It is infinite for a route without links.
+        """Return the minimum of a number per link over the links of each route; infinity for a route without links.
 
         >>> LinkRoutes(np.array([0, 0, 2]), np.array([0, 1])).least(np.array([0.5, 0.25])).tolist()
         [inf, 0.25]
@@ -216,10 +214,7 @@ def _greatest_rates(part: _Crossings) -> Floats:
 
 
 def _events(part: _Crossings) -> tuple[Floats, Floats, Ints]:
-    """Return the time, the load and the number of messages after each event, by link.
-
-    A message starts or ends in an event.
-    """
+    """Return the time, the load and the number of messages after each start or end of a message, by link."""
     number = len(part.link)
     links, times = np.concatenate([part.link, part.link]), np.concatenate([part.end, part.start])
     rate = np.where(part.end > part.start, part.rate, 0.0)  # a message without duration would only add rounding errors

@@ -244,10 +244,7 @@ def _chunks_of(index: Longs, first: Ints, count: Ints) -> tuple[Longs, Longs]:
 
 
 def _first_use(index: Longs, chunk: Longs, problem: Callable[[int, int], str]) -> Offence | None:
-    """Return the offence of the lowest operation and its lowest chunk, or None.
-
-    The arrays have one entry per wrong use.
-    """
+    """Return the offence of the lowest operation and its lowest chunk, or None; the arrays are [wrong uses]."""
     if not len(index):
         return None
     use = int(np.lexsort((chunk, index))[0])

@@ -18,10 +18,7 @@ from collectives.symbolic_rank import VectorRank
 
 @dataclass(frozen=True)
 class ProgramCall:
-    """A call of an algorithm's program, with the numbers of ranks and chunks.
-
-    All kinds of schedules extend this class.
-    """
+    """A call of an algorithm's program, with the numbers of ranks and chunks. All schedules extend it."""
 
     algorithm: Algorithm
     world_size: int
@@ -40,10 +37,7 @@ class ProgramCall:
         return f"{self.algorithm.full_name}, world size {self.world_size}{root}"
 
     def at_line(self, rank: int, channel: int, step: int) -> str:
-        """Return text such as `` (line 9 of my.py)`` for a step of a user's program.
-
-        It is empty if the line is unknown.
-        """
+        """Return text such as `` (line 9 of my.py)`` for a step of a user's program, or "" if the line is unknown."""
         line = self.algorithm.find_line((rank, channel, step), self.world_size, self.root)
         return f" ({line})" if line else ""
 
@@ -179,7 +173,7 @@ def runs_of_steps(step: Ints) -> list[tuple[slice, int]]:
 def order_by_step(matrix: npt.NDArray[Any], runs: Sequence[tuple[slice, int]]) -> npt.NDArray[Any]:
     """Return a matrix of rows and ranks as one array, ordered by step, rank and row.
 
-    ``runs`` comes from ``runs_of_steps``.
+    ``runs`` is the result of ``runs_of_steps``.
     """
     ranks = matrix.shape[1]
     parts = [matrix[rows].reshape(-1, height, ranks).transpose(0, 2, 1).reshape(-1) for rows, height in runs]
@@ -285,10 +279,7 @@ class Schedule(ProgramCall):
         return location + self.line(index)
 
     def line(self, index: int) -> str:
-        """Return text such as `` (line 9 of my.py)`` for the step of an operation.
-
-        It is empty if the line is unknown.
-        """
+        """Return text such as `` (line 9 of my.py)`` for the step of an operation, or "" if the line is unknown."""
         return self.at_line(int(self.rank[index]), int(self.channel[index]), int(self.step[index]))
 
     def on_channel(self, index: int) -> str:

@@ -80,7 +80,7 @@ def seems_cyclic(algorithm: Algorithm) -> bool:
 
 
 def build_symmetric(algorithm: Algorithm, world_size: int, root: int = 0) -> SymmetricSchedule | None:
-    """Return the schedule from a single run of the program. None if it is not symmetric, or may be rejected.
+    """Return the schedule from a single run of the program, or None if it is not symmetric or may be rejected.
 
     >>> from collectives import find_algorithm
     >>> ring = build_symmetric(find_algorithm("all_reduce/ring"), 1024)
@@ -144,7 +144,7 @@ def _plain(number: Any) -> int:
 
 
 def build_by_branch(algorithm: Algorithm, world_size: int, root: int = 0) -> StepTable | None:
-    """Return the table from one run per branch. None if that fails, or if the program may be rejected.
+    """Return the table from one run per branch, or None if that fails or the program may be rejected.
 
     If the ranks take too many branches, each rank runs alone.
     """

@@ -24,10 +24,7 @@ from collectives.step import Kind
 
 
 class ShiftedNumbers(NamedTuple):
-    """Numbers that depend on the rank in the same way as a ``ShiftedRank``.
-
-    With stride 0, a number is equal on all ranks.
-    """
+    """Numbers that depend on the rank as a ``ShiftedRank`` does. With stride 0, a number is equal on all ranks."""
 
     base: Ints
     stride: Ints
@@ -137,7 +134,7 @@ class SymmetricSchedule(ProgramCall):
 
 
 def match_symmetric(symmetric: SymmetricSchedule) -> SymmetricSchedule | None:
-    """Return the schedule with its messages matched. None if its program may be rejected.
+    """Return the schedule with its messages matched, or None if its program may be rejected.
 
     Only rank 0 is checked. If the ranks differ only by permutations of the chunks, the result holds for all ranks.
     """

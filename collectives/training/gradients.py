@@ -108,10 +108,7 @@ def _resnet_layers(name: str, classes: int, stem: str, size: int) -> Iterator[We
 
 
 def _block(inputs: int, width: int, expansion: int, before: int, side: int) -> Iterator[WeightLayer]:
-    """Yield the layers of a residual block.
-
-    ``before`` and ``side`` are its input and output size, in pixels per side.
-    """
+    """Yield the layers of a residual block; ``before`` and ``side`` are its input and output size in pixels."""
     if expansion == 1:
         kernels = ((inputs, width, 3, side), (width, width, 3, side))
     else:  # the middle convolution has the stride

@@ -140,7 +140,7 @@ class Parallelism:
         return " x ".join([*data, *axes])
 
     def for_devices(self, devices: int, node: int | None = None) -> "Parallelism":
-        """Return the mesh on ``devices`` devices, with ``node`` devices per host.
+        """Return the mesh on ``devices`` devices, ``node`` of them per host.
 
         Raise InputError if the axes do not fit.
         """

@@ -272,10 +272,7 @@ class Training(Recipe, DataLoading):
 
     @property
     def program(self) -> Algorithm | None:
-        """The algorithm that synchronizes the gradients.
-
-        None if torch or NCCL synchronizes them with their own code.
-        """
+        """The algorithm that synchronizes the gradients, or None if torch or NCCL does this with its own code."""
         sync = self.gradient_sync
         return sync if sync is not None and sync.has_program else None
 
