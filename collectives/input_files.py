@@ -93,9 +93,7 @@ def read_bytes(path: Path, most_bytes: int = FileBytes.USUAL) -> bytes:
 
 
 def read_text(path: Path, most_bytes: int = FileBytes.USUAL) -> str:
-    """Return the UTF-8 text of a regular file, without a byte order mark.
-
-    Raise InputError with the line of invalid bytes.
+    """Return the UTF-8 text of a regular file, without a byte order mark. Raise InputError with the invalid line.
 
     >>> read_text(Path("/dev/null"), 100)
     Traceback (most recent call last):

@@ -19,10 +19,7 @@ LARGEST = 2**31 - 1  # beyond it, a product could overflow
 
 
 class Diverges(BaseException):  # not an error of the program, so its `except Exception` must not catch it
-    """Raised if ranks have different values where the program needs a single one.
-
-    ``values`` are these values, or None.
-    """
+    """Raised if ranks have different ``values``, or values that are unknown (None), where the program needs one."""
 
     def __init__(self, values: Values | None = None) -> None:
         super().__init__()

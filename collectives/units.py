@@ -93,9 +93,7 @@ def parse_latency(text: object) -> float:
 
 
 def parse_size(text: object) -> int:
-    """Return the bytes of a text such as ``"64 KiB"``.
-
-    Raise InputError for an invalid text and for a fraction of a byte.
+    """Return the bytes of a text such as ``"64 KiB"``. Raise InputError if it is invalid or has a fraction of a byte.
 
     >>> parse_size("64 KiB")
     65536
@@ -120,9 +118,7 @@ def as_bytes(value: object, name: str, instead: str = "") -> int:
 
 
 def format_size(nbytes: float) -> str:
-    """Format a size in binary units with four significant digits.
-
-    From 10,000 GiB on, all digits before the point are shown.
+    """Format a size in binary units with four significant digits, or more from 10,000 GiB on.
 
     >>> format_size(65536), format_size(20_000 * 2**30)
     ('64 KiB', '20,000 GiB')

@@ -377,10 +377,7 @@ class Builder:
     def find_algorithm(
         self, reference: Reference | Sync, collective: str, clusters: Sequence[Cluster], key: str
     ) -> Algorithm:
-        """Return the algorithm that ``key`` names. All clusters must accept its parameters.
-
-        Raise InputError with the key.
-        """
+        """Return the algorithm that ``key`` names, for all clusters. Raise InputError with the key."""
         with self.at(key):
             if reference.name == NCCL and not reference.parameters:
                 return _find_nccl(collective, clusters)

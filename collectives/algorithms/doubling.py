@@ -58,10 +58,7 @@ def exchange_all(rank: int, core: int) -> Program:
 
 
 def with_spares(inner: Program, rank: int, world_size: int, chunks: int) -> Program:
-    """Run ``inner``, the all_reduce of the core ranks.
-
-    Spare ranks send all chunks before it and receive them after it.
-    """
+    """Run ``inner``, the all_reduce of the core ranks. Spare ranks send all chunks before it and receive them after."""
     core = core_of(world_size)
     if rank >= core:
         yield send(rank - core, 0, chunks)

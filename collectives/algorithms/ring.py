@@ -33,10 +33,7 @@ def reduce_around(rank: int, world_size: int, direction: int) -> Program:
 
 
 def gather_around(rank: int, world_size: int, direction: int) -> Program:
-    """Copy chunk r of rank r to all ranks.
-
-    Chunks travel to the next rank (``direction`` 1) or to the previous one (-1).
-    """
+    """Copy chunk r of rank r to all ranks. Chunks travel to the next rank (``direction`` 1) or to the previous (-1)."""
     after, before = (rank + direction) % world_size, (rank - direction) % world_size
     for step in range(world_size - 1):
         outgoing, incoming = (rank - direction * step) % world_size, (rank - direction * (step + 1)) % world_size

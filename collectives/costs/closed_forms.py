@@ -234,10 +234,7 @@ def double_tree_broadcast(m: CostModel, slices: int = 8) -> float:
 
 
 def double_tree_reduce(m: CostModel, slices: int = 8) -> float:
-    """Return an upper bound in seconds, with one step per child.
-
-    A rank forwards a slice while it receives the next one.
-    """
+    """Return an upper bound in seconds, with one step per child. Ranks forward a slice while they receive the next."""
     if m.p == 1:
         return 0.0
     most_children = 1 if m.p < 4 else 2
@@ -277,10 +274,7 @@ def _torus_channel(sizes: Sequence[int], channels: int) -> list[StepShares]:
 def hierarchical_all_reduce(
     m: CostModel, gpus: int | None = None, node: str = "ring", rail: str = "ring", gather: str | None = None
 ) -> float | None:
-    """Return the sum of the closed forms of the inner algorithms.
-
-    Return None if one of them has several channels or no formula.
-    """
+    """Return the sum of the inner algorithms' closed forms, or None if one has several channels or no formula."""
     width = choose_width(m.p, gpus, "gpus")
     inner, across = m.for_group(width), m.for_group(m.p // width, 1 / width)
     dimensions = [

@@ -158,10 +158,7 @@ class RecordedProgram:
         return self._record_all(world_size, root, parameters).table()
 
     def find_line(self, at: tuple[int, int, int] | None, world_size: int, root: int, **parameters: Any) -> int | None:
-        """Return the line that yields a step.
-
-        If ``at`` is None or the line is unknown, return the first line of the program.
-        """
+        """Return the line that yields a step, or the program's first line if ``at`` is None or the line is unknown."""
         if at is None:
             return self.first_line
         recorded = self._recorded.get(_key(world_size, root, parameters))
@@ -278,10 +275,7 @@ def _rule(program: RecordedProgram, rule: str, described: Any) -> Any:
 def read_recorded_steps(
     header: dict[str, Any], body: bytes, ranks: Any, world_size: int, file: ProgramFile
 ) -> RecordedSteps:
-    """Return the steps in a worker's answer.
-
-    Raise KeyError, TypeError, ValueError or IndexError if the answer is invalid.
-    """
+    """Return the steps in an answer. Raise KeyError, TypeError, ValueError or IndexError if the answer is invalid."""
     counts = [[_whole(count) for count in channels] for channels in header["channels"]]
     steps, operations, shifted, vectors = (_whole(header[key]) for key in ("steps", "operations", "shifted", "vectors"))
     width = len(ranks) if isinstance(ranks, list) else 0

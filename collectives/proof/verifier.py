@@ -220,9 +220,7 @@ def is_bitwise_identical(algorithm: Algorithm, world_size: int) -> bool:
 
 
 def check_bitwise_identical(algorithm: Algorithm, world_size: int) -> None:
-    """Raise InputError if the last bits of floating-point sums can differ between ranks.
-
-    Raise the errors of ``verify``.
+    """Raise InputError if the last bits of float sums can differ between ranks. Raise the errors of ``verify``.
 
     >>> from collectives import find_algorithm
     >>> check_bitwise_identical(find_algorithm("all_reduce/ring"), 3)
@@ -418,10 +416,7 @@ class SymbolicRun:
         return f"chunk {origin} of {_ranks_of(ranks)}" if self.spec.moves else f"the data of {_ranks_of(ranks)}"
 
     def _empty(self, chunk: int) -> str:
-        """Explain why a chunk is undefined.
-
-        It must have been undefined since the start, because undefined data is a mistake.
-        """
+        """Say why a chunk is undefined. It has been undefined since the start, because reads of it are mistakes."""
         scratch = chunk >= self.schedule.chunks
         why = "scratch is undefined at the start" if scratch else self.spec.beginning.format(root=self.schedule.root)
         return f"chunk {chunk} holds nothing yet ({why})"

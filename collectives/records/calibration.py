@@ -71,9 +71,7 @@ class PairProbes:
 
     @property
     def parts(self) -> list["PairProbes"]:
-        """The probes split into folds, each with a share of the crowd rounds.
-
-        The list is empty if there are too few rounds.
+        """The probes split into folds, each with a share of the crowd rounds; empty if there are too few rounds.
 
         >>> alone = PairProbes(6.25e6, 1500, 4096, [], [], [], [], [], 0, 0, 0.0, 0, [])
         >>> crowds = [CrowdRound(8, 1e-4, 2e-5, waking=1e-3 * number) for number in range(8)]

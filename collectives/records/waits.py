@@ -149,10 +149,7 @@ class _Legs:
         self._sort(trace.world_size)
 
     def _sort(self, world_size: int) -> None:
-        """Group the legs that take time by rank.
-
-        A message belongs to two ranks. Each rank is sorted at its first use.
-        """
+        """Group the legs that take time by rank; a message belongs to two ranks. A rank is sorted at its first use."""
         takes = np.flatnonzero(self.end > self.begin)
         joins = takes[self.src[takes] != self.dst[takes]]
         rank = np.concatenate([self.src[takes], self.dst[joins]])

@@ -37,9 +37,7 @@ AnySchedule = Schedule | SymmetricSchedule | StepTable
 
 
 def build_compact(algorithm: Algorithm, world_size: int, root: int = 0) -> SymmetricSchedule | StepTable:
-    """Return the symmetric schedule if there is one, otherwise a table of steps.
-
-    Raise the errors of ``build_schedule``.
+    """Return the symmetric schedule if there is one, else a table of steps. Raise the errors of ``build_schedule``.
 
     >>> from collectives import find_algorithm
     >>> [type(build_compact(find_algorithm(f"all_reduce/{name}"), 4)).__name__ for name in ("ring", "binomial")]

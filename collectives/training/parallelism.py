@@ -140,10 +140,7 @@ class Parallelism:
         return " x ".join([*data, *axes])
 
     def for_devices(self, devices: int, node: int | None = None) -> "Parallelism":
-        """Return the mesh on ``devices`` devices, ``node`` of them per host.
-
-        Raise InputError if the axes do not fit.
-        """
+        """Return the mesh on ``devices`` devices, ``node`` per host. Raise InputError if the axes do not fit."""
         check_whole_number("devices", devices, at_least=1)
         model = self.tensor * self.pipeline
         data = self.data or devices // model
