@@ -29,8 +29,9 @@ OPTIONS: dict[str, str] = {  # "command --option": what to use instead
     "slurm --port": "the port follows from the number of the job",
     "search --seq": "use `--sequence N`",
     "search --tokens": "use `--target-tokens N`",
+    "search --framework": "use `--set training.framework=NAME`",
     "search --export torch": "use `--export torchtitan=FILE`, `megatron=FILE` or `accelerate=FILE`",
-    "run --tensorboard": "plot `metrics.jsonl` of `--log-dir`; docs/how-to/checkpoints.md converts it to TensorBoard",
+    "run --tensorboard": "plot `metrics.jsonl` of `--log-dir`; the guide to checkpoints converts it to TensorBoard",
     "learn --real": "use `ringlab record --ranks N FILE`",
     "plan --keep": "all candidates are predicted in seconds, so nothing is cached",
 }

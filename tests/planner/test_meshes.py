@@ -332,7 +332,7 @@ def test_saved_runs_are_used_until_removed(ringlab, scenario, tmp_path):
     assert adapted["gpu"] == "H100 SXM" and adapted["within_after"] < adapted["within"]
     assert abs(adapted["runs"][0]["after"] / 6.0 - 1) < abs(adapted["runs"][0]["before"] / 6.0 - 1)
     assert "Adapted to 1 run on H100 SXM" in ringlab("search", str(scenario))[1]
-    assert "Adapted" not in ringlab("search", str(scenario), "--framework", "megatron")[1]
+    assert "Adapted" not in ringlab("search", str(scenario), "--set", "training.framework=megatron")[1]
     Path(adapted["file"]).unlink()
     assert "Adapted" not in ringlab("search", str(scenario))[1]
 
@@ -639,7 +639,8 @@ UNLISTED = 'cluster={system={nodes=1, gpus=8, gpu="Z1", generation="hopper", nvl
         (("--set", 'cluster.transport="ideal"'), "transport"),
         (("--set", UNLISTED, "--devices", "8"), "search requires a GPU of the catalog, and"),
         (("--plot", "a.doc"), "a plot is written as"),
-        (("--framework", "jaxtitan"), "jaxtitan"),
+        (("--framework", "jax"), "search --framework was removed; use `--set training.framework=NAME`"),
+        (("--set", "training.framework=jaxtitan"), "jaxtitan"),
         (("--devices", "12"), "12 devices do not fill hosts of 8"),
         (("--bits", "4"), "requires --lora RANK"),
         (("--optimizer", "lion"), "unknown optimizer 'lion'"),

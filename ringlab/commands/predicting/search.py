@@ -52,8 +52,9 @@ from scenarios.sections import parse_hours
 KEYS = {  # short names of scenario keys that --what-if varies
     "preset": "cluster.preset", "nodes": "cluster.nodes", "model": "training.model",
     "batch_size": "training.batch_size", "price": "training.price_per_hour", "sequence": "training.sequence",
+    "framework": "training.framework",
 }  # fmt: skip
-OPTIONS = ("batch", "precision", "framework", "optimizer", "offload", "lora", "bits")  # options that --what-if varies
+OPTIONS = ("batch", "precision", "optimizer", "offload", "lora", "bits")  # options that --what-if varies
 INTEGERS = {"batch": (1, 10**9), "lora": (0, 4096)}  # with the smallest and the largest value
 BROKEN = {  # headings that are too wide for a column
     "compute": "com-\npute", "pipeline": "pipe-\nline", "optimizer": "opti-\nmizer", "processes": "pro-\ncesses",
@@ -74,9 +75,7 @@ class SearchOptions:
     precision: str | None = option(
         None, help="Precision: bf16, fp8, mxfp8, nvfp4, tf32 or float32. Default: the scenario's.", metavar="NAME"
     )
-    framework: str | None = option(
-        None, help="Training framework: torchtitan, nanotron, megatron, ... Default: the scenario's.", metavar="NAME"
-    )
+
     is_compiled: bool = option(False, "--compile", help="Assume that layers run under torch.compile.")
     optimizer: str | None = option(
         None, help="Optimizer: adamw, adamw8bit or sgd. Default: the scenario's, or adamw.", metavar="NAME"
@@ -131,8 +130,8 @@ class SearchOptions:
     def check(self) -> None:
         """Raise InputError for an unknown name, quantized weights without LoRA, or an invalid deadline."""
         for name, value, known in (
-            ("precision", self.precision, PRECISIONS), ("framework", self.framework, FRAMEWORKS),
-            ("optimizer", self.optimizer, OPTIMIZERS), ("offload", self.offload, OFFLOADED), ("bits", self.bits, BITS),
+            ("precision", self.precision, PRECISIONS), ("optimizer", self.optimizer, OPTIMIZERS),
+            ("offload", self.offload, OFFLOADED), ("bits", self.bits, BITS),
         ):  # fmt: skip
             if value is not None:
                 check_known(name, value, known)
@@ -552,7 +551,7 @@ def _make_job(spread: SpreadTraining, devices: int, options: SearchOptions) -> M
         host=host,
         gpus=devices,
         precision=precision,
-        framework=options.framework or training.framework,
+        framework=training.framework,
         is_compiled=options.is_compiled,
         optimizer=options.optimizer or named_optimizer(training),
         offload=options.offload,
