@@ -234,7 +234,7 @@ def _main_cause(waiting: Waiting) -> str:
     part = waiting.critical_path[0]
     if part.s < WORTH_NAMING * path_s:
         return f"; each part of that is below {WORTH_NAMING:.0%}"
-    return f"; the largest part is {part.what}, {part.s / path_s:.0%}"
+    return f"; the largest part is {part.what} ({part.s / path_s:.0%})"
 
 
 def _describe_link(link: LinkPart) -> str:
@@ -294,7 +294,7 @@ def _describe_critical_path(waiting: Waiting) -> str:
     path_s = waiting.critical_path_s
     if path_s <= 0:
         return ""
-    parts = [f"{part.what} {part.s / path_s:.0%}" for part in waiting.critical_path[:MOST_NAMED]]
-    links = [f"{_describe_link(link)}, {link.s / path_s:.0%}" for link in waiting.degraded_links[:MOST_NAMED]]
+    parts = [f"{part.what} ({part.s / path_s:.0%})" for part in waiting.critical_path[:MOST_NAMED]]
+    links = [f"{_describe_link(link)} ({link.s / path_s:.0%})" for link in waiting.degraded_links[:MOST_NAMED]]
     over = f"; messages over {', '.join(links)}" if links else ""
     return f"The critical path consists of {', '.join(parts)}{over}."
