@@ -1,5 +1,5 @@
 from ringlab import virtual as virtual
-from ringlab.commands.catalogue import HardwareCatalogue as HardwareCatalogue
+from ringlab.commands.catalogue import HardwareCatalog as HardwareCatalog
 from ringlab.commands.catalogue import HardwarePart as HardwarePart
 from ringlab.commands.catalogue import Names as Names
 from ringlab.commands.catalogue import hardware as hardware

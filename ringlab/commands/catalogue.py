@@ -131,7 +131,7 @@ def list_names(kind: str | None = None) -> Names:
 
 
 @dataclass(frozen=True, repr=False)
-class HardwareCatalogue(Answer):
+class HardwareCatalog(Answer):
     """The hardware catalog by category, without sources."""
 
     kind = "hardware"
@@ -205,7 +205,7 @@ class HardwarePart(Answer):
             yield Line(f"{self.title}: {self.file}")
 
 
-def hardware(name: str | None = None) -> HardwareCatalogue | HardwarePart:
+def hardware(name: str | None = None) -> HardwareCatalog | HardwarePart:
     """Return the hardware catalog, or the entry ``name`` in it. Raise InputError for an unknown name.
 
     >>> hardware("dgx-h100").title
@@ -220,7 +220,7 @@ def hardware(name: str | None = None) -> HardwareCatalogue | HardwarePart:
             {"name": name} | {key: figure.value for key, figure in figures.items()} for name, figures in entries
         )
 
-    return HardwareCatalogue(
+    return HardwareCatalog(
         machines=tuple(_machine(name, entry) for name, entry in machine_entries().items()),
         gpus=named("GPU"),
         links=tuple(map(_link, parts("link"))),
