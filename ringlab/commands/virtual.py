@@ -277,7 +277,7 @@ class ProgramOptions:
 
     compute: str = option(
         "zero",
-        help="Compute time: zero, a roofline model of this CPU, measured on this CPU, or the model of a GPU.",
+        help="Compute time: zero, a roofline model (of a 100 GFLOP/s core or of a GPU), or measured on this CPU.",
         metavar="zero|model|measured|GPU",
     )
     launch: str = option(
