@@ -110,7 +110,7 @@ class SearchOptions:
     )
     what_if: str | None = option(
         None,
-        help="Search for each value of a key, such as preset=dgx-h100,dgx-b200 or sequence, batch or precision.",
+        help="Search for each value of a key, such as preset=dgx-h100,dgx-b200. Also sequence, batch, precision, ...",
         metavar="KEY=VALUES",
     )
     deadline: str | None = option(
