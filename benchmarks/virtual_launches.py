@@ -47,7 +47,7 @@ class Phase(NamedTuple):
         return self.device < BUSY * self.measured
 
 
-def carry_out(host: VirtualHost, cases: list[dict[str, Any]], launch_s: float) -> list[list[float]]:
+def run_cases(host: VirtualHost, cases: list[dict[str, Any]], launch_s: float) -> list[list[float]]:
     """Return the seconds of each phase for each case."""
     words = [str(case[key]) for case in cases for key in ("model", "batch_size", "precision")]
     lines: list[str] = []
@@ -77,7 +77,7 @@ def main() -> None:
     cases = [step for step in steps if not step["compiled"] and step["precision"] == "bf16"
              and (step["model"], step["batch_size"]) in wanted]  # fmt: skip
     with VirtualHost() as host:
-        ahead, launched, counted = (carry_out(host, cases, seconds) for seconds in (0.0, LAUNCH_S, COUNTING_S))
+        ahead, launched, counted = (run_cases(host, cases, seconds) for seconds in (0.0, LAUNCH_S, COUNTING_S))
     phases = [
         [Phase(case[name], *both) for name, *both in zip(PHASES, *figures, strict=True)]
         for case, *figures in zip(cases, ahead, counted, strict=True)

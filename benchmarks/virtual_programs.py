@@ -88,7 +88,7 @@ def in_a_process(work: Callable[..., Any], *arguments: Any) -> Any:
     return result
 
 
-def carry_out(file: Path, arguments: tuple[str, ...], ranks: int, options: dict[str, Any]) -> Row:
+def run_program(file: Path, arguments: tuple[str, ...], ranks: int, options: dict[str, Any]) -> Row:
     """Run a program. Return its CPU seconds, virtual seconds, memory in bytes, calls and kinds of findings."""
     from virtual.options import VirtualOptions
     from virtual.process.programs import UserProgram
@@ -96,7 +96,7 @@ def carry_out(file: Path, arguments: tuple[str, ...], ranks: int, options: dict[
 
     begin, program = process_time(), UserProgram(str(file), arguments)
     virtual_options = VirtualOptions(program, ranks, star(ranks or 8, "10 Gbit/s", "5 us"), **options)
-    finished = VirtualRun(virtual_options).carry_out()
+    finished = VirtualRun(virtual_options).run()
     seconds = process_time() - begin
     kinds = [finding.kind for finding in finished.outcome.findings]
     calls = sum(len(recording.calls) for recording in finished.recordings if recording is not None)
@@ -110,7 +110,7 @@ def measure_program(name: str) -> Row:
     from mistake_corpus import CorpusProgram
 
     program = CorpusProgram(TESTED / f"{name}.py")
-    result = in_a_process(carry_out, program.path, tuple(program.arguments), program.ranks, program.options)
+    result = in_a_process(run_program, program.path, tuple(program.arguments), program.ranks, program.options)
     return {"part": "programs", "name": name, "what": PROGRAMS[name], "ranks": program.ranks, **result}
 
 
@@ -120,7 +120,7 @@ def measure_number(name: str) -> Row:
     costs, most = [], 0
     for _ in range(ROUNDS):
         runs = [
-            in_a_process(carry_out, FOLDER / name, (str(number),), ranks, {"timing": "recorded", **options})
+            in_a_process(run_program, FOLDER / name, (str(number),), ranks, {"timing": "recorded", **options})
             for number in (few, many)
         ]
         costs.append((runs[1]["cpu_s"] - runs[0]["cpu_s"]) / (many - few) / each * SCALE[unit])
@@ -132,7 +132,7 @@ def measure_number(name: str) -> Row:
 
 def measure_memory(ranks: int = 64) -> Row:
     """Return the row for the memory of ResNet-18 under DDP."""
-    result = in_a_process(carry_out, FOLDER / "resnet.py", ("2",), ranks, {"timing": "recorded"})
+    result = in_a_process(run_program, FOLDER / "resnet.py", ("2",), ranks, {"timing": "recorded"})
     return {"part": "numbers", "name": "resnet.py", "what": f"memory of ResNet-18 under DDP on {ranks} ranks",
             "unit": "GB", "measured": result["most_bytes"] / 1e9, "at_most": 12.0}  # fmt: skip
 
@@ -147,7 +147,7 @@ def measure_strict() -> Row:
         for program in (CorpusProgram(TESTED / f"{name}.py") for name in PROGRAMS):
             for is_strict in seconds:
                 options = {**program.options, "strict": is_strict}
-                result = in_a_process(carry_out, program.path, tuple(program.arguments), program.ranks, options)
+                result = in_a_process(run_program, program.path, tuple(program.arguments), program.ranks, options)
                 seconds[is_strict] += result["cpu_s"]
         ratios.append(seconds[True] / seconds[False])
     title = "CPU time of the programs above with --strict, relative to without"

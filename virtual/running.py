@@ -60,7 +60,7 @@ class VirtualRun:
         self.replaced = Replaced()
         self._outputs: list[RankedOutput] = []
 
-    def carry_out(self) -> Finished:
+    def run(self) -> Finished:
         """Run the program to its end or its first error, and return the result."""
         program, begin = self.options.program, time.perf_counter()
         if not program.is_module:
@@ -123,7 +123,7 @@ class VirtualRun:
                 variables = name_as_torchrun(number, ranks, self.options.local_ranks)
                 environment |= {os.fsencode(name): os.fsencode(text) for name, text in variables.items()}
             state = OwnState(environment, list(sys.argv), list(sys.path))
-            body = self._body(self.options.program.carry_out)
+            body = self._body(self.options.program.run)
             self.world.add(Rank(number, job, body, state, max(0, number) % self.options.local_ranks))
 
     def _start(self, rank: Rank) -> None:
@@ -131,11 +131,11 @@ class VirtualRun:
         rank.body = self._body(lambda: body(rank))
         self.world.add(rank)
 
-    def _body(self, carry_out: Callable[[], object]) -> Callable[[Rank], None]:
+    def _body(self, run: Callable[[], object]) -> Callable[[Rank], None]:
         def body(rank: Rank) -> None:
             with self._data(), self.computing.counting(rank), self._devices(), watching(self.world.watch, rank):
                 try:
-                    carry_out()
+                    run()
                 except SystemExit as end:
                     if end.code not in (None, 0):
                         if rank.number == STARTER and self.world.findings:

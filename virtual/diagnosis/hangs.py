@@ -92,7 +92,8 @@ def diagnose_hang(job: RankJob) -> ProgramFinding:
 def find_collective_mismatch(job: RankJob) -> ProgramFinding | None:
     """Return a finding for an incomplete collective whose calls so far do not match."""
     groups: list[VirtualGroup] = list(job.groups.values())
-    mismatched = [collective for group in groups for collective in group.collectives.values() if collective.is_unlike]
+    collectives = [collective for group in groups for collective in group.collectives.values()]
+    mismatched = [collective for collective in collectives if collective.is_mismatched]
     return report_collective_mismatch(min(mismatched, key=lambda collective: collective.key)) if mismatched else None
 
 

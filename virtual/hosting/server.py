@@ -30,7 +30,7 @@ def serve(control: socket.socket, preloaded: Sequence[str]) -> None:
         process = os.fork()
         if process == 0:
             control.close()
-            carry_out(Path(os.fsdecode(request_path)), files)
+            run_request(Path(os.fsdecode(request_path)), files)
         for file in files:
             os.close(file)
         control.sendall(f"{STARTED} {process}\n".encode())
@@ -52,7 +52,7 @@ def _wait(process: int, control: socket.socket) -> int | None:
     return None if control in ready else os.waitstatus_to_exitcode(status)
 
 
-def carry_out(folder: Path, pipes: Sequence[int]) -> None:
+def run_request(folder: Path, pipes: Sequence[int]) -> None:
     """Run the request in a folder, write the result there, and end this process."""
     status = CRASHED
     *outputs, why = pipes
@@ -83,9 +83,9 @@ def _run(folder: Path, why: int) -> int:
     os.environ.update(UNCOMPILED)
     if request.confinement is not None:
         request.confinement.enter(str(folder))
-    run = VirtualRun(request.options)
-    signal.signal(TELL, lambda *_: os.write(why, run.world.say_where().encode(errors="replace")))
-    finished = run.carry_out()
+    virtual_run = VirtualRun(request.options)
+    signal.signal(TELL, lambda *_: os.write(why, virtual_run.world.say_where().encode(errors="replace")))
+    finished = virtual_run.run()
     try:
         finished.write(folder)
     except OSError as error:

@@ -82,10 +82,11 @@ class VirtualGroup:
             self.collectives[call.number] = collective
         collective.calls[place], call.error = call, collective.error
         if call.likeness != next(iter(collective.calls.values())).likeness:
-            collective.is_unlike = True
-        elif collective.is_complete and not collective.is_unlike:
-            collective.is_unlike = not type(call.exchange).fits([member.exchange for member in collective.in_order()])
-        if collective.is_unlike:
+            collective.is_mismatched = True
+        elif collective.is_complete and not collective.is_mismatched:
+            parts = [member.exchange for member in collective.in_order()]
+            collective.is_mismatched = not type(call.exchange).fits(parts)
+        if collective.is_mismatched:
             if collective.is_complete:  # otherwise the mismatch is reported when no rank can continue
                 self.world.stop(self.job, self.world.diagnoser.mismatched_calls(collective))
             return
@@ -109,11 +110,11 @@ class VirtualGroup:
             return
         try:
             with Neutral():
-                self._carry_out(collective, call)
+                self._move_data(collective, call)
         except Exception as error:  # torch rejects the data of a rank
             collective.fail(error)
 
-    def _carry_out(self, collective: Collective, call: PostedCall) -> None:
+    def _move_data(self, collective: Collective, call: PostedCall) -> None:
         exchange, calls = call.exchange, collective.calls
         if exchange.from_root:
             root = calls.get(self.present[exchange.root])

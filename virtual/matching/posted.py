@@ -161,7 +161,7 @@ class Collective:
     number: int  # in its group
     key: int  # its number among all collectives of the run
     calls: dict[int, PostedCall] = field(default_factory=dict)  # by rank of the group
-    is_unlike: bool = False  # its calls do not match
+    is_mismatched: bool = False  # its calls do not match
     error: Exception | None = None  # of the operation
 
     @property

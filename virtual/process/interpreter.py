@@ -60,12 +60,12 @@ def _start_for_rank(
     def start(self: threading.Thread) -> None:
         rank = world.me()
         if rank is not None:
-            carry_out = self.run
+            original_run = self.run
 
             def run() -> None:
                 world.adopt_thread(rank)
                 with suppress(Stopped):
-                    carry_out()
+                    original_run()
 
             self.run = run  # type: ignore[method-assign]
             if is_asked_by_program(("threading.py",)):

@@ -54,7 +54,7 @@ class UserProgram:
         except (SyntaxError, ValueError) as error:
             raise InputError(f"{self.name}: not a Python program: {error}") from error
 
-    def carry_out(self) -> None:
+    def run(self) -> None:
         """Execute the program as ``__main__``."""
         if self.is_module:
             runpy.run_module(self.name, run_name="__main__", alter_sys=True)

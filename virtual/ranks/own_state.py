@@ -63,7 +63,7 @@ class Belongings:
         self._shown_by = warnings.showwarning, warnings._showwarnmsg_impl  # type: ignore[attr-defined]
         self._look_for_modules()
 
-    def put_aside(self, state: OwnState) -> None:
+    def save(self, state: OwnState) -> None:
         """Save the running rank's state."""
         state.argv, state.path, state.main = sys.argv, sys.path, sys.modules.get("__main__")
         state.torch_numbers = torch.get_rng_state()
@@ -79,7 +79,7 @@ class Belongings:
             self._look_for_modules()
         state.modules = {name: modules.pop(name) for name in self.names if name in modules}
 
-    def put_back(self, state: OwnState) -> None:
+    def restore(self, state: OwnState) -> None:
         """Restore a rank's environment, arguments, modules, random numbers and torch defaults."""
         os.environ._data = state.environment  # type: ignore[attr-defined]
         sys.argv, sys.path = state.argv, state.path

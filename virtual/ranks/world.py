@@ -112,7 +112,7 @@ class VirtualWorld:
         rank.clock = rank.host = rank.busy_since = self.calendar.now
         rank.job.ranks.append(rank)
         # not a daemon: threads that the program starts inherit the flag
-        rank.thread = Thread(target=self._carry_out, args=(rank,), daemon=False, name=f"rank{rank.number}")
+        rank.thread = Thread(target=self._run_rank, args=(rank,), daemon=False, name=f"rank{rank.number}")
         rank.own.seed(rank.number)
         self._ready.append(rank)
 
@@ -128,11 +128,11 @@ class VirtualWorld:
             self._pass_token(following)
             self._is_over.wait()
 
-    def _carry_out(self, rank: Rank) -> None:
+    def _run_rank(self, rank: Rank) -> None:
         rank.run_token.acquire()
         self._by_thread[get_ident()] = rank
         rank.state = State.RUNNING
-        self.belongings.put_back(rank.own)
+        self.belongings.restore(rank.own)
         self.computing.forget(rank)
         rank.thread_lock.__enter__()
         try:
@@ -154,7 +154,7 @@ class VirtualWorld:
         rank.state, rank.waiting = State.DONE, None
         for other in self.ranks:
             self.poke(other)
-        self._give_on(rank)
+        self._yield_token(rank)
 
     def say_where(self) -> str:
         """Return the line that the running rank executes as text, to explain a timeout."""
@@ -179,7 +179,7 @@ class VirtualWorld:
             if not is_ready():
                 begin, rank.waiting, rank.is_ready = rank.clock, waiting, is_ready
                 rank.state = State.WAITING
-                self._give_on(rank)
+                self._yield_token(rank)
                 self._span(rank, waiting.what.partition("(")[0], begin, rank.clock)
                 rank.waited += rank.clock - begin
                 rank.busy_since, rank.waiting = rank.clock, None
@@ -196,7 +196,7 @@ class VirtualWorld:
             rank.state, rank.waiting = State.WAITING, waiting
             calendar.at(rank.clock, lambda: self._wake(rank))
             with rank.thread_lock:
-                self._give_on(rank)
+                self._yield_token(rank)
             rank.waiting = None
 
     def give_way(self, rank: Rank) -> None:
@@ -204,7 +204,7 @@ class VirtualWorld:
         with rank.thread_lock:
             self.check(rank)
             self._make_ready(rank)
-            self._give_on(rank)
+            self._yield_token(rank)
 
     def poke(self, rank: Rank) -> None:
         """Wake a rank if its condition holds."""
@@ -270,7 +270,7 @@ class VirtualWorld:
                 return None
         return ready.popleft()
 
-    def _give_on(self, me: Rank) -> None:
+    def _yield_token(self, me: Rank) -> None:
         following = self._next_rank()
         if following is not me:
             is_done = me.state is State.DONE
@@ -279,12 +279,12 @@ class VirtualWorld:
                 self._is_over.set()
                 return
             assert following is not None, "a rank that waits is never the last"
-            self.belongings.put_aside(me.own)
+            self.belongings.save(me.own)
             self._pass_token(following)
             if is_done:
                 return
             me.run_token.acquire()
-            self.belongings.put_back(me.own)
+            self.belongings.restore(me.own)
         me.state = State.RUNNING
         self.check(me)
 
