@@ -105,7 +105,7 @@ def test_exit_of_the_server_is_reported(tmp_path: Path) -> None:
         host.run(options, timeout=60)
 
 
-@pytest.mark.parametrize(("options", "message"), [((), "pass --ranks N unless"), (("--ranks", 2), "sent a message with")])
+@pytest.mark.parametrize(("options", "message"), [((), "pass --ranks N unless"), (("--ranks", 2), "a message with")])
 def test_program_without_communication_is_reported(
     options: tuple[object, ...], message: str, ringlab: Ringlab, tmp_path: Path
 ) -> None:
