@@ -156,9 +156,7 @@ def check_buffers(algorithm: Algorithm, world_size: int, buffers: Sequence[Array
             raise InputError(f"{where}[{rank}] {problem}")
     shared = _sharing(buffers)
     if shared:
-        raise InputError(
-            f"{where}[{shared[0]}] and buffers[{shared[1]}] share memory; pass a separate array for each rank"
-        )
+        raise InputError(f"{where}[{shared[0]}] and buffers[{shared[1]}] share memory; pass a separate array per rank")
     return buffers[0].dtype.name, buffers[0].size
 
 

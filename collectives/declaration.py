@@ -433,6 +433,4 @@ def nccl(collective: str) -> NcclsOwn:
 
 
 def _inside_nccl(*_: int) -> Programs:
-    raise InputError(
-        f"{NCCL!r} is NCCL's own implementation, which has no program; predict it for a system description"
-    )
+    raise InputError(f"{NCCL!r} is NCCL's own implementation, without a program; predict it for a system description")

@@ -267,9 +267,7 @@ def as_step(yielded: object) -> Step:
     for entry in step:
         if not isinstance(entry, Operation):
             hint = "; another program runs by `yield from`" if isinstance(entry, Iterator) else ""
-            raise InputError(
-                f"{shorten(entry)} is not an operation; yield send, recv, recv_reduce, copy or reduce{hint}"
-            )
+            raise InputError(f"{shorten(entry)} is not an operation; yield send, recv, recv_reduce, copy, reduce{hint}")
     return step
 
 

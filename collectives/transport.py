@@ -80,9 +80,7 @@ class Transport:
         check_number("overhead", self.overhead, "seconds", at_least=0)
         check_number("gamma", self.gamma, "seconds per byte", at_least=0)
         if check_number("goodput", self.goodput, above=0) > 1:
-            raise InputError(
-                f"goodput must be a share of the line rate, above 0 and at most 1, not {quote(self.goodput)}"
-            )
+            raise InputError(f"goodput must be a share of the line rate in (0, 1], not {quote(self.goodput)}")
 
     def with_terms(self, given: Mapping[str, Any]) -> "Transport":
         """Return the transport with some of its TCP terms replaced."""

@@ -41,7 +41,7 @@ def _whole_numbers(reference: Reference, known: tuple[str, ...]) -> dict[str, in
     for key, number in reference.parameters.items():
         if key not in known:
             raise InputError(
-                f"{reference.name} does not have a parameter {key}; its parameters are {', '.join(known) or 'none'}"
+                f"{reference.name} has no parameter {key}; its parameters are {', '.join(known) or 'none'}"
             )
         if not isinstance(number, int):
             raise InputError(f"{key} of {reference.name} must be an integer, not {quote(number)}")
@@ -150,7 +150,7 @@ class NetworkSection(ClusterSection):
         for key in ("sharing", "routing"):
             if getattr(self, key) is not None:
                 raise InputError(
-                    f'{key} has no effect with transport = "nccl", which does not model single routes; remove it'
+                    f'{key} has no effect with transport = "nccl", which models no single routes; remove it'
                 )
         for key in ("world_size", "placement", "route"):
             if getattr(self, key) is not None:

@@ -88,9 +88,7 @@ def _entry(place: Any, part: str, text: str) -> Any:
     if not isinstance(place, list):
         raise InputError(f"--set {cut(text)}: cannot set {quote(part)}, because {quote(place)} is not a table")
     if not (part.isdecimal() and len(part) < 10 and int(part) < len(place)):
-        raise InputError(
-            f"--set {cut(text)}: {quote(part)} is not an index of a list of {len(place)} entries; the first is 0"
-        )
+        raise InputError(f"--set {cut(text)}: {quote(part)} is not an index of a list of {len(place)} entries")
     return place[int(part)]
 
 

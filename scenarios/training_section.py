@@ -97,7 +97,7 @@ def read_sync(value: object) -> Sync:
         raise InputError('"ddp" always overlaps; its only key is bucket_mb')
     if hook is not None and overlap:
         raise InputError(
-            f"{reference.name} sets both overlap and hook; overlap = true uses Ringlab's own hooks, so remove one"
+            f"{reference.name} sets both overlap and hook; remove overlap, or hook for Ringlab's own hooks"
         )
     if mb is not None and not (overlap or hook is not None or is_ddp):
         raise InputError(f'bucket_mb of {reference.name} requires overlap = true or hook = "ddp"')
@@ -248,12 +248,10 @@ class TrainingSection(Section):
             check_known("loader", self.loader, LOADERS)
         if {"batch_size", "global_batch_size"} <= self.model_fields_set:
             raise InputError(
-                "batch_size (per rank) and global_batch_size (all ranks) are mutually exclusive; remove one of them"
+                "batch_size (per rank) and global_batch_size (all ranks) are mutually exclusive; remove one"
             )
         if self.sequence is not None and self.compute is not None and self.compute.profile is not None:
-            raise InputError(
-                "sequence and compute.profile are mutually exclusive: a profile has a fixed sequence length"
-            )
+            raise InputError("sequence and compute.profile are mutually exclusive: a profile has a fixed sequence")
         if "checkpoint_every" in self.model_fields_set and not self.checkpoints:
             raise InputError("checkpoint_every requires checkpoints, the directory to write to")
         return self

@@ -282,9 +282,7 @@ def unpack(path: Path, content: bytes, most_bytes: int) -> bytes:
     except zlib.error as error:
         raise InputError(f"{path}: not a gzip file: {error}") from error
     if not inflater.eof:
-        raise InputError(
-            f"{path}: incomplete, or contains more than {most_bytes:,} bytes; profile fewer steps, or remove events"
-        )
+        raise InputError(f"{path}: incomplete, or contains more than {most_bytes:,} bytes; profile fewer steps")
     return content
 
 

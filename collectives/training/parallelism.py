@@ -85,9 +85,7 @@ class Parallelism:
         if self.virtual > 1 and self.schedule != "interleaved":
             raise InputError(f'virtual ({self.virtual}) requires schedule "interleaved", not {self.schedule}')
         if self.schedule == "naive" and self.microbatches > 1:
-            raise InputError(
-                f"microbatches must be 1 for the naive schedule, not {self.microbatches}; or use gpipe or 1f1b"
-            )
+            raise InputError(f"microbatches must be 1 for the naive schedule, not {self.microbatches}; or use 1f1b")
         if self.sequence and self.tensor == 1:
             raise InputError("sequence requires tensor parallelism; set tensor to at least 2")
         if self.strategy in REPLICAS and max(self.tensor, self.pipeline, self.expert) > 1:

@@ -35,7 +35,7 @@ class DataLoading:
 
     >>> DataLoading(prefetch_factor=4)
     Traceback (most recent call last):
-    collectives.errors.InputError: prefetch_factor (4) requires num_workers, because no process loads ahead
+    collectives.errors.InputError: prefetch_factor (4) requires num_workers, which load ahead
     """
 
     num_workers: int = 0  # loader processes per rank; 0: the rank loads a batch when it needs one
@@ -54,9 +54,7 @@ class DataLoading:
             return
         check_whole_number("prefetch_factor", self.prefetch_factor, at_least=1)
         if not self.num_workers:
-            raise InputError(
-                f"prefetch_factor ({self.prefetch_factor}) requires num_workers, because no process loads ahead"
-            )
+            raise InputError(f"prefetch_factor ({self.prefetch_factor}) requires num_workers, which load ahead")
 
     @property
     def prefetched(self) -> int:
@@ -185,9 +183,7 @@ class Training(Recipe, DataLoading):
                 check_whole_number(name, getattr(self, name), at_least=1)
         shape = tuple(self.image_shape) if isinstance(self.image_shape, list | tuple) else ()
         if len(shape) != 3 or any(isinstance(each, bool) or not isinstance(each, int) or each < 1 for each in shape):
-            raise InputError(
-                f"image_shape must be [channels, height, width], such as [3, 32, 32], not {quote(self.image_shape)}"
-            )
+            raise InputError(f"image_shape must be [channels, height, width], not {quote(self.image_shape)}")
         object.__setattr__(self, "image_shape", shape)
         if shape != SHAPE and self.dataset in ("digits", "cifar10"):
             raise InputError(f"image_shape must be {list(SHAPE)} for {self.dataset}, not {list(shape)}")

@@ -209,7 +209,7 @@ def test_program_that_yields_other_values_is_rejected() -> None:
         yield None
 
     assert refusal("all_reduce", wrong, 2, chunks=1).endswith(
-        "rank 0, step 1: None is not an operation; yield send, recv, recv_reduce, copy or reduce"
+        "rank 0, step 1: None is not an operation; yield send, recv, recv_reduce, copy, reduce"
     )
 
 

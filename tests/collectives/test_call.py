@@ -203,7 +203,7 @@ def test_phases_must_be_non_negative_seconds(seconds):
         ({"overhead": "3 us"}, "overhead must be a non-negative number of seconds, not '3 us'"),
         ({"gamma": float("nan")}, "gamma must be a non-negative number of seconds per byte, not nan"),
         ({"goodput": 0}, "goodput must be a positive number, not 0"),
-        ({"goodput": 1.5}, "goodput must be a share of the line rate, above 0 and at most 1, not 1.5"),
+        ({"goodput": 1.5}, r"goodput must be a share of the line rate in \(0, 1\], not 1.5"),
     ],
 )
 def test_transport_checks_its_fields(given: dict, message: str):

@@ -66,7 +66,7 @@ def test_step_is_a_tuple_list_or_operation() -> None:
 
 @pytest.mark.parametrize("yielded", [None, 3, "send", (send(1, 0), None), [(send(1, 0), recv(1, 0))]])
 def test_other_values_are_not_steps(yielded: object) -> None:
-    with pytest.raises(InputError, match="is not an operation; yield send, recv, recv_reduce, copy or reduce"):
+    with pytest.raises(InputError, match="is not an operation; yield send, recv, recv_reduce, copy, reduce"):
         as_step(yielded)
 
 

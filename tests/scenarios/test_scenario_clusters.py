@@ -108,7 +108,7 @@ WRONG = {
         "cluster.racks=2": 'racks is not a key of topology = "ring", but of topology = "two-level-tree"',
         "cluster.nodes=2": 'nodes is not a key of topology = "ring", but of',
         "cluster.routing=rip": "unknown routing 'rip'; use shortest, ecmp or rail-aware",
-        "cluster.routing={name='ecmp', sed=1}": "ecmp does not have a parameter sed; its parameters are seed",
+        "cluster.routing={name='ecmp', sed=1}": "ecmp has no parameter sed; its parameters are seed",
         "cluster.routing=3": 'a routing is "shortest", "ecmp", {name = "ecmp", seed = 1} or "rail-aware"',
         "cluster.routing=rail-aware": "cluster.routing: rail-aware routing requires machines",
         "cluster.route=[{path=['h0', 'h2']}]": "cluster.route: route h0 - h2: no link from h0 to h2",
