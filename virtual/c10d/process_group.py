@@ -43,7 +43,7 @@ SHOWN = 3  # tensors of a call that messages list
 
 
 class VirtualBackend:
-    """Has the attributes that c10d reads from a backend, in addition to those of the process group."""
+    """Has the attributes of a backend that c10d reads."""
 
     supports_coalescing = supports_splitting = supports_tensor_alloc = supports_time_estimate = False
 

@@ -93,7 +93,7 @@ class VirtualWork(dist.Work):
         return self._future
 
     def set_future(self) -> None:
-        """Set the future, and thereby run its callbacks."""
+        """Set the future, which runs its callbacks."""
         posted, future = self.posted, self._future
         assert future is not None
         self._world.computing.charge(posted.rank)

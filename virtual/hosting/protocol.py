@@ -39,7 +39,7 @@ def read_request(folder: Path) -> RunRequest:
 
 
 def here(options: VirtualOptions, confinement: Confinement | None = None) -> RunRequest:
-    """Return a request with this process's working directory and environment, or with those of a confinement."""
+    """Return a request with the working directory and environment of this process, or of a confinement."""
     if confinement is None:
         return RunRequest(options, str(Path.cwd()), dict(os.environ))
     return RunRequest(options, confinement.folder, {**os.environ, **confinement.environment}, confinement)

@@ -217,7 +217,7 @@ class ReduceScatter(Exchange):
 
 @dataclass(eq=False)
 class AllToAll(Exchange):
-    """Each rank sends one tensor to every rank. The time is that of equal parts with the same total size."""
+    """Each rank sends one tensor to every rank. For timing, all parts have the same size."""
 
     collective: ClassVar[str] = "all_to_all"
 

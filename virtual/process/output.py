@@ -6,7 +6,7 @@ from virtual.ranks.world import VirtualWorld
 
 
 class RankedOutput:
-    """Replaces ``sys.stdout`` or ``sys.stderr``. Attributes other than write methods are those of the file."""
+    """Replaces ``sys.stdout`` or ``sys.stderr``. Its attributes, except the methods that write, come from the file."""
 
     def __init__(self, file: TextIO, world: VirtualWorld, name: str) -> None:
         self._file, self._world, self._key = file, world, f"unfinished line of {name}"

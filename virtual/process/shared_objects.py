@@ -40,7 +40,7 @@ def _choosing(world: VirtualWorld, made: "type[SharedObject]", real: Any) -> Any
 
 
 class SharedObject:
-    """An object that all ranks share; pickling it passes a reference. Its methods are those of ``multiprocessing``.
+    """An object that all ranks share; pickling it passes a reference. It has the methods of ``multiprocessing``.
 
     A wait with a timeout ends if no other event can happen, so that a program can poll a queue until all work is done.
     """

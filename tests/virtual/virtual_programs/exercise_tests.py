@@ -70,7 +70,7 @@ def check(rank, world_size, bucket_size_mb):
 
 
 @pytest.mark.parametrize("bucket_size_mb", [0.0, 0.0003, 1.0])
-def test_buckets_that_overlap_equal_one_process(bucket_size_mb):
+def test_overlapped_buckets_match_one_process(bucket_size_mb):
     mp.spawn(check, args=(2, bucket_size_mb), nprocs=2, join=True)
 
 
@@ -78,6 +78,6 @@ def refuse(rank):
     raise ValueError(f"{rank} is refused")
 
 
-def test_an_exception_of_ranks_that_is_wanted_is_no_mistake():
+def test_expected_exception_of_ranks_is_not_reported():
     with pytest.raises(mp.ProcessRaisedException, match="is refused"):
         mp.spawn(refuse, nprocs=2)

@@ -16,7 +16,7 @@ def give(rank, size, queue):
 
 
 @pytest.mark.parametrize("of", [mp, mp.get_context("spawn"), multiprocessing], ids=["torch", "context", "python"])
-def test_a_queue_is_read_before_its_processes_are_joined(of):
+def test_queue_is_read_before_processes_are_joined(of):
     queues = of.Queue(), of.SimpleQueue()
     processes = [of.Process(target=give, args=(rank, 2, queues[rank])) for rank in range(2)]
     for process in processes:

@@ -36,7 +36,7 @@ def test_processes():
     assert all(process.exitcode == 0 for process in processes)
 
 
-def test_a_fork_takes_a_nested_function_along():
+def test_fork_runs_a_nested_function():
     came = []
 
     def nested(rank):
@@ -55,6 +55,6 @@ def test_a_fork_takes_a_nested_function_along():
 if __name__ == "__main__":
     test_spawn()
     test_processes()
-    test_a_fork_takes_a_nested_function_along()
+    test_fork_runs_a_nested_function()
     print("all right")
     mp.spawn(hang, args=(2,), nprocs=2)

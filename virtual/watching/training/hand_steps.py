@@ -14,7 +14,7 @@ MOST_NODES = 20_000  # of an autograd graph that are visited
 
 
 class HandOptimizer:
-    """Stands for the updates of a program without an optimizer. The first update identifies its parameters.
+    """Represents the updates of a program without an optimizer. The first update identifies its parameters.
 
     ``first_samples`` are samples of the parameters before the first update, which is not observed.
     """

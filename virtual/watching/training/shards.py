@@ -1,4 +1,4 @@
-"""Find gradients of shards that each rank scales by a different factor, such as the norm of its own shards."""
+"""Find shards whose gradients each rank scales by a different factor, such as the norm of the rank's shards."""
 
 from typing import Any
 
