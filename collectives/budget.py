@@ -31,7 +31,7 @@ class Gigabyte:
     SEGMENTS = 6_000_000  # TCP segments in flight at once: 150 bytes each
     PLANNED = 600_000  # messages over TCP that are ordered one by one: 1.6 kB each
     TASKS = 400_000  # tasks of a step's timeline: half a kilobyte each, ten seconds in total
-    SAID = 8_000_000  # operations that a user's file yields: 20 bytes each in the worker, 100 here
+    YIELDED = 8_000_000  # operations that a user's file yields: 20 bytes each in the worker, 100 here
     ENTRIES = 1_000_000  # entries of a file (lines, rows, elements), each an object of up to a kilobyte
     ROWS = 4_000_000  # rows of columns: 40 bytes each, and twice as much while they are read
     PICTURES = 4_000_000  # images in a directory: a quarter of a kilobyte each; ImageNet has 1,281,167

@@ -32,7 +32,7 @@ class Recorder:
     def __init__(self, algorithm: Algorithm, note: Note) -> None:
         self.algorithm, self.note, self.file = algorithm, note, str(algorithm.source)
         self.begin = algorithm.first_line
-        self.most = allowed(Gigabyte.SAID)  # operations
+        self.most = allowed(Gigabyte.YIELDED)  # operations
         self.channels: list[list[int]] = []  # steps of each channel of each rank
         self.steps, self.numbers = array("i"), array("i")  # line and size of each step; five numbers per operation
         self.odd: list[list[Any]] = []  # index of a number, and its replacement: a text or a large number

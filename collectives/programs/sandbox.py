@@ -42,8 +42,8 @@ from collectives.quoting import MOST_QUOTED, make_printable, name_signal
 READY_S = 120.0  # to import Ringlab's modules before the user's file
 SERVER_S = 60.0  # until the server answers; it imports numpy first
 DUMP_WAIT_S = 3.0  # until the interpreter has written its traceback
-LOOK_EVERY_S = 0.05  # interval of checks of a worker and its processes
-SAY_AFTER_S = 2.0  # until the warning that a program is slow
+CHECK_EVERY_S = 0.05  # interval of checks of a worker and its processes
+WARN_AFTER_S = 2.0  # until the warning that a program is slow
 MOST_ANSWER = 1 << 30  # bytes
 MOST_PRINTED, MOST_OUTPUT = 20, 4096  # logged lines of a file; bytes of output per answer
 START = (
@@ -196,7 +196,7 @@ class WorkerProcess:
         before, spent = measure([self.process]), 0.0
         watched: list[Any] = [self._bell, self._output]
         while True:
-            ready, _, _ = select(watched, [], [], LOOK_EVERY_S)
+            ready, _, _ = select(watched, [], [], CHECK_EVERY_S)
             if self._output in ready and not self._read_output():
                 watched.remove(self._output)
             rung = self._bell.recv(100) if self._bell in ready else None
@@ -219,7 +219,7 @@ class WorkerProcess:
             spent += taken if usage.is_awake else max(taken, now - noted)
             if spent > seconds or now - begun > MOST_ELAPSED * seconds:
                 return "time"
-            if subject and now - begun > SAY_AFTER_S:
+            if subject and now - begun > WARN_AFTER_S:
                 log.warning("%s is still running; the limit is %g s of CPU time and sleep", subject, seconds)
                 subject = ""
             before, noted = usage, now

@@ -77,7 +77,7 @@ class Measured(NamedTuple):
     threads: int = 0  # CPU threads; 0 for a GPU, and if unknown
 
     @property
-    def said_precision(self) -> str:
+    def precision_text(self) -> str:
         """The precision as text for a sentence, after the word "in"."""
         return self.precision or "an unknown precision"
 

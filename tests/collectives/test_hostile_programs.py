@@ -234,7 +234,7 @@ def test_short_command_leaves_no_worker(tmp_path: Path) -> None:
     code = (
         "import threading, time; from pathlib import Path;"
         "from collectives import verify; from ringlab.shared.signals import end_now;"
-        "from collectives.programs import sandbox; sandbox.SAY_AFTER_S = 60;"
+        "from collectives.programs import sandbox; sandbox.WARN_AFTER_S = 60;"
         "threading.excepthook = lambda of: None;"  # the server ends while the thread waits for its answer
         f"threading.Thread(target=verify, args=({str(path) + ':hostile'!r}, 2)).start();"
         f"asked = lambda: Path({str(tmp_path / 'asked')!r}).exists();"

@@ -161,7 +161,7 @@ class ProfileAnswer(Answer):
             loading = f", loading {format_time(measured.loading)}" if measured.loading else ""
             rate = measured.batch_size / measured.step if measured.step else 0.0
             yield Line(
-                f"A batch of {measured.batch_size} in {measured.said_precision} on {measured.device}: forward "
+                f"A batch of {measured.batch_size} in {measured.precision_text} on {measured.device}: forward "
                 f"{format_time(sum(measured.forward))}, backward {format_time(sum(measured.backward))}, optimizer "
                 f"{format_time(measured.optimizer)}{loading}; {format_digits(rate)} samples/s."
             )
