@@ -143,7 +143,7 @@ def complete(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _add_model(run: dict[str, Any]) -> None:
     if "head_dim" not in run and run["hidden"] % run["heads"]:
-        raise InputError(f"heads {run['heads']} do not divide hidden {run['hidden']}; set head_dim too")
+        raise InputError(f"hidden must be a multiple of the {run['heads']} heads, not {run['hidden']}; or set head_dim")
     gated = -(-8 * run["hidden"] // 3 // 256) * 256
     usual = {
         "kv_heads": run["heads"], "head_dim": run["hidden"] // run["heads"],
@@ -158,7 +158,7 @@ def _add_mesh(run: dict[str, Any]) -> None:
     run.setdefault("dp", max(1, run["gpus"] // split))
     if run["dp"] * split != run["gpus"]:
         mesh = " x ".join(f"{name} {run[name]}" for name in ("dp", "tp", "cp", "pp"))
-        raise InputError(f"{mesh} is not {run['gpus']} gpus")
+        raise InputError(f"gpus must be the product of the mesh, {mesh}, not {run['gpus']}")
     _check_divided(run)
     samples = run["dp"] * run["micro_batch"]
     run.setdefault("grad_accum", max(1, run.get("global_batch", samples) // samples))
@@ -170,18 +170,18 @@ def _add_mesh(run: dict[str, Any]) -> None:
 
 def _check_divided(run: Mapping[str, Any]) -> None:
     if run["heads"] % run["tp"]:
-        raise InputError(f"tp {run['tp']} does not divide {run['heads']} heads")
+        raise InputError(f"tp must divide the {run['heads']} heads, not {run['tp']}")
     if run["experts"] % run["ep"]:
-        raise InputError(f"ep {run['ep']} does not divide {run['experts']} experts")
+        raise InputError(f"ep must divide the {run['experts']} experts, not {run['ep']}")
     if run["top_k"] > run["experts"]:
-        raise InputError(f"top_k is {run['top_k']}, above the {run['experts']} experts")
+        raise InputError(f"top_k must be at most the number of experts, {run['experts']}, not {run['top_k']}")
 
 
 def _whole(run: Mapping[str, Any], name: str) -> int:
     text = str(run[name])
     least = 0 if name in MAY_BE_ZERO else 1
     if not (text.isascii() and text.isdecimal() and least <= int(text[:12]) < MOST_WHOLE):
-        raise InputError(f"{name} is {quote(text)}; it must be an integer from {least} to {MOST_WHOLE - 1}")
+        raise InputError(f"{name} must be an integer from {least} to {MOST_WHOLE - 1}, not {quote(text)}")
     return int(text)
 
 
@@ -194,7 +194,7 @@ def _number(run: Mapping[str, Any], name: str) -> float | None:
     except ValueError:
         value = 0.0
     if not 0 < value < MOST_NUMBER:
-        raise InputError(f"{name} is {quote(str(text))}; it must be a positive number")
+        raise InputError(f"{name} must be a positive number, not {quote(str(text))}")
     return value
 
 

@@ -44,21 +44,21 @@ MODEL = {
 }  # fmt: skip
 
 
-def run(**about):
+def run(**keys):
     """Return a run of an 8B model on 64 H100s."""
-    return complete({**MODEL, "gpus": 64, "dp": 64, "micro_batch": 1, "grad_accum": 4, "sharding": "zero1", **about})
+    return complete({**MODEL, "gpus": 64, "dp": 64, "micro_batch": 1, "grad_accum": 4, "sharding": "zero1", **keys})
 
 
-def seconds(**about):
-    return float(step_seconds(columns_of_runs([run(**about)]), P)[0])
+def seconds(**keys):
+    return float(step_seconds(columns_of_runs([run(**keys)]), P)[0])
 
 
-def parts_of(**about):
-    return {name: float(values[0]) for name, values in step_parts(columns_of_runs([run(**about)]), P).items()}
+def parts_of(**keys):
+    return {name: float(values[0]) for name, values in step_parts(columns_of_runs([run(**keys)]), P).items()}
 
 
-def kept(**about):
-    return float(memory_parts(columns_of_runs([run(**about)]), read_shipped().memory)["total"][0])
+def memory_of(**keys):
+    return float(memory_parts(columns_of_runs([run(**keys)]), read_shipped().memory)["total"][0])
 
 
 HOST = host_of_preset("dgx-h100")
@@ -69,17 +69,17 @@ def timed_runs():
     return [run for run in read_table()[0] if has_time(run)]
 
 
-def job(**about):
+def job(**keys):
     _, shape = parse_transformer("llama3-8b")
     usual = {
         "kind": "llama", "shape": shape, "seq": 4096, "batch": 256, "host": HOST, "gpus": 64,
     }  # fmt: skip
-    return MeshJob(**{**usual, **about})
+    return MeshJob(**{**usual, **keys})
 
 
 @cache
-def searched(**about):
-    return search(job(**about))
+def search_once(**keys):
+    return search(job(**keys))
 
 
 def test_shipped_runs_are_all_valid():
@@ -122,17 +122,17 @@ def test_more_work_takes_longer_and_recomputation_saves_memory(tp, pp, sharding,
     assert seconds(**mesh, layers=64) > base
     assert seconds(**{**mesh, "grad_accum": 8}) > base
     assert seconds(**{**mesh, "recompute": "full"}) >= base
-    assert kept(**{**mesh, "recompute": "full"}) <= kept(**{**mesh, "recompute": "none"})
+    assert memory_of(**{**mesh, "recompute": "full"}) <= memory_of(**{**mesh, "recompute": "none"})
     assert all(value >= -1e-9 for value in parts_of(**mesh).values())
 
 
 def test_more_sharding_needs_less_memory():
     strategies = ("ddp", "zero1", "zero2", "zero3")
-    assert [kept(sharding=strategy) for strategy in strategies] == sorted(
-        (kept(sharding=strategy) for strategy in strategies), reverse=True
+    assert [memory_of(sharding=strategy) for strategy in strategies] == sorted(
+        (memory_of(sharding=strategy) for strategy in strategies), reverse=True
     )
-    assert kept(sharding="zero3") < kept(sharding="hsdp") < kept(sharding="ddp")
-    assert kept(sharding="ddp") > 1.5 * kept(sharding="zero1") > 2 * kept(sharding="zero3")
+    assert memory_of(sharding="zero3") < memory_of(sharding="hsdp") < memory_of(sharding="ddp")
+    assert memory_of(sharding="ddp") > 1.5 * memory_of(sharding="zero1") > 2 * memory_of(sharding="zero3")
 
 
 def test_bubble_shrinks_with_more_microbatches():
@@ -172,10 +172,14 @@ def test_table_needs_few_columns(tmp_path):
     assert sorted(refused.values()) == [1, 1] and any("H9000" in reason for reason in refused)
     head = "layers,hidden,heads,vocab,seq,gpu,gpus,micro_batch,ep,tokens_per_s_per_gpu,attention\n"
     for cells, reason in (
-        ("x,1,9", "micro_batch is 'x'"), ("0,1,9", "micro_batch is '0'"), ("1,0,9", "ep is '0'"),
-        ("1,1,fast", "tokens_per_s_per_gpu is 'fast'"), ("1,1,0", "tokens_per_s_per_gpu is '0'"),
-        ("1,1,9,slow", "attention 'slow'"), ("1,1,inf", "tokens_per_s_per_gpu is 'inf'"),
-    ):  # fmt: skip
+        ("x,1,9", "micro_batch must be an integer from 1 to 2147483647, not 'x'"),
+        ("0,1,9", "micro_batch must be an integer from 1 to 2147483647, not '0'"),
+        ("1,0,9", "ep must be an integer from 1 to 2147483647, not '0'"),
+        ("1,1,fast", "tokens_per_s_per_gpu must be a positive number, not 'fast'"),
+        ("1,1,0", "tokens_per_s_per_gpu must be a positive number, not '0'"),
+        ("1,1,inf", "tokens_per_s_per_gpu must be a positive number, not 'inf'"),
+        ("1,1,9,slow", "attention 'slow'"),
+    ):
         file.write_text(f"{head}32,4096,32,128256,4096,H100 SXM,8,{cells}\n")
         runs, refused = read_table(file)
         assert not runs and reason in next(iter(refused))
@@ -223,7 +227,7 @@ def test_search_enumerates_every_mesh():
 
 
 def test_search_orders_meshes_that_fit_and_offers_three_tries():
-    answer = searched()
+    answer = search_once()
     rates = answer.tokens_per_s[answer.order]
     assert (np.diff(rates) <= 0).all()
     assert (answer.memory["total"][answer.order] <= FILL * answer.columns.memory_bytes[answer.order]).all()
@@ -236,7 +240,7 @@ def test_search_orders_meshes_that_fit_and_offers_three_tries():
 
 def test_tries_include_a_mesh_that_is_likely_to_run():
     _, shape = parse_transformer("llama2-70b")
-    answer = searched(shape=shape, batch=128)
+    answer = search_once(shape=shape, batch=128)
     tries = choose_tries(answer)
     assert answer.chance[tries[0]] < 0.7 and answer.chance[tries].max() > 0.9
 
@@ -247,7 +251,7 @@ def test_remedies_skip_indivisible_sequences():
 
 
 def test_torchtitan_export_defines_an_unknown_flavor():
-    text = write_mesh(searched(), "llama2-70b", "torchtitan")[1]
+    text = write_mesh(search_once(), "llama2-70b", "torchtitan")[1]
     assert "n_kv_heads=8, vocab_size=128256, multiple_of=14336)" in text and "ffn_dim_multiplier" not in text
     assert tomllib.loads(text)["model"]["flavor"] == "ringlab"
     narrow = job(shape=job().shape._replace(hidden=4096))
@@ -258,7 +262,7 @@ def test_torchtitan_export_defines_an_unknown_flavor():
 
 def test_tensor_groups_are_slower_over_pcie():
     cards = host_of_preset("dgx-h100", "H100 SXM", link="pcie")
-    fast, slow = (searched(gpus=8, batch=32, host=host) for host in (HOST, cards))
+    fast, slow = (search_once(gpus=8, batch=32, host=host) for host in (HOST, cards))
     groups = slow.columns.tp > 1
     assert (slow.parts["tensor"][groups] > fast.parts["tensor"][groups]).all()
 
@@ -351,7 +355,7 @@ def test_adaptation_improves_and_narrows_predictions(rows, factor):
 
 
 def test_chosen_runs_reduce_uncertainty_most():
-    answer = searched()
+    answer = search_once()
     belief, slopes = answer.belief, answer.fastest
     chosen = belief.choose_runs(slopes, 3)
     assert len({*chosen}) == 3
@@ -380,7 +384,7 @@ def test_lora_and_offloading_save_device_memory():
 
 
 def test_optimizers_with_smaller_states_need_less_memory():
-    kinds = {name: kept(optimizer=name, sharding="ddp") for name in ("adamw", "sgd", "adamw8bit")}
+    kinds = {name: memory_of(optimizer=name, sharding="ddp") for name in ("adamw", "sgd", "adamw8bit")}
     assert kinds["adamw"] > kinds["sgd"] > kinds["adamw8bit"]
 
 
@@ -399,9 +403,9 @@ def test_experts_are_divided_among_devices():
     dense, divided = ([n for n in alike if answer.searched[n].ep == ep] for ep in (1, 8))
     assert answer.memory["weights"][divided].min() < 0.4 * answer.memory["weights"][dense].min()
     assert (answer.parts["expert"][divided] > 0).all()
-    with pytest.raises(InputError, match="ep 3 does not divide 8 experts"):
+    with pytest.raises(InputError, match="ep must divide the 8 experts, not 3"):
         run(experts=8, top_k=2, expert_ffn=14336, ep=3)
-    with pytest.raises(InputError, match="tp 5 does not divide 32 heads"):
+    with pytest.raises(InputError, match="tp must divide the 32 heads, not 5"):
         run(tp=5, gpus=320)
 
 
@@ -432,14 +436,14 @@ def test_fastest_mesh_is_exported_to_frameworks(ringlab, scenario, tmp_path):
 
 @pytest.mark.parametrize("framework", FORMATS)
 def test_exported_axes_multiply_to_the_devices(framework):
-    answer = searched()
+    answer = search_once()
     can, write, *_ = FORMATS[framework]
     meshes = [mesh for number in answer.order if can(answer.job, mesh := answer.searched[int(number)])][::25]
     assert meshes and all(write(answer.job, mesh, "llama3-8b") for mesh in meshes)
 
 
 @pytest.mark.parametrize(
-    "name, about, option",
+    "name, changes, option",
     [
         ("torchtitan", {"experts": 8, "top_k": 2}, "experts"),
         ("torchtitan", {"precision": "fp8"}, "fp8 (but bf16, float32)"),
@@ -449,18 +453,18 @@ def test_exported_axes_multiply_to_the_devices(framework):
         ("accelerate", {"offload": "optimizer"}, "offload of optimizer"),
     ],
 )
-def test_export_includes_every_option_of_the_training(name, about, option):
+def test_export_includes_every_option_of_the_training(name, changes, option):
     with pytest.raises(InputError, match=re.escape(f"export {name}: the format does not support {option}")):
-        write_mesh(searched(batch=128, **about), "llama3-8b", name)
+        write_mesh(search_once(batch=128, **changes), "llama3-8b", name)
 
 
 def test_export_as_a_torch_script_is_reported_as_removed():
     with pytest.raises(InputError, match="--export torch was removed; use `--export torchtitan=FILE`"):
-        write_mesh(searched(batch=128), "llama3-8b", "torch")
+        write_mesh(search_once(batch=128), "llama3-8b", "torch")
 
 
 def test_experts_are_only_exported_to_megatron():
-    answer = searched(experts=8, top_k=2, batch=128)
+    answer = search_once(experts=8, top_k=2, batch=128)
     number, text = write_mesh(answer, "mine", "megatron")
     assert f"--num-experts 8 --moe-router-topk 2\n--expert-model-parallel-size {answer.searched[number].ep} " in text
     assert answer.searched[write_mesh(answer, "mine", "accelerate")[0]].ep == 1
@@ -468,7 +472,7 @@ def test_experts_are_only_exported_to_megatron():
 
 @pytest.mark.parametrize("name", ["megatron", "torchtitan"])
 def test_export_rejects_other_schedules_and_partial_heads(name):
-    answer = searched(with_zero_bubble=True)
+    answer = search_once(with_zero_bubble=True)
     can = FORMATS[name][0]
     meshes = [mesh for mesh in answer.searched if can(answer.job, mesh)]
     assert max(mesh.tp for mesh in meshes) == 8 and all(mesh.schedule != "zero_bubble" for mesh in meshes)
@@ -545,7 +549,7 @@ def test_unsupported_precision_is_rejected(ringlab, scenario):
 
 
 def test_run_with_indivisible_heads_is_rejected():
-    with pytest.raises(InputError, match="heads 31 do not divide hidden 4096; set head_dim too"):
+    with pytest.raises(InputError, match="hidden must be a multiple of the 31 heads, not 4096; or set head_dim"):
         run(heads=31, kv_heads=31)
     assert run(heads=31, kv_heads=31, head_dim=128)["head_dim"] == 128
 
