@@ -114,7 +114,7 @@ class CandidateSteps:
         return {gpu: record.belief for gpu, record in self.own.items()}
 
     def predict(
-        self, places: Sequence[tuple[InstanceType, int]], on_done: Callable[[int], object] = int
+        self, places: Sequence[tuple[InstanceType, int]], on_done: Callable[[int], object] = lambda number: None
     ) -> list[CandidateStep | InputError]:
         """Return the step on each number of nodes of an instance type, or the error.
 
