@@ -185,7 +185,7 @@ def screen(
     """Return the time and cost of training on ``samples`` samples for each candidate.
 
     Candidates with too little memory, and those that the step model does not support, are listed with the reason.
-    ``on_done`` is called with the number of screened candidates.
+    ``on_done`` is called with the number of candidates whose mesh has been chosen.
     """
     listed, screening = [*candidates], Screening([], {}, {})
     answers = steps.predict([(candidate.instance, candidate.nodes) for candidate in listed], on_done)
