@@ -118,7 +118,7 @@ def describe_crossovers(where: str, entries: Iterable[CollectiveFigures[Any]]) -
 
 
 def _describe_sizes(first: str, last: str, is_smallest: bool, is_largest: bool) -> str:
-    """Return a range of sizes, open towards the smallest and the largest.
+    """Describe a range of sizes. It has no lower end at the smallest size, and no upper end at the largest.
 
     >>> _describe_sizes("1 KiB", "4 KiB", True, False), _describe_sizes("4 KiB", "4 KiB", False, False)
     ('up to 4 KiB', 'at 4 KiB')

@@ -81,7 +81,6 @@ class ScenarioAnswer(Answer, Generic[N]):
         return [self.own, *self.what_ifs]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON."""
         content = super().to_dict()
         head = {key: content.pop(key) for key in ("schema_version", "kind")}
         scenario = {key: content.pop(key) for key in ("title", "file", "cluster")}

@@ -110,7 +110,6 @@ class Comparison(ScenarioAnswer[SideBySide]):
     calibration: Calibration | None = field(default=None, compare=False, metadata=NOT_IN_JSON)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON."""
         return super().to_dict() | {"load": asdict(self.load) if self.load else None}
 
 

@@ -54,7 +54,6 @@ class SweepAnswer(Answer):
     interrupted: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON."""
         points = list[dict[str, Any]]()
         for point in self.points:
             content = point.prediction.to_dict()

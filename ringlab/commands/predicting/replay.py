@@ -209,7 +209,6 @@ class ReplayAnswer(Answer):
     recording: Recording = field(metadata=NOT_IN_JSON)  # with the number of ranks that was replayed
 
     def to_dict(self) -> dict[str, object]:
-        """Return the JSON."""
         content = super().to_dict()
         for line, waiting in zip(content["lines"], self.lines, strict=True):
             line |= {"line": str(line.pop("location")), "text": waiting.location.text}
