@@ -8,7 +8,7 @@ from collectives.records.spans import PHASES
 from collectives.records.trace import Unfinished
 from collectives.units import format_size, format_time
 from ringlab.shared.figures import ClusterFigures, CollectiveFigures, SideBySide, TrainingFigures
-from ringlab.shared.scenario_answer import Entry, ScenarioAnswer
+from ringlab.shared.scenario_answer import Entry, ScenarioAnswer, Value
 from ringlab.table import keep_few
 from scenarios import LoadedScenario
 from simcomm.repetition import FaultFigures, LinkPart, StuckRun, Waiting
@@ -19,8 +19,6 @@ MOST_NAMED = 3  # ranks or parts of the critical path in a sentence
 PHASE_LOOKED_AT = 0.01  # share of a step; errors of shorter phases are not reported
 TIE = 0.01  # times whose relative difference is smaller count as equal: closed forms assume chunks of equal length
 WORTH_NAMING = 0.1  # share of the critical path; shorter parts are not named
-
-Value = float | SideBySide | None
 
 
 class Conclusions(NamedTuple):
