@@ -123,7 +123,7 @@ def test_animate_names_its_default_algorithm(ringlab, star, tmp_path):
         ("run HERE --log-dir HERE", "here.toml is not a directory; use a directory for --log-dir"),
         ("run HERE --log-dir logs", "--log-dir requires a scenario with a training"),
         ("run HERE --weights w.pt", "--weights requires a scenario with a training"),
-        ("run HERE --weights HERE", "here.toml is read by this command"),
+        ("run HERE --weights HERE", "here.toml is an input of this command"),
         ("run TWO --weights w.pt", "requires a single training, but the scenario has one each for naive"),
         (f"{ONE_ON_DIGITS} --weights w.pt", "w.pt is in ., which contains the images; use another path"),
         ("animate STAR -o a.bmp", "a.bmp"),
