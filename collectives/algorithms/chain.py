@@ -1,7 +1,7 @@
 """Pipelined chain: slices of the buffer travel from rank to rank, several slices at the same time.
 
 **Steps.** The ranks form a line that starts at the root. In step k of a broadcast, a rank receives slice k from the
-rank before it and sends slice k - 1 to the rank after it. In a reduce the slices travel towards the root, and each rank
+rank before it and sends slice k - 1 to the rank after it. In a reduce the slices travel toward the root, and each rank
 adds its own data to a slice before it passes the slice on.
 
 **Why it is correct.** Each slice visits all ranks of the line in order. A rank sends a slice one step after it has

@@ -213,8 +213,8 @@ def bruck_all_to_all(m: CostModel) -> float:
     """
     if m.p == 1:
         return 0.0
-    travelled = sum(distance.bit_count() for distance in range(m.p)) / m.p
-    return m.alpha * m.doublings + travelled * m.nbytes * m.beta + m.work(2 + 2 * travelled)
+    sends_per_part = sum(distance.bit_count() for distance in range(m.p)) / m.p
+    return m.alpha * m.doublings + sends_per_part * m.nbytes * m.beta + m.work(2 + 2 * sends_per_part)
 
 
 def pairwise_all_to_all(m: CostModel) -> float:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from collectives.catalogue import find_algorithm, rebuild_algorithm
 from collectives.declaration import Algorithm
 from collectives.errors import InputError, ProgramEnded, ProgramError, Undefined, describe_error, line_in, with_line
-from collectives.schedule.rules import DIFFERENT_CHUNKS, Keys, first_mismatch, first_offence, match_halves, pair_keys
+from collectives.schedule.rules import DIFFERENT_CHUNKS, Keys, first_mismatch, first_violation, match_halves, pair_keys
 from collectives.schedule.schedule import OperationColumns, ProgramCall, Schedule, make_call
 from collectives.step import Kind, Step
 
@@ -41,9 +41,9 @@ def build_schedule(algorithm: str | Algorithm, world_size: int, root: int = 0) -
     programs, failure = _run_programs(call)
     columns, wrong = columns_of(call, programs)
     schedule = _unmatched(call, programs, columns)
-    offence = first_offence(columns, call)
-    if offence is not None:
-        raise schedule.refuse(offence.at, f": {offence.problem}")
+    violation = first_violation(columns, call)
+    if violation is not None:
+        raise schedule.refuse(violation.at, f": {violation.problem}")
     failure = wrong or failure
     if failure is not None:
         raise failure
@@ -187,7 +187,7 @@ def sound_schedule(algorithm: Algorithm, world_size: int, root: int, rank: int, 
     A send and a receive stay unmatched if they differ in the number of chunks. Their steps never complete.
     """
     call = make_call(algorithm, world_size, root)
-    programs = _cut_offences(call, _run_tolerantly(call))
+    programs = _cut_violations(call, _run_tolerantly(call))
     for program in programs[rank] if steps is not None else []:
         del program[steps:]
     columns, _ = columns_of(call, programs)
@@ -208,13 +208,13 @@ def _run_tolerantly(call: ProgramCall) -> Programs:
     return programs
 
 
-def _cut_offences(call: ProgramCall, programs: Programs) -> Programs:
+def _cut_violations(call: ProgramCall, programs: Programs) -> Programs:
     sound = [[list(program) for program in channels] for channels in programs]
     while True:
         columns, odd = columns_of(call, sound)
-        offence = first_offence(columns, call)
-        if offence is not None:
-            rank, channel, step = (int(column[offence.at]) for column in columns[:3])
+        violation = first_violation(columns, call)
+        if violation is not None:
+            rank, channel, step = (int(column[violation.at]) for column in columns[:3])
         elif odd is not None and odd.rank is not None and odd.step is not None:
             rank, channel, step = odd.rank, -1, odd.step
         else:

@@ -90,53 +90,57 @@ Longs = npt.NDArray[np.int64]
 DIFFERENT_CHUNKS = "these are different chunks of the buffer; data keeps its place"
 
 
-class Offence(NamedTuple):
+class Violation(NamedTuple):
     """An operation that breaks a rule."""
 
     at: int  # index in the columns
     problem: str
 
 
-def first_offence(columns: OperationColumns, call: ProgramCall) -> Offence | None:
+def first_violation(columns: OperationColumns, call: ProgramCall) -> Violation | None:
     """Return the first operation that breaks a rule, or None.
 
     The columns can contain some ranks only, because no rule compares ranks.
     """
-    offence = _first(rule(columns, call) for rule in OF_ONE)
-    sound = columns if offence is None else columns.head(offence.at)  # the other rules require valid numbers
-    return _first(rule(sound, call) for rule in OF_SEVERAL) or offence
+    violation = _first(rule(columns, call) for rule in OF_ONE)
+    sound = columns if violation is None else columns.head(violation.at)  # the other rules require valid numbers
+    return _first(rule(sound, call) for rule in OF_SEVERAL) or violation
 
 
-def _first(offences: Iterable[Offence | None]) -> Offence | None:
-    return min((offence for offence in offences if offence is not None), key=lambda offence: offence.at, default=None)
+def _first(violations: Iterable[Violation | None]) -> Violation | None:
+    return min(
+        (violation for violation in violations if violation is not None),
+        key=lambda violation: violation.at,
+        default=None,
+    )
 
 
-def _where(broken: Bools, problem: Callable[[int], str]) -> Offence | None:
+def _where(broken: Bools, problem: Callable[[int], str]) -> Violation | None:
     index = int(broken.argmax()) if len(broken) else 0
-    return Offence(index, problem(index)) if len(broken) and broken[index] else None
+    return Violation(index, problem(index)) if len(broken) and broken[index] else None
 
 
-def _count_is_positive(columns: OperationColumns, call: ProgramCall) -> Offence | None:
+def _count_is_positive(columns: OperationColumns, call: ProgramCall) -> Violation | None:
     return _where(columns.count < 1, lambda _: "count must be at least 1")
 
 
-def _peer_exists(columns: OperationColumns, call: ProgramCall) -> Offence | None:
+def _peer_exists(columns: OperationColumns, call: ProgramCall) -> Violation | None:
     absent = (columns.kind < Kind.COPY) & ((columns.peer < 0) | (columns.peer >= call.world_size))
     return _where(absent, lambda at: f"rank {columns.peer[at]} does not exist; ranks are 0..{call.world_size - 1}")
 
 
-def _peer_is_another(columns: OperationColumns, call: ProgramCall) -> Offence | None:
+def _peer_is_another(columns: OperationColumns, call: ProgramCall) -> Violation | None:
     return _where(columns.peer == columns.rank, lambda _: "a rank never sends to itself; use copy or reduce")
 
 
-def _local_data_keeps_its_place(columns: OperationColumns, call: ProgramCall) -> Offence | None:
+def _local_data_keeps_its_place(columns: OperationColumns, call: ProgramCall) -> Violation | None:
     if call.algorithm.spec.moves:
         return None
     local = columns.kind >= Kind.COPY
     return _where(local & ~same_chunks(columns.chunk, columns.into, call.chunks), lambda _: DIFFERENT_CHUNKS)
 
 
-def _chunks_exist(columns: OperationColumns, call: ProgramCall) -> Offence | None:
+def _chunks_exist(columns: OperationColumns, call: ProgramCall) -> Violation | None:
     def problem(at: int) -> str:
         ends = [int(end) for first in _first_chunks(columns) for end in (first[at], first[at] + columns.count[at] - 1)]
         outside = next(end for end in ends if not 0 <= end < call.total)
@@ -148,7 +152,7 @@ def _chunks_exist(columns: OperationColumns, call: ProgramCall) -> Offence | Non
     return _where(absent[0] | absent[1], problem)
 
 
-def _chunks_lie_together(columns: OperationColumns, call: ProgramCall) -> Offence | None:
+def _chunks_lie_together(columns: OperationColumns, call: ProgramCall) -> Violation | None:
     across = [(chunk < call.chunks) & (columns.count > call.chunks - chunk) for chunk in _first_chunks(columns)]
     return _where(across[0] | across[1], lambda _: "its chunks begin in the buffer and end in the scratch")
 
@@ -161,7 +165,7 @@ def _first_chunks(columns: OperationColumns) -> tuple[Ints, Ints]:
     return columns.chunk, np.where(columns.kind == Kind.SEND, columns.chunk, columns.into)
 
 
-def _writes_are_apart(columns: OperationColumns, call: ProgramCall) -> Offence | None:
+def _writes_are_apart(columns: OperationColumns, call: ProgramCall) -> Violation | None:
     step = _step_numbers(columns)
     writes = _crowded_writes(columns, step, call.total)
     if not len(writes):
@@ -195,7 +199,7 @@ def _crowded_writes(columns: OperationColumns, step: Longs, total: int) -> Longs
     return chosen
 
 
-def _channels_are_apart(columns: OperationColumns, call: ProgramCall) -> Offence | None:
+def _channels_are_apart(columns: OperationColumns, call: ProgramCall) -> Violation | None:
     channels = int(columns.channel.max(initial=0)) + 1
     if channels == 1 or _lie_side_by_side(columns, channels):
         return None
@@ -243,12 +247,12 @@ def _chunks_of(index: Longs, first: Ints, count: Ints) -> tuple[Longs, Longs]:
     return index[each], first[each] + np.arange(len(each)) - np.repeat(np.cumsum(count) - count, count)
 
 
-def _first_use(index: Longs, chunk: Longs, problem: Callable[[int, int], str]) -> Offence | None:
-    """Return the offence of the lowest operation and its lowest chunk, or None; the arrays are [wrong uses]."""
+def _first_use(index: Longs, chunk: Longs, problem: Callable[[int, int], str]) -> Violation | None:
+    """Return the violation of the lowest operation and its lowest chunk, or None; the arrays are [wrong uses]."""
     if not len(index):
         return None
     use = int(np.lexsort((chunk, index))[0])
-    return Offence(int(index[use]), problem(use, int(chunk[use])))
+    return Violation(int(index[use]), problem(use, int(chunk[use])))
 
 
 OF_ONE = (  # rules for a single operation

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from collectives.declaration import Algorithm
 from collectives.schedule.build import build_schedule
-from collectives.schedule.rules import first_mismatch, first_offence, match_halves, pair_keys
+from collectives.schedule.rules import first_mismatch, first_violation, match_halves, pair_keys
 from collectives.schedule.schedule import (
     OperationBlock,
     ProgramCall,
@@ -159,7 +159,7 @@ def build_by_branch(algorithm: Algorithm, world_size: int, root: int = 0) -> Ste
     except (Diverges, Exception, SystemExit):  # errors of the user's code are reported by build_schedule
         return None
     columns = merge_blocks(blocks) if recorded is None else columns_by_step(recorded)
-    if first_offence(columns, call) is not None:
+    if first_violation(columns, call) is not None:
         return None
     key = pair_keys(columns, world_size, int(columns.channel.max(initial=0)) + 1)
     columns = columns._replace(match=match_halves(columns.kind, key))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from collectives.schedule.rules import ends_agree, first_offence, match_halves
+from collectives.schedule.rules import ends_agree, first_violation, match_halves
 from collectives.schedule.schedule import (
     Bools,
     Ints,
@@ -141,7 +141,7 @@ def match_symmetric(symmetric: SymmetricSchedule) -> SymmetricSchedule | None:
     if not _ranks_are_permuted(symmetric):
         return None
     rank0 = merge_blocks([symmetric.block(np.zeros(1, np.int32))])
-    if first_offence(rank0, symmetric) is not None:
+    if first_violation(rank0, symmetric) is not None:
         return None
     from_sender = np.where(symmetric.kind == Kind.SEND, symmetric.peer, -symmetric.peer) % symmetric.world_size
     match = match_halves(symmetric.kind, from_sender.astype(np.int64) * symmetric.channels + symmetric.channel)

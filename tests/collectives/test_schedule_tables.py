@@ -16,7 +16,7 @@ from collectives import InputError, ProgramError, library
 from collectives.catalogue import load_file
 from collectives.declaration import Algorithm
 from collectives.schedule.build import build_schedule
-from collectives.schedule.rules import first_mismatch, first_offence, match_halves, pair_keys
+from collectives.schedule.rules import first_mismatch, first_violation, match_halves, pair_keys
 from collectives.schedule.schedule import OperationColumns, ProgramCall, StepTable, make_call
 from collectives.schedule.symbolic_build import MOST_BRANCHES, SMALL, build_by_branch, build_symmetric, build_table
 from collectives.spec import find_spec
@@ -211,7 +211,7 @@ def test_array_checks_are_as_strict_as_plain_ones(random: Random):
         columns = columns._replace(into=np.where(np.arange(len(column)) == at, column, columns.into))
     call, key = make_call(algorithm, p), pair_keys(columns, p, table.channels)
     matched = columns._replace(match=match_halves(columns.kind, key))
-    accepted = first_offence(columns, call) is None and first_mismatch(matched, call, key) is None
+    accepted = first_violation(columns, call) is None and first_mismatch(matched, call, key) is None
     assert accepted == (plain_trace_of(columns, programs, total, p) is not None)
 
 
