@@ -1,4 +1,4 @@
-# Every target does its own set-up: a virtual environment in .venv, rebuilt when pyproject.toml changes.
+# Each target first creates the virtual environment .venv, and recreates it when pyproject.toml changes.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,10 +6,10 @@ STAMP := $(VENV)/.installed
 COMPILED := $(VENV)/.compiled
 OUT := out
 FAST := tests/collectives tests/simcomm tests/scenarios tests/docs/test_imports.py
-WORKERS ?= -n 2 --dist worksteal  # tests side by side; WORKERS= runs them one by one
-unexport PYTHONDONTWRITEBYTECODE  # where it is set, each of the many processes of a test would compile the sources again
+WORKERS ?= -n 2 --dist worksteal  # runs two tests at a time; WORKERS= runs them one by one
+unexport PYTHONDONTWRITEBYTECODE  # if it is set, each process of a test compiles the sources again
 PYTHONS ?= python3.12 python3.13
-PINS ?=  # further requirements for pip, such as an exact torch
+PINS ?=  # additional requirements for pip, such as an exact version of torch
 
 .PHONY: help
 help: ## list the targets
@@ -24,13 +24,13 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-compile --editable '.[test]' $(PINS)
 	touch $@
 
-# Machine code is kept in the user's cache folder, by the place of the sources that it is made of, for all who run the engine later, tests side by side too.
+# The machine code is cached by the path of its sources, so later runs and parallel tests need not compile it again.
 $(COMPILED): $(STAMP) $(wildcard simcomm/*.py simcomm/compiled/*/*.py simcomm/model/*.py simcomm/cluster/paths.py)
 	$(BIN)/python -m simcomm.machine_code
 	touch $@
 
 .PHONY: install
-install: $(COMPILED) ## make the virtual environment, and compile the engine (under a minute)
+install: $(COMPILED) ## create the virtual environment, and compile the engine (under a minute)
 
 .PHONY: demo
 demo: $(COMPILED) ## predict two ranks here and eight hosts, run the two, compare and draw (a minute after installation)
@@ -38,15 +38,15 @@ demo: $(COMPILED) ## predict two ranks here and eight hosts, run the two, compar
 	@echo "$(VENV) takes $$(du -sh $(VENV) | cut -f1) of disk. Learn how this works: $(BIN)/ringlab learn"
 
 .PHONY: test
-test: $(COMPILED) ## run the test suite, but for the sweeps through everything (minutes)
+test: $(COMPILED) ## run the test suite without the slow tests (minutes)
 	$(BIN)/python -m pytest $(WORKERS)
 
 .PHONY: fit-nccl
-fit-nccl: $(STAMP) ## fit the parameters of NCCL's model to the published tables again (under a minute)
+fit-nccl: $(STAMP) ## refit the parameters of NCCL's model to the published tables (under a minute)
 	$(BIN)/python -m benchmarks.studies.nccl_fit
 
 .PHONY: fit-scaling
-fit-scaling: $(STAMP) ## fit the parameters of a training step to the published runs and series again (minutes)
+fit-scaling: $(STAMP) ## refit the parameters of a training step to the published runs and series (minutes)
 	$(BIN)/python -m benchmarks.studies.step_fit --write
 	$(BIN)/python -m benchmarks.studies.one_gpu_fit
 
@@ -55,15 +55,15 @@ test-fast: $(COMPILED) ## run the tests of proofs, engines, scenarios and the co
 	$(BIN)/python -m pytest $(WORKERS) $(FAST)
 
 .PHONY: test-all
-test-all: $(COMPILED) ## run every test, the sweeps through all ranks, lengths and types included (much longer)
+test-all: $(COMPILED) ## run all tests, including the slow ones (much longer)
 	$(BIN)/python -m pytest $(WORKERS) -m ''
 
 .PHONY: test-oldest
-test-oldest: ## run it with the oldest torch that works, in a virtual environment of its own
+test-oldest: ## run the tests with the oldest supported torch, in a separate virtual environment
 	$(MAKE) test VENV=.venv-oldest PINS='torch==2.11.* torchvision==0.26.*'
 
 .PHONY: test-pythons
-test-pythons: ## run it with other versions of Python: make test-pythons PYTHONS="python3.12 python3.13"
+test-pythons: ## run the tests with other versions of Python: make test-pythons PYTHONS="python3.12 python3.13"
 	for python in $(PYTHONS); do $(MAKE) test PYTHON=$$python VENV=$$($$python -c 'import sys; print(".venv-%d.%d" % sys.version_info[:2])') || exit 1; done
 
 .PHONY: lint
@@ -75,7 +75,7 @@ lint: $(STAMP) ## check style, types, pages, commit subjects, test names and wor
 	$(BIN)/python docs/check_texts.py
 
 .PHONY: pictures
-pictures: $(STAMP) ## draw the pictures of the documentation, those of docs/how-to/pictures.md
+pictures: $(STAMP) ## draw the pictures of the documentation
 	$(BIN)/ringlab animate two-racks -o docs/pictures/two-racks.gif
 	$(BIN)/ringlab animate two-racks -o docs/pictures/two-racks.png
 	$(BIN)/ringlab plot step faults -o docs/pictures/step.png
@@ -94,22 +94,22 @@ pictures: $(STAMP) ## draw the pictures of the documentation, those of docs/how-
 	$(BIN)/ringlab animate $(OUT)/pipeline.json -o docs/pictures/pipeline.png
 
 .PHONY: tables
-tables: $(COMPILED) ## write into the pages what programs make of them: tables of what was measured last
+tables: $(COMPILED) ## write the tables of the last measurements into the pages
 	$(BIN)/python docs/page_writer.py
 
 .PHONY: docs
-docs: $(STAMP) ## write the reference from the code, and build the site of the documentation into out/site
+docs: $(STAMP) ## write the reference from the code, and build the documentation into out/site
 	$(BIN)/python docs/page_writer.py docs/reference/command-line.md docs/reference/python.md docs/reference/scenario.md
 	test -d .venv-docs || $(PYTHON) -m venv .venv-docs
 	.venv-docs/bin/python -m pip install --quiet 'mkdocs-material>=9.5'
 	.venv-docs/bin/python docs/make_site.py
 
 .PHONY: bench
-bench: $(COMPILED) ## run every benchmark; each writes its figures, with the environment, into benchmarks/results (minutes)
+bench: $(COMPILED) ## run all benchmarks, and write their results into benchmarks/results (minutes)
 	for program in benchmarks/against_gloo.py benchmarks/against_simgrid.py benchmarks/engine.py benchmarks/faults.py benchmarks/strategies.py benchmarks/growth.py benchmarks/methods.py benchmarks/overlap.py benchmarks/nccl_errors.py benchmarks/nccl_structure.py benchmarks/replaying.py benchmarks/traces.py benchmarks/training_curves.py benchmarks/virtual_launches.py benchmarks/virtual_on_gloo.py benchmarks/virtual_programs.py benchmarks/waiting.py; do echo "$$program"; $(BIN)/python $$program || exit 1; done
 
 .PHONY: reality
-reality: $(COMPILED) ## measure emulated clusters on this machine beside their predictions, and write the tables (ten minutes, on an idle machine)
+reality: $(COMPILED) ## compare predictions of emulated clusters with measurements, and write the tables (ten minutes, on an idle machine)
 	$(BIN)/python -m benchmarks.accuracy --here --json benchmarks/results/accuracy_here.json
 	$(BIN)/python docs/page_writer.py docs/reports/tcp.md
 
@@ -133,11 +133,11 @@ bench-beside: $(STAMP) ## compare the speed with another checkout or commit, BEF
 	$(BIN)/python benchmarks/side_by_side.py --before $(BEFORE)
 
 .PHONY: gpu-wheels
-gpu-wheels: ## download what `make gpu` installs where there is no network; PRESENT=FILE lists what is there
+gpu-wheels: ## download the packages of `make gpu` for a machine without a network; PRESENT=FILE lists installed packages
 	$(PYTHON) benchmarks/gpu_wheels.py download $(if $(PRESENT),--present $(PRESENT))
 
 .PHONY: gpu
-gpu: ## measure all that needs GPUs, with the torch that PYTHON has (nine minutes at most); GPU_OPTIONS=--plan tells
+gpu: ## run all tests and measurements that need GPUs (nine minutes); GPU_OPTIONS=--plan lists them
 ifeq ($(filter --plan,$(GPU_OPTIONS)),)
 	$(PYTHON) benchmarks/gpu_wheels.py install
 	.venv-gpu/bin/python benchmarks/gpu.py $(GPU_OPTIONS)
@@ -146,9 +146,9 @@ else
 endif
 
 .PHONY: oracle
-oracle: $(STAMP) ## ask SimGrid again for the cases of the tests (needs g++ and libsimgrid-dev)
+oracle: $(STAMP) ## recompute the test cases with SimGrid (needs g++ and libsimgrid-dev)
 	cd tests/simcomm && ../../$(BIN)/python -m oracle.make_simgrid_cases
 
 .PHONY: clean
-clean: ## remove what was made here, the virtual environment included
+clean: ## remove all generated files, including the virtual environments
 	rm -rf $(VENV) .venv-oldest .venv-gpu .venv-docs wheels $(OUT) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
