@@ -35,17 +35,17 @@ def available(comm: Communicator, collective: str) -> dict[Choice, str]:
 
 def _algorithm_reason(comm: Communicator, collective: str, algorithm: str) -> str:
     if algorithm == "tree" and comm.version < (2, 5) and comm.nodes == 1:
-        return "no trees inside a node before 2.5"
+        return "NCCL has no trees inside a node before 2.5"
     if algorithm == "tree" and comm.version < (2, 4):
-        return "no trees before 2.4"
+        return "NCCL has no trees before 2.4"
     if algorithm in ("nvls", "nvls_tree"):
         return _nvls_reason(comm, collective, algorithm)
     if algorithm == "collnet_chain" and not (comm.sharp and comm.nodes > 1):
-        return "no reduction in the network (SHARP)"
+        return "the network does not reduce (SHARP)"
     if algorithm == "pat" and comm.version < (2, 23):
-        return "PAT came with 2.23"
+        return "PAT exists since NCCL 2.23"
     if algorithm == "pat" and (comm.local > 1 or comm.nodes < 2):
-        return "PAT is for one rank a node"
+        return "PAT needs one rank per node, and several nodes"
     return ""
 
 
@@ -57,16 +57,16 @@ def _nvls_reason(comm: Communicator, collective: str, algorithm: str) -> str:
     if comm.settings.nvls is False:
         return "NCCL_NVLS_ENABLE=0"
     if comm.version < (2, 17):
-        return "NVLS came with 2.17"
-    if algorithm == "nvls_tree":
-        return "" if comm.nodes > 1 and comm.version >= (2, 18) else "NVLSTree is for several nodes, from 2.18"
-    return "" if comm.nodes == 1 or comm.sharp else "NVLS across nodes needs CollNet"
+        return "NVLS exists since NCCL 2.17"
+    if algorithm == "nvls_tree" and (comm.nodes == 1 or comm.version < (2, 18)):
+        return "NVLSTree needs several nodes, and NCCL 2.18 or later"
+    return "NVLS across nodes needs CollNet" if algorithm == "nvls" and comm.nodes > 1 and not comm.sharp else ""
 
 
 def _protocol_reason(comm: Communicator, collective: str, protocol: str) -> str:
     settings = comm.settings
     if settings.proto and not settings.proto.startswith("^") and protocol in settings.allowed_protocols(collective):
-        return "LL128 came with 2.5" if protocol == "ll128" and comm.version < (2, 5) else ""
+        return "LL128 exists since NCCL 2.5" if protocol == "ll128" and comm.version < (2, 5) else ""
     if protocol != "simple" and comm.network is not None and comm.network.kind == "efa1":
         return "the plug-in for EFA allows Simple only before p5 (aws-ofi-nccl sets NCCL_PROTO=simple)"
     return _ll128_reason(comm) if protocol == "ll128" else ""
@@ -77,7 +77,7 @@ def _ll128_reason(comm: Communicator) -> str:
     if not comm.system.gpu.has_ll128:
         return "LL128 is on by default for Volta, A100, A30, Hopper and Blackwell only"
     if comm.version < (2, 5):
-        return "LL128 came with 2.5"
+        return "LL128 exists since NCCL 2.5"
     if comm.local > 1 and not comm.is_nvlink:
         return "LL128 needs NVLink inside a node"
     if comm.network is not None and (comm.network.kind == "tcp" or not comm.network.gdr):

@@ -265,18 +265,18 @@ def predict_collective(
 
 CHOSEN = "NCCL's tuner finds it fastest"
 MEANINGS = {  # assumptions for keys that are not stated
-    ("layout", "switch"): "taken as all GPUs behind one PCIe switch",
-    ("layout", "switches"): "taken as GPUs behind several PCIe switches",
-    ("layout", "socket"): "taken as all GPUs on ports of one CPU",
-    ("layout", "two"): "taken as GPUs on two CPUs, without PCIe switches",
-    ("procs", "single"): "taken as one process for all GPUs of a host",
-    ("procs", "per_gpu"): "taken as a process for each GPU",
+    ("layout", "switch"): "all GPUs are behind one PCIe switch",
+    ("layout", "switches"): "the GPUs are behind several PCIe switches",
+    ("layout", "socket"): "all GPUs are on ports of one CPU",
+    ("layout", "two"): "the GPUs are on two CPUs, without PCIe switches",
+    ("procs", "single"): "one process drives all GPUs of a host",
+    ("procs", "per_gpu"): "each GPU has its own process",
 }
 REACHES = {  # assumptions on P2P over PCIe that no key states and no variable sets
-    "NVL": "taken as the default of GeForce drivers: through host memory",
-    "PXB": "taken as NCCL's default: over PCIe switches, else through host memory",
-    "PHB": "taken as NCCL's default: within a CPU, else through host memory",
-    "SYS": "taken as NCCL's default: between all GPUs of a host",
+    "NVL": "GPUs use host memory, the default of GeForce drivers",
+    "PXB": "GPUs use P2P over PCIe switches, else host memory, as by NCCL's default",
+    "PHB": "GPUs use P2P within a CPU, else host memory, as by NCCL's default",
+    "SYS": "all GPUs of a host use P2P, as by NCCL's default",
 }
 
 LL_THRESHOLD = 16384  # bytes of a message between two ranks: NCCL_P2P_LL_THRESHOLD in src/enqueue.cc of NVIDIA/nccl
@@ -319,11 +319,11 @@ def _notes(system: System, comm: Communicator) -> tuple[str, ...]:
     guesses = {"nccl": f"NCCL's version (nccl) is a guess: {'.'.join(map(str, system.version))}",
                "nic": f"the rate of a host's NICs (nic) is a guess: {system.nic:g} GB/s"}  # fmt: skip
     notes = [guesses[key] for key in system.guessed if key not in known]
-    notes += [f"{key} is not stated: {MEANINGS[key, getattr(system, key)]}" for key in ("layout", "procs")
-              if key in system.defaulted and _matters(key, comm)]  # fmt: skip
+    defaults = [key for key in ("layout", "procs") if key in system.defaulted and _matters(key, comm)]
+    notes += [f"{key} is not stated, so Ringlab assumes that {MEANINGS[key, getattr(system, key)]}" for key in defaults]
     notes += _notes_on_p2p(system, comm)
     if outside := outside_checked(system, comm.version):
-        notes.append(f"no system with {'; nor '.join(outside)} was checked: the interval is wider")
+        notes.append(f"no system with {' or '.join(outside)} was checked, so the interval is wider")
     if system.degraded:
         notes.append("the source says that this system is slower than it should be")
     return tuple(notes)
@@ -341,11 +341,11 @@ def _notes_on_p2p(system: System, comm: Communicator) -> list[str]:
     is_stated = not {"p2p", "p2p_refused"} <= system.defaulted
     if is_stated or comm.settings.p2p_disable or level or system.p2p_level:
         return []
-    notes = [f"p2p is not stated: {REACHES[comm.host.p2p]}"]
+    notes = [f"p2p is not stated, so Ringlab assumes that {REACHES[comm.host.p2p]}"]
     if depends_on_cpu(system, comm.settings):
         version = ".".join(map(str, comm.version))
         notes.append(
-            f"cpu is not stated: assumed to be Intel's; on AMD's, NCCL {version} uses P2P between all GPUs of a host"
+            f"cpu is not stated, so Ringlab assumes Intel; on AMD, NCCL {version} uses P2P between all GPUs of a host"
         )
     return notes
 
