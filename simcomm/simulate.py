@@ -63,7 +63,7 @@ def run(
 
 def simulate(
     model: PerformanceModel,
-    asked: CollectiveCall | Training,
+    workload: CollectiveCall | Training,
     *,
     steps: int | None = None,
     engine: str | None = None,
@@ -79,17 +79,17 @@ def simulate(
     1.318291
     """
     options = SimulationOptions(engine, faults, Record.of(record))
-    if isinstance(asked, CollectiveCall):
-        return model.collective(asked, options)
-    model.check_training(asked, options)
-    if model.calibration is None and (asked.compute is None or asked.gradient_sync is None):
+    if isinstance(workload, CollectiveCall):
+        return model.collective(workload, options)
+    model.check_training(workload, options)
+    if model.calibration is None and (workload.compute is None or workload.gradient_sync is None):
         model = replace(model, calibration=cached_calibration(model.cluster.calibration_ranks))
-    together, alone = model.phases(asked)
+    together, alone = model.phases(workload)
     count = model.steps if steps is None else steps
-    trace = split_loading(model.training_steps(asked, join_loading(together), count, options), asked, together)
-    facts = {"batch_size": float(asked.batch_size), "single_rank_step_s": alone.total}
+    trace = split_loading(model.training_steps(workload, join_loading(together), count, options), workload, together)
+    facts = {"batch_size": float(workload.batch_size), "single_rank_step_s": alone.total}
     facts["warmup_steps"] = float(model.warm_up if steps is None else 0)
-    return replace(trace, title=f"training/{asked.sync_name}", facts=trace.facts | facts)
+    return replace(trace, title=f"training/{workload.sync_name}", facts=trace.facts | facts)
 
 
 def train(
