@@ -320,16 +320,16 @@ class MeshAccuracyAnswer(Answer):
         rows = [*_rows(accuracy.sources), *_rows({"all": accuracy.all} if accuracy.all else {})]
         rows += _rows({f"{name}, slow mode": summary for name, summary in accuracy.slow.items()})
         rows += _rows(accuracy.strategies) + _rows(accuracy.gpus) + _rows(accuracy.sizes)
-        how = "each source left out of the fit" if self.leave_one_out else "by the shipped fit"
-        how += f", adapted to {self.adapted_to} rows of each" if self.adapted_to else ""
+        how = "each source left out of the fit" if self.leave_one_out else "shipped parameters"
+        how += f", then adapted to {self.adapted_to} rows of each source" if self.adapted_to else ""
         sections = [
             ("sources", len(accuracy.sources) + bool(accuracy.all)), ("slow mode", len(accuracy.slow)),
             ("strategies", len(accuracy.strategies)), ("GPUs", len(accuracy.gpus)), ("devices", len(accuracy.sizes)),
         ]  # fmt: skip
-        headings = ["", "of", "runs", "median\n(%)", "9 in 10\n(%)", "signed\n(%)", "within\n80 % (%)"]
+        headings = ["", "of", "runs", "median\n(%)", "p90\n(%)", "signed\n(%)", "within\n80 % (%)"]
         if rows:
             yield Table(
-                f"Published trainings on meshes, {how}",
+                f"Errors of published training runs, {how}",
                 headings,
                 rows,
                 words=2,
@@ -345,25 +345,25 @@ class MeshAccuracyAnswer(Answer):
                 "mean\n(%)",
                 "rank",
             ]
-            yield Table("The mesh that is chosen, against the best that was tried", headings, _choices(accuracy.choice))
+            yield Table("The chosen mesh compared with the best measured mesh", headings, _choices(accuracy.choice))
         yield Sentences([*self._sentences()])
 
     def _sentences(self) -> Iterator[str]:
         accuracy = self.found
         if self.unseen:
-            yield f"The shipped fit has no run of {', '.join(self.unseen)}: these are predicted by priors."
+            yield f"The shipped fit has no run of {', '.join(self.unseen)}, so priors predict these runs."
         if accuracy.all or accuracy.slow:
-            yield f"The mean of the sources' medians is {accuracy.mean_of_medians:.1%}."
+            yield f"The mean of the sources' median errors is {accuracy.mean_of_medians:.1%}."
         else:
-            yield "No run of the table has a time."
+            yield "No run in the table has a time."
         if accuracy.memory:
-            yield f"Memory is off by {accuracy.memory['median']:.1%} in the median of {accuracy.memory['n']:.0f} runs."
+            yield f"The median error of memory is {accuracy.memory['median']:.1%} over {accuracy.memory['n']:.0f} runs."
         if accuracy.failed:
             figures = f"{accuracy.failed['auc']:.3f}, accuracy {accuracy.failed['accuracy']:.1%}"
-            yield f"Failed runs are told from finished ones by memory with an AUC of {figures}."
+            yield f"The predicted memory separates failed from finished runs with an AUC of {figures}."
         if accuracy.refused:
             reasons = "; ".join(f"{reason} ({number})" for reason, number in accuracy.refused.items())
-            yield f"{count(sum(accuracy.refused.values()), 'row')} cannot be expressed: {reasons}."
+            yield f"{count(sum(accuracy.refused.values()), 'row')} cannot be used: {reasons}."
 
     def draw(self, path: Path) -> None:
         """Draw predicted against measured seconds of steps."""
@@ -376,7 +376,7 @@ class MeshAccuracyAnswer(Answer):
             )
             for source, slow in dict.fromkeys((row[0], row[3]) for row in points)
         ]  # fmt: skip
-        viz.write_figure(viz.accuracy_figure("Trainings on meshes", "seconds of a step", dots), path)
+        viz.write_figure(viz.accuracy_figure("Training runs on meshes", "step time (s)", dots), path)
 
 
 def mesh_accuracy(

@@ -267,7 +267,7 @@ BASELINES: dict[str, Baseline] = {
 
 PANELS = {False: "0.9 of linear and above", True: "hard: below 0.9 of linear"}
 # With line breaks, so that a family's name fits into 80 columns.
-HEADINGS = ["points", "median", "nine\nin ten", "within\n15 %", "bias", "in\n50 %", "in\n80 %", "in\n90 %"]
+HEADINGS = ["points", "median", "p90", "within\n15 %", "bias", "in\n50 %", "in\n80 %", "in\n90 %"]
 
 Errors = Mapping[str, Mapping[str, float | None]]
 
@@ -320,12 +320,12 @@ class TrainingAccuracy(Answer):
     def show(self) -> Iterator[Part]:
         """Yield the errors of all points and of hard points, of baselines, and by family and GPU count."""
         rows = [[name, *_cells(score)] for name, score in self.points.items()]
-        yield Table(f"Trainings of {self.directory}: errors", ["", *HEADINGS], rows)
+        yield Table(f"Errors of training runs in {self.directory}", ["", *HEADINGS], rows)
         rows = [
             [name, *(_percent(errors[difficulty][key]) for difficulty in ("all", "hard") for key in ("median", "p90"))]
             for name, errors in self.baselines.items()
         ]
-        yield Table("Simpler predictions", ["", "median,\nall", "nine\nin ten", "median,\nhard", "nine\nin ten"], rows)
+        yield Table("Baselines", ["", "median,\nall", "p90", "median,\nhard", "p90"], rows)
         for key, title in (("family", "family"), ("gpus", "GPUs")):
             rows = [[name, *_cells(score)] for name, score in self.by(key).items()]
             yield Table(f"By {title}", [title, *HEADINGS], rows)
@@ -368,16 +368,16 @@ def accuracy_training(
     if is_shipped:
         hidden = put_aside()
         series = [curve for curve in series if curve.system in hidden or not only_held_out]
-        notes.append(f"{count(len(hidden), 'system')} were held out: no fit has seen them")
+        notes.append(f"{count(len(hidden), 'system')} were held out of every fit")
         if not only_held_out:
             notes.append(
-                "the parameters have seen the other systems; docs/reports/scaling.md says how far off they are unseen"
+                "the parameters are fitted to the other systems; docs/reports/scaling.md has errors of left-out sources"
             )
     alone = sum(len(curve.points) == 1 for curve in series)
     if alone == len(series):
         raise InputError(f"{data}: every series has a single point; at least two are needed")
     if alone:
-        notes.append(f"{alone} series have one point only, and nothing to predict")
+        notes.append(f"{alone} series have only one point, so nothing is predicted")
     notes += _oddities(series)
     with computing(progress, f"predicting {len(series)} series"):
         judged = judge_frozen(series)
@@ -398,8 +398,8 @@ def _oddities(series: Sequence[Series]) -> Iterator[str]:
         again += curve in before[curve.points]
         before[curve.points].append(curve)
     if again:
-        yield f"{again} series stand there again, and count again"
+        yield f"duplicates among the series, which count again: {again}"
     unknown = sorted({curve.job.precision for curve in series if not is_known_precision(curve.job.precision)})
     if unknown:
         named, is_one = name_some([*map(quote, unknown)]), len(unknown) == 1
-        yield f"precision{'' if is_one else 's'} {named} {'is' if is_one else 'are'} not known, and taken as float32"
+        yield f"precision{'' if is_one else 's'} {named} {'is' if is_one else 'are'} unknown and treated as float32"

@@ -87,7 +87,7 @@ def test_huge_errors_are_printed_in_scientific_notation(tmp_path: Path, accuracy
     done = accuracy_of("--training", "--data", tmp_path)
     assert done.status == 0, done.err
     (row,) = (line for line in done.out.splitlines() if line.startswith(" all "))
-    assert row.count("e+") == 3  # median, nine in ten, bias
+    assert row.count("e+") == 3  # median, p90, bias
 
 
 def test_duplicate_series_and_unknown_precision_are_noted(tmp_path: Path) -> None:
@@ -95,12 +95,12 @@ def test_duplicate_series_and_unknown_precision_are_noted(tmp_path: Path) -> Non
     for again in range(5):
         more.append(text[text.index("[[series]]") :].replace("fp7", f"fp{7 + again}"))
     (tmp_path / "series_described.toml").write_text(text + more[0])
-    again = "1 series stand there again, and count again"
-    assert accuracy_training(tmp_path).notes == (again, "precision 'fp7' is not known, and taken as float32")
+    again = "duplicates among the series, which count again: 1"
+    assert accuracy_training(tmp_path).notes == (again, "precision 'fp7' is unknown and treated as float32")
     (tmp_path / "series_described.toml").write_text(text + "".join(more[1:]))
     (*_, unknown) = accuracy_training(tmp_path).notes
     named = "'fp10', 'fp11', 'fp7', 'fp8', 'fp9'"
-    assert unknown == f"precisions {named} are not known, and taken as float32"
+    assert unknown == f"precisions {named} are unknown and treated as float32"
 
 
 def test_held_out_option_rejects_a_user_directory(tmp_path: Path) -> None:

@@ -596,10 +596,10 @@ def test_own_table_is_evaluated_with_its_unseen_sources(accuracy_of, tmp_path):
     head = "layers,hidden,heads,vocab,seq,gpu,gpus,step_s,source,framework\n"
     table.write_text(head)
     status, out, err = accuracy_of("--meshes", "--data", str(tmp_path))
-    assert (status, out.strip()) == (0, "No run of the table has a time."), err
+    assert (status, out.strip()) == (0, "No run in the table has a time."), err
     table.write_text(head + "32,4096,32,32000,2048,RTX 4090,8,9.0,ours,torchtitan\n")
     _, out, _ = accuracy_of("--meshes", "--data", str(tmp_path))
-    assert "no run of source ours, gpu RTX 4090: these are predicted by priors" in " ".join(out.split())
+    assert "no run of source ours, gpu RTX 4090, so priors predict these runs" in " ".join(out.split())
 
 
 def test_accuracy_command_evaluates_published_runs(accuracy_of, tmp_path):
