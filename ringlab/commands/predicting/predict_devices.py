@@ -400,8 +400,11 @@ def _conclude(key: str | None, cases: Sequence[DevicesCase]) -> list[str]:
                 f"{on}, the bottleneck is {WORDS[last.bottleneck]}: {last.bottleneck_share:.0%} of the step. "
                 f"Without it, a step would be {gain:.2f} times as fast."
             )
-        if last.efficiency > 1 + NOTICED:
-            sentences.append(f"{on}, the efficiency exceeds 100% because each device only updates its shard.")
+        if above := [row.devices for row in case.rows if row.efficiency > 1 + NOTICED]:
+            sentences.append(
+                f"{where}on {name_some(above)} devices, the efficiency exceeds 100%: a device updates only its shard "
+                "of the parameters; a single device updates all of them."
+            )
         risk = describe_chance(on, last.memory["total"], last.chance_to_run)
         sentences += [] if risk is None else [risk]
     return [sentence[0].upper() + sentence[1:] for sentence in sentences]
