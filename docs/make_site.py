@@ -1,8 +1,8 @@
-"""Builds the site of the documentation into ``out/site``, with the settings in ``mkdocs.yml``.
+"""Build the site of the documentation into ``out/site``, with the settings in ``mkdocs.yml``.
 
     python docs/make_site.py
 
-The README is the first page. The pages of ``docs/`` keep their folders; DESIGN, CONTRIBUTING and CHANGELOG lie next to
+The README is the first page. The pages of ``docs/`` keep their folders. DESIGN, CONTRIBUTING and CHANGELOG are next to
 the README. A link to an example or a picture leads to a copy. A link to any other file becomes plain text.
 """
 

@@ -1,4 +1,4 @@
-"""Write the table of errors to expect, one row for each sort of prediction."""
+"""Write the table of errors to expect, one row for each kind of prediction."""
 
 from statistics import median
 

@@ -1,4 +1,4 @@
-"""The errors of predictions beside emulated clusters: what they come to, and what the command writes."""
+"""``python -m benchmarks.accuracy --here``: the errors of predictions of emulated clusters, and its output."""
 
 import errno
 import json

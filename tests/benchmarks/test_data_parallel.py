@@ -1,4 +1,4 @@
-"""DataParallel: run on GPUs, skipped with the reason without them, always predicted."""
+"""DataParallel is always predicted. It runs on GPUs, and is skipped with a reason without them."""
 
 import json
 import runpy

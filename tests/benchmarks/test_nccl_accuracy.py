@@ -1,4 +1,4 @@
-"""The scoring rule on tables whose errors are known, the answer's JSON, and what a directory of tables may be."""
+"""Scores of tables with known errors, the JSON of the answer, and directories of tables."""
 
 import json
 from pathlib import Path
@@ -189,7 +189,7 @@ def test_model_beats_the_baselines_in_every_class(own: AccuracyAnswer):
 
 
 def make_directory(folder: Path, factor: float = 2.0) -> Path:
-    """Two strangers' systems whose tables are the model's own times divided by ``factor``; ``b`` is held out."""
+    """Write two systems whose tables are the model's own times divided by ``factor``. ``b`` is held out."""
     lines = {"a": 'machine = "aws_p5", nodes = 2, gpus = 8', "b": 'nodes = 1, gpus = 4, gpu = "RTX 4090"'}
     systems = "\n".join(f"{slug} = {{ {line} }}" for slug, line in lines.items())
     (folder / FILE_NAME).write_text(f'[systems]\n{systems}\nc = {{ nodes = 1, gpus = 2, gpu = "T4" }}\n')

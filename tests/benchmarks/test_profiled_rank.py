@@ -1,4 +1,4 @@
-"""``benchmarks.accuracy.one_rank``: what a profile of one rank says of ranks that share cores, and what is refused."""
+"""``benchmarks.accuracy.one_rank`` predicts ranks that share cores from a profile of one rank."""
 
 from dataclasses import replace
 from functools import partial
@@ -33,7 +33,7 @@ PAIR = PairProbes(6.25e6, 1500, 4096, [], [], [], [], [], 0, 0, 0.0, 0, [])
 
 
 def profile(**changes: object) -> ModelProfile:
-    """A network of two layers, of which the last makes its gradients in a quarter of backward."""
+    """Return a profile of a network with two layers. The last layer's gradients are ready at a quarter of backward."""
     layers = tuple(Layer(f"l{count}", "Linear", f"l{count}", (count,), 1, 1, 0, 0, 0, 0, 0) for count in PARAMETERS)
     times = Measured("a processor", 60, "float32", (0.01, 0.03), (0.06, 0.02), 0.005, 0.0, 0.125, "test", RANK)
     return ModelProfile("tiny", "3x32x32", 4, "test", layers, None, (times._replace(**changes),))

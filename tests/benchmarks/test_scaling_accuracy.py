@@ -1,4 +1,4 @@
-"""``python -m benchmarks.accuracy --training``: its JSON, and that what is held out is held out."""
+"""``python -m benchmarks.accuracy --training``: its JSON, its notes, and held-out series."""
 
 import json
 from pathlib import Path
@@ -111,7 +111,7 @@ def test_held_out_option_rejects_a_user_directory(tmp_path: Path) -> None:
 
 
 def test_unknown_model_omits_its_series_only(tmp_path: Path) -> None:
-    """Unless its sizes are stated, which are taken then."""
+    """A series of an unknown model is used if it states the model's size."""
     text = SERIES.format(**USUAL, **WORDS)
     again = text[text.index("[[series]]") :].replace("ResNet-50", "ResNeXt-50")
     path = tmp_path / "series_described.toml"

@@ -1,4 +1,4 @@
-"""Described series are read strictly, and models have the sizes that their papers and torchvision give."""
+"""Described series are read strictly, and models have the sizes that their papers and torchvision state."""
 
 import re
 import tomllib
@@ -47,7 +47,7 @@ def test_series_file_may_define_nodes_and_links(tmp_path: Path) -> None:
 
 
 def test_own_series_use_gpu_data_of_the_catalogue_only(tmp_path: Path) -> None:
-    """The project's own series name GPUs of the catalogue only; a stranger's may state figures."""
+    """The project's own series use GPUs of the catalogue only. A user's file may state data of a GPU."""
     content = tomllib.loads((OWN_DATA / "series_described.toml").read_text(encoding="utf-8"))
     assert content.keys() == {"series"}
     (tmp_path / "series_described.toml").write_text(

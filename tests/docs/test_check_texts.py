@@ -1,4 +1,4 @@
-"""The check of commit subjects, test names and words finds problems, in full and in shallow clones."""
+"""``docs/check_texts.py`` reports problems of commit subjects, test names and words, in full and in shallow clones."""
 
 import subprocess
 from pathlib import Path
@@ -11,7 +11,7 @@ RIGHT, LONG, JOINED = "Reject a negative latency", "x" * 73, "Fix a; fix b"
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """Return a repository with three commits: a right subject, a long one, and a joined one."""
+    """Return a repository with three commits: a correct subject, a long one, and one that joins two changes."""
     folder = tmp_path / "full"
     folder.mkdir()
     git(folder, "init", "-q")

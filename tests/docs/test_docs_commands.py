@@ -1,4 +1,4 @@
-"""Every command on a page parses with the options that it has now."""
+"""Every command on a page parses with its current options."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""The table of packages in DESIGN.md has every folder, each above those that it imports."""
+"""The table of packages in DESIGN.md lists every folder, above the folders that it imports."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""The programs on the pages print what the comments next to their prints say."""
+"""Programs on pages print the text of the comments next to their prints, and outputs on pages are real."""
 
 import re
 import runpy

@@ -1,4 +1,4 @@
-"""The tour names modules and functions that are there, and each journey is short and never goes back."""
+"""The tour names existing modules and functions. Each table is short and never returns to a folder."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""The guides: every command in them runs in an empty folder, one after the other, and the site has every page."""
+"""Every command of the tutorials works in an empty folder, and the site has every page."""
 
 import re
 import shlex
@@ -12,14 +12,14 @@ ROOT = Path(__file__).parents[2]
 
 
 def blocks(guide: str, language: str = "") -> list[str]:
-    """The code blocks of a guide in a language."""
+    """Return the code blocks of a tutorial in a language."""
     text = (ROOT / "docs" / "tutorials" / f"{guide}.md").read_text()
     fences = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     return [block for name, block in fences if name == language]
 
 
 def commands(guide: str) -> list[list[str]]:
-    """The commands of Ringlab in a guide."""
+    """Return the Ringlab commands of a tutorial."""
     lines = [line for block in blocks(guide) for line in block.splitlines()]
     return [shlex.split(line)[1:] for line in lines if line.startswith("ringlab ")]
 

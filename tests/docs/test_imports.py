@@ -29,12 +29,12 @@ MODULES = sorted(path for package in MAY_IMPORT for kind in ("*.py", "*.pyi") fo
 
 @cache
 def parsed(path: Path) -> ast.Module:
-    """The syntax tree of a file, which several tests look at."""
+    """Return the syntax tree of a file, cached for several tests."""
     return ast.parse(path.read_text())
 
 
 def imported(nodes: Iterator[ast.AST]) -> set[str]:
-    """Top-level names of what these statements import."""
+    """Return the top-level names that these statements import."""
     names = set()
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -150,19 +150,19 @@ def test_command_imports_only_the_packages_it_needs(arguments: list[str], slow: 
 
 
 def module_of(path: Path) -> str:
-    """The dotted name of a file; that of the folder for its ``__init__.py``."""
+    """Return the dotted name of a module, or of its package for ``__init__.py``."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def folder_of(module: str) -> str:
-    """The package or folder that a module stands in; a module that stands in no folder of its package is its own."""
+    """Return the package or folder of a module; a module directly in a package is a folder of its own."""
     parent = module.rpartition(".")[0]
     return parent if "." in parent else module
 
 
 def imported_modules(path: Path, modules: set[str]) -> set[str]:
-    """Return the modules of ours that a file imports, also within functions, but not for type annotations only."""
+    """Return Ringlab's modules that a file imports, also within functions, except for type annotations."""
     imports = set()
     for node in run_ever(parsed(path)):
         if isinstance(node, ast.Import):
@@ -174,7 +174,7 @@ def imported_modules(path: Path, modules: set[str]) -> set[str]:
 
 
 def circles(paths: dict[str, Path], name: Callable[[str], str]) -> list[list[str]]:
-    """The circles of imports among these modules, or among the folders that ``name`` puts them in."""
+    """Return the import cycles among these modules, or among the folders to which ``name`` maps them."""
     graph: nx.DiGraph[str] = nx.DiGraph()
     for module, path in paths.items():
         graph.add_edges_from((name(module), name(other)) for other in imported_modules(path, {*paths}) - {module})

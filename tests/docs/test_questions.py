@@ -1,4 +1,4 @@
-"""The five questions of docs/get-started.md are answered by at most three commands each, and these work."""
+"""At most three commands answer each question of docs/get-started.md, and the commands of the templates work."""
 
 import re
 import shlex
@@ -25,13 +25,13 @@ ANSWERS = {  # words of the question: what the last command that prints a table 
 
 
 def commands(section: str) -> list[list[str]]:
-    """The commands of Ringlab in a section."""
+    """Return the Ringlab commands of a section."""
     lines = [line for language, block in BLOCK.findall(section) if not language for line in block.splitlines()]
     return [shlex.split(line)[1:] for line in lines if line.startswith("ringlab ")]
 
 
 def next_commands(template: str) -> list[list[str]]:
-    """The commands that ``ringlab init`` says to type next."""
+    """Return the commands that ``ringlab init`` recommends next."""
     lines = (FOLDER / EXAMPLES[template][0]).read_text().splitlines()
     calls = [line.lstrip("# ") for line in lines if line.lstrip("# ").startswith("ringlab ")]
     return [shlex.split(line, comments=True)[1:] for line in calls]
