@@ -266,7 +266,7 @@ def as_step(yielded: object) -> Step:
     step = tuple(yielded) if isinstance(yielded, tuple | list) else (yielded,)
     for entry in step:
         if not isinstance(entry, Operation):
-            hint = "; another program runs by `yield from`" if isinstance(entry, Iterator) else ""
+            hint = "; to run another program, write `yield from program`" if isinstance(entry, Iterator) else ""
             raise InputError(f"{shorten(entry)} is not an operation; yield send, recv, recv_reduce, copy, reduce{hint}")
     return step
 

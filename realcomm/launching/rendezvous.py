@@ -176,7 +176,8 @@ def find_local_ranks(rendezvous: "Rendezvous") -> LocalRanks:
 def _check_world(place: Place, other: dict[str, int]) -> None:
     if other["world_size"] != place.world_size:
         raise InputError(
-            f"WORLD_SIZE is {place.world_size} on this rank but {other['world_size']} on another; set one value"
+            f"WORLD_SIZE is {place.world_size} on this rank but {other['world_size']} on another; "
+            "set the same value on all ranks"
         )
 
 

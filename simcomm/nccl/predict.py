@@ -345,7 +345,8 @@ def _notes_on_p2p(system: System, comm: Communicator) -> list[str]:
     if depends_on_cpu(system, comm.settings):
         version = ".".join(map(str, comm.version))
         notes.append(
-            f"cpu is not stated, so Ringlab assumes Intel; on AMD, NCCL {version} uses P2P between all GPUs of a host"
+            f"cpu is not stated, so Ringlab assumes Intel; with an AMD CPU, NCCL {version} uses P2P between all GPUs "
+            "of a host"
         )
     return notes
 

@@ -71,7 +71,7 @@ def test_other_values_are_not_steps(yielded: object) -> None:
 
 
 def test_program_as_a_step_hints_at_yield_from() -> None:
-    with pytest.raises(InputError, match="another program runs by `yield from`"):
+    with pytest.raises(InputError, match="to run another program, write `yield from program`"):
         as_step(iter([send(1, 0)]))
 
 

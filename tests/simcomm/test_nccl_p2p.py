@@ -62,7 +62,7 @@ def test_old_p2p_level_above_the_maximum_means_the_maximum():
 def test_notes_omit_stated_and_unused_keys():
     system = describe_system("mine", L40S)
     assert "p2p is not stated, so Ringlab assumes that GPUs use P2P over PCIe switches, else" in notes(system)
-    assert "cpu is not stated, so Ringlab assumes Intel; on AMD, NCCL 2.21" in notes(system)
+    assert "cpu is not stated, so Ringlab assumes Intel; with an AMD CPU, NCCL 2.21" in notes(system)
     assert "cpu is not stated" not in notes(system, version="2.23")
     for settings in ({"p2p_level": "SYS"}, {"p2p_disable": True}):
         assert "p2p is" not in notes(system, **settings) and "cpu is" not in notes(system, **settings)

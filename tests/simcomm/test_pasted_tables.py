@@ -174,7 +174,9 @@ def test_processes_that_measured_alone_are_reported(tmp_path: Path) -> None:
     path.write_text(text)
     (run,) = read_nccl_tests(path).runs
     assert (run.ranks, len(run.rows)) == (1, 2)
-    assert run.guesses == ("line 3: several processes list rank 0 (hosta, hostb): each measured alone",)
+    assert run.guesses == (
+        "line 3: several processes list rank 0 (hosts hosta, hostb), so each is assumed to be measured alone",
+    )
 
 
 @pytest.mark.parametrize("length", [60, 75, 100])

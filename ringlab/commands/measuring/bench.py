@@ -269,10 +269,12 @@ def prepare(
         options = replace(options, ranks=cluster.world_size)
     check_launch(options.ranks, backend, timeout)
     calibration = find_cached(options.ranks, backend) if cluster is None else None
-    return Benchmark(options, backend, timeout, calibration, measurements(options, calibration), cluster)
+    return Benchmark(options, backend, timeout, calibration, measurements(options, calibration, backend), cluster)
 
 
-def measurements(options: BenchOptions, calibration: Calibration | None = None) -> tuple[TimedCall, ...]:
+def measurements(
+    options: BenchOptions, calibration: Calibration | None = None, backend: str = "gloo"
+) -> tuple[TimedCall, ...]:
     """Return the measurement of each row. Sizes are rounded down to a whole number of elements.
 
     The calibration resolves ``auto``. Raises InputError, also for ``auto`` without a calibration.
@@ -283,8 +285,8 @@ def measurements(options: BenchOptions, calibration: Calibration | None = None) 
     algorithms = _algorithms(options)
     if calibration is None and any(not algorithm.is_decided for algorithm in algorithms):
         raise InputError(
-            f"--algorithm {AUTO}: no calibration for {options.ranks} ranks on this machine and "
-            f"backend; run `ringlab calibrate --ranks {options.ranks}`, with `--backend nccl` for nccl"
+            f"--algorithm {AUTO} needs a calibration of this machine for {count(options.ranks, 'rank')} with {backend}"
+            f"; run `ringlab calibrate --ranks {options.ranks}{'' if backend == 'gloo' else f' --backend {backend}'}`"
         )
     sizes = grow_sizes(options.begin, options.end, options.factor)
     return tuple(_measurement(options, algorithm, size, calibration) for size in sizes for algorithm in algorithms)

@@ -297,7 +297,10 @@ class _Reader:
             guesses.append(f"line {self.first}: the device list is incomplete, or of several groups")
         if self.apart:
             hosts = ", ".join(sorted(self.apart))
-            guesses.append(f"line {self.first}: several processes list rank 0 ({hosts}): each measured alone")
+            guesses.append(
+                f"line {self.first}: several processes list rank 0 (hosts {hosts}), "
+                "so each is assumed to be measured alone"
+            )
         run = NcclTestsRun(
             tuple(self.rows), ranks, nodes, max(1, len({(device.host, device.pid) for device in devices})),
             known[0].name if known else "", self.version, self.first, tuple(guesses),

@@ -168,7 +168,10 @@ def read_cells(place: FilePlace, text: str, columns: Columns | None) -> PrintedR
         if rows:
             break
     if not rows:
-        raise InputError(f"{place}: {text.strip()[:60]!r} does not have the columns of a row; {CUT}")
+        raise InputError(
+            f"{place}: {text.strip()[:60]!r} is not a row of nccl-tests: it is cut off or mixed with other "
+            "output, or its type or redop is unknown; paste the row as nccl-tests prints it"
+        )
     return next(filter(_is_likely, rows), rows[0])  # consistency is checked later
 
 
@@ -228,7 +231,7 @@ def _make_row(place: FilePlace, read: Sequence[tuple[Column, str]], complete_sid
     dtype = cell_of.get("type")
     is_reduction = not NUMBER.fullmatch(cell_of.get("redop", ""))
     if not sides or "size" not in cell_of or not is_reduction or (dtype is not None and dtype not in ELEMENT_BYTES):
-        raise InputError(f"{place}: cannot read this row; {CUT}")
+        raise InputError(f"{place}: a column is missing, or its type or redop is unknown")
     named = collective_of(cell_of.get("collective", ""))
     return PrintedRow(
         place,
