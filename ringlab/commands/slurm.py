@@ -110,7 +110,7 @@ class JobOptions:
 
 @dataclass(frozen=True)
 class SlurmOptions:
-    """The resources to request from Slurm. For None, Slurm chooses."""
+    """The resources and settings of a Slurm job. The script omits options that are None, so Slurm's defaults apply."""
 
     time_limit: str = option(
         "24:00:00", "-t", "--time", help="Time limit, such as 24:00:00 or 2-00:00:00.", metavar="TIME"
@@ -120,7 +120,9 @@ class SlurmOptions:
     cpus_per_task: int | None = option(
         None, "-c", "--cpus-per-task", help="CPU cores per node, shared by its ranks.", min=1, metavar="N"
     )
-    interface: Text = option(None, help="Network interface that connects the nodes.", metavar="NAME")
+    interface: Text = option(
+        None, help="Network interface that connects the nodes. Default: NCCL and gloo choose.", metavar="NAME"
+    )
     python: str = option(
         sys.executable, help="Path of a Python interpreter on the nodes, with Ringlab installed.", metavar="FILE"
     )

@@ -621,7 +621,7 @@ def test_accuracy_command_evaluates_published_runs(accuracy_of, tmp_path):
         assert status == 2 and message in err
 
 
-def test_own_rows_improve_predictions_of_a_source():
+def test_three_runs_of_a_source_improve_its_predictions():
     runs = [run for run in read_table()[0] if run["source"] == "torchtitan" and has_time(run)]
     alone = judge([{**run, "step_s": run["step_s"] * 1.4} for run in runs])
     adapted = judge([{**run, "step_s": run["step_s"] * 1.4} for run in runs], adapt_to=3)
@@ -641,7 +641,7 @@ UNLISTED = 'cluster={system={nodes=1, gpus=8, gpu="Z1", generation="hopper", nvl
         (("--devices", "0"), "--devices"),
         (("--runs", "nowhere.csv"), "nowhere.csv"),
         (("--set", 'cluster.transport="ideal"'), "transport"),
-        (("--set", UNLISTED, "--devices", "8"), "search requires a GPU of the catalog, and"),
+        (("--set", UNLISTED, "--devices", "8"), "search requires a GPU from the catalog, but"),
         (("--plot", "a.doc"), "a plot is written as"),
         (("--framework", "jax"), "search --framework was removed; use `--set training.framework=NAME`"),
         (("--set", "training.framework=jaxtitan"), "jaxtitan"),

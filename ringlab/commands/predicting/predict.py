@@ -57,7 +57,8 @@ class PredictOptions:
     )
     what_if: str | None = option(
         None,
-        help="Predict with --devices (default: 1,2,4,8) for each value of a key, such as batch or bandwidth.",
+        help="Repeat the --devices prediction for each value of a key, such as batch=16,32. "
+        "Default for --devices: 1,2,4,8.",
         metavar="KEY=A,B",
     )
 

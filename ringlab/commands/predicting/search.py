@@ -106,11 +106,12 @@ class SearchOptions:
         None, help="Compare a mesh, by its name in the list, with the fastest mesh.", metavar="NAME"
     )
     runs: Path | None = option(
-        None, help="Table of your own training runs that adapts predictions.", metavar="FILE.csv"
+        None, help="Table of your own training runs, used to adapt the predictions.", metavar="FILE.csv"
     )
     what_if: str | None = option(
         None,
-        help="Search for each value of a key, such as preset=dgx-h100,dgx-b200. Also sequence, batch, precision, ...",
+        help="Repeat the search for each value of a key, such as preset=dgx-h100,dgx-b200. "
+        "Other keys: sequence, batch, precision, ...",
         metavar="KEY=VALUES",
     )
     deadline: str | None = option(
@@ -522,8 +523,9 @@ def _make_job(spread: SpreadTraining, devices: int, options: SearchOptions) -> M
         raise InputError('search requires a GPU cluster: set cluster.preset and transport = "nccl"')
     if host.gpu is None:
         raise InputError(
-            f"search requires a GPU of the catalog, and {spread.cluster.title} has none; `ringlab list hardware` shows "
-            "the GPUs. For other devices, use predict --devices with training.compute = {rate = 500.0}"
+            f"search requires a GPU from the catalog, but {spread.cluster.title} has none; run `ringlab list hardware` "
+            "to see the GPUs. For other devices, use `ringlab predict --devices` and set training.compute = "
+            "{rate = 500.0}"
         )
     if not is_transformer(training.model):
         raise InputError(
