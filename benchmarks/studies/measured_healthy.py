@@ -19,7 +19,7 @@ from benchmarks.studies.nccl_unseen import read_authors
 from collectives.costs.bounds import bus_factor
 from ringlab.commands.predicting.explain_measured import MeasuredAnswer, explain_measured
 from simcomm.nccl.descriptions import System, put_aside, read_systems, with_unit
-from simcomm.nccl.measured.calibration import write_line
+from simcomm.nccl.measured.calibration import system_line
 from simcomm.nccl.measured.nccl_tests_rows import COUNTED_BY_RANK
 from simcomm.nccl.measured.tables import SizeSeries
 from simcomm.nccl.predict import COLLECTIVES
@@ -67,7 +67,7 @@ def is_judged(system: System) -> bool:
 def explain_series(system: System, series: SizeSeries) -> MeasuredAnswer:
     """Return the verdict on a printed table, with the system's own keys."""
     of_the_table = ("nodes", "gpus", "procs", "harness")
-    line = {key: with_unit(key, value) for key, value in write_line(system).items() if key not in of_the_table}
+    line = {key: with_unit(key, value) for key, value in system_line(system).items() if key not in of_the_table}
     keys = [f"{key}={json.dumps(value)}" for key, value in line.items()]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "table.txt")

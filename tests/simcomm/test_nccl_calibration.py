@@ -16,7 +16,7 @@ from simcomm.nccl.measured.calibration import (
     find_calibration,
     make_calibration,
     predict_calibrated,
-    write_line,
+    system_line,
 )
 from simcomm.nccl.measured.nccl_tests import read_nccl_tests
 from simcomm.nccl.predict import predict_collective, predict_seconds
@@ -130,11 +130,11 @@ def test_calibrate_options_require_nccl_tests(ringlab: Ringlab):
 )
 def test_written_line_describes_the_same_hardware(slug: str):
     system = read_systems()[slug]
-    again = describe_system(slug, write_line(system))
+    again = describe_system(slug, system_line(system))
     assert calibration_file(again) == calibration_file(system)
     sizes = np.array([1024.0, 2.0**30])
     changed = describe_system(
-        slug, {**write_line(system), "cluster": system.cluster} if system.cluster else write_line(system)
+        slug, {**system_line(system), "cluster": system.cluster} if system.cluster else system_line(system)
     )
     assert predict_seconds(changed, "all_reduce", sizes) == pytest.approx(predict_seconds(system, "all_reduce", sizes))
 

@@ -203,8 +203,8 @@ class NcclCalibration:
         write_record(path, self, indent=1)
 
 
-def write_line(system: System) -> dict[str, Any]:
-    """Return the keys of a line that describes this system."""
+def system_line(system: System) -> dict[str, Any]:
+    """Return the keys and values that describe this system, as ``describe_system`` reads them, without defaults."""
     gpu, version = system.gpu, f"{system.version[0]}.{system.version[1]}"
     always = {"gpu": gpu.name, "generation": gpu.generation, "nvlink": gpu.nvlink, "pcie": gpu.pcie, "nccl": version}
     stated = [key for key in (*HARDWARE, *NOT_ALWAYS_KNOWN, *SOFTWARE) if key not in system.defaulted]
@@ -224,7 +224,7 @@ def make_calibration(system: System, run: NcclTestsRun, source: str) -> NcclCali
     rows = [(row.collective, row.nbytes, row.seconds) for row in run.rows if row.nbytes > 0 and row.seconds]
     if not rows:
         raise InputError(f"{source}: every row has 0 bytes; use rows with at least 1 byte")
-    line = {**write_line(system), "procs": procs, "nccl": f"{version[0]}.{version[1]}"}
+    line = {**system_line(system), "procs": procs, "nccl": f"{version[0]}.{version[1]}"}
     return NcclCalibration(line, rows, source)
 
 
