@@ -62,7 +62,7 @@ def test_positions_and_defaults_match_torch(name: str):
         assert ours[parameter.name].default == default
 
 
-def test_examples_of_all_functions_show_rank_0_of_two():
+def test_examples_of_all_functions_pass_on_two_ranks():
     assert len(real_functions.FUNCTIONS) == 12
     for examples, failures in launch(real_functions.run_examples, 2):
         assert failures == ""
