@@ -226,7 +226,10 @@ def _products(c: Columns, rates: Rates) -> tuple[Array, Array]:
 
 
 def _attention(c: Columns, p: Parameters, rates: Rates) -> tuple[Array, Array]:
-    """If the model has an attention window, every second layer uses it."""
+    """Return the forward and backward seconds of attention.
+
+    If the model has an attention window, half of the layers use it, and the others attend to the full sequence.
+    """
     tokens = local_tokens(c)
     reach = np.where(c.window > 0, 0.5 * (c.seq + np.minimum(c.seq, 2 * c.window)), c.seq)
     flops = 2 * tokens * reach * c.heads * c.head_dim / c.tp

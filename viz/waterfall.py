@@ -34,7 +34,7 @@ class Bar:
 
 
 def waterfall_figure(title: str, subtitle: str, bars: Sequence[Bar]) -> Figure:
-    """Return the bars as a figure. Raise InputError without bars and for more than 40.
+    """Draw the bars as a figure. Raise InputError unless there are 1 to 40 bars.
 
     >>> len(waterfall_figure("step", "", [Bar("here", "ring", {"sync": 1.0}, 1.0)]).axes)
     1

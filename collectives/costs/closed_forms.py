@@ -234,7 +234,10 @@ def double_tree_broadcast(m: CostModel, slices: int = 8) -> float:
 
 
 def double_tree_reduce(m: CostModel, slices: int = 8) -> float:
-    """Return an upper bound in seconds, with one step per child. Ranks forward a slice while they receive the next."""
+    """Return an upper bound in seconds.
+
+    A rank receives from its children one after the other, and forwards each slice while it receives the next.
+    """
     if m.p == 1:
         return 0.0
     most_children = 1 if m.p < 4 else 2

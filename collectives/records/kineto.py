@@ -6,8 +6,10 @@ names the parts of a training step, from which the phases are read:
 * *optimizer* is ``Optimizer.step#...``.
 * *backward* extends from the first to the last ``autograd::engine::evaluate_function``.
 * *forward* extends from the first to the last operator with an arrow to backward.
-* *sync* is each ``gloo:...`` or ``nccl:...``, on the clock of the GPU if available.
-* The names of the user's ``record_function`` become spans.
+* *sync* is each ``gloo:...``, ``nccl:...``, ``mpi:...``, ``ucc:...`` or ``xccl:...``, on the clock of the GPU if
+  available.
+* The names of the user's ``record_function`` become spans. A user's own ``forward`` or ``backward`` replaces the phase
+  that is read from torch's names.
 
 A step is ``ProfilerStep#N``. If there is none, a step ends with the optimizer. Times of several ranks are comparable
 only if the clocks of their hosts agree.
@@ -273,7 +275,10 @@ def _gpu_name(content: dict[str, Any]) -> str:
 
 
 def unpack(path: Path, content: bytes, most_bytes: int) -> bytes:
-    """Return the content of a file, decompressed if it is gzipped. Raise InputError if it exceeds ``most_bytes``."""
+    """Return the content of a file, decompressed if it is gzipped.
+
+    Raise InputError if gzipped content is invalid, incomplete, or exceeds ``most_bytes`` when decompressed.
+    """
     if content[:2] != PACKED:
         return content
     inflater = zlib.decompressobj(GZIP)

@@ -118,9 +118,10 @@ def build_symmetric(algorithm: Algorithm, world_size: int, root: int = 0) -> Sym
 
 
 def _run_shifted(call: ProgramCall) -> npt.NDArray[np.int32]:
-    """Return the numbers of each operation, which are valid for every rank, by channel; shape [operations, numbers].
+    """Run the program once with a symbolic rank. Return a row of numbers per operation; shape [operations, 13].
 
-    Raise TypeError or OverflowError for anything but 32-bit integers, and any exception of the program.
+    The rows are valid for every rank and ordered by channel. Raise TypeError or OverflowError for a number that is not
+    a 32-bit integer, and any exception that the program raises.
     """
     rows = [
         (number, channel, int(op.kind), _plain(op.count), *_shifted(op.peer), *_shifted(op.chunk), *_shifted(op.into))

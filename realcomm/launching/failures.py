@@ -84,7 +84,10 @@ class Failure:
     at: float = field(default_factory=time.perf_counter)  # one clock for all processes of a host
 
     def to_exception(self) -> Exception:
-        """Return the exception to raise in the launcher, with the worker's traceback as its cause."""
+        """Return the exception to raise in the launcher: InputError for a refused input, otherwise RankFailed.
+
+        The worker's traceback, if known, becomes the cause of the RankFailed.
+        """
         if self.refused:
             return InputError(self.event)
         error = RankFailed(self.rank, f"rank {self.rank} {self.event} (status: {self.status})")

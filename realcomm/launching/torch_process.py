@@ -85,7 +85,7 @@ def _check(variables: tuple[tuple[str, str], ...]) -> None:
 
 
 def _start_error(omitted: Iterable[str]) -> str:
-    """Return the error with which torch fails to start without the ``omitted`` variables; "" if it starts."""
+    """Start torch with the ``omitted`` environment variables unset. Return its error, or "" if it starts."""
     environment = {name: value for name, value in os.environ.items() if name not in omitted}
     environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     call = [sys.executable, "-c", TRIAL]

@@ -26,10 +26,9 @@ from realcomm.launching.types import Progress, Worker, find_worker
 
 
 def under_torchrun() -> bool:
-    """Return whether this process is already one of several ranks.
+    """Return whether torchrun or a similar launcher started this process, or it has joined a default group.
 
-    True if torchrun or a similar launcher started it, or if it has joined a default group, as processes of
-    ``torch.multiprocessing.spawn`` do.
+    Processes of ``torch.multiprocessing.spawn`` join a default group. A single rank counts, too.
 
     >>> under_torchrun()
     False

@@ -31,7 +31,7 @@ Elements = Callable[[dict[str, Any], int], int]  # function of the named argumen
 
 
 class C10dOperator(NamedTuple):
-    """A c10d operator that is a collective or half of a message."""
+    """A c10d operator: a collective, a send or a receive."""
 
     verb: str
     elements: Elements

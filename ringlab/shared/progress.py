@@ -135,7 +135,10 @@ class _Shown:
         self.least_left = inf  # the remaining seconds that were shown last, which never grow
 
     def tick(self, rank: int, done: int, total: int, now: str) -> None:
-        """Update the state. Without ``done`` and ``total``, only update the text. A new total restarts the estimate."""
+        """Update the state. If a total is known and ``done`` and ``total`` are 0, only update the text.
+
+        Such uncounted work, a new total or a smaller ``done`` restarts the estimate of the remaining time.
+        """
         if self.total and not (done or total):
             self.now, self.is_aside = now, True
             return

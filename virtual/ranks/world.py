@@ -60,7 +60,7 @@ class Computing:
         """Ignore the rank's compute time since the last call, because Ringlab itself used it."""
 
     def counting(self, rank: Rank) -> AbstractContextManager[object]:
-        """Return the context in which a rank runs."""
+        """Return a context manager that counts a rank's operations while it runs. This base class counts nothing."""
         return nullcontext()
 
 

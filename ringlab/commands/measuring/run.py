@@ -142,7 +142,10 @@ class Work(NamedTuple):
 
     @classmethod
     def of(cls, scenario: LoadedScenario, calibration: Calibration | None) -> "Work":
-        """Return the work of a scenario. The calibration resolves ``auto``. Raise ProgramError."""
+        """Return the collectives and trainings of a scenario, with ``auto`` resolved by the calibration.
+
+        Raise ProgramError if an algorithm is incorrect.
+        """
         calls = resolve_calls(scenario.collective, scenario.cluster, calibration)
         trainings = [resolve_training(training, scenario.cluster, calibration) for training in scenario.trainings]
         check_programs(scenario, calls, trainings)

@@ -62,7 +62,10 @@ class SweepAnswer(Answer):
         return super().to_dict() | {"points": points}
 
     def show(self) -> Iterator[Part]:
-        """Yield a table with a row for each value, and the sizes at which each algorithm is fastest."""
+        """Yield a table with one row per value.
+
+        For a sweep of ``collective.sizes``, also yield the sizes at which each algorithm is fastest, if it changes.
+        """
         lines, values = self.lines(), [point.value for point in self.points]
         unit, form = time_unit(seconds for line in lines.values() for seconds in line.values())
         rows = [[value, *(format_or_dash(line.get(value), form) for line in lines.values())] for value in values]

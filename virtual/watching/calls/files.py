@@ -105,7 +105,7 @@ class Race:
 
 
 class FileRaces(Watcher):
-    """Finds accesses to one file that no communication orders."""
+    """Finds unsynchronized accesses to the same file from different ranks, at least one of which writes."""
 
     def __init__(self, clocks: Clocks) -> None:
         super().__init__()
