@@ -24,7 +24,7 @@ def broadcast(tensor: torch.Tensor, rank: int, world_size: int, src: int = 0) ->
 
 
 def reduce(tensor: torch.Tensor, rank: int, world_size: int, dst: int = 0, op: str = "sum") -> None:
-    """Reduce ``tensor`` over all ranks by ``op`` ("sum", "mean", ...); the others send theirs to ``dst``.
+    """Reduce ``tensor`` over all ranks by ``op`` ("sum", "mean", ...); the other ranks send their tensors to ``dst``.
 
     On ranks other than ``dst``, the content is undefined afterwards.
 
@@ -69,5 +69,5 @@ def _check(rank: int, world_size: int) -> None:
         raise InputError("there is no process group; call torch.distributed.init_process_group first")
     if (rank, world_size) != (actual := (dist.get_rank(), dist.get_world_size())):
         raise InputError(
-            f"rank {rank!r} of {world_size!r} was given, but this process is rank {actual[0]} of {actual[1]}"
+            f"rank {rank!r} of {world_size!r} was passed, but this process is rank {actual[0]} of {actual[1]}"
         )

@@ -150,7 +150,7 @@ class NetworkSection(ClusterSection):
         for key in ("sharing", "routing"):
             if getattr(self, key) is not None:
                 raise InputError(
-                    f'{key} has no effect with transport = "nccl", which models no single routes; remove it'
+                    f'{key} has no effect with transport = "nccl", which does not model single routes; remove it'
                 )
         for key in ("world_size", "placement", "route"):
             if getattr(self, key) is not None:

@@ -199,7 +199,7 @@ def _queued(blocks: Sequence[CalibrationBlock]) -> QueuedMessages | None:
 
 
 def _exchange_seconds(steps: Sequence[tuple[BlockStep, ...]]) -> dict[Probe, float]:
-    """Each is from the last rank's begin, because the other ranks wait for it, to the mean end."""
+    """Each time runs from the last rank's begin, because the other ranks wait for that rank, to the mean end."""
     by_probe: defaultdict[Probe, list[float]] = defaultdict(list)
     for ranks in steps:
         if ranks[0].probe is not None:

@@ -110,8 +110,8 @@ def make_plan(
 
 
 def _common_classes(nbytes: int, ranks: int, every_kind: bool) -> Iterable[MessageClass]:
-    """With ``every_kind``, a prediction can interpolate all other classes. Otherwise yield only the classes of the two
-    fitted lines, from which other clusters are predicted.
+    """With ``every_kind``, yield enough classes to interpolate all others. Otherwise yield the classes of the fitted
+    lines.
     """
     if ranks < 2:
         return
@@ -216,8 +216,8 @@ def run_in_turns(
 ) -> CalibrationTurns:
     """Calibrate and run in one launch, alternating every few seconds; return the measurements of both.
 
-    ``timeout`` is in seconds: for the launch without trainings, and without any progress with trainings. Raise
-    InputError, RankFailed and TimedOut as ``launch`` does.
+    ``timeout`` is in seconds. It limits the whole launch, or the time between two progress reports if there are
+    ``trainings``. Raise InputError, RankFailed and TimedOut as ``launch`` does.
     """
     check_cluster(cluster, Ranks)
     trainings = _prepare(trainings)
@@ -261,7 +261,7 @@ def _training_traces(
 
 
 def _prepare(trainings: Sequence[Training]) -> list[Training]:
-    """Raise InputError for missing images and for models that cannot be built, before any rank starts."""
+    """Check images and models before any rank starts; return the trainings with their parameters counted."""
     preload_for(trainings)
     for training in trainings:
         check_model(training)

@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 
 class CalibrationTraining:
-    """Takes training steps on one rank that exchange probes instead of gradients."""
+    """Takes one rank's training steps, in which a probe replaces the gradient sync."""
 
     def __init__(self, training: Training, rank: int, world_size: int, probes: Sequence[Probe]) -> None:
         self.rank, self.world_size, self.probes = rank, world_size, list(probes)
@@ -96,7 +96,7 @@ class CalibrationTraining:
         return BlockStep(phases, probe, begin, end, divided - end)
 
     def _exchange(self, probe: Probe) -> Average:
-        """Use the gradients themselves as the probe's data if their size matches, as a training does."""
+        """Return a function that runs the probe, with the gradients themselves as its data if their size matches."""
         call = probe_call(probe, self.world_size)
         gradients = self.replica.gradients
         if abs(call.elements - gradients.numel()) < self.world_size:
@@ -154,7 +154,7 @@ class OverlapCalibrator:
         return begin, perf_counter() + self._offset
 
     def _backward(self, images: torch.Tensor, labels: torch.Tensor, start: Callable[[], None]) -> float:
-        """Return the seconds of backward during the work that ``start`` has started."""
+        """Return the seconds of backward while the collectives that ``start`` starts are in flight."""
         loss = cross_entropy(self._model(images), labels)
         dist.barrier()
         start()
@@ -217,11 +217,11 @@ def _report_blocks(rank: int, plan: CalibrationPlan, done: int) -> None:
     blocks = (plan.message_turns + 1) * bool(plan.probes or plan.reductions)
     blocks += sum(plan.turns * len(_in_groups(training.runs)) + 1 for training in plan.trainings)
     if rank == 0:
-        report_progress(done, blocks, "blocks of calibrating")
+        report_progress(done, blocks, "calibration blocks")
 
 
 def _in_groups(runs: Sequence[T]) -> list[list[T]]:
-    """A calibration block follows each group."""
+    """Group the runs. A calibration block is measured after each group."""
     return [[*runs]] if len(runs) > 2 else [[run] for run in runs] or [[]]
 
 

@@ -27,9 +27,9 @@ def calibrate_pair(
 ) -> PairProbes:
     """Build two hosts on a switch with links of ``bandwidth`` bytes/s, measure their messages, and remove them.
 
-    Takes about 40 seconds at 50 Mbit/s. With ``crowd``, the probes of another pair, its times of runs with more ranks
-    than cores are reused, which saves half of that. Raise RunFailed if this machine cannot emulate or the network lost
-    packets, and RankFailed and TimedOut as ``launch`` does.
+    This takes about 40 seconds at 50 Mbit/s. ``crowd``, the result for another pair, supplies the times with more ranks
+    than cores, which saves half of that. Raise RunFailed if this machine cannot emulate a network or packets were lost,
+    and RankFailed and TimedOut as ``launch`` does.
 
     >>> calibrate_pair(50e6 / 8).send_buffer  # doctest: +SKIP
     954112
@@ -47,9 +47,9 @@ def calibrate_pair(
 def probe_crowd(
     bandwidth: float, ranks: int = CROWDS[-1], *, timeout: float = 300.0, progress: Progress | None = None
 ) -> list[CrowdRound]:
-    """Measure messages among ``ranks`` ranks, more than the machine has cores. Each of two hosts has half of them.
+    """Measure messages among ``ranks`` ranks, half of them on each of two hosts. Use more ranks than cores.
 
-    Takes about 10 seconds. Raise as ``calibrate_pair`` does.
+    This takes about 10 seconds. Raise as ``calibrate_pair`` does.
     """
     with emulate(_Pair(max(bandwidth, CROWD_BANDWIDTH), ranks)) as network:
         rounds: list[CrowdRound] = launch(

@@ -127,10 +127,10 @@ def exchange(steps: int, rank: int, world_size: int) -> Program:
 
 
 def passing(steps: int, messages: int, rank: int, world_size: int) -> Program:
-    """Let each rank forward the chunks of the previous step to ``messages`` ranks of the other host.
+    """Let each rank forward the chunks of the previous step to ``messages`` ranks on the other host.
 
-    Each step uses the next ranks there. As in collectives, receive-ready notifications and data come from different
-    ranks.
+    Each step sends to the next ranks of that host. As in collectives, receive-ready notifications and data come from
+    different ranks.
     """
     for step in range(steps):
         ours, theirs = (step % 2) * messages, (1 - step % 2) * messages
@@ -257,7 +257,7 @@ def _exchange(size: int) -> float:
 
 
 def _tiny(rank: int, world_size: int) -> tuple[list[tuple[int, int, float]], float]:
-    """Return the smallest messages' relay times, and the time of one more exchange step, measured in turns."""
+    """Return the relay times of the smallest messages, and the time of an additional exchange step."""
     calls = [
         *(_call(partial(chain, hops), rank, world_size, TINY, 1) for hops in TINY_HOPS),
         *(_call(partial(exchange, steps), rank, world_size, TINY, 2) for steps in TINY_EXCHANGES),
@@ -297,7 +297,7 @@ def _send_undisturbed(rank: int, size: int, goodput: float) -> tuple[float, floa
 
 
 def _send(rank: int, size: int) -> tuple[float, float]:
-    """Return the median seconds from posting until the wait of the sender returned, and of the receiver."""
+    """Return the median seconds from posting until ``wait`` returns on the sender, and on the receiver."""
     set_status(f"sending {format_size(size)}")
     tensor, times_of_sends = torch.zeros(size // 4), []
     for _ in range(LEAST if size <= LONG_SIZE else 1):

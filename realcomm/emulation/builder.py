@@ -83,7 +83,7 @@ class NetworkBuilder:
     """Builds the namespaces of a plan and keeps them open. This process has one thread and is in the core namespace."""
 
     def __init__(self, plan: NetworkPlan) -> None:
-        """Build the network. Raise RunFailed with the missing feature if this system cannot emulate."""
+        """Build the network. Raise RunFailed if this system lacks a feature, and name the feature."""
         self.plan, self.names = plan, InterfaceNames(plan)
         self.has_own_user = _unshare()
         self.rights = "by a user namespace" if self.has_own_user else "as root"
@@ -122,8 +122,8 @@ class NetworkBuilder:
     def verify(self) -> list[float]:
         """Measure each direction of each link, alone on its path; return the goodputs in bytes/s.
 
-        Raise RunFailed for a direction that is off by more than ``TOLERANCE`` in every attempt. Remove the probe hosts
-        at the end.
+        Remove the probe hosts at the end. Raise RunFailed if a direction misses its rate by more than ``TOLERANCE`` in
+        every attempt.
         """
         goodputs = dict.fromkeys(self.plan.directions, 0.0)
         wrong, seconds = list(self.plan.directions), MEASURED_S

@@ -120,7 +120,7 @@ def connect(sender: Endpoint, receiver: Endpoint) -> TimedTransfer:
 
 
 def measure_speed() -> float:
-    """Return the number of bytes that one CPU-second sends and receives in segments of ``MTU``, through a token bucket.
+    """Return the bytes that one CPU-second can send and receive through a token bucket, in segments of ``MTU`` bytes.
 
     CPU time is measured, so other processes matter little. The process must have one thread and be in the core
     namespace of an emulation, to which it returns.

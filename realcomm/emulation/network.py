@@ -1,4 +1,4 @@
-"""An emulated network, as the process sees it that launches ranks on the network."""
+"""The launcher's handle of an emulated network: build it, check it for lost packets, remove it."""
 
 import pickle
 import time
@@ -42,8 +42,8 @@ class EmulatedNetwork:
     def __enter__(self) -> Self:
         """Build the network and measure its links.
 
-        Raise RunFailed if this machine cannot emulate or a link is off, and InputError for more traffic than it can
-        emulate.
+        Raise InputError if its traffic is more than this machine can emulate. Raise RunFailed if this machine cannot
+        emulate a network, or if a link misses its rate.
         """
         with HeldInterrupts() as interrupts, without_main():
             start_server()
@@ -150,7 +150,7 @@ def emulate(cluster: Emulable) -> EmulatedNetwork:
     Each host is a network namespace, each switch a bridge, and each link is rate-limited in both directions. Pass the
     object of ``with`` as ``network`` to ``run``, ``train`` and ``launch``. No cleanup is needed, however this process
     ends. Raise InputError for a cluster that cannot be emulated. Entering raises InputError for more traffic than this
-    machine can emulate, and RunFailed if this machine cannot emulate or a link is off.
+    machine can emulate, and RunFailed if the network cannot be built or a link misses its rate.
 
     >>> with emulate(simcomm.star(4, "50 Mbit/s", "0 us")) as network:  # doctest: +SKIP
     ...     trace = realcomm.run("all_reduce/ring", cluster, nbytes=65536, network=network)
@@ -170,7 +170,7 @@ class Ability(NamedTuple):
 
 
 def try_emulation() -> Ability:
-    """Build and measure a network of two hosts. Raise RunFailed with the missing feature.
+    """Build and measure a network of two hosts. Raise RunFailed if this system lacks a feature, and name the feature.
 
     >>> try_emulation().bearable > 1e6  # doctest: +SKIP
     True

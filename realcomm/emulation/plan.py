@@ -178,13 +178,13 @@ def check_tools() -> None:
 
 
 def run_batch(tool: str, lines: Iterable[str], pass_files: Sequence[int] = ()) -> None:
-    """Run all lines in one process of a tool, in this process's network namespace. Raise RunFailed."""
+    """Run all lines in one process of a tool, in this process's network namespace. Raise RunFailed if one fails."""
     if text := "".join(f"{line}\n" for line in lines):
         run_tool(tool, ["-batch", "-"], text, pass_files)
 
 
 def run_tool(tool: str, arguments: Sequence[str], text: str = "", pass_files: Sequence[int] = ()) -> str:
-    """Run a tool with ``text`` as its input and ``pass_files`` open; return its output. Raise RunFailed."""
+    """Run a tool with ``text`` as its input and ``pass_files`` open; return its output. Raise RunFailed if it fails."""
     call = [_find(tool) or tool, *arguments]
     done = subprocess.run(call, input=text, capture_output=True, text=True, pass_fds=pass_files)
     if done.returncode != 0:
@@ -334,6 +334,6 @@ def shapers(names: InterfaceNames, host: str | None, *, delays: bool) -> Iterato
 
 
 def testers(names: InterfaceNames, direction: Direction) -> tuple[str, str]:
-    """Return the hosts or probe hosts between which one direction of a link is the only limit."""
+    """Return a sender and a receiver, hosts or probe hosts, between which only ``direction`` limits the rate."""
     sender, receiver = (f"@{node}" if node in names.plan.switches else node for node in (direction.src, direction.dst))
     return sender, receiver

@@ -22,7 +22,7 @@ from realcomm.launching.types import Ranks
 
 
 class MessageHalf(NamedTuple):
-    """One rank's send or receive of a message. ``event`` is None until the rank has posted it."""
+    """The send or the receive of a message on one rank. ``event`` is None until the rank has posted it."""
 
     rank: int
     channel: int
@@ -109,7 +109,7 @@ def make_broken_trace(
 def follow_messages(
     call: CollectiveCall, world_size: int, accounts: Mapping[int, Account], start: float
 ) -> tuple[list[Message], list[Unfinished]]:
-    """Return the messages that have arrived, and the posted halves of messages that have not."""
+    """Return the messages that have arrived, and the posted sends and receives of other messages."""
     size = _sizes(call, world_size)
     messages, unfinished = list[Message](), list[Unfinished]()
     for sent, received in _pairs(call, world_size, accounts, size):
@@ -161,7 +161,7 @@ def _has_arrived(sent: MessageHalf, received: MessageHalf, reports: bool) -> boo
 
 
 def _message(sent: MessageHalf, received: MessageHalf, nbytes: int, start: float) -> Message:
-    """A rank without a report is assumed to have posted its half when its peer did."""
+    """A rank without a report is assumed to have posted its operation when its peer did."""
     arrival, posting = received.event or sent.event, sent.event or received.event
     assert arrival is not None
     assert posting is not None

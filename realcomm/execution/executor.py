@@ -143,7 +143,7 @@ class Executor:
             self._marks = StepMarks(self._device, self._label, timeout_of(whole_group, self._device))
 
     def watch(self) -> None:
-        """Report this rank's events if the run fails. On a GPU, only its status names the step."""
+        """Report this rank's events if the run fails. On a GPU, only the status is reported; it names the step."""
         self._is_watched = self._device.type != "cuda"
 
     def run(
@@ -202,7 +202,7 @@ class Executor:
         n = self.call.elements
         _check_tensor(tensor)
         if tensor.numel() != n or tensor.dtype != self.dtype:
-            raise InputError(f"tensor must have {n} {self.dtype}, not {tensor.numel()} {tensor.dtype}")
+            raise InputError(f"tensor must have {n} elements of {self.dtype}, not {tensor.numel()} of {tensor.dtype}")
         if not tensor.is_contiguous():
             raise InputError(
                 f"tensor must be contiguous (shape {list(tensor.shape)}, strides {tensor.stride()}); call "

@@ -38,7 +38,7 @@ class GroupWork:
 
 
 def needs_groups(device: torch.device) -> bool:
-    """Return whether a step's messages must be one group: on GPUs, where NCCL sends them."""
+    """Return whether a step's messages must be one NCCL group, as on GPUs."""
     return device.type == "cuda"
 
 
@@ -111,7 +111,7 @@ def _backend_of(group: dist.ProcessGroup, device: torch.device) -> Any:
 
 
 def timeout_of(group: dist.ProcessGroup, device: torch.device) -> float:
-    """Return the seconds after which torch's watchdog ends a process for a call of this group."""
+    """Return the timeout of a call on this group, in seconds, after which torch's watchdog ends the process."""
     timeout: timedelta = _backend_of(group, device).options._timeout
     return timeout.total_seconds()
 

@@ -41,7 +41,7 @@ class WrongType(InputError, TypeError):  # noqa: N818 - named after the event
 
 
 def resolve_algorithm(collective: str, algorithm: str | Algorithm) -> Algorithm:
-    """Return an algorithm, found by its name or given. Raise InputError unless it implements ``collective``."""
+    """Return ``algorithm``, looked up if it is a name. Raise InputError unless it implements ``collective``."""
     if not isinstance(algorithm, str | Algorithm):
         raise WrongType(str(no_algorithm(algorithm)))
     return _find_algorithm(algorithm, collective)
@@ -181,7 +181,7 @@ class AlikeTensors(NamedTuple):
 
 
 def first_tensor(tensors: object, name: str, group: Group) -> torch.Tensor:
-    """Return the first tensor of a list. Raise InputError if there is no list, no tensor, or another value."""
+    """Return the first tensor of a list. Raise InputError if the list is empty or its first item is not valid."""
     if not isinstance(tensors, list | tuple):
         raise WrongType(f"{name} must be a list of tensors, not {type(tensors).__name__}")
     if not tensors:

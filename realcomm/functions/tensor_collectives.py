@@ -221,7 +221,7 @@ def barrier(group: Group = None, async_op: bool = False, *, algorithm: str | Alg
 
 
 def _in_place(tensor: torch.Tensor, group: Group, root: tuple[int | None, int | None, str] | None = None) -> Prepare:
-    """Return the preparation of a collective that changes one tensor. ``root``: arguments of ``find_root``."""
+    """Return the ``prepare`` function of a collective that changes one tensor. ``root``: arguments of ``find_root``."""
 
     def prepare(rank: int, world_size: int) -> CallBuffer:
         check_output(tensor, "tensor", group)

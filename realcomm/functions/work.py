@@ -85,8 +85,8 @@ def start_work(
 ) -> Handle:
     """Run ``action`` as the next collective of ``group``, called ``name``, after all earlier collectives.
 
-    Return a handle at once if ``async_op``. Otherwise return None when the action is done; on a GPU, when it is queued
-    and the current stream waits for it. Raise DistBackendError if an earlier collective has failed.
+    With ``async_op``, return a handle at once. Otherwise return None when the action is done; on a GPU, when it is
+    queued and the current stream waits for it. Raise DistBackendError if an earlier collective has failed.
     """
     collective = sequence_of(group).begin(name)
     if device.type == "cuda":

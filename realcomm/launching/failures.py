@@ -68,7 +68,7 @@ class TimedOut(LaunchFailed):
 
 
 class RankTraceback(Exception):  # noqa: N818 - it is only the text of one
-    """The Python traceback of a rank's process as text: the cause of its RankFailed."""
+    """The Python traceback of a rank's process, as text. It is the cause of the rank's RankFailed."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def failure_by_exception(rank: int, error: BaseException, status: str) -> Failur
 
 @contextmanager
 def failing_as(rank: int, status: str) -> Iterator[None]:
-    """Turn every exception in the context, except InputError and RunFailed, into the RankFailed of ``rank``."""
+    """Convert every exception in the context, except InputError and RunFailed, to a RankFailed of ``rank``."""
     try:
         yield
     except (InputError, RunFailed):
@@ -129,7 +129,7 @@ def failure_by_exit(rank: int, exitcode: int | None, status: str) -> Failure:
 
 
 def failure_by_server(rank: int, how: str, status: str) -> Failure:
-    """Return the failure of a rank whose fork server has ended. ``how`` is a description, as from ``server_end``."""
+    """Return the failure of a rank whose fork server has ended. ``how`` is the text of ``server_end``."""
     message_text = f"was lost because the fork server {how}; run again to start a new one"
     return Failure(rank, message_text, status)
 
@@ -158,7 +158,7 @@ def timeout_by_exception(rank: int, error: BaseException, status: str, elapsed: 
 
 
 def root_cause(failures: list[Failure]) -> Failure:
-    """Return the first failure that is not a lost peer; if all are, the first."""
+    """Return the first failure that is not a lost peer. If all failures are lost peers, return the first."""
     return min(failures, key=lambda failure: (failure.secondary, failure.at))
 
 
@@ -181,7 +181,7 @@ def _mentions(error: BaseException | None, words: tuple[str, ...]) -> bool:
 
 
 def _users_file(error: BaseException) -> Path | None:
-    """Return the innermost file of a traceback that belongs to the user, or None."""
+    """Return the innermost file of the user's code in a traceback, or None."""
     files = [Path(frame.f_code.co_filename) for frame, _ in traceback.walk_tb(error.__traceback__)]
     users_files = [
         file

@@ -32,8 +32,8 @@ def join_by_environment(
 ) -> None:
     """Join the group that torchrun's environment variables describe.
 
-    After a restart, torchrun may reuse the old store with the addresses of ranks that are gone. ``attempt``, equal on
-    all ranks, selects a separate part of the store. ``store`` is a store that all ranks have already opened.
+    After a restart, torchrun may reuse the old store with the addresses of ended ranks. ``attempt``, equal on all
+    ranks, selects a separate part of the store. ``store`` is a store that all ranks have already opened.
     """
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if store is None:
@@ -110,8 +110,8 @@ def group_or_default(group: dist.ProcessGroup | None = None) -> dist.ProcessGrou
 def own_device(group: dist.ProcessGroup | None = None) -> torch.device:
     """Return this process's GPU if the group has an nccl backend and a GPU is available, else the CPU.
 
-    None is the default group. A group with both gloo and nccl works on GPUs. The GPU is the one bound to the group
-    (``device_id``), or else the current device. If neither was chosen, its number is ``LOCAL_RANK``, or else the rank,
+    None is the default group. A group with both gloo and nccl uses GPUs. The GPU is the one bound to the group
+    (``device_id``), or else the current device. If neither was set, its index is ``LOCAL_RANK``, or else the rank,
     modulo the number of GPUs, as in torch.
     """
 
@@ -156,7 +156,7 @@ ANYWHERE = "192.0.2.1"  # an unused address, reached by the default route
 
 
 def _own_address(host: str) -> str:
-    """Return the address from which this host reaches another, without sending; empty if there is no route."""
+    """Return the address from which this host would reach ``host``, or "" without a route. Nothing is sent."""
     with suppress(OSError, UnicodeError):
         for family, kind, protocol, _, address in socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM):
             with socket.socket(family, kind, protocol) as route:

@@ -28,7 +28,7 @@ class Pending(NamedTuple):
 
     @property
     def hangs(self) -> bool:
-        """Whether the call is so old that the watchdog will abort the process soon."""
+        """Whether the call is so old that torch's watchdog is about to abort the process."""
         return self.age_s >= max(self.timeout_s / 2, self.timeout_s - MARGIN_S)
 
 
@@ -87,7 +87,7 @@ def look_once() -> bool:
 
 
 def oldest_unfinished() -> Pending | None:
-    """Return NCCL's oldest call that is not done, from torch's flight recorder; None if all are done.
+    """Return NCCL's oldest unfinished call, from torch's flight recorder, or None if all calls are done.
 
     Messages that are posted as one group are one call, "nccl:coalesced". Torch also lists each of them, but never
     updates their state from "scheduled", so they are skipped.
@@ -109,7 +109,7 @@ def oldest_unfinished() -> Pending | None:
 
 
 def describe_unfinished() -> str:
-    """Describe NCCL's oldest call that is not done; return an empty string if there is none.
+    """Describe NCCL's oldest unfinished call; return an empty string if all calls are done.
 
     >>> describe_unfinished()
     ''

@@ -103,7 +103,7 @@ def launch(
 
 
 class _Packer(pickle.Pickler):
-    """Lists the steps of a program that only this process can import, for example one in a notebook."""
+    """Pickles a program that only this process can import, for example from a notebook, as a list of its steps."""
 
     def __init__(self, file: BytesIO, world_size: int) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
@@ -279,7 +279,7 @@ class _Processes:
             self.reports[rank] = content[0]
 
     def _cause(self) -> Failure:
-        """While all known failures are lost peers, wait up to ``_CAUSE_WAIT_S`` seconds for their cause."""
+        """If all known failures are lost peers, wait up to ``_CAUSE_WAIT_S`` seconds for their cause."""
         until = min(self.deadline, time.monotonic() + _CAUSE_WAIT_S)
         while self._undecided() and time.monotonic() < until and root_cause(list(self.failures.values())).secondary:
             self._listen(until)

@@ -17,7 +17,7 @@ OWN_NETWORK = Path("/proc/self/ns/net")
 
 @dataclass(frozen=True)
 class HostNamespaces:
-    """A rank's namespaces as files under ``/proc``, to enter in this order, and its network interface."""
+    """A rank's namespaces as files under ``/proc``, in the order in which to enter them, and its network interface."""
 
     files: tuple[str, ...]
     interface: str
@@ -43,13 +43,13 @@ def unshare_network() -> bool:
 
 
 def new_network() -> int:
-    """Move this process into another new network namespace; return an open file of the namespace."""
+    """Move this process into another new network namespace; return an open file descriptor of the namespace."""
     _call("unshare", CLONE_NEWNET)
     return os.open(OWN_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def enter_network(file: int) -> None:
-    """Move this process into the network namespace of an open file."""
+    """Move this process into the network namespace of an open file descriptor."""
     _call("setns", file, CLONE_NEWNET)
 
 

@@ -88,7 +88,7 @@ class Rendezvous:
     def exchange(self, subject: str, text: str, check: Callable[[str], None]) -> list[str]:
         """Post a text and return the texts of all ranks. ``check`` is called with each as soon as it arrives.
 
-        Raise InputError if another process has the same rank, and TimedOut with the missing ranks.
+        Raise InputError if another process has the same rank, and TimedOut if ranks do not answer in time.
         """
         if self.store.add(f"{subject} posts {self.rank}", 1) > 1:
             raise InputError(f"RANK is {self.rank} in two processes; set a different one in each")
@@ -167,7 +167,7 @@ def read_local_ranks() -> LocalRanks | None:
 
 
 def find_local_ranks(rendezvous: "Rendezvous") -> LocalRanks:
-    """Exchange all ranks' locations; return the ranks on this host. Raise InputError if they are inconsistent."""
+    """Exchange all ranks' locations; return the ranks on this host. Raise InputError for inconsistent locations."""
     place = Place.own()
     texts = rendezvous.exchange("place", json.dumps(asdict(place)), lambda text: _check_world(place, json.loads(text)))
     return local_ranks([Place(**json.loads(text)) for text in texts], rendezvous.rank)

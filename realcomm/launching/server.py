@@ -35,7 +35,7 @@ class _Known:
 
 
 def preload(*modules: str) -> None:
-    """Let the server import these modules too, once for all ranks. Has no effect on a server that is already running.
+    """Let the server import these modules too, once for all ranks. This has no effect on a running server.
 
     Call this before ``launch`` for modules that take seconds to import.
     """
@@ -154,7 +154,7 @@ def _fork_nothing() -> None:
 
 @contextmanager
 def without_main(payload: bytes = b"") -> Iterator[None]:
-    """Keep new processes within the context from executing the launcher's main module, unless ``payload`` needs it.
+    """Within the context, new processes do not execute the launcher's main module, unless ``payload`` needs it.
 
     ``payload`` is the pickled work. So a plain script may call ``launch`` without ``if __name__ == "__main__"``, and
     workers start faster.

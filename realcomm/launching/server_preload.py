@@ -30,7 +30,7 @@ def remove(folder: Path) -> None:
 
 
 def _end_with_launcher(launcher: int, folder: Path) -> None:
-    """Request SIGTERM for the end of the thread that started this process (Linux). Elsewhere a closed pipe ends it."""
+    """Let Linux send SIGTERM when the launcher's thread ends. On other systems, a closed pipe ends this process."""
     server = os.getpid()
 
     def end(number: int, frame: FrameType | None) -> None:

@@ -101,7 +101,7 @@ def _start_error(omitted: Iterable[str]) -> str:
 
 
 def _reason(lines: list[str]) -> str:
-    """Return the line of an output that has the reason of a failure, from C++ or Python.
+    """Return the line of C++ or Python output that states why the process failed.
 
     >>> _reason(["Traceback (most recent call last):", "ValueError: no such log", "", "  a list of all"])
     'ValueError: no such log'

@@ -94,7 +94,7 @@ def _local_ranks(timeout: float) -> LocalRanks:
 
 
 def has_stale_store() -> bool:
-    """Return whether ranks on several nodes may read values from before a restart.
+    """Return whether ranks on several nodes could read values that were stored before a restart.
 
     >>> has_stale_store()
     False

@@ -84,9 +84,9 @@ def run(
 ) -> Trace:
     """Measure one collective on real processes of this machine, one for each rank, and return its trace.
 
-    The buffers have ``nbytes`` bytes on each rank (a number, or a text like "1 MiB"). ``buffers`` are real data
-    instead: one 1-D array for each rank, all of equal length and dtype, which contain the result afterwards. Defaults:
-    float32, sum, root 0. A CollectiveCall instead of the algorithm already contains all of these.
+    The buffers have ``nbytes`` bytes on each rank (a number, or a text like "1 MiB"). With ``buffers``, real data is
+    used instead: one 1-D array for each rank, all of equal length and dtype, which contain the result afterwards.
+    Defaults: float32, sum, root 0. A CollectiveCall instead of the algorithm already contains all of these.
 
     The ranks run the algorithm once on inputs with a known result (``facts["wrong"]`` counts the elements that differ),
     once on ``buffers``, ``warmup`` times, and then ``repetitions`` times. Default: as often as fits in a second. Every
@@ -95,7 +95,8 @@ def run(
     ``realcomm.emulate``, or the loopback.
 
     Raise InputError and ProgramError as ``simcomm.run`` does, and RankFailed and TimedOut as ``launch`` does. The
-    ``trace`` of these two exceptions shows the failed execution: the failed rank, and for whom each rank waits.
+    ``trace`` of the last two exceptions shows the failed execution: the failed rank, and the rank that each other rank
+    waits for.
 
     >>> trace = run("all_reduce/ring", simcomm.this_machine(ranks=2), nbytes=4096)  # doctest: +SKIP
     >>> trace.facts["nbytes"], trace.facts["wrong"]  # doctest: +SKIP

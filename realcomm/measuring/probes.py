@@ -116,7 +116,7 @@ class ProbeBench:
 
 
 def time_reduction(nbytes: int, repetitions: int) -> list[float]:
-    """Return the seconds in which this rank adds one buffer to another, for each repetition.
+    """Return the seconds that this rank needs to add one buffer to another, for each repetition.
 
     On a GPU, a repetition is the mean of several queued additions, without the launch and the final synchronization.
     """

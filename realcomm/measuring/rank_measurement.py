@@ -39,7 +39,7 @@ PERIOD = 1009  # a prime, so that chunks of equal length hold different data
 def time_together(action: Callable[[], object]) -> Interval:
     """Call ``action`` on all ranks at one agreed instant; return its begin and end on this rank.
 
-    These are times of the shared clock.
+    The times are in seconds of the shared clock.
     """
     start, offset = _agree_on_start(), clock_offset().seconds
     _sleep_until(start - offset)
@@ -65,7 +65,7 @@ def _agree_on_start() -> float:
 
 
 def start_after(agreement_s: float, world_size: int) -> float:
-    """Return the lead before a common start, if the slowest of the latest agreements took ``agreement_s`` seconds.
+    """Return the seconds until a common start, if the slowest of the latest agreements took ``agreement_s`` seconds.
 
     >>> start_after(0.0001, world_size=2), start_after(0.02, world_size=8)
     (0.003, 0.04)
@@ -139,7 +139,7 @@ def without_garbage_collection() -> Iterator[None]:
 
 
 def exact_input(call: CollectiveCall, rank: int) -> torch.Tensor:
-    """Return elements that differ along the buffer and between ranks: -1, 0 or 1; for products rarely above 1.
+    """Return test elements that vary by position and rank: -1 to 1; for products, 1 to 3 on ranks 0 to 3, else -1 or 1.
 
     >>> from collectives import find_algorithm
     >>> exact_input(CollectiveCall(find_algorithm("all_reduce/ring"), elements=4), rank=0)
@@ -203,7 +203,7 @@ class RunningMeasurement:
         set_status(f"checking {name}")
         begin = perf_counter()
         self._wrong = _wrong_elements(self._executor) if measurement.check else 0
-        set_status(f"running {name} on data")
+        set_status(f"running {name} on real data")
         inputs = measurement.inputs
         self._data = None if inputs is None else _run_on_file(self._executor, inputs / f"{rank}.npy")
         self._buffer = neutral_buffer(call, own_device())
@@ -215,7 +215,7 @@ class RunningMeasurement:
         self._records: list[list[Event]] = []
 
     def take_block(self, total_s: float = TOTAL_S, least: int = LEAST, most: int = MOST) -> None:
-        """Run the requested repetitions, or repetitions of about ``total_s`` seconds together; all ranks call this."""
+        """Run the requested number of repetitions, or about ``total_s`` seconds of them; all ranks call this."""
         repetitions = self._count or repetitions_within(total_s, self._each, least, most)
         set_status(f"timing {self._executor.call.algorithm.full_name}")
         with without_garbage_collection():

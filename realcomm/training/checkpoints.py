@@ -176,7 +176,7 @@ class CheckpointFolder:
             for left in folder.glob(f"{TEMPORARY}*"):
                 left.unlink(missing_ok=True)
         except Timeout:
-            raise InputError(f"another run writes checkpoints into {folder}; use another directory") from None
+            raise InputError(f"another run is writing checkpoints to {folder}; use another directory") from None
         except OSError as error:
             raise InputError(f"{folder}: checkpoints cannot be written: {reason(error)}") from error
 
@@ -304,7 +304,7 @@ class Checkpointing(Observer):
 
     def load(self, running: RunningTraining) -> None:
         """Lock the folder, and load the checkpoint if there is one. Only rank 0 reads the file."""
-        set_status("opening the folder of checkpoints")
+        set_status("opening the checkpoint folder")
         if running.rank == 0 and self._path is not None:
             self._folder = CheckpointFolder(self._path)
         set_status("reading the checkpoint")

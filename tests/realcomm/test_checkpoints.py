@@ -89,7 +89,7 @@ def test_checkpoint_folder_accepts_one_writer_and_no_old_files(tmp_path: Path):
     check_folder(folder)
     with closing(CheckpointFolder(folder)):
         for second in (CheckpointFolder, check_folder):
-            with pytest.raises(InputError, match=r"another run writes checkpoints into .*deep"):
+            with pytest.raises(InputError, match=r"another run is writing checkpoints to .*deep"):
                 second(folder)
     check_folder(folder)
     write(folder, 10)

@@ -52,7 +52,7 @@ def test_executor_accepts_contiguous_tensors_only(pair: dict[str, list[Any]]):
     wanted = "must be contiguous", "floating", "median", "conjugated"
     for refusals in pair["shapes"]:
         assert [word in refusal for word, refusal in zip(wanted, refusals, strict=False)] == [True] * 4
-        assert all("tensor must have 10 torch.float32" in refusal for refusal in refusals[4:])
+        assert all("tensor must have 10 elements of torch.float32" in refusal for refusal in refusals[4:])
 
 
 def test_executor_serves_any_tensor_of_its_length_and_dtype(pair: dict[str, list[Any]]):

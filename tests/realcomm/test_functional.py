@@ -108,7 +108,7 @@ REFUSED = [
     "gather_list has 1 tensors, but needs none; only dst",
     r"gather_list\[0\] is \[3\] int32 on cpu and tensor",
     r"gather_list\[0\] is expanded", r"scatter_list\[0\] is \[4\] float32 on cpu and tensor is \[3\]",
-    "of 2 was given, but this process is rank . of 2",
+    "of 2 was passed, but this process is rank . of 2",
     "src is 0 and group_src is 1; pass only one of them", "group_dst must be a group rank from 0 to 1, not 2",
     r"tensor_list\[1\] is \[4\] .* and tensor is \[3\] .*unequal parts", "input_list has 1 tensors",
     r"output_tensor_list\[1\] is \[4\] .* and input_tensor_list\[0\] is \[3\]", "input_tensor_list is empty",
