@@ -101,7 +101,6 @@ class PlanRow(AnswerRecord):
     nodes: int
     market: str
     price_per_hour: float
-    price_date: str
     price_is_old: bool
     samples_per_s: float
     efficiency: float
@@ -418,7 +417,6 @@ def _row(place: int, estimate: CostEstimate, is_front: bool, limits: Limits, tod
         nodes=candidate.nodes,
         market=candidate.market,
         price_per_hour=candidate.price,
-        price_date=instance.dated.isoformat(),
         price_is_old=is_old(instance, today),
         samples_per_s=step.samples_per_s,
         efficiency=step.efficiency,
