@@ -62,7 +62,7 @@ def find_hidden(root: Path, files: Mapping[Path, Lesson]) -> list[Path]:
 
 @contextmanager
 def copied(root: Path, path: Path, hidden: tuple[str, ...]) -> Iterator[tuple[Path, Confinement]]:
-    """Yield a copy of a submission with its folder, and its confinement. In ``root``, only the file is copied."""
+    """Yield a copy of a submission with its folder, and its confinement. In ``root``, copy only the file."""
     with TemporaryDirectory(prefix="ringlab-grade-") as base:
         folder, scratch = Path(base, "submission"), Path(base, "scratch")
         scratch.mkdir()

@@ -110,7 +110,7 @@ HALVES = {"sends": "send", "receives": "recv"}  # names for messages that are no
 
 
 class LineWatcher(Watcher):
-    """Records the lines of one rank whose messages and collectives write tensors, and the lines that wait."""
+    """Records which lines of one rank write tensors by communicating, and how long each line waits."""
 
     def __init__(self, rank: Rank, notes: LineNotes) -> None:
         super().__init__()

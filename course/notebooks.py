@@ -51,7 +51,7 @@ def opened(path: Path) -> Iterator[Script]:
 
 
 def read_notebook(path: Path) -> tuple[str, tuple[CellLine, ...]]:
-    """Return the code cells of a notebook as the text of a script, and the cell of each line. Raises InputError.
+    """Return a notebook's code cells as a script, and each line's cell. Raise InputError for an invalid notebook.
 
     Lines for IPython alone, such as ``%matplotlib inline`` and ``!pip install``, become comments.
     """

@@ -79,7 +79,7 @@ class Finished(NamedTuple):
 
 
 def read_finished(folder: Path) -> Finished:
-    """Return a result written by ``Finished.write``. Raises InputError."""
+    """Return a result written by ``Finished.write``. Raise InputError if a file is missing or invalid."""
     outcome = read_record(folder / OUTCOME, VirtualOutcome)
     recordings = tuple(
         read_recording(folder / RECORDING.format(number)) if job.is_recorded else None

@@ -45,7 +45,7 @@ from virtual.watching.observed import ProgramObserver
 
 
 class VirtualRun:
-    """Runs a program once, with its ranks and the functions of torch and Python replaced."""
+    """Runs a program once on virtual ranks, with functions of torch and Python replaced."""
 
     def __init__(self, options: VirtualOptions) -> None:
         self.options = options

@@ -40,7 +40,7 @@ def expect_sum(got: torch.Tensor, ranks: Iterable[int], name: str, elements: int
         place = int(differs.nonzero()[0])
         share = f"{int(differs.sum())} of {len(got)} elements differ"
         raise WrongAnswerError(
-            f"{name} must hold {whose(dict.fromkeys(ranks, 1))} at [{place}], and holds "
+            f"{name} must hold {whose(dict.fromkeys(ranks, 1))} at [{place}], but holds "
             f"{contents(float(got[place]), place)} ({share})",
             got,
             [place],

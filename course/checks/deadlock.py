@@ -86,7 +86,7 @@ EXERCISES = [
     Exercise(
         "find_cycle",
         find_cycle,
-        "the cycle of `ringlab learn 2 --show`: go from a rank to the one that it waits for, until one comes again",
+        "the cycle of `ringlab learn 2 --show`: go from a rank to the one that it waits for, until a rank repeats",
     ),
 ]
 
@@ -94,7 +94,7 @@ EXERCISES = [
 def predicted() -> dict[str, Predicted]:
     return {
         "ranks that end if all send first": Predicted(
-            0, "Every rank waits in its send for a neighbor that is itself sending: a cycle, so none goes on."
+            0, "Every rank waits in its send for a neighbor that is itself sending: a cycle, so none continues."
         ),
         "ranks that end if rank 0 receives first": Predicted(
             4, "Rank 0 takes rank 3's tensor, so rank 3 can receive from rank 2, and so on around the ring."

@@ -134,7 +134,8 @@ def predicted() -> dict[str, Predicted]:
             rate, f"The fastest mesh that fits reaches {mfu:.0%} of 64 * 989 TFLOP/s, at 6 * 69e9 FLOPs per token."
         ),
         "MFU": Predicted(
-            mfu, "Recomputation, small matrix products and exposed messages take the rest, as in published trainings."
+            mfu,
+            "Recomputation, small matrix products and exposed messages take the rest, as in published training runs.",
         ),
     }
 

@@ -13,7 +13,7 @@ WIDTH, STEPS = 4, 2  # features of the layer's input and output
 
 
 def tokens(p: int) -> int:
-    """Return the tokens of a batch, and the hidden width: a multiple of the ranks."""
+    """Return the number of tokens in a batch, which is also the hidden width; ``p`` divides it."""
     return 2 * p
 
 
@@ -81,7 +81,7 @@ def mlp(lesson: ModuleType, sequence: bool, dtype: torch.dtype) -> None:
         with measuring(lesson):
             outputs = layer(mine)
             wanted = result.detach().chunk(world_size)[rank] if sequence else result.detach()
-            by = f"step {step + 1}, " * bool(step) + "by parts of the sequence, " * sequence
+            by = f"step {step + 1}, " * bool(step) + "with sequence=True, " * sequence
             expect_equal(outputs.detach(), wanted, f"rank {rank}: {by}the outputs")
             outputs.square().sum().backward()
         gradient = wanted_inputs.chunk(world_size)[rank] if sequence else wanted_inputs

@@ -47,7 +47,7 @@ def shift(mine: torch.Tensor, received: torch.Tensor) -> None:
 
 
 def find_cycle(waits_for: dict[int, int]) -> list[int]:
-    """Return ranks that wait for each other in a cycle, in order and from the smallest on; [] if there is no cycle.
+    """Return ranks that wait for each other in a cycle, in order, starting with the smallest; [] if there is no cycle.
 
     ``waits_for[rank]`` is the one rank that ``rank`` waits for. A rank that waits for no other has no entry.
     """

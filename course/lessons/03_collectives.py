@@ -31,17 +31,17 @@ def broadcast(tensor: torch.Tensor, src: int) -> None:
 
 
 def reduce(tensor: torch.Tensor, dst: int) -> None:
-    """Add up the tensors of all ranks on rank ``dst``; do not change the tensors of the others."""
+    """Add up the tensors of all ranks on rank ``dst``; do not change the tensors of other ranks."""
     raise NotImplementedError
 
 
 def all_reduce(tensor: torch.Tensor) -> None:
-    """Replace the tensor of every rank by the sum of all tensors."""
+    """Replace the tensor on every rank with the sum of all tensors."""
     raise NotImplementedError
 
 
 def all_reduce_seconds(world_size: int, nbytes: int, alpha: float, beta: float) -> float:
-    """Return the seconds of the all_reduce of the question: rank 0 takes part in one message at a time."""
+    """Return the seconds of the all_reduce in the question, where rank 0 sends or receives one message at a time."""
     raise NotImplementedError
 
 

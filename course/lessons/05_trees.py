@@ -34,7 +34,7 @@ def tree_broadcast(tensor: torch.Tensor) -> None:
 
 
 def halving_doubling_all_reduce(tensor: torch.Tensor) -> None:
-    """Replace the tensor of every rank by the sum in 2 log2(p) steps; p is a power of two and divides the length.
+    """Replace the tensor on every rank with the sum in 2 log2(p) steps; p is a power of two and divides the length.
 
     In the first step, exchange half of the buffer with the rank p / 2 away, and add what arrives. Then exchange a
     quarter with the rank p / 4 away, and so on. Then go the same way back without adding.
@@ -48,7 +48,7 @@ def tree_seconds(world_size: int, nbytes: int, alpha: float, beta: float) -> flo
 
 
 def ring_wins_from(world_size: int, alpha: float, beta: float) -> float:
-    """Return the bytes from which on the ring, 2 (p - 1) (alpha + n / p beta), is faster than that tree."""
+    """Return the size in bytes above which the ring, 2 (p - 1) (alpha + n / p beta), is faster than that tree."""
     raise NotImplementedError
 
 

@@ -27,7 +27,7 @@ from torch import nn
 
 
 def average_gradients(model: nn.Module) -> None:
-    """Replace each parameter's gradient by its mean over all ranks; a gradient that is None stays None."""
+    """Replace each parameter's gradient with its mean over all ranks; a gradient that is None stays None."""
     raise NotImplementedError
 
 
@@ -77,7 +77,7 @@ class Layer(nn.Linear):
 
 
 def make_model() -> nn.Sequential:
-    """Return four of these layers, the same on every rank."""
+    """Return a model of four such layers, with equal weights on every rank."""
     torch.manual_seed(0)
     return nn.Sequential(*(Layer(1286, 1286, bias=False) for _ in range(4)))
 

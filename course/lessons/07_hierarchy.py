@@ -37,7 +37,7 @@ def make_groups(racks: list[list[int]]) -> tuple[dist.ProcessGroup, dist.Process
 
 
 def hierarchical_all_reduce(tensor: torch.Tensor, inside: dist.ProcessGroup, across: dist.ProcessGroup) -> None:
-    """Replace the tensor of every rank by the sum; each rank sends only its own part across the trunk.
+    """Replace the tensor on every rank with the sum; each rank sends only its own part across the trunk.
 
     The length of the tensor is a multiple of the number of ranks in a rack. The tensor may have any type.
     """

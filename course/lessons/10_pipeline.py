@@ -63,7 +63,7 @@ def bubble(stages: int, micro_batches: int) -> float:
 class Stage:
     """One linear layer per rank; the loss is the sum of squares of the last activations.
 
-    It sleeps for the 10 ms and 20 ms of the question.
+    Forward sleeps for 10 ms and backward for 20 ms, as in the question.
     """
 
     def __init__(self, batches: list[torch.Tensor]) -> None:

@@ -34,7 +34,7 @@ def bytes_per_device(parameters: int, tensor: int, pipeline: int, data: int, sta
 
 
 def dollars(tokens: float, tokens_per_s: float, devices: int, price_per_hour: float) -> float:
-    """Return the cost of a training in dollars."""
+    """Return the cost of a training run in dollars."""
     raise NotImplementedError
 
 

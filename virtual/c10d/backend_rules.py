@@ -1,6 +1,6 @@
-"""Reject the arguments that gloo and NCCL reject before a call begins: dtypes, operators, sizes and layouts.
+"""Reject tensors and operators that gloo or NCCL reject before they communicate, by dtype, size and layout.
 
-Each method raises torch's exception, with the first line of torch's message.
+Each method raises the exception that torch raises, with the first line of its message.
 """
 
 from collections.abc import Sequence
@@ -43,12 +43,12 @@ def in_brackets(sizes: Sequence[int]) -> str:
 
 
 class GlooRules:
-    """Checks arguments like ``ProcessGroupGloo``. Only messages need contiguous tensors; collectives copy them."""
+    """Checks arguments as ``ProcessGroupGloo`` does. Only sends and receives require contiguous tensors."""
 
     title = "Gloo"
 
     def check_reduction(self, verb: str, tensors: Tensors, op: Any) -> None:
-        """Reject an unsupported dtype or operator of a reduction. ``verb`` is torch's name of the call."""
+        """Reject dtypes and operators that reductions do not support. ``verb`` is torch's name for the call."""
         for tensor in tensors:
             if tensor.is_sparse:
                 _check_sparse(verb, op)
@@ -65,7 +65,7 @@ class GlooRules:
                 raise RuntimeError(f"result type Float can't be cast to the desired output type {name}")
 
     def check_moved(self, verb: str, tensors: Tensors) -> None:
-        """Reject unsupported dtypes of tensors that are copied without a reduction."""
+        """Reject tensors that the backend cannot copy between ranks, by dtype or layout."""
         for tensor in tensors:
             if tensor.is_sparse:
                 raise NotImplementedError(f"Could not run 'c10d::{verb}' with arguments from the 'SparseCPU' backend.")
@@ -73,14 +73,14 @@ class GlooRules:
                 raise RuntimeError("Invalid scalar type")
 
     def check_message(self, verb: str, tensor: torch.Tensor) -> None:
-        """Reject an unsupported tensor of a message. ``verb`` is "send", "recv" or "recvAnysource"."""
+        """Reject a tensor that cannot be sent or received. ``verb`` is "send", "recv" or "recvAnysource"."""
         if tensor.is_sparse:
             raise NotImplementedError(f"Could not run 'c10d::{verb}' with arguments from the 'SparseCPU' backend.")
         if not tensor.is_contiguous():
             raise RuntimeError("input tensor has to be contiguous")
 
     def check_whole(self, verb: str, concatenated: torch.Tensor, part: torch.Tensor, size: int) -> None:
-        """Reject a whole tensor that does not match a rank's part, in an all_gather or a reduce_scatter."""
+        """Reject a concatenated tensor that does not consist of ``size`` parts, in an all_gather or reduce_scatter."""
         if verb == "all_gather":
             _check_lengths(
                 "allgather", list(concatenated.chunk(size)) if concatenated.dim() else [concatenated], part, size
@@ -135,7 +135,7 @@ def _check_sparse(verb: str, op: Any) -> None:
 
 
 class NcclRules:
-    """Checks arguments like ``ProcessGroupNCCL``. Lists may contain tensors of any shape with the same size."""
+    """Checks arguments as ``ProcessGroupNCCL`` does. Tensors in a list may have different shapes, but equal sizes."""
 
     title = "NCCL"
 

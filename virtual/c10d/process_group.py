@@ -1,4 +1,4 @@
-"""The process group of a virtual rank: posts each operation, its data, and the properties that all ranks must share."""
+"""The process group of a virtual rank. It posts operations with their data and the properties that ranks must share."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -43,7 +43,7 @@ SHOWN = 3  # tensors of a call that messages list
 
 
 class VirtualBackend:
-    """Has the attributes of a backend that c10d reads."""
+    """Provides the backend attributes that c10d reads."""
 
     supports_coalescing = supports_splitting = supports_tensor_alloc = supports_time_estimate = False
 
@@ -83,7 +83,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return self._place if caller is None else self.group.places.get(caller.number, self._place)
 
     def getBackendName(self) -> str:  # noqa: N802 - as C++ calls it
-        """Return a name unknown to DDP's Reducer, which for gloo and NCCL would look for the C++ backend."""
+        """Return a name that DDP's Reducer does not know; for gloo and NCCL, it would look for the C++ backend."""
         return "virtual"
 
     def _get_backend(self, device: Any) -> type[VirtualBackend]:
@@ -124,8 +124,8 @@ class VirtualProcessGroup(dist.ProcessGroup):
                 f"this process is one of {size}: pass --ranks {size} if each rank runs this program, or start all ranks"
             )
             raise RuntimeError(
-                "the program that starts ranks cannot run on virtual ranks as a rank; "
-                + (f"{advice} by multiprocessing" if size else "start ranks by multiprocessing, not by threads")
+                "the program that starts ranks cannot run on virtual ranks as a rank itself; "
+                + (f"{advice} with multiprocessing" if size else "start ranks with multiprocessing, not threads")
             )
         if rank is None or rank.number not in self.group.places:
             raise RuntimeError(_say_not_in_group(self, rank))
@@ -235,21 +235,21 @@ class VirtualProcessGroup(dist.ProcessGroup):
         work.wait()
 
     def allgather(self, outs: Sequence[Tensors], ins: Tensors, opts: Any = None) -> VirtualWork:
-        """Copy each rank's tensor into the list of every rank."""
+        """Copy each rank's tensor into the output list of every rank."""
         self._rules([*outs[0], *ins]).check_parts("allgather", outs[0], ins[0], len(self.group.ranks))
         outputs = [[tensor] for tensor in outs[0]]
         return self._all_gather("all_gather", ins, outputs, outs)
 
     def allgather_coalesced(self, outs: Sequence[Tensors], ins: Tensors, opts: Any = None) -> VirtualWork:
-        """Copy each rank's tensors into the lists of every rank; ``outs[i]`` are rank i's."""
+        """Copy each rank's tensors into the output lists of every rank; ``outs[i]`` receives rank i's tensors."""
         return self._all_gather("all_gather_coalesced", ins, outs, outs)
 
     def all_gather_single(self, out: torch.Tensor, inp: torch.Tensor, opts: Any = None) -> VirtualWork:
-        """Copy each rank's tensor into one tensor on every rank."""
+        """Concatenate the tensors of all ranks in ``out`` on every rank."""
         return self.all_gather_single_coalesced([out], [inp], opts)
 
     def all_gather_single_coalesced(self, outs: Tensors, ins: Tensors, opts: Any = None) -> VirtualWork:
-        """Copy several tensors of each rank into one tensor each on every rank."""
+        """Gather several tensors: ``outs[k]`` on every rank concatenates all ranks' ``ins[k]``."""
         size = len(self.group.ranks)
         for out, inp in zip(outs, ins, strict=True):
             self._rules([out, inp]).check_whole("all_gather", out, inp, size)
@@ -374,7 +374,7 @@ def _say_not_in_group(group: VirtualProcessGroup, rank: Rank | None) -> str:
     if rank is None:
         return f"{group!r} is used by a thread that does not belong to a rank"
     package = find_caller_package() or "PACKAGE"
-    why = "if a package keeps one group for its process, give each rank its own copy"
+    why = "if a package caches one group per process, give each rank its own copy of the package"
     return f"rank {rank.number} uses {group!r}: {why}: --own {package}"
 
 

@@ -16,7 +16,7 @@ VAIN_POLLS = 100_000  # queries without progress, after which the rank hangs
 
 
 class VirtualWork(dist.Work):
-    """The handle of a rank's part of a collective, or of its half of a message, with the methods of ``dist.Work``."""
+    """The handle of a send, a receive or a rank's part of a collective, with the methods of ``dist.Work``."""
 
     def __init__(self, posted: PostedCall | PostedHalf, result: Any) -> None:
         super().__init__()
@@ -29,9 +29,7 @@ class VirtualWork(dist.Work):
         return self.posted.group.world
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Wait until the operation is done, and raise its error if it failed. The timeout is ignored: it would be real
-        time.
-        """
+        """Wait until the operation is done, and raise its error if it failed. The timeout, in real time, is ignored."""
         posted = self.posted
         rank, world = posted.rank, self._world
         rank.unwaited.pop(id(self), None)

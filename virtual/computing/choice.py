@@ -20,9 +20,7 @@ HALF = (torch.float16, torch.bfloat16)
 
 @dataclass(frozen=True)
 class DeviceRates:
-    """The rates of a device: FLOP/s in 16-bit and 32-bit floats and in 16-bit attention, and memory bandwidth in
-    bytes/s.
-    """
+    """A device's FLOP/s in 16-bit floats, 32-bit floats and 16-bit attention, and its memory bandwidth in bytes/s."""
 
     name: str
     half: float
@@ -42,17 +40,17 @@ NOMINAL_CORE = DeviceRates("a core of 100 GFLOP/s with 20 GB/s of memory", 1e11,
 
 
 def find_rates(gpu: str) -> DeviceRates:
-    """Return the rates of a GPU in the hardware catalogue. Raise InputError for an unknown GPU.
+    """Return the rates of a GPU from the hardware catalog. Raise InputError for an unknown GPU.
 
-    Each rate is a share of the data sheet's value: the share that published training of language models reaches on GPUs
-    of the same generation, as in ``ringlab search``. 32-bit floats run at the TF32 rate.
+    Each rate is the data-sheet value times the share that published language-model training reaches on GPUs of the same
+    generation, as in ``ringlab search``. 32-bit floats run at the TF32 rate.
 
     >>> 0.5 < find_rates("H100 SXM").half / 989e12 < 0.9
     True
     """
     known = parts("GPU")
     if gpu not in known:
-        words = "use zero, model, measured or a GPU of `ringlab list hardware`"
+        words = "use zero, model, measured or a GPU from `ringlab list hardware`"
         raise InputError(f"unknown compute {quote(gpu)}; {words}: {suggest(gpu, known)}")
     specification, shares = find_gpu(gpu), read_shipped().parameters
     product, attention = (shares[f"{kind}_{specification.generation}"] for kind in ("gemm", "flash"))
@@ -79,7 +77,7 @@ class MeasuredComputing(Computing):
         self._marks[rank] = now
 
     def forget(self, rank: Rank) -> None:
-        """Set the mark to now."""
+        """Exclude the CPU time since the last mark."""
         self._marks[rank] = time.thread_time()
 
 

@@ -47,7 +47,7 @@ class ModelledComputing(Computing):
         self.uncharged[rank] = self.uncharged.get(rank, 0.0) + seconds
 
     def read(self, rank: Rank) -> None:
-        """Note that the program reads a tensor's value, or a shape that depends on values."""
+        """Handle a read of a tensor's value or of a data-dependent shape; here, reading takes no time."""
 
     def charge(self, rank: Rank) -> None:
         """Advance the rank's clock by the time of its operations."""

@@ -31,7 +31,7 @@ class ExtraCall(NamedTuple):
 
 
 def find_extra_call(group: VirtualGroup) -> ExtraCall | None:
-    """Return the first collective that a minority of the group's ranks call from a separate line, if any."""
+    """Return the first collective that only some ranks call, from lines that no other rank reaches; None if unclear."""
     histories = {rank: group.callers[place] for rank, place in group.places.items() if group.callers[place]}
     if len(histories) < 2:
         return None
@@ -58,7 +58,7 @@ def _find_own(histories: dict[int, list[Callers]], at: dict[int, Callers], numbe
 
 
 def _own_line(callers: Callers, others: Sequence[Callers]) -> CallSite:
-    """Return the innermost line of a call that differs from the other ranks' calls, outside of shared helpers."""
+    """Return the innermost line of the call that differs from the other ranks' line at the same stack depth."""
     for depth, site in enumerate(callers):
         if not any(site in other[depth : depth + 1] for other in others):
             return site
@@ -66,7 +66,7 @@ def _own_line(callers: Callers, others: Sequence[Callers]) -> CallSite:
 
 
 def own_lines(calls: Sequence[Posted]) -> dict[Posted, CallSite]:
-    """Return the line to show for each call: its own line, or the one that calls a helper that all ranks share."""
+    """Return the line to show for each call: its own line, or the line that calls a helper shared by all ranks."""
     if len({call.site for call in calls}) > 1:
         return {call: call.site for call in calls}
     return {

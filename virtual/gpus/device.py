@@ -42,7 +42,7 @@ class VirtualEvent:
 
 
 class VirtualStream:
-    """A CUDA stream. All streams of a rank are one, so streams never wait for each other."""
+    """A CUDA stream. All streams of a rank are the same stream, so they never wait for each other."""
 
     device = torch.device("cpu")
     cuda_stream = stream_id = device_index = 0
@@ -137,7 +137,7 @@ class VirtualDevices:
 
     @contextlib.contextmanager
     def within(self, device: Any) -> Iterator[None]:
-        """A context with another current GPU of the calling rank; None or a negative number changes nothing."""
+        """Return a context in which ``device`` is the rank's current GPU; None or a negative number changes nothing."""
         before = self.placement.use()
         self.placement.choose(before if device is None else device)
         try:

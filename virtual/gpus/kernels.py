@@ -31,7 +31,7 @@ def install_batch_norm(replaced: Replaced) -> None:
 
 
 def forward(self: Any, data: Tensor) -> Any:
-    """``SyncBatchNorm.forward`` without the check of the device."""
+    """Run ``SyncBatchNorm.forward`` without its device check."""
     group = self.process_group or dist.group.WORLD
     ranks = dist.get_world_size(group) if self.training and dist.is_initialized() else 1
     if ranks == 1:

@@ -1,4 +1,4 @@
-"""Run calls of torch for CUDA on the CPU, and report tensors on the device that the program chose."""
+"""Run torch calls that request CUDA on the CPU, and report each tensor on the device that the program chose."""
 
 import os
 import sys
@@ -33,7 +33,7 @@ def to_cpu(value: Any) -> Any:
 
 
 def placed(value: Any) -> Any:
-    """Return the CPU in place of a CUDA device argument. An integer names a GPU too."""
+    """Return the CPU in place of a CUDA device argument. An integer is a GPU index."""
     return "cpu" if type(value) is int else to_cpu(value)
 
 
@@ -52,7 +52,7 @@ def _communicates(file: str) -> bool:
 
 
 def is_asked_by_torch(frame: FrameType) -> bool:
-    """Return whether a module of torch asks. For torch itself, all tensors are on the CPU."""
+    """Return whether a frame belongs to a torch module. torch itself sees all tensors on the CPU."""
     return _is_of_torch(frame.f_code.co_filename)
 
 

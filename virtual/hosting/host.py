@@ -72,7 +72,7 @@ class VirtualHost:
         self.close()
 
     def close(self) -> None:
-        """End the server, and a run in progress."""
+        """Stop the server and any run in progress."""
         self._control.close()
         try:
             self._server.wait(timeout=10)
@@ -88,12 +88,12 @@ class VirtualHost:
         show: Show = show_on_own,
         confinement: Confinement | None = None,
     ) -> Finished:
-        """Run a program and return its result. ``show`` receives its output, as the stream's name and text.
+        """Run a program and return its result. ``show(stream, text)`` receives its output.
 
         A ``confinement`` limits the files of the run, on machines that support it.
 
-        Raises InputError if the program is rejected. Raises RunFailed after ``timeout`` seconds, or if the child
-        process crashes.
+        Raises InputError if the program is rejected. Raises RunFailed if the run takes longer than ``timeout`` seconds,
+        or its process crashes or exits by itself.
         """
         if select.select([self._control], [], [], 0)[0]:  # a program has ended the server
             self.close()

@@ -27,7 +27,7 @@ class RunRequest:
     confinement: Confinement | None = None  # None: all files of the user
 
     def write(self, folder: Path) -> None:
-        """Write the request for the server, which reads only files of this process."""
+        """Pickle the request into ``folder`` for the server."""
         (folder / REQUEST).write_bytes(pickle.dumps(self))
 
 

@@ -53,7 +53,7 @@ def _wait(process: int, control: socket.socket) -> int | None:
 
 
 def run_request(folder: Path, pipes: Sequence[int]) -> None:
-    """Run the request in a folder, write the result there, and end this process."""
+    """Run the request saved in ``folder``, write the result there, and end this process."""
     status = CRASHED
     *outputs, why = pipes
     try:

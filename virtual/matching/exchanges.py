@@ -74,12 +74,12 @@ class Exchange:
 
     @property
     def elements(self) -> int:
-        """The number of elements of the whole buffer; a barrier has one token per rank."""
+        """The number of elements in the whole buffer; 0 for a barrier."""
         return 0
 
     @property
     def reduced(self) -> Tensors:
-        """The tensors that the rank passes to be reduced, or a selection of their parts."""
+        """The tensors that the rank contributes to the reduction, or some of their parts."""
         return self.inputs
 
     @property
@@ -101,7 +101,7 @@ class Exchange:
 
     @classmethod
     def move(cls, parts: "Sequence[Any]") -> None:
-        """Exchange the data of all ranks, which are passed in order."""
+        """Move the data between all ranks; ``parts`` are in rank order."""
 
 
 def count(tensors: Tensors) -> int:

@@ -19,9 +19,7 @@ Act = Callable[[], object]
 
 @dataclass(eq=False)
 class Batch:
-    """A collective, or messages that NCCL starts together, on one rank. The next batch starts once all of them are
-    done.
-    """
+    """One rank's collective, or its messages that NCCL starts together. The next batch starts when all are done."""
 
     mark: object  # identifies the messages of one ``batch_isend_irecv``
     first: Posted
@@ -132,7 +130,7 @@ class VirtualGroup:
     # -- messages
 
     def message(self, half: PostedHalf) -> None:
-        """Post the calling rank's half of a message."""
+        """Post the calling rank's send or receive."""
         self.recorder.message(half)
         self.world.watch.posted(half)
         is_alone = half.peer is not None and self.present[half.peer] != half.peer
@@ -214,7 +212,7 @@ class VirtualGroup:
 
 
 def _find_present(ranks: tuple[int, ...], running: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the place that acts for each place: the nearest lower one that runs, or else the first that runs.
+    """Return, for each place, the running place that represents it: the nearest lower one, or else the first.
 
     >>> _find_present((0, 1, 2, 3), (0, 2))
     (0, 0, 2, 2)

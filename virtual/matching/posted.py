@@ -1,4 +1,4 @@
-"""Posted operations: a rank's part of a collective, or its half of a message."""
+"""Posted operations: a rank's part of a collective, a send or a receive."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -64,7 +64,7 @@ class Posted:
     came: float = 0.0  # when its rank posted it, in seconds
     ready: float | None = None  # when the last rank that it needs arrived, in seconds
 
-    way: ClassVar[str] = "calls"  # "calls" for a collective, "sends" or "receives" for a half of a message
+    way: ClassVar[str] = "calls"  # "calls" for a collective, "sends" or "receives" for a message
 
     @property
     def awaits(self) -> tuple[int, ...]:
@@ -107,7 +107,7 @@ class PostedCall(Posted):
 
 @dataclass(eq=False)
 class PostedHalf(Posted):
-    """One half of a message; ``peer`` is a group rank, or None for any rank."""
+    """A send or a receive. ``peer`` is a group rank, or None for any rank."""
 
     sends: bool = True
     peer: int | None = None
@@ -117,7 +117,7 @@ class PostedHalf(Posted):
 
     @property
     def way(self) -> str:  # type: ignore[override]
-        """The half: "sends" or "receives"."""
+        """Either "sends" or "receives"."""
         return "sends" if self.sends else "receives"
 
     @property
@@ -147,7 +147,7 @@ def find_shared_gpu(posts: "Sequence[Posted]") -> Exception | None:
 
 
 def make_shared_gpu_error(first: int, second: int, gpu: tuple[int, str]) -> Exception:
-    """Return NCCL's error for two ranks on one GPU, given by its machine and its number on the machine."""
+    """Return NCCL's error for two ranks on one GPU. ``gpu`` is its machine and its number on that machine."""
     return DistBackendError(
         f"ncclInvalidUsage: Duplicate GPU detected : rank {first} and rank {second} both on CUDA device {gpu[1]}"
     )

@@ -45,7 +45,7 @@ class JobRecorder:
         )
 
     def message(self, half: PostedHalf) -> None:
-        """Record that a rank posts its half of a message; the other half is matched later."""
+        """Record a rank's send or receive; ``meet`` matches it later."""
         rank, group = half.rank.number, half.group
         self._halves += 1
         peer = half.peer_in_world
@@ -57,7 +57,7 @@ class JobRecorder:
         self._post(half, post)
 
     def meet(self, sender: PostedHalf, receiver: PostedHalf) -> None:
-        """Record that two halves form one message."""
+        """Record that a send and a receive match."""
         if sender.call is not None and receiver.call is not None:
             self._builder.meet(sender.call, receiver.call)
 

@@ -68,7 +68,7 @@ def are_unlike(a: Values, b: Values, scale: float) -> bool:
 
 
 def find_ratio(a: Values, b: Values, rounding: float = ROUNDING) -> float | None:
-    """Return the factor between two samples, up to rounding; None if no factor fits, or all values are zero.
+    """Return the factor by which ``a`` is a multiple of ``b``, up to rounding; None if there is none, or ``b`` is zero.
 
     >>> find_ratio(np.array([2.0, 0.0, 6.0]), np.array([1.0, 0.0, 3.0]))
     2.0

@@ -20,5 +20,5 @@ class CallTiming(RunCalendar):
         collective.finish_if_complete()
 
     def send(self, sender: PostedHalf, receiver: PostedHalf, arrived: Act) -> None:
-        """Deliver a message at once, and call ``arrived``."""
+        """Deliver a message at once by calling ``arrived``."""
         arrived()

@@ -1,4 +1,4 @@
-"""Replace Python's clocks and ``sleep`` by virtual time, and record when optimizer steps end."""
+"""Replace Python's clocks and ``sleep`` with virtual time, and record when optimizer steps end."""
 
 import time
 import timeit

@@ -42,7 +42,7 @@ class UserProgram:
 
     @cached_property
     def code(self) -> CodeType:
-        """The script, compiled. Raises InputError."""
+        """The compiled script, cached. Raises InputError as ``compile`` does."""
         return self.compile()
 
     def compile(self) -> CodeType:

@@ -22,7 +22,7 @@ TOO_OFTEN = "semaphore or lock released too many times"  # multiprocessing's mes
 
 
 def install_shared_objects(world: VirtualWorld, replaced: Replaced) -> None:
-    """Replace the program's multiprocessing objects by virtual ones. Libraries keep the real objects."""
+    """Replace the program's multiprocessing objects with virtual ones. Libraries keep the real objects."""
     for owner in (BaseContext, multiprocessing, torch.multiprocessing):
         for kind, made in KINDS.items():
             replaced.put(owner, kind, _choosing(world, made, getattr(owner, kind)))

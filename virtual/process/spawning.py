@@ -151,7 +151,7 @@ class Spawned:
 
 
 class RanksFailed(ProcessRaisedException):
-    """Raised by ``mp.spawn`` for a finding of its ranks. It is not an additional error of the caller."""
+    """Raised by ``mp.spawn`` if its ranks have a finding, which is then not reported a second time for the caller."""
 
     def __init__(self, finding: ProgramFinding, rank: int) -> None:
         super().__init__(finding.text, error_index=rank, error_pid=100_000 + rank)

@@ -39,7 +39,7 @@ class OwnState:
     operators: dict[Any, Any] | None = None  # DTensor's handlers, which loss_parallel() changes
 
     def seed(self, number: int) -> None:
-        """Seed the random number generators differently on each rank, but equally in every run."""
+        """Seed the random number generators differently on each rank, but identically in every run."""
         self.torch_numbers = torch.Generator().manual_seed(SEED + number).get_state()
         self.numpy_numbers = np.random.MT19937(SEED + number)
         self.python_numbers.seed(SEED + number)
@@ -48,8 +48,8 @@ class OwnState:
 class Belongings:
     """Saves and restores the state of ranks. Each rank imports its own modules of some packages.
 
-    These are the packages ``owned``, those in ``OWNED``, and those in the program's folder or on PYTHONPATH, unless
-    installed packages are in these folders.
+    These packages are ``owned``, ``OWNED``, and all packages in the program's folder or on PYTHONPATH, except installed
+    ones.
     """
 
     def __init__(self, folder: str, owned: frozenset[str] = frozenset()) -> None:

@@ -34,7 +34,7 @@ def find_torch() -> Path:
 
 
 def find_libraries() -> tuple[str, ...]:
-    """Return the folders of Python, torch, Ringlab and installed packages, which the user's program is not in."""
+    """Return the folders of Python, torch, Ringlab and installed packages, which contain no user code."""
     folders = [OURS / name for name in OWN_PACKAGES]
     folders += [Path(threading.__file__).parent, Path(sysconfig.get_path("stdlib")), find_torch()]
     return (
@@ -79,9 +79,9 @@ class Owner(Enum):
     """The owner of a source file."""
 
     USER = "the user's program"
-    OURS = "what stands for torch's backends"
-    PASSED_THROUGH = "what every call of torch.distributed goes through"
-    OTHER = "another library's"
+    OURS = "Ringlab's process groups"
+    PASSED_THROUGH = "the public functions of torch.distributed"
+    OTHER = "another library"
 
 
 @lru_cache(maxsize=4096)
@@ -136,7 +136,7 @@ def find_site(frame: FrameType | None = None) -> CallSite:
 
 
 def find_asked() -> tuple[tuple[CallSite, ...], str, bool]:
-    """Return ``find_stack()``, the function that its innermost line calls, and ``is_asked_by_program()``."""
+    """Return the user's lines on the stack, the function that the innermost calls, and ``is_asked_by_program()``."""
     stack: tuple[CallSite, ...] = (NOWHERE,)
     called, is_programs = None, True
     for frame in walk_frames():

@@ -1,1 +1,1 @@
-"""Find silent errors, which only make numbers wrong, by watching the calls of ranks."""
+"""Watch each rank's calls for silent errors, which make results wrong without stopping the program."""

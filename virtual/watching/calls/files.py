@@ -88,7 +88,7 @@ BARRIER = "call barrier() on all ranks between writing and reading"
 
 
 class Access(NamedTuple):
-    """A read or a write of a file; ``number`` counts the events of its rank."""
+    """One rank's read or write of a file. ``number`` is the rank's own clock at this event."""
 
     rank: Rank
     writes: bool
@@ -98,7 +98,7 @@ class Access(NamedTuple):
 
 @dataclass
 class Race:
-    """Ranks that read and write one file at two lines."""
+    """The ranks that write and read a file without synchronization, at one pair of lines."""
 
     writers: set[int]
     readers: set[int]

@@ -17,7 +17,7 @@ BY_PLACE = ("all_gather", "gather", "scatter", "reduce_scatter", "all_to_all")
 
 
 class Grouping(Watcher):
-    """Finds groups that non-members use, that were created with unsorted ranks, or that some ranks never created."""
+    """Finds calls by non-members, groups created with unsorted ranks, and groups that some ranks never created."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Grouping(Watcher):
         if key in self._unsorted and key not in self._looked_up:
             ranks = list(self._unsorted[key])
             call = posted.caller_name or posted.what
-            title = f"the group was created with ranks {ranks}, but {call} orders by {sorted(ranks)}"
+            title = f"the group was created with ranks {ranks}, but {call} uses the order {sorted(ranks)}"
             self.find("rank order", title, posted.rank, posted.site, SORTED)
 
     def ended(self, job: RankJob) -> None:

@@ -41,7 +41,7 @@ class Content(NamedTuple):
 
     @property
     def is_unchanged(self) -> bool:
-        """Whether the tensor has not been written since. Writes to other parts of its storage do not count."""
+        """Whether the tensor has not been written since it was recorded. Other parts of its storage do not count."""
         if self.version == self.tensor._version:
             return True
         return self.checksum is not None and self.checksum == Content.of(self.tensor).checksum

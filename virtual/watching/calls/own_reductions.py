@@ -1,4 +1,4 @@
-"""Follow sums that a program builds from its own messages: whose data each contains, and how often.
+"""Track sums that a program builds from messages: which ranks' data each sum contains, and how often.
 
 Each tensor that is sent, received or added is a sum of contributions. A contribution is a rank's own tensor, identified
 by a sample of its values. A tensor is recognized by its memory or, if it is a copy, by its values.
@@ -185,7 +185,7 @@ class OwnReductions(Watcher):
         )
         title = (
             f"{format_ranks(rank.number for rank in full_ranks)} built the sum over all ranks from messages, "
-            f"but {format_ranks(rank.number for rank in partial)} summed only some ranks"
+            f"but {format_ranks(rank.number for rank in partial)} summed the data of only some"
         )
         self.tell(job, ProgramFinding("wrong all_reduce", title, places, CHECK_STEPS))
 

@@ -84,7 +84,7 @@ class Bonds(Watcher):
         self._hooked.pop(rank, None)
 
     def posted(self, posted: Any) -> None:
-        """Find groups that share layers split by hand: they reduce gradients of activations within backward."""
+        """Detect groups with hand-written tensor parallelism, which reduce gradients of activations during backward."""
         rank = posted.rank
         if posted.way != "calls" or not posted.is_programs or not posted.tensors:
             return
@@ -96,9 +96,7 @@ class Bonds(Watcher):
             self._splitting[rank] = posted.group
 
     def stepping(self, rank: Rank, optimizer: Any) -> None:
-        """Create bonds for the norm weights of ranks that split the other layers, because each rank has all norm
-        weights.
-        """
+        """Create bonds for norm weights, which hand-written tensor parallelism replicates unlike other layers."""
         log, group = self.logs.of(rank, optimizer), self._splitting.get(rank)
         if group is None or log.count or len(group.ranks) < 2:
             return
@@ -135,7 +133,7 @@ class Bonds(Watcher):
                         self._of.get(call.rank, WeakIdKeyDictionary()).pop(parameter, None)
 
     def find_reduced(self, rank: Rank, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """Return the parameters whose gradients a tensor contains, one or several concatenated."""
+        """Return the parameters whose gradients ``tensor`` contains: one parameter, or several concatenated ones."""
         hooked = self._hooked.get(rank)
         if hooked is not None and hooked.numel() == tensor.numel():
             return [hooked]
@@ -174,7 +172,7 @@ class Bonds(Watcher):
         return bond
 
     def tie_forgotten(self, logs: Sequence[OptimizerLog]) -> None:
-        """Create bonds for other parameters that started equal, if most parameters of the optimizer have one."""
+        """If most parameters of the optimizer have bonds, create bonds for others whose initial values are equal."""
         first = logs[0]
         bonds = [self.of(first.rank, parameter) for parameter in first.parameters]
         group = {log.rank for log in logs}
@@ -187,7 +185,7 @@ class Bonds(Watcher):
             self._tie_if_equal(logs, place, bool(drawn))
 
     def tie_mixed(self, logs: Sequence[OptimizerLog]) -> None:
-        """Create bonds for parameters that started equal, if messages have combined their gradients."""
+        """Create bonds for parameters with equal initial values, after messages have combined their gradients."""
         for place, shape in enumerate(parameter.shape for parameter in logs[0].parameters):
             alike = [log.parameters[place] for log in logs if place < len(log.parameters)]
             if len(alike) == len(logs) and all(parameter.shape == shape for parameter in alike):

@@ -81,7 +81,7 @@ class Backward:
 
 
 class Gradients(Watcher):
-    """Tracks the factors of gradients, from the loss to the optimizer step."""
+    """Tracks how gradients are scaled, from the loss to the optimizer step."""
 
     def __init__(self, logs: OptimizerLogs, bonds: Bonds, strict: bool) -> None:
         super().__init__()

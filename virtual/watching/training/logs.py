@@ -20,7 +20,7 @@ _RANKS = WeakIdKeyDictionary()  # by parameter; () if it is not sharded
 
 
 def find_shard_ranks(parameter: torch.Tensor) -> tuple[int, ...]:
-    """Return the ranks that hold the shards of a parameter of FSDP 1; () for every other parameter.
+    """Return the ranks that hold the shards of an FSDP1 parameter; () for every other parameter.
 
     The first call for a model looks through all objects of the process.
     """

@@ -19,7 +19,7 @@ from virtual.watching.training.logs import OptimizerLog, OptimizerLogs, Step
 def name_parameter(rank: Rank, parameter: torch.Tensor, wrapped: Iterable[Any]) -> str:
     """Return a parameter's longest name in the modules, or its shape if no module contains it.
 
-    All modules of the process are searched, which is slow.
+    If no DDP module in ``wrapped`` contains it, all modules of the process are searched, which is slow.
     """
     names = [name for ddp in wrapped for name, candidate in ddp.module.named_parameters() if candidate is parameter]
     if not names:

@@ -31,7 +31,7 @@ class SamplerLog:
 
 
 class Samplers(Watcher):
-    """Finds samplers that repeat an epoch's order, and samplers of ranks that do not fit together."""
+    """Finds samplers that repeat an epoch's order, and ranks whose samplers do not split the data set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,10 +80,10 @@ class Samplers(Watcher):
             title = f"several ranks use the same part of the data: they pass rank={numbers}"
             self._tell(by_rank, dict.fromkeys(by_rank, "creates its sampler"), title, OWN_PLACE)
         elif all(sampler.shuffle for sampler in samplers) and len({sampler.seed for sampler in samplers}) > 1:
-            title = "every rank shuffles with a different seed, so parts overlap and some samples are never used"
+            title = "ranks shuffle with different seeds, so their parts overlap and some samples are never used"
             self._tell(by_rank, {rank: f"seed {sampler.seed}" for rank, sampler in by_rank.items()}, title, ONE_SEED)
         elif len({tuple(sampler.dataset.indices) for sampler in samplers if isinstance(sampler.dataset, Subset)}) > 1:
-            title = "every rank splits the data set differently, so a rank may train on test samples of another"
+            title = "ranks split the data set differently, so a rank may train on another rank's test samples"
             self._tell(by_rank, dict.fromkeys(by_rank, "creates its sampler"), title, ONE_SPLIT)
 
     def _tell(self, by_rank: dict[Rank, Any], words_by_rank: dict[Rank, str], title: str, advice: str) -> None:

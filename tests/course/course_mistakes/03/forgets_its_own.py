@@ -1,4 +1,4 @@
-# reported: reduce | and holds 0 | total = torch.zeros_like(tensor) ;; tensor.copy_(total)
+# reported: reduce | but holds 0 | total = torch.zeros_like(tensor) ;; tensor.copy_(total)
 def reduce(tensor: torch.Tensor, dst: int) -> None:
     if dist.get_rank() == dst:
         total = torch.zeros_like(tensor)

@@ -1,4 +1,4 @@
-# reported: ring_all_reduce | must hold .* and holds rank | for request in dist.batch_isend_irecv(ops): ;; ops = [dist.P2POp(
+# reported: ring_all_reduce | must hold .* but holds rank | for request in dist.batch_isend_irecv(ops): ;; ops = [dist.P2POp(
 def ring_all_reduce(tensor: torch.Tensor) -> None:
     rank, p = dist.get_rank(), dist.get_world_size()
     chunks = tensor.tensor_split(p)

@@ -1,4 +1,4 @@
-# reported: ParallelMLP | by parts of the sequence | hidden = torch.relu(Copy.apply(inputs) ;; def __init__(self, first, second, sequence=False): ;; return Sum.apply(hidden
+# reported: ParallelMLP | with sequence=True | hidden = torch.relu(Copy.apply(inputs) ;; def __init__(self, first, second, sequence=False): ;; return Sum.apply(hidden
 class ParallelMLP(nn.Module):
     def __init__(self, first, second, sequence=False):
         super().__init__()
