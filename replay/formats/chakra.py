@@ -126,7 +126,10 @@ def chakra_files(path: Path) -> list[Path]:
 
 
 def read_chakra(path: Path) -> Recording:
-    """Return the recording of all ranks, given the trace file of one rank. Raises InputError."""
+    """Return the recording of all ranks, given the trace file of one rank.
+
+    Raises InputError if the file of a rank is missing or invalid.
+    """
     files = chakra_files(path)
     matched = FILE.fullmatch(path.name)
     assert matched is not None

@@ -65,9 +65,10 @@ class Shape(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def network_template(algorithm: Algorithm, shape: Shape, gamma: float) -> Template:
-    """Return the template of a collective whose messages cross a network. Raises InputError.
+    """Return the template of a collective whose messages cross a network.
 
-    ``gamma`` is the time to reduce a byte, in seconds.
+    ``gamma`` is the time to reduce a byte, in seconds. Raises InputError if the algorithm is undefined for this number
+    of ranks.
     """
     schedule = compact_schedule(algorithm, shape.ranks, shape.root).table()
     sizes = ChunkSizes(schedule.chunks, shape.elements, shape.itemsize, gamma)
@@ -80,8 +81,9 @@ def network_template(algorithm: Algorithm, shape: Shape, gamma: float) -> Templa
 
 
 def measured_template(algorithm: Algorithm, shape: Shape, calibration: Calibration) -> Template:
-    """Return the template of a collective on this machine's processes, with calibrated message times. Raises
-    InputError.
+    """Return the template of a collective on this machine's processes, with calibrated message times.
+
+    Raises InputError as ``network_template`` does.
     """
     template = network_template(algorithm, shape, 0.0)
     call = CollectiveCall(algorithm, shape.elements, op=shape.op, root=shape.root)

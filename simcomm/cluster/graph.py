@@ -41,7 +41,9 @@ class LinkSpec(NamedTuple):
 
 
 def link_spec(bandwidth: str | Bandwidth, latency: str | Latency, medium: str = "") -> LinkSpec:
-    """Return a link with this bandwidth and latency, as text with units or parsed values. Raise InputError.
+    """Return a link with this bandwidth and latency, as text with units or parsed values.
+
+    Raise InputError if a text is not a bandwidth or a latency.
 
     >>> link_spec("10 Gbit/s", "5 us")
     LinkSpec(bandwidth=1250000000.0, latency=5e-06, medium='', usable=None)

@@ -87,7 +87,8 @@ def find_link(name: str) -> LinkSpec:
     """Return a link of the catalog. "PCIe 4.0 x16" has 16 lanes, and "NVLink 4 x18" is 18 links.
 
     The bandwidth is lane rate times lanes times encoding efficiency, or the stated bandwidth. If only the usable
-    bandwidth is known, it is used. An unknown latency counts as zero. Raise InputError.
+    bandwidth is known, it is used. An unknown latency counts as zero. Raise InputError if the catalog does not contain
+    the link.
 
     >>> find_link("PCIe 4.0 x16").bandwidth
     31507692307.69231

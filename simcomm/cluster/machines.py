@@ -160,7 +160,8 @@ def on_one_switch(
 ) -> Cluster:
     """Build ``nodes`` machines whose NICs all connect to one non-blocking switch (s0), with a rank on each GPU.
 
-    ``gpus_per_node`` uses only the first GPUs of each machine. Raise InputError.
+    ``gpus_per_node`` uses only the first GPUs of each machine. Raise InputError if the machine has fewer GPUs, or has
+    no NIC for several nodes.
 
     >>> from simcomm.cluster.hardware import find_machine
     >>> on_one_switch(find_machine("dgx-h100"), nodes=2)
@@ -188,7 +189,7 @@ def on_rails(
     Default: one leaf per rail for all machines. With R rails, machine m connects to leaves s(u R) to s(u R + R - 1),
     where u = m // nodes_per_leaf. Every leaf has one link to each spine switch, about as fast as a NIC. Together, these
     links have the bandwidth of the leaf's NICs divided by ``oversubscription``. With one rail and one leaf, there is no
-    spine. Raise InputError.
+    spine. Raise InputError if an argument is out of range, or the machine has no NIC for several nodes.
 
     >>> from simcomm.cluster.hardware import find_machine
     >>> on_rails(find_machine("dgx-h100"), nodes=4, nodes_per_leaf=2)

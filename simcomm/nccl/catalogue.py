@@ -78,7 +78,9 @@ def _from_catalogue(name: str) -> Gpu:
 
 
 def find_gpu(name: str) -> Gpu:
-    """Return a GPU of the catalog by name. Boards that differ only in memory count as one GPU. Raise InputError.
+    """Return a GPU of the catalog by name. Boards that differ only in memory count as one GPU.
+
+    Raise InputError if the catalog does not contain it.
 
     >>> find_gpu("A100 80GB SXM")
     Gpu(name='A100 SXM', generation='ampere', nvlink=300.0, pcie=4, geforce=False, form='SXM4')
@@ -161,7 +163,9 @@ def gpus_of_host(preset: str) -> int:
 
 
 def hosts_of_machine(preset: str, nodes: int, gpus: int) -> dict[str, int]:
-    """Return the keys that describe ``nodes`` machines with ``gpus`` GPUs each. Raise InputError.
+    """Return the keys that describe ``nodes`` machines with ``gpus`` GPUs each.
+
+    Raise InputError if ``gpus`` exceeds one board and is not a multiple of it.
 
     >>> hosts_of_machine("gb200-nvl72", 2, 72)
     {'nodes': 36, 'gpus': 4, 'domain': 72}

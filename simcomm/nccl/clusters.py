@@ -55,7 +55,10 @@ class NcclCluster(Cluster):
             raise InputError(f"{self.title}: {self.not_modeled}")
 
     def under_nccl(self, settings: NcclSettings) -> "NcclCluster":
-        """Return the cluster with other NCCL settings. Raise InputError."""
+        """Return the cluster with other NCCL settings.
+
+        Raise InputError if these settings require a network and the system has none.
+        """
         return self._rebuilt(self.described, settings, self.title)
 
     def _rebuilt(self, system: System, settings: NcclSettings, title: str | None = None) -> "NcclCluster":

@@ -208,7 +208,7 @@ def among_others(
     """Return the communicator of one of several groups of a host's GPUs that run at the same time.
 
     ``comm`` is the communicator of the group alone, and ``system`` describes all GPUs of its hosts. Each group is a
-    tuple of GPU numbers. Raise InputError.
+    tuple of GPU numbers. Raise InputError if GPUs need a network and the system has none.
     """
     host = replace(make_host(system, settings), p2p=comm.host.p2p)
     closed, chain = (_hops(system, settings, host, groups, is_closed=is_closed) for is_closed in (True, False))

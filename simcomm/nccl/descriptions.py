@@ -234,7 +234,9 @@ def put_aside(directory: Path | str = OWN_DATA) -> frozenset[str]:
 
 
 def describe_system(slug: str, line: Mapping[str, Any]) -> System:
-    """Return the system that a line describes. Raise InputError.
+    """Return the system that a line describes.
+
+    Raise InputError if a key is unknown, missing or invalid, or contradicts another key.
 
     >>> describe_system("mine", {"nodes": 1, "gpus": 4, "gpu": "RTX 4090"}).layout
     'socket'
@@ -259,9 +261,10 @@ def own_machines() -> dict[str, Any]:
 
 
 def describe_preset(preset: str, nodes: int, gpus: int, **more: Any) -> System:
-    """Return the system of ``nodes`` machines of the hardware catalog. ``more`` adds keys of a line. Raise InputError.
+    """Return the system of ``nodes`` machines of the hardware catalog. ``more`` adds keys of a line.
 
-    Each board of a machine is a host: two NVL72 are 36 hosts of four GPUs, in domains of 72.
+    Each board of a machine is a host: two NVL72 are 36 hosts of four GPUs, in domains of 72. Raise InputError if a key
+    is unknown or invalid.
 
     >>> racks = describe_preset("gb200-nvl72", 2, 72)
     >>> racks.nodes, racks.gpus, racks.domain, racks.nic

@@ -74,7 +74,7 @@ class EachMoved(Parameters):
 
 
 def read_definitions(path: Path = FILE) -> dict[str, Parameter]:
-    """Return the parameters in a file, by name. Raise InputError."""
+    """Return the parameters in a file, by name. Raise InputError if the file cannot be read or is invalid."""
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
         return {name: Parameter(name, **table) for name, table in tables.items()}

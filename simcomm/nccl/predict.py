@@ -187,7 +187,10 @@ def predict_seconds(
     settings: NcclSettings = DEFAULTS,
     parameters: Parameters | None = None,
 ) -> Floats:
-    """Return the seconds of a collective at sizes in bytes, as nccl-tests counts them. Raise InputError."""
+    """Return the seconds of a collective at sizes in bytes, as nccl-tests counts them.
+
+    Raise InputError for an unknown collective, a size below 1 byte, or a system with a single GPU or no network.
+    """
     nbytes = _check_call(collective, sizes)
     values = parameters or read_parameters()
     return _seconds(make_communicator(system, settings), system.cluster, collective, nbytes, values)
@@ -205,7 +208,7 @@ def predict_among_others(
     """Return the seconds of a collective that several ``groups`` of a host's GPUs run at the same time.
 
     ``part`` is the system of one group alone, and ``system`` the system of all GPUs of its hosts. Groups list GPU
-    numbers. Raise InputError.
+    numbers. Raise InputError as ``predict_seconds`` does.
     """
     nbytes = _check_call(collective, sizes)
     comm = among_others(make_communicator(part, settings), system, settings, groups)
@@ -236,7 +239,10 @@ def predict_collective(
     *,
     settings: NcclSettings = DEFAULTS,
 ) -> NcclPrediction:
-    """Return NCCL's choice and time for a collective of ``size_bytes`` on a system. Raise InputError."""
+    """Return NCCL's choice and time for a collective of ``size_bytes`` on a system.
+
+    Raise InputError as ``predict_seconds`` does.
+    """
     sizes = _check_call(collective, [size_bytes])
     comm = make_communicator(system, settings)
     seconds = float(predict_seconds(system, collective, sizes, settings=settings)[0])

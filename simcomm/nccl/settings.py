@@ -41,7 +41,7 @@ class NcclRelease(NamedTuple):
 
 
 def parse_release(value: object) -> NcclRelease:
-    """Return the release that ``nccl = 2.19``, ``"2.19.3"`` or ``2024`` names. Raise ValueError.
+    """Return the release that ``nccl = 2.19``, ``"2.19.3"`` or ``2024`` names. Raise ValueError for any other value.
 
     >>> parse_release("2.30")
     NcclRelease(version=(2, 30), year=0.0)
@@ -131,7 +131,10 @@ class NcclSettings:
             raise InputError(f"min_channels ({self.min_channels}) must not exceed max_channels ({self.max_channels})")
 
     def parsed_version(self) -> tuple[int, int] | None:
-        """Return the version as two numbers, or None if it is not set. Raise InputError."""
+        """Return the version as two numbers, or None if it is not set.
+
+        Raise InputError if it is not a version such as 2.21.5.
+        """
         if self.version is None:
             return None
         try:

@@ -140,10 +140,11 @@ class MessageSimulator:
     def training(
         self, training: Training, compute: ComputePhases, steps: int, options: SimulationOptions, cores: int | None
     ) -> Trace:
-        """Return the trace of training steps that synchronize gradients after backward. Raise InputError.
+        """Return the trace of training steps that synchronize gradients after backward.
 
         ``cores`` is the number of cores that the ranks share, or None if each rank has its own. If ranks drift so far
-        apart that two syncs overlap, the reference engine is used regardless of the requested engine.
+        apart that two syncs overlap, the reference engine is used regardless of the requested engine. Raise InputError
+        if the faults do not fit the cluster.
         """
         self.check_faults(options.faults)
         sync, world_size = sync_of(training).algorithm, self.cluster.world_size

@@ -63,12 +63,19 @@ class PerformanceModel(ABC):
     def sequential_steps(
         self, training: Training, compute: ComputePhases, steps: int, options: SimulationOptions
     ) -> Trace:
-        """Return the trace of steps that synchronize gradients after backward. Raise InputError."""
+        """Return the trace of steps that synchronize gradients after backward.
+
+        Raise InputError if the model does not support the sync, the engine or the faults.
+        """
 
     def training_steps(
         self, training: Training, compute: ComputePhases, steps: int, options: SimulationOptions
     ) -> Trace:
-        """Return the trace of training steps. Raise InputError."""
+        """Return the trace of training steps.
+
+        Raise InputError if the model does not support the sync, the engine or the faults, or lacks the overlap
+        calibration that it needs.
+        """
         if not training.overlaps:
             return self.sequential_steps(training, compute, steps, options)
         carry, computed_by = self.bucket_seconds(training), self.measured_ranks(training)

@@ -46,7 +46,9 @@ class Contributions:
 
 
 def follow_contributions(schedule: Schedule) -> Contributions:
-    """Run a schedule symbolically, as its verification does, and return the contributors. Raise ProgramError.
+    """Run a schedule symbolically, as its verification does, and return the contributors.
+
+    Raise ProgramError if the program deadlocks.
 
     >>> from collectives import find_algorithm
     >>> from collectives.schedule.build import build_schedule

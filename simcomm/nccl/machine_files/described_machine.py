@@ -69,7 +69,7 @@ class DescribedMachine:
         return {key: value for key, value in values.items() if value is not None}
 
     def system(self, **changes: Any) -> System:
-        """Return the system with some keys changed. Raise InputError."""
+        """Return the system with some keys changed. Raise InputError if a key is missing or invalid."""
         return describe_system("the machine", self.line(**changes))
 
 

@@ -17,7 +17,10 @@ KNOWN = (
 
 
 def read_facts(paths: Iterable[Path | str]) -> Facts:
-    """Return the facts in files and in the files of folders. Raise InputError."""
+    """Return the facts in files and in the files of folders.
+
+    Raise InputError if a file is invalid or contains no facts.
+    """
     facts = Facts()
     for path in (file for each in paths for file in _files_of(Path(each))):
         before = len(facts)

@@ -28,7 +28,10 @@ OLD = {"SOC": "SYS"}
 
 
 def read(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
-    """Yield the slots, ports, GPUs and paths that the tools list. Raise InputError."""
+    """Yield the slots, ports, GPUs and paths that the tools list.
+
+    Raise InputError if a table of paths is invalid or incomplete.
+    """
     yield from _slots(file, lines)
     yield from _ports(file, lines)
     yield from _queried(file, lines)

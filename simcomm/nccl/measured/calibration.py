@@ -77,7 +77,10 @@ def find_points(
     settings: NcclSettings = DEFAULTS,
     parameters: Parameters | None = None,
 ) -> PredictedPoints:
-    """Predict points at sizes in bytes, with slopes by finite differences. Raise InputError."""
+    """Predict points at sizes in bytes, with slopes by finite differences.
+
+    Raise InputError for an unknown collective, a size below 1 byte, or a system with a single GPU or no network.
+    """
     nbytes = np.atleast_1d(np.asarray(sizes, np.float64))
     values = parameters or read_parameters()
     names, spreads = _names_and_spreads()
@@ -114,7 +117,7 @@ class Adapted:
     def points(
         self, collective: str, sizes: ArrayLike, system: System | None = None, settings: NcclSettings = DEFAULTS
     ) -> PredictedPoints:
-        """Return the points to predict. Raise InputError.
+        """Return the points to predict. Raise InputError as ``find_points`` does.
 
         ``system`` and ``settings`` may differ from the measured ones in version, processes and variables.
         """
@@ -128,7 +131,7 @@ class Adapted:
     def seconds(
         self, collective: str, sizes: ArrayLike, system: System | None = None, settings: NcclSettings = DEFAULTS
     ) -> Floats:
-        """Return the adapted seconds of a collective at sizes in bytes. Raise InputError."""
+        """Return the adapted seconds of a collective at sizes in bytes. Raise InputError as ``find_points`` does."""
         return self.seconds_at(self.points(collective, sizes, system, settings))
 
     def log_limits_at(self, points: PredictedPoints) -> Floats:
@@ -194,7 +197,7 @@ class NcclCalibration:
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
     def adapted(self) -> Adapted:
-        """Return the model, adapted to the rows. Raise InputError."""
+        """Return the model, adapted to the rows. Raise InputError if the record has an invalid system description."""
         rows = [MeasuredRow(collective, nbytes, seconds, None, None) for collective, nbytes, seconds in self.rows]
         return adapt(describe_system("calibrated", self.system), rows)
 
@@ -237,7 +240,10 @@ def calibration_file(system: System) -> Path:
 
 
 def find_calibration(system: System) -> Adapted | None:
-    """Return the model adapted to saved measurements of this hardware, or None if there are none. Raise InputError."""
+    """Return the model adapted to saved measurements of this hardware, or None if there are none.
+
+    Raise InputError if the saved file is invalid.
+    """
     path = calibration_file(system)
     return _read_adapted(path, path.stat().st_mtime_ns) if path.is_file() else None
 
@@ -250,7 +256,10 @@ def _read_adapted(path: Path, changed: int) -> Adapted:
 def predict_calibrated(
     system: System, collective: str, size_bytes: int, *, settings: NcclSettings = DEFAULTS
 ) -> NcclPrediction:
-    """Return a collective's prediction, adapted to saved measurements of this hardware, if any. Raise InputError."""
+    """Return a collective's prediction, adapted to saved measurements of this hardware, if any.
+
+    Raise InputError as ``predict_collective`` does, and if the saved file is invalid.
+    """
     adapted = find_calibration(system)
     prediction = predict_collective(system, collective, size_bytes, settings=settings)
     if adapted is None:

@@ -258,7 +258,7 @@ def _plain(cell: str, meaning: str) -> str:
 
 
 def read_bytes(place: FilePlace, text: str, scale: float = 1) -> int:
-    """Return a size of a table in bytes; 1 MB is 2^20, as for ``-b 1M``. Raise InputError.
+    """Return a size of a table in bytes; 1 MB is 2^20, as for ``-b 1M``. Raise InputError if the text is not a size.
 
     >>> read_bytes(FilePlace("a.txt", 1), "8 MB"), read_bytes(FilePlace("a.txt", 1), "104,857,600")
     (8388608, 104857600)
