@@ -126,7 +126,7 @@ def animate(
     The suffix of ``path`` selects the format: .html for a player, .gif or .mp4 for an animation over the topology, and
     .png, .svg or .pdf for a timeline of the ranks. By default, a player shows all algorithms at the largest size, and
     the other formats show the last one. torch.profiler traces are a ``.json`` or ``.json.gz`` file, or a folder whose
-    path ends in "/". Raises InputError.
+    path ends in "/". Raises InputError if the scenario, the algorithm or the suffix is unknown.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -154,7 +154,8 @@ def plot(
     """Plot a training "step", its "scaling", the critical "path" or the "cluster" as .png, .svg or .pdf.
 
     ``source`` may also be a trace, for its critical path. ``algorithm`` and ``size`` select the critical path. Default:
-    the last algorithm at the largest size. Raises InputError.
+    the last algorithm at the largest size. Raises InputError if ``kind``, the algorithm or the suffix is unknown, or
+    the scenario lacks the part to plot.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:

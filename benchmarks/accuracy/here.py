@@ -159,7 +159,10 @@ class AccuracyHere(Answer):
         return {name: summarize_errors(rows) for name, rows in groups.items()}
 
     def draw(self, path: Path | str) -> None:
-        """Draw predicted against measured times, with a panel per size, as .png, .svg or .pdf. Raise InputError."""
+        """Draw predicted against measured times, with a panel per size, as .png, .svg or .pdf.
+
+        Raise InputError for another suffix, or if nothing was predicted.
+        """
         times = dict[tuple[str, str], list[tuple[float, float]]]()
         for row in self.found.rows:
             if row.predicted_s is not None:

@@ -300,7 +300,7 @@ def measure_gains(
     """Return the gain of every choice of ``rows`` sizes, the largest gain first.
 
     ``parameters`` are those of each system, as ``refit_without_each`` returns them. Default: the shipped parameters.
-    Raises InputError.
+    Raises InputError if ``rows`` is out of range.
     """
     if not 1 <= rows <= len(MEASURABLE):
         raise InputError(f"--calibrate {rows}; give 1 to {len(MEASURABLE)} rows")

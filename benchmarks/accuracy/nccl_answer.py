@@ -74,7 +74,7 @@ class AccuracyAnswer(Answer):
         return {name: score_classes(part) for name, part in sorted(self.judged.by(key).items())}
 
     def draw(self, path: Path | str) -> None:
-        """Draw predicted against measured times as .png, .svg or .pdf. Raise InputError."""
+        """Draw predicted against measured times as .png, .svg or .pdf. Raise InputError for another suffix."""
         dots = [
             viz.Dots(f"{name}: {CLASS_TITLES[name]}", family, list(part.measured), list(part.predicted))
             for name in CLASS_TITLES
@@ -141,7 +141,7 @@ def accuracy(
 
     A directory has ``systems_described.toml`` and ``<slug>.csv``. Systems in its ``put_aside.txt`` are left out, unless
     only they are requested. ``calibrate`` is the number of known rows per table. ``parameters`` replace the shipped
-    ones of some systems. Raises InputError.
+    ones of some systems. Raises InputError if no table can be predicted.
     """
     directory = OWN_DATA if data is None else check_path("data", data)
     systems, tables, notes = read_judged(directory, only_held_out)

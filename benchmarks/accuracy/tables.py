@@ -86,7 +86,7 @@ def _value(figure: PrintedFigure | None) -> float | None:
 
 
 def read_tables(slugs: Iterable[str], directory: Path | str = OWN_DATA) -> dict[str, MeasuredTable]:
-    """Return the tables of systems except the held-out ones. Raise InputError.
+    """Return the tables of systems except the held-out ones. Raise InputError if a table is missing or invalid.
 
     >>> "k80_4x_azure" in read_tables(["k80_4x_azure"])
     False

@@ -295,7 +295,7 @@ class TrainingAccuracy(Answer):
         return score_by(self.judged, key)
 
     def draw(self, path: Path | str) -> None:
-        """Draw predicted against measured step times as .png, .svg or .pdf. Raise InputError."""
+        """Draw predicted against measured step times as .png, .svg or .pdf. Raise InputError for another suffix."""
         judged = self.judged
         dots = []
         for hard, panel in PANELS.items():
@@ -352,7 +352,7 @@ def accuracy_training(
     """Predict every series that ``series_described.toml`` in a directory describes. Default: the published series.
 
     The shipped parameters were fitted to the published series except the held-out systems. ``only_held_out`` evaluates
-    only the held-out systems. Raises InputError.
+    only the held-out systems. Raises InputError if no series can be predicted, or both arguments are set.
 
     >>> accuracy_training(only_held_out=True).points["all"].n
     82

@@ -81,7 +81,9 @@ class Description(Answer):
 
 
 def describe(files: Sequence[Path | str], *, system: str | None = None, keys: Sequence[str] = ()) -> Description:
-    """Describe the machine in the files, including its P2P and GPUDirect support. Raise InputError.
+    """Describe the machine in the files, including its P2P and GPUDirect support.
+
+    Raise InputError if a file, the system or a key is invalid, or facts are missing.
 
     >>> describe(["topo.txt", "system.xml"]).system.gpus  # doctest: +SKIP
     8

@@ -38,7 +38,8 @@ USUAL = "star8"  # the scenario in which an algorithm file is drawn by default
 def load_drawn(source: str, algorithm: str | None, set_keys: Sequence[str] = ()) -> tuple[LoadedScenario, str | None]:
     """Return the scenario to draw and the name of its algorithm. An algorithm file is drawn in a built-in scenario.
 
-    An algorithm file that the scenario does not name replaces the algorithms of the scenario. Raises InputError.
+    An algorithm file that the scenario does not name replaces the algorithms of the scenario. Raises InputError if the
+    scenario or the file is invalid, or both arguments name an algorithm file.
     """
     if names_program(source):
         if algorithm is not None:
@@ -236,7 +237,10 @@ def check_unused(source: str | Path, why: str, **arguments: object) -> None:
 
 
 def draw_trace(trace: Trace, path: Path | str, session: Session) -> Picture:
-    """Draw a trace as a player (.html), an animation (.gif, .mp4) or a timeline (.png). Raise InputError."""
+    """Draw a trace as a player (.html), an animation (.gif, .mp4) or a timeline (.png).
+
+    Raise InputError for an unknown suffix.
+    """
     with session.computing(f"drawing {path}") as tick:
         if viz.check_file(path, "a picture of messages").suffix.lower() in FILE_TYPES["an animation"]:
             viz.animate(trace, path, progress=lambda done, total: tick(0, done, total, "frames"))

@@ -363,7 +363,7 @@ def run_virtually(options: VirtualOptions, timeout: float, show: Show) -> Virtua
 
 
 def make_options(program: UserProgram, request: ProgramOptions) -> VirtualOptions:
-    """Return the options of a run from those of the command line. Raise InputError."""
+    """Return the options of a run from those of the command line. Raise InputError if an option is invalid."""
     cluster = choose_cluster(request.on, request.ranks)
     return VirtualOptions(
         program,
@@ -384,7 +384,10 @@ def make_options(program: UserProgram, request: ProgramOptions) -> VirtualOption
 
 
 def choose_cluster(word: str | None, ranks: int) -> Cluster:
-    """Return the network that ``--on`` names, for ``ranks`` ranks. Default: a star. Raise InputError."""
+    """Return the network that ``--on`` names, for ``ranks`` ranks. Default: a star.
+
+    Raise InputError as ``read_network`` does.
+    """
     return star(ranks or USUAL, "10 Gbit/s", "5 us") if word is None else read_network(word, ranks).cluster
 
 

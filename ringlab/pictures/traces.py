@@ -63,7 +63,10 @@ class OneRun:
         return simulate(model, resolved, engine=self.engine, faults=self.scenario.faults)
 
     def simulate_to_failure(self) -> Trace:
-        """Return the trace, for an incorrect algorithm up to its first error. Raise InputError."""
+        """Return the trace, for an incorrect algorithm up to its first error.
+
+        Raise InputError if the scenario lacks the algorithm, or lacks a [collective] table for a size.
+        """
         try:
             return self.simulate()
         except ProgramError as error:

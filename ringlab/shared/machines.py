@@ -24,7 +24,10 @@ PRICE_KEY = "training.price_per_hour"
 
 
 def machine_line(name: str) -> dict[str, Any]:
-    """Return the keys of a system description for the machine that ``--system`` names. Raise InputError."""
+    """Return the keys of a system description for the machine that ``--system`` names.
+
+    Raise InputError if the machine is unknown.
+    """
     machines = own_machines()
     if name in machines:
         return {"machine": name}
@@ -39,7 +42,10 @@ def machine_line(name: str) -> dict[str, Any]:
 
 
 def parse_keys(keys: Sequence[str]) -> Mapping[str, Any]:
-    """Parse ``key=value`` strings of ``--set`` into keys of a system description. Raise InputError."""
+    """Parse ``key=value`` strings of ``--set`` into keys of a system description.
+
+    Raise InputError if a string has another form, or a key is unknown or invalid.
+    """
     parsed: dict[str, Any] = {}
     for text in keys:
         key, equals, value = text.partition("=")

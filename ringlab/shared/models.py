@@ -31,7 +31,10 @@ from scenarios.training_section import TrainingSection
 
 
 def find_profile(training: TrainingSection, folder: Path) -> ModelProfile:
-    """Return the profile that training.compute.profile names, or else the profile of the model. Raise InputError."""
+    """Return the profile that training.compute.profile names, or else the profile of the model.
+
+    Raise InputError if the profile or the model is unknown or invalid.
+    """
     if training.compute is not None and training.compute.profile is not None:
         name = training.compute.profile
         return find_model_profile(name) if name in shipped_model_profiles() else read_model_profile(folder / name)
@@ -76,8 +79,8 @@ def find_training_model(
 ) -> ModelProfile:
     """Return the profile of a built-in model or of a model with published runs, or trace another model.
 
-    ``shape`` overrides the shape of a sample. With ``parameters``, the profile is an estimate with equal layers.
-    Raises InputError.
+    ``shape`` overrides the shape of a sample. With ``parameters``, the profile is an estimate with equal layers. Raises
+    InputError if the model is unknown, or does not support ``shape``.
 
     >>> find_training_model("ResNet-50", Path(".")).model
     'resnet50'
@@ -130,9 +133,10 @@ _follow_known = lru_cache(maxsize=16)(_follow)  # a user's file may change and i
 
 
 def find_training(spread: SpreadTraining, stated_batch: int) -> Training:
-    """Return a scenario's training. Phase times in the scenario are for ``stated_batch`` samples. Raise InputError.
+    """Return a scenario's training. Phase times in the scenario are for ``stated_batch`` samples.
 
-    The times of a language model on cataloged GPUs are computed from its shapes, unless the scenario states them.
+    The times of a language model on cataloged GPUs are computed from its shapes, unless the scenario states them. Raise
+    InputError if the model is unknown, or a key does not apply to it or to the GPUs.
     """
     host = host_of_cluster(spread.cluster, spread.algorithm)
     with refusals_about(f"{spread.path}: training"):

@@ -80,7 +80,9 @@ def _grow(begin: int, end: int, factor: float) -> Iterator[int]:
 
 
 def parse_short_size(text: str, option: str) -> int:
-    """Return the bytes of a size such as ``8``, ``32K``, ``1M`` (as in nccl-tests) or ``1 MiB``. Raise InputError.
+    """Return the bytes of a size such as ``8``, ``32K``, ``1M`` (as in nccl-tests) or ``1 MiB``.
+
+    Raise InputError if the text is not a size.
 
     >>> parse_short_size("32K", "-b"), parse_short_size("32 KiB", "-b")
     (32768, 32768)

@@ -256,7 +256,10 @@ def bench(
 def prepare(
     options: BenchOptions, *, backend: str = "gloo", timeout: float = 600.0, emulated: LoadedScenario | None = None
 ) -> Benchmark:
-    """Return a benchmark that is ready to start. ``emulated`` sets its number of ranks. Raise InputError."""
+    """Return a benchmark that is ready to start. ``emulated`` sets its number of ranks.
+
+    Raise InputError if an option is invalid, or ``auto`` has no calibration.
+    """
     if not isinstance(options, BenchOptions):
         raise InputError(f"options must be BenchOptions, such as BenchOptions(collective='broadcast'), not {options!r}")
     cluster = None
@@ -277,7 +280,8 @@ def measurements(
 ) -> tuple[TimedCall, ...]:
     """Return the measurement of each row. Sizes are rounded down to a whole number of elements.
 
-    The calibration resolves ``auto``. Raises InputError, also for ``auto`` without a calibration.
+    The calibration resolves ``auto``. Raises InputError if an option is invalid, or ``auto`` has no calibration.
+    ``backend`` is named in that error.
     """
     check_op(options.op, options.dtype)
     check_whole_number("iterations", options.iterations, at_least=1)

@@ -178,7 +178,7 @@ def profile_model(model: str, **timing: Any) -> ProfileAnswer:
 
     ``model`` is a torchvision model, FILE.py:NAME, the dimensions of a transformer, or a built-in profile. A file is
     executed in a subprocess, and also in this process if it is measured. The keywords are the fields of
-    ``ProfileOptions``. Raises InputError.
+    ``ProfileOptions``. Raises InputError if the model or a field is invalid.
 
     >>> profile_model("gpt:layers=1,width=8,heads=2,context=4,vocabulary=10").profile.parameters
     1000
@@ -212,7 +212,7 @@ def profile_model(model: str, **timing: Any) -> ProfileAnswer:
 
 
 def parse_shape(text: str | None) -> tuple[int, ...] | None:
-    """Parse the shape of a sample. Raise InputError.
+    """Parse the shape of a sample. Raise InputError unless it has 1 to 6 positive integers, separated by commas.
 
     >>> parse_shape("3,32,32")
     (3, 32, 32)

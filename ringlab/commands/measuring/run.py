@@ -286,5 +286,8 @@ def _check_single(trainings: Sequence[Training], option: str, file: object, othe
 
 
 def with_counted_models(scenario: LoadedScenario) -> LoadedScenario:
-    """Return the scenario with the parameter counts of the user's models, which predictions need. Raise InputError."""
+    """Return the scenario with the parameter counts of the user's models, which predictions need.
+
+    Raise InputError if a model cannot be loaded.
+    """
     return replace(scenario, trainings=tuple(count_parameters(training) for training in scenario.trainings))

@@ -74,7 +74,10 @@ def read_strategy_job(scenario: str | Path, *overrides: str, check_all: bool = F
 
 
 def make_strategy_job(spread: SpreadTraining, check_all: bool = False) -> StrategyJob:
-    """Plan a training. With ``check_all``, a single rank also trains all steps, not only three. Raise InputError."""
+    """Plan a training. With ``check_all``, a single rank also trains all steps, not only three.
+
+    Raise InputError for settings that torch's classes do not support.
+    """
     training, cluster = spread.training, spread.cluster
     _check_keys(training)
     _check_images(training)

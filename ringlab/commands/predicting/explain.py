@@ -165,7 +165,10 @@ class Explanation(Answer):
     clusters: tuple[ClusterExplained, ...]
 
     def draw(self, path: Path | str) -> None:
-        """Draw the rings and trees of the scenario's own cluster, as .png, .svg or .pdf. Raise InputError."""
+        """Draw the rings and trees of the scenario's own cluster, as .png, .svg or .pdf.
+
+        Raise InputError for another suffix, or for more than 256 ranks.
+        """
         cluster = self.clusters[0]
         trees = [[(rank, parent) for rank, parent in tree if parent is not None] for tree in cluster.trees]
         viz.write_figure(viz.rings_figure(viz.Rings(cluster.title, cluster.ranks_per_node, cluster.rings, trees)), path)

@@ -116,7 +116,8 @@ def explain_measured(
 ) -> MeasuredAnswer:
     """Compare the measured times in a file with NCCL's model of a scenario's cluster, or of the machine in the file.
 
-    Without a scenario, ``keys`` such as ``nic=100 GB/s`` complete the description of the machine. Raises InputError.
+    Without a scenario, ``keys`` such as ``nic=100 GB/s`` complete the description of the machine. Raises InputError if
+    the file has no readable table, or the machine is not completely described.
 
     >>> explain_measured("all_reduce.txt").verdict  # doctest: +SKIP
     'as expected'

@@ -55,7 +55,10 @@ class PlanOptions:
     )
 
     def applied(self, section: PlanSection) -> PlanSection:
-        """Return the scenario's ``[plan]`` with the values of these options. Raise InputError."""
+        """Return the scenario's ``[plan]`` with the values of these options.
+
+        Raise InputError for a value that is not positive, or a deadline that is not a duration.
+        """
         for name, value in (("--target-samples", self.target_samples), ("--budget", self.budget)):
             if value is not None:
                 check_number(name, value, above=0)
@@ -237,7 +240,7 @@ def plan(
 
     ``fields`` are the fields of ``PlanOptions``, which override the scenario's ``[plan]``: ``target_samples``,
     ``budget`` in dollars, ``deadline`` in hours or a text such as "3 days", ``spot``, and ``prices``, a file in the
-    format of ``planner/renting/prices.csv``. Raises InputError.
+    format of ``planner/renting/prices.csv``. Raises InputError if the scenario, an option or the price list is invalid.
 
     >>> found = plan("quickstart", "training.model='resnet50'", "plan.known_rates={'V100' = 400.0}", target_samples=1e8)
     >>> found.candidates[0].cost <= found.candidates[1].cost

@@ -184,7 +184,10 @@ class DevicesAnswer(Answer):
         return self.trace
 
     def draw(self, path: Path | str) -> None:
-        """Plot throughput and efficiency against the number of devices, as .png, .svg or .pdf. Raise InputError."""
+        """Plot throughput and efficiency against the number of devices, as .png, .svg or .pdf.
+
+        Raise InputError for another suffix, and unless 1 to 9 curves have rows.
+        """
         curves = [
             viz.Curve(
                 f"{self.key.rpartition('.')[2]} = {case.value}" if self.key else self.model,

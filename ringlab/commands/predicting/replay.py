@@ -119,7 +119,9 @@ class AskedReplay(NamedTuple):
 
 
 def read_what_if(text: str, base: AskedReplay) -> AskedReplay:
-    """Parse a what-if, which changes the network or the algorithms of ``base``. Raise InputError.
+    """Parse a what-if, which changes the network or the algorithms of ``base``.
+
+    Raise InputError if it is empty or has an unclosed quote.
 
     >>> own = AskedReplay("star8", (), {"all_reduce": "ring"})
     >>> read_what_if("all_reduce=naive bandwidth='1 Gbit/s'", own)
@@ -149,7 +151,7 @@ def read_what_if(text: str, base: AskedReplay) -> AskedReplay:
 
 
 def read_algorithms(texts: Sequence[str]) -> dict[str, str]:
-    """Parse ``COLLECTIVE=NAME`` strings. Raise InputError.
+    """Parse ``COLLECTIVE=NAME`` strings. Raise InputError if a string has another form, or the algorithm is unknown.
 
     >>> read_algorithms(["all_reduce=ring"])
     {'all_reduce': 'ring'}

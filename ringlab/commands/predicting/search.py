@@ -141,7 +141,10 @@ class SearchOptions:
         assert self.hours > 0  # raises InputError
 
     def with_plan(self, spread: SpreadTraining) -> "SearchOptions":
-        """Return the options with missing goals from the scenario's ``[plan]``. Raise InputError."""
+        """Return the options with missing goals from the scenario's ``[plan]``.
+
+        Raise InputError if a deadline or a budget is set without a number of tokens.
+        """
         plan, tokens = spread.plan, spread.plan.target_tokens
         if plan.target_samples is not None and is_transformer(spread.training.model):
             tokens = plan.target_samples * parse_transformer(spread.training.model)[1].context
@@ -177,7 +180,7 @@ def search_meshes(
 
 
 def parse_export(text: str) -> tuple[str, Path]:
-    """Parse the format and the file of ``--export``. Raise InputError.
+    """Parse the format and the file of ``--export``. Raise InputError if the format is unknown or the file is missing.
 
     >>> parse_export("megatron=args.txt")
     ('megatron', PosixPath('args.txt'))
@@ -442,7 +445,9 @@ def _sentences(case: Case) -> Iterator[str]:
 
 
 def find_meshes(scenario: str | Path, options: SearchOptions, overrides: Sequence[str] = ()) -> SearchAnswer:
-    """Return the fastest meshes of a scenario's training for each number of devices. Raise InputError.
+    """Return the fastest meshes of a scenario's training for each number of devices.
+
+    Raise InputError if the scenario or an option is invalid.
 
     >>> answer = find_meshes("examples/llama2_70b.toml", SearchOptions(devices="64"))  # doctest: +SKIP
     """
