@@ -125,7 +125,7 @@ def write_text(path: Path | str, content: str, durable: bool = False) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Write the directory itself to disk, so that new and removed names persist. Raise OSError."""
+    """Write the directory itself to disk, so that new and removed names persist. Raise OSError if that fails."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)

@@ -82,7 +82,9 @@ def parse_bandwidth(text: object) -> float:
 
 
 def parse_latency(text: object) -> float:
-    """Return the seconds of a text such as ``"5 us"`` or ``"0 us"``, or of a ``Latency``. Raise InputError.
+    """Return the seconds of a text such as ``"5 us"`` or ``"0 us"``, or of a ``Latency``.
+
+    Raise InputError if the text is not a time.
 
     >>> parse_latency("5 us")
     5e-06

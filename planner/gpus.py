@@ -108,7 +108,7 @@ SERIES_NAMES = {"V100": "V100 SXM2", "P100": "P100 SXM2", "A100": "A100 40GB SXM
 
 
 def find_series_gpu(name: str) -> Gpu:
-    """Return a GPU by its name in published series or in the catalog. Raise InputError.
+    """Return a GPU by its name in published series or in the catalog. Raise InputError if the GPU is unknown.
 
     >>> find_series_gpu("L40S").matrix_16, find_series_gpu("A100-80").memory_rate
     (362000000000000.0, 2000000000000.0)

@@ -167,7 +167,7 @@ def host_of_preset(preset: str, gpu: str | Gpu | None = None, nic: float | None 
     """Return a machine of the hardware catalog.
 
     ``gpu`` replaces its GPUs, and ``nic`` the bytes/s of all NICs of a host. ``changes`` are keys of a system
-    description. Raise InputError.
+    description. Raise InputError if a key of ``changes`` is unknown or invalid.
 
     >>> host_of_preset("dgx-h100").gpus
     8

@@ -24,7 +24,9 @@ PROFILES = {  # shipped profiles by their names in published series
 
 
 def find_model(name: str) -> ModelProfile:
-    """Return a model by its name in published series, or a shipped profile by its name. Raise InputError.
+    """Return a model by its name in published series, or a shipped profile by its name.
+
+    Raise InputError if the model is unknown.
 
     >>> find_model("ResNet-50").parameters, find_model("BERT-large-384").sample
     (25557032, '384 tokens')

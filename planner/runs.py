@@ -299,9 +299,9 @@ def runs_file(gpu: str, framework: str) -> Path:
 
 
 def find_own_runs(gpu: str, framework: str) -> OwnRuns | None:
-    """Return the saved runs of a GPU and framework; None if there are none. Raise InputError.
+    """Return the saved runs of a GPU and framework; None if there are none.
 
-    Framework "other" matches if runs of exactly one framework are saved.
+    Framework "other" matches if runs of exactly one framework are saved. Raise InputError if the saved file is invalid.
     """
     path = runs_file(gpu, framework)
     if framework == "other" and not path.is_file():

@@ -133,7 +133,9 @@ class SpreadTraining(PlannedTraining):
 
 
 def is_spread(reference: str | Path, overrides: Sequence[str] = ()) -> bool:
-    """Return whether a scenario has a ``[training.parallelism]`` table. Raise InputError.
+    """Return whether a scenario has a ``[training.parallelism]`` table.
+
+    Raise InputError if the scenario is unknown or its file is invalid.
 
     >>> is_spread("star8"), is_spread("star8", ["training.parallelism.strategy=fsdp"])
     (False, True)

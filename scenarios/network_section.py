@@ -107,7 +107,10 @@ class ClusterSection(Section):
     label: ClassVar[str]  # name in messages
 
     def build(self, folder: Path) -> Cluster:
-        """Return the cluster with one rank on each host. Relative paths start at ``folder``. Raise InputError."""
+        """Return the cluster with one rank on each host. Relative paths start at ``folder``.
+
+        Raise InputError if the keys do not describe a cluster.
+        """
         raise NotImplementedError
 
     @classmethod
@@ -161,7 +164,10 @@ class NetworkSection(ClusterSection):
         return self
 
     def build_network(self, folder: Path, transport: Transport | None) -> Cluster:
-        """Return the network with ``transport``. With None, the network has to be calibrated. Raise InputError."""
+        """Return the network with ``transport``. With None, the network has to be calibrated.
+
+        Raise InputError if the keys do not describe a network.
+        """
         raise NotImplementedError
 
     def build(self, folder: Path) -> Cluster:

@@ -25,7 +25,9 @@ DURATIONS = {name: hours for names, hours in UNITS.items() for name in names}
 
 
 def parse_hours(value: object) -> float:
-    """Return a duration in hours. A number without a unit is in hours. Raise InputError.
+    """Return a duration in hours. A number without a unit is in hours.
+
+    Raise InputError if the value is not a positive duration.
 
     >>> parse_hours("2 days"), parse_hours("90 min"), parse_hours(3)
     (48.0, 1.5, 3.0)

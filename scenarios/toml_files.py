@@ -68,7 +68,8 @@ def read(path: Path) -> Table:
 def override(table: Table, text: str) -> None:
     """Set one key of ``table`` from ``"section.key=value"``. The value is TOML, or a string if it is not valid TOML.
 
-    A number in the key is the index of a list entry: ``cluster.link.8.bandwidth=1 Gbit/s``. Raise InputError.
+    A number in the key is the index of a list entry: ``cluster.link.8.bandwidth=1 Gbit/s``. Raise InputError for
+    another form, or if the key leads into a plain value or to a missing list entry.
     """
     key, equals, value = text.partition("=")
     parts = key.strip().split(".")
@@ -101,7 +102,10 @@ def _value(text: str) -> Any:
 
 
 def tables(path: Path, overrides: Sequence[str]) -> Table:
-    """Return the tables of a scenario file after applying overrides in order. Raise InputError."""
+    """Return the tables of a scenario file after applying overrides in order.
+
+    Raise InputError if the file or an override is invalid.
+    """
     table = read(path)
     apply_overrides(table, overrides, str(path))
     plan, stated = table.get("plan"), {text.partition("=")[0].strip() for text in overrides} & TARGETS
@@ -115,7 +119,10 @@ TARGETS = {"plan.target_samples", "plan.target_tokens"}
 
 
 def apply_overrides(table: Table, overrides: Sequence[str], where: str) -> None:
-    """Apply overrides in order to the tables of the file ``where``, and rename deprecated keys. Raise InputError."""
+    """Apply overrides in order to the tables of the file ``where``, and rename deprecated keys.
+
+    Raise InputError if an override is invalid, or an old and a new key are both set.
+    """
     _rename(table, where)
     for text in overrides:
         override(table, _renamed(text))

@@ -238,7 +238,10 @@ class RecordedCount:
 
 
 def load_recorded(path: Path) -> list[Algorithm]:
-    """Return the algorithms of a file, whose programs run in a worker process. Raise InputError."""
+    """Return the algorithms of a file, whose programs run in a worker process.
+
+    Raise InputError if the file does not load, exceeds a limit, or declares an invalid algorithm.
+    """
     file = ProgramFile(path)
     try:
         header, _ = file.ask({"do": "load"})

@@ -63,7 +63,10 @@ def read_record(path: Path | str, kind: type[AnyRecord], most_bytes: int = FileB
 
 
 def parse_record(content: dict[str, Any], kind: type[AnyRecord], path: Path) -> AnyRecord:
-    """Return the record from the JSON content of ``path`` without its schema version. Raise InputError."""
+    """Return the record from the JSON content of ``path`` without its schema version.
+
+    Raise InputError if a field is unknown, missing or invalid.
+    """
     from pydantic import TypeAdapter, ValidationError  # slow to import; only needed here
 
     try:

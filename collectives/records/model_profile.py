@@ -306,7 +306,9 @@ def shipped_model_profiles() -> tuple[str, ...]:
 
 
 def find_model_profile(name: Path | str) -> ModelProfile:
-    """Return a shipped profile by its name, or the profile in a ``.json`` file. Raise InputError.
+    """Return a shipped profile by its name, or the profile in a ``.json`` file.
+
+    Raise InputError if no profile has the name, or the file is invalid.
 
     >>> find_model_profile("gpt2-xl").shape.context
     1024

@@ -121,7 +121,10 @@ class _Row:
     where: str
 
     def instance_type(self) -> InstanceType:
-        """Return the instance type of the line, completed from the hardware catalog. Raise InputError."""
+        """Return the instance type of the line, completed from the hardware catalog.
+
+        Raise InputError if a value is missing, invalid, or contradicts the catalog.
+        """
         gpu = self._gpu()
         gpus = self._whole("AcceleratorCount")
         entry = self._machine(gpu, gpus)

@@ -15,7 +15,9 @@ from realcomm.training.model_files import ask_file, check_model_name
 
 
 def trace_model(text: str, sample: tuple[int, ...] | None = None) -> ModelProfile:
-    """Return the profile of the model called ``text``, without computing values. Raise InputError.
+    """Return the profile of the model called ``text``, without computing values.
+
+    Raise InputError if the model is unknown or cannot be traced.
 
     >>> trace_model("gpt:layers=1,width=8,heads=2,context=4,vocabulary=10").parameters
     1000

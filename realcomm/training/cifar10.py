@@ -36,7 +36,10 @@ class Cifar10(NamedTuple):
 
 
 def find_layout(folder: Path) -> tuple[str, Path]:
-    """Return the name of the published folder, which is ``folder`` or inside it, and its path. Raise InputError."""
+    """Return the name of the published folder, which is ``folder`` or inside it, and its path.
+
+    Raise InputError if neither exists.
+    """
     for layout in (PYTHON, BINARY) if not is_made_by_kernel(folder) else ():
         for where in (folder / layout, folder):
             if where.name == layout and where.is_dir():

@@ -163,7 +163,10 @@ def _check_weights_file(weights_file: Path | str, training: Training) -> Path:
 
 
 def count_images(training: Training) -> int:
-    """Return the number of training images. Read their files, including the held-out images. Raise InputError."""
+    """Return the number of training images. Read their files, including the held-out images.
+
+    Raise InputError if the files are missing or invalid.
+    """
     images = known_images(training)
     if images is None:
         from realcomm.training.datasets import load_images  # imports torch

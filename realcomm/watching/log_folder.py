@@ -35,7 +35,7 @@ class MetricsFile:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open the file, or create it. Raise OSError."""
+        """Open the file, or create it. Raise OSError if that fails."""
         self.path = path
         self.problem = ""  # why the last row could not be written
         self._kept = b""

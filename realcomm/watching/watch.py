@@ -36,7 +36,7 @@ class RankLog:
     """
 
     def __init__(self, folder: Path, rank: int) -> None:
-        """Open ``rank-N.log`` in the folder. Raise OSError."""
+        """Open ``rank-N.log`` in the folder. Raise OSError if that fails."""
         self._logger = logging.getLogger(LOGGER)
         self._before = self._logger.level, self._logger.propagate
         self._logger.setLevel(logging.INFO)
@@ -187,7 +187,9 @@ class ProfiledSteps(NamedTuple):
 
 
 def parse_steps(text: str) -> ProfiledSteps:
-    """Return the steps of ``--profile``: one step, or a range. Raise InputError.
+    """Return the steps of ``--profile``: one step, or a range.
+
+    Raise InputError if the text is neither, or the range is too long.
 
     >>> parse_steps("10-12"), parse_steps("3")
     (ProfiledSteps(first=10, last=12), ProfiledSteps(first=3, last=3))
@@ -256,7 +258,10 @@ class Watch:
 
     @contextmanager
     def observing(self, resumes: bool) -> Iterator[list[Observer]]:
-        """Lock the folder within the context; yield the observers for a run's trainings. Raise InputError."""
+        """Lock the folder within the context; yield the observers for a run's trainings.
+
+        Raise InputError as ``check`` does, and if another run has locked the folder.
+        """
         folder = self._log_folder(resumes)
         with folder if is_first_rank() else nullcontext():
             yield self._observers(folder)
