@@ -70,7 +70,7 @@ def test_renamed_key_works_inside_an_inline_table_and_a_network(tmp_path: Path) 
         assert read_network("star8", ranks=4, changes=["cluster.terms.notices=false"]).cluster.world_size == 4
 
 
-@pytest.mark.parametrize(("old", "new"), RENAMED_FIELDS.items())
+@pytest.mark.parametrize(("old", "new"), [names for names in RENAMED_FIELDS.items() if "calibration." in names[0]])
 def test_renamed_field_of_a_calibration_works_with_a_warning(tmp_path: Path, old: str, new: str) -> None:
     part = Calibration(2, 1, LINE, LINE, LINE, overlap=[OVERLAP], message_classes=[CURVE])
     calibration, path = replace(part, parts=[part]), tmp_path / "calibration.json"
