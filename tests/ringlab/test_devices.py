@@ -186,9 +186,10 @@ def test_network_and_assumptions_are_named() -> None:
 
 def test_conclusions_group_similar_reasons_and_name_prices() -> None:
     answer = ringlab.predict_devices(ROOT / GPT, [8, 16], what_if="batch=8..4096")
-    assert len(answer.conclusions) == 5 and "(fsdp 16)" in answer.conclusions[0]
-    assert answer.conclusions[3].startswith("Network: NVSwitch inside a host, efa1 at 50 GB/s between hosts; NCCL's ")
-    assert answer.conclusions[4].startswith("A100 40GB SXM at $2.74 an hour: AWS p4d.24xlarge, ")
+    assert len(answer.conclusions) == 6 and "(fsdp 16)" in answer.conclusions[0]
+    assert "on 8 devices, the efficiency exceeds 100%" in answer.conclusions[3]
+    assert answer.conclusions[4].startswith("Network: NVSwitch inside a host, efa1 at 50 GB/s between hosts; NCCL's ")
+    assert answer.conclusions[5].startswith("A100 40GB SXM at $2.74 an hour: AWS p4d.24xlarge, ")
     priced = ringlab.predict_devices(ROOT / GPT, [16], "training.price_per_hour=4.1")
     assert "A100 40GB SXM at $4.10 an hour: training.price_per_hour." in priced.conclusions
     other = ringlab.predict_devices(
