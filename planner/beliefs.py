@@ -34,7 +34,7 @@ normal_cdf = np.vectorize(NormalDist().cdf, otypes=[float])  # importing scipy t
 
 
 class Shipped(NamedTuple):
-    """The fit to published runs: parameters of step and memory, deviations, and the probability of failures."""
+    """Values fitted to published runs: parameters of the step and memory models, deviations, and failure rates."""
 
     parameters: dict[str, float]
     deviations: dict[str, float]  # shared, noise, and those of a known rate: floor and lost
@@ -44,13 +44,13 @@ class Shipped(NamedTuple):
 
 @cache
 def read_shipped() -> Shipped:
-    """Return the fit that `benchmarks/studies/step_fit.py --write` has written."""
+    """Return the fitted values that `benchmarks/studies/step_fit.py --write` has written."""
     contents: dict[str, Any] = json.loads(FITTED.read_text(encoding="utf-8"))
     return Shipped(**contents)
 
 
 class Slopes(NamedTuple):
-    """The logarithms of step times in seconds, and their changes if a parameter moves by one prior deviation."""
+    """Logarithms of step times in seconds, and how they change if a parameter moves by one prior standard deviation."""
 
     logs: Array
     slopes: Array  # rows x parameters in the order of NAMES
@@ -69,7 +69,7 @@ def find_slopes(columns: Columns, parameters: Mapping[str, float]) -> Slopes:
 
 @dataclass(frozen=True)
 class Belief:
-    """The parameters of a cluster and framework, with the covariance of their logarithms in prior deviations."""
+    """Parameters for a cluster and framework. The covariance of their logarithms is in prior standard deviations."""
 
     parameters: Mapping[str, float]
     covariance: Array
@@ -84,19 +84,19 @@ class Belief:
     def scaling_deviation(self, slopes: Slopes, lost: float) -> float:
         """Return the standard deviation of the logarithm of the scaling efficiency.
 
-        ``lost`` is the share of the step that a single device would not need.
+        ``lost`` is the share of the step time that a single device would not spend.
         """
         known = read_shipped().deviations
         deviation = replace(self, noise=known["floor"]).deviations(slopes)
         return float(np.hypot(deviation[0], known["lost"] * lost))
 
     def factors_of(self, slopes: Slopes) -> Array:
-        """Return the ratio between the upper end of each step's 80 % interval and the step."""
+        """Return the upper end of each step's 80 % interval divided by the predicted step time."""
         factors: Array = np.exp(Z_80 * self.deviations(slopes))
         return factors
 
     def draw(self, slopes: Slopes, count: int) -> Array:
-        """Return ``count`` random draws of the logarithms of the steps, one column per draw.
+        """Return ``count`` random draws of the logarithms of the step times, one column per draw.
 
         All steps of a draw use the same parameters.
         """
@@ -110,7 +110,7 @@ class Belief:
     def adapted(self, columns: Columns, measured: Array) -> "Belief":
         """Return the belief updated with runs that took ``measured`` seconds. Outliers have a lower weight.
 
-        This is the mode of the posterior by Gauss-Newton, with the covariance at the mode.
+        Gauss-Newton iterations find the mode of the posterior. The covariance is evaluated at the mode.
         """
         inverse, spreads = np.linalg.inv(self.covariance), np.array([PRIORS[name].spread for name in NAMES])
         start = np.log([self.parameters[name] for name in NAMES])
@@ -126,12 +126,12 @@ class Belief:
         return replace(self, parameters=parameters, covariance=covariance)
 
     def after_runs(self, slopes: Array) -> "Belief":
-        """Return the belief after runs with these slopes, before they are measured. Only the covariance changes."""
+        """Return the belief as it would be after measuring runs with these slopes. Only the covariance changes."""
         inverse = np.linalg.inv(self.covariance) + slopes.T @ slopes / self.noise**2
         return replace(self, covariance=np.linalg.inv(inverse))
 
     def choose_runs(self, slopes: Slopes, count: int) -> list[int]:
-        """Return the indices of the runs whose measurement would reduce the summed variance of all runs most."""
+        """Return the indices of the runs to measure that together reduce the summed variance of all runs most."""
         covariance, chosen = self.covariance, list[int]()
         for _ in range(min(count, len(slopes.logs))):
             moved = slopes.slopes @ covariance
@@ -177,7 +177,7 @@ def chance_to_run(columns: Columns, total_bytes: Array) -> Array:
 
 
 def describe_chance(where: str, total_bytes: float, chance: float | None) -> str | None:
-    """Describe the share of published runs that finished with this memory usage; None if it is high or unknown.
+    """Return a sentence with the share of published runs at this memory usage that finished; None if high or unknown.
 
     >>> describe_chance("on 8 devices", 60 * 2**30, 0.71)
     'on 8 devices each device needs 60 GiB; 71% of published runs that filled as much of their memory finished.'

@@ -1,6 +1,7 @@
-"""List the collectives that torch's classes call in a training step, and the states of a device, by pipeline stage.
+"""List the collectives that a device of each pipeline stage calls per training step, and the states that it stores.
 
-A profile describes the dense model. With experts, each layer has several MLPs, and a token visits ``top_k`` of them.
+Both are those of torch's own classes. A profile describes the dense model. With experts, each layer has several MLPs,
+and a token visits ``top_k`` of them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -62,7 +63,7 @@ class States(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Numbers of parameters: those that all devices of the data axis have, and those of a device's own experts."""
+    """Numbers of parameters: those that all devices of the data axis hold, and those in a device's own experts."""
 
     shared: float
     expert: float
@@ -77,7 +78,7 @@ class Counts(NamedTuple):
 
 
 def check_strategy(job: TrainingJob) -> None:
-    """Raise InputError for a strategy that the model does not support, and for a model without parameters."""
+    """Raise InputError for a model without parameters, unequal microbatches, or an unsupported strategy."""
     profile, parallelism = job.model, job.parallelism
     if not profile.parameters:
         raise InputError(
@@ -97,7 +98,7 @@ def check_strategy(job: TrainingJob) -> None:
 
 
 def stage_calls(job: TrainingJob) -> list[tuple[Call, ...]]:
-    """Return the calls of one device of each stage per step. ``job.parallelism`` must state the size of every axis."""
+    """Return the collectives of a device of each stage per step. ``job.parallelism`` states the size of every axis."""
     parallelism, profile = job.parallelism, device_part(job.model, job.parallelism)
     stages, first = cut_stages(profile, parallelism.pipeline * parallelism.virtual), 0
     calls: list[list[Call]] = [[] for _ in range(parallelism.pipeline)]
@@ -123,7 +124,7 @@ def stage_calls(job: TrainingJob) -> list[tuple[Call, ...]]:
 
 
 def stage_states(job: TrainingJob) -> list[States]:
-    """Return the states of one device of each stage, in float32 as torch's classes store them."""
+    """Return the sizes of the states on one device of each stage, in float32 as torch's classes store them."""
     parallelism, profile = job.parallelism, device_part(job.model, job.parallelism)
     stages, states = cut_stages(profile, parallelism.pipeline * parallelism.virtual), list[States]()
     for number in range(parallelism.pipeline):
@@ -194,7 +195,7 @@ def is_layer(profile: ModelProfile, block: Block) -> bool:
 
 
 def count_parameters(profile: ModelProfile, parallelism: Parallelism, blocks: Sequence[Block]) -> Counts:
-    """Return the numbers of parameters of some blocks of ``profile``, which is a device's part of a model."""
+    """Return the numbers of parameters in some blocks of ``profile``, which is a device's part of a model."""
     names = {block.name for block in blocks}
     layers = [layer for layer in profile.layers if layer.block in names]
     total = float(sum(layer.parameters for layer in layers))
@@ -203,12 +204,12 @@ def count_parameters(profile: ModelProfile, parallelism: Parallelism, blocks: Se
 
 
 def _within(profile: ModelProfile, number: int, job: TrainingJob) -> tuple[Call, ...]:
-    """Return the calls within a block for one microbatch, forward and backward.
+    """Return the collectives within a block for one microbatch, forward and backward.
 
     A layer has two all_reduces in forward and two in backward. The token embedding has one in forward, and the LM head
     one in backward. Sequence parallelism replaces each by an all_gather and a reduce_scatter (Korthikanti et al.,
     https://arxiv.org/abs/2205.05198). Experts have two all_to_alls in each pass (Lepikhin et al.,
-    https://arxiv.org/abs/2006.16668). Recomputation repeats the calls of forward.
+    https://arxiv.org/abs/2006.16668). Recomputation repeats the collectives of forward.
     """
     parallelism, shape, block = job.parallelism, profile.shape, profile.blocks[number]
     if shape is None or max(parallelism.tensor, parallelism.expert) == 1:
@@ -264,7 +265,7 @@ def _exchanged(profile: ModelProfile, blocks: Stage | Sequence[Block], job: Trai
 
 
 def _gathered(profile: ModelProfile, blocks: Sequence[Block], job: TrainingJob, experts: Group) -> list[Call]:
-    """Return the calls of ZeRO-3, FSDP and HSDP.
+    """Return the collectives of ZeRO-3, FSDP and HSDP.
 
     Each unit's parameters are gathered before forward and before backward, and its gradients are scattered after
     backward. HSDP then averages the gradients between its groups. The root's parameters are gathered once and kept.
@@ -287,13 +288,13 @@ def _gathered(profile: ModelProfile, blocks: Sequence[Block], job: TrainingJob, 
 
 
 def weight_item(job: TrainingJob) -> int:
-    """Return the bytes per parameter in messages."""
+    """Return the bytes of a parameter in a collective."""
     parallelism = job.parallelism
     return job.item if parallelism.strategy in SHARDED else 2 if parallelism.half_weights else 4
 
 
 def gradient_item(job: TrainingJob) -> int:
-    """Return the bytes per gradient element in messages."""
+    """Return the bytes of a gradient element in a collective."""
     parallelism = job.parallelism
     if parallelism.gradient_bytes:
         return parallelism.gradient_bytes

@@ -27,7 +27,7 @@ SMALL, UNCHECKED = 1024, "no system with"  # bytes; beginning of a note that is 
 
 @dataclass(frozen=True, eq=False)
 class SimulatedNetwork:
-    """Simulates the collective of one group at a time. Other groups are idle meanwhile."""
+    """Simulates the collective of one group at a time, while all other groups are idle."""
 
     cluster: Cluster
     algorithm: Algorithm | None = None  # algorithm of all_reduce; default: ring
@@ -76,7 +76,7 @@ def host_of_cluster(cluster: Cluster, algorithm: Algorithm | None = None) -> Hos
 
 
 def describe_network(cluster: Cluster) -> Iterator[str]:
-    """Yield sentences about the links between GPUs, about assumptions, and about missing published runs.
+    """Yield sentences about the links between GPUs, assumptions in the description, and a lack of published runs.
 
     >>> from simcomm.nccl.clusters import nccl_cluster
     >>> from simcomm.nccl.descriptions import describe_preset
@@ -94,7 +94,7 @@ def describe_network(cluster: Cluster) -> Iterator[str]:
     known = [f"Network: {', '.join(links)}"] if links else []
     yield "; ".join([*known, *cluster.assumed, *(note for note in notes if not note.startswith(UNCHECKED))]) + "."
     if host.is_unseen and system.ranks > 1:
-        yield "No published training on several GPUs is on such a machine with PCIe or TCP, so its intervals are wider."
+        yield "No published multi-GPU run used such a machine, with PCIe or TCP, so the intervals are wider."
 
 
 def check_devices(cluster: Cluster, count: int) -> None:

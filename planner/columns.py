@@ -44,7 +44,7 @@ class Columns:
 
 
 def make_columns(table: Mapping[str, Any], count: int) -> Columns:
-    """Return ``count`` training runs. ``table`` maps each name of ``DEFAULTS`` to one value, or to a list of values.
+    """Return ``count`` training runs. ``table`` has, by name in ``DEFAULTS``, one value or a list with one per run.
 
     Either all hosts have NCCL's curves, or all share the network of the first host. Raise InputError for a GPU whose
     rates are unknown.

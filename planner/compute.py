@@ -1,4 +1,4 @@
-"""Compute the time of one device, from the shapes of a transformer's layers or from the known time of a profile."""
+"""Compute a device's compute time from the shapes of a transformer's layers, or from the known time of a profile."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -36,7 +36,7 @@ def local_tokens(c: Columns) -> Array:
 
 
 class Counts(NamedTuple):
-    """Numbers of parameters: of a layer without experts, of a layer's experts, and of the token embedding."""
+    """Numbers of parameters in a layer without its experts, in a layer's experts, and in the token embedding."""
 
     layer: Array
     experts: Array
@@ -44,7 +44,7 @@ class Counts(NamedTuple):
 
 
 def count_parameters(c: Columns, *, trained: bool = False) -> Counts:
-    """Return the parameters of whole models. A profile counts as one layer.
+    """Return the numbers of parameters before sharding. A profile counts as one layer.
 
     With LoRA, ``trained`` counts only the adapters.
     """
@@ -64,14 +64,14 @@ def count_parameters(c: Columns, *, trained: bool = False) -> Counts:
 
 
 class Held(NamedTuple):
-    """Numbers of parameters on one device before the data axis shards them: of the device's experts, and all others."""
+    """Numbers of parameters on one device before sharding over the data axis: outside and inside its experts."""
 
     dense: Array
     experts: Array
 
     @property
     def all(self) -> Array:
-        """All parameters, with and without experts."""
+        """All parameters, outside and inside experts."""
         return self.dense + self.experts
 
     def divided(self, c: Columns, by: Array) -> Array:
@@ -83,20 +83,20 @@ class Held(NamedTuple):
 
 
 def count_ends(c: Columns) -> Array:
-    """Return how many of token embedding and LM head a device stores; tied ones count once."""
+    """Return how many of the token embedding and the LM head a device stores. Tied ones count once."""
     return np.where(c.pp > 1, 1.0, np.where(c.tied > 0, 1.0, 2.0))
 
 
 def count_held(c: Columns, of: Counts, layers: Array) -> Held:
-    """Return the parameters of a device whose pipeline stage has ``layers`` layers.
+    """Return the numbers of parameters on a device whose pipeline stage has ``layers`` layers.
 
-    A model without pipeline has both token embedding and LM head on each device.
+    Without a pipeline, each device has both the token embedding and the LM head.
     """
     return Held((layers * of.layer + count_ends(c) * of.words) / c.tp, layers * of.experts / c.ep)
 
 
 def count_whole(c: Columns) -> Array:
-    """Return the parameters of dense models, with token embedding and LM head."""
+    """Return the numbers of parameters of dense models, including the token embedding and the LM head."""
     counts = count_parameters(c)
     words = np.where(c.tied > 0, 1.0, 2.0) * counts.words
     return np.where(c.is_shaped, c.layers * counts.layer + words, c.parameters)
@@ -145,7 +145,7 @@ class UnitSeconds(NamedTuple):
 
 
 def unit_seconds(c: Columns, p: Parameters, rates: Rates) -> UnitSeconds:
-    """Return the compute time of each unit. A profile's units are shares of the known seconds per sample."""
+    """Return the compute time of each unit. A profile's units are shares of its known seconds per sample."""
     layer_forward, layer_backward, head = _layer(c, p, rates)
     is_known = c.is_shaped & (c.alone > 0)
     if is_known.any():
@@ -164,8 +164,8 @@ def unit_seconds(c: Columns, p: Parameters, rates: Rates) -> UnitSeconds:
 def _known_layer(c: Columns) -> tuple[Array, Array, Array]:
     """Return the seconds of a layer, forward and backward, and of the LM head, from the known seconds per sample.
 
-    The known seconds are those of the dense model on one device. They are divided in proportion to FLOPs, with twice as
-    many in backward as in forward. A token visits ``top_k`` experts.
+    The known seconds are for the dense model on one device. They are divided in proportion to FLOPs, with twice as many
+    in backward as in forward. A token visits ``top_k`` experts.
     """
     queries, mlp = c.heads * c.head_dim, c.mlp_matrices * c.hidden * c.ffn
     attention = c.hidden * (2 * queries + 2 * c.kv_heads * c.head_dim) + c.seq * queries

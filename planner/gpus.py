@@ -1,4 +1,4 @@
-"""Describe GPUs by their data sheets, for step predictions, searches, instance types and virtual ranks."""
+"""Describe GPUs by their data sheets."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -24,7 +24,7 @@ HBM2E_RATE = 2.4e12  # assumed for H100s with a 500 W limit: five stacks of HBM2
 
 
 class Gpu(NamedTuple):
-    """A GPU's rates by its data sheet, in FLOP/s and bytes/s.
+    """A GPU's rates from its data sheet, in FLOP/s and bytes/s.
 
     A missing precision has the rate of the next wider one.
     """
@@ -47,7 +47,7 @@ class Gpu(NamedTuple):
     is_limited: bool = False  # power limit below the data sheet's
 
     def peak(self, precision: str) -> float:
-        """Return the FLOP/s of matrix products in one of ``PRECISIONS``.
+        """Return the peak FLOP/s of matrix products in one of ``PRECISIONS``.
 
         >>> find_gpu("H100 SXM").peak("bf16")
         989000000000000.0
@@ -131,7 +131,7 @@ def is_known(name: str) -> bool:
 
 
 def is_published(name: str) -> bool:
-    """Return whether there are published runs of language models on this GPU, with any memory size.
+    """Return whether a language model's run on this GPU, with any memory size, has been published.
 
     >>> is_published("A100 40GB SXM"), is_published("RTX 4090")
     (True, False)
@@ -155,7 +155,7 @@ def describe_unpublished(gpus: Sequence[str]) -> str:
 
 
 def can_multiply(gpu: str, precision: str) -> bool:
-    """Return whether NVIDIA's data sheets list matrix products in this precision for a GPU of the catalog.
+    """Return whether NVIDIA's data sheets list matrix products in this precision for a GPU from the catalog.
 
     >>> can_multiply("A100 80GB SXM", "fp8"), can_multiply("H100 SXM", "fp8"), can_multiply("H100 SXM", "nvfp4")
     (False, True, False)

@@ -1,7 +1,7 @@
-"""Describe hosts: their GPUs and links, and the time of a collective in any group.
+"""Describe hosts by their GPUs and links, and find the time of a collective in any group.
 
 The time comes from the NCCL model, from published bus bandwidths, or from the rate of a link. It is computed at 29
-sizes per group and interpolated for whole columns. On a simulated network, each collective is simulated.
+sizes per group and interpolated for all training runs at once. On a simulated network, each collective is simulated.
 """
 
 import tomllib
@@ -128,7 +128,7 @@ class Host:
     def bus_bandwidth(self, gpus: int) -> float:
         """Return the all_reduce bus bandwidth of ``gpus`` GPUs in bytes/s.
 
-        If none is published for this count, the one of the next lower count is used.
+        If none is published for this count, the value for the next lower count is used.
         """
         if self.system is not None and gpus > 1:
             seconds = np.interp(log2(LARGE), GRID, self.seconds("all_reduce", Group(gpus)))
@@ -164,7 +164,7 @@ def _part_of(system: System, group: Group) -> System:
 
 
 def host_of_preset(preset: str, gpu: str | Gpu | None = None, nic: float | None = None, **changes: Any) -> Host:
-    """Return a machine of the hardware catalog.
+    """Return a machine from the hardware catalog as a host.
 
     ``gpu`` replaces its GPUs, and ``nic`` the bytes/s of all NICs of a host. ``changes`` are keys of a system
     description. Raise InputError if a key of ``changes`` is unknown or invalid.
@@ -179,7 +179,7 @@ def host_of_preset(preset: str, gpu: str | Gpu | None = None, nic: float | None 
 
 
 def host_of_system(system: System, gpu: str | Gpu | None, settings: NcclSettings | None = None) -> Host:
-    """Return the host, or the NVLink domain of several hosts, that a system description defines.
+    """Return the host, or the NVLink domain of several hosts, in a system description.
 
     Each GPU has its own process unless the description states ``procs``.
     """
@@ -195,7 +195,7 @@ def host_of_system(system: System, gpu: str | Gpu | None, settings: NcclSettings
 
 @cache
 def published_nodes() -> dict[str, Host]:
-    """Return the hosts of published training runs by name."""
+    """Return the hosts on which published training runs took place, by name."""
     tables = tomllib.loads(NODES.read_text(encoding="utf-8"))
     return {
         name: make_node(
@@ -206,7 +206,7 @@ def published_nodes() -> dict[str, Host]:
 
 
 def make_node(name: str, gpus: int, link: str, busbw: Mapping[str, float], cores: int, nic: float) -> Host:
-    """Return a host. ``busbw`` is its bus bandwidth by GPU count, and ``nic`` the rate of all its NICs, in GB/s."""
+    """Return a host. ``busbw`` maps GPU counts to bus bandwidths, and ``nic`` is the rate of all its NICs, in GB/s."""
     kind = link.partition("_")[0]
     kind = "nvlink" if kind in ("nvswitch", "cube", "bridge") else "host" if kind == "host" else "pcie"
     rates = sorted((int(count), rate * 1e9) for count, rate in busbw.items())

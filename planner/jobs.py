@@ -1,8 +1,8 @@
-"""``TrainingJob``, the input of every planning command, and the names, accepted values and defaults of ``Columns``.
+"""Define ``TrainingJob``, the input of every planning command, and the names, values and defaults of ``Columns``.
 
 In columns, a training run is a transformer with its dimensions, or a profile of layers whose time on one device is
 known. Its mesh has ``dp`` x ``cp`` x ``tp`` x ``pp`` devices; ``dp`` counts replicas without context parallelism.
-``micro_batch`` is the number of samples that a device processes at once, ``count`` the number of micro batches per
+``micro_batch`` is the number of samples that a device processes at once, ``count`` the number of micro-batches per
 step.
 """
 
@@ -81,7 +81,7 @@ def is_half(precision: str) -> bool:
 
 
 def exchange_of(parallelism: Parallelism) -> str:
-    """Return the name in ``EXCHANGES`` for the way in which replicas synchronize gradients.
+    """Return the name in ``EXCHANGES`` of the way in which replicas synchronize gradients.
 
     >>> exchange_of(Parallelism()), exchange_of(Parallelism(overlap=False))
     ('overlapped', 'after')
@@ -122,5 +122,5 @@ class TrainingJob:
         return self.batch / self.parallelism.pieces
 
     def on(self, devices: int, host: int | None = None) -> "TrainingJob":
-        """Return the job on ``devices``, with ``host`` of them per host. Raise InputError if the mesh does not fit."""
+        """Return the job on ``devices``, with ``host`` per host. Raise InputError if the mesh does not fill them."""
         return replace(self, parallelism=self.parallelism.for_devices(devices, host))

@@ -1,11 +1,11 @@
 """Estimate the rate of one GPU on a job from its data sheet and from known rates of other GPUs.
 
-The model is a Gaussian process over published rates of single GPUs. Its mean is a power law of the data sheet: peak of
-the precision, memory bandwidth, power limit and year. For a model that mostly moves bytes, by the roofline of its
-layers, memory counts for more and the peak for less. The kernel states which rates deviate together: those with the
-same network (a model at any sequence length), family, model and precision, framework, source, job (model and precision
-of a source) or type of GPU, and those of GPUs with similar data sheets. So rates of other GPUs on the same job correct
-the estimate, those of similar GPUs more.
+The model is a Gaussian process over published rates of single GPUs. Its mean is a power law in values of the data
+sheet: peak FLOP/s in the job's precision, memory bandwidth, power limit and year. If the rooflines of a model's layers
+show that memory mostly limits it, memory bandwidth counts for more and peak FLOP/s for less. The kernel correlates the
+deviations of two rates if they share the network (a model at any sequence length), family, model and precision,
+framework, source, job (model and precision in a source) or type of GPU, or if the data sheets are similar. So known
+rates of other GPUs on the same job correct the estimate, and those of similar GPUs correct it more.
 """
 
 import csv
@@ -46,7 +46,7 @@ FRAMEWORKS = ("pytorch", "mxnet", "tensorflow", "tensorpack", "paddle", "oneflow
 
 
 class Alone(NamedTuple):
-    """A job on a single GPU in a source, and its rate in samples/s, if known."""
+    """A job on a single GPU in a source, and its rate in samples/s (1 if unknown)."""
 
     job: TrainingJob
     gpu: Gpu
@@ -71,7 +71,7 @@ class OneGpuRate:
 
 @cache
 def read_process() -> Mapping[str, float]:
-    """Return the shipped exponents and standard deviations of the Gaussian process.
+    """Return the shipped exponents and standard deviations for the Gaussian process.
 
     >>> 0 < read_process()["peak"] < 1
     True
@@ -163,7 +163,7 @@ def peak_of(alone: Alone) -> float:
 
 
 def network_of(model: ModelProfile) -> str:
-    """Return a model's name without its sequence length, which the model's profile already takes into account.
+    """Return a model's name without its sequence length, which the profile's FLOPs already reflect.
 
     >>> from planner.models import find_model
     >>> network_of(find_model("BERT-base-128")), network_of(find_model("ResNet-50"))
@@ -186,7 +186,7 @@ def framework_of(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _share_moved(model: ModelProfile, half: str) -> float:
-    """The share is that of a reference GPU, by the roofline of each layer."""
+    """The share of the time in which memory is the limit, on a reference GPU, by the roofline of each layer."""
     flops = np.array([layer.forward_flops + layer.backward_flops for layer in model.layers]) / (MIDDLE_FLOPS)
     moved = np.array([layer.read_bytes + layer.written_bytes + layer.backward_bytes for layer in model.layers])
     seconds = moved * (0.5 if half == "half" else 1.0) / MIDDLE_MEMORY

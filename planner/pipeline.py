@@ -1,4 +1,4 @@
-"""Compute the order of microbatches on each pipeline stage, and the time of many pipelines at once.
+"""Compute the order of microbatches on each pipeline stage, and the time of a step for many pipelines at once.
 
 GPipe: Huang et al. (https://arxiv.org/abs/1811.06965). 1F1B and interleaved: Narayanan et al.
 (https://arxiv.org/abs/2104.04473), section 2.2. Pipelines with the same schedule, stages and microbatches have the same
@@ -101,8 +101,8 @@ def pipeline_seconds(
 ) -> Array:  # fmt: skip
     """Return the seconds of pipelines. ``forward`` and ``backward`` have a row per training run and a column per stage.
 
-    ``send`` has the seconds of the message after each stage. A device sends its messages in one direction one after the
-    other. If ``spans`` is passed, each pass is appended with its begin and end.
+    ``send`` has the seconds of the message after each stage. A device sends messages in the same direction one after
+    another. If ``spans`` is passed, each pass is appended to it with its begin and end.
 
     >>> one = np.ones((1, 4))
     >>> float(pipeline_seconds("1f1b", one, 2 * one, np.zeros((1, 3)), 4, 8)[0])

@@ -143,7 +143,7 @@ class StepPrediction:
 
     @property
     def efficiency(self) -> float:
-        """The rate relative to that of the same number of devices that do not communicate."""
+        """The rate divided by ``devices`` times the rate of one device alone."""
         return self.rate / (self.devices * self.alone)
 
     def interval(self, coverage: float = 0.8) -> tuple[float, float]:
@@ -246,7 +246,7 @@ class Training:
         return prediction
 
     def on(self, devices: int) -> "DeviceMesh":
-        """Return the mesh of a number of devices. Raise InputError for an unsupported number of devices or strategy."""
+        """Return the training on a mesh of ``devices``. Raise InputError for an empty batch or an unsupported mesh."""
         check_number("batch_size", self.job.batch, above=0)
         job = self.job.on(devices, self.host.gpus)
         check_strategy(job)
@@ -254,7 +254,7 @@ class Training:
         return DeviceMesh(self, job, self.mesh(job.parallelism), devices)
 
     def mesh_job(self, devices: int, parallelism: Parallelism) -> MeshJob:
-        """Return the job in the form that the mesh predictions take."""
+        """Return the job on ``devices`` devices as ``predict_jobs`` takes it."""
         job, is_profile = self.job, self.is_profile(parallelism)
         kind, shape = ("", NO_SHAPE) if is_profile else parse_transformer(job.model.model)
         half = "fp16" if is_half(job.precision) else "float32"
@@ -288,7 +288,7 @@ class Training:
         }  # fmt: skip
 
     def mesh(self, parallelism: Parallelism) -> SearchedMesh:
-        """Return the mesh of a parallelism."""
+        """Return a parallelism as a mesh of the search."""
         pieces = parallelism.pieces
         # the naive schedule is 1F1B of one microbatch
         schedule = (
@@ -330,13 +330,13 @@ class Training:
         advice = f"up to {count(largest, 'sample')} a device fit" if largest else _describe_smaller(parallelism)
         if self.compute is None:
             if not largest:
-                advice = "`ringlab search` finds meshes that do, and what would fit where none does"
+                advice = "`ringlab search` finds meshes that fit, or changes that make the training fit"
             if sizes["total"] <= memory:
                 advice += f'; `ringlab search --fill 1 --mesh "{mesh.mesh.name}"` predicts it anyway'
         message = (
             f"batch_size {self.job.batch:.0f} does not fit into {self.host.device.name}: it takes "
             f"{format_size(sizes['total'])} of {format_size(memory)}, of which {FILL:.0%} can be used ({parts}); "
-            f"{'' if largest else 'not one sample fits: '}{advice}"
+            f"{'' if largest else 'not even one sample fits; '}{advice}"
         )
         return TooLittleMemory(message, sizes["total"] / FILL, memory)
 
@@ -351,7 +351,7 @@ class Training:
 
 
 class DeviceMesh(NamedTuple):
-    """A training on the mesh of a number of devices. ``job.parallelism`` states the size of every axis."""
+    """A training on a device mesh. ``job.parallelism`` states the size of every axis."""
 
     training: Training
     job: TrainingJob
@@ -360,14 +360,14 @@ class DeviceMesh(NamedTuple):
 
     @property
     def row(self) -> tuple[MeshJob, SearchedMesh]:
-        """The job and the mesh in the form that ``predict_jobs`` takes."""
+        """The job and the mesh as ``predict_jobs`` takes them."""
         return self.training.mesh_job(self.devices, self.job.parallelism), self.mesh
 
 
 def predict_steps(meshes: Sequence[DeviceMesh]) -> list[StepPrediction | TooLittleMemory]:
     """Return the predicted step on each mesh, or the error if it does not fit into memory.
 
-    Trainings with the same belief are predicted in the same arrays.
+    Trainings with the same belief are predicted together, as rows of the same arrays.
     """
     if len(meshes) > AT_ONCE:
         return [*predict_steps(meshes[:AT_ONCE]), *predict_steps(meshes[AT_ONCE:])]
@@ -389,7 +389,7 @@ def predict_steps(meshes: Sequence[DeviceMesh]) -> list[StepPrediction | TooLitt
 
 
 class _Rows(NamedTuple):
-    """Two rows of predictions: a step on a mesh, and the step of one of its devices alone."""
+    """Two rows of a prediction: a step on a mesh, and a step of the same job on a single device."""
 
     predicted: PredictedMeshes
     slopes: Slopes
@@ -425,7 +425,7 @@ class _Rows(NamedTuple):
         return StepParts(**{each.name: parts[each.name] for each in fields(StepParts)})
 
     def _alone_rate(self, mesh: DeviceMesh) -> float:
-        """A device alone updates as many parameters as a device of the mesh."""
+        """The device updates as many parameters as one of the mesh or, with ``compute``, never waits for input."""
         batch, parts = mesh.training.job.batch, self.predicted.parts
         total, spared = float(parts["total"][self.alone]), float(parts["input"][self.alone])
         if mesh.training.compute is None:
@@ -447,6 +447,6 @@ class _Rows(NamedTuple):
 
 
 def _describe_smaller(parallelism: Parallelism) -> str:
-    more = "strategy = \"fsdp\" divides the states among the devices" if parallelism.strategy not in SHARDED else (
-        "more devices, tensor or pipeline above 1 divide the model")  # fmt: skip
-    return more if parallelism.recompute == "full" else f'{more}; recompute = "full" keeps less'
+    more = "strategy = \"fsdp\" shards the states over the devices" if parallelism.strategy not in SHARDED else (
+        "more devices, or tensor or pipeline above 1, divide the model")  # fmt: skip
+    return more if parallelism.recompute == "full" else f'{more}; recompute = "full" saves fewer activations'

@@ -105,7 +105,7 @@ def _shares(profile: ModelProfile, timed: Timed | None) -> tuple[list[float], li
 
 
 def _units(profile: ModelProfile, timed: Timed | None, is_gathered: bool) -> Array:
-    """Return the compute shares and parameters of each block with parameters, or of the whole model."""
+    """Return the compute shares and the parameters of each block with parameters, or of the whole model."""
     rows = list[list[float]]()
     layers = zip(profile.layers, *_shares(profile, timed), strict=True)
     for _, part in groupby(layers, key=lambda row: row[0].block):

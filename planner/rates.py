@@ -1,4 +1,4 @@
-"""Find the compute time of one device on a model's layers: stated, measured, or estimated from published rates."""
+"""Find the compute time of a model's layers on one device: stated, measured, or estimated from published rates."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -70,7 +70,7 @@ def measured_rate(profile: ModelProfile, where: str) -> tuple[str, float]:
     gpu = match_gpu(last.device)
     if gpu is None:
         raise InputError(
-            f"{where}: its times are of {last.device!r}, which is not a known GPU; profile the model on a GPU"
+            f"{where}: its times were measured on {last.device!r}, which is not a known GPU; profile the model on a GPU"
         )
     return gpu.name, last.batch_size / last.step
 
@@ -93,7 +93,7 @@ def at_rate(profile: ModelProfile, rate: float, source: str = "a known rate", sp
 
 
 def in_phases(profile: ModelProfile, phases: ComputePhases, batch: float) -> Compute:
-    """Return the compute time of stated phases of a batch, divided among the layers by their work.
+    """Divide the stated seconds of a batch's phases among the layers, in proportion to their work.
 
     Raise InputError if forward and backward take no time.
     """
@@ -107,7 +107,7 @@ def in_phases(profile: ModelProfile, phases: ComputePhases, batch: float) -> Com
 
 
 def series_gpu(name: str) -> str:
-    """Return the name that published series use for a GPU of the hardware catalog.
+    """Return the name that published series use for a GPU from the hardware catalog.
 
     >>> series_gpu("A100 80GB SXM"), series_gpu("V100 SXM2 16GB"), series_gpu("RTX 4090")
     ('A100-80', 'V100', 'RTX 4090')
@@ -116,7 +116,7 @@ def series_gpu(name: str) -> str:
 
 
 def has_published_series(gpu: str) -> bool:
-    """Return whether there is a published rate of this GPU of the hardware catalog.
+    """Return whether a rate of this GPU from the hardware catalog has been published.
 
     >>> has_published_series("V100 SXM2 16GB"), has_published_series("RTX 3060")
     (True, False)
@@ -125,7 +125,7 @@ def has_published_series(gpu: str) -> bool:
 
 
 class GpuRates:
-    """Estimates the samples/s of one GPU of each type. Known rates are used as they are, and correct the estimates."""
+    """Estimates the samples/s of one GPU of each type. Known rates stay unchanged and correct the estimates."""
 
     def __init__(
         self, job: TrainingJob, known: Mapping[str, float], gpus: Iterable[str], where: str = "plan.known_rates"
@@ -144,7 +144,7 @@ class GpuRates:
         self.guessed = self._guess(sorted({series_gpu(name) for name in gpus} - self.known.keys()))
 
     def rate(self, gpu: str) -> OneGpuRate:
-        """Return the rate of one of the GPUs. Raise InputError if it cannot be estimated."""
+        """Return the rate of a GPU given to the constructor. Raise InputError if it cannot be estimated."""
         name = series_gpu(gpu)
         if name in self.known:
             return OneGpuRate(self.known[name], MEASURED_SPREAD)
@@ -191,7 +191,7 @@ def _widen(gpu: str, rate: OneGpuRate) -> OneGpuRate:
 
 
 class ComputeSource(NamedTuple):
-    """The source of the compute time in a scenario. Without any field, published rates of the GPU are used."""
+    """The source of the compute time in a scenario. If no field is set, published rates of the GPU are used."""
 
     rate: float | None = None  # samples/s of one device
     gpu: str | None = None  # GPU of the rate; without a rate, the GPU whose published rates are used
@@ -200,9 +200,7 @@ class ComputeSource(NamedTuple):
     is_profiled: bool = False  # whether the profile's own times are used, if it has any
 
     def known_rates(self, job: TrainingJob, where: str) -> dict[str, float]:
-        """Return the known samples/s of one GPU by type. Raise InputError; ``where`` locates the profile in the
-        message.
-        """
+        """Return the known samples/s of one GPU by type. Raise InputError, with ``where``, for an unknown GPU."""
         known = {} if self.rate is None or self.gpu is None else {self.gpu: self.rate}
         if self.is_profiled and job.model.measured:
             known.update([measured_rate(job.model, where)])

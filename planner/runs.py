@@ -199,7 +199,7 @@ def _number(run: Mapping[str, Any], name: str) -> float | None:
 
 
 def has_time(run: Mapping[str, Any]) -> bool:
-    """Return whether a run has a consistent time."""
+    """Return whether a run has a usable time."""
     return why_untimed(run) is None
 
 
@@ -230,10 +230,9 @@ class OwnRuns:
 
     @property
     def title(self) -> str:
-        """A description of the runs: their number, GPU, framework, source file and date."""
-        return (
-            f"{count(len(self.rows), 'run')} on {self.gpu} by {self.framework}, kept from {self.source} ({self.made})"
-        )
+        """A description: the number of runs, their GPU and framework, the source file and the date."""
+        runs = count(len(self.rows), "run")
+        return f"{runs} on {self.gpu} with {self.framework}, saved from {self.source} ({self.made})"
 
     @property
     def belief(self) -> Belief:
@@ -249,7 +248,7 @@ class OwnRuns:
 
 
 class ReadRuns(NamedTuple):
-    """The runs of a table, grouped by GPU and framework, and the number of rejected rows by reason."""
+    """The usable runs of a table, grouped by GPU and framework, and the number of rejected rows by reason."""
 
     groups: list[OwnRuns]
     refused: Mapping[str, int]
@@ -289,7 +288,7 @@ def gpu_name(name: str) -> str:
 
 
 def runs_file(gpu: str, framework: str) -> Path:
-    """Return the file for the runs of a GPU and framework.
+    """Return the path of the file with the runs on a GPU with a framework.
 
     >>> runs_file("H100", "torchtitan").name
     'meshes-h100-sxm-torchtitan.json'
@@ -312,7 +311,7 @@ def find_own_runs(gpu: str, framework: str) -> OwnRuns | None:
 
 
 def compare_runs(record: OwnRuns) -> list[tuple[float, float, float]]:
-    """Return for each run the measured seconds, and the predicted seconds before and after adaptation."""
+    """Return the measured seconds of each run, and the predicted seconds before and after adaptation."""
     runs = [complete(row) for row in record.rows]
     columns, belief = columns_of_runs(runs), record.belief
     before, after = (step_seconds(columns, estimate.parameters) for estimate in (believe(), belief))
@@ -342,7 +341,7 @@ def host_of_run(source: str, gpu: str, node_gpus: int, nic_gbps: float) -> Host:
 
 
 def columns_of_runs(runs: Sequence[Mapping[str, Any]]) -> Columns:
-    """Return runs, described as in ``meshes.csv``, as ``Columns``."""
+    """Return runs with the keys of ``meshes.csv`` as ``Columns``."""
     table: dict[str, Any] = {name: [run[name] for run in runs] for name in (*DIMENSIONS, *SAME)}
     return make_columns(
         {

@@ -1,5 +1,8 @@
-"""Search all device meshes of a model on a number of devices. List the fastest meshes, meshes to try first, the meshes
-whose measurement would narrow the intervals most, and the reason why each other kind of mesh is slower."""
+"""Search all device meshes of a model on a number of devices.
+
+List the fastest meshes, meshes to try first, the meshes whose measurement would narrow the intervals most, and the
+reason why each other kind of mesh is slower.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -124,8 +127,8 @@ def enumerate_meshes(job: MeshJob) -> list[SearchedMesh]:
     meshes = [*_meshes(job)]
     if not meshes:
         raise InputError(
-            f"no mesh of {job.gpus} devices divides a batch of {job.batch} sequences; use a batch that the "
-            "replicas divide, or another number of devices"
+            f"no mesh of {job.gpus} devices divides a batch of {job.batch} sequences; change the "
+            "batch size or the number of devices"
         )
     return meshes
 
@@ -151,7 +154,7 @@ def _meshes(job: MeshJob) -> Iterator[SearchedMesh]:
 
 
 def _schedules(job: MeshJob, pp: int, count: int) -> list[tuple[str, int]]:
-    """Each schedule comes with its number of chunks per device."""
+    """Each schedule is paired with its number of chunks per device."""
     if pp == 1:
         return [("none", 1)]
     chunks = [v for v in divisors(job.shape.layers // pp, MOST_CHUNKS) if v > 1 and count % pp == 0]
@@ -188,7 +191,7 @@ class PredictedMeshes:
         return self.parts["total"]
 
     def fit_into(self, fill: float) -> Array:
-        """Return which meshes fill at most this share of a device's memory."""
+        """Return, for each mesh, whether it fills at most the share ``fill`` of a device's memory."""
         return np.asarray(self.memory["total"] <= fill * self.columns.memory_bytes)
 
 
@@ -201,7 +204,7 @@ class FoundMeshes(PredictedMeshes):
     order: Array
 
     def factors(self, numbers: Sequence[int] | Array) -> Array:
-        """Return the ratio between the upper end of the 80 % interval and the step time of each mesh."""
+        """Return the upper end of each mesh's 80 % interval divided by its predicted step time."""
         chosen = np.asarray(numbers, dtype=int)
         return self.belief.factors_of(find_slopes(self.columns.take(chosen), self.belief.parameters))
 
@@ -223,7 +226,7 @@ class FoundMeshes(PredictedMeshes):
 
     @property
     def mfu(self) -> Array:
-        """Model FLOPs utilization: includes attention, excludes recomputation."""
+        """Model FLOPs utilization. It includes attention and excludes recomputation."""
         job = self.job
         hidden = job.shape.hidden * max(1, job.top_k)
         shape = job.shape._replace(context=job.seq, hidden=hidden)
@@ -248,9 +251,9 @@ def predict_meshes(
 
 
 def predict_jobs(rows: Sequence[tuple[MeshJob, SearchedMesh]], belief: Belief) -> PredictedMeshes:
-    """Predict one mesh of each of several jobs, in the same arrays.
+    """Predict one mesh for each of several jobs, as rows of the same arrays.
 
-    The jobs must have described hosts, or all the same network. Raise InputError for an unsupported job.
+    Either all jobs have described hosts, or all have the same network. Raise InputError for an unsupported job.
     """
     tables = [job.table for job, _ in rows]
     names = {name for table in tables for name in table}
@@ -266,10 +269,10 @@ def _predict(table: Mapping[str, Any], meshes: Sequence[SearchedMesh], belief: B
 
 
 def choose_tries(meshes: FoundMeshes, count: int = TRIES) -> list[int]:
-    """Return the meshes to try, the fastest first. Together they most likely include the fastest one that runs.
+    """Return the meshes to try, the fastest first, so that most likely one of them is the fastest mesh that runs.
 
-    Each random draw uses the same parameters for all meshes, and lets meshes run out of memory at random. Each next
-    mesh is the one that increases the expected rate of the best mesh most.
+    Each random draw uses the same parameters for all meshes, and lets meshes run out of memory at random. The next mesh
+    is always the one that increases the expected rate of the best chosen mesh most.
     """
     if not len(meshes.order):
         return []
@@ -286,7 +289,7 @@ def choose_tries(meshes: FoundMeshes, count: int = TRIES) -> list[int]:
 
 
 def choose_runs(meshes: FoundMeshes, count: int = TRIES) -> tuple[list[int], float, float]:
-    """Return the most informative meshes to measure.
+    """Return the meshes whose measurement is most informative.
 
     Also return the median half-width of the meshes' 80 % intervals, as a logarithm, before and after the measurements.
     """

@@ -34,10 +34,10 @@ class LayerSizes(NamedTuple):
 def deal_layers(framework: str, layers: int, pp: int, sizes: LayerSizes) -> tuple[int, int, int]:
     """Return the number of layers of the fullest, the first and the last of ``pp`` stages.
 
-    nanotron starts a new stage when the layers so far exceed the share of the stages so far of all parameters. If
-    ``pp`` does not divide the number of layers, Megatron counts the token embedding and the LM head as a layer each if
-    that helps. Megatron-DeepSpeed fills all stages but the last ones. Other frameworks distribute the layers evenly,
-    with the extra layers first.
+    nanotron starts a new stage once the stages so far hold more than their even share of all parameters. If ``pp`` does
+    not divide the number of layers, Megatron counts the token embedding and the LM head as a layer each, provided that
+    ``pp`` then divides the sum. Megatron-DeepSpeed fills all stages but the last ones. Other frameworks distribute the
+    layers evenly, with the extra layers first.
     """
     if pp == 1:
         return layers, layers, layers
@@ -87,7 +87,7 @@ def cut_stages(profile: ModelProfile, stages: int) -> list[Stage]:
 
 
 def _cut_evenly(work: Sequence[float], stages: int) -> list[int]:
-    """Return the cuts of a sequence into ``stages`` runs whose largest sum is minimal, by dynamic programming."""
+    """Return the cuts of a sequence into ``stages`` parts whose largest sum is minimal, by dynamic programming."""
     until = [0.0, *accumulate(work)]
     count = len(work)
     best: list[float] = until[:]

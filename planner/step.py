@@ -57,10 +57,7 @@ def _as_column(value: Any) -> Any:
 
 
 class Links:
-    """Computes the seconds of collectives during training.
-
-    Training runs reach only a share of the rates of NCCL's curves.
-    """
+    """Computes the seconds of collectives during training, which reach only a share of the rates in NCCL's curves."""
 
     def __init__(self, c: Columns, p: Parameters) -> None:
         self.c, group = c, c.dp * c.cp
@@ -93,7 +90,7 @@ class Links:
             self.latencies[name] = p["call_us"] * 1e-6 + np.where(nodes > 1, late.get(name, 0.0), 0.0)
 
     def seconds(self, name: str, nbytes: Array) -> Array:
-        """Return the seconds of a collective of ``nbytes`` in the named group of each training."""
+        """Return the seconds of a collective of ``nbytes`` in the named group of each training run."""
         if self.c.network is not None:
             return self._simulate(self.c.network, name, np.asarray(nbytes))
         seconds = read_curves(self.c.curves, getattr(self.c, f"curve_{name}"), nbytes)
@@ -138,7 +135,7 @@ class InsideSeconds(NamedTuple):
 
 
 def inside_seconds(c: Columns, p: Parameters, links: Links) -> InsideSeconds:
-    """Return the exposed seconds of a layer's collectives per microbatch.
+    """Return the exposed seconds per microbatch of a layer's collectives.
 
     Each pass has two gathers and two scatters in a tensor group, and two all_to_alls between experts. Keys and values
     travel around a context group once in forward and twice in backward.

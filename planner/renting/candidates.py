@@ -1,7 +1,4 @@
-"""List candidates, and estimate the time and cost of a training run on them.
-
-A candidate is a number of nodes of an instance type.
-"""
+"""List candidates, which are numbers of nodes of instance types, and estimate the time and cost of training on them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from math import inf, isfinite
@@ -60,7 +57,7 @@ class Candidate(NamedTuple):
 def list_candidates(instances: Iterable[InstanceType], most_nodes: int, spot: bool) -> Iterator[Candidate]:
     """Yield one node of each instance type and, if its network is known, powers of two up to ``most_nodes``.
 
-    Markets without a price are left out.
+    Candidates without a price are omitted.
 
     >>> from planner.renting.prices import read_prices
     >>> [candidate.order for candidate in list_candidates(read_prices()[2:3], most_nodes=4, spot=True)]
@@ -100,7 +97,7 @@ class CostEstimate(NamedTuple):
 
 
 def estimate_cost(candidate: Candidate, step: CandidateStep, samples: float) -> CostEstimate:
-    """Return the time and cost of training on ``samples`` samples. Raise InputError if they are not finite.
+    """Return the time and cost of training on ``samples`` samples. Raise InputError if the cost is not finite.
 
     >>> from planner.renting.prices import read_prices
     >>> step = CandidateStep(10.0, (8.0, 12.5), "compute", 1.0)

@@ -1,7 +1,7 @@
 """Read instance types and their prices, in dollars an hour, from a price list.
 
 The built-in list, ``prices.csv``, is a dated snapshot. It has the columns of SkyPilot's catalog and eight more. Each
-row names its source. Its date is stated by the source, or else is the earliest possible one.
+row names its source. A row's date is the one that the source states, or else the earliest possible one.
 """
 
 import csv
@@ -82,7 +82,7 @@ def _shipped() -> tuple[InstanceType, ...]:
 
 
 def is_old(instance: InstanceType, today: date) -> bool:
-    """Return whether a price is older than OLD_AFTER_DAYS.
+    """Return whether a price is more than OLD_AFTER_DAYS old.
 
     >>> is_old(read_prices()[0], date(2026, 9, 1)), is_old(read_prices()[0], date(2027, 1, 1))
     (False, True)
@@ -247,7 +247,7 @@ class _Row:
 
 
 class GpuPrice(NamedTuple):
-    """The price of one GPU in dollars an hour, and the instance type with this price."""
+    """The price of one GPU in dollars an hour, and the instance type that is sold at this price."""
 
     dollars: float
     instance: InstanceType

@@ -1,4 +1,4 @@
-"""Predict the training step on candidates. Their instance types are hosts of GPUs."""
+"""Predict the training step on candidates."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -48,17 +48,17 @@ def node_alike(instance: InstanceType) -> str:
         if instance.interconnect == "NVSwitch" and (instance.interconnect, generation) not in ALIKE:
             generation = "hopper"
         if (instance.interconnect, generation) not in ALIKE:
-            raise InputError(f"no published series has a {instance.interconnect} of {instance.gpu}")
+            raise InputError(f"no published series used {instance.gpu} with {instance.interconnect}")
         return ALIKE[instance.interconnect, generation]
     lanes = gpu["pcie"].value.removeprefix("PCIe ").partition(" ")[0] if "pcie" in gpu else ""
     return OVER_PCIE.get(lanes, OVER_PCIE["4.0"]) if instance.peer_to_peer else OVER_MEMORY
 
 
 def find_host(instance: InstanceType) -> Host:
-    """Return an instance type as a host: a machine of the hardware catalog, or similar to a node of published series.
+    """Return an instance type's host: a machine from the hardware catalog, or one like a node of published series.
 
     An NVSwitch generation without a published series uses the H100's, scaled by NVLink bandwidth. Raise InputError if
-    the GPU's rates are unknown.
+    the GPU's rates or a similar node are unknown.
 
     >>> from planner.renting.prices import read_prices
     >>> {find_host(one).system is None for one in read_prices() if one.machine == "p4d.24xlarge"}
@@ -99,18 +99,18 @@ class CandidateSteps:
 
     @property
     def notes(self) -> list[str]:
-        """Sentences about the runs that the steps are adapted to."""
+        """Sentences about the user's runs to which the steps are adapted."""
         return [f"rates of {gpu} are adapted to {record.title}" for gpu, record in self.own.items()]
 
     def is_published(self, gpu: str) -> bool:
-        """Return whether a rate or a run on this GPU is published, or is known from the user."""
+        """Return whether a rate or a run on this GPU has been published or comes from the user."""
         if self.rates is not None:
             return series_gpu(gpu) in self.rates.known or has_published_series(gpu)
         return gpu in self.own or is_published(gpu)
 
     @cached_property
     def beliefs(self) -> Mapping[str, Belief]:
-        """The beliefs about GPUs with runs of the user."""
+        """The beliefs about GPUs on which the user has runs."""
         return {gpu: record.belief for gpu, record in self.own.items()}
 
     def predict(
@@ -119,7 +119,7 @@ class CandidateSteps:
         """Return the step on each number of nodes of an instance type, or the error.
 
         The error is TooLittleMemory, or an InputError for an unsupported GPU or mesh. ``on_done`` is called with the
-        number of candidates whose mesh has been chosen.
+        number of candidates for which a mesh has been chosen.
         """
         meshes, answers = dict[Any, DeviceMesh](), list[Any]()
         for number, (instance, nodes) in enumerate(places, start=1):
@@ -185,7 +185,7 @@ def screen(
     """Return the time and cost of training on ``samples`` samples for each candidate.
 
     Candidates with too little memory, and those that the step model does not support, are listed with the reason.
-    ``on_done`` is called with the number of candidates whose mesh has been chosen.
+    ``on_done`` is called with the number of candidates for which a mesh has been chosen.
     """
     listed, screening = [*candidates], Screening([], {}, {})
     answers = steps.predict([(candidate.instance, candidate.nodes) for candidate in listed], on_done)

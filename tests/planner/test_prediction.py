@@ -233,7 +233,7 @@ def test_batch_beyond_memory_is_rejected_with_one_that_fits() -> None:
     largest = int(str(refused.value).rpartition("up to ")[2].split()[0])
     prediction = on_4090(largest, Parallelism()).predict(4)
     assert prediction.memory["total"] < 0.85 * 24 * 2**30 and prediction.chance_to_run is not None
-    with pytest.raises(InputError, match='not one sample fits: strategy = "fsdp"'):
+    with pytest.raises(InputError, match='not even one sample fits; strategy = "fsdp"'):
         on_4090(1, Parallelism(), "llama-7b").predict(4)
 
 

@@ -179,7 +179,7 @@ def test_plan_names_the_nearest_if_none_is_within_limits(scenario: str, override
         ("training.batch_size=100000", "batch_size 100000 does not fit into B300: it takes .* samples a device fit"),
         (
             "training.parameters=99_000_000_000",
-            "fit into B300.* not one sample fits: strategy = .fsdp. divides the states",
+            "fit into B300.* not even one sample fits; strategy = .fsdp. shards the states",
         ),
     ],
 )
@@ -321,7 +321,7 @@ def test_plan_is_adapted_to_the_users_runs(scenario: str, tmp_path: Path, monkey
     for label, (gpu, rate) in rates[1].items():
         before_it = rates[0][label][1]
         assert rate < 0.9 * before_it if gpu == "H100 SXM" else rate == before_it, label
-    assert [note for note in after.notes if "adapted to 1 run on H100 SXM by torchtitan, kept from mine.csv" in note]
+    assert [note for note in after.notes if "adapted to 1 run on H100 SXM with torchtitan, saved from mine.csv" in note]
 
 
 def test_plan_supports_models_that_are_not_shipped(scenario: str, tmp_path: Path) -> None:
@@ -361,7 +361,7 @@ def test_profile_of_one_gpu_equals_its_known_rate(scenario: str, tmp_path: Path)
         for override in ("plan.known_rates={V100 = 1156.0}", "plan.profiles=['Tes.json']")
     )
     assert profiled.candidates == stated.candidates
-    with pytest.raises(InputError, match=r"AMD\.json: its times are of 'AMD EPYC', which is not a known GPU"):
+    with pytest.raises(InputError, match=r"AMD\.json: its times were measured on 'AMD EPYC', which is not a known GPU"):
         ringlab.plan(scenario, "plan.profiles=['AMD.json']")
 
 

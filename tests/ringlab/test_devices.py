@@ -180,7 +180,7 @@ def test_network_and_assumptions_are_named() -> None:
     answer = ringlab.predict_devices("dgx-h100", [4], "training.model=resnet50", cards)
     text = " ".join(answer.conclusions)
     assert "Network: PCIe through host memory inside a host; " in text
-    assert "p2p is not stated" in text and "No published training on several GPUs is on such a machine" in text
+    assert "p2p is not stated" in text and "No published multi-GPU run used such a machine" in text
     assert "no published run is on RTX 3060" in answer.compute
 
 
