@@ -1,9 +1,9 @@
 """The recording of a run: the calls and computing of each rank in order, without communication times.
 
-A *call* is one rank's part of a collective, or its half of a message. Each *stream* of a rank (its host, or a stream of
-its GPU) has a log. A log entry says that the stream posted a call or waited for one, and how long it computed before.
-So one run of a program, virtual or real, can be replayed on any cluster with any algorithm. On disk, a recording is
-JSON with a schema version; long columns are packed as in a Trace.
+A *call* is a send, a receive, or one rank's part of a collective. Each *stream* of a rank (its host, or a stream of its
+GPU) has a log. A log entry says that the stream posted a call or waited for one, and how long it computed before. So
+one run of a program, virtual or real, can be replayed on any cluster with any algorithm. On disk, a recording is JSON
+with a schema version; long columns are packed as in a Trace.
 """
 
 from collections.abc import Iterable, Iterator
@@ -43,11 +43,11 @@ class Did(IntEnum):
 
 
 class RecordedCall(NamedTuple):
-    """One rank's part of a collective, or its half of a message. Numbers are indices into tables of the Recording.
+    """A send, a receive, or one rank's part of a collective. Numbers are indices into tables of the Recording.
 
-    All parts of a collective have the same ``key``, and so do both halves of a message. For a collective, ``elements``
+    All parts of a collective have the same ``key``, and so do a send and its receive. For a collective, ``elements``
     counts the buffer's elements as in a CollectiveCall, ``group`` is its process group, and ``root`` is a group rank.
-    For a message, ``nbytes`` is its size, and ``peer`` the global rank of the other half.
+    For a message, ``nbytes`` is its size, and ``peer`` the global rank of the other end.
     """
 
     rank: int
@@ -257,10 +257,7 @@ class Recording:
 
 
 def read_recording(path: Path | str) -> Recording:
-    """Return the recording in a file that ``Recording.write`` wrote.
-
-    Raise InputError with the file and its error.
-    """
+    """Read a recording that ``Recording.write`` wrote. Raise InputError if the file is missing or invalid."""
     recording = read_record(path, Recording, FileBytes.RECORDING)
     recording.check(f"{path}: not a recording")
     return recording
@@ -332,7 +329,7 @@ def _number_problems(recording: Recording) -> Iterator[str]:
 
 
 def _call_problems(recording: Recording) -> Iterator[str]:
-    """Yield messages whose halves cannot match: the ranks differ, or two halves are both sends or both receives."""
+    """Yield messages whose two calls cannot match: the ranks differ, or both are sends or both are receives."""
     calls = recording.calls
     messages = np.flatnonzero(calls.kind != CallKind.COLLECTIVE)
     key, kind = calls.key[messages], calls.kind[messages]
@@ -340,7 +337,7 @@ def _call_problems(recording: Recording) -> Iterator[str]:
     same = np.flatnonzero(key[order][1:] == key[order][:-1])
     first, second = messages[order[same]], messages[order[same + 1]]
     for at in np.flatnonzero(calls.kind[first] == calls.kind[second])[:1].tolist():
-        yield f"calls {first[at]} and {second[at]} are the same half of message {calls.key[first[at]]}"
+        yield f"calls {first[at]} and {second[at]} both send or both receive message {calls.key[first[at]]}"
     unlike = (calls.rank[first] != calls.peer[second]) | (calls.peer[first] != calls.rank[second])
     for at in np.flatnonzero(unlike)[:1].tolist():
         yield f"calls {first[at]} and {second[at]} belong to one message, but do not name each other's ranks"

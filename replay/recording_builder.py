@@ -53,8 +53,8 @@ class RecordedCollective(NamedTuple):
 class RecordingBuilder:
     """Collects calls and log entries; ``recording`` returns them as a Recording.
 
-    A key is any hashable value that all parts of a collective, or both halves of a message, share. The number of a
-    rank's host stream is the rank; ``stream`` adds other streams.
+    All parts of a collective share a key, which can be any hashable value, and so do a send and its receive. A rank's
+    host stream has the number of the rank; ``stream`` adds other streams.
 
     >>> builder = RecordingBuilder("exchange.py", world_size=2)
     >>> there = builder.send(0, 1, 64, key="hello")
@@ -126,7 +126,7 @@ class RecordingBuilder:
         line: str = "",
         location: SourceLine = UNKNOWN,
     ) -> int:
-        """Add one half of a message between the global ranks ``rank`` and ``peer``, and return its call number."""
+        """Add a send or a receive between the global ranks ``rank`` and ``peer``, and return its call number."""
         numbers = {"key": self._keys[key], "line": self._lines[line], "location": self._locations[location]}
         return self._add(RecordedCall(rank, kind, nbytes=nbytes, peer=peer, tag=tag, **numbers))
 
@@ -134,7 +134,7 @@ class RecordingBuilder:
     recv = partialmethod(_message, CallKind.RECV)
 
     def meet(self, sender: int, receiver: int) -> None:
-        """Match two halves of a message that were added before their match was known."""
+        """Match a send and a receive that were added before their match was known."""
         sent = self._calls[sender]
         self._calls[receiver] = self._calls[receiver]._replace(key=sent.key, peer=sent.rank, tag=sent.tag)
 

@@ -20,7 +20,7 @@ BAND = 1.3  # the grey band: predictions off by less than this factor
 
 @dataclass(frozen=True)
 class Dots:
-    """Measured and predicted seconds of one class of sizes and one family of systems. All lists are equally long.
+    """Measured and predicted seconds for one size class and one family of systems, in lists of equal length.
 
     ``measured_range`` is the lowest and highest measured time, ``predicted_range`` the prediction interval. Default:
     none.

@@ -25,9 +25,9 @@ End = tuple[float, str, str]  # height, words, color
 
 @dataclass(frozen=True)
 class Curve:
-    """The samples/s of all ranks of a training, and its scaling efficiency, for each number of ranks.
+    """The total samples/s and the scaling efficiency of a training run for each number of ranks.
 
-    None marks a training that never ends.
+    None marks a run that never ends.
     """
 
     name: str
@@ -39,8 +39,8 @@ class Curve:
 def scaling_figure(title: str, subtitle: str, curves: Sequence[Curve]) -> Figure:
     """Return the curves as a figure. The line with the ``gid`` "ideal" is perfect scaling.
 
-    If all curves are close to each other, the figure shows the rate per rank to separate them. Raise InputError without
-    points and for more than nine curves.
+    If all curves are close to each other, the figure shows the rate per rank to separate them. Raise InputError if
+    there are no points or more than nine curves.
 
     >>> [line.get_gid() for line in scaling_figure("star", "", [Curve("ring", [2], [60.0], [0.9])]).axes[0].lines]
     ['ideal', 'ring']
@@ -48,7 +48,7 @@ def scaling_figure(title: str, subtitle: str, curves: Sequence[Curve]) -> Figure
     points = _by_points(curves)
     if not points or len(curves) > 9:
         raise InputError(
-            f"a scaling figure needs 1 to 9 curves and a point, not {len(curves)} and {sum(map(len, points))}"
+            f"a scaling figure needs 1 to 9 curves with points, not {len(curves)} with {sum(map(len, points))} points"
         )
     figure = titled_figure(title, subtitle, 9.0, 5.6)
     axes = figure.add_axes((0.095, 0.11, 0.68, 0.74))
@@ -102,7 +102,7 @@ def _are_close(points: Mapping[Points, str]) -> bool:
 
 
 def _by_points(curves: Sequence[Curve]) -> dict[Points, str]:
-    """Return the curves' names by their points (ranks, rate, efficiency), without trainings that never end.
+    """Return the curves' names by their points (ranks, rate, efficiency), without runs that never end.
 
     Curves with the same points become one entry with all names.
     """
@@ -158,7 +158,7 @@ class SweepLine:
 def sweep_figure(title: str, key: str, lines: Sequence[SweepLine]) -> Figure:
     """Return the lines as a figure. Values are in their given order, evenly spaced, which suits a geometric range.
 
-    Raise InputError for no times and for more than 24 lines.
+    Raise InputError if there are no times or more than 24 lines.
 
     >>> len(sweep_figure("star", "hosts", [SweepLine("ring", ["2", "4"], [0.1, 0.2])]).axes[0].lines)
     1

@@ -1,4 +1,4 @@
-"""Draw a Trace in the format that a file name asks for."""
+"""Draw a Trace in the format given by the file's suffix."""
 
 from pathlib import Path
 

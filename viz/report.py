@@ -39,7 +39,7 @@ _SIGNATURES = {b"\x89PNG": "image/png", b"GIF8": "image/gif", b"\xff\xd8\xff": "
 class ReportParts:
     """The parts of a report that are not in the answer; ``tables`` and ``what_ifs`` are HTML.
 
-    ``player`` is a page of ``render_player``, shown in a frame. ``critical`` are pictures of the critical path,
+    ``player`` is a page from ``render_player``, shown in a frame. ``critical`` are pictures of the critical path,
     ``compared`` pictures of predicted against measured times.
     """
 

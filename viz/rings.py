@@ -28,7 +28,7 @@ class Rings:
 
 
 def rings_figure(rings: Rings) -> Figure:
-    """Return rings and trees as a figure, one panel each. Raise InputError for no ranks and for more than 256.
+    """Return rings and trees as a figure, one panel each. Raise InputError unless there are 1 to 256 ranks.
 
     >>> len(rings_figure(Rings("two nodes", 2, [[0, 1, 2, 3]], [[(1, 0), (2, 0), (3, 2)]])).axes)
     2

@@ -36,7 +36,7 @@ LINE = 125  # characters per line of small text
 def space_time_figure(trace: Trace) -> Figure:
     """Return a figure with a line per message, from (sender, begin) to (receiver, end), and a bar per span.
 
-    For a training it shows the first four steps. For more than 20,000 messages it shows an even sample and says so. A
+    For training, it shows the first four steps. For more than 20,000 messages, it shows an even sample and says so. A
     PNG is 1500 pixels wide. Raise InputError for a trace in which nothing happens.
 
     >>> import simcomm

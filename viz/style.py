@@ -141,7 +141,7 @@ def render_figure(figure: Figure, kind: str = "png") -> bytes:
 
 
 def write_figure(figure: Figure, path: Path | str) -> None:
-    """Write a figure as .png, .svg or .pdf, completely or not at all. Raise InputError for another suffix.
+    """Write a figure as .png, .svg or .pdf, atomically. Raise InputError for another suffix.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:

@@ -1,7 +1,7 @@
 """Draw a topology: machines with their parts, or hosts and switches, and the bandwidth of each link.
 
 The input is a networkx graph with ``bandwidth`` on edges and, optionally, ``medium`` on edges and ``kind`` and ``tier``
-on nodes. A large network is drawn as groups of equal nodes.
+on nodes. A large network is drawn as groups of equivalent nodes.
 """
 
 import re
@@ -54,7 +54,7 @@ PART = re.compile(r"(n\d+)\.[a-z]+(\d*)")
 def topology_figure(graph: Graph, hosts: Sequence[str], title: str) -> Figure:
     """Return a network as a figure. Nodes in ``hosts`` are labeled with their rank.
 
-    Lines of links have the ``gid`` "NODE - NODE". Raise InputError for more than 2,000 nodes.
+    Each link's line has the ``gid`` "NODE - NODE". Raise InputError for more than 2,000 nodes.
 
     >>> import networkx as nx
     >>> graph = nx.DiGraph()
@@ -110,11 +110,11 @@ def _subtitle(graph: Graph, hosts: Sequence[str], network: GroupedNetwork) -> st
     ends = memory_edge(graph, tuple(hosts))
     if ends is not None:
         shared = graph.edges[ends].get("shared_bandwidth", inf)
-        together = f", {_rate(shared, 'memory')} for all together" if shared < inf else ""
+        together = f", {_rate(shared, 'memory')} shared by all ranks" if shared < inf else ""
         return f"{count(len(hosts), 'rank')}: every message crosses the memory{together}"
     cables = len({frozenset(edge) for edge in graph.edges})
     size = f"{count(len(hosts), 'rank')}  ·  {count(len(graph), 'node')}  ·  {count(cables, 'link')}"
-    return size if network.is_whole else f"{size}  ·  equal nodes are grouped"
+    return size if network.is_whole else f"{size}  ·  equivalent nodes are grouped"
 
 
 def _arrange(network: GroupedNetwork) -> tuple[dict[str, Point], dict[Edge, Line]]:

@@ -1,6 +1,6 @@
 """Draw a waterfall of a training step: one bar per what-if, divided into phases.
 
-Without a training, each bar is the time of one collective.
+If the scenario has no training, each bar is the time of one collective.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ class Bar:
 
 
 def waterfall_figure(title: str, subtitle: str, bars: Sequence[Bar]) -> Figure:
-    """Draw the bars as a figure. Raise InputError unless there are 1 to 40 bars.
+    """Return the bars as a figure. Raise InputError unless there are 1 to 40 bars.
 
     >>> len(waterfall_figure("step", "", [Bar("here", "ring", {"sync": 1.0}, 1.0)]).axes)
     1

@@ -22,7 +22,7 @@ from replay.recording_builder import UNKNOWN, RecordedCollective, RecordingBuild
 
 SEND, RECV = "send", "recv"
 LOOK_S = 0.05  # seconds between checks for the other ranks' files
-UNEVEN = "parts of an all_to_all with different sizes are assumed to be equal"
+UNEVEN = "an all_to_all with parts of different sizes is replayed with equal parts"
 UNWAITED = "calls that the program never waits for do not delay it"
 
 
@@ -43,7 +43,7 @@ class NotedCall(NamedTuple):
 
 
 class NotedEntry(NamedTuple):
-    """A log entry: an action of a rank, after ``seconds`` of computing."""
+    """A log entry: a rank's action, and the ``seconds`` that the rank computed before it."""
 
     did: int
     number: int

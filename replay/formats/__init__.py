@@ -10,9 +10,9 @@ from replay.recording import Recording, read_recording
 
 
 def read_any_recording(path: Path | str) -> Recording:
-    """Return the recording in a file of Ringlab, in Chakra traces (given one rank's file), or in torch.profiler traces.
+    """Read a recording from a Ringlab file, Chakra traces (given one rank's file) or torch.profiler traces.
 
-    Raise InputError with the file and its error.
+    Raise InputError if a file is missing or invalid.
     """
     file = check_path("recording", path)
     if file.suffix == ".et":

@@ -238,7 +238,7 @@ class _Nodes(list[ChakraNode]):
         return node.number
 
     def compute(self, seconds: float, after: list[int]) -> list[int]:
-        """Add a compute node of a stream. Return the dependencies of the stream's next node."""
+        """Add a compute node to a stream. Return the nodes that the stream's next node depends on."""
         micros = round(seconds * MICRO)
         return [self.add(ChakraNode(0, "compute", COMP, after, micros, {"is_cpu_op": 0}))] if micros else after
 

@@ -17,7 +17,7 @@ from replay.recording import Recording
 from replay.recording_builder import RecordedCollective, RecordingBuilder
 
 NANO = 1e9
-SUB_GROUPS = "collectives of groups are ignored: a profile does not name their ranks"
+SUB_GROUPS = "collectives of smaller groups are ignored: a profile does not list their ranks"
 VERBS = {
     "allreduce": "all_reduce", "allgather": "all_gather", "alltoall": "all_to_all", "reducescatter": "reduce_scatter",
 }  # fmt: skip

@@ -89,7 +89,7 @@ class ReplayedCalls:
     key: Ints  # [collectives]
     first_part: Ints  # [collectives + 1]: index into ``parts``
     parts: Ints  # calls ordered by collective and group rank
-    send: Ints  # [messages]: call, or NEVER if that half is missing
+    send: Ints  # [messages]: call, or NEVER if it is missing
     recv: Ints  # [messages]
 
 

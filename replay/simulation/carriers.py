@@ -1,4 +1,4 @@
-"""Simulate the calls of a recording on a cluster: over its network, in this machine's memory, or by NCCL's model.
+"""Simulate the calls of a recording on a cluster: over its network, in this machine's memory, or with NCCL's model.
 
 A *call class* contains all collectives with the same shape and ranks, which are simulated alike.
 """
@@ -86,12 +86,12 @@ class NetworkCarrier:
         except (Undefined, InputError) as error:
             if name == default:
                 raise
-            self.notes[f"{shape.verb} of {shape.ranks} ranks uses {default}, not {name}: {error}"] = None
+            self.notes[f"{shape.verb} on {shape.ranks} ranks uses {default}, not {name}: {error}"] = None
             return find_algorithm(default, shape.verb)
         return algorithm
 
     def seconds_inside(self, shape: Shape, ranks: tuple[int, ...]) -> float | None:
-        """Return the seconds of a backend's collective after its last rank enters; None if messages are simulated."""
+        """Return the seconds that the backend takes after the last rank enters; None if messages are simulated."""
         return None
 
     def template(self, shape: Shape, ranks: tuple[int, ...]) -> Template:
@@ -109,7 +109,7 @@ class NetworkCarrier:
 
 
 class MeasuredCarrier(NetworkCarrier):
-    """Simulates processes of this machine: a message takes the calibrated time of its message class."""
+    """Simulates processes on this machine: a message takes the calibrated time of its message class."""
 
     collectives_cross = messages_cross = False
 

@@ -37,7 +37,7 @@ class CallFigures(NamedTuple):
 
 
 class MarkFigures(NamedTuple):
-    """Totals of all marked spans of one name, over all ranks."""
+    """The times of all marked spans with one name, on all ranks."""
 
     name: str
     number: int
@@ -137,7 +137,7 @@ def mark_figures(run: ReplayedRun) -> list[MarkFigures]:
 
 
 def find_unfinished(run: ReplayedRun) -> list[Unfinished]:
-    """Return the halves of messages that the ranks of a hanging run wait for, ordered by time."""
+    """Return the sends and receives that the ranks of a hanging run wait for, ordered by time."""
     if run.is_complete:
         return []
     made, unfinished = run.messages, list[Unfinished]()
@@ -183,7 +183,7 @@ def describe_stuck(run: ReplayedRun) -> list[str]:
     for stream in np.flatnonzero(~np.isfinite(run.finished_streams)).tolist():
         rank = run.recording.streams[stream].rank
         if run.faults.fails_at(rank) <= run.elapsed:
-            blocked.setdefault(("", "has failed"), []).append(rank)
+            blocked.setdefault(("", "failed"), []).append(rank)
             continue
         for call in _waited_calls(run, stream):
             blocked.setdefault((run.recording.describe(call), _reason(run, call)), []).append(rank)
@@ -217,10 +217,10 @@ def _reason(run: ReplayedRun, call: int) -> str:
         parts = run.calls.parts[run.calls.first_part[number] : run.calls.first_part[number + 1]]
         missing = run.calls.rank[parts[run.calls.posted[parts] == NEVER]].tolist()
         if missing:
-            return f"{name_ranks(sorted(missing))} never reaches it{_where(recording, missing)}"
+            return f"never reached by {name_ranks(sorted(missing))}{_where(recording, missing)}"
         late = [int(part) for part in parts.tolist() if not _has_begun(run, int(part))]
         ranks = sorted(run.calls.rank[late].tolist())
-        return f"{name_ranks(ranks)} has not reached it" if late else "its messages do not arrive"
+        return f"not yet reached by {name_ranks(ranks)}" if late else "its messages do not arrive"
     is_send = made.kind[call] == CallKind.SEND
     half = run.calls.recv if is_send else run.calls.send
     other = half[np.flatnonzero((run.calls.send == call) | (run.calls.recv == call))[0]]

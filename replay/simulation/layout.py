@@ -1,8 +1,8 @@
 """Lay out a replay as stages of the kernel's agents: first the streams, then the calls that run in parallel.
 
 An agent runs its stages one after the other. Each stream is an agent. Its segments have two stages: computing, and an
-action that posts and awaits halves of messages or runs the steps of a collective. Every other call has its own agents,
-one per channel: a stage that begins it, its steps or its half of a message, and a stage that ends it. *Signals* are
+action that posts and awaits messages or runs the steps of a collective. Every other call has its own agents, one per
+channel: a stage that begins the call, its steps, its send or its receive, and a stage that ends it. *Signals* are
 messages that take no time; they begin and end calls and synchronize streams.
 """
 
@@ -89,12 +89,12 @@ Pairs = list[tuple[Ints, Ints]]
 
 @dataclass(frozen=True)
 class ReplayLayout:
-    """The stages of a plan, and the positions of segments, halves of messages and collectives in them."""
+    """The stages of a plan, and the positions of segments, sends, receives and collectives in them."""
 
     stages: Stages
     segment_stage: Ints  # [segments]: the action, the first step of a collective, or the stage after a mark
     last_stage: Ints  # [streams]: computing at the end
-    half: Ints  # [calls]: the stage that posts a half of a message
+    half: Ints  # [calls]: the stage that posts a send or receive
     bases: list[Ints]  # per call class, [collectives * ranks, channels]: the first step of each part's channels
     never: int  # a stage that never begins
 
@@ -168,7 +168,7 @@ class _Making:
         self.stages.compute(Tasks(stage, seconds, self.rank_of_stream[stream], stream, np.array(PROGRAM), *place))
 
     def lay_halves(self) -> None:
-        """Add halves of messages. A blocking half is a stage of its stream; any other half gets its own agent."""
+        """Add sends and receives. A blocking one is a stage of its stream; any other one gets its own agent."""
         merged = np.flatnonzero(self.merged)
         self.half[merged] = self.segment_stage[self.calls.posted[merged]]
         beside = np.flatnonzero(~self.merged & ~self.calls.is_collective)

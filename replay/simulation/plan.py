@@ -19,7 +19,7 @@ from simcomm.model.faults import Faults
 
 
 class ReplayedMessages(NamedTuple):
-    """Messages, one per entry of each array. If a half is missing, its rank is the peer of the other half."""
+    """Messages, one per entry of each array. If a send or receive is missing, its rank is the other call's peer."""
 
     source: Ints  # the sending stage, or a stage that never begins
     sink: Ints

@@ -1,7 +1,7 @@
 """Extend a recording of some ranks to all ranks: every other rank repeats the calls of a recorded rank.
 
 Training on many similar ranks therefore needs few recorded ranks: one for data and tensor parallelism, one per stage
-for a pipeline. A rank that repeats another calls in its own counterpart of each group. Counterparts are groups that
+for a pipeline. A rank that repeats another rank uses its own counterpart of each group. Counterparts are groups that
 were created one after the other without a common member, like the groups of one mesh dimension. A message's peer keeps
 its distance from the rank.
 """
@@ -86,8 +86,8 @@ def widen(recording: Recording, world_size: int) -> Recording:
 def repeat_ranks(recording: Recording, models: Sequence[int], made_groups: Sequence[Ranks]) -> Recording:
     """Return the recording of all ranks. Each repeats its rank in ``models``, which ``recording`` must contain.
 
-    ``made_groups`` lists the ranks of all groups in order of creation. Raise InputError if a rank has no counterpart of
-    a group in which the rank that it repeats calls.
+    ``made_groups`` lists the ranks of all groups in order of creation. Raise InputError if a repeated call's group has
+    no counterpart that contains the repeating rank.
     """
     groups = _Groups(recording, made_groups)
     calls, entries, streams = list[dict[str, Ints]](), list[dict[str, Any]](), list[ExecutionStream]()
@@ -137,7 +137,7 @@ class _Groups:
         self._alike = {ranks: family for family in _families(made) for ranks in family}
 
     def like(self, number: int, rank: int) -> int:
-        """Return the number of the group of ``rank`` that is the counterpart of a recorded group."""
+        """Return the number of ``rank``'s counterpart of a recorded group."""
         group = self.recorded[number]
         family = [group.ranks, *self._alike.get(group.ranks, ())]
         ranks = next((ranks for ranks in family if rank in ranks), None)

@@ -30,7 +30,7 @@ World = Any  # the kernel's type; the kernel is slow to import
 
 @dataclass(frozen=True, eq=False)
 class ReplayedRun:
-    """The result of a replay: the kernel's times of a recording on a cluster."""
+    """The result of a replay: the kernel's times for a recording on a cluster."""
 
     recording: Recording
     segments: Segments
@@ -80,7 +80,7 @@ class ReplayedRun:
 
     @property
     def message_begin(self) -> Floats:
-        """The time when both halves of each message have been posted, in seconds; nan if this never happens."""
+        """The time when each message's send and receive are both posted, in seconds; nan if this never happens."""
         return np.asarray(self.world.begin[self.planned.signals :], np.float64)
 
     @property
@@ -127,7 +127,7 @@ class Replayer:
         calibration: Calibration | None = None,
         faults: Faults = NO_FAULTS,
     ) -> ReplayedRun:
-        """Return the run on a cluster. ``algorithms`` overrides the cluster's algorithms, by collective.
+        """Return the run on a cluster. ``algorithms`` maps collectives to algorithms other than the defaults.
 
         Raise InputError for a cluster with a different number of ranks, and for calls that it does not support.
         """
@@ -195,7 +195,7 @@ def replay(
     if not isinstance(recording, Recording):
         raise InputError(f"recording must be the result of read_recording, not {quote(recording)}")
     if not isinstance(algorithms, Mapping | None):
-        raise InputError(f"algorithms must be a mapping of names by collective, not {quote(algorithms)}")
+        raise InputError(f"algorithms must map collectives to algorithm names, not {quote(algorithms)}")
     check_cluster(cluster, Cluster)
     check_used(calibration, [cluster])
     return Replayer(recording).on(cluster, algorithms, calibration=calibration, faults=faults)
@@ -206,8 +206,8 @@ def _charge_messages_to_cores(
 ) -> Recording:
     """Return a recording whose compute times include the work of concurrent collectives on the same core.
 
-    A message between processes of one machine uses a core of both. If a rank computes before it waits for a collective,
-    that work delays the computing, which was measured without it.
+    A message between two processes on one machine uses the cores of both. If a rank computes before it waits for a
+    collective, that work delays the computing, which was measured without it.
     """
     entries = recording.entries
     computing = np.flatnonzero(entries.seconds > 0)

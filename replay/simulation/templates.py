@@ -53,7 +53,7 @@ class Template:
 
 
 class Shape(NamedTuple):
-    """The properties of a collective, except its ranks."""
+    """The properties of a collective, except which ranks take part."""
 
     verb: str
     ranks: int

@@ -71,7 +71,7 @@ def entry(builder: RecordingBuilder, **changes: Any) -> None:
             "must be between 0 and .* seconds, not -1",
         ),
         (lambda b: b.wait(0, b.send(0, 1, 8, key="new")), "waits for call 12, which is not posted earlier"),
-        (lambda b: b.send(0, 1, 8, key=(0, 1)), "are the same half of message"),
+        (lambda b: b.send(0, 1, 8, key=(0, 1)), "both send or both receive message"),
         (lambda b: b.recv(2, 0, 8, key=(b.send(0, 1, 8, key="x"), b._keys["x"])[0] and "x"), "do not name each other"),
         (lambda b: b.collective(0, ("reduce", 0), RecordedCollective("all_reduce", (0,), 8)), "with a different group"),
         (lambda b: b.collective(0, "other", RecordedCollective("all_reduce", (1,), 8)), "not in its group"),

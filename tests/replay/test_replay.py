@@ -143,7 +143,7 @@ def test_hanging_ranks_are_reported_with_their_lines() -> None:
     run = replay(builder.recording(), simcomm.star(3, "10 Gbit/s", "5 us"))
     assert not run.is_complete
     assert describe_stuck(run) == [
-        "ranks 0, 1 hang in all_reduce of 400 bytes in group 'world' at hang.py:7: rank 2 never reaches it "
+        "ranks 0, 1 hang in all_reduce of 400 bytes in group 'world' at hang.py:7: never reached by rank 2 "
         "(its last call: send to rank 0 of 64 bytes, tag 0 at hang.py:9)",
         "rank 2 hangs in send to rank 0 of 64 bytes, tag 0 at hang.py:9: rank 0 never receives it "
         "(its last call: all_reduce of 400 bytes in group 'world' at hang.py:7)",
@@ -228,7 +228,7 @@ def test_replay_rejects_other_ranks_and_unknown_names(
 
 def test_unsuitable_algorithm_falls_back_with_a_note() -> None:
     run = replay(ddp(3), simcomm.star(3, "1 Gbit/s", "5 us"), {"all_reduce": "torus[columns=2]"})
-    assert any("all_reduce of 3 ranks uses ring" in note for note in run.carrier.notes)
+    assert any("all_reduce on 3 ranks uses ring" in note for note in run.carrier.notes)
 
 
 TENSOR = [(0, 1), (2, 3), (4, 5), (6, 7)]

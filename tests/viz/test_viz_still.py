@@ -133,7 +133,7 @@ def test_close_curves_are_drawn_per_rank() -> None:
 def test_endless_training_has_no_point() -> None:
     figure = scaling_figure("", "", [Curve("ring", [2, 4], [60.0, None], [0.9, None])])
     assert {line.get_gid(): list(line.get_xdata()) for line in figure.axes[0].lines}["ring"] == [2]
-    with pytest.raises(InputError, match="not 1 and 0"):
+    with pytest.raises(InputError, match="not 1 with 0 points"):
         scaling_figure("", "", [Curve("ring", [4], [None], [None])])
 
 

@@ -55,7 +55,7 @@ TIMEOUT = 300.0  # seconds of ffmpeg after the last frame
 def encode_gif(frame: Callable[[int], Pixels], count: int, fps: float, hold: float) -> bytes:
     """Return a GIF of ``count`` frames at ``fps`` frames per second; the last stays for ``hold`` seconds. It loops.
 
-    ``frame`` returns the pixels of a frame number. It is called once per frame, in any order.
+    ``frame(index)`` returns the pixels of a frame. It is called once per frame, in any order.
 
     >>> encode_gif(lambda index: np.full((4, 4, 3), index, np.uint8), count=2, fps=10, hold=1)[:6]
     b'GIF89a'
@@ -123,8 +123,8 @@ def _changes(frames: Iterable[Pixels], palette: _Palette) -> Iterator[Image.Imag
 def encode_mp4(frame: Callable[[int], Pixels], count: int, fps: float, hold: float) -> bytes:
     """Return an MP4 of ``count`` frames at ``fps`` frames per second; the last stays for ``hold`` seconds.
 
-    ``frame`` returns the pixels of a frame number, and is called once per frame. Raise InputError if ffmpeg fails; its
-    own message is on stderr.
+    ``frame(index)`` returns the pixels of a frame, and is called once per frame. Raise InputError if ffmpeg fails,
+    which prints its own message to stderr.
     """
     pixels = frame(0)
     height, width, _ = pixels.shape

@@ -177,7 +177,7 @@ def _received_panel(canvas: Canvas, trace: Trace, box: Box) -> Panel:
     messages = trace.messages
     dst, nbytes, begin, end = messages.dst, messages.nbytes, messages.begin, messages.end
     total = np.bincount(dst, nbytes, trace.world_size)
-    heading = f"up to {format_size(float(total.max()))} a rank"
+    heading = f"up to {format_size(float(total.max()))} per rank"
     height, top = _rows(canvas, trace.world_size, box, "Received so far", heading, 24)
     corners = np.array([(box.left + 54, top - (r + 1) * height + 0.2 * height) for r in range(trace.world_size)])
     room = box.right - box.left - 54
