@@ -140,9 +140,9 @@ class HereSection(ClusterSection):
 
 
 class MachineSection(NetworkSection):
-    """Machines of the hardware catalog, connected by their network."""
+    """Machines from the hardware catalog, connected by their network."""
 
-    label: ClassVar[str] = "a preset of the hardware catalog"
+    label: ClassVar[str] = "a hardware catalog preset"
     knows_gpus: ClassVar[bool] = True
 
     preset: str

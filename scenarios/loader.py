@@ -102,8 +102,8 @@ def load(reference: str | Path, overrides: Sequence[str] = ()) -> LoadedScenario
     """Return the scenario in a file, or the built-in scenario of that name, after ``section.key=value`` overrides.
 
     Paths of inputs are relative to the scenario's directory. In a built-in scenario, they are relative to the current
-    directory, except for models that are shipped with it. The file of an algorithm is executed. Raise InputError with
-    the file, the key and the value.
+    directory, except for models that are shipped with it. The file of an algorithm is executed. Raise InputError, with
+    the file, the key and the value, for an invalid scenario.
 
     >>> load("star8", ["cluster.hosts=4"]).cluster.world_size
     4
@@ -146,7 +146,7 @@ def is_spread(reference: str | Path, overrides: Sequence[str] = ()) -> bool:
 
 
 def read_spread_training(reference: str | Path, overrides: Sequence[str] = ()) -> SpreadTraining:
-    """Return the training on many devices in a scenario. Raise InputError with the file, the key and the value.
+    """Return the training on many devices in a scenario. Raise InputError as ``load`` does.
 
     >>> read_spread_training("star8", ["training.parallelism={strategy = 'zero2'}"]).parallelism.strategy
     'zero2'
@@ -173,9 +173,9 @@ def read_spread_training(reference: str | Path, overrides: Sequence[str] = ()) -
 
 
 def devices_to_predict(reference: str | Path, overrides: Sequence[str] = ()) -> int | None:
-    """Return the world size of a scenario that contains only a training on many devices. None for other scenarios.
+    """Return the world size of a scenario that contains only a training on many devices, else None.
 
-    Raise InputError with the file, the key and the value.
+    Raise InputError as ``load`` does.
 
     >>> devices_to_predict("star8"), devices_to_predict("star8", ["training.compute={rate = 300.0}"])
     (None, None)
@@ -188,7 +188,7 @@ def devices_to_predict(reference: str | Path, overrides: Sequence[str] = ()) -> 
 
 
 def read_planned_training(reference: str, overrides: Sequence[str] = ()) -> PlannedTraining:
-    """Return the training and the ``[plan]`` table of a scenario. Raise InputError with the file, key and value."""
+    """Return the training and the ``[plan]`` table of a scenario. Raise InputError as ``load`` does."""
     path, builder = builder_of(reference, overrides)
     section = read_section(toml_files.tables(path, overrides), builder.where, PlanScenarioSection)
     return PlannedTraining(builder.title(section), path, builder.training(section), section.plan)
@@ -286,7 +286,7 @@ class Builder:
         return WhatIf(section.title, cluster, self.find_faults(section.faults, cluster, f"{key}.faults"))
 
     def find_faults(self, section: FaultsSection | None, cluster: Cluster, key: str) -> Faults:
-        """Return the faults in the table ``key``. Raise InputError with the key."""
+        """Return the faults in the table ``key``. Raise InputError for a rank or link that does not exist."""
         if section is None:
             return NO_FAULTS
         faults = section.faults()
@@ -299,7 +299,7 @@ class Builder:
         return faults
 
     def build_cluster(self, section: ClusterSection, key: str, settings: NcclSection | None = None) -> Cluster:
-        """Return the cluster that the table ``key`` describes. Raise InputError with the key."""
+        """Return the cluster that the table ``key`` describes. Raise InputError, with the key, if it is invalid."""
         with self.at(f"{key}.link" if isinstance(section, LinksSection) else key):
             cluster = section.build(self.folder)
         if settings is not None:
@@ -379,7 +379,7 @@ class Builder:
     def find_algorithm(
         self, reference: Reference | Sync, collective: str, clusters: Sequence[Cluster], key: str
     ) -> Algorithm:
-        """Return the algorithm that ``key`` names, for all clusters. Raise InputError with the key."""
+        """Return the algorithm that ``key`` names, for all clusters. Raise InputError if it does not support one."""
         with self.at(key):
             if reference.name == NCCL and not reference.parameters:
                 return _find_nccl(collective, clusters)

@@ -145,7 +145,7 @@ class NetworkSection(ClusterSection):
             return self
         if not self.knows_gpus:
             raise InputError(
-                'transport = "nccl" requires known GPUs: use a preset of the hardware catalog, or '
+                'transport = "nccl" requires known GPUs: use a hardware catalog preset, or '
                 'describe the system with system = "h100_2x8_aws_p5_efa" or a [cluster.system] table'
             )
         if self.terms is not None:
@@ -181,7 +181,7 @@ class NetworkSection(ClusterSection):
         return IDEAL if self.terms is None else replace(IDEAL, tcp=TcpTerms(**self.terms.tcp_fields()))
 
     def with_routing(self, cluster: Cluster) -> Cluster:
-        """Return the cluster with this routing. Raise InputError if the network does not support it."""
+        """Return the cluster with the table's routing. Raise InputError if the network does not support it."""
         if self.routing is None and self.route is None:
             return cluster
         policy = self.routing or shortest
@@ -192,5 +192,5 @@ class NetworkSection(ClusterSection):
         return cluster
 
     def with_placement(self, cluster: Cluster) -> Cluster:
-        """Return the cluster with this placement. Raise InputError for an unknown host."""
+        """Return the cluster with the table's placement. Raise InputError for an unknown host."""
         return cluster if self.placement is None else self.placement(cluster)

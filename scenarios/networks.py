@@ -22,7 +22,7 @@ from simcomm.model.faults import Faults
 
 
 class NetworkOnlySection(ScenarioSection):
-    """A whole scenario file, of which only the cluster, the faults and the NCCL settings are used."""
+    """A whole scenario file. Only its cluster, faults and NCCL settings are used."""
 
     @model_validator(mode="after")
     def _check_content(self) -> Self:
@@ -37,7 +37,7 @@ class ReadNetwork(NamedTuple):
 
 
 def read_network(text: str, ranks: int = 0, changes: Sequence[str] = ()) -> ReadNetwork:
-    """Return the network of a scenario, machine or graph file, or of ``key=value`` text, on ``ranks`` ranks.
+    """Return the cluster and the faults that ``text`` names or describes, with ``ranks`` ranks.
 
     ``text`` is the name or file of a scenario, a preset of the hardware catalog, ``this-machine``, or a graph file.
     Other text has keys such as ``topology=star hosts=8``. ``changes`` are more keys; a key without a dot belongs to

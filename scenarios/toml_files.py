@@ -20,7 +20,7 @@ Table = dict[str, Any]
 
 
 def shipped() -> dict[str, Path]:
-    """Return the built-in scenario files by name. Those in ``emulated/`` are for ``--emulate``.
+    """Return the built-in scenario files by name. Scenarios in ``emulated/`` are for ``--emulate``.
 
     >>> [name for name in shipped() if "/" not in name]
     ['dgx-h100', 'faults', 'quickstart', 'resnet34-cifar10', 'rtx4090-4x', 'star8', 'two-p5', 'two-racks']
@@ -31,7 +31,7 @@ def shipped() -> dict[str, Path]:
 
 
 def find(reference: str) -> Path:
-    """Return the path of a built-in scenario or of a user's file. Raise InputError with a suggestion."""
+    """Return the path of a built-in scenario or of a user's file. Raise InputError if it does not exist."""
     if reference in shipped():
         return shipped()[reference]
     path = Path(reference)
@@ -56,7 +56,7 @@ def _accepted(reference: str) -> str:
 
 
 def read(path: Path) -> Table:
-    """Return the content of a TOML file. Raise InputError with the file and the line."""
+    """Return the content of a TOML file. Raise InputError, with the line, for invalid TOML."""
     text = read_text(path, FileBytes.SCENARIO)
     try:
         return tomllib.loads(text, parse_float=TomlFloat)

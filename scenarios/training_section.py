@@ -197,7 +197,7 @@ class TrainingSection(Section):
 
     @property
     def mesh(self) -> Parallelism:
-        """The parallelism. Raise InputError for a contradiction."""
+        """The parallelism. Raise InputError if keys contradict each other."""
         keys = dict(self.parallelism)
         if self.gradient_sync:
             sync = self.gradient_sync[0]
@@ -230,7 +230,7 @@ class TrainingSection(Section):
         return ""
 
     def check_run(self) -> list[Sync]:
-        """Return the gradient syncs to run. Raise InputError with the key if ranks cannot run the training."""
+        """Return the gradient syncs to run. Raise InputError, with the key, if ranks cannot run the training."""
         if self.gradient_sync is None or self.why_not_run:
             raise InputError(self.why_not_run)
         if not is_file_reference(self.model):

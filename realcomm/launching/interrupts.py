@@ -12,7 +12,7 @@ Handler = Callable[[int, FrameType | None], Any]
 
 
 class HeldInterrupts:
-    """A context in which signals with a Python handler take effect at ``check``, inside ``allowed``, or at the end.
+    """A context that defers signals with a Python handler until ``check``, until ``allowed``, or until its end.
 
     An exception between the start of a process and its entry in a list would leak the process, so a launch defers
     signals there. Only the main thread receives signals; in other threads, this does nothing.
@@ -37,7 +37,7 @@ class HeldInterrupts:
 
     @property
     def is_pending(self) -> bool:
-        """Whether a signal has arrived that has not taken effect."""
+        """Whether a deferred signal has not taken effect yet."""
         return bool(self._held)
 
     def __enter__(self) -> Self:

@@ -66,9 +66,9 @@ def launch(
     seconds; with ``renews`` each progress report restarts it. With a ``network`` of ``realcomm.emulate``, each rank
     works on its emulated host.
 
-    Raise RankFailed with the rank that failed first and its status, or TimedOut with the status of all ranks. Raise
-    RunFailed if the network lost packets. Raise InputError for a backend or number of ranks that this machine cannot
-    start, or if a worker raises it.
+    Raise RankFailed, with the first failed rank and its status, if a rank fails. Raise TimedOut, with the status of all
+    ranks, after the timeout, and RunFailed if the network lost packets. Raise InputError for a backend or number of
+    ranks that this machine cannot start, or if a worker raises it.
 
     >>> from realcomm import launch
     >>> launch(max, 2)  # doctest: +SKIP

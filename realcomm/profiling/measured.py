@@ -177,7 +177,7 @@ def _normalized(values: Sequence[float]) -> list[float]:
 
 
 def load_seconds(training: Training, batch_size: int) -> float:
-    """Return the seconds in which one process loads a batch of a training's images.
+    """Return the seconds that one process needs to load a batch of a training's images.
 
     Raise InputError if the dataset has less than one batch.
     """

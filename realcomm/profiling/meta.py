@@ -250,7 +250,7 @@ def _own(module: nn.Module | None) -> list[nn.Parameter]:
 
 
 def _block_of(name: str, modules: dict[str, nn.Module]) -> str:
-    """Return the outermost module around a layer that is neither a container nor mostly one."""
+    """Return the outermost module around a layer, except containers and modules that mostly consist of a container."""
     parts = name.split(".")
     for length in range(1, len(parts)):
         prefix = ".".join(parts[:length])

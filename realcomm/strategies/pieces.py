@@ -119,7 +119,7 @@ class Turns:
             seconds.append(seconds_of(call, own_device()))
 
     def complete(self, times: RankTimes) -> RankTimes:
-        """Return a rank's times, completed by the medians over all calls of ``take``."""
+        """Return ``times`` with the medians over all calls of ``take``."""
         silent, *collectives = map(median, self._seconds)
         return times._replace(silent_s=silent, collectives_s=[each / REPEATS for each in collectives])
 

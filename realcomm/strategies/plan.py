@@ -113,7 +113,7 @@ def check_divisible(plan: StrategyPlan) -> None:
 
 
 def build(plan: StrategyPlan) -> torch.nn.Module:
-    """Return the whole model with weights from the plan's seed, whatever the states of the random generators.
+    """Return the whole model with weights from the plan's seed. The caller's random state has no effect and is kept.
 
     Raise InputError for a model with dropout.
     """

@@ -57,9 +57,9 @@ def train_strategy(
     weights: Path | None = None,
     between: Callable[[], None] | None = None,
 ) -> StrategyResult:
-    """Train as one rank of the default group. The first rank trains alone beforehand, and writes ``weights``.
+    """Train as one rank of the default group. If ``plan.checked``, the first rank trains alone beforehand.
 
-    ``between`` is called before at most ``TURNS`` of the steps.
+    ``between`` is called before at most ``TURNS`` of the steps. The final weights are written to ``weights``.
     """
     set_status("training on one rank alone")
     alone = _train_alone_if_it_fits(plan) if rank == 0 and plan.checked else None

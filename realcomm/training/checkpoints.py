@@ -60,7 +60,7 @@ class Checkpoint:
         return f"{self.path} (step {self.about['step']}, epoch {self.about['epoch'] + 1})"
 
     def check_fits(self, training: dict[str, Any], world_size: int) -> None:
-        """Raise InputError with the first difference if a training cannot resume from this checkpoint.
+        """Raise InputError, which names the first difference, if a training cannot resume from this checkpoint.
 
         The number of ranks may change if the global batch size stays the same.
         """
@@ -129,7 +129,7 @@ class SearchedFolder(NamedTuple):
 
 
 def find_newest(folder: Path) -> SearchedFolder:
-    """Return the newest complete checkpoint of a folder, which may not exist. Raise InputError if it is a file.
+    """Return a folder's newest complete checkpoint. The folder need not exist. Raise InputError if it is a file.
 
     >>> find_newest(Path("nowhere"))
     SearchedFolder(newest=None, skipped=[])

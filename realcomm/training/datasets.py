@@ -88,7 +88,7 @@ def describe_images(training: Training) -> list[str]:
 
 
 def _draw_images(training: Training, train: bool) -> Images:
-    """A quarter as many images are for testing. Each class has its own mean."""
+    """There are a quarter as many test images. Each class has its own mean."""
     images = training.drawn if train else -(-training.drawn // 4)
     seed = training.seed if train else training.seed + 1
     return _draw(training.image_shape, images, training.classes, seed, as_cifar10=training.dataset == "cifar10")

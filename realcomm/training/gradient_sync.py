@@ -43,7 +43,7 @@ class GradientSync:
         return nullcontext()
 
     def finish(self, gradients: torch.Tensor) -> None:
-        """Return when the flat ``gradients`` contain the mean. Called after the last backward of a step."""
+        """Wait until the flat ``gradients`` contain the mean. Call this after the last backward of a step."""
 
     def record_buckets(self, watch: Stopwatch) -> None:
         """On CPUs, record each bucket as a span, from when it is full until its mean is ready."""
@@ -212,7 +212,7 @@ class DuringBackward(GradientSync):
             bucket.missing = set(bucket.parameters)
 
     def finish(self, gradients: torch.Tensor) -> None:
-        """Start buckets with gradients that this backward did not produce, and return when all means are ready."""
+        """Start the buckets in which this backward left gradients out, and wait until all means are ready."""
         for bucket in self._buckets[len(self._under_way) :]:
             self._start(bucket)
         for work in self._under_way:

@@ -1,4 +1,4 @@
-"""Check names of models, and run users' model files in a subprocess with limits, before any rank does.
+"""Check names of models, and run users' model files in a subprocess with limits before any rank runs them.
 
 Importing this module does not import torch.
 """
@@ -103,7 +103,7 @@ def _try_file(text: str, path: Path, changed_ns: int, nbytes: int, limits: Progr
 
 
 def ask_file(text: str, function: str, arguments: list[Any], modules: tuple[str, ...]) -> tuple[ProgramFile, Any]:
-    """Call Ringlab's ``function`` on the file of ``FILE.py:NAME`` in a subprocess; return its untrusted plain result.
+    """Call Ringlab's ``function`` on ``FILE.py:NAME`` in a subprocess; return the file and the untrusted plain result.
 
     Its arguments are the file's path, NAME and ``arguments``. Ringlab's ``modules`` are imported before the file, so
     that torch does not count toward the file's limits. Raise InputError for a file that fails or exceeds its limits.

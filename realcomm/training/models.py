@@ -74,7 +74,7 @@ def try_model(path: Path, name: str) -> int | str:
     """Build the model of a user's file on the meta device, in the file's subprocess.
 
     Return the number of trained parameters, or the text of an error. Ranks may still succeed after an error, because
-    they have real data. Raise errors about memory.
+    they have real data. Errors about memory are raised.
     """
     try:
         with torch.device("meta"):

@@ -193,7 +193,7 @@ class RunningTraining:
         return right, tested
 
     def sums(self, *values: float) -> list[float]:
-        """Return the sum of each value over all ranks, with the all_reduce of the gradients or the ring."""
+        """Return the sum of each value over all ranks, by the training's all_reduce or by a ring."""
         sums = torch.tensor(values, dtype=torch.float64, device=own_device())
         execute(self.training.program or find_algorithm("all_reduce/ring"), sums)
         return list(sums.tolist())
@@ -236,7 +236,7 @@ class RunningTraining:
         return {"shared": shared, "own": local_state}
 
     def load_state_dict(self, state: State) -> None:
-        """Restore a state of ``state_dict`` before any step, including steps, batches and random states."""
+        """Restore the result of ``state_dict`` before any step: weights, batches and random states."""
         local_state, replica = state["own"], self.replica
         shared = state["shared"] | {name: local_state[name] for name in LOCAL if name in local_state}
         self.model.load_state_dict(shared["model"])
@@ -294,7 +294,7 @@ class LoneTraining:
     """Training steps of a new model on one rank, without communication, with a given number of threads."""
 
     def __init__(self, training: Training, threads: int | None = None) -> None:
-        """Prepare the model and images. Default for ``threads``: this process's number."""
+        """Prepare the model and images. ``threads`` is the number of torch's threads. Default: the current number."""
         self._threads, self._watch = threads, Stopwatch(rank=0)
         alone = replace(training, sync_batch_norm=False)  # a lone rank has no peers
         self._replica = make_replica(build_model(alone, training.seed), training)

@@ -60,7 +60,7 @@ def train(
     and on CPUs each bucket of gradients is a span from when it is full until its mean is ready. The ranks use the
     ``network`` of ``realcomm.emulate``, or the loopback.
 
-    Its facts: ``batch_size``, ``epochs`` (a fraction if stopped early), ``examples_seen`` (by all ranks together),
+    Trace facts: ``batch_size``, ``epochs`` (a fraction if stopped early), ``examples_seen`` (by all ranks together),
     ``final_loss`` (of the last step, mean over the ranks), ``test_accuracy`` (share of the held-out images),
     ``warmup_steps`` (first steps to exclude from medians), ``single_rank_step_s`` (of one rank alone with the same
     threads; its backward: ``single_rank_backward_s``) and ``replicas_identical`` (1.0 if all ranks have bitwise equal

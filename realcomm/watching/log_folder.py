@@ -69,8 +69,8 @@ class MetricsFile:
 def repair(path: Path) -> str:
     """Repair the last line of a file whose writer was killed; return the incomplete text that was removed, or "".
 
-    A complete row without its line end gets one. Raise OSError, and InputError for a file of another format, which is
-    not changed.
+    A complete row without a line end gets one. Raise OSError if the file cannot be written. If it has another format,
+    leave it unchanged and raise InputError.
     """
     with path.open("r+b") as file:
         end = file.seek(0, os.SEEK_END)
@@ -90,7 +90,7 @@ def repair(path: Path) -> str:
 
 
 def last_row(path: Path) -> Row | None:
-    """Return the last row of a file whose lines are complete, or None. Raise InputError for a line of another kind."""
+    """Return the last row of a file whose lines are complete, or None. Raise InputError if that line is not a row."""
     with path.open("rb") as file:
         end = file.seek(0, os.SEEK_END)
         file.seek(max(0, end - MOST_LINE))
@@ -126,7 +126,7 @@ def read_metrics(path: Path | str, gradient_sync: str | None = None, kind: str |
     """Return the rows of a file in order. ``gradient_sync`` and ``kind`` ("step", "epoch") select some of the rows.
 
     If a step was repeated after a restart, its last row replaces the first. The last line may be incomplete. Raise
-    InputError with the line number.
+    InputError, with the line number, for any other invalid line.
     """
     path = Path(path)
     lines = read_text(path, FileBytes.LOG).split("\n")

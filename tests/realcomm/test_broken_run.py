@@ -20,7 +20,7 @@ RANKS, BAD, STEP = 4, 2, 3
 
 
 @pytest.mark.parametrize("how", ["kill", "raise", pytest.param("hang", marks=pytest.mark.slow)])
-def test_trace_of_a_failed_run_has_what_happened(how: str, tmp_path: Path):
+def test_trace_of_a_failed_run_ends_at_the_failure(how: str, tmp_path: Path):
     """Rank 2 fails in the fourth step of the third execution."""
     call = make_call(find_algorithm("all_reduce/ring"), RANKS, 1 << 12)
     work = TimedCall(call, 1, 3, None), BAD, STEP, how

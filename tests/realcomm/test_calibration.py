@@ -186,7 +186,7 @@ def test_fitted_line_is_not_negative_and_has_its_residual():
     assert line.worst_residual == pytest.approx(worst)
 
 
-def test_small_and_large_messages_count_alike():
+def test_line_fit_weights_small_and_large_messages_equally():
     line = fit_line([(1000, 2e-6), (1000, 1e-6), (10**9, 2.0), (10**9, 1.0)])
     # least squares of relative errors: 6/5 of the less
     assert line.fixed + 1000 * line.per_byte == pytest.approx(1.2e-6)

@@ -36,7 +36,7 @@ dist.destroy_process_group()
 
 
 @pytest.mark.slow
-def test_every_way_and_strategy_trains_alike_on_cpus(tmp_path: Path):
+def test_every_sync_and_strategy_trains_equally_on_cpus(tmp_path: Path):
     """Keeps the code of the tests for GPUs working."""
     losses_by_way = launch(gpu_runs.train_in_every_way, 2, tmp_path, timeout=200)[0]
     assert all(len(losses) == gpu_runs.STEPS for losses in losses_by_way.values())

@@ -38,7 +38,7 @@ def own_cluster(scenario: LoadedScenario) -> NcclCluster:
     return scenario.cluster
 
 
-def test_nccl_uses_its_model_and_a_program_the_network(tmp_path: Path):
+def test_nccl_is_predicted_by_its_model_and_a_ring_is_simulated(tmp_path: Path):
     scenario = read(tmp_path, TWO + '[nccl]\nversion = "2.19"\n' + OWN)
     cluster = own_cluster(scenario)
     assert cluster.world_size == 16 and cluster.settings == NcclSettings(version="2.19")

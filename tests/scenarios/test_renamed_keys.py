@@ -115,7 +115,7 @@ def test_removed_name_reports_its_replacement(ringlab: Ringlab, names: dict, nam
     assert (status, out) == (2, "") and f"{name} was removed; {names[name]}" in " ".join(error.split())
 
 
-def test_renamed_key_is_one_line_of_the_command_line(tmp_path: Path) -> None:
+def test_renamed_key_prints_one_line_on_the_command_line(tmp_path: Path) -> None:
     path, line = tmp_path / "a.toml", "trouble is now faults; rename it"
     path.write_text(scenario_texts.STAR + scenario_texts.ASKS + "[trouble]\nseed = 4\n")
     command = [sys.executable, "-W", "error", "-m", "ringlab", "predict", str(path)]

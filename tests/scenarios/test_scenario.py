@@ -14,7 +14,7 @@ from scenarios import load, shipped
 from simcomm.cluster.cluster import IDEAL
 
 
-def test_shipped_scenario_answers_its_first_line() -> None:
+def test_shipped_scenario_begins_with_a_question() -> None:
     syncs = {"quickstart": ["naive", "ring", "ddp"], "star8": ["naive", "ring"], "two-racks": []}
     for name, expected in syncs.items():
         scenario = load(name)

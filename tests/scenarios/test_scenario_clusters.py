@@ -121,7 +121,7 @@ WRONG = {
         "cluster.gpus_per_node=9": "cluster: gpus_per_node must be at most 8 for NVIDIA DGX H100, not 9",
     },
     HERE + ASKS: {
-        "cluster.nodes=2": 'cluster: nodes is not a key of preset = "this-machine", but of a preset',
+        "cluster.nodes=2": 'cluster: nodes is not a key of preset = "this-machine", but of a hardware catalog preset',
         "cluster.placement=block": "cluster: placement is not supported with preset",
         "cluster.routing=ecmp": "cluster: routing is not supported with preset",
     },

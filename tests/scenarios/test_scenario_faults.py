@@ -52,7 +52,7 @@ THIN = "between=['h0', 's0']"
 HALF = f"{THIN}, share=0.5"
 
 
-def test_reads_faults_table(tmp_path: Path):
+def test_faults_table_is_read(tmp_path: Path):
     scenario = load(write(tmp_path, STAR + FAULTS), ["cluster.sharing=fifo"])
     faults = scenario.faults
     assert scenario.cluster.sharing == "fifo"
@@ -208,7 +208,7 @@ def test_compare_rejects_faults(tmp_path: Path, ringlab: Ringlab):
 
 
 @pytest.mark.parametrize("repetitions", [1, 300])
-def test_engine_does_not_depend_on_other_rows(tmp_path: Path, repetitions: int) -> None:
+def test_engine_of_a_prediction_ignores_what_ifs(tmp_path: Path, repetitions: int) -> None:
     beside = (
         f"\n[[what_if]]\ntitle = 'noise'\n[what_if.faults]\nrepetitions = {repetitions}\n"
         "messages = { distribution = 'exponential', mean = '1 ns' }\n"
