@@ -1,4 +1,4 @@
-"""Define clusters with measured costs: this machine's processes, and networks that borrow its software costs."""
+"""Define clusters with calibrated costs: processes on this machine, and networks that borrow its software costs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
@@ -16,7 +16,7 @@ from simcomm.cluster.cluster import Cluster
 
 
 class ThisMachine(Cluster):
-    """Processes of this machine that share its memory."""
+    """Processes on this machine, which exchange messages through its memory."""
 
     performance_model = "measured"
     is_here, is_built = True, None
@@ -29,7 +29,7 @@ class ThisMachine(Cluster):
         return [self.title] * self.world_size
 
     def on_first(self, world_size: int) -> Cluster:
-        """Return the cluster unchanged, because it is calibrated for all its ranks. Raise InputError for fewer."""
+        """Return the cluster unchanged. Raise InputError for fewer or more ranks, which need another calibration."""
         if world_size != self.world_size:
             raise InputError(
                 f"world_size must be {self.world_size}, the number of ranks of {self.title}, not {world_size}"
@@ -37,7 +37,7 @@ class ThisMachine(Cluster):
         return self
 
     def calibrated_by(self, calibration: Calibration) -> Cluster:
-        """Return the cluster with measured software and memory costs.
+        """Return the cluster with the calibrated software costs and memory bandwidths.
 
         Raise InputError if the calibration is for a different number of ranks.
         """
@@ -52,7 +52,7 @@ class ThisMachine(Cluster):
         return replace(self, graph=graph, transport=calibration.transport(goodput=1.0))
 
     def check_measurable(self, backend: str, gpus: Callable[[], Sequence[str]]) -> None:
-        """Accept every backend, because these are processes of this machine."""
+        """Accept every backend, because all ranks are processes on this machine."""
 
     def warn_of_run(self, backend: str) -> str:
         return ""
@@ -67,7 +67,7 @@ class ThisMachine(Cluster):
 
 
 class EmulatedCluster(Cluster):
-    """Processes of this machine on an emulated network, built for the run."""
+    """Processes on this machine, connected by an emulated network that is built for the run."""
 
     performance_model = "emulated"
     is_built = True
@@ -82,7 +82,7 @@ class EmulatedCluster(Cluster):
 
 
 def as_emulated(cluster: Cluster) -> EmulatedCluster:
-    """Return the cluster as a network to be emulated on this machine.
+    """Return the cluster as one whose network is emulated on this machine.
 
     >>> import simcomm
     >>> as_emulated(simcomm.star(4, "1 Gbit/s", "0 us")).local_ranks
@@ -116,16 +116,16 @@ def uses_calibration(cluster: Cluster, training: Training | None = None) -> bool
 
 
 def check_used(calibration: Calibration | None, clusters: Sequence[Cluster], training: Training | None = None) -> None:
-    """Raise InputError if a calibration is given and no prediction uses it."""
+    """Raise InputError if a calibration is given but no prediction uses it."""
     described = [cluster.title for cluster in clusters if not uses_calibration(cluster, training)]
     if check_calibration(calibration) is not None and len(described) == len(clusters) > 0:
         raise InputError(f"calibration is not used on {described[0]}, which describes its own costs; remove it")
 
 
 def resolve_transport(cluster: Cluster, calibration: Calibration | None = None) -> tuple[Cluster, Transport]:
-    """Return the cluster and its transport, both calibrated if necessary.
+    """Return the cluster and its transport, which comes from the calibration if the cluster has none.
 
-    Default: the cached calibration. Raise InputError if it is needed and missing.
+    Default: the cached calibration. Raise InputError if a calibration is needed and missing.
     """
     check_calibration(calibration)
     if cluster.transport is None:
@@ -139,9 +139,9 @@ def _rate(messages: int, seconds_per_byte: float) -> float:
 
 
 def _memory_graph(hosts: Sequence[str], alone: float, shared: float) -> "nx.DiGraph[str]":
-    """Every message crosses the edge s0 - s1, which represents the memory that processes share.
+    """Every message crosses the edge s0 - s1, which represents the memory that all processes share.
 
-    The edge offers ``alone`` bytes/s to a single message and ``shared`` bytes/s to several.
+    The edge offers ``alone`` bytes/s to a single message, and ``shared`` bytes/s in total to several messages.
     """
     graph: nx.DiGraph[str] = nx.DiGraph()
     graph.add_edge("s0", "s1", bandwidth=alone, shared_bandwidth=shared, latency=0.0)

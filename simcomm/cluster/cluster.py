@@ -1,4 +1,4 @@
-"""Define a cluster: hosts, switches and links as a networkx graph, and the host of each rank."""
+"""Define a cluster: a network of hosts, switches and links as a networkx graph, and the host of each rank."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,10 +24,10 @@ class Cluster:
     """A network, the hosts of its ranks, its routing, and how messages share its links.
 
     Every edge of ``graph`` is one direction of a link, with its bandwidth in bytes/s and its latency in seconds;
-    ``simcomm.cluster.graph`` lists all attributes. With ``fair``, messages share a link max-min fairly. With ``fifo``,
-    a link serves one message at a time, in order of arrival.
+    ``simcomm.cluster.graph`` lists all attributes. With ``sharing="fair"``, messages share a link max-min fairly. With
+    ``"fifo"``, a link serves one message at a time, in order of arrival.
 
-    Raise InputError for another value of ``sharing``, and for an invalid transport.
+    Raise InputError if ``title``, ``sharing`` or ``transport`` is invalid.
 
     >>> import simcomm
     >>> simcomm.star(4, "10 Gbit/s", "5 us")
@@ -71,20 +71,20 @@ class Cluster:
 
     @property
     def place_of_run(self) -> str:
-        """Where measurements are taken, as printed in results."""
+        """The place where measurements are taken, as printed in results."""
         return "this machine"
 
     def machines(self) -> list[object]:
-        """Return the machine of each rank: the machine of its GPU, or else its host."""
+        """Return the machine of each rank: the number of its GPU's machine, or else the name of its host."""
         return [self.graph.nodes[host].get("machine", host) for host in self.hosts]
 
     @property
     def calibration_ranks(self) -> int:
-        """The number of ranks with which this machine must be calibrated to predict the cluster."""
+        """The number of ranks that a calibration of this machine must have to predict the cluster."""
         return BORROWED_RANKS
 
     def calibrated_by(self, calibration: Calibration) -> "Cluster":
-        """Return the cluster with this machine's measured software costs, unless it has a transport of its own."""
+        """Return the cluster with calibrated software costs, or unchanged if it already has a transport."""
         if self.transport is not None:
             return self
         return replace(self, transport=borrow_transport(calibration, self.world_size, self.tcp_terms or {}))
@@ -94,11 +94,11 @@ class Cluster:
         return self
 
     def check_joined_by_nccl(self) -> None:
-        """Raise InputError unless the cluster uses NCCL, so that NCCL's own collectives are known."""
+        """Raise InputError unless the cluster uses NCCL, which its built-in collectives require."""
         raise InputError(f'algorithm "nccl" requires transport = "nccl"; {self.title} has another transport')
 
     def check_measurable(self, backend: str, gpus: Callable[[], Sequence[str]]) -> None:
-        """Raise InputError unless the cluster is this machine. ``gpus`` returns the driver's names of its GPUs."""
+        """Raise InputError unless the cluster is this machine. ``gpus`` returns the GPU names from the driver."""
         raise InputError(
             f"{self.title} is not this machine, so it cannot be measured here; predict it, build it with --emulate, "
             'or add preset = "this-machine" as a [[what_if]]'
@@ -110,11 +110,11 @@ class Cluster:
         return f"warning: {self.title} is not this machine; its {self.world_size} ranks run here, {over}"
 
     def router(self) -> Router:
-        """Return the router of this network. Raise InputError if the policy does not support the network."""
+        """Return the router of this network. Raise InputError if the routing policy does not support the network."""
         return self.routing(self.graph)
 
     def on_first(self, world_size: int) -> "Cluster":
-        """Return this cluster with ranks on its first hosts only, one each. Raise InputError for none or too many."""
+        """Return this cluster with one rank on each of its first hosts. Raise InputError if it has too few hosts."""
         if not 1 <= check_whole_number("world_size", world_size, at_least=0) <= len(self.hosts):
             raise InputError(
                 f"{world_size} ranks do not fit: the cluster has {len(self.hosts)} hosts, with one rank each"
@@ -123,7 +123,7 @@ class Cluster:
 
 
 def with_usable_bandwidths(cluster: Cluster) -> Cluster:
-    """Return the cluster with the usable bandwidth instead of the line rate on each link that has one.
+    """Return the cluster with each link's usable bandwidth, if known, in place of its line rate.
 
     >>> import simcomm
     >>> pair = with_usable_bandwidths(simcomm.preset("dgx-h100"))

@@ -43,8 +43,8 @@ def from_links(
 ) -> Cluster:
     """Build a cluster from links ``(a, b, bandwidth, latency)``. Nodes named h* hold one rank each; s* are switches.
 
-    Raise InputError for other nodes, duplicate links, a link from a node to itself, a disconnected network, no hosts,
-    and more ranks than hosts.
+    Raise InputError for other node names, duplicate links, self-loops, a disconnected network, a network without hosts,
+    or more ranks than hosts.
 
     >>> from_links([("h0", "s0", "10 Gbit/s", "1 us"), ("h1", "s0", "25 Gbit/s", "1 us")])
     <Cluster 2 hosts, 2 links: 2 ranks, 3 nodes, 4 links>
@@ -71,8 +71,8 @@ def from_graph(
     """Build a cluster from a networkx graph with ``bandwidth`` (bytes/s) and ``latency`` (seconds) on its edges.
 
     In an undirected graph, each edge represents both directions. Ranks are placed in natural order on every node whose
-    ``kind`` is host or gpu. A node without a kind holds a rank if its name begins with h. Raise InputError that names
-    the edge and key.
+    ``kind`` is host or gpu. A node without a kind holds a rank if its name begins with h. If the graph is invalid,
+    raise an InputError that names the edge and key.
 
     >>> graph = nx.Graph()
     >>> graph.add_edge("h0", "h1", bandwidth=1.25e9, latency=5e-6)
@@ -88,9 +88,9 @@ def from_graph(
 
 
 def read_cluster(path: Path | str, transport: Transport | None = IDEAL) -> Cluster:
-    """Read a graph from a ``.json`` file in networkx's node-link form. ``from_graph`` describes its attributes.
+    """Build a cluster from a ``.json`` file in networkx's node-link format. ``from_graph`` describes its attributes.
 
-    Raise InputError that names the file, the node or link, and the key.
+    If the file is invalid, raise an InputError that names the file, the node or link, and the key.
 
     >>> read_cluster("cluster.csv")
     Traceback (most recent call last):
@@ -176,7 +176,7 @@ def _check_link(graph: "nx.DiGraph[str]", a: str, b: str) -> None:
 def check_graph(graph: "nx.Graph[Any]") -> "nx.DiGraph[str]":
     """Return a copy with both directions of every link, names as strings, and quantities as floats.
 
-    Raise InputError that names the node or link, and the key.
+    If the graph is invalid, raise an InputError that names the node or link, and the key.
     """
     if graph.is_multigraph():
         raise InputError("several links between two nodes are not supported; set one link with the total bandwidth")

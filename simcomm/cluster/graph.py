@@ -1,12 +1,12 @@
 """Build the graph of a network, and define the attributes of its nodes and links.
 
-Node attributes: ``kind`` (one of ``KINDS``). Inside a machine, also ``machine`` (its number) and, for GPUs and NICs,
-``rail`` (their rail number). GPUs also have ``local`` (number in the machine), ``p2p_level`` (up to which distance they
-access other devices directly, as in NCCL_P2P_LEVEL) and ``memory`` (the host memory for all other traffic).
+Every node has ``kind`` (one of ``KINDS``). Nodes inside a machine also have ``machine`` (its number); GPUs and NICs
+have ``rail`` (their rail's number). GPUs also have ``local`` (their number in the machine), ``p2p_level`` (the distance
+up to which they access devices directly, as in NCCL_P2P_LEVEL) and ``memory`` (the host memory for all other traffic).
 
-Edge attributes, where an edge is one direction of a link: ``bandwidth`` in bytes/s and ``latency`` in seconds. If
-known, also ``shared_bandwidth``, the total for several messages, ``usable_bandwidth``, what software reaches of the
-line rate, and ``medium``, its name.
+An edge is one direction of a link, with ``bandwidth`` in bytes/s and ``latency`` in seconds. If known, it also has
+``shared_bandwidth`` (the total for several messages), ``usable_bandwidth`` (the part of the line rate that software
+reaches) and ``medium`` (its name).
 """
 
 import re
@@ -36,7 +36,7 @@ class LinkSpec(NamedTuple):
     usable: float | None = None  # bytes/s that software gets, if a source states it
 
     def times(self, count: float) -> "LinkSpec":
-        """Combine ``count`` parallel links into one, for messages that spread over all of them."""
+        """Return one link that combines ``count`` parallel links, for messages that spread over all of them."""
         return self._replace(bandwidth=self.bandwidth * count, usable=self.usable and self.usable * count)
 
 
@@ -87,7 +87,7 @@ def node_kind(graph: "nx.DiGraph[str]", node: str) -> str:
 
 
 def rank_nodes(graph: "nx.DiGraph[str]") -> list[str]:
-    """Return the nodes that can hold a rank, in the graph's order."""
+    """Return the nodes that can hold a rank (hosts and GPUs), in the graph's order."""
     return [node for node, kind in node_kinds(graph).items() if kind in HOLDS_A_RANK]
 
 
@@ -108,7 +108,7 @@ def check_is_graph(graph: object) -> None:
 
 
 def check_connected(graph: "nx.DiGraph[str]") -> None:
-    """Raise InputError for a network without hosts or in several pieces."""
+    """Raise InputError if a network has no hosts or is not connected."""
     if not rank_nodes(graph):
         raise InputError("the cluster has no host; name hosts h0, h1, ...")
     if not nx.is_weakly_connected(graph):
@@ -117,7 +117,7 @@ def check_connected(graph: "nx.DiGraph[str]") -> None:
 
 
 def list_nodes(graph: "nx.DiGraph[str]") -> str:
-    """Return the names of all nodes as text, with consecutive numbers as ranges.
+    """Return text with the names of all nodes, in which ranges stand for consecutive numbers.
 
     >>> import simcomm
     >>> list_nodes(simcomm.star(8, "1 GB/s", "1 us").graph)
@@ -139,7 +139,7 @@ def list_nodes(graph: "nx.DiGraph[str]") -> str:
 
 
 class LinkBudget:
-    """Counts the links of several networks, each network once.
+    """Counts the links of several networks against the memory limit, each network once.
 
     >>> budget, star = LinkBudget(), nx.DiGraph([("h0", "s0"), ("s0", "h0")])
     >>> budget.add(star, star)

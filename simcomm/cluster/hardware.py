@@ -1,6 +1,6 @@
 """Read the hardware catalog: GPUs, links, NICs, switches, GPU generations and networks, and machines built from them.
 
-Its values are in ``simcomm/cluster/catalogue``, each with its source.
+The files in ``simcomm/cluster/catalogue`` contain the values, each with its source.
 """
 
 import csv
@@ -27,7 +27,7 @@ TABLES = {
 
 
 class Figure(NamedTuple):
-    """A value with its unit, and the source of the value."""
+    """A value with its unit, and the source that states it."""
 
     value: str
     source: str
@@ -56,8 +56,8 @@ def parts(kind: str) -> dict[str, dict[str, Figure]]:
 def memory_bytes(gpu: str) -> float | None:
     """Return the memory of a GPU in bytes, or None if unknown. Raise InputError for an unknown GPU.
 
-    In data sheets, a GB of memory is a GiB: ``nvidia-smi`` shows 81,920 MiB for an A100 of 80 GB, 81,559 for an H100 of
-    80 GB and 24,564 for an RTX 4090 of 24 GB. (A GB of bandwidth is 10^9 bytes.)
+    Data sheets write GB of memory where they mean GiB: ``nvidia-smi`` shows 81,920 MiB for an A100 of 80 GB, 81,559 for
+    an H100 of 80 GB and 24,564 for an RTX 4090 of 24 GB. (A GB of bandwidth is 10^9 bytes.)
 
     >>> memory_bytes("A100 80GB SXM") / 2**20
     81920.0
@@ -67,24 +67,24 @@ def memory_bytes(gpu: str) -> float | None:
 
 
 def catalogue_folder() -> Any:
-    """Return the folder of the catalog."""
+    """Return the directory of the catalog's files."""
     return files("simcomm.cluster") / "catalogue"
 
 
 def find_part(kind: str, name: str) -> dict[str, Figure]:
-    """Return the properties of one part. Raise InputError that suggests a similar name."""
+    """Return the properties of one part. For an unknown name, raise an InputError that suggests a similar name."""
     return find_entry(parts(kind), kind, name)
 
 
 def find_entry(known: Mapping[str, Entry], kind: str, name: str) -> Entry:
-    """Return the entry with this name. Raise InputError that suggests a similar name from ``known``."""
+    """Return the entry with this name. For an unknown name, raise an InputError that suggests one from ``known``."""
     if isinstance(name, str) and name in known:
         return known[name]
     raise InputError(f"{kind} {quote(name)} is not in the catalog; {suggest(str(name), known)}")
 
 
 def find_link(name: str) -> LinkSpec:
-    """Return a link of the catalog. "PCIe 4.0 x16" has 16 lanes, and "NVLink 4 x18" is 18 links.
+    """Return a link from the catalog. "PCIe 4.0 x16" has 16 lanes, and "NVLink 4 x18" is 18 links.
 
     The bandwidth is lane rate times lanes times encoding efficiency, or the stated bandwidth. If only the usable
     bandwidth is known, it is used. An unknown latency counts as zero. Raise InputError if the catalog does not contain
@@ -126,7 +126,7 @@ def machine_entries() -> dict[str, dict[str, Any]]:
 
 
 def find_machine(name: str) -> Machine:
-    """Return a machine of the catalog, built from its parts. Raise InputError that suggests a similar name."""
+    """Return a machine from the catalog. For an unknown name, raise an InputError that suggests a similar name."""
     entry = find_entry(machine_entries(), "machine", name)
     gpu = find_part("GPU", entry["gpu"])
     half = _half_switch_latency(entry)
@@ -151,7 +151,7 @@ def find_machine(name: str) -> Machine:
 
 
 def _half_switch_latency(entry: Mapping[str, Any]) -> float:
-    """A route through the switch crosses two links, so each gets half of the latency."""
+    """A route through the switch crosses two links, so each link gets half of the switch's latency."""
     model = find_part("switch", entry["pcie_switch"]) if "pcie_switch" in entry else {}
     return parse_latency(model["latency"].value) / 2 if "latency" in model else 0.0
 
@@ -194,11 +194,11 @@ def preset(
     oversubscription: float | None = None,
     transport: Transport | None = IDEAL,
 ) -> Cluster:
-    """Build ``nodes`` machines of the catalog, with a rank on each of their first ``gpus_per_node`` GPUs.
+    """Build ``nodes`` machines from the catalog, with a rank on each of their first ``gpus_per_node`` GPUs.
 
     Default: all GPUs. The catalog defines their network. ``bandwidth`` and ``latency`` replace the catalog's values for
-    each NIC port; a machine without a NIC gets one. ``nodes_per_leaf`` and ``oversubscription`` apply to machines on
-    rails; see ``simcomm.cluster.machines.on_rails``. Raise InputError.
+    each NIC port; a machine without a NIC gets one. ``nodes_per_leaf`` and ``oversubscription`` apply to rail-optimized
+    machines only; see ``on_rails``. Raise InputError for an argument that does not apply to the machine.
 
     >>> preset("dgx-h100", nodes=2)
     <Cluster 2 x NVIDIA DGX H100: 16 ranks, 68 nodes, 204 links>

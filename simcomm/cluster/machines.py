@@ -2,7 +2,7 @@
 
 Nodes of machine 0 are n0.gpu0, n0.nic0, n0.pcie0, n0.cpu0, n0.memory0 and n0.nvswitch. GPU i of n is attached to socket
 i * sockets // n, and likewise to a PCIe switch; the same holds for NICs. A CPU node is a socket with its root complex;
-the sockets of one board are linked. All NVSwitch chips of a machine are one node without contention.
+sockets on one board are linked. All NVSwitch chips in a machine are one node without contention.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,7 +46,7 @@ class Machine:
     p2p_level: str = "SYS"
 
     def __post_init__(self) -> None:
-        """Raise InputError for parts that contradict each other."""
+        """Raise InputError if a value is out of range or contradicts another value."""
         for key in ("gpus", "sockets", "boards"):
             check_whole_number(f"{self.title}: {key}", getattr(self, key), at_least=1)
         for key in ("pcie_switches", "nics"):
@@ -60,7 +60,7 @@ class Machine:
 
 
 def add_machine(graph: "nx.DiGraph[str]", number: int, machine: Machine) -> list[str]:
-    """Add the nodes and links of machine ``number`` to a graph. Return the machine's GPUs in order."""
+    """Add the nodes and links of machine ``number`` to a graph. Return the names of its GPUs in order."""
     name = f"n{number}"
     gpus = [f"{name}.gpu{gpu}" for gpu in range(machine.gpus)]
     for local, gpu in enumerate(gpus):
@@ -80,7 +80,7 @@ def _rail_count(machine: Machine) -> int:
 
 
 def _part_of(index: int, count: int, parts: int) -> int:
-    """Divide ``count`` items into ``parts`` ranges of equal size. Return which range contains ``index``."""
+    """Return which of ``parts`` equal ranges contains ``index``, if ``count`` items are divided among them."""
     return index * parts // count
 
 
@@ -136,7 +136,7 @@ def add_nvlink_pairs(graph: "nx.DiGraph[str]", name: str, gpus: Sequence[str], l
 
 
 def add_cube_mesh(graph: "nx.DiGraph[str]", name: str, gpus: Sequence[str], brick: LinkSpec, bricks: int = 6) -> None:
-    """Link eight GPUs in a hybrid cube mesh, or four in half of one. Each has 4 (P100) or 6 (V100) NVLinks.
+    """Link eight GPUs as a hybrid cube mesh, or four GPUs as one half of it, with 4 (P100) or 6 (V100) NVLinks each.
 
     Raise InputError for another number of GPUs or links.
     """
@@ -184,7 +184,7 @@ def on_rails(
     oversubscription: float = 1.0,
     transport: Transport | None = IDEAL,
 ) -> Cluster:
-    """Build a rail-optimized pod: the NICs of one rail share a leaf switch, for ``nodes_per_leaf`` machines.
+    """Build a rail-optimized pod: the NICs on one rail of ``nodes_per_leaf`` machines share a leaf switch.
 
     Default: one leaf per rail for all machines. With R rails, machine m connects to leaves s(u R) to s(u R + R - 1),
     where u = m // nodes_per_leaf. Every leaf has one link to each spine switch, about as fast as a NIC. Together, these

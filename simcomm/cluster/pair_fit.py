@@ -1,11 +1,11 @@
-"""Fit the TCP terms of a pair of hosts from probes, independently of the collectives that they will predict.
+"""Fit the TCP parameters of a pair of hosts from probes, which are independent of the collectives to predict.
 
 Each term comes from one kind of probe. The smallest messages, which fit into a link's burst, give the overheads and CPU
-times. The time at which large sends return gives the send buffer, and TCP's data in flight gives the window. The piece
-that Linux passes to a link at once is known: the rest of a message waits behind pieces of other messages ("TCP small
-queues", Documentation/networking/ip-sysctl.rst, tcp_limit_output_bytes). The goodput is not fitted, but computed from
-headers and bandwidth. If the measured goodput differs by more than ``TOLERANCE``, something else limits the pair, and
-no prediction is made.
+times. The time at which large sends return gives the send buffer, and TCP's data in flight gives the window. The size
+of the pieces that Linux passes to a link is known: the rest of a message waits behind pieces of other messages ("TCP
+small queues", Documentation/networking/ip-sysctl.rst, tcp_limit_output_bytes). The goodput is not fitted, but computed
+from headers and bandwidth. If the measured goodput differs by more than ``TOLERANCE``, another bottleneck must exist,
+and no prediction is made.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ PIECE = 65536 - 320  # bytes that Linux passes to a link at once: GSO_LEGACY_MAX
 
 
 def borrow_transport(calibration: Calibration, ranks: int, terms: Mapping[str, Any]) -> Transport:
-    """Return this machine's software costs for other machines, with the TCP ``terms`` replaced."""
+    """Return a transport with this machine's calibrated software costs for ``ranks`` ranks, and these TCP ``terms``."""
     if calibration.pair is not None:
         fitted = fit_pair(calibration.pair, ranks).with_terms(terms)
         return replace(fitted, source=f"calibrated {calibration.created}")
@@ -39,14 +39,14 @@ def borrow_transport(calibration: Calibration, ranks: int, terms: Mapping[str, A
 
 
 def fit_pair(probes: PairProbes, ranks: int | None = None) -> Transport:
-    """Return the transport of a pair of hosts for ``ranks`` ranks in total. Default: more ranks than cores.
+    """Return the transport between two hosts, for ``ranks`` ranks in total. Default: more ranks than cores.
 
-    In a chain, each of the smallest messages takes the overhead, the CPU time to post it, the CPU time to receive it,
-    and the CPU time for its rank to continue. A chain of one also takes ``start`` and a receive-ready notification. A
-    step in which both sides send takes ``exchange_overhead`` more. Data that arrives after its send has returned was in
-    the send buffer.
+    In a chain, each of the smallest messages takes the overhead, the CPU times to post and to receive it, and the CPU
+    time for its rank to continue. A chain of one hop also takes ``start`` and a receive-ready notification. A step in
+    which both sides send takes ``exchange_overhead`` more. Data that arrives after its send has returned was in the
+    send buffer.
 
-    Raise InputError if the goodput does not match the links, and for incomplete probes.
+    Raise InputError if the goodput does not match the links, or if probes are incomplete.
     """
     _check_numbers(probes)
     try:
@@ -109,12 +109,12 @@ def _check_goodput(probes: PairProbes, rate: float) -> None:
         raise InputError(
             f"the pair of hosts carries {goodput / 1e6:.4g} MB/s of data, but its links of "
             f"{probes.bandwidth * 8 / 1e6:.4g} Mbit/s should give {rate / 1e6:.4g} MB/s: more than {TOLERANCE:.0%} "
-            "off, so something else limits the pair, such as a busy machine or a too high bandwidth; calibrate again"
+            "off, so the machine is busy or the stated bandwidth is too high; calibrate again"
         )
 
 
 def _chain(probes: PairProbes, small: int) -> tuple[float, float]:
-    """Return the seconds of each further hop of ``small`` bytes in a chain, and of a chain of one hop."""
+    """Return the seconds that a further hop of ``small`` bytes adds to a chain, and the seconds of one hop alone."""
     seconds = sorted((hops, duration) for nbytes, hops, duration in probes.chains if nbytes == small)
     further = [
         (later - sooner) / (many - few)
@@ -131,9 +131,9 @@ def _crowds(probes: PairProbes) -> list[CrowdRound]:
 def _processor(probes: PairProbes, hop: float) -> tuple[float, float, float]:
     """Return the CPU seconds to post a message, to receive it, and to continue after a wait.
 
-    They are measured in crowds, which are rounds with more ranks than cores: all cores are busy then. Each rank sends
-    and receives. So one more message in a step costs two posts and two arrivals: its own and its notification's. A step
-    of one message costs as much, plus one continuation, because a rank waits once per step. The time for a post is the
+    They are measured in crowds, which are rounds with more ranks than cores, so all cores are busy. Each rank sends and
+    receives. One more message in a step costs two posts and two arrivals: its own and its notification's. A step with
+    one message costs as much, plus one continuation, because a rank waits once per step. The time for a post is the
     sender thread's time for one more message in a step. Without crowds, all three are zero. Their sum is at most
     ``hop``.
     """
@@ -150,10 +150,10 @@ def _processor(probes: PairProbes, hop: float) -> tuple[float, float, float]:
 
 
 def _start(probes: PairProbes, awake: float, ranks: int | None) -> float:
-    """Return the CPU seconds before the first message of each of ``ranks`` ranks.
+    """Return the CPU seconds that each of ``ranks`` ranks needs before its first message.
 
-    With at most one rank per core, ranks wait awake, which takes ``awake``. More ranks sleep, wake together, and take
-    turns on the cores, each for the same time.
+    With at most one rank per core, ranks wait awake, which takes ``awake``. With more, ranks sleep, wake together, and
+    take turns on the cores, each for the same time.
     """
     awake = max(0.0, awake)
     asleep = [probes.cores * crowd.waking / crowd.ranks for crowd in _crowds(probes)]

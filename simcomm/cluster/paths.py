@@ -1,10 +1,10 @@
-"""Find shortest paths on a graph stored as arrays, for one pair of nodes or very many at once.
+"""Find shortest paths on a graph stored as arrays, for one pair of nodes or for millions of pairs at once.
 
-Fewer links are preferred, then fewer GPUs and CPUs on the way, then wider links. Among equally good paths, a number of
-the pair, its *choice*, decides. At each node, one digit of the choice selects one of the candidate links: the digits
-are those of a mixed radix, whose bases are the numbers of candidates. With the receiver's number as choice, this is
-destination routing, or D-mod-k in a fat tree (Zahavi, "Fat-tree routing and node ordering providing contention free
-traffic for MPI global collectives", 2012). With a hash as choice, it is ECMP.
+Paths with fewer links are preferred, then paths through fewer GPUs and CPUs, then paths over wider links. Each pair of
+nodes has a number, its *choice*, which selects one of several equally good paths. At each node, one digit of the choice
+selects one of the candidate links: the digits form a mixed-radix number, whose bases are the numbers of candidates. If
+the choice is the receiver's number, this is destination routing, or D-mod-k in a fat tree (Zahavi, "Fat-tree routing
+and node ordering providing contention free traffic for MPI global collectives", 2012). If it is a hash, this is ECMP.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -52,7 +52,7 @@ class GraphArrays(NamedTuple):
 
 
 class ShortestPaths:
-    """Finds the shortest paths of one graph. Nodes and links are numbered in the graph's order.
+    """Finds the shortest paths in one graph. Nodes and links are numbered in the graph's order.
 
     >>> import simcomm
     >>> search = ShortestPaths(simcomm.star(2, "10 Gbit/s", "5 us").graph)
@@ -66,12 +66,12 @@ class ShortestPaths:
         self._graph = graph
 
     def is_of(self, graph: "nx.DiGraph[str]") -> bool:
-        """Return whether these are the paths of exactly this graph object."""
+        """Return whether these paths were computed for exactly this graph object."""
         return self._graph is graph
 
     @cached_property
     def edges(self) -> list[tuple[str, str]]:
-        """The links, by number."""
+        """All links, in the order of their numbers."""
         return list(self._graph.edges)
 
     @cached_property
@@ -118,7 +118,7 @@ class ShortestPaths:
 
     @cached_property
     def _lists(self) -> tuple[Any, Any]:
-        """The arrays and scratch arrays as lists, which Python reads faster."""
+        """The arrays and scratch arrays as lists, which pure Python code reads faster."""
         return GraphArrays(*(column.tolist() for column in self._arrays)), [column.tolist() for column in self._scratch]
 
     @cached_property
@@ -154,7 +154,7 @@ class ShortestPaths:
         return _by_number(order, counts, links)
 
     def _by_gateway(self, gateways: Ints, queries: list[Ints]) -> tuple[Ints, Ints]:
-        """``gateways`` are the last non-leaf nodes of the paths, sorted. Each is searched from only once."""
+        """``gateways`` are the last non-leaf nodes of the paths, sorted. One search per distinct gateway suffices."""
         cuts = [0, *(np.flatnonzero(np.diff(gateways)) + 1).tolist(), len(gateways)] if len(gateways) else [0]
         large = len(cuts) * len(self._arrays.out) + len(gateways) * LOOKS_ON_A_PATH > WORTH_COMPILING
         find_paths = _compiled() if large else PLAIN
@@ -175,7 +175,7 @@ class ShortestPaths:
         return counts, np.concatenate(links)
 
     def path(self, source: int, target: int, choice: int) -> tuple[str, ...]:
-        """Return the nodes of one path, including both ends, as in ``paths``; empty if there is no path."""
+        """Return the nodes of one path, including both ends; empty if there is no path. ``choice``: as in ``paths``."""
         net, scratch = self._lists
         start = source if net.up[source] < 0 else net.dst[net.up[source]]
         gateway = target if net.down[target] < 0 else net.src[net.down[target]]
@@ -203,7 +203,7 @@ def keeping_paths() -> Iterator[None]:
 
 
 def find_shortest_paths(graph: "nx.DiGraph[str]") -> ShortestPaths:
-    """Return a graph's shortest paths; within ``keeping_paths``, they are cached for the last graph.
+    """Return the path finder of a graph. Within ``keeping_paths``, the last graph's path finder is cached.
 
     >>> import simcomm
     >>> graph = simcomm.star(2, "10 Gbit/s", "5 us").graph
@@ -245,7 +245,7 @@ def _sorted_by_node(ends: Ints, links: Ints, nodes: int) -> tuple[Ints, Ints]:
 
 
 def _by_number(order: Ints, counts: Ints, links: Ints) -> RouteLinks:
-    """``order[i]`` is the number of the i-th given path. Return the paths in the order of their numbers."""
+    """``order[i]`` is the pair number of the i-th given path. Return the paths in the order of these numbers."""
     begins = np.concatenate([[0], np.cumsum(counts)])[:-1]
     position = np.argsort(order)
     lengths, begins = counts[position], begins[position]
@@ -256,25 +256,25 @@ def _by_number(order: Ints, counts: Ints, links: Ints) -> RouteLinks:
 
 
 class PathFinder(NamedTuple):
-    """The two halves of a search, either as Python functions on lists or compiled for arrays."""
+    """The two phases of a search, either as Python functions on lists or compiled for arrays."""
 
     measure: Callable[..., tuple[int, int]]
     descend: Callable[..., Any]
 
 
 def check_hops(number: int, known_pairs: int, pairs: int, most: int) -> None:
-    """Raise TooLarge if the routes of ``pairs`` pairs have too many links in total.
+    """Raise TooLarge if the routes of ``pairs`` pairs would have too many links in total.
 
-    ``known_pairs`` of these routes have ``number`` links together.
+    This is extrapolated from the first ``known_pairs`` pairs, whose routes have ``number`` links in total.
     """
     if number > allowed(most):
         about = number * pairs // known_pairs
-        subject = f"the routes between {pairs:,} pairs of hosts have about {about:,} links together or more"
+        subject = f"the routes between {pairs:,} pairs of hosts have at least about {about:,} links in total"
         check_fits(about, most, subject, SHORTER_ROUTES)
 
 
 def _measure(net: Any, gateway: int, starts: Any, scratch: Any) -> tuple[int, int]:
-    """Search backward from the gateway, breadth first, until every start has its distance and lowest cost.
+    """Search breadth-first, backward from the gateway, until every start has its distance and lowest cost.
 
     Return the number of visited nodes, which are first in the queue, and the total length of all paths from the starts.
     Both Python and numba run these plain loops.
@@ -308,8 +308,8 @@ def _measure(net: Any, gateway: int, starts: Any, scratch: Any) -> tuple[int, in
 def _descend(net: Any, gateway: int, queries: Any, scratch: Any, seen: int, counts: Any) -> Any:
     """Follow decreasing distances from each source to the gateway and its target, then reset all distances.
 
-    ``queries`` are the sources, the start nodes of the paths, the targets, and the choices among equally good paths.
-    Return the links of all paths, one path after the other.
+    ``queries`` contains the sources, the start nodes of the paths, the targets and the choices. Return the links of all
+    paths, one path after the other.
     """
     sources, starts, targets, choices = queries
     level, best, queue, equal_links = scratch

@@ -1,6 +1,6 @@
 """Place ranks on hosts in the orders that launchers use.
 
-A group is a machine, or the hosts on one switch: nodes that are close to each other.
+A group contains hosts that are close to each other: the GPUs of one machine, or the hosts on one switch.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ def place_round_robin(cluster: Cluster) -> Cluster:
 
 
 def place_on(cluster: Cluster, hosts: Sequence[str]) -> Cluster:
-    """Place rank r on ``hosts[r]``. Raise InputError for duplicates, and for nodes that cannot hold a rank.
+    """Place rank r on ``hosts[r]``. Raise InputError for an empty list, duplicates, or nodes that cannot hold a rank.
 
     >>> import simcomm
     >>> place_on(simcomm.star(4, "10 Gbit/s", "5 us"), ["h3", "h1"]).world_size
@@ -61,7 +61,7 @@ def place_on(cluster: Cluster, hosts: Sequence[str]) -> Cluster:
 def make_room(cluster: Cluster, ranks: int) -> Cluster:
     """Return the cluster with enough hosts for ``ranks`` ranks. Each new host has the same links as an existing host.
 
-    Raise InputError if hosts forward messages or contain GPUs, because then the larger network is unknown.
+    Raise InputError if hosts cannot be added, because they are GPUs, forward messages or are processes on this machine.
 
     >>> import simcomm
     >>> make_room(simcomm.two_level_tree(2, 2, "10 Gbit/s", "5 us"), 8).hosts

@@ -1,12 +1,12 @@
 """Define routing policies, and detours for devices without peer-to-peer access.
 
-A policy (``Routing``) is a function from a graph to its ``Router``. Each cluster has one; ``shortest`` is the default.
-It takes the shortest path. If several paths are equally good (see ``simcomm.cluster.paths``), the receiver's number
-selects one, as in switches that forward by destination. ``ecmp`` selects by a hash of sender and receiver, so flows can
-collide.
+A policy (``Routing``) is a function from a graph to its ``Router``. Each cluster has one policy. The default,
+``shortest``, takes the shortest path. If several paths are equally good (see ``simcomm.cluster.paths``), the receiver's
+number selects one, as in switches that forward by destination. ``ecmp`` selects by a hash of sender and receiver, so
+flows can collide.
 
-A GPU's ``p2p_level`` limits which devices it reaches directly: over NVLink only (NVL), also over PCIe switches (PXB),
-over one CPU (PHB) or over several (SYS), as in NCCL_P2P_LEVEL. Other traffic goes through the receiver's host memory
+A GPU's ``p2p_level`` limits which devices it accesses directly, as NCCL_P2P_LEVEL does: over NVLink only (NVL), also
+over PCIe switches (PXB), over one CPU (PHB) or several (SYS). All other traffic goes through the receiver's host memory
 and, to another machine, first through the sender's.
 """
 
@@ -33,7 +33,7 @@ GREATEST_REACH = {"pcie": 0, "cpu": 2}  # index in P2P_LEVELS up to which a GPU 
 
 
 class Router:
-    """Finds routes in one graph: the nodes of one route, or the links of many."""
+    """Finds routes in one graph, as the nodes of one route or as the links of many routes."""
 
     def __init__(self, graph: "nx.DiGraph[str]") -> None:
         check_is_graph(graph)
@@ -43,7 +43,7 @@ class Router:
         self._hops = 0  # links of the known routes
 
     def route(self, src: str, dst: str) -> Route:
-        """Return the nodes from src to dst, always the same for a pair. Raise InputError if there is no route."""
+        """Return the nodes from ``src`` to ``dst``. Raise InputError if there is no route, or TooLarge for too many."""
         if (src, dst) not in self._known:
             route = self._known[src, dst] = self._find(src, dst)
             self._hops += len(route) - 1
@@ -127,7 +127,7 @@ class ShortestRouter(Router):
 
 
 class RailAwareRouter(ShortestRouter):
-    """Routes to other machines over the receiver's rail, if the sender's machine has a GPU on it (NCCL's PXN)."""
+    """Routes to other machines over the receiver's rail if the sender's machine has a GPU on that rail (NCCL's PXN)."""
 
     def __init__(self, graph: "nx.DiGraph[str]") -> None:
         super().__init__(graph)
@@ -163,7 +163,7 @@ class RailAwareRouter(ShortestRouter):
 
 
 class ListedRouter(Router):
-    """Uses given routes, and another policy for all other pairs."""
+    """Uses the listed routes, and another policy for all other pairs."""
 
     def __init__(self, graph: "nx.DiGraph[str]", routes: Iterable[Sequence[str]], otherwise: "Routing") -> None:
         super().__init__(graph)
@@ -203,7 +203,7 @@ def rail_aware(graph: "nx.DiGraph[str]") -> Router:
 
 
 def ecmp(seed: int = 0) -> Routing:
-    """Return a policy of shortest paths. A hash of seed, sender and receiver selects among equally good paths.
+    """Return a policy that spreads pairs over equally good shortest paths, by a hash of seed, sender and receiver.
 
     Raise InputError for a seed outside 0 to 2^32 - 1.
 
@@ -218,10 +218,10 @@ def ecmp(seed: int = 0) -> Routing:
 
 
 def listed_routes(routes: Iterable[Sequence[str]], otherwise: Routing = shortest) -> Routing:
-    """Return a policy that uses ``routes``, each in its direction, and ``otherwise`` for all other pairs.
+    """Return a policy that uses ``routes``, each in its direction only, and ``otherwise`` for all other pairs.
 
-    A route is a list of nodes from a sender to a receiver. The policy raises InputError if the graph lacks a route's
-    nodes or links, or if a pair has two routes.
+    A route is a list of nodes from a sender to a receiver. The policy raises InputError if a node or link of a route is
+    not in the graph, or if a pair has two routes.
 
     >>> import simcomm
     >>> ring = simcomm.ring(4, "10 Gbit/s", "5 us")
@@ -270,7 +270,7 @@ def _memory_stops(graph: "nx.DiGraph[str]", route: Route) -> list[str]:
 
 
 def _distance(graph: "nx.DiGraph[str]", nodes: Sequence[str]) -> int:
-    """Return the index in P2P_LEVELS of the lowest level that allows direct access over these nodes."""
+    """Return the index in P2P_LEVELS of the lowest level that allows direct access along these nodes."""
     kinds = [node_kind(graph, node) for node in nodes]
     cpus = kinds.count("cpu")
     return 1 + min(cpus, 2) if cpus else int("pcie" in kinds or "nic" in kinds)

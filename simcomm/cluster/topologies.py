@@ -22,7 +22,7 @@ from simcomm.cluster.graph import LinkSpec, add_link, check_links, empty_graph, 
 def star(
     hosts: int, bandwidth: str | Bandwidth, latency: str | Latency, transport: Transport | None = IDEAL
 ) -> Cluster:
-    """Build hosts on one non-blocking switch (s0).
+    """Build a star: all hosts connect to one non-blocking switch (s0).
 
     >>> star(8, "10 Gbit/s", "5 us")
     <Cluster star of 8 hosts, 10 Gbit/s: 8 ranks, 9 nodes, 16 links>
@@ -37,7 +37,7 @@ def star(
 def ring(
     hosts: int, bandwidth: str | Bandwidth, latency: str | Latency, transport: Transport | None = IDEAL
 ) -> Cluster:
-    """Build hosts in a ring without switches. Each host is linked to the next and forwards other hosts' messages.
+    """Build a ring of hosts without switches. Each host is linked to the next and forwards other hosts' messages.
 
     >>> ring(4, "10 Gbit/s", "5 us")
     <Cluster ring of 4 hosts, 10 Gbit/s: 4 ranks, 4 nodes, 8 links>
@@ -52,7 +52,7 @@ def ring(
 def fully_connected(
     hosts: int, bandwidth: str | Bandwidth, latency: str | Latency, transport: Transport | None = IDEAL
 ) -> Cluster:
-    """Build hosts with a link between every two of them, without switches.
+    """Build a fully connected network without switches: every two hosts share a link.
 
     >>> fully_connected(4, "10 Gbit/s", "5 us")
     <Cluster 4 hosts, fully connected, 10 Gbit/s: 4 ranks, 4 nodes, 12 links>
@@ -67,10 +67,10 @@ def fully_connected(
 def torus(
     dimensions: Sequence[int], bandwidth: str | Bandwidth, latency: str | Latency, transport: Transport | None = IDEAL
 ) -> Cluster:
-    """Build a grid of hosts with wrap-around in every dimension, numbered row by row (last dimension fastest).
+    """Build a torus: a grid of hosts with wrap-around links, numbered row by row (last dimension fastest).
 
-    Each host has links to both neighbors in each dimension. In a dimension of size two, both are the same host, linked
-    once.
+    Each host is linked to both neighbors in each dimension. In a dimension of size two, both neighbors are the same
+    host, which is linked only once.
 
     >>> torus([4, 4], "10 Gbit/s", "5 us")
     <Cluster 4 x 4 torus, 10 Gbit/s: 16 ranks, 16 nodes, 64 links>
@@ -99,7 +99,7 @@ def two_level_tree(
     oversubscription: float = 1.0,
     transport: Transport | None = IDEAL,
 ) -> Cluster:
-    """Build racks with one switch each (s0, s1, ...), joined by a non-blocking core switch.
+    """Build racks of hosts. Each rack has one switch (s0, s1, ...), and a non-blocking core switch joins the racks.
 
     A rack's link to the core has the total bandwidth of its hosts, divided by ``oversubscription``.
 
@@ -125,11 +125,11 @@ def two_level_tree(
 def fat_tree(
     ports: int, bandwidth: str | Bandwidth, latency: str | Latency, transport: Transport | None = IDEAL
 ) -> Cluster:
-    """Build three tiers of switches with ``ports`` ports (k) each: k^3/4 hosts with full bisection bandwidth.
+    """Build a fat tree of switches with ``ports`` ports (k) each: k^3/4 hosts with full bisection bandwidth.
 
     There are k pods of k/2 edge and k/2 aggregation switches, and (k/2)^2 core switches, each linked to every pod
-    (Al-Fares, Loukissas, Vahdat, "A scalable, commodity data center network architecture", 2008). Only routes that are
-    spread over all switches give every pair the full bandwidth. The default routing spreads them by receiver.
+    (Al-Fares, Loukissas, Vahdat, "A scalable, commodity data center network architecture", 2008). Pairs of hosts get
+    the full bandwidth only if routes are spread over all switches. The default routing spreads them by receiver.
 
     >>> fat_tree(4, "10 Gbit/s", "5 us")
     <Cluster fat tree of 4-port switches, 16 hosts, 10 Gbit/s: 16 ranks, 36 nodes, 96 links>
@@ -160,7 +160,7 @@ def dragonfly(
     groups: int | None = None,
     transport: Transport | None = IDEAL,
 ) -> Cluster:
-    """Build groups of fully connected routers, with one global link between every two groups.
+    """Build a dragonfly: groups of fully connected routers, with one global link between every two groups.
 
     A router has ``global_links`` ports to other groups. Default of ``groups``: the maximum, routers_per_group *
     global_links + 1. Group i's j-th global port leads to group i + j + 1. The first three arguments are p, a and h in

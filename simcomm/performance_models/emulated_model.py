@@ -19,7 +19,7 @@ class EmulatedModel(NetworkModel):
     steps, warm_up = 5, 1  # all ranks start the first step together, so it is not counted
 
     def bucket_seconds(self, training: Training) -> Callable[[int], float] | None:
-        """Return a function from bucket size in bytes to seconds. For ``ddp``, it predicts gloo's all_reduce."""
+        """Return a function from bucket bytes to seconds. For ``ddp``, it predicts gloo's all_reduce."""
         if training.gradient_sync is not None:
             return super().bucket_seconds(training)
         gloo = self.bucket_algorithm(training)
@@ -33,16 +33,16 @@ class EmulatedModel(NetworkModel):
         return self.calibration is not None and bool(self.calibration.overlap)
 
     def alternatives(self) -> Alternatives:
-        """Return one alternative calibration per fold, and a calibration with slower cores."""
+        """Return one alternative calibration per fold, and one calibration with slower cores."""
         if self.calibration is None or not self.calibration.parts:
             return Alternatives((), None)
         return Alternatives(tuple(self.calibration.parts), self.calibration.with_slower_cores(SLOWER))
 
     def measured_ranks(self, training: Training) -> int:
-        """Return the number of concurrent processes in which compute was calibrated.
+        """Return the number of concurrent processes with which compute was calibrated.
 
-        If fewer single-threaded processes than ranks already keep all cores busy, compute was calibrated with those,
-        and the ranks share the cores.
+        If fewer single-threaded processes than ranks already keep all cores busy, compute was calibrated with that
+        number, and the ranks share the cores.
         """
         local, calibration = self.cluster.local_ranks, self.calibration
         threads = threads_per_rank(local)

@@ -1,4 +1,4 @@
-"""Estimate an algorithm's time on a cluster: by closed form on symmetric stars, elsewhere by simulation.
+"""Estimate an algorithm's time on a cluster: by closed form on symmetric stars, by simulation on other clusters.
 
 The closed forms match the simulation exactly for buffers that split into equal chunks. They are used for other buffers
 too. With more than ``FEW_RANKS`` ranks, the compiled engine simulates.
@@ -24,7 +24,10 @@ FEW_RANKS = 8  # ranks up to which ``simcomm.run`` simulates, and chooses the en
 
 @dataclass(frozen=True)
 class Estimator:
-    """Estimates the time of any algorithm for one call on one cluster."""
+    """Estimates the time of any algorithm for one call on one cluster.
+
+    All methods raise Undefined if an algorithm is not defined for this number of ranks.
+    """
 
     simulator: MessageSimulator
     call: CollectiveCall  # its algorithm is ignored
@@ -34,7 +37,7 @@ class Estimator:
 
     @classmethod
     def of(cls, simulator: MessageSimulator, call: CollectiveCall) -> "Estimator":
-        """Return an estimator. Work that all algorithms share is done here, once.
+        """Return an estimator. Computations that all algorithms share are done here, once.
 
         >>> import simcomm
         >>> from collectives import find_algorithm
@@ -51,7 +54,7 @@ class Estimator:
 
     @property
     def cluster(self) -> Cluster:
-        """The cluster. A star excludes hosts without ranks."""
+        """The cluster on which times are estimated. Hosts without ranks are removed from a star."""
         return self.simulator.cluster
 
     @property
@@ -60,16 +63,12 @@ class Estimator:
         return self.cluster.world_size
 
     def seconds(self, algorithm: Algorithm) -> float:
-        """Return an algorithm's time in seconds.
-
-        Raise Undefined if the algorithm is not defined for this number of ranks, and ProgramError if its program is
-        invalid.
-        """
+        """Return an algorithm's time in seconds. Raise ProgramError if its program is invalid."""
         seconds = self.closed_form(algorithm)
         return self.simulate(algorithm) if seconds is None else seconds
 
     def closed_form(self, algorithm: Algorithm) -> float | None:
-        """Return the closed-form time in seconds, or None if no exact closed form applies. Raise Undefined."""
+        """Return the closed-form time in seconds, or None if no exact closed form applies."""
         algorithm.chunks(self.world_size)  # raises Undefined
         is_bound = f"{algorithm.spec.name}/{algorithm.name}" in UPPER_BOUNDS
         first, last = self.division
@@ -79,7 +78,7 @@ class Estimator:
         return None if seconds is None else seconds + first
 
     def bracket(self, algorithm: Algorithm) -> Bracket:
-        """Return cheap lower and upper bounds in seconds; 0 and infinity if unknown. Raise Undefined."""
+        """Return cheap lower and upper bounds in seconds; 0 and infinity if unknown."""
         n, upper = self.call.elements, inf
         if self.star is not None:
             lower, upper = bracket(algorithm, self.star._replace(nbytes=self.call.nbytes), n)
@@ -90,9 +89,9 @@ class Estimator:
         return Bracket(lower + self.division[0], upper + self.division[1])
 
     def link_load_bound(self, algorithm: Algorithm) -> float:
-        """Return a lower bound in seconds: the time that the busiest link needs for its bytes.
+        """Return a lower bound in seconds, 0 if unknown: the time that the busiest link needs for its bytes.
 
-        Return 0 if no cheap bound is known. Raise Undefined, TooLarge and ProgramError as ``simulate`` does.
+        Raise TooLarge if the program is too large to simulate, and ProgramError if it is invalid.
         """
         if self.world_size <= FEW_RANKS or self.faster_star is None:
             return 0.0
@@ -100,7 +99,7 @@ class Estimator:
 
     @cached_property
     def division(self) -> tuple[float, float]:
-        """Minimum and maximum time in seconds that a rank needs for the division that completes a mean."""
+        """The shortest and the longest time in seconds that a rank needs to divide its result for a mean."""
         if self.call.op != "mean":
             return 0.0, 0.0
         spec, root, n = self.call.spec, self.call.root, self.call.elements
@@ -109,7 +108,7 @@ class Estimator:
         return float(seconds.min()), float(seconds.max())
 
     def simulate(self, algorithm: Algorithm) -> float:
-        """Return the simulated time in seconds. Raise Undefined, and ProgramError if the program is invalid."""
+        """Return the simulated time in seconds. Raise ProgramError if the program is invalid."""
         if self.world_size <= FEW_RANKS:
             call = self.call.with_algorithm(algorithm, self.world_size)
             return self.simulator.collective(call, TIMES_ONLY).elapsed

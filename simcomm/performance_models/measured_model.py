@@ -14,11 +14,11 @@ from simcomm.performance_models.performance_model import Alternatives, has_point
 
 
 class MeasuredModel(NetworkModel):
-    """Predicts with calibrated message times. Simulates messages if they are requested or were not calibrated."""
+    """Predicts with calibrated message times. Simulates messages if requested, or without calibrated times."""
 
     @cached_property
     def message_costs(self) -> Calibration | None:
-        """The calibration that provides message times. None if it has none, or if the cluster has its own transport.
+        """The calibration with the message times, or None if it has none or the cluster has its own transport.
 
         Raise InputError if there is no calibration, or if it is for a different number of ranks.
         """
@@ -45,7 +45,7 @@ class MeasuredModel(NetworkModel):
         )
 
     def bucket_seconds(self, training: Training) -> Callable[[int], float] | None:
-        """Return a function from bucket size in bytes to seconds, or None for ``ddp``, whose buckets are calibrated."""
+        """Return a function from bucket bytes to seconds, or None for ``ddp``, whose bucket times are calibrated."""
         return None if training.gradient_sync is None else super().bucket_seconds(training)
 
     def calls_to_measure(self, calls: Iterable[CollectiveCall]) -> list[CollectiveCall]:
@@ -65,5 +65,5 @@ class MeasuredModel(NetworkModel):
         return Alternatives(() if self.calibration is None else tuple(self.calibration.parts), None)
 
     def needs_overlap_calibration(self, training: Training) -> bool:
-        """Return whether overlap must be calibrated: for ``ddp``, and whenever compute times are not given."""
+        """Return whether overlap must be calibrated: for ``ddp``, and for a training without stated compute times."""
         return training.gradient_sync is None or training.compute is None

@@ -4,9 +4,9 @@ A message starts when both ranks have reached the step, and takes its calibrated
 its local work are done. This is a max-plus recurrence and needs no engine. Interference between processes is part of
 the calibrated times, so shared links are not modeled separately.
 
-On GPUs a message has two calibrated times, as in the LogGP model: its latency, and the shorter interval after which the
-next message can follow it in the same direction. The host posts one step after another without waiting. So a step takes
-the longer of the host's posting and the device's path.
+On GPUs, a message has two calibrated times, as in the LogGP model: its latency, and the shorter interval after which
+the next message can follow in the same direction. The host posts one step after another without waiting. So a step
+takes as long as the host's posting or the work on the device, whichever is longer.
 """
 
 from collections import defaultdict
@@ -36,7 +36,7 @@ METHOD = "message classes"
 
 
 class CollectiveTiming(NamedTuple):
-    """Completion times, messages and spans of a collective, in seconds from the start of the run."""
+    """The completion times, messages and spans of a collective, in seconds from the start of the run."""
 
     finished: list[float]  # per rank, including the division of a mean
     messages: list[Message]
@@ -44,7 +44,7 @@ class CollectiveTiming(NamedTuple):
 
     @property
     def elapsed(self) -> float:
-        """Completion time of the last rank."""
+        """Completion time of the last rank in seconds."""
         return max(self.finished, default=0.0)
 
 
@@ -64,10 +64,11 @@ def time_collective(
     in_training: bool = False,
     collective: int = 0,
 ) -> CollectiveTiming:
-    """Return the timing of a collective whose ranks start at ``starts``, in seconds.
+    """Return the timing of a collective in which rank r starts at ``starts[r]`` seconds.
 
-    ``division_s`` is the time to divide a mean. Default: the calibrated reduction time. ``in_training`` selects message
-    times that were measured inside training steps. ``collective`` is the number of the collective within the run.
+    ``division_s`` is the seconds to divide a mean. Default: the calibrated reduction time. ``in_training`` selects
+    message times that were measured inside training steps. ``collective`` is the number of the collective within the
+    run.
     """
     world_size = len(starts)
     schedule = verified_schedule(call.algorithm, world_size, call.root)
@@ -145,7 +146,7 @@ class _MaxPlusClock:
         self.ended[location] = end
 
     def _ready(self, location: Location) -> float:
-        """On a GPU, a rank reaches a step once the host has posted it."""
+        """On a GPU, a rank reaches a step only after the host has posted it."""
         rank, channel, step = location
         before = self.ended[rank, channel, step - 1] if step else self.starts[rank]
         if self.calibration.queued is None:
@@ -225,8 +226,7 @@ def training_from_calibration(
 ) -> Trace:
     """Return the trace of ``steps`` training steps: forward, backward, sync and optimizer, without overlap.
 
-    Ranks take turns as the straggler, one in each step. The other ranks wait for it in the sync for the calibrated
-    time.
+    Ranks take turns as the straggler, one in each step. In the sync, the others wait for it for the calibrated time.
     """
     assert training.gradient_sync is not None
     call = CollectiveCall(training.gradient_sync, training.gradient_bytes // 4, op="mean")
@@ -255,7 +255,7 @@ def training_from_calibration(
 
 
 class OverlapCalibration(NamedTuple):
-    """Calibrated data for gradients that are communicated during backward."""
+    """Calibrated data for training steps that communicate gradients during backward."""
 
     calibration: Calibration | None
     ranks: int  # concurrent processes in which compute was measured
@@ -270,12 +270,12 @@ def train_overlapped(
     steps: int,
     carry: Callable[[int], float] | None,
 ) -> Trace:
-    """Return the trace of steps that communicate gradient buckets during backward.
+    """Return the trace of ``steps`` training steps that communicate gradient buckets during backward.
 
     The sync is the exposed communication: buckets still in flight when backward ends, and the wait for the slowest
     rank. When torch starts the buckets, the sync is part of backward, as in a measured run. Backward then includes
-    torch's copies into and out of the buckets, and forward includes its broadcast of the model's buffers. The fact
-    ``exposed_s`` reports the exposed part.
+    torch's copies into and out of the buckets, and forward includes its broadcast of the model's buffers. The trace's
+    fact ``exposed_s`` is the exposed time.
 
     ``carry`` returns the time of a bucket of a given size; None means that gloo carries it on this machine. The overlap
     slowdown is calibrated with gloo on this machine and spread over the bucket times. Without an overlap calibration,

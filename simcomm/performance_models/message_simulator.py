@@ -39,9 +39,9 @@ class MessageSimulator:
     def collective(
         self, call: CollectiveCall, options: SimulationOptions, buffers: Sequence[Array] | None = None
     ) -> Trace:
-        """Return the trace of a collective, and write the result to ``buffers`` if they are given.
+        """Return the trace of a collective. If ``buffers`` are given, reduce them in place.
 
-        Raise InputError, and ProgramError if the program is invalid.
+        Raise InputError if the faults or the engine are not supported, and ProgramError if the program is invalid.
         """
         self.check_faults(options.faults)
         engine = self.engine(call, options, carries_data=buffers is not None)
@@ -51,11 +51,11 @@ class MessageSimulator:
         return self.simulate_compiled(call, options)
 
     def check_faults(self, faults: Faults) -> None:
-        """Raise InputError for faults that this cluster cannot have."""
+        """Raise InputError for faults that the simulator does not support on this cluster."""
         check_faults(faults, self.cluster.graph, self.cluster.world_size)
 
     def engine(self, call: CollectiveCall, options: SimulationOptions, *, carries_data: bool) -> str:
-        """Return the engine to use. Raise InputError if the compiled engine was requested with data."""
+        """Return the name of the engine to use. Raise InputError if the compiled engine was requested with data."""
         if not carries_data:
             return options.engine or options.choose_engine(self.messages(call))
         if options.engine == "compiled":
@@ -86,8 +86,8 @@ class MessageSimulator:
     def simulate_compiled(self, call: CollectiveCall, options: SimulationOptions) -> Trace:
         """Simulate on the compiled engine. Raise ProgramError if the program can deadlock, even if this run does not.
 
-        A run with empty chunks, which are never sent, or with faults can hide a deadlock. Such runs are first checked
-        with full chunks and no faults.
+        Faults and empty chunks, which are never sent, can hide a deadlock. Therefore such a run is first checked with
+        full chunks and without faults.
         """
         world_size, faults, record = self.cluster.world_size, options.faults, options.record
         schedule = compact_schedule(call.algorithm, world_size, call.root)
@@ -106,7 +106,7 @@ class MessageSimulator:
         return compiled.make_trace(inputs, timing, facts, record=record.keeps_messages)
 
     def timing(self, inputs: EngineInput) -> "Timing":
-        """Return the timing by a shortcut if one applies, else message by message."""
+        """Return the timing, by a shortcut if one applies, else by simulating each message."""
         return self.shortcut(inputs, Record.TIMES) or self.one_by_one(inputs)
 
     def shortcut(self, inputs: EngineInput, record: Record) -> "Timing | None":
@@ -118,7 +118,7 @@ class MessageSimulator:
         return compiled.one_by_one(inputs, messages=messages)
 
     def star_costs(self, nbytes: int) -> tuple[CostModel | None, CostModel | None]:
-        """Return the cluster's cost model and that of a faster star. One of them is None.
+        """Return the cluster's cost model and the cost model of a faster star. Exactly one of them is None.
 
         Only a symmetric star has its own cost model.
         """
@@ -126,7 +126,7 @@ class MessageSimulator:
         return star, None if star is not None else faster_star(self.cluster, nbytes)
 
     def sweep_seconds(self, call: CollectiveCall, faults: Faults, shared: "compiled.SharedInputs") -> float:
-        """Return the time in seconds of one call in a sweep over one schedule; infinity if the run hangs."""
+        """Return the time of one call in a sweep over one schedule, in seconds; infinity if the run hangs."""
         is_whole = self.cluster.world_size <= VERIFIED_UP_TO or call.elements >= shared.schedule.chunks
         if faults == NO_FAULTS and is_whole:
             return self.timing(shared.next(call, self.cluster, self.transport)).elapsed
@@ -159,14 +159,14 @@ class MessageSimulator:
     def train_compiled(
         self, training: Training, compute: ComputePhases, steps: int, options: SimulationOptions
     ) -> Trace | None:
-        """Simulate one sync at a time. Return None if a message may begin while one of an earlier sync is in flight."""
+        """Simulate one sync at a time. Return None if messages of two syncs may be in flight at the same time."""
         call = sync_of(training)
         program = compact_schedule(call.algorithm, self.cluster.world_size, 0)
         inputs = as_repeated(EngineInput(call, program, self.cluster, self.transport, options.faults))
         return compiled.simulate_training(inputs, compute, steps, record=options.record)
 
     def train_reference(self, training: Training, compute: ComputePhases, steps: int, faults: Faults) -> Trace:
-        """Simulate all steps in a single run."""
+        """Simulate all steps in a single run on the reference engine."""
         call, world_size = sync_of(training), self.cluster.world_size
         schedule = verified_schedule(call.algorithm, world_size)
         simulation = Simulation(self.cluster, self.transport, faults)
@@ -228,10 +228,10 @@ def without_idle_hosts(star: Cluster) -> Cluster:
 
 
 def star_model(cluster: Cluster, nbytes: int) -> CostModel | None:
-    """Return the cost model of a symmetric star with fair link sharing; None for any other cluster.
+    """Return the cost model of a symmetric star with fair link sharing, or None for any other cluster.
 
-    In a symmetric star, each rank has its own link to one switch, and all links are identical. Also return None if the
-    cluster has no transport.
+    In a symmetric star, each rank has its own link to one switch, and all links are identical. The result is also None
+    if the cluster has no transport.
 
     >>> import simcomm
     >>> star_model(simcomm.star(4, "8 Gbit/s", "1 us"), nbytes=64)
@@ -255,8 +255,8 @@ def star_model(cluster: Cluster, nbytes: int) -> CostModel | None:
 def faster_star(cluster: Cluster, nbytes: int) -> CostModel:
     """Return the cost model of a symmetric star on which no message is slower than on the cluster.
 
-    Each message leaves its sender's host on one of the host's links and reaches the receiver's host on one of that
-    host's links. If the hosts are directly connected, both are the same link.
+    Each message leaves its sender's host over one of that host's links, and reaches its receiver's host over one of
+    that host's links. If the hosts are directly connected, both are the same link.
     """
     transport, hosts, links = cluster.transport, set(cluster.hosts), cluster.graph.edges(data=True)
     assert transport is not None

@@ -1,4 +1,4 @@
-"""Predict NCCL clusters: NCCL's own collectives by formula, and other programs by simulation."""
+"""Predict clusters that use NCCL: its built-in collectives by formula, and other programs by simulation."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -23,12 +23,12 @@ ENGINE = "nccl model"  # reported as the engine of a trace
 
 
 class NcclModel(NetworkModel):
-    """Predicts NCCL's collectives with an uncertainty interval, and simulates any other algorithm's messages."""
+    """Predicts NCCL's built-in collectives with an uncertainty interval, and simulates other algorithms."""
 
     cluster: NcclCluster
 
     def __post_init__(self) -> None:
-        """Raise InputError for a cluster that NCCL's model does not support."""
+        """Raise InputError for a cluster that the NCCL model does not support."""
         self.cluster.check_modeled()
 
     def predict(self, call: CollectiveCall) -> NcclPrediction:
@@ -70,7 +70,7 @@ class NcclModel(NetworkModel):
         return None if _is_own(algorithm) else super().carried(workload)
 
     def caveats(self, algorithms: Sequence[Algorithm]) -> tuple[str, ...]:
-        """Return notes about assumptions, effects of NCCL settings, and limits of simulated programs."""
+        """Return notes about assumptions, about effects of NCCL settings, and about limits of simulated programs."""
         cluster, nccl_algorithm = self.cluster, next(filter(_is_own, algorithms), None)
         free = replace(cluster.settings, algo=None, proto=None)  # all_reduce may not support a forced choice
         notes = [*cluster.assumed, *predict_calibrated(cluster.system, "all_reduce", 1024, settings=free).notes]
@@ -101,7 +101,7 @@ class NcclModel(NetworkModel):
         return self.all_reduce_seconds if _is_own(training.gradient_sync) else super().bucket_seconds(training)
 
     def all_reduce_seconds(self, nbytes: int) -> float:
-        """Return the time of NCCL's all_reduce in seconds."""
+        """Return the time of NCCL's all_reduce of ``nbytes`` bytes, in seconds."""
         return float(predict_seconds(self.cluster.system, "all_reduce", [nbytes], settings=self.cluster.settings)[0])
 
 
@@ -110,7 +110,7 @@ def _is_own(algorithm: Algorithm | None) -> bool:
 
 
 def describe_choice(prediction: NcclPrediction) -> str:
-    """Return algorithm, protocol and channels, such as ``tree/ll x2``, or ``pairs`` for messages between pairs."""
+    """Return text such as ``tree/ll x2`` (algorithm, protocol, channels), or ``pairs`` for point-to-point messages."""
     return (
         f"{prediction.algorithm}/{prediction.protocol} x{prediction.channels}"
         if prediction.candidates

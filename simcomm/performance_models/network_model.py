@@ -1,7 +1,7 @@
 """Predict a described network from the times of the messages on its links.
 
-Symmetric schedules whose messages never share a link are computed without simulating each message. With the TCP model,
-messages travel in segments, limited by windows and socket buffers, and ranks share cores.
+If a schedule is symmetric and its messages never share a link, times are computed without simulating each message. In
+the TCP model, messages travel in segments, limited by windows and socket buffers, and ranks share cores.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ class TcpSimulator(MessageSimulator):
     ) -> Trace:
         """Return the trace of a collective, using the software costs of its algorithm.
 
-        The contents of ``buffers`` do not depend on the timing, so they are computed without TCP.
+        The timing does not depend on the data, so ``buffers`` are reduced in a second simulation without TCP.
         """
         _check_tcp_engine(options.engine)
         transport = call.algorithm.costs_of(self.transport)
@@ -68,7 +68,7 @@ class TcpSimulator(MessageSimulator):
         return compiled.by_segments(inputs, messages=messages)
 
     def star_costs(self, nbytes: int) -> tuple[CostModel | None, CostModel | None]:
-        """Return None twice: TCP connections have no closed forms."""
+        """Return (None, None): there are no closed forms for TCP connections."""
         return None, None
 
     def sweep_seconds(self, call: CollectiveCall, faults: Faults, shared: "compiled.SharedInputs") -> float:
@@ -99,7 +99,7 @@ class NetworkModel(PerformanceModel):
 
     @cached_property
     def simulator(self) -> MessageSimulator:
-        """The message simulator. Raise InputError if a calibration is required and missing."""
+        """The message simulator. Raise InputError if the cluster needs a calibration and none exists."""
         return simulator_of(*resolve_transport(self.cluster, self.calibration))
 
     def estimator(self, call: CollectiveCall) -> Estimator:

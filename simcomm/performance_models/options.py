@@ -12,7 +12,7 @@ SIMPY_UP_TO = 1_000  # messages up to which simpy is faster than loading the com
 
 
 def check_engine(engine: str | None) -> None:
-    """Raise InputError unless ``engine`` is a known engine, or None to choose by the number of messages.
+    """Raise InputError unless ``engine`` is the name of an engine, or None for the default.
 
     >>> check_engine("ns-3")
     Traceback (most recent call last):
@@ -39,7 +39,7 @@ class SimulationOptions:
 
     @property
     def need_messages(self) -> bool:
-        """Whether messages must be simulated, because an engine or faults were requested."""
+        """Whether messages must be simulated because an engine or faults were requested."""
         return self.engine is not None or self.faults != NO_FAULTS
 
     def choose_engine(self, messages: int) -> str:

@@ -1,4 +1,4 @@
-"""The interface of all performance models, and the function that selects one for a cluster."""
+"""Define the interface of all performance models, and select the model for a cluster."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -22,7 +22,7 @@ from simcomm.performance_models.options import TIMES_ONLY, SimulationOptions
 
 
 class Alternatives(NamedTuple):
-    """Alternative calibrations: one per fold of the calibration, and one with slower cores if only cores drift."""
+    """Alternative calibrations: one per fold and, if only the speed of cores drifts, one with slower cores."""
 
     parts: tuple[Calibration, ...]
     slower: Calibration | None
@@ -52,12 +52,12 @@ class PerformanceModel(ABC):
     ) -> Trace:
         """Return the trace of a collective. If ``buffers`` are given, reduce them in place.
 
-        Raise InputError, and ProgramError if the program is invalid.
+        Raise InputError if the model does not support the options, and ProgramError if the program is invalid.
         """
 
     @abstractmethod
     def estimator(self, call: CollectiveCall) -> Estimator:
-        """Return an estimator that quickly compares other algorithms for the same call. Raise InputError."""
+        """Return an estimator that quickly compares algorithms. Raise InputError if a needed calibration is missing."""
 
     @abstractmethod
     def sequential_steps(
@@ -83,7 +83,7 @@ class PerformanceModel(ABC):
         return train_overlapped(training, self.cluster, measured, compute, steps, carry)
 
     def check_training(self, training: Training, options: SimulationOptions) -> None:
-        """Raise InputError if the gradient sync is not supported, or does not support the engine or the faults."""
+        """Raise InputError if the gradient sync is not supported, alone or with these faults and this engine."""
         if training.overlaps:
             self.bucket_seconds(training)
         if self.has_no_messages(training):
@@ -91,7 +91,7 @@ class PerformanceModel(ABC):
         self.check_sync(training)
 
     def check_sync(self, training: Training) -> None:
-        """Raise InputError if NCCL is to synchronize gradients on a cluster without NCCL."""
+        """Raise InputError if NCCL is to synchronize gradients on a cluster that does not use NCCL."""
         if training.gradient_sync is not None and training.program is None:
             raise InputError(
                 f"gradient_sync 'nccl' needs a cluster with transport = \"nccl\"; {self.cluster.title} does not have it"
@@ -102,7 +102,7 @@ class PerformanceModel(ABC):
         return training.overlaps or training.program is None
 
     def carried(self, workload: CollectiveCall | Training) -> Carrier | None:
-        """Return the algorithm that transfers a row's bytes, or None if no messages are simulated.
+        """Return the algorithm that transfers the workload's data, or None if no messages are simulated.
 
         A training run repeats its sync ``steps`` times. With overlap, it runs the algorithm once per bucket.
         """
@@ -127,11 +127,11 @@ class PerformanceModel(ABC):
         return Alternatives((), None)
 
     def caveats(self, algorithms: Sequence[Algorithm]) -> tuple[str, ...]:
-        """Return assumptions and limits that a reader of these predictions should know."""
+        """Return notes about assumptions and limits that affect predictions for these algorithms."""
         return ()
 
     def measured_ranks(self, training: Training) -> int:
-        """Return the number of concurrent processes in which compute was measured."""
+        """Return the number of concurrent processes with which compute was measured."""
         return self.cluster.local_ranks
 
     def calls_to_measure(self, calls: Iterable[CollectiveCall]) -> list[CollectiveCall]:
@@ -139,15 +139,15 @@ class PerformanceModel(ABC):
         return []
 
     def is_calibrated_for(self, training: Training) -> bool:
-        """Return whether the calibration covers the compute of a training."""
+        """Return whether the calibration includes compute times for a training."""
         return self.calibration is not None and has_point(self.calibration.compute, training)
 
     def needs_overlap_calibration(self, training: Training) -> bool:
-        """Return whether a training needs a calibrated overlap slowdown."""
+        """Return whether a training can be predicted only with a calibrated overlap slowdown."""
         return False
 
     def phases(self, training: Training) -> tuple[ComputePhases, ComputePhases]:
-        """Return the compute phases of a step when all ranks of the machine run, and when a single rank runs.
+        """Return a step's compute times while all ranks on the machine run, and while a single rank runs.
 
         Both use the same number of threads per rank. Raise InputError if they are not calibrated.
         """
@@ -167,9 +167,9 @@ class PerformanceModel(ABC):
         return together.times(local / measured), alone
 
     def bucket_seconds(self, training: Training) -> Callable[[int], float] | None:
-        """Return a function from bucket size in bytes to seconds, or None if bucket times were measured.
+        """Return a function from bucket bytes to seconds, or None if bucket times were measured.
 
-        Raise InputError for ``ddp``, whose overlap is only measured on this machine.
+        Raise InputError for ``ddp``, whose overlap can only be measured on this machine.
         """
         sync = training.gradient_sync
         if sync is None:
@@ -208,7 +208,7 @@ MODELS = {
 def performance_model(cluster: Cluster, calibration: Calibration | None = None) -> PerformanceModel:
     """Return the performance model of a cluster. Raise InputError if ``calibration`` is not a Calibration.
 
-    Default: the cached calibration, if the model requires one.
+    By default, a model that requires a calibration uses the cached one.
 
     >>> import simcomm
     >>> type(performance_model(simcomm.this_machine(2))).__name__
