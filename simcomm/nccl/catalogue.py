@@ -29,7 +29,7 @@ class Gpu(NamedTuple):
 
     @property
     def model(self) -> str:
-        """The word of the name that contains a digit, such as A100. Boards with the same chip share it."""
+        """The first word of the name that contains a digit, such as A100. Boards with the same chip share it."""
         return next((word for word in self.name.split() if re.search(r"\d", word)), self.name)
 
     @property
@@ -78,7 +78,7 @@ def _from_catalogue(name: str) -> Gpu:
 
 
 def find_gpu(name: str) -> Gpu:
-    """Return a GPU of the catalog by name. Boards that differ only in memory count as one GPU.
+    """Return a GPU from the catalog by name. Boards that differ only in memory count as one GPU.
 
     Raise InputError if the catalog does not contain it.
 
@@ -125,7 +125,7 @@ CPUS = {"Infinity Fabric": "amd", "UPI": "intel", "QPI": "intel"}  # by the link
 
 
 def catalogue_keys(where: str, preset: str) -> dict[str, Any]:
-    """Return the keys that describe a machine of the catalog: gpu, link, pcie, nic, layout, cpu and domain.
+    """Return the keys that describe a machine from the catalog: gpu, link, pcie, nic, layout, cpu and domain.
 
     Each board of a machine is a host: a GB200 NVL72 has 18 hosts with four GPUs each, in one NVLink domain. Raise
     InputError for an unknown machine.
@@ -191,12 +191,12 @@ def generation_year(generation: str) -> int:
 
 
 def software_year(generation: str) -> int:
-    """Return the year of the software that is usual on GPUs of a generation."""
+    """Return the year of the software that usually runs on GPUs of a generation."""
     return int(parts("generation")[generation]["software_year"].value)
 
 
 def usual_nic(network: str, generation: str) -> float:
-    """Return the usual bandwidth of one NIC in GB/s: the network's if all its NICs are equal, else the generation's.
+    """Return the usual GB/s of one NIC: the network's own or, if it has none, that of the GPU generation's port.
 
     >>> usual_nic("efa1", "ampere"), usual_nic("ib", "hopper")
     (12.5, 50.0)
@@ -227,7 +227,7 @@ def usable_nvlink(generation: str) -> float:
 
 
 def nvlink_of(generation: str) -> str:
-    """Return the catalog's name of the NVLink of a GPU generation."""
+    """Return the name in the catalog of a GPU generation's NVLink."""
     figures = parts("generation")[generation]
     return figures["nvlink"].value if "nvlink" in figures else USUAL_NVLINK
 

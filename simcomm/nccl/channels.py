@@ -59,7 +59,7 @@ def _within_settings(comm: Communicator, channels: int) -> int:
 
 
 def used_channels(comm: Communicator, algorithm: str, protocol: str, sizes: Floats) -> Floats:
-    """Return the number of channels that calls of these sizes in bytes use. NVLS always uses all its channels."""
+    """Return the number of channels that calls use, given their sizes in bytes. NVLS always uses all its channels."""
     if algorithm in ("nvls", "nvls_tree"):
         return np.full(len(sizes), float(_within_settings(comm, OF_NVLS.get(comm.generation, 16))))
     threads = threads_of(comm, protocol)
@@ -74,7 +74,7 @@ def used_channels(comm: Communicator, algorithm: str, protocol: str, sizes: Floa
 
 
 def by_threshold(comm: Communicator, algorithm: str, protocol: str, sizes: Floats) -> NDArray[np.bool_]:
-    """Return whether NCCL before 2.5 chooses this protocol at each size: LL up to its threshold, Simple above."""
+    """Return, for each size, whether NCCL before 2.5 chooses this protocol: LL up to its threshold, Simple above."""
     if comm.version < (2, 3):
         most: Floats | float = LL_THRESHOLD
     else:
@@ -91,7 +91,7 @@ def threads_of(comm: Communicator, protocol: str) -> int:
 
 
 def channel_rate(comm: Communicator) -> float:
-    """Return the bandwidth of one channel with Simple, in GB/s."""
+    """Return the bandwidth of one channel with the Simple protocol, in GB/s."""
     rate = CHANNEL_RATE.get(comm.generation, OLD_CHANNEL_RATE)
     return rate * threads_of(comm, "simple") / THREADS["simple"]
 
@@ -109,12 +109,12 @@ BUFFER = 4 * 2**20  # bytes of Simple for a channel and peer: eight slots, of wh
 
 
 def least(rates: Sequence[float]) -> float:
-    """Return the minimum of these rates, or infinity without any. Columns of ``EachMoved`` are compared row by row."""
+    """Return the minimum of these rates, or infinity if there are none. Compare columns of ``EachMoved`` by row."""
     return reduce(np.minimum, rates) if rates else float("inf")
 
 
 def aged(comm: Communicator, values: Parameters) -> float:
-    """Return the factor by which latencies inside this host exceed those inside a host of 2025."""
+    """Return the factor by which latencies inside this host exceed those inside a host built in 2025."""
     return (1 + values["age"]) ** (2025 - generation_year(comm.generation))
 
 
@@ -134,7 +134,7 @@ def hop_rate(comm: Communicator, hop: HopGroup, values: Parameters) -> float:
 def inside_rate(comm: Communicator, values: Parameters, *, is_chain: bool = False) -> float:
     """Return the bandwidth in GB/s of rings or chains inside a node.
 
-    A chain of two GPUs sends in one direction only, and so reaches a larger share of PCIe's rate than traffic in both.
+    A chain of two GPUs sends in one direction only, and so reaches a larger share of PCIe's rate than a ring does.
     """
     if not is_chain or comm.nodes > 1:
         return least([hop_rate(comm, hop, values) for hop in comm.hops if hop.count])
@@ -181,7 +181,7 @@ def between_rate(comm: Communicator, values: Parameters) -> float:
 
 
 def between_hop(comm: Communicator, protocol: str, values: Parameters) -> float:
-    """Return the latency of a hop between nodes in us, with all GPUs of a node sending."""
+    """Return the latency in us of a hop between nodes while all GPUs of a node send."""
     network = comm.network
     if network is None:
         return 0.0
@@ -225,7 +225,7 @@ def collective_rates(comm: Communicator, values: Parameters, *, is_chain: bool =
 
 
 def ramp_class(comm: Communicator) -> str:
-    """Return the class of the ramp to full bandwidth: the network, or on a single node the link."""
+    """Return the class that determines how bandwidth grows with size: the network, or on a single node the link."""
     if comm.network is None:
         return "nvlink" if comm.is_nvlink else "pcie"
     if comm.network.kind in ("efa1", "tcp"):

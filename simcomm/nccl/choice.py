@@ -19,7 +19,7 @@ PROTOCOLS_STAY = (2, 22)  # the first version that applies NCCL_PROTO to the rin
 def available(comm: Communicator, collective: str) -> dict[Choice, str]:
     """Return every algorithm and protocol with the reason that excludes it. The reason is empty if it can be used.
 
-    Exclusions by settings are ignored. But a protocol that the settings name is available even if it is off by default.
+    Settings exclude nothing here. But a protocol that is off by default is available if the settings name it.
     """
     if collective == "all_reduce":
         algorithms: tuple[str, ...] = ("ring", "tree", "nvls", "nvls_tree", "collnet_chain")
@@ -86,7 +86,7 @@ def _ll128_reason(comm: Communicator) -> str:
 
 
 def allowed(comm: Communicator, collective: str) -> dict[Choice, str]:
-    """Return each candidate with the reason that excludes it: NCCL lacks it here, or the settings exclude it.
+    """Return each candidate with the reason that excludes it. NCCL or the settings may exclude a candidate.
 
     If the settings leave no candidate, NCCL from 2.24 on ends with an error (``topoGetAlgoInfo`` in ``src/enqueue.cc``
     of NVIDIA/nccl), and this function raises InputError. Older versions fall back to rings: up to 2.21 with all

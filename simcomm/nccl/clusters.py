@@ -45,7 +45,7 @@ class NcclCluster(Cluster):
 
     @property
     def system(self) -> System:
-        """The system to predict. Raise InputError if NCCL's model cannot predict this cluster."""
+        """The system description. Raises InputError if NCCL's model cannot predict this cluster."""
         self.check_modeled()
         return self.described
 
@@ -66,7 +66,7 @@ class NcclCluster(Cluster):
         return replace(cluster, sharing=self.sharing, not_modeled=self.not_modeled)
 
     def on_first(self, world_size: int) -> "NcclCluster":
-        """Return a cluster of ``world_size`` GPUs, equally many on each host. Raise InputError if there is none."""
+        """Return a cluster of ``world_size`` GPUs, equally many per host. Raise InputError if that is impossible."""
         super().on_first(world_size)
         if world_size == self.world_size:
             return self
@@ -80,7 +80,7 @@ class NcclCluster(Cluster):
         return self._rebuilt(replace(system, nodes=nodes, gpus=world_size // nodes), self.settings)
 
     def check_joined_by_nccl(self) -> None:
-        """Accept NCCL's own collectives."""
+        """Accept NCCL's own collectives, which other clusters reject."""
 
     def check_measurable(self, backend: str, gpus: Callable[[], Sequence[str]]) -> None:
         """Raise InputError unless the cluster is a single host and this machine has its GPUs."""
@@ -98,7 +98,7 @@ class NcclCluster(Cluster):
 def nccl_cluster(
     system: System, settings: NcclSettings | None = None, title: str | None = None, assumed: tuple[str, ...] = ()
 ) -> NcclCluster:
-    """Return the cluster of a description, with a rank on each GPU. Raise InputError for MPI on CPUs, and for one GPU.
+    """Return the cluster that a description defines, with a rank per GPU. Raise InputError for MPI on CPUs or one GPU.
 
     >>> from simcomm.nccl.descriptions import describe_system
     >>> nccl_cluster(describe_system("mine", {"nodes": 1, "gpus": 4, "gpu": "RTX 4090"}))
@@ -125,7 +125,7 @@ def nccl_cluster(
 
 
 def notes_of_programs(cluster: NcclCluster) -> tuple[str, ...]:
-    """Return a note if a program's ring uses fewer NICs than NCCL's rings."""
+    """Return a note if a rank program's ring uses fewer NICs than NCCL's rings do."""
     comm = make_communicator(cluster.system, cluster.settings)
     if comm.network is None or min(comm.local, comm.network.ports) < 2:
         return ()

@@ -55,7 +55,7 @@ def _default_reach_of(system: System, settings: NcclSettings, cpu: str) -> str:
 def pcie_reach(system: System, settings: NcclSettings) -> str:
     """Return the level up to which the GPUs of a host use P2P over PCIe.
 
-    No level enables P2P that the driver rejects, as on GeForce boards.
+    No level enables P2P if the driver rejects it, as on GeForce boards.
     """
     if settings.p2p_disable:
         return "LOC"
@@ -72,7 +72,7 @@ def pcie_reach(system: System, settings: NcclSettings) -> str:
 
 
 def is_seen_without(system: System) -> bool:
-    """Return whether the description states that GPUs use host memory instead of P2P."""
+    """Return whether the description states that GPUs communicate through host memory instead of P2P."""
     return "p2p" not in system.defaulted and not system.p2p
 
 
@@ -82,7 +82,7 @@ def cpu_of(system: System) -> str:
 
 
 def depends_on_cpu(system: System, settings: NcclSettings) -> bool:
-    """Return whether P2P over PCIe would reach farther with AMD's CPUs than with the assumed ones."""
+    """Return whether P2P over PCIe would reach farther with AMD's CPUs than with the assumed CPUs."""
     is_default = settings.p2p_level is None and system.p2p_level is None and "p2p" in system.defaulted
     if system.cpu is not None or not is_default or system.p2p_refused or settings.p2p_disable:
         return False

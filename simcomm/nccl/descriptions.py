@@ -171,7 +171,7 @@ class System:
     def part(self, nodes: int, gpus: int) -> "System":
         """Return the system of a group with ``gpus`` ranks on each of ``nodes`` hosts.
 
-        The group gets its share of the NICs and of the NVLink domain, because groups of the other GPUs use them too.
+        The group gets its share of the NICs and of the NVLink domain, because the other GPUs' groups use the rest.
 
         >>> part = describe_preset("dgx-h100", 4, 8).part(nodes=4, gpus=1)
         >>> part.nodes, part.gpus, part.domain
@@ -190,7 +190,7 @@ class System:
 
     @property
     def guessed(self) -> tuple[str, ...]:
-        """Keys with guessed values: ``nic`` if it is marked as a guess and used, and ``nccl`` if it is not stated."""
+        """Keys with guessed values: ``nic`` if marked as a guess and used by several hosts, ``nccl`` if not stated."""
         is_nic_unknown = self.nic_guess and self.nodes > 1
         return tuple(key for key, unknown in (("nic", is_nic_unknown), ("nccl", "nccl" in self.defaulted)) if unknown)
 
@@ -228,7 +228,7 @@ def read_systems(
 
 
 def put_aside(directory: Path | str = OWN_DATA) -> frozenset[str]:
-    """Return the held-out systems, which no fit may use: the slugs in a directory's ``put_aside.txt``."""
+    """Return the slugs of held-out systems, which no fit may use, from a directory's ``put_aside.txt``."""
     path = Path(directory) / "put_aside.txt"
     return frozenset(read_text(path).split()) if path.is_file() else frozenset()
 
@@ -245,7 +245,7 @@ def describe_system(slug: str, line: Mapping[str, Any]) -> System:
 
 
 def describe_own(slug: str, counts: Mapping[str, int]) -> System:
-    """Return a system that Ringlab ships with another number of ``nodes`` or ``gpus``, which also changes its defaults.
+    """Return a shipped system with another number of ``nodes`` or ``gpus``. Defaults that depend on them change, too.
 
     Raise KeyError for an unknown slug, and InputError for a missing key.
     """
@@ -261,7 +261,7 @@ def own_machines() -> dict[str, Any]:
 
 
 def describe_preset(preset: str, nodes: int, gpus: int, **more: Any) -> System:
-    """Return the system of ``nodes`` machines of the hardware catalog. ``more`` adds keys of a line.
+    """Return the system of ``nodes`` machines from the hardware catalog. ``more`` adds keys of a line.
 
     Each board of a machine is a host: two NVL72 are 36 hosts of four GPUs, in domains of 72. Raise InputError if a key
     is unknown or invalid.

@@ -1,9 +1,10 @@
 """Read the model's parameters from ``parameters.toml``: each with its value, prior, meaning and source.
 
 Some parameters are factors on the time of one cluster's hosts, learned from other systems on these hosts. Two machines
-of one author, or two tables of one machine, mostly miss a prediction in the same direction: because of a slot with four
-lanes, an old BIOS, or a congested fabric. A description names such hosts with ``cluster``. For each cluster, the fit
-has a factor for small, middle and large sizes, both for one node and for several nodes. Their prior is 1.
+of one author, or two tables of one machine, usually deviate from the prediction in the same direction, for example
+because of a slot with four lanes, an old BIOS, or a congested fabric. A description names such hosts with ``cluster``.
+For each cluster, the fit has a factor for small, middle and large sizes, both for one node and for several nodes. Their
+prior is 1.
 """
 
 import tomllib
@@ -37,7 +38,7 @@ class Parameter:
 
 
 class Parameters(UserDict[str, float]):
-    """The values of parameters, by name."""
+    """The values of parameters by name."""
 
     def changed(self, values: Mapping[str, float]) -> "Parameters":
         """Return the parameters with some values replaced. Raise InputError for an unknown name."""
@@ -97,7 +98,7 @@ def host_parameters(cluster: str, nodes: int) -> list[str]:
 
 
 def host_factors(cluster: str | None, nodes: int, sizes: Floats, values: Parameters) -> Floats | float:
-    """Return the factors on the time of a cluster's hosts, for sizes in bytes. Without a cluster, return 1."""
+    """Return the factors by which a cluster's hosts multiply the time at sizes in bytes; 1 without a cluster."""
     if cluster is None:
         return 1.0
     places = np.interp(np.log(sizes), np.log([*CENTERS.values()]), range(len(CENTERS)))

@@ -75,7 +75,7 @@ def read_pasted(path: Path | str, most_bytes: int = FileBytes.USUAL) -> str:
 
 
 def clean(text: str) -> str:
-    r"""Return a line without colors and without a launcher's prefix, and with plain spaces and dashes.
+    r"""Return a line without colors or a launcher's prefix, and with plain spaces and dashes.
 
     >>> clean("[1,0]<stdout>:# Rank  0"), clean("\x1b[32mok\x1b[0m")
     ('# Rank  0', 'ok')

@@ -11,12 +11,6 @@ was chosen with all authors.
 >>> prediction = predict_collective(system, "all_reduce", 2**30)
 >>> prediction.algorithm, prediction.protocol, prediction.low < prediction.seconds < prediction.high
 ('ring', 'simple', True)
-
-The logarithm of measured / predicted is modeled as Student's t with two degrees of freedom, whose tails are far heavier
-than a normal distribution's. Its width depends on the description: one node or several, outside the checked systems or
-not, a guessed NIC rate. The widths are calibrated on systems of authors that no fit has seen
-(``benchmarks.studies.nccl_unseen``). Leave-one-author-out errors are too small for that, because the model's structure
-was chosen with all authors.
 """
 
 import tomllib
@@ -51,7 +45,7 @@ DEGRADED = 1.4  # if the source says that the system is slower than it should be
 
 @lru_cache(maxsize=1024)
 def outside_checked(system: System, version: tuple[int, int] | None = None) -> tuple[str, ...]:
-    """Return phrases for the properties of a system that no other fitted system has. Empty if all are covered.
+    """Return a phrase for each property of a system that no other fitted system shares.
 
     The properties are the network together with the link inside a node, the GPU generation on that link, GPUs per node,
     nodes, and NCCL's version. Default: the description's version.
@@ -97,7 +91,7 @@ def _checked() -> tuple[System, ...]:
 
 
 class LogLimits(NamedTuple):
-    """The distances from the prediction to both ends of the 80 % interval, in log time, at the three sizes."""
+    """The distances in log time from the prediction to the ends of its 80 % interval, at the sizes in ``SIZES``."""
 
     below: tuple[float, ...]
     above: tuple[float, ...]
@@ -127,7 +121,7 @@ def _stretch(coverage: float) -> float:
 
 
 def _quantile(coverage: float) -> float:
-    """This is the two-sided quantile of Student's t with two degrees of freedom."""
+    """The two-sided quantile of Student's t with two degrees of freedom."""
     return coverage * sqrt(2 / (1 - coverage**2))
 
 
@@ -143,7 +137,7 @@ def log_limits(comm: Communicator, sizes: Floats, *, has_like: bool = True, cove
 
 
 def widening(comm: Communicator, *, has_like: bool) -> float:
-    """Return the factor by which the interval is wider because the description leaves facts open."""
+    """Return the factor that widens the interval for unchecked, degraded or partly guessed systems."""
     wider = (1.0 if has_like else UNCHECKED) * (GUESSED if comm.nic_is_guessed else 1.0)
     return wider * (DEGRADED if comm.system.degraded else 1.0)
 
@@ -154,7 +148,7 @@ DEFAULTS = NcclSettings()
 
 @dataclass(frozen=True)
 class NcclCandidate:
-    """An algorithm with a protocol: its predicted time, the tuner's time, and why it is not chosen."""
+    """An algorithm with a protocol: their predicted time, the tuner's time, and the reason for or against them."""
 
     algorithm: str
     protocol: str

@@ -2,8 +2,9 @@
 
 The parent of node r in a tree over N nodes follows from r's lowest set bit: clear it and set the next higher one. If no
 such node exists, only clear it. So node 0 is the root, and the odd nodes are leaves. The second tree is the first one
-mirrored (N even) or shifted by one (N odd), so that a leaf of one is an inner node of the other. Together both use
-every NIC in both directions. Inside each node, the GPUs form a chain. Source: ``src/graph/trees.cc`` of NVIDIA/nccl.
+mirrored (N even) or shifted by one (N odd), so that the leaves of one tree are inner nodes of the other. Together, the
+trees use every NIC in both directions. Inside each node, the GPUs form a chain. Source: ``src/graph/trees.cc`` of
+NVIDIA/nccl.
 """
 
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ def rank_rings(comm: Communicator) -> tuple[tuple[int, ...], ...]:
 
 @dataclass(frozen=True)
 class TreeNode:
-    """A rank in a tree, with its parent (None for the root) and its children."""
+    """A rank in a tree with its parent (None at the root) and its children."""
 
     rank: int
     parent: int | None
@@ -78,7 +79,7 @@ def second_parents(nodes: int) -> tuple[int | None, ...]:
 
 
 def rank_tree(node_parents: tuple[int | None, ...], order: tuple[int, ...], local: int) -> tuple[TreeNode, ...]:
-    """Return a tree over all ranks. Each node is a chain in this ``order``, and its head joins the tree over nodes."""
+    """Return a tree over all ranks. Each node is a chain in this ``order``, whose head joins the tree over nodes."""
     up: dict[int, int | None] = {}
     for node, parent in enumerate(node_parents):
         chain = [node * local + gpu for gpu in order]

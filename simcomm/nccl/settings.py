@@ -1,4 +1,4 @@
-"""Define NCCL's versions, and its environment variables with the meanings that NCCL gives them.
+"""Define NCCL's versions and its environment variables.
 
 Sources: NCCL's user guide, "Environment Variables" (docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html), and
 ``src/graph/tuning.cc`` and ``src/graph/paths.cc`` (``ncclTopoCheckP2p``, ``ncclGetLevel``) of NVIDIA/nccl.
@@ -22,13 +22,13 @@ RELEASES: dict[tuple[int, int], float] = {  # release dates, in years
 
 
 class NcclRelease(NamedTuple):
-    """NCCL's version as two numbers, or the year in which it was used."""
+    """An NCCL version as two numbers, or the year in which it was used."""
 
     version: tuple[int, int] | None = None
     year: float = 0.0
 
     def number(self) -> tuple[int, int]:
-        """Return the version, or the newest one of the year. A year without a fraction means just before its middle.
+        """Return the version, or the newest one at that time. A year without a fraction means just before its middle.
 
         >>> NcclRelease(year=2023).number()
         (2, 18)
@@ -116,7 +116,7 @@ class NcclSettings:
     threads: int | None = None  # of a channel, for LL and Simple
 
     def __post_init__(self) -> None:
-        """Raise InputError for a value that NCCL rejects."""
+        """Raise InputError for a value that NCCL would reject."""
         self.parsed_version()
         self.allowed_algorithms()
         self.allowed_protocols()
@@ -190,7 +190,7 @@ def _check_range(key: str, count: int | None, low: int, high: int) -> None:
 
 
 def level_rank(level: str) -> int:
-    """Return an integer that grows with the distance of a level.
+    """Return an integer that increases with the distance that a level allows.
 
     >>> level_rank("PIX") < level_rank("SYS") == level_rank("9")
     True

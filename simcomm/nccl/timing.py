@@ -54,7 +54,7 @@ LL_SLOT = 32 * 1024  # bytes of data in a slot of LL: 512 threads with 8 lines e
 
 @dataclass(frozen=True)
 class CandidateRoute:
-    """The latencies and bus bandwidths (GB/s) of a candidate. ``hops`` is the total latency of consecutive hops."""
+    """A candidate's latencies and bus bandwidths (GB/s). ``hops`` is the total latency of consecutive hops."""
 
     base: float  # us
     hops: float  # us
@@ -182,7 +182,7 @@ def _soft_maximum(a: Floats, b: Floats) -> Floats:
 
 
 def host_time(comm: Communicator, collective: str, channels: Floats, values: Parameters) -> Floats:
-    """Return the time in us that a process takes to launch a collective on all its GPUs."""
+    """Return the time in us in which a process launches a collective on all its GPUs."""
     launch = values["launch"] * aged(comm, values)
     launch *= values["launch.desktop"] if comm.system.host == "desktop" else 1.0
     if collective in ("all_to_all", "gather", "scatter"):
@@ -195,7 +195,7 @@ def host_time(comm: Communicator, collective: str, channels: Floats, values: Par
 
 
 def call_time(comm: Communicator, values: Parameters) -> float:
-    """Return the time in us that a Python loop adds to each call because it waits for the call."""
+    """Return the time in us that a Python loop adds to each call by waiting for it."""
     if comm.system.harness != "torch":
         return 0.0
     return values["call.torch" if comm.system.nodes == 1 else "call.torch_hosts"]
@@ -203,14 +203,14 @@ def call_time(comm: Communicator, values: Parameters) -> float:
 
 @dataclass(frozen=True)
 class Candidates:
-    """The candidates at several sizes: the tuner's times and the model's times in us, and their weights."""
+    """The candidates at several sizes: the tuner's times and this model's times in us, and their weights."""
 
     tuner: dict[Choice, Floats]
     times: dict[Choice, Floats]
     weights: dict[Choice, Floats]
 
     def blend(self, figures: dict[Choice, Floats]) -> Floats:
-        """Return the weighted mean of values that are given for each choice."""
+        """Return the weighted mean of ``figures``, which has an array for each choice."""
         weighted: Floats = np.sum([self.weights[choice] * row for choice, row in figures.items()], axis=0)
         return weighted
 
@@ -243,7 +243,7 @@ def predict_microseconds(comm: Communicator, collective: str, sizes: Floats, val
 
 
 def nic_share(comm: Communicator, collective: str) -> float:
-    """Return the load of a node's busiest NIC in one direction, as a share of the buffer.
+    """Return the load on a node's busiest NIC in one direction, as a share of the buffer.
 
     In send_recv, each rank sends the buffer to the next rank, so one GPU per node sends to another node. In gather and
     scatter, the root's NICs carry the parts of all other nodes.
@@ -275,7 +275,7 @@ def slot_share(comm: Communicator, collective: str) -> float:
 
 
 def exchange_times(comm: Communicator, collective: str, sizes: Floats, values: Parameters) -> Floats:
-    """Return the times of messages between pairs in us, at sizes in bytes as nccl-tests counts them."""
+    """Return the times of messages between pairs of ranks in us, at sizes in bytes as nccl-tests counts them."""
     load = sizes / 1000 * _seconds_a_gigabyte(comm, collective, values)
     peers = {"send_recv": 1, "hypercube": ceil(log2(comm.ranks))}.get(collective, comm.ranks - 1)
     hop = between_hop(comm, "ll", values) if comm.nodes > 1 else inside_hop(comm, "ll", values)
@@ -303,7 +303,7 @@ FULL_HOST = 32  # processes; from here they share the memory's bandwidth
 
 
 def mpi_microseconds(comm: Communicator, collective: str, sizes: Floats, values: Parameters) -> Floats:
-    """Return the times of a collective of MPI ranks on CPUs in us, at sizes in bytes."""
+    """Return the times in us of a collective of MPI ranks on CPUs, at sizes in bytes."""
     kind = comm.network.kind if comm.network else ""
     latency = values["mpi.base"] + values["mpi.rank"] * log2(comm.local)
     rates = []

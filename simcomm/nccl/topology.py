@@ -32,7 +32,7 @@ MESH_GPUS = 8
 
 @dataclass(frozen=True)
 class HopGroup:
-    """The hops of one kind in a ring: their number, and the GB/s of the slowest one when links are shared."""
+    """A ring's hops of one kind: their number, and the GB/s of the slowest one when links are shared."""
 
     kind: str  # nvswitch, mesh, bridge, xgmi, p2p (same PCIe switch), p2p_far (through host bridges), shm, one_gpu
     count: int
@@ -92,7 +92,7 @@ def _mesh_links(a: int, b: int) -> int:
 
 
 def switch_count(host: GpuHost) -> int:
-    """Return the number of PCIe switches between the GPUs and the CPUs of a host."""
+    """Return the number of PCIe switches between a host's GPUs and its CPUs."""
     if host.layout == "switch":
         return 1
     return max(2, host.gpus // 4) if host.layout == "switches" else 0
@@ -141,7 +141,7 @@ class _Stream:
 
 
 def share_links(host: GpuHost, pairs: Sequence[tuple[int, int]]) -> list[float]:
-    """Return the bandwidth in GB/s of each pair when all send at once: max-min fair over the host's PCIe links.
+    """Return each pair's bandwidth in GB/s if all pairs send at once: max-min fair over the host's PCIe links.
 
     Streams through host memory cross the uplink of their switch; P2P between GPUs behind one switch does not.
     """
@@ -188,7 +188,7 @@ def ring_hops(
 ) -> tuple[HopGroup, ...]:
     """Return the hops of a ring over the host's GPUs, or of a chain, grouped by kind and with their rates.
 
-    With ``groups`` of GPU numbers, each group has a ring at the same time, and the hops of the slowest ring are
+    With ``groups`` of GPU numbers, each group runs a ring at the same time, and the hops of the slowest ring are
     returned. The rate of NVLink is the sum over all rings. For an NVSwitch, it is the GPU's line rate; for a mesh, one
     brick per ring in each direction; for xGMI, the links to the GPUs in use.
 
@@ -230,7 +230,7 @@ def _nvlink_rate(host: GpuHost) -> float:
 
 @cache
 def exchange_rate(host: GpuHost) -> tuple[str, float]:
-    """Return the slowest kind of hop in an all_to_all, and the bandwidth in GB/s with which each GPU sends."""
+    """Return the slowest kind of hop in an all_to_all, and the bandwidth in GB/s at which each GPU sends."""
     if host.gpus == 1 or host.link in ("nvswitch", "xgmi"):
         return ring_hops(host)[0].kind, ring_hops(host)[0].rate
     pairs = [(a, b) for a in range(host.gpus) for b in range(host.gpus) if a != b]

@@ -49,7 +49,7 @@ Figures = tuple[float, float, float]  # of LL, LL128, Simple
 
 @dataclass(frozen=True)
 class Latencies:
-    """Latencies in us that several consecutive versions assume: NCCL's baseLat and hwLat."""
+    """Latencies in us that consecutive versions assume: NCCL's baseLat and hwLat."""
 
     base_tree: Figures
     base_ring: Figures
@@ -213,7 +213,7 @@ def _nvls_latency(comm: Communicator, algorithm: str) -> float:
 
 
 def _plugin(comm: Communicator, protocol: str) -> float:
-    """The plug-in's latency counts twice for Simple, which flushes."""
+    """The plug-in's latency counts twice with Simple, which flushes."""
     if comm.network is None or comm.version < COUNTS_PLUGIN:
         return 0.0
     return plugin_latency(comm.network.kind, is_staged=not comm.network.gdr) * (2 if protocol == "simple" else 1)

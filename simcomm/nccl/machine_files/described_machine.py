@@ -1,4 +1,4 @@
-"""Derive the keys of a system description from the facts in files, each with its source line or as a guess."""
+"""Derive the keys of a system description from the facts in files, each with its source line or marked as a guess."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,7 +45,7 @@ RDMA_NICS = ("mlx", "rocep", "ibp", "bnxt", "irdma", "rdma")
 
 @dataclass(frozen=True)
 class KeyValue:
-    """The value of a key with its location in the files, or without a location and with the reason for a guess."""
+    """A key's value and the place in the files that states it. Without such a place, ``why`` explains the value."""
 
     value: Any
     place: FilePlace | None
@@ -129,7 +129,7 @@ def _find_gpu(facts: Facts) -> KeyValue | None:
 
 
 def _count(facts: Facts) -> tuple[int, int, FilePlace] | None:
-    """Return the hosts, the GPUs per host, and the line that states them."""
+    """Return the number of hosts, the GPUs per host, and the line that states them."""
     tables = sorted((table for table in facts.of(MeasuredRun) if table.run.gpus), key=lambda table: table.run.ranks)
     if tables:
         return tables[-1].run.hosts, tables[-1].run.gpus, tables[-1].place

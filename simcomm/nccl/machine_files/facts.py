@@ -1,4 +1,4 @@
-"""Define the facts about a machine, each with the file and line that states it."""
+"""Define facts about a machine. Each names the file and the line that states it."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class VariableSet(Fact):
-    """An environment variable of NCCL and its value."""
+    """An NCCL environment variable and its value."""
 
     name: str
     value: str
@@ -52,14 +52,14 @@ class CommRank(Fact):
 
 @dataclass(frozen=True)
 class NetworkUsed(Fact):
-    """NCCL's network: IB, Socket, AWS Libfabric, or a plug-in's name."""
+    """The network that NCCL uses: IB, Socket, AWS Libfabric, or a plug-in's name."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Adapter(Fact):
-    """A NIC or interface in NCCL's list. ``kind`` is IB, RoCE, Socket or EFA."""
+    """A NIC or network interface that NCCL lists. ``kind`` is IB, RoCE, Socket or EFA."""
 
     name: str
     kind: str
@@ -68,7 +68,7 @@ class Adapter(Fact):
 
 @dataclass(frozen=True)
 class PcieSlot(Fact):
-    """A PCIe device with its maximum generation and lanes or, if unknown, the values in use. 0 means unknown."""
+    """A PCIe device with its maximum generation and lanes or, if these are unknown, those in use. 0 means unknown."""
 
     bus: str
     kind: str  # gpu, nic or bridge
@@ -89,7 +89,7 @@ class Port(Fact):
 
 @dataclass(frozen=True)
 class PathMatrix(Fact):
-    """The paths between GPUs and NICs of a host in ``nvidia-smi topo -m``: NV18, PIX, PXB, PHB, NODE or SYS."""
+    """The paths between the GPUs and NICs of a host in ``nvidia-smi topo -m``: NV18, PIX, PXB, PHB, NODE or SYS."""
 
     gpus: tuple[str, ...]
     nics: tuple[str, ...]
@@ -110,7 +110,7 @@ class Processor(Fact):
 
 @dataclass(frozen=True)
 class NvLinks(Fact):
-    """The NVLinks of a GPU, and whether they lead to an NVSwitch."""
+    """A GPU's NVLinks, and whether they lead to an NVSwitch."""
 
     to_switch: bool
 
@@ -125,7 +125,7 @@ class GpuSeen(Fact):
 
 @dataclass(frozen=True)
 class MeasuredRun(Fact):
-    """A run of nccl-tests or rccl-tests. It may list devices without any row."""
+    """A run of nccl-tests or rccl-tests. It may list devices and have no rows."""
 
     run: NcclTestsRun
 
@@ -151,7 +151,7 @@ class Facts:
         return sum(map(len, self._rows.values()))
 
     def settings(self) -> dict[str, str]:
-        """Return NCCL's environment variables. If one is set several times, the first value is returned."""
+        """Return NCCL's environment variables. If a variable is set several times, its first value is returned."""
         settings: dict[str, str] = {}
         for row in self.of(VariableSet):
             settings.setdefault(row.name, row.value)

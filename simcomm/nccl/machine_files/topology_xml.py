@@ -1,4 +1,4 @@
-"""Read NCCL's topology XML, which ``NCCL_TOPO_DUMP_FILE`` names, with expat. Entities and DTDs are rejected."""
+"""Read the topology that NCCL writes to ``NCCL_TOPO_DUMP_FILE``, with expat. Entities and DTDs are rejected."""
 
 import re
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ class TopologyReader:
         self.parser.EntityDeclHandler = self.reject_declaration
 
     def reject_declaration(self, *_: Any) -> None:
-        """Raise InputError: NCCL's files have no declarations, and entities can grow without limit."""
+        """Raise InputError, because NCCL's files have no declarations and entities can grow without limit."""
         raise InputError(f"{self.place()}: declares a document type or entity; NCCL's topology has none")
 
     def start(self, name: str, attributes: dict[str, str]) -> None:

@@ -77,7 +77,7 @@ def find_points(
     settings: NcclSettings = DEFAULTS,
     parameters: Parameters | None = None,
 ) -> PredictedPoints:
-    """Predict points at sizes in bytes, with slopes by finite differences.
+    """Predict points at sizes in bytes. Their slopes are finite differences.
 
     Raise InputError for an unknown collective, a size below 1 byte, or a system with a single GPU or no network.
     """
@@ -101,7 +101,7 @@ def _covariance(points: PredictedPoints, other: PredictedPoints) -> Floats:
 
 @dataclass(frozen=True)
 class Adapted:
-    """The model of a system, adapted to measured points."""
+    """A system's model, adapted to measured points."""
 
     system: System
     parameters: Parameters | None  # None: Ringlab's own
@@ -124,7 +124,7 @@ class Adapted:
         return find_points(system or self.system, collective, sizes, settings=settings, parameters=self.parameters)
 
     def seconds_at(self, points: PredictedPoints) -> Floats:
-        """Return the adapted seconds of these points."""
+        """Return the adapted seconds at these points."""
         seconds: Floats = np.exp(points.log_seconds + _covariance(points, self.known) @ self.weights)
         return seconds
 
@@ -135,9 +135,10 @@ class Adapted:
         return self.seconds_at(self.points(collective, sizes, system, settings))
 
     def log_limits_at(self, points: PredictedPoints) -> Floats:
-        """Return the distances of the 80 % interval's ends in log time, below and above; [2, points].
+        """Return the distances of the 80 % interval's ends from the prediction, in log time; [2, points].
 
-        The interval is narrow near a measured row, and never wider than without measurements.
+        Row 0 is below the prediction, row 1 above. The interval is narrow near a measured row, and never wider than
+        without measurements.
         """
         shared = _covariance(points, self.known)
         alone = LOOSE**2 * np.sum(points.slopes**2, axis=1) + SMOOTH**2
@@ -157,7 +158,7 @@ def adapt_to_points(
 
 
 def adapt(system: System, rows: Sequence[MeasuredRow]) -> Adapted:
-    """Return a system's model, adapted to measured rows. Raise InputError if no row has a time.
+    """Return a system's model, adapted to measured rows. Raise InputError if no row of a known collective has a time.
 
     >>> from simcomm.nccl.descriptions import describe_preset
     >>> eight = describe_preset("dgx-h100", 1, 8)
@@ -202,7 +203,7 @@ class NcclCalibration:
         return adapt(describe_system("calibrated", self.system), rows)
 
     def write(self, path: Path) -> None:
-        """Write the record as JSON, atomically."""
+        """Write the record to a JSON file, atomically."""
         write_record(path, self, indent=1)
 
 

@@ -63,7 +63,7 @@ MOST_BETWEEN = 200  # lines of other output between two pieces of a row
 
 @dataclass(frozen=True)
 class NcclTestsOutput:
-    """The runs of a file, including runs without rows, and the line and reason of each skipped row."""
+    """The runs in a file, including runs without rows, and the line and reason of each skipped row."""
 
     file: str
     runs: tuple[NcclTestsRun, ...]

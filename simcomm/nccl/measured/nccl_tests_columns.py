@@ -1,4 +1,4 @@
-"""Read the columns and cells of an nccl-tests table: as printed, CSV or Markdown, complete or cut off."""
+"""Read the columns and cells of an nccl-tests table. It may be as printed, CSV or Markdown, and cut off."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -45,7 +45,7 @@ WORDS = {*ELEMENT_BYTES, "sum", "prod", "min", "max", "avg", "mulsum", "all", "n
 
 
 class Column(NamedTuple):
-    """A column: its quantity, its side (0: out of place, 1: in place), and the factor from its unit to us or bytes."""
+    """A column's quantity, its side (0: out of place, 1: in place), and the factor from its unit to us or bytes."""
 
     quantity: str  # "": unknown
     side: int = 0
@@ -65,7 +65,7 @@ class Columns:
         return tuple(dict.fromkeys(column.side for column in self.columns if column.quantity in FIGURES))
 
     def without(self, meaning: str) -> "Columns":
-        """Return the columns that do not contain this quantity."""
+        """Return the columns whose quantity is not ``meaning``."""
         return replace(self, columns=tuple(column for column in self.columns if column.quantity != meaning))
 
     def of_side(self, side: int) -> "Columns":
@@ -279,7 +279,7 @@ def _whole(place: FilePlace, text: str) -> int:
 
 
 def _is_likely(row: PrintedRow) -> bool:
-    """algbw must be 0.5 to 1 times size / time, and busbw at most 2 algbw."""
+    """The algbw must be 0.5 to 1 times size / time, and the busbw at most 2 algbw."""
     for side in row.sides:
         if side.time is not None and side.algbw is not None:
             low, high = find_algbw(row.nbytes, side.time).range

@@ -44,7 +44,7 @@ class Device(NamedTuple):
 
 
 class Side(NamedTuple):
-    """The out-of-place or in-place results of a row, in us and GB/s. A value without a column is None."""
+    """A row's out-of-place or in-place results, in us and GB/s. A value that has no column is None."""
 
     name: str
     time: PrintedFigure | None
@@ -56,7 +56,7 @@ class Side(NamedTuple):
 
 @dataclass(frozen=True)
 class PrintedRow:
-    """A row as printed. All of its sides are checked, and the results of the first side are used."""
+    """A row as printed. All of its sides are checked, but only the results of the first side are used."""
 
     place: FilePlace
     nbytes: int
@@ -101,7 +101,7 @@ class NcclTestsRun:
 
 
 def collective_of(name: str) -> str | None:
-    """Return the collective that the name of a program or a heading denotes, or None.
+    """Return the collective that a program's or a heading's name denotes, or None if it denotes none.
 
     >>> collective_of("./build/alltoall_perf_mpi"), collective_of("AllReduce"), collective_of("Mine")
     ('all_to_all', 'all_reduce', None)
@@ -112,7 +112,7 @@ def collective_of(name: str) -> str | None:
 
 
 def version_of(code: int) -> tuple[int, int]:
-    """Return the version that NCCL's version code denotes; from 2.9 on, the code has five digits."""
+    """Return the version that NCCL's integer version code denotes. From 2.9 on, the code has five digits."""
     return (code // 1000, code // 100 % 10) if code < 10_000 else (code // 10_000, code // 100 % 100)
 
 
@@ -193,7 +193,7 @@ NOT_IT = "the collective returned wrong results"
 
 
 class Call(NamedTuple):
-    """The collective and number of ranks of several rows, and which of them were guessed. 0 ranks means unknown."""
+    """The collective and number of ranks of several rows, and which of both were guessed. 0 ranks means unknown."""
 
     collective: str
     ranks: int
@@ -283,7 +283,7 @@ def _usual_number(least: int, most: int, in_process: int) -> int:
 
 
 def side_of(name: str, figures: Mapping[str, str | None], time_scale: float, where: FilePlace) -> Side:
-    """Return a side from the texts in its columns, with times in us. Raise InputError if a text is not a number."""
+    """Return a side from the texts in its columns, with times in us. Raise InputError for an invalid number."""
     read = {
         key: read_figure(str(where), key, text) if (text := figures.get(key)) else None
         for key in ("time", "algbw", "busbw")

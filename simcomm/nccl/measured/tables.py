@@ -1,4 +1,4 @@
-"""Define rows of measured collectives with the precision in which they are printed, and their times by size."""
+"""Define rows of measured collectives, with the precision of their printed values, and times by size."""
 
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -12,14 +12,14 @@ from collectives.errors import InputError
 
 
 class PrintedFigure(NamedTuple):
-    """A printed number with half a unit of its last digit as rounding."""
+    """A printed number. ``rounding`` is half a unit of its last digit."""
 
     value: float
     rounding: float
 
     @property
     def range(self) -> tuple[float, float]:
-        """The smallest and the largest number that is printed in this way."""
+        """The smallest and the largest number that would be printed in this way."""
         return self.value - self.rounding, self.value + self.rounding
 
 
@@ -41,13 +41,13 @@ def read_figure(where: str, name: str, text: str, *, instead: str = "") -> Print
 
 
 def find_algbw(nbytes: float, time: PrintedFigure) -> PrintedFigure:
-    """Return the bandwidth in GB/s for bytes and a time in us, with the precision of the printed time."""
+    """Return the algbw in GB/s that follows from bytes and a time in us, with the precision of the printed time."""
     low, high = nbytes / 1e3 / (time.value + time.rounding), nbytes / 1e3 / max(time.value - time.rounding, 1e-3)
     return PrintedFigure((low + high) / 2, (high - low) / 2)
 
 
 def algbw_follows(nbytes: float, time: PrintedFigure, algbw: PrintedFigure) -> bool:
-    """Return whether a bandwidth in GB/s is consistent with bytes and a time in us."""
+    """Return whether an algbw in GB/s is consistent with bytes and a time in us."""
     return _overlap(find_algbw(nbytes, time).range, algbw.range)
 
 
@@ -85,7 +85,7 @@ class MeasuredRow:
     printed: tuple[PrintedFigure, PrintedFigure] | None = None  # algbw, stated or from the time, and busbw, if known
 
     def fits(self, ranks: int) -> bool:
-        """Return whether busbw is consistent with algbw for this number of ranks; True if either is unknown."""
+        """Return whether busbw is consistent with algbw for this number of ranks. It is if either is unknown."""
         return self.printed is None or busbw_follows(bus_factor(self.collective, ranks), *self.printed)
 
     def time(self, ranks: int) -> float | None:
@@ -137,14 +137,14 @@ class MeasuredTable:
 
 @dataclass(frozen=True)
 class SizeSeries:
-    """Measured times of one collective on one system, in ascending order of bytes."""
+    """One collective's measured times on one system, in ascending order of bytes."""
 
     collective: str
     nbytes: NDArray[np.float64]
     seconds: NDArray[np.float64]
 
     def evenly(self, most: int = 12) -> "SizeSeries":
-        """Return at most ``most`` rows, evenly spaced in the logarithm of the size."""
+        """Return at most ``most`` of the points, evenly spaced in the logarithm of the size."""
         if len(self.nbytes) <= most:
             return self
         logs = np.log(self.nbytes)

@@ -27,7 +27,7 @@ LEVEL = 0.05  # share of healthy machines that are judged slower; an equal share
 
 
 class Finding(NamedTuple):
-    """A verdict with a sentence that explains it."""
+    """A verdict, and a sentence that explains it."""
 
     verdict: Verdict
     sentence: str
@@ -35,7 +35,7 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True)
 class ComparedSeries:
-    """Measured and predicted seconds of a collective by ascending size, with the ends of the 80 % interval.
+    """A collective's measured and predicted seconds by ascending size, and the ends of the 80 % interval.
 
     ``limits`` [2, sizes] are the distances in log time from the prediction to the lower and upper end of the 90 %
     interval.
