@@ -64,7 +64,7 @@ class Stage:
         time.sleep(BACKWARD)
         wanted = self.full((micro_batch + 1.0) * 3 ** (self.world_size - 1 - self.rank))
         if micro_batch not in self.kept:
-            raise WrongAnswerError(f"rank {self.rank}: backward of micro batch {micro_batch} without a forward before")
+            raise WrongAnswerError(f"rank {self.rank}: backward of micro batch {micro_batch} before its forward")
         if self.is_gpipe and len(self.begun) < self.micro_batches:
             raise WrongAnswerError(
                 f"rank {self.rank}: backward of micro batch {micro_batch} after {len(self.begun)} of "
@@ -94,7 +94,7 @@ class Stage:
 
     def expect(self, got: torch.Tensor, wanted: torch.Tensor, name: str) -> None:
         if got.isnan().all():
-            raise WrongAnswerError(f"rank {self.rank}: {name} are missing: nothing was received into the tensor")
+            raise WrongAnswerError(f"rank {self.rank}: nothing was received into the tensor for {name}")
         expect_equal(got, wanted, f"rank {self.rank}: {name}")
 
 

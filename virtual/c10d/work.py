@@ -49,7 +49,7 @@ class VirtualWork(dist.Work):
         return self.posted.is_done
 
     def is_completed(self) -> bool:
-        """Return whether the operation is done. The query takes a microsecond."""
+        """Return whether the operation is done. The query takes a microsecond of virtual time."""
         rank = self.posted.rank
         poll(self._world, rank, RankWait(self.posted.what, self.posted.site, self.posted))
         if self.posted.is_done:

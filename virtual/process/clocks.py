@@ -89,7 +89,7 @@ STEPS = "ends of steps"  # key of Rank.extra
 
 
 def record_steps(world: VirtualWorld) -> RemovableHandle:
-    """Record when the first optimizer of each rank with a process group ends its steps, until the handle is removed."""
+    """Record when the first optimizer of each rank in a process group ends a step, until the handle is removed."""
 
     def note(optimizer: Optimizer, args: Any, named: Any) -> None:
         rank = world.me()

@@ -184,7 +184,7 @@ def _take_number(rank: Rank, number: int) -> None:
 
 
 def _of_its_thread(original: Callable[..., None]) -> Callable[..., None]:
-    """The hash of a DeviceMesh is a key of torch's caches; with the thread in it, ranks do not share entries."""
+    """torch's caches use the hash of a DeviceMesh as a key; with the thread in it, ranks do not share entries."""
 
     def init(self: Any, *args: Any, **named: Any) -> None:
         original(self, *args, **named)

@@ -6,13 +6,13 @@ from virtual.ranks.world import VirtualWorld
 
 
 class RankedOutput:
-    """Replaces ``sys.stdout`` or ``sys.stderr``. Its attributes, except the methods that write, come from the file."""
+    """Replaces ``sys.stdout`` or ``sys.stderr``. Attributes other than the writing methods come from the file."""
 
     def __init__(self, file: TextIO, world: VirtualWorld, name: str) -> None:
         self._file, self._world, self._key = file, world, f"unfinished line of {name}"
 
     def write(self, text: str) -> int:
-        """Write the complete lines, and keep an incomplete one."""
+        """Write the complete lines, and buffer an incomplete last line."""
         rank = self._world.me()
         if rank is None or rank.number < 0:
             return self._file.write(text)
@@ -27,7 +27,7 @@ class RankedOutput:
             self.write(line)
 
     def flush(self) -> None:
-        """Flush the file, but keep an incomplete line."""
+        """Flush the file, but keep buffering an incomplete line."""
         self._file.flush()
 
     def end(self) -> None:

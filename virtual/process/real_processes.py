@@ -19,7 +19,7 @@ NO_LAUNCHER = (
     "launches with ringlab virtual --ranks N SCRIPT"
 )
 NO_POOL = (
-    "torch.distributed in a process of multiprocessing.Pool, of ProcessPoolExecutor or of another library cannot run "
+    "torch.distributed in a process started by multiprocessing.Pool, ProcessPoolExecutor or another library cannot run "
     "on virtual ranks: start ranks with torch.multiprocessing.spawn or multiprocessing.Process, or run one process "
     "with ringlab virtual --ranks N SCRIPT"
 )

@@ -59,7 +59,7 @@ class SharedObject:
         return caller
 
     def _wait(self, method: str, is_ready: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Wait for a condition. Return whether it holds, or False after the timeout."""
+        """Wait for a condition. Return False if the timeout passes first."""
         operation, caller = f"{type(self).__name__.removeprefix('Virtual')}.{method}()", self._caller()
         gives_up = timeout is not None and caller.now < POLLING_S
         self._world.wait_until(caller, is_ready, RankWait(operation, find_site(), gives_up=gives_up))

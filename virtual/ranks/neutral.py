@@ -8,7 +8,7 @@ import torch
 class Neutral:
     """A context in which tensor operations bypass the ranks' modes and are not counted.
 
-    It uses inference mode, which does not change version counters of tensors, like the writes of a real backend.
+    In inference mode, writes do not change the version counters of tensors, as with a real backend.
     """
 
     __slots__ = ("_dispatch", "_functions", "_inference")

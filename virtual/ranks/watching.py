@@ -8,7 +8,7 @@ from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.sites import CallSite
 
 EVENTS = (
-    # of operations: ``Posted``, a complete ``Collective``, or the two halves of a message
+    # of operations: ``Posted``, a complete ``Collective``, or a send and its receive
     "posted",  # an operation, before it is matched
     "complete",  # a collective that all ranks have reached, before its data moves
     "moved",  # a collective whose data has moved

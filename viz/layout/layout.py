@@ -1,10 +1,10 @@
 """Place the hosts, switches and links of a trace's network.
 
 GPUs of machines stand in a row with their switches and CPUs above. Hosts of a torus stand in rows and columns. Ranks of
-this machine stand next to its memory. In other networks, one switch or direct links form a circle, and two switches
-form racks to their left and right. More tiers of switches form rows with the ranks at the bottom, or an inner circle if
-switches of one tier are linked to each other. Positions follow from names and links only, without random numbers or
-iteration.
+this machine stand next to its memory. In other networks, hosts form a circle if one switch or direct links connect
+them, and racks to the left and right of two switches. More tiers of switches form rows with the ranks at the bottom, or
+an inner circle if switches of one tier are linked to each other. Positions follow from names and links only, without
+random numbers or iteration.
 """
 
 from collections.abc import Sequence

@@ -195,7 +195,7 @@ class OwnReductions(Watcher):
         return self._look(rank, tensor)[0] if rank in self._sums and _is_followed(tensor) else None
 
     def _look(self, rank: Rank, tensor: torch.Tensor) -> tuple[OwnSum | None, Parts | None]:
-        """Return the known sum in a tensor or None, and its contributions; None if they are unknown."""
+        """Return the known sum that a tensor holds, and its contributions; each is None if it is unknown."""
         sample = take_sample(tensor)
         values, sums = sample.tobytes(), self._sums.get(rank)
         if sums is not None:

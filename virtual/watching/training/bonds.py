@@ -41,7 +41,7 @@ class Bond:
     _given: dict[int, dict[Rank, Values]] = field(default_factory=dict)  # by number of the backward pass
 
     def give(self, rank: Rank, gradient: Values, backward: int, hook: CallSite) -> None:
-        """Add a rank's input to a DDP hook."""
+        """Record the gradient that a rank passes to its DDP hook, and the sum once all ranks have done so."""
         self.hook, inputs = hook, self._given.setdefault(backward, {})
         inputs[rank] = gradient
         if len(inputs) == len(self.parameters):

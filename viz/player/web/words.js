@@ -223,7 +223,7 @@ function waitsOf(run, i) {
   return src ? [src[i], dst[i]].map(ticks => (ticks > 1000 ? ticks * run.tick : 0)) : [0, 0];
 }
 
-/** Returns the program's line that posts a half of a message, if known. */
+/** Returns the program's line that posts a send or receive, if known. */
 const inLine = (lines, i) => (lines && lines[i] ? ` in line ${lines[i]}` : '');
 
 /** Explains the waits for late peers: of the selected rank, or of two ranks. */
