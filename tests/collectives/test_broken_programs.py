@@ -282,7 +282,7 @@ def test_broken_program_is_correct_on_fewer_ranks(name: str) -> None:
     assert prove(algorithm, range(1 if name != "empty_scratch" else 2, world_size)).problem is None
 
 
-def test_failure_on_one_rank_only_has_a_hint() -> None:
+def test_failure_on_one_rank_only_adds_a_hint() -> None:
     (scratch_program,) = load_file(GALLERY / "empty_scratch.py")
     alone = prove(scratch_program, [1]).problem
     assert alone is not None and "world size 1" in alone and "it is right" not in alone

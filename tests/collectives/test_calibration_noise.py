@@ -31,12 +31,12 @@ def with_parts(*factors: float) -> Calibration:
 BUSY = replace(ONE, load=MachineLoad(0.34, 0.0, ["cc1plus"]))
 
 
-def test_quiet_machine_has_no_noise():
+def test_quiet_machine_has_no_noise_reported():
     assert find_noise(ONE) == []
     assert find_noise(with_parts(1.0, 1.02, 0.98, 1.0)) == []
 
 
-def test_disagreeing_parts_are_noise():
+def test_disagreeing_folds_are_reported_as_noise():
     (message,) = find_noise(with_parts(1.0, 1.5, 0.7, 1.2))
     assert message.startswith("its folds disagree by 35%")
 
@@ -50,7 +50,7 @@ def test_disagreeing_parts_are_noise():
         (0.035, 0.034, []),
     ],
 )
-def test_contradicting_phases_are_noise(alone: float, together: float, noise: list[str]) -> None:
+def test_contradictory_phases_are_reported_as_noise(alone: float, together: float, noise: list[str]) -> None:
     points = [
         replace(POINT, processes=processes, phases=ComputePhases(forward, 0.1, 0.01))
         for processes, forward in ((1, alone), (2, together))
@@ -74,7 +74,7 @@ def test_noisy_calibration_is_saved_only_if_accepted(monkeypatch, tmp_path):
     assert len([*tmp_path.rglob("*.json")]) == 1
 
 
-def test_cached_calibration_that_was_read_is_replaced(monkeypatch, tmp_path):
+def test_calibrate_replaces_a_cache_file_that_was_read(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("realcomm.calibrate", lambda *_, **__: ONE)
     ONE.write(cache_file(2))

@@ -314,7 +314,7 @@ def test_buffers_must_match_the_call():
         (CollectiveCall(find_algorithm("broadcast/naive"), 4, op="max"), "broadcast does not reduce; remove op"),
     ],
 )
-def test_call_is_checked_on_use(call_: CollectiveCall, message: str):
+def test_invalid_call_is_rejected_by_run(call_: CollectiveCall, message: str):
     with pytest.raises(InputError, match=message):
         simcomm.run(call_, STAR)
 

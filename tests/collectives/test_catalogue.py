@@ -212,7 +212,7 @@ def test_invalid_file_is_rejected(tmp_path: Path, text: str, message: str) -> No
         load_file(path)
 
 
-def test_missing_or_other_file_is_rejected(tmp_path: Path) -> None:
+def test_missing_or_non_python_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         load_file(tmp_path / "absent.py")
     (tmp_path / "notes.txt").write_text("x")

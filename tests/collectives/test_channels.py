@@ -41,7 +41,7 @@ TWO_RINGS = declared("all_reduce", both_ways, chunks=lambda world_size: 2 * worl
 
 
 @pytest.mark.parametrize("p", range(1, 10))
-def test_two_channels_are_proved_together(p: int) -> None:
+def test_two_channels_are_verified_together(p: int) -> None:
     report = verify(TWO_RINGS, p)
     assert (report.steps, report.messages) == (2 * (p - 1), 4 * p * (p - 1))
     assert report.sent_share == 2 * (p - 1) / p

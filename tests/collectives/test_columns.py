@@ -71,7 +71,7 @@ def test_message_equality_ignores_route_numbers(rows: list[Message], random: Any
     assert first != Messages.of(changed)
 
 
-def test_columns_are_small_and_read_wide():
+def test_columns_are_stored_small_and_read_as_64_bits():
     many = Messages(src=np.arange(1000), dst=3, step=0, chunk=0, nbytes=1 << 40, begin=0.0, end=np.arange(1000) / 7)
     assert many.memory == 1000 * (2 + 8)
     assert (many.src * many.nbytes)[-1] == 999 << 40
@@ -80,7 +80,7 @@ def test_columns_are_small_and_read_wide():
         many.kept["src"][0] = 1
 
 
-def test_links_of_routes():
+def test_routes_are_converted_to_link_numbers():
     routes = MessageRoutes.of([("a", "b", "c"), (), ("c", "a"), ("a",)])
     first, link = routes.links({("a", "b"): 0, ("b", "c"): 1})
     assert (first.tolist(), link.tolist()) == ([0, 2, 2, 3, 3], [0, 1, -1])

@@ -85,7 +85,7 @@ def test_algorithm_docstrings_state_bytes_and_source(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", library())
-def test_algorithm_docstrings_state_the_page_steps(name: str) -> None:
+def test_algorithm_docstrings_state_the_steps_on_the_page(name: str) -> None:
     formula, holds, _ = FORMULAS[name]
     first = (find_algorithm(name).function.__doc__ or "").partition("\n")[0]
     assert ("in at most" in first) == (name in UPPER_BOUNDS)

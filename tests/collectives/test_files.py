@@ -45,7 +45,7 @@ def test_new_file_respects_the_umask(tmp_path: Path):
 
 
 @pytest.mark.parametrize("target", ["there", "not there"])
-def test_write_follows_links(tmp_path: Path, target: str):
+def test_write_follows_symbolic_links(tmp_path: Path, target: str):
     (tmp_path / "there").write_text("old")
     link = tmp_path / "link"
     link.symlink_to(target)
@@ -185,7 +185,7 @@ sizes = "1 KiB"
     assert "[red]r[/] :smile:" in out and "[bold]b[/]" in out
 
 
-def test_answer_is_shown_when_files_cannot_be_written(ringlab, tmp_path: Path, full_disk: None) -> None:
+def test_answer_is_printed_when_files_cannot_be_written(ringlab, tmp_path: Path, full_disk: None) -> None:
     json_to, trace = tmp_path / "a.json", tmp_path / "a.trace.json"
     status, out, err = ringlab("predict", "star8", "--json", json_to, "--trace", trace)
     message = "No space left on device"

@@ -177,7 +177,7 @@ def test_file_that_fails_to_load_is_rejected(text: str, message: str, tmp_path: 
         load_file(path)
 
 
-def test_background_work_ends_with_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_background_processes_of_a_program_end_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     daemon = (
         "    if os.fork() == 0:\n        os.setsid()\n        os.fork() or time.sleep(60)\n        time.sleep(60)\n"
@@ -189,7 +189,7 @@ def test_background_work_ends_with_the_answer(tmp_path: Path, monkeypatch: pytes
     del algorithm
 
 
-def test_hostile_file_cannot_change_ringlab(tmp_path: Path) -> None:
+def test_hostile_file_cannot_change_the_verdict(tmp_path: Path) -> None:
     tricks = """    import collectives, collectives.proof.verifier, json
     collectives.proof.verifier.verify = collectives.verify = lambda *given: None
     json.loads = json.dumps = None
@@ -267,7 +267,7 @@ def test_branching_program_is_recorded_by_path(tmp_path: Path, monkeypatch: pyte
     assert build_compact(algorithm, SMALL + 8).messages == SMALL + 8
 
 
-def test_time_limit_is_reached_once(tmp_path: Path) -> None:
+def test_check_stops_at_the_first_time_limit(tmp_path: Path) -> None:
     (algorithm,) = load_file(write(tmp_path, "    while True: pass\n    yield ()"))
     verdict = prove(algorithm, [1, 2, 3])
     assert verdict.counter_example is not None and verdict.counter_example["world_size"] == 1

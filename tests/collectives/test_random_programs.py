@@ -76,7 +76,7 @@ def test_random_programs_respect_the_lower_bounds(seeds: range) -> None:
 
 
 @pytest.mark.parametrize("seed", [*range(30), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(30, 600))])
-def test_steps_equal_simulated_latencies(seed: int) -> None:
+def test_verified_steps_equal_simulated_latencies(seed: int) -> None:
     rng = Random(seed)
     p, collective = rng.randint(2, 12), rng.choice(DRAWN)
     programs, chunks = draw_program(rng, collective, p)

@@ -42,7 +42,7 @@ def test_equal_bits_agree_with_the_proof(name: str, p: int) -> None:
     assert has_equal_bits(library()[name], p) == is_bitwise_identical(library()[name], p)
 
 
-def test_only_the_unchunked_ring_has_unequal_bits() -> None:
+def test_only_the_unchunked_ring_differs_between_ranks() -> None:
     differing = {(name, p) for name in SHARED for p in range(1, 18) if not is_bitwise_identical(library()[name], p)}
     assert differing == {("all_reduce/unchunked_ring", p) for p in range(3, 18)}
 
@@ -106,7 +106,7 @@ def test_check_json_has_equal_bits_per_world_size(ringlab: Ringlab) -> None:
     assert [size["bitwise_identical"] for size in report["world_sizes"]] == [True, True, False, False]
 
 
-def test_list_names_algorithms_with_unequal_bits(ringlab: Ringlab) -> None:
+def test_list_marks_algorithms_with_unequal_bits(ringlab: Ringlab) -> None:
     names = json.loads(ringlab("list", "algorithms", "--json", "-").out)["algorithms"]
     differing = [name["name"] for name in names if "floats differ between ranks" in name["about"]]
     assert differing == ["all_reduce/unchunked_ring"]

@@ -298,7 +298,7 @@ def test_vector_ranks_compute_like_integers(name: str, left: list[int], right: i
     assert (result.values.tolist() if isinstance(result, VectorRank) else [int(result)] * len(left)) == wanted
 
 
-def test_vector_ranks_diverge_on_different_answers():
+def test_vector_ranks_diverge_when_ranks_answer_differently():
     some: Any = vectorize(np.array([0, 1, 2]))
     asks: list[Callable[[], Any]] = [
         lambda: bool(some), lambda: range(some), lambda: hash(some), lambda: some in (1,), lambda: int(some),

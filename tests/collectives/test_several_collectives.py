@@ -41,7 +41,7 @@ def test_groups_reduce_in_parallel() -> None:
     assert not simulation._waiting
 
 
-def test_calls_in_different_orders_are_not_mixed() -> None:
+def test_collectives_started_in_different_orders_stay_separate() -> None:
     """Both calls are in flight at once, like asynchronous calls. A send only meets a receive of the same collective."""
 
     def rank(number: int) -> Any:
@@ -75,7 +75,7 @@ def test_late_rank_delays_only_dependent_ranks() -> None:
     assert ends[1] < ends[2] < 0.01
 
 
-def test_own_messages_of_a_program_match() -> None:
+def test_point_to_point_messages_of_a_program_match() -> None:
     def rank(number: int) -> Any:
         def run(simulation: Simulation) -> Process:
             kind = (Kind.SEND, Kind.RECV)[number]

@@ -55,7 +55,7 @@ def test_too_many_messages_are_rejected_before_recording(name: str, hosts: int):
     assert 0 < sum(counts) < 10 * hosts * 2  # what a few ranks say
 
 
-def test_rejection_names_the_true_count():
+def test_rejection_names_the_true_number_of_operations():
     pairwise = find_algorithm("all_to_all/pairwise")
     with pytest.raises(
         InputError, match=r"about 1,799,940,000 operations .*; the limit is 4,200,000; .* such as ring, or fewer"
@@ -219,7 +219,7 @@ def test_slightly_too_large_picture_is_counted(monkeypatch: pytest.MonkeyPatch) 
     assert len(load("star8").trace("naive").messages) == 14
 
 
-def test_path_search_leaves_no_references() -> None:
+def test_kept_path_finder_returns_the_same_routes() -> None:
     pod = simcomm.preset("dgx-h100", nodes=2)
     before = pod.router().links_between(pod.hosts, *np.triu_indices(16, 1))
     with paths.keeping_paths():

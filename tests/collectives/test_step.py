@@ -65,7 +65,7 @@ def test_step_is_a_tuple_list_or_operation() -> None:
 
 
 @pytest.mark.parametrize("yielded", [None, 3, "send", (send(1, 0), None), [(send(1, 0), recv(1, 0))]])
-def test_other_values_are_not_steps(yielded: object) -> None:
+def test_value_that_is_not_an_operation_is_rejected(yielded: object) -> None:
     with pytest.raises(InputError, match="is not an operation; yield send, recv, recv_reduce, copy, reduce"):
         as_step(yielded)
 
@@ -96,7 +96,7 @@ def test_reduced_counts_match_slice_lengths(spec: Spec, n: int) -> None:
 
 
 @pytest.mark.parametrize("n", [0, 3, 12, 13])
-def test_parts_cover_the_buffer_once(n: int) -> None:
+def test_part_slices_cover_the_buffer_once(n: int) -> None:
     parts = [range(n)[part_slice(part, n, 4)] for part in range(4)]
     assert [element for part in parts for element in part] == [*range(n)]
     assert part_slice(range(1, 4), n, 4) == slice(parts[1].start, n)

@@ -52,7 +52,7 @@ def trace() -> Trace:
 
 
 @pytest.mark.parametrize("path", [3, None, b"x.json", ["x.json"]])
-def test_paths_must_be_names(trace: Trace, path: Any):
+def test_path_arguments_of_other_types_are_rejected(trace: Trace, path: Any):
     figure = viz.space_time_figure(trace)
     calls: list[Callable[[Any], object]] = [
         trace.write,
@@ -221,7 +221,7 @@ def test_impossible_columns_are_rejected(
         ({"more": 1}, "messages: 'more' is not a key; choose one of rows, columns, routes"),
     ],
 )
-def test_tables_of_another_shape_are_rejected(trace: Trace, tmp_path: Path, changes: Any, message: str) -> None:
+def test_trace_with_invalid_columns_is_rejected(trace: Trace, tmp_path: Path, changes: Any, message: str) -> None:
     path, content = tmp_path / "changed.json", written(trace, tmp_path)
     content["messages"] |= changes
     path.write_text(json.dumps(content))

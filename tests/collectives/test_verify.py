@@ -212,7 +212,7 @@ def test_library_reference_covers_all_algorithms() -> None:
     assert [algorithm.full_name for algorithm in find_algorithms("library")] == list(library())
 
 
-def test_barrier_is_never_wasteful() -> None:
+def test_barrier_is_never_reported_as_wasteful() -> None:
     assert prove(find_algorithm("barrier/naive"), range(1, 9)).wasteful_from is None
     assert prove(find_algorithm("all_reduce/naive"), range(1, 9)).wasteful_from == 4
 

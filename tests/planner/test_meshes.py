@@ -102,7 +102,7 @@ def test_published_runs_have_the_documented_accuracy():
     assert {*accuracy.slow} == {"ultrascale"}
 
 
-def test_run_does_not_depend_on_other_rows():
+def test_step_time_does_not_depend_on_other_rows():
     timed = timed_runs()[::97]
     together = step_seconds(columns_of_runs(timed), P)
     alone = [float(step_seconds(columns_of_runs([row]), P)[0]) for row in timed]
@@ -135,7 +135,7 @@ def test_more_sharding_needs_less_memory():
     assert memory_of(sharding="ddp") > 1.5 * memory_of(sharding="zero1") > 2 * memory_of(sharding="zero3")
 
 
-def test_bubble_shrinks_with_more_microbatches():
+def test_pipeline_bubble_shrinks_with_more_microbatches():
     def bubble(count):
         parts = parts_of(pp=8, dp=8, grad_accum=count, vocab=8)
         return parts["pipeline"] / parts["total"]
@@ -161,7 +161,7 @@ def test_every_prior_is_fitted():
     assert PRIORS.keys() == P.keys()
 
 
-def test_table_needs_few_columns(tmp_path):
+def test_table_of_runs_needs_few_columns(tmp_path):
     file = tmp_path / "runs.csv"
     file.write_text(
         "layers,hidden,heads,vocab,seq,gpu,gpus,tokens_per_s_per_gpu\n"
@@ -238,7 +238,7 @@ def test_search_orders_meshes_that_fit_and_offers_three_tries():
     assert front[0] == answer.order[0] and (np.diff(answer.memory["total"][front]) < 0).all()
 
 
-def test_tries_include_a_mesh_that_is_likely_to_run():
+def test_suggested_tries_include_a_mesh_that_likely_runs():
     _, shape = parse_transformer("llama2-70b")
     answer = search_once(shape=shape, batch=128)
     tries = choose_tries(answer)
@@ -267,7 +267,7 @@ def test_tensor_groups_are_slower_over_pcie():
     assert (slow.parts["tensor"][groups] > fast.parts["tensor"][groups]).all()
 
 
-def test_probability_to_run_falls_with_memory():
+def test_probability_to_run_falls_with_memory_use():
     chances = chance_to_run(columns_of_runs([run()] * 5), np.array([40e9, 60e9, 70e9, 80e9, 100e9]))
     assert (np.diff(chances) < 0).all() and chances[0] > 0.95 and chances[-1] < 0.1
     empty = columns_of_runs([run(layers=8, pp=8, dp=8, framework="nanotron")])
@@ -471,7 +471,7 @@ def test_experts_are_only_exported_to_megatron():
 
 
 @pytest.mark.parametrize("name", ["megatron", "torchtitan"])
-def test_export_rejects_other_schedules_and_partial_heads(name):
+def test_export_excludes_unsupported_schedules_and_heads(name):
     answer = search_once(with_zero_bubble=True)
     can = FORMATS[name][0]
     meshes = [mesh for mesh in answer.searched if can(answer.job, mesh)]
@@ -586,7 +586,7 @@ def test_one_instance_type_prices_all_device_counts():
     assert all(sum(" an hour: " in note for note in answer.notes) == 1 for answer in searched)
 
 
-def test_instance_type_needs_a_network_as_fast_for_its_price():
+def test_price_is_none_if_instance_networks_are_too_slow():
     system = describe_preset("rtx4090-pcie", 2, 8, net="ib", nic="3200 Gbit/s")
     assert find_gpu_price(read_prices(), "RTX 4090", [16], system) is None
 

@@ -55,7 +55,7 @@ def bubble_share(devices: int, microbatches: int) -> float:
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved"])
-def test_pipeline_device_does_all_of_its_work_once(schedule: str) -> None:
+def test_pipeline_device_does_each_microbatch_once(schedule: str) -> None:
     virtual = 2 if schedule == "interleaved" else 1
     for device in range(4):
         order = order_of(schedule, device, 4, 8, virtual)
@@ -65,7 +65,7 @@ def test_pipeline_device_does_all_of_its_work_once(schedule: str) -> None:
                 assert order.index(work._replace(is_backward=False)) < order.index(work)
 
 
-def test_pipeline_waits_as_its_closed_form() -> None:
+def test_pipeline_bubble_equals_its_closed_form() -> None:
     for microbatches, schedule in ((4, "gpipe"), (8, "1f1b")):
         parallelism = Parallelism(data=2, pipeline=4, microbatches=microbatches, schedule=schedule)
         prediction = predict(Counted(), parallelism)
@@ -76,14 +76,14 @@ def test_pipeline_waits_as_its_closed_form() -> None:
     assert naive.efficiency == pytest.approx(1 / 4)
 
 
-def test_pipeline_waits_for_its_messages() -> None:
+def test_pipeline_stage_waits_for_its_messages() -> None:
     network = Counted(byte_s=1e-3)
     prediction = predict(network, Parallelism(data=1, pipeline=8, schedule="naive"), batch=1)
     assert prediction.parts.pipeline == pytest.approx(7 / 8 + 2 * 7 * 64 * 1e-3)
     assert {call[:2] for call in network.calls} == {("send_recv", 64.0)}
 
 
-def test_zero_sends_the_bytes_of_its_paper() -> None:
+def test_zero_sends_as_many_bytes_as_its_paper_states() -> None:
     """According to section 7, stages 1 and 2 send as much as DDP, and stage 3 sends 1.5 times as much."""
     sent = {
         strategy: predict(Counted(), Parallelism(strategy=strategy)).sent_bytes
@@ -102,7 +102,7 @@ def test_hsdp_gathers_within_a_host_and_averages_between() -> None:
     }  # fmt: skip
 
 
-def test_tensor_parallelism_has_four_all_reduces_a_layer() -> None:
+def test_tensor_parallelism_needs_four_all_reduces_per_layer() -> None:
     prediction = predict(Counted(byte_s=1e-6), Parallelism(data=2, tensor=4))
     once = 1e-6 * 2 * 3 / 4 * 8 * SHAPE.context * SHAPE.width * 4
     assert prediction.parts.tensor == pytest.approx(8 * 4 * once)
@@ -116,7 +116,7 @@ def test_tensor_parallelism_has_four_all_reduces_a_layer() -> None:
     assert again.parts.compute == pytest.approx(4 / 3 * prediction.parts.compute, rel=0.05)
 
 
-def test_experts_have_four_all_to_alls_a_layer() -> None:
+def test_experts_need_four_all_to_alls_per_layer() -> None:
     prediction = predict(Counted(byte_s=1e-6), Parallelism(expert=4, experts=8, top_k=2))
     once = 1e-6 * 3 / 4 * 8 * SHAPE.context * SHAPE.width * 4 * 2
     assert prediction.parts.expert == pytest.approx(8 * 4 * once)
@@ -124,7 +124,7 @@ def test_experts_have_four_all_to_alls_a_layer() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "zero1", "zero2", "zero3", "fsdp", "zero_redundancy"])
-def test_experts_exchange_with_the_devices_that_have_the_same(strategy: str) -> None:
+def test_experts_sync_among_devices_with_the_same_experts(strategy: str) -> None:
     """All parameters belong to experts. Eight devices with one of eight experts each exchange nothing."""
     exchanged = {"all_reduce", "reduce_scatter", "all_gather", "broadcast"}
     for expert, group in ((8, None), (4, Group(2, 4))):
@@ -142,7 +142,7 @@ def test_fsdp_exposes_the_first_gather_and_the_last_scatter() -> None:
     assert prediction.parts.sync == pytest.approx(2 / 3 / 10, rel=0.05)
 
 
-def test_data_parallel_hides_nothing() -> None:
+def test_data_parallel_does_not_overlap_its_sync() -> None:
     prediction = predict(Counted(byte_s=1e-6), Parallelism(strategy="data_parallel"))
     assert prediction.parts.sync == pytest.approx(2 * 4 * 8000 * 1e-6)
     assert prediction.parts.total == pytest.approx(8 + prediction.parts.sync)
@@ -154,7 +154,7 @@ def test_parameter_server_of_a_network_sends_to_each() -> None:
 
 
 @pytest.mark.parametrize("strategy", [{}, {"strategy": "fsdp"}, {"tensor": 2, "pipeline": 2}, {"strategy": "zero1"}])
-def test_intervals_hold_the_rate_and_widen_with_coverage(strategy: dict[str, object]) -> None:
+def test_intervals_contain_the_rate_and_widen_with_coverage(strategy: dict[str, object]) -> None:
     prediction = predict(Counted(byte_s=1e-5), Parallelism(**strategy))
     assert prediction.rate == pytest.approx(8 * prediction.parallelism.data / prediction.parts.total)
     (low, high), wide = prediction.interval(), prediction.interval(0.9)
@@ -193,7 +193,7 @@ def test_parameter_server_on_gpus_exposes_more_than_ddp() -> None:
     assert servers.parts.sync > ddp.parts.sync > 0 and servers.sent_bytes > 0
 
 
-def test_equal_calls_are_joined() -> None:
+def test_equal_collective_calls_of_a_stage_are_merged() -> None:
     job = TrainingJob(alike(), 8, Parallelism(data=1, pipeline=2, microbatches=4)).on(2)
     assert stage_calls(job) == [(Call("send_recv", 64 * 2, Group(2), 4),)] * 2
 
@@ -208,7 +208,7 @@ def test_rates_are_stated_or_measured() -> None:
 
 @pytest.mark.parametrize(("strategy", "bytes_"), [("ddp", 16), ("zero1", 8 + 8 / 64), ("zero2", 4 + 12 / 64),
                                               ("zero3", 16 / 64)])  # fmt: skip
-def test_states_are_divided_as_in_the_zero_paper(strategy: str, bytes_: float) -> None:
+def test_states_are_sharded_as_in_the_zero_paper(strategy: str, bytes_: float) -> None:
     job = TrainingJob(alike(), 8, Parallelism(strategy=strategy), optimizer="adamw").on(64)
     (states,) = stage_states(job)
     assert sum(states) == pytest.approx(bytes_ * 8000)
@@ -237,7 +237,7 @@ def test_batch_beyond_memory_is_rejected_with_one_that_fits() -> None:
         on_4090(1, Parallelism(), "llama-7b").predict(4)
 
 
-def test_recomputing_keeps_less_of_a_profile() -> None:
+def test_recomputation_stores_fewer_activations_of_a_profile() -> None:
     stored, again = (on_4090(32, Parallelism(recompute=recompute)).predict(4) for recompute in ("none", "full"))
     assert again.memory["activations"] < 0.7 * stored.memory["activations"]
     assert again.parts.compute == pytest.approx(4 / 3 * stored.parts.compute, rel=0.05)
@@ -293,7 +293,7 @@ def test_contradictory_strategies_are_rejected(given: dict[str, object], message
          "microbatches must be a multiple of the 4 stages, not 6"),
     ],
 )  # fmt: skip
-def test_strategy_that_a_model_cannot_have_is_rejected(
+def test_strategy_that_the_model_does_not_support_is_rejected(
     model: str, strategy: dict[str, object], batch: int, message: str
 ) -> None:
     parallelism, profile = Parallelism(**strategy), find_model_profile(model)
@@ -322,7 +322,7 @@ def width(model: str, host: Host, devices: int) -> float:
 
 
 @pytest.mark.parametrize("model", ["resnet50", "gpt2"])
-def test_interval_is_wider_over_unpublished_pcie_and_tcp(model: str) -> None:
+def test_interval_is_wider_without_published_pcie_or_tcp_runs(model: str) -> None:
     pcie, tcp = host_of_preset("dgx-a100", link="pcie"), host_of_preset("dgx-a100", net="tcp")
     assert width(model, pcie, 1) == pytest.approx(width(model, DGX, 1))
     assert width(model, pcie, 8) > 1.1 * width(model, DGX, 8)

@@ -93,7 +93,7 @@ def test_every_built_in_price_has_a_source() -> None:
     assert all(price.gpu in parts("GPU") for price in prices)
 
 
-def test_pareto_front_has_the_points_that_nothing_beats() -> None:
+def test_pareto_front_contains_all_undominated_points() -> None:
     points = [(float(7 * k % 11), float(k * k % 13)) for k in range(40)]
     beaten = {
         j for i, j in product(range(40), repeat=2)

@@ -70,7 +70,7 @@ def test_plan_lists_hours_and_dollars_with_intervals(scenario: str) -> None:
     json.dumps(answer.to_dict(), allow_nan=False)
 
 
-def test_plan_marks_candidates_with_a_high_end_beyond_a_limit(scenario: str) -> None:
+def test_plan_marks_candidates_that_may_exceed_a_limit(scenario: str) -> None:
     """The point estimate decides. If the deadline is inside the interval, the candidate is listed and marked."""
     first = ringlab.plan(scenario, RATES, LAMBDA, today=TODAY).candidates[0]
     between = (first.hours + first.hours_80[1]) / 2
@@ -105,7 +105,7 @@ def test_measured_rate_narrows_other_gpus() -> None:
     assert measured.rate("A100 40GB SXM").spread < GpuRates(job, {}, names).rate("A100 40GB SXM").spread
 
 
-def test_model_of_a_known_size_alone_needs_a_measured_rate() -> None:
+def test_model_with_only_a_size_requires_a_measured_rate() -> None:
     mine = TrainingJob(even_model("mine", 10), 1.0, precision="fp16")
     with pytest.raises(InputError, match="model mine is described by its number of parameters only"):
         GpuRates(mine, {}, ["RTX 4090"]).rate("RTX 4090")
@@ -114,7 +114,7 @@ def test_model_of_a_known_size_alone_needs_a_measured_rate() -> None:
     assert 5.0 < small < 20.0
 
 
-def test_rate_that_overflows_is_rejected(scenario: str) -> None:
+def test_impossibly_high_rate_is_rejected(scenario: str) -> None:
     with pytest.raises(InputError, match=r"rate is 1e\+308 samples a second, which no device reaches"):
         ringlab.predict_devices("quickstart", [1], "training.compute={rate=1e308}")
     answer = ringlab.plan(scenario, "plan.known_rates={V100=1e308}", AWS, today=TODAY)
@@ -206,7 +206,7 @@ def test_llama_70b_is_planned_on_the_nodes_that_fit_it(scenario: str, batch: int
     assert re.search(r"no mesh of 8 x B200 fits into memory: each GPU needs 188.* GiB and has 180 GiB", single.advice)
 
 
-def test_plan_reports_a_price_of_a_device_as_unused(scenario: str) -> None:
+def test_plan_reports_the_price_of_a_device_as_unused(scenario: str) -> None:
     answer = ringlab.plan(scenario, RATES, LAMBDA, "training.price_per_hour=2.5", today=TODAY)
     assert answer.notes[-1].startswith("training.price_per_hour (2.5) is not used")
 
@@ -229,7 +229,7 @@ def test_plan_rejects_an_invalid_deadline(scenario: str) -> None:
     assert [parse_hours(text) for text in ("1 week", "2 weeks", "30 minutes", "1 d")] == [168.0, 336.0, 0.5, 24.0]
 
 
-def test_passed_target_replaces_the_other_one_of_the_file(scenario: str) -> None:
+def test_target_argument_replaces_the_target_in_the_file(scenario: str) -> None:
     job = ["training.model=gpt2", "training.batch_size=1", NEBIUS]
     tokens = ringlab.plan(scenario, *job, "plan.target_tokens=1024e3")
     samples = ringlab.plan(scenario, *job, target_samples=1000)
@@ -336,7 +336,7 @@ def test_plan_supports_models_that_are_not_shipped(scenario: str, tmp_path: Path
         ringlab.plan(scenario, "training.model=mine.py:none")
 
 
-def test_image_shape_needs_a_model_that_can_be_followed(scenario: str) -> None:
+def test_image_shape_requires_a_model_that_can_be_traced(scenario: str) -> None:
     small = [
         ringlab.plan(scenario, f"training.model={name}", "training.image_shape=[3,64,64]", LAMBDA, today=TODAY)
         for name in ("resnet50", "ResNet-50")
@@ -350,7 +350,7 @@ def test_image_shape_needs_a_model_that_can_be_followed(scenario: str) -> None:
         ringlab.plan(scenario, "training.parameters=1000000", "training.image_shape=[3,64,64]")
 
 
-def test_profile_of_one_gpu_equals_its_known_rate(scenario: str, tmp_path: Path) -> None:
+def test_profile_of_a_gpu_acts_like_its_known_rate(scenario: str, tmp_path: Path) -> None:
     profile = find_model_profile("resnet50")
     none = tuple(0.0 for _ in profile.layers)
     for device in ("Tesla V100-SXM2-16GB", "AMD EPYC"):

@@ -44,7 +44,7 @@ def one_gpu_rate(job: TrainingJob, gpu: str | Gpu, known: Mapping[str, float] | 
     return guess_rates([*published(), *rows], [Alone(job, board, YOURS)])[0]
 
 
-def test_known_rates_move_rates_of_other_gpus() -> None:
+def test_known_rates_change_rates_of_other_gpus() -> None:
     """Halving all known rates almost halves the estimate. Published rates of the model hold it back a little."""
     known = {"A100-80": 1582.0, "H100 SXM": 2785.0, "RTX 4090": 1301.0, "V100": 833.0, "RTX 3090": 905.0}
     once = one_gpu_rate(JOB, "H100 PCIe", known)
@@ -95,7 +95,7 @@ def test_sequence_lengths_share_a_network_and_tf32_is_apart() -> None:
     assert make_columns(rows).words["arithmetic"].tolist() == ["whole", "tf32", "tf32", "half"]
 
 
-def test_fit_raises_the_likelihood_of_its_rates() -> None:
+def test_fit_increases_the_likelihood_of_its_rates() -> None:
     """A few steps of the fit on some rates must increase their likelihood over that of the priors."""
     rows = [row for row in published() if row.source in ("dle_pt_rn50", "dle_mx_rn50", "dle_tf_rn50")]
     priors = {name: definition.prior for name, definition in read_definitions(FILE).items()}
@@ -110,7 +110,7 @@ def test_fit_raises_the_likelihood_of_its_rates() -> None:
     assert likelihood(fitted) > likelihood(priors)
 
 
-def test_slopes_of_the_likelihood_equal_differences() -> None:
+def test_likelihood_gradient_equals_finite_differences() -> None:
     likelihood, values = Likelihood(published()[::4]), dict(read_process())
     _, slopes = likelihood(values)
     assert slopes.keys() == values.keys()
@@ -119,7 +119,7 @@ def test_slopes_of_the_likelihood_equal_differences() -> None:
         assert slopes[name] == pytest.approx((above - below) / 2e-5, rel=1e-4, abs=1e-4), name
 
 
-def test_shipped_process_is_the_fit() -> None:
+def test_shipped_gpu_rate_model_equals_a_new_fit() -> None:
     rows = seen_rates()
     assert fit_process(rows, steps=3, pinned={"watts": 0.0})["watts"] == 0.0
     fit = fit_process(rows)
@@ -133,7 +133,7 @@ def test_rate_does_not_depend_on_the_order_of_known_rates() -> None:
     assert first.rate == pytest.approx(other.rate, rel=1e-6)
 
 
-def test_gpu_type_is_predicted_without_its_own_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_is_predicted_from_the_rates_of_other_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the fit nor the estimate sees rates of the evaluated GPU type."""
     seen = list[set[str]]()
 
@@ -156,7 +156,7 @@ def test_gpu_type_is_predicted_without_its_own_rates(monkeypatch: pytest.MonkeyP
     assert scores["same_job"].median < scores["data_sheet"].median
 
 
-def test_profile_of_one_gpu_moves_all_other_types() -> None:
+def test_profile_of_a_gpu_changes_rates_of_other_gpus() -> None:
     """Doubling the measured rate raises every prediction. The measured type is not among the rows."""
     script = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "other_gpus.py"))
     rows = []

@@ -39,13 +39,13 @@ def test_parts_add_up_to_the_step(make: Callable[..., Columns], sharding: str) -
 
 
 @pytest.mark.parametrize("make", [language, profiled])
-def test_one_device_exchanges_nothing(make: Callable[..., Columns]) -> None:
+def test_one_device_has_no_communication_time(make: Callable[..., Columns]) -> None:
     parts = step_parts(make(), PARAMETERS)
     several = ("tensor", "pipeline", "sync", "copies", "processes", "stragglers")
     assert [float(parts[name][0]) for name in several] == pytest.approx([0.0] * len(several), abs=1e-12)
 
 
-def test_step_of_a_profile_on_one_device_is_the_known_one() -> None:
+def test_step_of_a_profile_on_one_device_follows_its_rate() -> None:
     assert step_seconds(profiled(micro_batch=50), PARAMETERS) == pytest.approx(50 / 2500)
 
 
@@ -63,7 +63,7 @@ def test_pipeline_of_equal_stages_matches_the_closed_form(schedule: str, chunks:
     assert seconds == pytest.approx(3.0 * (8 + 3 / chunks))
 
 
-def test_pipelines_of_many_trainings_equal_single_ones() -> None:
+def test_batched_pipeline_times_equal_single_ones() -> None:
     rng = np.random.default_rng(5)
     ahead, back, send = rng.random((3, 4)), rng.random((3, 4)), rng.random((3, 3)) / 10
     together = pipeline_seconds("1f1b", ahead, back, send, 4, 6)
@@ -72,7 +72,7 @@ def test_pipelines_of_many_trainings_equal_single_ones() -> None:
     assert together.tolist() == alone
 
 
-def test_fullest_stage_bounds_a_pipeline_of_a_profile() -> None:
+def test_pipeline_of_a_profile_speeds_up_less_than_linearly() -> None:
     single = step_parts(profiled(pp=1, count=8, micro_batch=8), PARAMETERS)["total"]
     parts = step_parts(profiled(pp=4, count=8, micro_batch=8), PARAMETERS)
     assert single / 4 < parts["compute"] + parts["pipeline"] < single
@@ -90,7 +90,7 @@ def test_domain_of_several_boards_is_one_host() -> None:
     assert (rack.gpus, across > inside) == (72, True)
 
 
-def test_published_bandwidth_holds_until_the_next_count() -> None:
+def test_published_bandwidth_applies_up_to_its_gpu_count() -> None:
     host = Host("mine", None, 8, "pcie", 96, 1e10, busbw=((2, 10e9), (8, 5e9)))
     assert [host.bus_bandwidth(count) for count in (1, 2, 4, 8)] == [10e9, 10e9, 10e9, 5e9]
 
@@ -106,7 +106,7 @@ def test_unknown_devices_add_no_copies_or_waiting() -> None:
     assert parts["sync"] > 0.08  # 102 MB take 102 ms, of which backward hides 17 ms at most
 
 
-def test_servers_add_sync_time_and_no_exchange_adds_none() -> None:
+def test_sync_time_depends_on_the_exchange() -> None:
     host = Host("pcie", "V100 SXM2 16GB", 4, "pcie", 48, 1e10, busbw=((2, 8e9),))
     columns = profiled(3, host=host, dp=4, exchange=["server", "overlapped", "none"], precision="float32")
     served, overlapped, none = step_parts(columns, PARAMETERS)["sync"]

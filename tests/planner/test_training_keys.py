@@ -74,7 +74,7 @@ def check(folder: Path, text: str, key: str, value: str, *more: str) -> None:
         assert key.rpartition(".")[2] in str(error).partition(": ")[2], error
 
 
-def test_training_keys_are_all_parametrized() -> None:
+def test_every_training_key_has_a_test() -> None:
     assert {*TrainingSection.model_fields} == TRAINING.keys() | OF_RUNS
     assert {field.name for field in fields(Parallelism)} == PARALLELISM.keys()
     assert {*ComputeSection.model_fields} == COMPUTE.keys() | PHASES.keys()
@@ -109,10 +109,10 @@ def test_stated_phase_has_an_effect_or_is_rejected(tmp_path: Path, key: str) -> 
 
 
 @pytest.mark.parametrize("key", MACHINES)
-def test_key_of_a_machine_has_an_effect_on_a_training(tmp_path: Path, key: str) -> None:
+def test_machine_key_has_an_effect_on_a_training(tmp_path: Path, key: str) -> None:
     check(tmp_path, LANGUAGE, key, MACHINES[key])
 
 
-def test_variable_batches_are_rejected_if_no_rank_waits() -> None:
+def test_variable_batches_require_a_described_gpu() -> None:
     with pytest.raises(InputError, match="variable_batches only applies to described GPUs; remove it"):
         ringlab.predict_devices("star8", [4], "training.compute={rate=300.0}", "training.variable_batches=true")

@@ -160,7 +160,7 @@ def test_too_many_messages_to_record_are_rejected(monkeypatch: pytest.MonkeyPatc
     assert simcomm.run("all_reduce/ring", LARGE, 1 << 20, record=False).method == "max-plus"
 
 
-def test_degraded_link_keeps_max_plus():
+def test_max_plus_applies_with_a_degraded_link():
     thin = Faults(links=(LinkFault(("h3", "s0"), 0.5), LinkFault(("s0", "h3"), 0.25)))
     quick, full = (
         simcomm.run("all_reduce/ring", LARGE, 1 << 20, faults=thin, record=record, engine="compiled")

@@ -159,7 +159,7 @@ def two_lengths(rank: int, world_size: int) -> tuple[Program, Program]:
 
 
 @pytest.mark.parametrize("faults", NOISES)
-def test_channel_may_be_idle_in_a_step(faults: Faults):
+def test_max_plus_supports_channels_that_idle_in_a_step(faults: Faults):
     schedule = build_symmetric(as_all_to_all(two_lengths), 5)
     call = inputs(schedule, ring(5, "1 GB/s", "1 us", TRANSPORT), 500, faults)
     assert_exact(call)
@@ -213,7 +213,7 @@ def test_waits_of_training_are_computed_without_messages(late: RankFault):
 
 @pytest.mark.parametrize("name", ["all_reduce/direct", "reduce_scatter/direct", "all_to_all/direct"])
 @pytest.mark.parametrize("faults", [*NOISES, Faults((RankFault(3, 1.5),))])
-def test_critical_path_through_steps_of_many_messages(name: str, faults: Faults):
+def test_critical_path_is_exact_with_many_messages_per_step(name: str, faults: Faults):
     cluster = fully_connected(19, "1 GB/s", "1 us", TRANSPORT)
     for nbytes in (19 * 16, 19 * 2056):
         call = {"faults": faults, "engine": "compiled", "nbytes": nbytes}

@@ -73,7 +73,7 @@ def test_slow_rank_takes_longer_to_reduce():
     assert simcomm.run("reduce/naive", cluster(2, 1e-9), MEGABYTE, faults=slow).elapsed == pytest.approx(4e-3)
 
 
-def test_all_ranks_wait_for_straggler():
+def test_all_ranks_wait_for_a_straggler():
     training = Training(library()["all_reduce/ring"], compute=ComputePhases(1e-3, 2e-3, 0.5e-3))
     trace = simcomm.train(training, cluster(), steps=2, faults=Faults((RankFault(2, 2.0),)))
     waited = waiting_seconds(trace)

@@ -76,7 +76,7 @@ def test_usable_rate_of_link_is_at_most_its_bandwidth(name: str):
         ),
     ],
 )
-def test_bandwidth_of_link_matches_data_sheets(name: str, bandwidth: float):
+def test_link_bandwidths_match_data_sheets(name: str, bandwidth: float):
     assert find_link(name).bandwidth == pytest.approx(bandwidth, rel=1e-4)
     assert find_link("RoCE 100").usable == pytest.approx(12.5e9 * 4096 / 4178, rel=1e-12)
 

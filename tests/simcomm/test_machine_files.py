@@ -43,7 +43,7 @@ TABLE = nccl_tests(["n0"], 2, "A100", [(2**20, 10.0)])
         ("empty.txt", "", "contains no facts about a machine"),
     ],
 )
-def test_broken_file_is_rejected_in_one_line(tmp_path: Path, name: str, text: str, message: str) -> None:
+def test_invalid_machine_file_is_rejected_in_one_line(tmp_path: Path, name: str, text: str, message: str) -> None:
     path = write(tmp_path, name, text)
     with pytest.raises(InputError, match=message) as caught:
         read_facts([path])
@@ -57,7 +57,7 @@ def test_truncated_log_line_is_ignored(tmp_path: Path) -> None:
     assert len(facts.of(LoggedHop)) == 6
 
 
-def test_binary_file_is_rejected(tmp_path: Path) -> None:
+def test_binary_machine_file_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"\x7fELF\0\0")
     with pytest.raises(InputError, match="a binary file"):
@@ -109,7 +109,7 @@ def test_utf_16_packed_files_and_folders_are_read(tmp_path: Path) -> None:
     assert (system.gpu.name, system.gpus, system.link) == ("H100 SXM", 8, "nvswitch")
 
 
-def test_run_without_rows_describes_its_machine(tmp_path: Path) -> None:
+def test_nccl_tests_run_without_rows_describes_its_machine(tmp_path: Path) -> None:
     path = write(tmp_path, "started.txt", "\n".join(TABLE.splitlines()[:4]))
     (table,) = read_facts([path]).of(MeasuredRun)
     assert (table.run.ranks, table.run.rows, table.place.line) == (2, (), 3)

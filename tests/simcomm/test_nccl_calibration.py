@@ -112,7 +112,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("options", REFUSED)
-def test_calibrate_rejects_conflicts(ringlab: Ringlab, output: Path, tmp_path: Path, options: tuple[str, ...]):
+def test_calibrate_rejects_options_that_contradict_the_output(
+    ringlab: Ringlab, output: Path, tmp_path: Path, options: tuple[str, ...]
+):
     done = ringlab("calibrate", "--nccl-tests", output, *options)
     message = REFUSED[options]
     assert done.status == (0 if message is None else 2)
@@ -128,7 +130,7 @@ def test_calibrate_options_require_nccl_tests(ringlab: Ringlab):
 @pytest.mark.parametrize(
     "slug", ["h100_2x8_aws_p5_efa", "rtx4090_4x_kalavai", "gb200_18x4_coreweave_nvl72", "mi300x_1x8_rccl"]
 )
-def test_written_line_describes_the_same_hardware(slug: str):
+def test_system_round_trips_through_its_written_line(slug: str):
     system = read_systems()[slug]
     again = describe_system(slug, system_line(system))
     assert calibration_file(again) == calibration_file(system)

@@ -78,7 +78,7 @@ def test_refit_without_a_system_ignores_its_table():
     assert any(abs(np.log(folds.parameters["dgx-h100"][name] / PRIORS[name])) > 0.01 for name in PRIORS)
 
 
-def test_size_classes_have_equal_weights():
+def test_size_classes_have_equal_weights_in_the_fit():
     series = SizeSeries("all_reduce", SIZES, SIZES / 1e9)
     observed = observe(SYSTEMS["dgx-h100"], [series])
     assert observed is not None
@@ -155,7 +155,7 @@ def test_intervals_cover_unseen_authors() -> None:
     assert min(coverages) >= 0.7 and 0.75 <= np.mean(coverages) <= 0.85
 
 
-def test_pairs_of_tables_of_one_machine_are_found() -> None:
+def test_tables_measured_on_the_same_machine_are_paired() -> None:
     pairs = find_pairs(read_systems(), judge())
     assert len(pairs) > 10 and all(pair.factor >= 1 for pair in pairs)
     assert ("mi300x_1x8_rccl", "mi300x_1x8_rocm_docs") in {(pair.one, pair.other) for pair in pairs}
@@ -177,7 +177,7 @@ def predicted() -> np.ndarray:
 
 
 @pytest.mark.parametrize("title", [title for title, changes in ABLATIONS.items() if changes])
-def test_ablation_changes_the_model_temporarily(title: str):
+def test_ablation_changes_the_nccl_model_temporarily(title: str):
     before = predicted()
     with ablation(title):
         inside, spreads = (

@@ -111,7 +111,7 @@ def test_description_that_forces_a_missing_algorithm_is_rejected(gpu, gpus, reas
         predict_seconds(describe_system("mine", line), "all_reduce", [1024])
 
 
-def test_algorithm_list_of_one_collective_applies_to_it_only():
+def test_nccl_algo_of_a_collective_applies_to_it_only():
     each = NcclSettings(version="2.24", algo="AllReduce:Tree;broadcast:ring")
     prediction = predict_collective(SYSTEMS["a100"], "all_reduce", 2**30, settings=each)
     assert {candidate.algorithm for candidate in prediction.candidates if candidate.allowed} == {"tree"}
@@ -142,7 +142,7 @@ def test_tuner_matches_the_closed_form_of_its_source():
     assert "2.17" in available(replace(hopper, version=(2, 16)), "all_reduce")["nvls", "simple"]
 
 
-def test_tuner_matches_printed_times_and_switch_points():
+def test_tuner_matches_times_and_switch_points_in_nccl_logs():
     line = {"nodes": 3, "gpus": 8, "gpu": "H100 SXM", "net": "ib", "nic": 400, "nccl": "2.21"}
     prediction = predict_collective(describe_system("three", line), "all_reduce", 32768)
     assert (prediction.algorithm, prediction.protocol) == ("tree", "ll")

@@ -76,7 +76,7 @@ def test_output_of_every_version_and_option_is_read(
 
 
 @given(data=st.data())
-def test_row_is_skipped_when_a_digit_is_changed(data, tmp_path_factory):
+def test_table_row_is_skipped_when_a_digit_is_changed(data, tmp_path_factory):
     """Change any digit of size and count, or any but the last of a bandwidth, which may be due to rounding."""
     rows, collective = [(1 << 20, 61.5), (1 << 30, 4523.1)], data.draw(st.sampled_from(COLLECTIVES))
     lines = table(rows, collective).splitlines()
@@ -174,7 +174,7 @@ SKIPPED = {  # a broken row: why it is skipped
 
 
 @pytest.mark.parametrize("text", SKIPPED, ids=lambda text: SKIPPED[text][:40])
-def test_broken_row_is_skipped_with_its_line(tmp_path: Path, text: str):
+def test_invalid_row_is_skipped_and_its_line_reported(tmp_path: Path, text: str):
     (reason,) = skipped(tmp_path, with_row(text))
     assert reason.startswith(f":{FIRST}: ") and SKIPPED[text] in reason
     assert [row.nbytes for row in read(tmp_path, with_row(text)).rows] == [1 << 20, 1 << 30]
@@ -207,7 +207,7 @@ def test_file_without_a_usable_row_is_rejected(tmp_path: Path, text: str):
 
 
 @pytest.mark.parametrize("text", SKIPPED_IN_JSON, ids=lambda text: SKIPPED_IN_JSON[text][:40])
-def test_broken_row_of_json_is_skipped(tmp_path: Path, text: str):
+def test_invalid_json_row_is_skipped(tmp_path: Path, text: str):
     (reason,) = skipped(tmp_path, text)
     assert SKIPPED_IN_JSON[text] in reason
     assert len(read(tmp_path, text).rows) == 2
@@ -224,7 +224,7 @@ def test_file_that_is_not_text_is_rejected(tmp_path: Path):
 
 
 @given(text=st.text(max_size=300) | st.binary(max_size=200).map(lambda raw: raw.decode("latin-1")))
-def test_random_text_is_rejected(text: str, tmp_path_factory):
+def test_random_text_is_rejected_as_nccl_tests_output(text: str, tmp_path_factory):
     with pytest.raises(InputError):
         read(tmp_path_factory.mktemp("x"), text)
 

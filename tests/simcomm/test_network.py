@@ -76,7 +76,7 @@ def test_random_flows_on_line_are_fair_at_every_instant(data: st.DataObject):
     assert network.carried == crossed
 
 
-def test_flow_duration_follows_from_its_bandwidth_share():
+def test_flow_takes_its_bytes_over_its_bandwidth_share():
     """Two flows of 100 bytes get 2.5 bytes/s each on the trunk; the third gets 2.5 bytes/s of the first link."""
     env = simpy.Environment()
     network = Network(env, line([10.0, 5.0]), goodput=0.5)
@@ -102,7 +102,7 @@ def exchange(p: int, n: int) -> tuple[Network, list[float]]:
     return network, ends
 
 
-def test_rounding_carries_no_more_than_the_remaining_bytes():
+def test_rounding_never_moves_more_than_the_remaining_bytes():
     _, ends = exchange(12, 477755)  # messages that differ by a byte end at almost the same time
     assert ends[-1] == pytest.approx(11 * 39813 / 1.25e9, rel=1e-4)
 

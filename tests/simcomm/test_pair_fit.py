@@ -48,7 +48,7 @@ def with_own(slowdown: float = 1.0) -> PairProbes:
     return replace(PAIR, crowds=[replace(crowd, own=times) for crowd in PAIR.crowds])
 
 
-def test_own_share_applies_to_gloos_collectives_only():
+def test_own_share_applies_to_gloo_collectives_only():
     assert fit_terms(with_own()).own_share == pytest.approx(0.5)
     assert fit_terms(with_own(slowdown=9)).own_share == 1.0  # C++ is not slower than Python
     star = simcomm.star(8, "50 Mbit/s", "0 us", fit_pair(with_own()))
@@ -74,7 +74,7 @@ def test_sleeping_ranks_start_in_equal_time():
     assert fit_terms(many) == fit_terms(replace(many, crowds=[sleeping]))
 
 
-def test_additional_message_costs_at_most_a_step():
+def test_fitted_cpu_time_of_a_message_is_at_most_a_step():
     terms = fit_terms(replace(PAIR, crowds=[replace(crowd, further=3 * crowd.step) for crowd in PAIR.crowds]))
     assert (terms.post_cpu + terms.arrival_cpu, terms.wake_cpu) == (pytest.approx(95e-6), 0.0)
 

@@ -118,7 +118,7 @@ PASTED: dict[str, str | bytes] = {
 
 
 @pytest.mark.parametrize("form", PASTED)
-def test_pasted_table_has_the_same_numbers(tmp_path: Path, form: str) -> None:
+def test_every_format_of_pasted_table_is_parsed(tmp_path: Path, form: str) -> None:
     rows = read(tmp_path / "pasted.txt", PASTED[form])
     assert [row[:3] for row in rows] == [("all_reduce", 8, nbytes) for nbytes, _ in ROWS]
     assert [row[3] for row in rows] == pytest.approx([us for _, us in ROWS], rel=2e-4)

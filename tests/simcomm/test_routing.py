@@ -162,7 +162,7 @@ def test_ecmp_spreads_flows_but_collides():
     assert all(abs(count - 64) < 4 * 8 for count in cores.values())  # four standard deviations of a binomial
 
 
-def test_messages_without_p2p_cross_receivers_memory():
+def test_messages_without_p2p_cross_the_receivers_memory():
     router = NO_P2P.router()
     near = ["gpu0", "pcie0", "cpu0", "memory0", "cpu0", "pcie0", "gpu1"]
     far = ["gpu0", "pcie0", "cpu0", "cpu1", "memory1", "cpu1", "pcie3", "gpu7"]

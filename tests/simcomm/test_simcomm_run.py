@@ -10,7 +10,7 @@ from collectives.proof.verifier import verify
 
 @pytest.mark.parametrize("name", library())
 @pytest.mark.parametrize("p", [1, 2, 4, 7])
-def test_link_bytes_match_schedule(name: str, p: int):
+def test_link_bytes_match_the_schedule(name: str, p: int):
     trace = simcomm.run(name, simcomm.star(p, "10 Gbit/s", "5 us"), 4 * 1003)
     schedule_share = verify(library()[name], p).sent_share
     uplinks = {link.src: link.nbytes for link in trace.links if link.src.startswith("h")}

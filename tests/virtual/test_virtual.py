@@ -156,20 +156,20 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_group_in_a_pool_worker_is_refused(virtual: VirtualRuns, tmp_path: Path, method: str) -> None:
+def test_process_group_in_a_pool_worker_is_refused(virtual: VirtualRuns, tmp_path: Path, method: str) -> None:
     (tmp_path / "pool.py").write_text(POOL.replace("METHOD", method))
     (finding,) = virtual(tmp_path / "pool.py", 0).outcome.findings
     assert "start ranks with torch.multiprocessing.spawn" in finding.text and "pool.py:7" in finding.text
 
 
-def test_timeout_names_the_line_that_is_stuck(virtual: VirtualRuns, tmp_path: Path) -> None:
+def test_timeout_names_the_line_that_hangs(virtual: VirtualRuns, tmp_path: Path) -> None:
     (tmp_path / "stuck.py").write_text("import os\nos.read(os.pipe()[0], 1)\n")
     options = VirtualOptions(UserProgram(str(tmp_path / "stuck.py")), 2, star(2))
     with pytest.raises(RunFailed, match=r"did not end in 1 s; rank 0 is at stuck\.py:2  .*; pass a longer --timeout"):
         virtual.host.run(options, timeout=1.0)
 
 
-def test_ranks_own_pythonpath_and_namespace_modules(
+def test_modules_on_pythonpath_have_state_per_rank(
     virtual: VirtualRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for folder, name in (("program/space/inner", "deep"), ("elsewhere", "beside")):
@@ -239,7 +239,7 @@ def test_finding_suggests_own_for_package_that_caches_a_group(
     assert message in finding.text and "--own networkx" in finding.text and "rank 1 at kept.py" in finding.text
 
 
-def test_torch_counts_as_library_in_any_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_in_any_folder_counts_as_library(monkeypatch: pytest.MonkeyPatch) -> None:
     built = SimpleNamespace(origin="/home/ada/pytorch/torch/__init__.py")
     monkeypatch.setattr("virtual.ranks.sites.PathFinder.find_spec", lambda name: built)
     monkeypatch.setattr(sites, "distribution", lambda name: SimpleNamespace(locate_file=lambda path: Path("/opt/libs")))

@@ -123,7 +123,7 @@ def test_options_after_the_program_belong_to_it(ringlab: Ringlab, tmp_path: Path
     assert "[rank 0] ['--n'] __main__" in done.out
 
 
-def test_virtual_options_directly_after_the_program_apply(ringlab: Ringlab, tmp_path: Path) -> None:
+def test_options_directly_after_the_program_are_accepted(ringlab: Ringlab, tmp_path: Path) -> None:
     program = tmp_path / "said.py"
     program.write_text("import sys\nprint(sys.argv[1:])\n")
     done = ringlab("virtual", program, "--ranks", 2, "--on=star8", "--lr", "3", "--on", "x")
@@ -185,7 +185,7 @@ def test_unsupported_call_is_reported_with_its_line(
         ("raise NotImplementedError\n", "implement this line"),
     ],
 )
-def test_exception_has_advice(ringlab: Ringlab, tmp_path: Path, program: str, message: str) -> None:
+def test_exception_is_reported_with_advice(ringlab: Ringlab, tmp_path: Path, program: str, message: str) -> None:
     (tmp_path / "missing.py").write_text(program)
     done = ringlab("virtual", "--ranks", 2, tmp_path / "missing.py")
     assert done.status == 1 and message in done.out, done
@@ -197,7 +197,7 @@ def test_missing_file_is_reported_before_torch_is_imported(ringlab: Ringlab, mon
     assert (done.status, done.err) == (2, "ringlab: none.py: No such file or directory\n")
 
 
-def test_virtual_runs_from_python() -> None:
+def test_virtual_can_be_called_from_python() -> None:
     import ringlab
 
     lines: list[str] = []
@@ -208,7 +208,7 @@ def test_virtual_runs_from_python() -> None:
     assert "".join(lines).count("True") == 4
 
 
-def test_program_that_spawns_on_each_rank_is_warned_about(ringlab: Ringlab) -> None:
+def test_warns_when_each_rank_spawns_ranks(ringlab: Ringlab) -> None:
     program = PROGRAMS / "right" / "spawn_argparse.py"
     twice, once = (ringlab("virtual", "--ranks", ranks, program) for ranks in (2, 0))
     assert "warning: each rank started the program's ranks" in twice.out and "--ranks 0" in twice.out
@@ -223,7 +223,7 @@ def test_step_time_mentions_free_compute(ringlab: Ringlab) -> None:
 
 
 @pytest.mark.parametrize("load", [0.0, 0.8])
-def test_short_steps_have_a_range_by_the_machine_load(
+def test_interval_of_short_steps_depends_on_machine_load(
     ringlab: Ringlab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, load: float
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -110,7 +110,7 @@ def test_page_lists_all_kinds_of_findings(virtual: VirtualRuns) -> None:
 
 
 @pytest.mark.parametrize("name", ["send_round", "unequal_batches"])
-def test_trace_of_a_hang_ends_where_it_stops(virtual: VirtualRuns, name: str) -> None:
+def test_trace_of_a_hang_ends_with_the_hang(virtual: VirtualRuns, name: str) -> None:
     program = next(program for program in WRONG if program.path.stem == name)
     ran = run(virtual, program, timing="live")
     assert ran.trace is not None and ran.trace.failure is not None
