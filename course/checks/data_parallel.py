@@ -24,7 +24,7 @@ LAYERS, WIDTH, BACKWARD = 5, 256, 1e-3  # backward time of a layer, in seconds
 LAYER = WIDTH * WIDTH * 4  # bytes
 BUCKET = 2 * LAYER
 STEPS = 3
-ODD_WIDTHS, ODD_BUCKET = (3, 4, 3, 4), 112  # of float64: a weight of 96 bytes, then a bias of 32, 24 and 32
+ODD_WIDTHS, ODD_BUCKET = (3, 4, 3, 4), 112  # float64 weights of 96 bytes; biases of 32, 24 and 32
 ODD_BUCKETS = [128, 120, 128]  # one layer per bucket, in either order of weight and bias
 
 

@@ -145,7 +145,7 @@ class StreamTimer(HostTimer):
 
 OURS = str(Path(__file__).parent)
 TORCH = str(Path(torch.__file__).parent)
-KEY = "BackendSelect"  # of the dispatcher: where no operator of c10d has a kernel, and all calls come by
+KEY = "BackendSelect"  # dispatch key that all calls pass, and at which no c10d operator has a kernel
 BELOW = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)
 WAIT_INSIDE = ("_broadcast_coalesced", "_verify_params_across_processes")  # C++ functions that wait for all calls
 MOST_WORKS = 4096  # maximum calls that are stored until they are awaited
@@ -174,7 +174,7 @@ class CallRecorder:
         self._locations: dict[tuple[str, int], int] = {}
         self._works: dict[int, tuple[Any, int]] = {}  # by id of the work: the work, so that its id stays, and its call
         self._by_storage: dict[int, int] = {}  # calls by buffer address, for asynchronous tensors without a work
-        self._moments: list[tuple[Any, Any, Any, Any]] = []  # of the rank's own computing, and of its calls
+        self._moments: list[tuple[Any, Any, Any, Any]] = []  # times of the rank's own computing and its calls
         self._entries: list[tuple[Did, int]] = []
         self._last: Any = None
         self._draining = False

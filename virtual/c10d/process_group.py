@@ -70,7 +70,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         self.group, self._place = group, place
         self._name, self._description = group.name, "undefined"
         self.backends = {"cpu": "gloo"}  # by type of device
-        self.placement: Placement | None = None  # of a run with GPUs
+        self.placement: Placement | None = None  # set if the run has GPUs
 
     def __repr__(self) -> str:
         return f"<group {self._name} of {format_ranks(self.group.ranks)}>"

@@ -34,8 +34,8 @@ READY_TWICE = (
     "return the tensors of forward in a tuple, a list or a dict, in which DDP can find them; checkpoint activations "
     "with use_reentrant=False"
 )
-UNUSED_TEXTS = ("finished reduction in the prior iteration", "training graph has changed")  # of DDP's errors
-NEEDS_KERNELS = re.compile(r"libcuda|CUDA_HOME|cpu tensor")  # from Triton and compilers of extensions
+UNUSED_TEXTS = ("finished reduction in the prior iteration", "training graph has changed")  # parts of DDP's errors
+NEEDS_KERNELS = re.compile(r"libcuda|CUDA_HOME|cpu tensor")  # parts of errors from Triton and extension compilers
 NEEDS_DRIVER = re.compile(r"CUDA (driver|error)|NVIDIA driver|not compiled with CUDA")
 NO_GPU = (
     "custom CUDA or Triton kernels and symmetric memory cannot run on virtual ranks, whose GPUs compute on the CPU: "

@@ -13,7 +13,7 @@ REQUEST = "request.pickle"
 STARTED, ENDED = "started", "ended"
 REFUSED, CRASHED = 2, 97  # exit statuses of a rejected run, and of an internal error
 TELL = signal.SIGUSR1  # asks a run for its current line
-PIPES = ("stdout", "stderr", "why")  # from a run to its host; the last carries the reason for these statuses
+PIPES = ("stdout", "stderr", "why")  # run to host; the last carries the reason for these statuses
 UNCOMPILED = {"TORCH_COMPILE_DISABLE": "1"}  # torch's compiler would trace into the ranks' process groups
 
 

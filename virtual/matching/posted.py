@@ -54,10 +54,10 @@ class Posted:
     call: int | None = None  # its number in the recording; None if it is not recorded
     recorded: int | None = None  # like ``call``, but None once the wait is recorded
     behind: "Posted | None" = None  # an earlier call that NCCL runs first
-    error: Exception | None = None  # of the operation
+    error: Exception | None = None  # raised when a rank waits
     gpu: tuple[int, str] | None = None  # the machine and GPU that no other rank of the call may use
     when_done: Callable[[], object] | None = None
-    contents: Any = None  # of its tensors; this field and those below are for watchers
+    contents: Any = None  # contents of its tensors; watchers use this field and those below
     reduces: Any = None  # the parameters whose gradients it reduces
     clock: Any = None  # vector clock of its rank when it was posted
     learnt: Any = None  # vector clock that its rank merges after the wait
@@ -86,7 +86,7 @@ class PostedCall(Posted):
 
     likeness: Likeness = NOTHING
     exchange: Exchange = field(default_factory=Exchange)
-    number: int = 0  # of the collective in its group
+    number: int = 0  # index of the collective in its group
 
     @property
     def buffer_has_data(self) -> bool:
@@ -162,7 +162,7 @@ class Collective:
     key: int  # its number among all collectives of the run
     calls: dict[int, PostedCall] = field(default_factory=dict)  # by rank of the group
     is_mismatched: bool = False  # its calls do not match
-    error: Exception | None = None  # of the operation
+    error: Exception | None = None  # raised when a rank waits
 
     @property
     def is_complete(self) -> bool:

@@ -29,7 +29,7 @@ from virtual.ranks.placement import Placement
 from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.world import VirtualWorld
 
-NAME = "virtual"  # of the backend
+NAME = "virtual"  # name of the backend
 LOGGED = {"gloo": ["gloo_socket_ifname", "gloo_device_transport"]}  # additional fields of DDP's log, by backend
 
 

@@ -76,7 +76,7 @@ class UserProgram:
         return module
 
 
-ADDRESS, PORT, RUN = "127.0.0.1", "29500", "virtual"  # of a rendezvous without connections
+ADDRESS, PORT, RUN = "127.0.0.1", "29500", "virtual"  # names of a rendezvous that opens no connection
 
 
 def name_as_torchrun(number: int, ranks: int, local_ranks: int) -> dict[str, str]:

@@ -18,7 +18,7 @@ from virtual.ranks.sites import is_users
 OWNED = (
     "accelerate", "deepspeed", "hydra", "lightning", "lightning_fabric", "pytorch_lightning",
 )  # fmt: skip  # packages that keep process-wide state
-SEED = 12345  # of rank 0; the seed of rank r is SEED + r
+SEED = 12345  # rank r uses the seed SEED + r
 
 
 @dataclass(eq=False)

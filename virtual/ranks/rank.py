@@ -18,7 +18,7 @@ class ThreadLock:
 
     def __init__(self) -> None:
         self._lock = RLock()
-        self._depth = 0  # of nested entries by the holder
+        self._depth = 0  # number of nested entries by the holder
         self.threads: list[Thread] = []  # started by the program on the rank
         self.refused: CallSite | None = None  # where one of them waits for the lock
 
@@ -128,7 +128,7 @@ class PastCall(NamedTuple):
 
     what: str
     site: CallSite
-    time: float  # of the rank's clock, in seconds
+    time: float  # on the rank's clock, in seconds
 
 
 @dataclass(eq=False)
@@ -167,7 +167,7 @@ class Rank:
     body: Callable[["Rank"], None]
     own: OwnState
     local: int = 0  # its number on its machine
-    world_size: int = 0  # of the world group that it has joined
+    world_size: int = 0  # size of the world group that it has joined
     clock: float = 0.0
     computed: float = 0.0  # seconds of compute and sleep
     waited: float = 0.0  # seconds of waiting for other ranks

@@ -22,7 +22,7 @@ OWN_PACKAGES = ("virtual", "replay", "realcomm", "simcomm", "collectives", "plan
 def find_installed() -> tuple[str, ...]:
     """Return the folders of installed packages, including torch's."""
     folders = {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
-    with suppress(PackageNotFoundError):  # of a torch that was built from source
+    with suppress(PackageNotFoundError):  # torch was built from source
         folders.add(Path(str(distribution("torch").locate_file(""))))
     return tuple(sorted({f"{path}{os.sep}" for folder in folders for path in (folder, folder.resolve())}))
 

@@ -8,7 +8,7 @@ from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.sites import CallSite
 
 EVENTS = (
-    # of operations: ``Posted``, a complete ``Collective``, or a send and its receive
+    # operations: a ``Posted``, a complete ``Collective``, or a send and its receive
     "posted",  # an operation, before it is matched
     "complete",  # a collective that all ranks have reached, before its data moves
     "moved",  # a collective whose data has moved
@@ -17,7 +17,7 @@ EVENTS = (
     "waited",  # an operation that its rank has waited for
     "key_set",  # rank, key of the store
     "key_seen",  # rank, key of the store that it has read or awaited
-    # of training; the rank comes first
+    # training; the first argument is the rank
     "backward_begins",  # tensors that backward starts from
     "backward_ended",
     "gradient_ready",  # parameter and gradient that a hook of the program receives
@@ -44,12 +44,12 @@ EVENTS = (
     "setting_epoch",  # DistributedSampler
     "made_sampler",  # DistributedSampler
     "batch_drawn",  # a DataLoader returns a batch
-    # of files and groups; the rank comes first
+    # files and groups; the first argument is the rank
     "opened",  # path of a file; whether it is written
     "made_group",  # ranks as passed to ``new_group``; whether only members need to call it
     "looked_up_place",  # group in which the program looks up ranks
     "outside",  # name of a collective that a non-member calls
-    # of a job, at its end
+    # the end of a job
     "ended",  # job that ran to its end
     "failed",  # job that an exception of the program stopped
 )

@@ -47,7 +47,7 @@ class RunCalendar:
 
 
 start_thread = Thread.start  # Python's own; replaced during a run
-STACK_BYTES = 16 << 20  # of a rank's thread: autograd and dynamo recurse deeply
+STACK_BYTES = 16 << 20  # per rank thread: autograd and dynamo recurse deeply
 
 
 class Computing:
@@ -78,7 +78,7 @@ class VirtualWorld:
         self.jobs: list[RankJob] = []
         self.findings: list[ProgramFinding] = []
         self.watch = Watchers()
-        self.switches = 0  # of the run token
+        self.switches = 0  # hand-overs of the run token
         self.progress = 0  # number of events that ranks may wait for
         self._by_thread: dict[int, Rank] = {}
         self._ready: deque[Rank] = deque()

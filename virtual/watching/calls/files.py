@@ -15,7 +15,7 @@ from virtual.ranks.sites import NOWHERE, CallSite, find_site
 from virtual.ranks.watching import Watcher
 
 Clock = npt.NDArray[np.int64]
-NOTHING: Clock = np.zeros(0, np.int64)  # of a rank without events
+NOTHING: Clock = np.zeros(0, np.int64)  # the clock of a rank without events
 
 
 class Clocks(Watcher):

@@ -37,7 +37,7 @@ class OwnSum:
     tensor: torch.Tensor | None  # kept alive if it is small, so that its memory is not reused
     values: bytes
     parts: Parts
-    ranks: frozenset[int]  # of the group whose messages carried its contributions
+    ranks: frozenset[int]  # members of the group whose messages carried its contributions
     site: CallSite
     is_last: bool = True  # it was not added to another sum and not sent
 

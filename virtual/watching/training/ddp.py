@@ -31,7 +31,7 @@ class LateNoSync(Watcher):
             self.find("late no_sync", title, rank, find_site(), WHOLE_STEP)
 
 
-WATCHED_FORWARDS = 8  # of each module
+WATCHED_FORWARDS = 8  # forwards that are checked per module
 
 
 class UnreducedParameters(Watcher):

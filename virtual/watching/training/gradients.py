@@ -70,7 +70,7 @@ class Reduced:
 class Backward:
     """A rank's gradients at the end of its last backward pass."""
 
-    scale: LossScale | None = None  # of the loss; None if it is unknown
+    scale: LossScale | None = None  # None if the scale of the loss is unknown
     gradients: dict[int, Values] = field(default_factory=dict)  # by id of the parameter
     ready: dict[int, Values] = field(default_factory=dict)  # passed to hooks of the program, by id of the parameter
     reduced: list[Reduced] = field(default_factory=list)

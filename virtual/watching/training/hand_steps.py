@@ -10,7 +10,7 @@ from virtual.matching.samples import MOST, Values, is_plain, take_sample
 from virtual.ranks.neutral import Neutral
 from virtual.ranks.rank import Rank
 
-MOST_NODES = 20_000  # of an autograd graph that are visited
+MOST_NODES = 20_000  # autograd nodes to visit
 
 
 class HandOptimizer:
@@ -41,7 +41,7 @@ class HandSteps:
     def __init__(self, tell: Callable[..., None]) -> None:
         self.tell = tell
         self._optimizers: dict[Rank, HandOptimizer] = {}
-        self._leaves: dict[Rank, list[tuple[torch.Tensor, Values]]] = {}  # of the previous backward pass
+        self._leaves: dict[Rank, list[tuple[torch.Tensor, Values]]] = {}  # leaves of the previous backward pass
         self._sharded: set[Rank] = set()  # ranks with parameters that torch frees after use
         self._begun: dict[Rank, list[Values]] = {}  # values at the backward pass that a step follows
 

@@ -14,7 +14,7 @@ AVERAGE = "wrap the module in DistributedDataParallel, or average the gradients 
 MAKE_LATER = "create the optimizer after fully_shard, FSDP or to_empty has replaced the parameters"
 GIVE = "pass all parameters of the module to the optimizer, including those added later, or set requires_grad=False"
 MOST_OF_METRICS = 8  # elements; a reduced loss or count is not larger
-MOST_LEFT_OUT = 0.5  # of a module's parameters; if more are in no optimizer, only a part is trained on purpose
+MOST_LEFT_OUT = 0.5  # share of a module's parameters; if more are in no optimizer, this is on purpose
 
 
 class Idleness(Watcher):

@@ -48,7 +48,7 @@ class Step:
     backwards: int  # backward passes of the rank before this step
     site: CallSite
     rates: tuple[float, ...]  # learning rate of each parameter group
-    scale: float | None  # of the gradient scaler, if there is one
+    scale: float | None  # the gradient scaler's scale, if there is a scaler
     before: list[Values | None]
     after: list[Values | None] = field(default_factory=list)
 
@@ -61,8 +61,8 @@ class OptimizerLog:
     optimizer: Any
     number: int  # index among the rank's optimizers, in order of creation
     steps: dict[int, Step] = field(default_factory=dict)
-    count: int = 0  # of steps
-    backwards: int = 0  # of the rank, before the last step
+    count: int = 0  # number of steps
+    backwards: int = 0  # backward passes of the rank before the last step
     last: CallSite | None = None  # line of the last step
 
     @property
@@ -131,7 +131,7 @@ class OptimizerLogs(Watcher):
     def __init__(self) -> None:
         super().__init__()
         self.logs: dict[Rank, WeakKeyDictionary[Any, OptimizerLog]] = {}
-        self.scales: dict[Rank, float] = {}  # of the last gradient scaler that stepped
+        self.scales: dict[Rank, float] = {}  # scale of the last gradient scaler that stepped
 
     def of(self, rank: Rank, optimizer: Any) -> OptimizerLog:
         """Return the log of an optimizer."""

@@ -166,7 +166,7 @@ class SampleWeights(Watcher):
     def __init__(self, logs: OptimizerLogs, bonds: Bonds) -> None:
         super().__init__()
         self.logs, self.bonds = logs, bonds
-        self._weights: dict[Rank, list[float | None]] = {}  # of the backward passes since the last step
+        self._weights: dict[Rank, list[float | None]] = {}  # one per backward pass since the last step
         self._unlike: dict[tuple[int, int], int] = {}
 
     def backward_begins(self, rank: Rank, roots: tuple[Any, ...]) -> None:

@@ -106,7 +106,7 @@ class GatheredOrder(Watcher):
     def __init__(self) -> None:
         super().__init__()
         self._sampler: dict[Rank, Any] = {}
-        self._parts: dict[Rank, list[Sequence[torch.Tensor]]] = {}  # of one gathering, in the order of ranks
+        self._parts: dict[Rank, list[Sequence[torch.Tensor]]] = {}  # results of one all_gather each, in rank order
         self._wholes: dict[Rank, list[torch.Tensor]] = {}
 
     def sampling(self, rank: Rank, sampler: Any) -> None:
