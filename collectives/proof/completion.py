@@ -21,7 +21,7 @@ class Completed(NamedTuple):
     step: int
 
 
-Meeting = tuple[int, int, int]  # actor and step of the other half of a message; index of this half
+Meeting = tuple[int, int, int]  # actor and step of the matching send or receive; index of this one
 
 
 def completion_order(schedule: Schedule) -> Iterator[Completed]:

@@ -45,8 +45,8 @@ class Message(NamedTuple):
     count: int = 1  # type: ignore[assignment]  # number of consecutive chunks
     into: int = -1  # first chunk that is written at the receiver; -1: equal to ``chunk``
     reduces: bool = False  # whether the data is reduced into the chunks instead of overwriting them
-    src_posted: float = nan  # time in seconds at which the sender posted its half; nan: ``begin``
-    dst_posted: float = nan  # time at which the receiver posted its half; nan: ``begin``
+    src_posted: float = nan  # time in seconds at which the sender posted the send; nan: ``begin``
+    dst_posted: float = nan  # time at which the receiver posted the receive; nan: ``begin``
     collective: int = 0  # number of the collective in the run; in a training, the step
 
 
