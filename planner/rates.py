@@ -137,7 +137,7 @@ class GpuRates:
         names = {*parts("GPU"), *SERIES_GPUS.values()}
         for name in known:
             if name not in names:
-                raise InputError(f"{where}: {quote(name)} is not a GPU of the catalog; {suggest(name, names)}")
+                raise InputError(f"{where}: {quote(name)} is not in the hardware catalog; {suggest(name, names)}")
         self.job = job
         self.known = {series_gpu(name): rate for name, rate in known.items()}
         self.unknown = dict[str, str]()  # the reason why the rate of a GPU cannot be estimated

@@ -1,4 +1,4 @@
-"""Run collectives and trainings on real processes of this machine, or of torchrun, joined by torch.distributed.
+"""Run collectives and trainings on real processes on this machine, or of torchrun, joined by torch.distributed.
 
 * ``run`` measures a collective, ``train`` trains a model, ``calibrate`` measures this machine for predictions.
 * ``emulate`` creates a cluster's network on this machine, for the other functions to run on.

@@ -2,7 +2,7 @@
 
 * ``load``: read a built-in scenario or a file, with optional changes.
 * ``predict``: simulate the collectives and trainings of a scenario on its cluster.
-* ``run``: measure them on real processes of this machine.
+* ``run``: measure them on real processes on this machine.
 * ``compare``: predict and measure them, and compare the times.
 * ``animate``: draw the messages as a player (.html), an animation (.gif, .mp4) or a timeline (.png).
 * ``plot``: draw a training step, the scaling, the critical path or the cluster.

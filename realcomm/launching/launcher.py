@@ -54,7 +54,7 @@ def launch(
     network: RankNetwork | None = None,
     renews: bool = False,
 ) -> list[Any]:
-    """Call ``worker(rank, world_size, *args)`` in ``world_size`` processes of this machine; return the results by rank.
+    """Call ``worker(rank, world_size, *args)`` in ``world_size`` processes on this machine; return the results by rank.
 
     A worker may be a name, "module:function". Only the ranks import its module, which saves time if the import is slow.
 

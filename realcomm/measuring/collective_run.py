@@ -82,7 +82,7 @@ def run(
     progress: Progress | None = None,
     network: RankNetwork | None = None,
 ) -> Trace:
-    """Measure one collective on real processes of this machine, one for each rank, and return its trace.
+    """Measure one collective on real processes on this machine, one for each rank, and return its trace.
 
     The buffers have ``nbytes`` bytes on each rank (a number, or a text like "1 MiB"). With ``buffers``, real data is
     used instead: one 1-D array for each rank, all of equal length and dtype, which contain the result afterwards.
@@ -176,7 +176,7 @@ def measure_all(
     timeout: float = 600.0,
     network: RankNetwork | None = None,
 ) -> list[list[RankMeasurement]]:
-    """Measure with ``ranks`` processes of this machine, and call ``report`` with each measurement and its figures.
+    """Measure with ``ranks`` processes on this machine, and call ``report`` with each measurement and its figures.
 
     Return one list for each measurement, with each rank's result. Raise RankFailed, TimedOut and InputError as
     ``launch`` does, after ``report`` was called for all finished measurements.

@@ -53,7 +53,7 @@ def train(
     observers: "Sequence[Observer]" = (),
     resume: "str | Path | Start | None" = None,
 ) -> Trace:
-    """Train on ``cluster.world_size`` processes of this machine, for all epochs or only the first ``steps`` steps.
+    """Train on ``cluster.world_size`` processes on this machine, for all epochs or only the first ``steps`` steps.
 
     Return a trace with a span for each phase, step and rank: loading (waiting for the batch), forward, backward, sync
     (including waiting) and optimizer. With DistributedDataParallel, sync overlaps backward: its spans have no length,

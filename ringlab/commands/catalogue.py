@@ -28,7 +28,7 @@ from scenarios import shipped
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.hardware import TABLES, find_link, machine_entries, parts, preset
 
-PRESETS = {"this-machine": "processes of this machine that communicate through memory; requires a calibration"}
+PRESETS = {"this-machine": "processes on this machine that communicate through memory; requires a calibration"}
 GPU_COLUMNS = {
     "fp32": "FP32",
     "tf32": "TF32",

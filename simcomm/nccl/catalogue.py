@@ -58,7 +58,7 @@ CPU = Gpu("CPU", "cpu", 0.0, 4, False, "card")
 
 @cache
 def described_gpus() -> dict[str, Gpu]:
-    """Return every GPU of the catalog whose generation is known, and ``CPU``, by name."""
+    """Return every GPU in the catalog whose generation is known, and ``CPU``, by name."""
     names = [name for name, figures in parts("GPU").items() if "generation" in figures]
     return {name: _from_catalogue(name) for name in names} | {"CPU": CPU}
 

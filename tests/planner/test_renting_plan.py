@@ -146,7 +146,7 @@ def test_picture_has_two_labeled_ticks_on_each_axis(hours: tuple[float, ...]) ->
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("plan.known_rates={H900 = 1.0}", r"\.toml: plan.known_rates: 'H900' is not a GPU of the catalog; did"),
+        ("plan.known_rates={H900 = 1.0}", r"\.toml: plan.known_rates: 'H900' is not in the hardware catalog; did"),
         ("plan.providers=['Ours']", "plan.providers: unknown provider 'Ours'; .*AWS, "),
         ("plan.providers=['Lamda']", "plan.providers: unknown provider 'Lamda'; did you mean Lambda"),
         ("training.model=resnet51", r"\.toml: training: unknown model 'resnet51'; did you mean "),

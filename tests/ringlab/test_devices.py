@@ -297,7 +297,9 @@ def test_unused_gpus_leave_their_cores_to_others() -> None:
 
 def test_rate_of_an_unknown_gpu_names_its_key() -> None:
     rated = "training.compute={rate = 300.0, gpu = 'H900'}"
-    with pytest.raises(InputError, match=r"gpt2_xl\.toml: training\.compute: gpu: 'H900' is not a GPU of the catalog"):
+    with pytest.raises(
+        InputError, match=r"gpt2_xl\.toml: training\.compute: gpu: 'H900' is not in the hardware catalog"
+    ):
         ringlab.predict_devices(ROOT / GPT, [8], rated)
 
 
