@@ -41,7 +41,7 @@ class Row(NamedTuple):
 def compare(profile: ModelProfile, where: str) -> list[Row]:
     """Return a row for each GPU type with published rates.
 
-    Raise InputError without times of a GPU, or for an unknown precision.
+    Raise InputError if the profile has no times of a GPU, or their precision is unknown.
     """
     measured, rate = measured_rate(profile, where)
     batch, precision = profile.measured[-1].batch_size, profile.measured[-1].precision

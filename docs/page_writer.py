@@ -48,7 +48,9 @@ def dated(results: Any, text: str) -> str:
 
 
 def write_between(page: str, name: str, text: str) -> str:
-    """Return the page with ``text``, of whole lines, between the marks of that name. Raise ValueError without marks.
+    """Return the page with ``text``, of whole lines, between the marks of that name.
+
+    Raise ValueError if the page has no such marks.
 
     >>> write_between("<!-- a: begin -->\\nold\\n<!-- a: end -->\\n", "a", "new\\n")
     '<!-- a: begin -->\\nnew\\n<!-- a: end -->\\n'

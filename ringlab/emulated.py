@@ -39,7 +39,10 @@ def on_emulated(scenario: AnyScenario) -> AnyScenario:
 
 @contextmanager
 def emulated(cluster: Cluster, progress: Progress) -> Iterator[EmulatedNetwork]:
-    """Emulate a cluster's network during the block, and report its accuracy. Raise InputError and RunFailed."""
+    """Emulate a cluster's network during the block, and report its accuracy.
+
+    Raise InputError and RunFailed as ``realcomm.emulate`` does.
+    """
     with progress.task(f"building {cluster.title} on this machine and measuring its links"):
         network = realcomm.emulate(cluster).__enter__()
     with network:

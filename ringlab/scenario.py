@@ -39,7 +39,7 @@ def predict(
 
     ``calibration`` is a Calibration or its file. Default: the cached one of this machine. ``engine`` is "simpy" or
     "compiled". Default: chosen by the size of the problem. An interrupt returns the rows simulated so far and sets
-    ``interrupted``. Raises InputError, also if a required calibration is missing.
+    ``interrupted``. Raises InputError if a value is invalid or a required calibration is missing.
 
     >>> ring = load("star8", "collective.sizes=1 MiB").predict().collectives[1]
     >>> ring.algorithm, round(1e3 * ring.time_s, 3), "ms"
@@ -60,12 +60,13 @@ def run(
     watch: "Watch | None" = None,
     progress: Progress | None = None,
 ) -> "RunAnswer":
-    """Run a scenario on real processes of this machine.
+    """Run a scenario on real processes on this machine.
 
     Algorithms named ``auto`` are chosen with ``calibration``, which is measured if it is missing. ``backend`` is "gloo"
     or "nccl". A collective is stopped after ``timeout`` seconds, a training after this time without a step. With
     ``emulate``, the scenario's network is emulated on this machine. ``resume`` is a checkpoint, or "auto" for the
-    newest complete one of each training. ``watch`` records metrics of trainings. Raises InputError and RunFailed.
+    newest complete one of each training. ``watch`` records metrics of trainings.
+    Raises InputError if a value is invalid, and RunFailed if a rank fails.
 
     >>> measured = load("here.toml").run(timeout=60)  # doctest: +SKIP
     >>> measured.collectives[0].algorithm, measured.collectives[0].time_s > 0  # doctest: +SKIP
@@ -99,8 +100,8 @@ def compare(
 
     Without ``calibration``, the cached one is used, or a new one is measured in about 15 seconds. With ``thorough``,
     calibration and run alternate for minutes, so that drift of the machine cancels out. ``emulate``, ``backend`` and
-    ``timeout`` are as in ``run``. Raises RunFailed, and InputError, also for faults and for a cluster that is not this
-    machine.
+    ``timeout`` are as in ``run``. Raises RunFailed if a rank fails, and InputError if a value is invalid, the scenario
+    has faults, or its cluster is not this machine.
 
     >>> both = load("here.toml").compare(timeout=60)  # doctest: +SKIP
     >>> both.collectives[0].time_s.predicted > 0  # doctest: +SKIP
@@ -173,8 +174,8 @@ def plot(
 def explain(scenario: Named, path: Path | str | None = None, *, progress: Progress | None = None) -> "Explanation":
     """Return the algorithm, protocol and channels that NCCL would choose at each size, and why.
 
-    If ``path`` is set, NCCL's rings and trees are drawn as .png, .svg or .pdf. Raises InputError, also if no cluster of
-    the scenario uses NCCL.
+    If ``path`` is set, NCCL's rings and trees are drawn as .png, .svg or .pdf. Raises InputError if no cluster
+    of the scenario uses NCCL.
 
     >>> explain("two-p5").clusters[0].sizes[0].algorithm
     'tree'
@@ -230,8 +231,8 @@ class Scenario(scenarios.LoadedScenario):
         """Measure this machine for the predictions of the scenario, and cache the result for a day.
 
         ``ranks`` defaults to the scenario's number of ranks, or 2. ``backend`` is "gloo" or "nccl". The processes are
-        stopped after ``timeout`` seconds. Raises InputError, and RunFailed, also if measurements are noisy and
-        ``accept_noise`` is not set.
+        stopped after ``timeout`` seconds. Raises InputError if a value is invalid. Raises RunFailed if a rank fails, or
+        if measurements are noisy and ``accept_noise`` is not set.
 
         >>> load("here.toml").calibrate(timeout=60, accept_noise=True).calibration.ranks  # doctest: +SKIP
         2

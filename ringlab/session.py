@@ -136,8 +136,8 @@ class Session:
         """Measure this machine for these collectives and trainings, and return the calibration and its cache file.
 
         The file is "" if it cannot be written. With ``brief``, few message sizes other than those of ``calls`` are
-        measured, and noise is not reported. Raises InputError, and RunFailed, also if measurements are noisy and
-        ``accept_noise`` is not set.
+        measured, and noise is not reported. Raises InputError if a value is invalid. Raises RunFailed if a rank fails,
+        or if measurements are noisy and ``accept_noise`` is not set.
         """
         import realcomm  # predictions do not need it
 
@@ -198,14 +198,17 @@ def find_cached(ranks: int, backend: str) -> Calibration | None:
 
 
 def check_session(session: Session | None) -> Session:
-    """Return ``session``; for None, a default one without progress reports. Raise InputError for another type."""
+    """Return ``session``, or a default one without progress reports if it is None.
+
+    Raise InputError for another type.
+    """
     if not isinstance(session, Session | None):
         raise InputError(f"session must be a ringlab.session.Session, not {quote(session)}")
     return session or Session()
 
 
 def session_of(progress: Progress | None, **options: Any) -> Session:
-    """Return the session of a call from Python. For None, progress is not reported."""
+    """Return the session of a call from Python. If ``progress`` is None, nothing is reported."""
     return Session(progress=check_progress(progress), **options)
 
 

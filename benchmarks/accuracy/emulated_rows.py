@@ -208,7 +208,7 @@ def training_steps(predicted: float) -> int:
 def _train_undisturbed(
     scenario: LoadedScenario, steps: Sequence[int], network: EmulatedNetwork, progress: Progress
 ) -> tuple[list[Trace], int]:
-    """Also return the number of attempts. Raise RunFailed."""
+    """Also return the number of attempts. Raise RunFailed if the last attempt fails."""
     names = ", ".join(training.sync_name for training in scenario.trainings)
     for attempt in range(1, ATTEMPTS):
         with progress.task(f"training with {names} on {name_of(scenario)}") as tick:

@@ -225,8 +225,8 @@ def accuracy_here(names: Sequence[str] = (), *, progress: Progress | None = None
     """Emulate scenarios, and return predictions and measured times. Default: all scenarios under ``emulated/``.
 
     Predictions are calibrated on two emulated hosts for each link rate. The CPU calibration is repeated before each
-    later scenario: on two hosts for collectives, in as many processes as cores for training runs. Raises InputError,
-    and RunFailed if nothing can be emulated.
+    later scenario: on two hosts for collectives, in as many processes as cores for training runs. Raises InputError
+    for an unknown scenario, and RunFailed if nothing can be emulated.
     """
     progress = NoProgress() if progress is None else progress
     crowds = Crowds()
@@ -244,7 +244,7 @@ def calibrate(
     """Return the calibration for a scenario. It is measured now, except pairs of hosts that an earlier scenario needed.
 
     Calibrations with more ranks than cores are measured again, because CPU speed drifts. Training runs compute in as
-    many processes as cores. Raises RunFailed.
+    many processes as cores. Raises RunFailed if a rank fails or the network cannot be emulated.
     """
     is_first = not pairs
     pair = find_pair(scenario, pairs, progress)

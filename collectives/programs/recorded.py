@@ -141,9 +141,10 @@ class RecordedProgram:
         self.counts: dict[Any, Any] = {}
 
     def __call__(self, rank: Any, world_size: int, root: Any = 0, **parameters: Any) -> tuple[Iterator[Step], ...]:
-        """Return the steps of each channel of a rank, which can be symbolic. Raise InputError or Diverges.
+        """Return the steps of each channel of a rank, which can be symbolic.
 
-        If the rank is symbolic, the root can be symbolic too, so that each rank has its own root.
+        If the rank is symbolic, the root can be symbolic too, so that each rank has its own root. Raise InputError if
+        the program fails, and Diverges if ranks of a symbolic rank take different branches.
         """
         if isinstance(rank, VectorRank):
             root = tuple(root.values.tolist()) if isinstance(root, VectorRank) else root

@@ -365,7 +365,8 @@ def _unlikeness(curve: MessageCurve, message_class: MessageClass, in_training: b
 
 
 def cache_file(ranks: int, backend: str = "gloo") -> Path:
-    """Return the cache file of this machine's calibration for ``ranks``. Raise InputError without a home directory.
+    """Return the cache file of this machine's calibration for ``ranks``. Raise InputError if the user has no home
+    directory.
 
     >>> cache_file(2).name
     'calibration-gloo-2.json'

@@ -86,8 +86,8 @@ class Demo(Answer):
 def demo(folder: Path | str = FOLDER, progress: Progress | None = None) -> Demo:
     """Predict the quickstart, run it on two processes, and write a report and an animation to ``folder``.
 
-    This machine is calibrated first unless a calibration from the last 24 hours exists. Raises InputError and
-    RunFailed.
+    This machine is calibrated first unless a calibration from the last 24 hours exists. Raises InputError if
+    ``folder`` is not writable, and RunFailed if a rank fails.
 
     >>> demo("out").rows[0].algorithm  # doctest: +SKIP
     'naive'

@@ -297,7 +297,7 @@ def plot_scenario(
 ) -> Picture:
     """Plot a simulated scenario as .png, .svg or .pdf. ``algorithm`` and ``size`` select the critical path.
 
-    Raises InputError, and KeyboardInterrupt after an interrupt.
+    Raises InputError if the plot is unknown or does not suit the scenario, and KeyboardInterrupt after an interrupt.
     """
     _check_kind(kind, path)
     if kind != "path":

@@ -268,7 +268,10 @@ def check_lesson(number: int, file: Path | None = None) -> CheckedLessons:
 
 
 def grade_folder(folder: Path, number: int | None = None) -> CheckedLessons:
-    """Check the files of all lessons, or of one, in a folder and its subfolders. Raise InputError without any file."""
+    """Check the files of all lessons, or of one, in a folder and its subfolders.
+
+    Raise InputError if there are none.
+    """
     if not folder.is_dir():
         raise InputError(f"{folder} is not a directory")
     paths = [path for suffix in ("*.py", f"*{NOTEBOOK}") for path in folder.rglob(suffix)]

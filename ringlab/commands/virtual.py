@@ -355,7 +355,10 @@ def command(
 
 
 def run_virtually(options: VirtualOptions, timeout: float, show: Show) -> VirtualAnswer:
-    """Run a program on virtual ranks and return the answer. Raise InputError and RunFailed."""
+    """Run a program on virtual ranks and return the answer.
+
+    Raise InputError if an option is invalid, and RunFailed if the run does not finish.
+    """
     is_of_this_machine = options.compute == "measured" and options.cluster.performance_model == "measured"
     with watch_load() if is_of_this_machine else nullcontext() as watch, VirtualHost() as host:
         finished = host.run(options, timeout=timeout, show=show)

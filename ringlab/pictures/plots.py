@@ -24,7 +24,7 @@ from simcomm.simulate import simulate
 def waterfall(answer: ScenarioAnswer[Any]) -> "tuple[str, list[viz.Bar]]":
     """Return a subtitle, and bars for all trainings, or else for all collectives at the largest size.
 
-    A measured value has its own bar below the predicted one. Raises InputError without trainings and collectives.
+    A measured value has its own bar below the predicted one. Raises InputError if there are none.
     """
     clusters: Sequence[ClusterFigures[Any]] = [answer.own, *answer.what_ifs]
     below = "; what-ifs below" if answer.what_ifs else ""
@@ -81,8 +81,8 @@ def scaling_curves(
 ) -> "list[viz.Curve]":
     """Simulate each training on growing parts of the cluster, which start with its first host.
 
-    Runs that are too large are skipped and reported to ``progress``. Raises InputError without a training, and for this
-    machine, because its calibration is only valid for all its ranks.
+    Runs that are too large are skipped and reported to ``progress``. Raises InputError if the scenario has no
+    training, or its cluster is this machine, because a calibration is only valid for all its ranks.
     """
     trainings, cluster = predictable(scenario.trainings), scenario.cluster
     if not trainings:

@@ -51,7 +51,10 @@ class NoProgress:
 
 
 def check_progress(progress: Progress | None) -> Progress:
-    """Return ``progress``; for None, one that reports nothing. Raise InputError without ``task`` and ``note``."""
+    """Return ``progress``, or an object that reports nothing if it is None.
+
+    Raise InputError if it lacks the methods ``task`` and ``note``.
+    """
     if progress is None:
         return NoProgress()
     if not hasattr(progress, "task") or not hasattr(progress, "note"):

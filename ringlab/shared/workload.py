@@ -87,7 +87,7 @@ def is_auto(job: CollectiveCall | Training) -> bool:
 def count_work(job: CollectiveCall | Training, model: PerformanceModel, faults: Faults) -> WorkCount:
     """Return the number of messages to simulate, 0 if a formula predicts the row.
 
-    Raises TooLarge, and ProgramError for an incorrect program.
+    Raises TooLarge if the schedule exceeds the memory limit, and ProgramError if the program is incorrect.
     """
     carried = model.carried(job)
     if carried is None:

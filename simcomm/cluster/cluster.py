@@ -35,7 +35,7 @@ class Cluster:
     """
 
     performance_model: ClassVar[str] = "network"  # in ``simcomm.performance_models``
-    is_here: ClassVar[bool] = False  # the ranks are processes of this machine
+    is_here: ClassVar[bool] = False  # the ranks are processes on this machine
     is_built: ClassVar[bool | None] = False  # whether its network is built for a run; None: it is this machine
 
     title: str

@@ -185,7 +185,10 @@ class Benchmark:
     emulated: Cluster | None = None  # the cluster whose network is emulated on this machine
 
     def run(self, on_row: Callable[[BenchRow], None] | None = None) -> BenchAnswer:
-        """Measure all rows and pass each to ``on_row``. An interrupt keeps the measured rows. Raise RunFailed."""
+        """Measure all rows and pass each to ``on_row``. An interrupt keeps the measured rows.
+
+        Raise RunFailed if a rank fails.
+        """
         rows: list[BenchRow] = []
 
         def add(measurement: TimedCall, figures: RankFigures) -> None:
@@ -240,10 +243,10 @@ def bench(
     timeout: float = 600.0,
     emulated: LoadedScenario | None = None,
 ) -> BenchAnswer:
-    """Measure collectives on real processes of this machine, and predict them if a calibration is cached.
+    """Measure collectives on real processes on this machine, and predict them if a calibration is cached.
 
     If the scenario ``emulated`` is set, the ranks run on its network, which is emulated on this machine, and nothing is
-    predicted. ``timeout`` is in seconds. Raises InputError and RunFailed.
+    predicted. ``timeout`` is in seconds. Raises InputError as ``prepare`` does, and RunFailed if a rank fails.
 
     >>> answer = bench(BenchOptions(begin="1K", end="1K", iterations=1))  # doctest: +SKIP
     >>> answer.collectives[0].algorithm, answer.wrong  # doctest: +SKIP

@@ -149,8 +149,8 @@ def calibrate(
 ) -> CalibrationAnswer:
     """Measure this machine with ``ranks`` processes for collectives and trainings, and cache the result for a day.
 
-    ``backend`` is "gloo" or "nccl". The processes are stopped after ``timeout`` seconds. Raises InputError, and
-    RunFailed, also if measurements are noisy and ``accept_noise`` is not set.
+    ``backend`` is "gloo" or "nccl". The processes are stopped after ``timeout`` seconds. Raises InputError if a
+    value is invalid. Raises RunFailed if a rank fails, or if measurements are noisy and ``accept_noise`` is not set.
 
     >>> calibrate(1, accept_noise=True).calibration.ranks  # doctest: +SKIP
     1
@@ -331,7 +331,7 @@ class RunsCalibrationAnswer(Answer):
 
 
 def calibrate_runs(file: Path) -> RunsCalibrationAnswer:
-    """Save a calibration for each GPU and framework in a table of runs. Raise InputError without a valid run."""
+    """Save a calibration for each GPU and framework in a table of runs. Raise InputError if no run is valid."""
     table = read_own_runs(file)
     return RunsCalibrationAnswer(str(file), tuple(map(_keep, table.groups)), dict(table.refused))
 

@@ -182,8 +182,8 @@ def measure_in_turns(
 ) -> tuple[RunAnswer, Calibration]:
     """Alternate between running a scenario and calibrating, and return the results and the new calibration.
 
-    ``calibration`` resolves ``auto``. The session's timeout limits the whole launch. Raises RunFailed, and ProgramError
-    before the first measurement.
+    ``calibration`` resolves ``auto``. The session's timeout limits the whole launch. Raises RunFailed if a rank
+    fails. Raises ProgramError before the first measurement if an algorithm is incorrect.
     """
     work = Work.of(scenario, calibration)
     session.report_images(work.jobs)

@@ -71,7 +71,10 @@ def command(
 
 
 def record_program(words: list[str], ranks: int, output: Path, timeout: float) -> "RecordAnswer":
-    """Run a script, or a module after ``-m``, on real gloo ranks, and write the recording. Raise RunFailed."""
+    """Run a script, or a module after ``-m``, on real gloo ranks, and write the recording.
+
+    Raise RunFailed if a rank fails.
+    """
     with TemporaryDirectory(prefix="ringlab-record-") as folder:
         start_ranks(ranks, ["record", "--parts", folder, "-o", str(output.absolute()), *words], timeout)
     return describe_recording(read_recording(output), str(output))

@@ -183,10 +183,10 @@ class Work(NamedTuple):
 
 
 def run(scenario: LoadedScenario, session: Session, files: Kept, emulate: bool = False) -> RunAnswer:
-    """Run a scenario on real processes of this machine. With ``emulate``, its network is emulated.
+    """Run a scenario on real processes on this machine. With ``emulate``, its network is emulated.
 
-    Algorithms named ``auto`` are chosen with the calibration, which is measured if it is missing. Raises InputError and
-    RunFailed.
+    Algorithms named ``auto`` are chosen with the calibration, which is measured if it is missing. Raises InputError if
+    this machine cannot run the scenario, and RunFailed if a rank fails.
     """
     cluster, progress = scenario.cluster, session.progress
     runnable = scenario if session.backend == "nccl" and not emulate else leave_nccl_out(scenario)
@@ -219,8 +219,9 @@ def measure(
 ) -> RunAnswer:
     """Run the collectives and trainings of a scenario, on an emulated ``network`` if it is set.
 
-    A training is stopped if a step takes longer than the session's timeout. Raises InputError, RunFailed, and
-    ProgramError before the first measurement.
+    A training is stopped if a step takes longer than the session's timeout. Raises RunFailed if a rank
+    fails, and InputError if ``files`` do not suit the trainings. Raises ProgramError before the first measurement if an
+    algorithm is incorrect.
     """
     work, progress, watch = Work.of(scenario, calibration), session.progress, files.watch
     _check_single(work.jobs, "--weights", files.weights)

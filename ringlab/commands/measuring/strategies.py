@@ -175,7 +175,8 @@ def run_strategy(
     """Train a scenario's model on this machine with torch's own classes for its ``[training.parallelism]``.
 
     A single rank also trains the first three steps, or all steps with ``check_all``. The model's state_dict is written
-    to ``weights``. Raises InputError, and RunFailed, with ``check_all`` also if the losses differ.
+    to ``weights``. Raises InputError if torch's classes do not support the training. Raises RunFailed if a rank fails,
+    or with ``check_all`` if the losses differ.
 
     >>> run_strategy("examples/fsdp_here.toml").same  # doctest: +SKIP
     True
@@ -197,7 +198,7 @@ def compare_strategy(
 ) -> StrategyAnswer:
     """Predict a training step from parts that all ranks time, and train as ``run_strategy`` does.
 
-    Raises InputError, also for a cluster that is not this machine, and RunFailed.
+    Raises InputError and RunFailed as ``run_strategy`` does, and InputError if the cluster is not this machine.
 
     >>> compare_strategy("examples/fsdp_here.toml").step_s.error  # doctest: +SKIP
     -0.1

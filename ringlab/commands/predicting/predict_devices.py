@@ -212,7 +212,8 @@ def predict_devices(
     """Predict a scenario's training on each number of devices. ``what_if`` varies a key: ``batch=16,32,64``.
 
     The answer lists the numbers of devices that the training does not support, with reasons. ``tick`` receives the
-    number of finished predictions. Raises InputError, also if no number of devices is supported.
+    number of finished predictions. Raises InputError if a value is invalid, or no number of devices is
+    supported.
 
     >>> answer = predict_devices("star8", [1, 8], "training.compute={rate = 300.0}")
     >>> [round(row.efficiency, 2) for row in answer.cases[0].rows]
