@@ -29,7 +29,7 @@ REPEATS = 4  # consecutive calls that are timed together
 FLOAT = 4  # bytes per element
 
 
-class Question(NamedTuple):
+class TimedCollective(NamedTuple):
     """A collective to time, of ``nbytes`` bytes among ``size`` ranks whose numbers are ``stride`` apart."""
 
     collective: str
@@ -98,13 +98,12 @@ class Turns:
     The parts are separate collectives, and a step without communication. All ranks call ``take`` together.
     """
 
-    def __init__(self, rank: int, world_size: int, plan: StrategyPlan, questions: Sequence[Question]) -> None:
+    def __init__(self, rank: int, world_size: int, plan: StrategyPlan, collectives: Sequence[TimedCollective]) -> None:
         """Prepare the timed calls, and warm them up."""
         groups = {
-            shape: own_group(rank, world_size, *shape)
-            for shape in dict.fromkeys(question[2:] for question in questions)
+            shape: own_group(rank, world_size, *shape) for shape in dict.fromkeys(timed[2:] for timed in collectives)
         }
-        calls = (_call(rank, question, groups[question[2:]]) for question in questions)
+        calls = (_call(rank, timed, groups[timed[2:]]) for timed in collectives)
         self._calls = [silent_step(plan, rank, world_size), *map(_repeated, calls)]
         self._seconds = [list[float]() for _ in self._calls]
         for _ in range(WARM_UP):
@@ -209,22 +208,22 @@ def own_group(rank: int, world_size: int, size: int, stride: int, backend: str |
     return own
 
 
-def _call(rank: int, question: Question, group: dist.ProcessGroup) -> Callable[[], object]:
+def _call(rank: int, timed: TimedCollective, group: dist.ProcessGroup) -> Callable[[], object]:
     """Return a function that runs a collective as torch's strategies call it."""
     members = dist.get_process_group_ranks(group)
-    count = max(1, question.nbytes // FLOAT // question.size) * question.size
-    full_tensor, part = (torch.zeros(each, device=own_device()) for each in (count, count // question.size))
-    if question.collective == "all_reduce":
+    count = max(1, timed.nbytes // FLOAT // timed.size) * timed.size
+    full_tensor, part = (torch.zeros(each, device=own_device()) for each in (count, count // timed.size))
+    if timed.collective == "all_reduce":
         return lambda: dist.all_reduce(full_tensor, group=group)
-    if question.collective == "all_gather":
+    if timed.collective == "all_gather":
         return lambda: all_gather_single(full_tensor, part, group=group)
-    if question.collective == "reduce_scatter":
+    if timed.collective == "reduce_scatter":
         return lambda: reduce_scatter_single(part, full_tensor, group=group)
-    if question.collective == "broadcast":
+    if timed.collective == "broadcast":
         return lambda: dist.broadcast(full_tensor, members[0], group=group)
-    if question.collective == "send_recv":
+    if timed.collective == "send_recv":
         return lambda: _pass_on(rank, members, full_tensor)
-    raise ValueError(f"no strategy calls {question.collective}")
+    raise ValueError(f"no strategy calls {timed.collective}")
 
 
 def _pass_on(rank: int, members: Sequence[int], message: torch.Tensor) -> None:

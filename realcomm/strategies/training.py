@@ -15,7 +15,7 @@ from realcomm.execution.device_clock import seconds_of
 from realcomm.execution.group_memory import host_barrier
 from realcomm.launching.group import own_device
 from realcomm.launching.status import report_progress, set_status
-from realcomm.strategies.pieces import Question, RankTimes, Turns, time_pieces
+from realcomm.strategies.pieces import RankTimes, TimedCollective, Turns, time_pieces
 from realcomm.strategies.plan import StrategyPlan, batches_of, build
 from realcomm.strategies.spread import Spread, loss_of
 from realcomm.training.replica import optimizer_of, save_weights
@@ -130,10 +130,10 @@ def train_alone(plan: StrategyPlan) -> LoneSteps:
 
 
 def calibrate_and_train(
-    rank: int, world_size: int, plan: StrategyPlan, questions: Sequence[Question], weights: Path | None = None
+    rank: int, world_size: int, plan: StrategyPlan, collectives: Sequence[TimedCollective], weights: Path | None = None
 ) -> tuple[RankTimes, StrategyResult]:
     """Time the parts of a step, then train, timing some parts again between training steps."""
-    times, turns = time_pieces(plan), Turns(rank, world_size, plan, questions)
+    times, turns = time_pieces(plan), Turns(rank, world_size, plan, collectives)
     result = train_strategy(rank, world_size, plan, weights, turns.take)
     return turns.complete(times), result
 

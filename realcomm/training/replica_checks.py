@@ -89,7 +89,7 @@ class GradientChecks(Observer):
         inspected = running.inspected = inspect_gradients(running.model, running.sync, *running.batch)
         if running.rank == 0:
             text = f"training/{record.gradient_sync}: step {record.step}: {describe_gradients(inspected)}"
-            logger.log(logging.WARNING if are_odd(inspected) else logging.INFO, text)
+            logger.log(logging.WARNING if are_anomalous(inspected) else logging.INFO, text)
 
 
 def describe_gradients(inspected: list[RankGradients]) -> str:
@@ -105,10 +105,10 @@ def describe_gradients(inspected: list[RankGradients]) -> str:
     return "; ".join([f"gradient norms by rank: {norms}", *unused])
 
 
-def are_odd(inspected: list[RankGradients]) -> bool:
+def are_anomalous(inspected: list[RankGradients]) -> bool:
     """Return whether a parameter lacks a gradient, a norm is not finite, or norms differ by more than a factor of 10.
 
-    >>> are_odd([RankGradients(1.25, []), RankGradients(0.5, [])])
+    >>> are_anomalous([RankGradients(1.25, []), RankGradients(0.5, [])])
     False
     """
     norms = [each.norm for each in inspected]

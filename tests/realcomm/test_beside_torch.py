@@ -29,7 +29,7 @@ def test_every_algorithm_matches_torch_and_its_schedule(world_size: int, all_len
 
 @pytest.mark.slow
 @pytest.mark.parametrize("world_size", range(4, 18))
-def test_every_algorithm_at_every_world_size(world_size: int):
+def test_every_algorithm_matches_torch_at_every_world_size(world_size: int):
     cases = len([*real_cases.cases(world_size, all_lengths=True)])
     assert launch(real_cases.compare_with_torch, world_size, True, timeout=300) == [(cases, [])] * world_size
 
@@ -70,5 +70,5 @@ def test_random_cases_match_torch(data: st.DataObject):
 @pytest.mark.slow
 @given(data=st.data())
 @some(12)
-def test_many_more_random_cases(data: st.DataObject):
+def test_many_more_random_cases_match_torch(data: st.DataObject):
     random_cases(data, largest=17, longest=20_000)

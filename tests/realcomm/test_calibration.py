@@ -66,7 +66,7 @@ def training_block(late: float = 0.01) -> CalibrationBlock:
     return CalibrationBlock(ranks)
 
 
-def test_later_message_is_the_increment_of_a_longer_relay():
+def test_later_message_costs_the_increment_of_a_longer_relay():
     calibration = make_calibration([block()], TWO)
     first, later = (MessageClass(RELAY, 1, False, 4096, is_first) for is_first in (True, False))
     assert calibration.message_seconds(first) == pytest.approx(5e-4)

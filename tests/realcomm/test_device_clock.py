@@ -127,7 +127,7 @@ def test_gpu_additions_are_timed_without_their_launch(gpu: SimulatedGpu, monkeyp
 
 
 @pytest.mark.parametrize(("host_s", "device_s"), [(1.0, 3.0), (3.0, 1.0)], ids=["slow device", "slow host"])
-def test_queued_messages_cost_host_and_device_time_apart(
+def test_queued_messages_have_separate_host_and_device_times(
     host_s: float, device_s: float, gpu: SimulatedGpu, monkeypatch: pytest.MonkeyPatch
 ):
     """The first message waits for its receiver, the later ones only for each other."""

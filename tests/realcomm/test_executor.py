@@ -17,7 +17,7 @@ from realcomm.launching.launcher import launch
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="NCCL needs a CUDA GPU, and this machine has none")
 @pytest.mark.parametrize("world_size", [2, 4])
-def test_every_algorithm_on_one_gpu_over_nccl(world_size: int):
+def test_every_algorithm_runs_on_one_gpu_over_nccl(world_size: int):
     results = launch(real_programs.on_one_gpu, world_size, backend="nccl", timeout=300)
     assert results == [(2 * len(library()), [])] * world_size
 

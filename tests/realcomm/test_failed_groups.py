@@ -49,7 +49,7 @@ def test_collectives_after_a_failed_one_are_rejected(failed: dict[str, list[Any]
     assert all("its collective 0, all_reduce/ring, failed with MemoryError" in outcome for outcome in later)
 
 
-def test_interrupt_is_a_failure(failed: dict[str, list[Any]]):
+def test_interrupted_collective_makes_its_group_reject_others(failed: dict[str, list[Any]]):
     for behind_another, next_one, at_work, next_then in failed["interrupted"]:
         assert behind_another.startswith("KeyboardInterrupt")
         assert "its collective 1, barrier/dissemination, failed with KeyboardInterrupt" in next_one
@@ -78,7 +78,7 @@ def test_new_group_of_the_same_ranks_works_after_a_failure(failed: dict[str, lis
         assert total == 3.0
 
 
-def test_timeout_is_a_failure(failed: dict[str, list[Any]]):
+def test_timed_out_collective_makes_its_group_reject_others(failed: dict[str, list[Any]]):
     _, (late, refused) = failed["a_lost_peer"]
     assert "Timed out" in late
     assert "collective 0, barrier/dissemination, failed with RuntimeError" in refused

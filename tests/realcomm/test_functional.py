@@ -71,7 +71,7 @@ def test_examples_of_all_functions_pass_on_two_ranks():
 
 @pytest.mark.slow  # the examples of the other functions run by default
 @pytest.mark.parametrize("name", ["launch", "run", "calibrate", "train"])
-def test_examples_that_start_processes(name: str):
+def test_examples_that_start_processes_pass(name: str):
     """Skipped when all examples run."""
     function, report = getattr(realcomm, name), list[str]()
     text = function.__doc__.replace("# doctest: +SKIP", "")
@@ -178,5 +178,5 @@ def test_failed_collective_raises_in_every_waiter(two: dict[str, list[Any]]):
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="NCCL needs a CUDA GPU, and this machine has none")
 @pytest.mark.parametrize("world_size", [2, 4])
-def test_functions_on_one_gpu_over_nccl(world_size: int):
+def test_functions_run_on_one_gpu_over_nccl(world_size: int):
     assert launch(real_functions.on_one_gpu, world_size, backend="nccl") == [([], world_size + 64.0)] * world_size

@@ -98,7 +98,7 @@ def gpu_uuids(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize(
     ("visible", "others"), [(["c"], ["a", "b"]), (["a", "b", "c"], ["a", "b"])], ids=["its own GPU", "all GPUs"]
 )
-def test_nccl_stays_as_it_is_when_each_rank_has_a_gpu(visible: list[str], others: list[str], gpu_uuids: list[str]):
+def test_nccl_variables_stay_unset_on_separate_gpus(visible: list[str], others: list[str], gpu_uuids: list[str]):
     gpu_uuids += visible
     store = dist.HashStore()  # type: ignore[attr-defined]
     for rank, uuid in enumerate(others):
@@ -131,7 +131,9 @@ ADDRESSES = {"lo": "127.0.0.1", "eth0": "10.0.0.7", "ib0": "10.1.0.7"}  # of a h
     ],
     ids=["route to rank 0", "host of rank 0", "a name that others reach", "no network"],
 )
-def test_gloo_leaves_the_loopback(routes: dict[str, str], chosen: str | None, monkeypatch: pytest.MonkeyPatch):
+def test_gloo_interface_reaches_other_hosts(
+    routes: dict[str, str], chosen: str | None, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(socket, "gethostname", lambda: "me")
     monkeypatch.setattr(group, "_own_address", routes.get)
     interfaces = {name: [SimpleNamespace(address=address)] for name, address in ADDRESSES.items()}
@@ -286,5 +288,5 @@ def wait_on_hosts(rank: int, world_size: int) -> tuple[bool, bool, str]:
     return (gloo is group_memory.host_group(), gloo is dist.group.WORLD, f"{dist.get_backend(gloo)} {heard}")
 
 
-def test_ranks_on_gpus_wait_for_each_other_on_hosts():
+def test_ranks_on_gpus_wait_for_each_other_on_the_host():
     assert launch(wait_on_hosts, 2) == [(True, False, "gloo [0, 1]"), (True, False, "gloo None")]

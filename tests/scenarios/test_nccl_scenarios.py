@@ -256,7 +256,7 @@ GPU_SYSTEMS = [slug for slug, system in read_systems().items() if system.gpu.gen
         for number, slug in enumerate(GPU_SYSTEMS)
     ],
 )
-def test_large_ring_takes_as_long_as_on_nccl(slug: str):
+def test_large_ring_takes_about_as_long_as_nccls_ring(slug: str):
     """On one host, NCCL's ring and Ringlab's ring send the same bytes over the same links."""
     system = replace(read_systems()[slug], cluster=None)  # without what is peculiar to hosts that were measured
     cluster = nccl_cluster(system)

@@ -21,7 +21,7 @@ from realcomm.launching.torch_process import PRELOAD, check_torch
 from ringlab.commands.measuring.strategy_job import (
     StrategyJob,
     StrategyPrediction,
-    ask_collectives,
+    collectives_to_time,
     known_pieces,
     predict_step,
     read_strategy_job,
@@ -207,10 +207,10 @@ def compare_strategy(
     weights = None if weights is None else check_path("weights", weights)
     with refusals_about(f"{job.spread.path}: cluster"):
         job.spread.cluster.check_measurable(session.backend, gpu_names)
-    questions = ask_collectives([job.job])
-    ranks, load = _launch(job, session, "calibrate_and_train", [job.plan, questions, weights])
+    collectives = collectives_to_time([job.job])
+    ranks, load = _launch(job, session, "calibrate_and_train", [job.plan, collectives, weights])
     timed, results = zip(*ranks, strict=True)
-    pieces = known_pieces(job.job.model, questions, timed)
+    pieces = known_pieces(job.job.model, collectives, timed)
     is_gloo = session.backend == "gloo"
     predicted = predict_step(job.job, job.world_size, pieces, gloo=is_gloo, ahead=job.plan.loads_ahead)
     return _checked(_answer(job, results, load, predicted), check_all)

@@ -36,7 +36,7 @@ from scenarios.loader import SpreadTraining, read_spread_training
 from scenarios.training_section import TrainingSection
 
 if TYPE_CHECKING:
-    from realcomm.strategies.pieces import Question, RankTimes
+    from realcomm.strategies.pieces import RankTimes, TimedCollective
     from realcomm.strategies.plan import StrategyPlan
 
 STEPS = 10  # default, if the scenario does not set the number of samples
@@ -225,30 +225,30 @@ def stage_blocks(profile: ModelProfile, known: Sequence[str], parts: int) -> tup
     return tuple(map(tuple, stages))
 
 
-def question_of(call: Call) -> "Question":
+def timed_collective(call: Call) -> "TimedCollective":
     """Return the collective that ranks time for a predicted call."""
-    from realcomm.strategies.pieces import Question  # imports torch
+    from realcomm.strategies.pieces import TimedCollective  # imports torch
 
     size = 2 if call.collective == "send_recv" else call.group.size
-    return Question(call.collective, round(call.nbytes), size, call.group.stride)
+    return TimedCollective(call.collective, round(call.nbytes), size, call.group.stride)
 
 
-def ask_collectives(jobs: Sequence[TrainingJob]) -> "list[Question]":
+def collectives_to_time(jobs: Sequence[TrainingJob]) -> "list[TimedCollective]":
     """Return the collectives that the jobs are predicted to call in a step, without duplicates."""
-    return [*dict.fromkeys(question_of(call) for job in jobs for calls in stage_calls(job) for call in calls)]
+    return [*dict.fromkeys(timed_collective(call) for job in jobs for calls in stage_calls(job) for call in calls)]
 
 
 class KnownPieces(NamedTuple):
     """The measured parts of a step, in seconds."""
 
-    collectives: "dict[Question, float]"  # on the slowest rank
+    collectives: "dict[TimedCollective, float]"  # on the slowest rank
     computing: Compute  # while all ranks compute at once
     loading: float  # of a batch
     silent: float  # a step without communication, on the slowest rank
 
     def seconds(self, calls: Iterable[Call]) -> float:
         """Return the total time of calls that run one after another, in seconds."""
-        return sum(call.times * self.collectives[question_of(call)] for call in calls)
+        return sum(call.times * self.collectives[timed_collective(call)] for call in calls)
 
 
 class StrategyPrediction(NamedTuple):
@@ -258,9 +258,11 @@ class StrategyPrediction(NamedTuple):
     states: States
 
 
-def known_pieces(profile: ModelProfile, questions: "Sequence[Question]", pieces: "Sequence[RankTimes]") -> KnownPieces:
+def known_pieces(
+    profile: ModelProfile, collectives: "Sequence[TimedCollective]", pieces: "Sequence[RankTimes]"
+) -> KnownPieces:
     """Combine the times that all ranks measured."""
-    seconds = {question: max(rank.collectives_s[place] for rank in pieces) for place, question in enumerate(questions)}
+    seconds = {timed: max(rank.collectives_s[place] for rank in pieces) for place, timed in enumerate(collectives)}
     middle = sorted(pieces, key=lambda rank: rank.computing.step)[len(pieces) // 2].computing
     optimizer = median(rank.optimizer_s for rank in pieces)
     computing = replace(as_measured(replace(profile, measured=(middle,))), optimizer=optimizer)
@@ -287,7 +289,7 @@ def predict_step(
         tensor, sync = pieces.seconds(within), pieces.seconds(exchanged)
         compute = max(0.0, pieces.silent - optimizer)
         if not (gloo and (job.parallelism.has_dtensors or ranks >= cores())) and exchanged:
-            last = pieces.collectives[question_of(exchanged[-1])]
+            last = pieces.collectives[timed_collective(exchanged[-1])]
             sync = max(last, sync - compute * sum(pieces.computing.backward) / pieces.computing.sample)
         parts = StepParts(compute=compute, optimizer=optimizer, tensor=tensor, sync=sync)
     loading = max(0.0, pieces.loading - parts.total) if ahead else pieces.loading
@@ -322,7 +324,7 @@ def _pipelined(
         for number in range(len(stages))
     ]
     messages = [call for stage in calls for call in stage if call.collective == "send_recv"]
-    send = max((pieces.collectives[question_of(message)] for message in messages), default=0.0)
+    send = max((pieces.collectives[timed_collective(message)] for message in messages), default=0.0)
     ahead = busy * sum(pieces.computing.forward) / pieces.computing.sample + np.array([each]) / 2
     back = busy + np.array([each]) - ahead
     schedule = "gpipe" if parallelism.schedule == "naive" else parallelism.schedule
