@@ -50,7 +50,7 @@ class CollectiveComparison:
         return tuple(algorithm for algorithm in self.algorithms if algorithm.has_program)
 
     def call(self, algorithm: Algorithm, nbytes: int, world_size: int) -> CollectiveCall:
-        """Return the collective call for one algorithm and one size, which need not be among those to compare."""
+        """Return the collective call for one algorithm and one size, which need not be one of ``sizes``."""
         call = replace(make_call(algorithm, world_size, nbytes, dtype=self.dtype), op=self.op, root=self.root)
         call.check(world_size)
         return call

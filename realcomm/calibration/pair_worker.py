@@ -71,7 +71,7 @@ class TcpInfo(NamedTuple):
 
 
 def read_connections() -> list[TcpInfo]:
-    """Return the state of this process's TCP connections, except those to its own address."""
+    """Return the state of this process's TCP connections, except connections to its own address."""
     connections: list[TcpInfo] = []
     for name in [file.name for file in Path("/proc/self/fd").iterdir()]:
         with suppress(OSError, ValueError):

@@ -268,7 +268,7 @@ def _make_executor(call: CollectiveCall, group: dist.ProcessGroup, device: torch
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Return whether the elements are contiguous in memory and stored as they are, not conjugated or negated."""
+    """Return whether a tensor is contiguous in memory, and not a lazily conjugated or negated view."""
     return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 

@@ -109,8 +109,8 @@ class Rendezvous:
         named = ", ".join(map(str, missing))
         elapsed = time.monotonic() - self._began
         return (
-            f"the group is not complete after {elapsed:.3g} s: rank {named} of {self.world_size} has not connected to "
-            f"{self.address}, port {self.port}; rank {self.rank} waits there"
+            f"after {elapsed:.3g} s, {len(missing)} of {self.world_size} ranks have not connected to {self.address}, "
+            f"port {self.port} (missing: {named}); start them, or correct their MASTER_ADDR and MASTER_PORT"
         )
 
 
@@ -148,7 +148,7 @@ class Place:
 
 @dataclass(frozen=True)
 class LocalRanks:
-    """The ranks on this process's host: their count, this process's index, and whether they are all ranks."""
+    """The ranks on this host: their count, this process's index among them, and whether the group has no others."""
 
     count: int
     own: int

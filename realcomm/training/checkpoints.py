@@ -45,7 +45,7 @@ _NOT_COMPARED = {"epochs", "compute", "gradient_sync", "buckets", *_LOADED_ALIKE
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A complete checkpoint: its path, and its content. Tensors are read from the file when they are used."""
+    """A complete checkpoint: its path and its content. Tensors are read from the file on first use."""
 
     path: Path
     state: State
