@@ -318,8 +318,8 @@ class Training:
         tasks, most = 4 * parallelism.pieces * parallelism.pipeline * parallelism.virtual, allowed(Gigabyte.TASKS)
         if parallelism.pipeline > 1 and tasks > most:
             raise TooLarge(
-                f"{parallelism.pieces} microbatches make about {tasks:,} tasks, {most:,} at most; use fewer of "
-                f"them, or {more_memory(tasks / most)}"
+                f"{parallelism.pieces} microbatches make about {tasks:,} tasks, but at most {most:,} are allowed; use "
+                f"fewer, or {more_memory(tasks / most)}"
             )
 
     def too_large(self, sizes: Mapping[str, float], memory: float, mesh: "DeviceMesh") -> TooLittleMemory:

@@ -79,7 +79,7 @@ def cut_stages(profile: ModelProfile, stages: int) -> list[Stage]:
     if stages > most:
         raise InputError(
             f"{quote(profile.model)} can be cut into {most} stages at most, not {stages}; use fewer "
-            "(pipeline x virtual)"
+            "stages (pipeline x virtual)"
         )
     work = [float(block.forward_flops + block.backward_flops) or 1.0 for block in blocks]
     cuts = _cut_evenly(work, stages)

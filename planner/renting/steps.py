@@ -156,7 +156,7 @@ class CandidateSteps:
         needed, available = float(meshes.memory["total"].min()) / FILL, float(meshes.columns.memory_bytes[0])
         raise TooLittleMemory(
             f"no mesh of {gpus} x {training.host.device.name} fits into memory: each GPU needs {format_size(needed)} "
-            f"and has {format_size(available)}; raise plan.most_nodes, or see `ringlab search` for what would fit",
+            f"and has {format_size(available)}; increase plan.most_nodes, or run `ringlab search` to see remedies",
             needed,
             available,
         )

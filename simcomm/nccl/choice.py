@@ -41,32 +41,32 @@ def _algorithm_reason(comm: Communicator, collective: str, algorithm: str) -> st
     if algorithm in ("nvls", "nvls_tree"):
         return _nvls_reason(comm, collective, algorithm)
     if algorithm == "collnet_chain" and not (comm.sharp and comm.nodes > 1):
-        return "the network does not reduce (SHARP)"
+        return "the network has no SHARP, so it cannot reduce"
     if algorithm == "pat" and comm.version < (2, 23):
-        return "PAT exists since NCCL 2.23"
+        return "PAT requires NCCL 2.23 or later"
     if algorithm == "pat" and (comm.local > 1 or comm.nodes < 2):
-        return "PAT needs one rank per node, and several nodes"
+        return "PAT requires several nodes with one rank each"
     return ""
 
 
 def _nvls_reason(comm: Communicator, collective: str, algorithm: str) -> str:
     if comm.generation not in OF_NVLS or not any(hop.kind == "nvswitch" for hop in comm.hops):
-        return "NVLS needs an NVSwitch, and Hopper or later"
+        return "NVLS requires an NVSwitch and Hopper or later"
     if comm.local <= 2:  # ncclNvlsInit in src/transport/nvls.cc of NVIDIA/nccl
-        return "NVLS needs more than two GPUs in a node"
+        return "NVLS requires more than two GPUs per node"
     if comm.settings.nvls is False:
         return "NCCL_NVLS_ENABLE=0"
     if comm.version < (2, 17):
-        return "NVLS exists since NCCL 2.17"
+        return "NVLS requires NCCL 2.17 or later"
     if algorithm == "nvls_tree" and (comm.nodes == 1 or comm.version < (2, 18)):
-        return "NVLSTree needs several nodes, and NCCL 2.18 or later"
-    return "NVLS across nodes needs CollNet" if algorithm == "nvls" and comm.nodes > 1 and not comm.sharp else ""
+        return "NVLSTree requires several nodes and NCCL 2.18 or later"
+    return "NVLS across nodes requires CollNet" if algorithm == "nvls" and comm.nodes > 1 and not comm.sharp else ""
 
 
 def _protocol_reason(comm: Communicator, collective: str, protocol: str) -> str:
     settings = comm.settings
     if settings.proto and not settings.proto.startswith("^") and protocol in settings.allowed_protocols(collective):
-        return "LL128 exists since NCCL 2.5" if protocol == "ll128" and comm.version < (2, 5) else ""
+        return "LL128 requires NCCL 2.5 or later" if protocol == "ll128" and comm.version < (2, 5) else ""
     if protocol != "simple" and comm.network is not None and comm.network.kind == "efa1":
         return "the plug-in for EFA allows Simple only before p5 (aws-ofi-nccl sets NCCL_PROTO=simple)"
     return _ll128_reason(comm) if protocol == "ll128" else ""
@@ -77,11 +77,11 @@ def _ll128_reason(comm: Communicator) -> str:
     if not comm.system.gpu.has_ll128:
         return "LL128 is on by default for Volta, A100, A30, Hopper and Blackwell only"
     if comm.version < (2, 5):
-        return "LL128 exists since NCCL 2.5"
+        return "LL128 requires NCCL 2.5 or later"
     if comm.local > 1 and not comm.is_nvlink:
-        return "LL128 needs NVLink inside a node"
+        return "LL128 requires NVLink inside a node"
     if comm.network is not None and (comm.network.kind == "tcp" or not comm.network.gdr):
-        return "LL128 needs GPUDirect between nodes"
+        return "LL128 requires GPUDirect between nodes"
     return ""
 
 

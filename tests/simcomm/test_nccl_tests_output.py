@@ -112,7 +112,7 @@ def test_old_output_without_names_is_recognized(tmp_path: Path):
     text = "\n".join(["# nThread 1 nGpus 4 minBytes 8", "# Using devices", *devices, "#", columns, row])
     run = read(tmp_path, text)
     assert [measured.collective for measured in run.rows] == ["all_gather"]
-    assert run.guesses == ("collective: all_gather; the figures fit all_to_all too",)
+    assert run.guesses == ("collective: all_gather; the numbers also fit all_to_all",)
     assert [measured.collective for measured in read(tmp_path, text, "alltoall").rows] == ["all_to_all"]
     assert not read(tmp_path, "./build/all_gather_perf -g 4\n" + text).guesses
     others = row.replace("41.94", "31.46").replace("42.37", "31.78")  # of 2018: only what comes from others counts

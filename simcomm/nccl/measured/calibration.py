@@ -217,7 +217,7 @@ def system_line(system: System) -> dict[str, Any]:
 
 def make_calibration(system: System, run: NcclTestsRun, source: str) -> NcclCalibration:
     """Return the record of a run on a system. Raise InputError if the run does not match the system description."""
-    described = f"{system.slug} is described with {system.nodes} and {system.gpus}"
+    described = f"{system.slug} describes {count(system.nodes, 'host')} with {count(system.gpus, 'rank')} each"
     if run.hosts and (run.hosts, run.gpus) != (system.nodes, system.gpus):
         measured = f"{count(run.hosts, 'host')} with {count(run.gpus, 'rank')} each"
         raise InputError(f"{source}: measured on {measured}; {described}")

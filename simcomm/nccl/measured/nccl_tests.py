@@ -294,7 +294,7 @@ class _Reader:
         ranks, nodes = (len(devices), len({device.host for device in devices})) if devices else self.counted
         guesses = list(self.guesses)
         if known and not devices:
-            guesses.append(f"line {self.first}: the device list is incomplete, or of several groups")
+            guesses.append(f"line {self.first}: the device list is incomplete or lists several groups")
         if self.apart:
             hosts = ", ".join(sorted(self.apart))
             guesses.append(

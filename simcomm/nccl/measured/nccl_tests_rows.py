@@ -219,7 +219,7 @@ def find_call(
     chosen = fitting[(hinted or alike)[0]]
     guesses = []
     if not hinted and len(alike) > 1 and ranks != 1:
-        guesses.append(f"collective: {chosen.collective}; the figures fit {', '.join(alike[1:])} too")
+        guesses.append(f"collective: {chosen.collective}; the numbers also fit {', '.join(alike[1:])}")
     if ranks:
         return Call(chosen.collective, ranks, tuple(guesses))
     number = _usual_number(chosen.least, chosen.most, in_process)
