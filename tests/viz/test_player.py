@@ -316,7 +316,9 @@ def test_reduced_motion_plays_step_by_step(browser: Browser, star: Any) -> None:
 def test_player_announces_events(browser: Browser, star: Any) -> None:
     with Player(browser, star[0], "#t=0.3") as player:
         assert player.page.get_by_role("status").text_content() == player.text("caption")
-        assert "Step 7, done at 5.94 ms: 8 messages, 8 MiB in all, added to the present value;" in player.text("story")
+        assert "Step 7, done at 5.94 ms: 8 messages, 8 MiB in all, added to the receiver's value;" in player.text(
+            "story"
+        )
         assert "Step 14, done at 11.9 ms: 8 messages, 8 MiB in all, kept; ranks 0 to 1," in player.text("story")
         player.page.emulate_media(media="print")
         assert player.page.locator("#story").is_visible()
@@ -347,7 +349,7 @@ def test_groups_of_ranks_can_be_opened(browser: Browser, folder: Path, monkeypat
                 break
             player.page.wait_for_timeout(20)
         player.draw()
-        assert "Rank 13, a row a peer:" in player.text("caption")
+        assert "Rank 13, one row per peer:" in player.text("caption")
         listed = "(({listed, detail: {own}}) => own.map(i => [listed.src[i], listed.dst[i], listed.bytes[i]]))"
         shown = sorted(map(tuple, player.ask(f"{listed}(player.data.runs[0])")))
         assert shown == sorted((m.src, m.dst, m.nbytes) for m in runs[0].trace.messages if 13 in (m.src, m.dst))

@@ -344,7 +344,7 @@ function stepStory(run) {
         .join(', ') + (messages.length > 8 ? ' and others' : '');
     const added = messages.filter(i => c.reduces[i]).length;
     const some = added ? `${added} of them added, the others kept` : 'kept',
-      how = added === messages.length ? 'added to the present value' : some;
+      how = added === messages.length ? "added to the receiver's value" : some;
     const sent = `${many(messages.length, 'message')}, ${size(bytes)} in all, ${how}`;
     lines.push(`Step ${step + 1}, done at ${time(run.stepEnd[step])}: ${sent}; ranks ${whom}.`);
   }
