@@ -296,7 +296,9 @@ class Algorithm(Generic[Arguments, Returned]):
         for parameter in self.parameters_taken:
             value = self.parameters.get(parameter.name, parameter.default)
             if value is inspect.Parameter.empty:
-                raise InputError(f"{self.full_name} requires its parameter {parameter.name!r}; set it")
+                raise InputError(
+                    f"{self.full_name} requires its parameter {parameter.name!r}; add {parameter.name}=VALUE"
+                )
             values[parameter.name] = value
         return values
 

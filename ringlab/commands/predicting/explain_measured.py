@@ -198,7 +198,10 @@ def _find_shape(facts: Facts, run: NcclTestsRun, values: Mapping[str, Any]) -> t
         return run.ranks // gpus, gpus, []
     if run.ranks and {"nodes", "gpus"} & values.keys():
         stated = ", ".join(f"{key} = {values[key]}" for key in ("nodes", "gpus") if key in values)
-        raise InputError(f"--set: {stated}, but line {run.line} begins a run of {count(run.ranks, 'rank')}; change it")
+        raise InputError(
+            f"--set: {stated}, but line {run.line} begins a run of {count(run.ranks, 'rank')}; "
+            "set nodes and gpus whose product is the number of ranks"
+        )
     if run.hosts and run.ranks % run.hosts == 0:
         return run.hosts, run.gpus, []
     if not run.hosts and 0 < run.ranks <= ONE_HOST:
