@@ -235,7 +235,7 @@ def test_user_directory_ignores_shipped_held_out_systems(tmp_path: Path):
         accuracy(tmp_path, only_held_out=True)
 
 
-def test_omitted_tables_and_rows_are_named(tmp_path: Path):
+def test_notes_list_omitted_tables_and_rows(tmp_path: Path):
     make_directory(tmp_path)
     (tmp_path / "d.csv").write_text("")
     with (tmp_path / "a.csv").open("a") as file:

@@ -141,7 +141,7 @@ def test_unmatched_send_is_rejected() -> None:
         (copy(0, into=3), "copy(chunk 0 into 3): chunk 3 does not exist; chunks are 0..2"),
     ],
 )
-def test_invalid_operation_is_named(op: Operation, problem: str) -> None:
+def test_error_locates_an_invalid_operation(op: Operation, problem: str) -> None:
     def wrong(rank, world_size):
         if rank == 0:
             yield ()

@@ -60,7 +60,7 @@ def test_contradictory_phases_are_reported_as_noise(alone: float, together: floa
     assert find_noise(replace(ONE, compute=others)) == []
 
 
-def test_other_processes_are_named():
+def test_noise_report_lists_other_processes():
     assert find_noise(BUSY) == ["other processes took 34% of this machine's cores (cc1plus)"]
 
 

@@ -271,7 +271,7 @@ ONES = torch.ones(4)
         (lambda: realcomm.launch(3, 2), r"worker must be a function of \(rank, world_size\), not 3"),
     ],
 )
-def test_wrong_argument_type_is_named(call, message: str):
+def test_error_states_the_type_that_an_argument_needs(call, message: str):
     with pytest.raises(InputError, match=message):
         call()
 

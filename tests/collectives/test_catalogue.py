@@ -128,7 +128,7 @@ def test_too_many_chunks_are_rejected(count: int) -> None:
 
 
 @pytest.mark.parametrize("rule", [lambda world_size: 1 // (world_size - 2), sys.exit])
-def test_failing_chunk_rule_is_named(rule: Callable[[int], int]) -> None:
+def test_error_locates_a_failing_chunk_rule(rule: Callable[[int], int]) -> None:
     wrong = declared("all_reduce", idle, chunks=lambda world_size: rule(world_size))
     message = "all_reduce/idle, world size 2: its number of chunks fails with (ZeroDivisionError|SystemExit: 2)"
     with pytest.raises(InputError, match=message):

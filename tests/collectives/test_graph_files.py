@@ -171,7 +171,7 @@ def test_unprintable_names_are_rejected():
 
 
 @pytest.mark.parametrize("name", WRONG_FILES)
-def test_invalid_network_file_is_named(tmp_path: Path, name: str):
+def test_error_begins_with_the_path_of_an_invalid_network_file(tmp_path: Path, name: str):
     text, message = WRONG_FILES[name]
     (tmp_path / name).write_text(text)
     with pytest.raises(InputError) as refusal:

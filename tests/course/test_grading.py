@@ -143,7 +143,7 @@ def ring_seconds(p, nbytes, alpha, beta):
 
 
 @pytest.mark.usefixtures("one_server")
-def test_limit_of_memory_is_named(tmp_path: Path) -> None:
+def test_out_of_memory_error_states_the_limit(tmp_path: Path) -> None:
     (judged,) = grade_texts(tmp_path, ada=MEMORY).files
     sources = "kept.append(torch.zeros(1 << 28))", "return len(bytearray(1 << 36))"
     for exercise, source in zip(judged.exercises, sources, strict=False):
@@ -181,7 +181,7 @@ def test_notebooks_are_graded(tmp_path: Path) -> None:
     assert {exercise.state for exercise in bob.exercises} == {"wrong"} and "cannot be read" in bob.exercises[0].text
 
 
-def test_machine_without_namespaces_is_named() -> None:
+def test_grading_without_namespaces_suggests_a_container() -> None:
     words = [str(part) for part in CheckedLessons((), (), is_confined=False).show()]
     assert any("Grade in a container" in line for line in words)
 

@@ -169,7 +169,7 @@ def faults(rank: int, world_size: int):
     return results
 
 
-def test_differences_between_ranks_are_named():
+def test_warning_lists_gradients_that_differ_between_ranks():
     first, second = launch(faults, 2)
     assert (first["unused"], second["unused"]) == (["second.weight", "second.bias"], [])
     torch.testing.assert_close(first["branches"], second["branches"], rtol=0, atol=0)

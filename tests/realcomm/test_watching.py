@@ -162,7 +162,7 @@ def test_last_row_of_a_repeated_step_counts(tmp_path):
     assert [(row["step"], row["attempt"]) for row in rows] == [(0, 0), (1, 0), (2, 1), (3, 1)]
 
 
-def test_invalid_row_is_named(tmp_path):
+def test_error_gives_the_line_of_an_invalid_row(tmp_path):
     file = tmp_path / "metrics.jsonl"
     file.write_text('{"step": 0}\nnonsense\n{"step": 1}\n')
     with pytest.raises(InputError, match=r"metrics\.jsonl: line 2 is not a row of metrics: 'nonsense'"):

@@ -175,7 +175,7 @@ def test_rate_of_a_gpu_scales_to_another_gpu() -> None:
     assert same_gpu.cases[0].rows[0].samples_per_s == pytest.approx(3000)
 
 
-def test_network_and_assumptions_are_named() -> None:
+def test_conclusions_list_the_network_and_assumptions() -> None:
     cards = "cluster={system = {nodes = 1, gpus = 4, gpu = 'RTX 3060'}}"
     answer = ringlab.predict_devices("dgx-h100", [4], "training.model=resnet50", cards)
     text = " ".join(answer.conclusions)

@@ -129,6 +129,6 @@ def test_trace_of_a_hang_ends_with_the_hang(virtual: VirtualRuns, name: str) -> 
         ("place_as_source", "group_src=0 or group_dst=0"),
     ],
 )
-def test_mismatched_peers_are_named(virtual: VirtualRuns, name: str, message: str) -> None:
+def test_finding_lists_mismatched_peers(virtual: VirtualRuns, name: str, message: str) -> None:
     (program,) = [program for program in WRONG if program.path.stem == name]
     assert message in virtual(program.path, program.ranks).outcome.findings[0].text
