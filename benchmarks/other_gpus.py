@@ -4,8 +4,8 @@
     ringlab profile resnet34 --device cuda --batch-size 128 --precision fp16 -o resnet34.json
     python benchmarks/other_gpus.py resnet50.json resnet34.json [-o FILE]
 
-Each type is predicted from the profile's rate and from published rates of all other types, without its own. A model
-without published rates on one GPU has predictions only.
+Each type is predicted from the profile's rate and from published rates of all other types, without its own. If a
+model has no published rates on one GPU, it only gets predictions.
 """
 
 import argparse

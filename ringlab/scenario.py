@@ -254,7 +254,7 @@ class Scenario(scenarios.LoadedScenario):
         """Write a prediction or a comparison as one HTML page with figures.
 
         ``calibration`` and ``backend`` must be those of the answer, because its messages are simulated again. Raises
-        InputError, also if the suffix is not ``.html``.
+        InputError if the answer is from another function, or the suffix is not ``.html``.
 
         >>> here = load("here.toml")  # doctest: +SKIP
         >>> here.write_report(here.compare(timeout=60), "report.html")  # doctest: +SKIP

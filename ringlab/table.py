@@ -298,7 +298,7 @@ def size_unit(sizes: Iterable[int]) -> tuple[str, Callable[[int], str]]:
 
 
 def format_or_dash(value: float | None, form: Format) -> str:
-    """Format a value, or return a dash for None.
+    """Format a value, or return a dash if it is None.
 
     >>> format_or_dash(None, format_ratio)
     '-'

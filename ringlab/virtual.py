@@ -25,7 +25,7 @@ def run(
     """Run a torch.distributed program on virtual ranks, in a subprocess.
 
     ``on`` is a cluster or a network as for ``--on``. Further options are the fields of ``VirtualOptions``. Raises
-    InputError, and RunFailed after ``timeout`` seconds of real time.
+    InputError if an option is invalid, and RunFailed after ``timeout`` seconds of real time.
 
     >>> run("train.py", "--epochs", "1", ranks=64, on="two-racks")  # doctest: +SKIP
     <VirtualAnswer of train.py --epochs 1: 64 ranks, 27.5 ms>

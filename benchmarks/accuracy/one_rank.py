@@ -120,7 +120,7 @@ def compare_devices(
 
     ``profile`` is a file of ``ringlab profile MODEL --batch-size N --threads 1``: one process with a core of its own.
     Besides the profile, only a pair of emulated hosts is measured. Everything is predicted before it runs. Raises
-    RunFailed, and InputError for a profile of another model or batch.
+    RunFailed if a rank fails, and InputError if the profile is of another model or batch.
     """
     if min(devices) < 2:
         raise InputError(f"devices must be numbers of hosts of at least 2, such as 2,4,8, not {list(devices)}")

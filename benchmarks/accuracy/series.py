@@ -150,7 +150,7 @@ def read_series(directory: Path | str = OWN_DATA, leave_out: Callable[[NotKnown]
     """Return the series of ``series_described.toml`` in a directory, in the order of the file.
 
     ``leave_out`` is called with the error of each series whose model is unknown. Default: the error is raised. Raises
-    InputError that names the file, the series, the key and the accepted values.
+    InputError if the file is invalid; the message names the series, the key and the accepted values.
 
     >>> len(read_series())
     252

@@ -25,7 +25,9 @@ Meeting = tuple[int, int, int]  # actor and step of the matching send or receive
 
 
 def completion_order(schedule: Schedule) -> Iterator[Completed]:
-    """Yield each step of all channels and ranks, in an order in which they can complete. Raise Deadlock.
+    """Yield each step of all channels and ranks, in an order in which they can complete.
+
+    Raise Deadlock if some steps never complete.
 
     A step is posted when the previous step of its channel is complete. It completes when the matching operations of its
     messages are posted. An operation without a match never completes.
@@ -40,7 +42,9 @@ def completion_order(schedule: Schedule) -> Iterator[Completed]:
 
 
 def completion_depths(schedule: Schedule) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the rank, channel, step and depth of each step, in the order of ``completion_order``. Raise Deadlock.
+    """Yield the rank, channel, step and depth of each step, in the order of ``completion_order``.
+
+    Raise Deadlock if some steps never complete.
 
     The depth of a step is the number of messages in the longest chain that ends with it, over all ranks. In a chain,
     the sender or the receiver of each message completed the previous message in an earlier step of the same channel.

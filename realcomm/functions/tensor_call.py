@@ -63,7 +63,7 @@ def op_name(op: Op) -> str:
 
 
 def process_group(group: Group) -> dist.ProcessGroup:
-    """Return ``group``, or the default group for None. Raise InputError if there is no default group."""
+    """Return ``group``, or the default group if it is None. Raise InputError if there is no default group."""
     if not isinstance(group, dist.ProcessGroup | None):
         raise WrongType(
             f"group must be a ProcessGroup of torch.distributed.new_group, or None for all ranks, not {group!r}"

@@ -101,7 +101,7 @@ def share_gpu(rank: int) -> None:
 
 
 def group_or_default(group: dist.ProcessGroup | None = None) -> dist.ProcessGroup:
-    """Return ``group``, or the default group for None, which must exist."""
+    """Return ``group``, or the default group if it is None. The default group must exist."""
     chosen = group or dist.group.WORLD
     assert chosen is not None
     return chosen

@@ -184,7 +184,7 @@ def find_belief(gpu: str, framework: str, runs: Path | None = None) -> tuple[Bel
     """Return the parameters of the closed forms, and a note on the training runs that they are adapted to.
 
     The runs come from the file ``runs``, or else from saved runs on this GPU. Without runs, the note is None. Raises
-    InputError for a file without a valid run.
+    InputError if the file has no valid run.
     """
     if runs is not None:
         return _of_file(runs)

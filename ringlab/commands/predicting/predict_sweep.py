@@ -131,7 +131,7 @@ def predict_sweep(
 
     The other arguments are those of ``load`` and ``predict``. All cores of this machine predict, unless
     ``joblib.parallel_config`` selects other workers. An interrupt returns the values predicted so far. Raises
-    InputError, and KeyboardInterrupt before the first value.
+    InputError if a value is invalid, and KeyboardInterrupt if interrupted before the first value.
 
     >>> found = predict_sweep("star8", "cluster.bandwidth=1..4Gbit/s", "collective.sizes=1 MiB")
     >>> [(point.value, round(point.prediction.collectives[1].time_s, 6)) for point in found.points]
