@@ -28,7 +28,7 @@ FITTED = Path(__file__).parent / "data" / "parameters.json"
 Z_80 = NormalDist().inv_cdf(0.9)  # half-width of the 80 % interval of a normal distribution, in standard deviations
 MOVED = 0.02  # step of finite differences, in prior deviations
 OUTLYING = 2.0  # deviations beyond which a measured run has a lower weight
-ROUNDS = 4  # of Gauss-Newton in an adaptation
+ROUNDS = 4  # Gauss-Newton iterations in an adaptation
 SURE = 0.9  # probability to run below which the memory usage is reported
 normal_cdf = np.vectorize(NormalDist().cdf, otypes=[float])  # importing scipy takes half a second
 

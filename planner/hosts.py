@@ -79,7 +79,7 @@ class Host:
     gpus: int
     link: str  # one of LINKS
     cores: int
-    nic: float  # of all NICs together
+    nic: float  # sum of all NICs
     busbw: tuple[tuple[int, float], ...] = ()  # published bus bandwidths by GPU count, ascending
     system: System | None = None  # description for the NCCL model
     settings: NcclSettings = field(default_factory=NcclSettings)

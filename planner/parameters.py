@@ -68,12 +68,12 @@ PRIORS: dict[str, Prior] = {
     "gather_shown": Prior(0.6, 0.4),
     "fsdp_hidden": Prior(0.85, 0.15),
     # additional time of several devices
-    "copy_passes": Prior(15, 0.7),  # of the gradients through memory
+    "copy_passes": Prior(15, 0.7),  # passes of the gradients through memory
     "process_ms": Prior(35, 1.0),
     "jitter": Prior(0.01, 0.5),
     "jitter_variable": Prior(0.1, 0.5),
     "jitter_nodes": Prior(0.03, 0.7),
-    # loaders (samples/s of a core) and parameter servers
+    # loaders (samples/s per core) and parameter servers
     "dali_per_core": Prior(400, 0.5),
     "decode_per_core": Prior(130, 0.5),
     "input_power": Prior(5, 0.3),

@@ -112,7 +112,7 @@ class StepPrediction:
     memory: dict[str, float]  # bytes of the fullest device by part, and in total
     alone: float  # samples/s of one device alone
     deviations: Deviations
-    chance_to_run: float | None  # from the filled share of memory; None: unknown memory
+    chance_to_run: float | None  # follows from the filled share of memory; None if the memory is unknown
     columns: Columns = field(repr=False)  # one row
     belief: Belief = field(repr=False)
 

@@ -29,7 +29,7 @@ MOST_TENSOR, MOST_CHUNKS, MOST_CONTEXT, MOST_MICRO = 64, 8, 16, 64
 TRIES = 3
 DRAWS = 400
 AMONG = 100  # fastest meshes from which the meshes to try are chosen
-LORA_RANK = 16  # of the adapters that are proposed if no mesh fits
+LORA_RANK = 16  # rank of the adapters that are proposed if no mesh fits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -352,8 +352,8 @@ def what_would_fit(job: MeshJob, belief: Belief | None = None, fill: float = FIL
     return remedies
 
 
-LISTED_PARTS = 2  # of a step, or of memory, in a sentence
-LISTED_SHARE = 0.005  # of a step, from which a part is listed
+LISTED_PARTS = 2  # parts of a step or of memory that a sentence names
+LISTED_SHARE = 0.005  # minimum share of a step for a part to be named
 AXES = (("tp", "tensor"), ("pp", "pipeline"), ("cp", "context"), ("ep", "experts"))
 
 

@@ -17,28 +17,28 @@ from simcomm.nccl.communicator import PLUGINS, Communicator, NodeNetwork
 from simcomm.nccl.parameters import Floats, Parameters
 from simcomm.nccl.topology import HopGroup
 
-# channels on NVLink; RCCL on xGMI: assumed
+# channels on NVLink; the value for RCCL on xGMI is assumed
 DOUBLED = {"volta": 12, "turing": 12, "ampere": 24, "hopper": 24, "blackwell": 32, "cdna": 32}
 ON_PCIE = 4
 OF_NVLS = {"hopper": 16, "blackwell": 32}  # default of NCCL_NVLS_NCHANNELS
 ENOUGH = 16  # below, Hopper and later double once more across hosts ("4 channels per search channel", connect.cc)
 THREADS = {"ll": 512, "ll128": 640, "simple": 512}
-BYTES_A_THREAD = {"ll": 8, "ll128": 8, "simple": 64}  # rings with LL: per rank
-# Before 2.5 there was no tuner. LL up to 16 KiB (user guide, NCCL_LL_THRESHOLD); from 2.3 on up to these bytes per
-# thread: in rings for each rank, in trees four times (getKernelInfo in src/enqueue.cu of NVIDIA/nccl).
+BYTES_A_THREAD = {"ll": 8, "ll128": 8, "simple": 64}  # per rank for rings with LL
+# NCCL before 2.5 has no tuner. It uses LL up to 16 KiB (user guide, NCCL_LL_THRESHOLD) or, from 2.3 on, up to these
+# bytes per thread, times the ranks of a ring or times four in a tree (getKernelInfo in src/enqueue.cu of NVIDIA/nccl).
 LL_THRESHOLD = 16384
 LL_THRESHOLD_A_THREAD = {"volta": 64, "turing": 64}
 LL_THRESHOLD_OF_OLDER = 32
 THREADS_BEFORE_TUNER = 256
-# GB/s of a thread block with Simple: half of NCCL's limit of a search channel, which is two, in trees
-# (perChMaxTreeBws in src/graph/tuning.cc); on Hopper more, as sixteen serve eight NICs of 50 GB/s.
+# GB/s of a thread block with Simple. It is half of NCCL's limit for a search channel, which has two blocks, in trees
+# (perChMaxTreeBws in src/graph/tuning.cc). It is higher on Hopper, where sixteen blocks serve eight NICs of 50 GB/s.
 CHANNEL_RATE = {
     "volta": 13.0, "turing": 13.0, "ampere": 12.0, "ada": 12.0, "hopper": 24.0, "blackwell": 35.0,
-    "cdna": 30.0,  # assumed: a dozen fill xGMI
+    "cdna": 30.0,  # assumed: twelve blocks fill xGMI
 }  # fmt: skip
 OLD_CHANNEL_RATE = 10.0  # GPUs before Volta: assumed
 # One channel leaves a NIC idle while it synchronizes, and two fill it (maintainer in NVIDIA/nccl issue 438). The share
-# of one is assumed.
+# that one channel reaches is assumed.
 ONE_OF_NIC = 0.75
 
 
@@ -105,7 +105,7 @@ def share_of_nics(comm: Communicator) -> float:
     return (ONE_OF_NIC * first + (1 - ONE_OF_NIC) * second) / ports
 
 
-BUFFER = 4 * 2**20  # bytes of Simple for a channel and peer: eight slots, of which a chunk has four
+BUFFER = 4 * 2**20  # bytes per channel and peer with Simple: eight slots; a chunk takes four
 
 
 def least(rates: Sequence[float]) -> float:

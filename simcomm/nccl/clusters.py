@@ -28,7 +28,7 @@ from simcomm.nccl.topology import MESH_BRICKS, HopGroup, socket_count, switch_co
 
 GB = 1e9
 US = 1e-6
-PROTOCOL = "simple"  # of NCCL's send and receive, except for the smallest messages
+PROTOCOL = "simple"  # NCCL's protocol for sends and receives, except for the smallest messages
 PASSES = 3  # memory accesses to reduce a byte: two reads and a write
 
 

@@ -29,7 +29,7 @@ from simcomm.nccl.topology import GpuHost, HopGroup, ring_hops
 WITHIN_CPU_UNTIL = (2, 6)
 WITHIN_INTEL_UNTIL = (2, 9)
 PXB_FROM = (2, 23)
-PAIR = 2  # maximum GPUs with P2P through AMD's processors from 2.23 on
+PAIR = 2  # maximum number of GPUs that use P2P through AMD's CPUs from 2.23 on
 
 
 def default_reach(cpu: str, version: tuple[int, int], gpus: int, *, is_rccl: bool = False) -> str:
@@ -89,7 +89,7 @@ def depends_on_cpu(system: System, settings: NcclSettings) -> bool:
     return _default_reach_of(system, settings, "amd") != _default_reach_of(system, settings, cpu_of(system))
 
 
-DESKTOP_LANES = 16  # of consumer processors for graphics cards (Intel ARK, AMD product pages)
+DESKTOP_LANES = 16  # lanes of consumer CPUs for graphics cards (Intel ARK, AMD product pages)
 PLUGINS = ("efa1", "efa2", "efa3", "fastrak", "tcpx", "slingshot")  # networks that NCCL reaches through a plug-in
 
 
@@ -113,8 +113,8 @@ class Communicator:
     nodes: int
     local: int  # ranks per node
     host: GpuHost
-    hops: tuple[HopGroup, ...]  # of a ring inside a node
-    chain: tuple[HopGroup, ...]  # of a chain inside a node: broadcast and reduce
+    hops: tuple[HopGroup, ...]  # hops of a ring inside a node
+    chain: tuple[HopGroup, ...]  # hops of a chain inside a node, for broadcast and reduce
     network: NodeNetwork | None
     generation: str
     version: tuple[int, int]

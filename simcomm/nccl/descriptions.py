@@ -49,7 +49,7 @@ class Keys(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
     machine: str | None = None
-    preset: str | None = None  # of a machine: its name in the hardware catalog
+    preset: str | None = None  # a machine's name in the hardware catalog
     nodes: Count | None = None
     gpus: Count | None = None
     gpu: str | None = None
@@ -136,13 +136,13 @@ class System:
     gpus: int  # used per host; MPI on CPUs: processes
     gpu: Gpu
     link: str  # nvswitch, mesh, bridge, xgmi, pcie or cpu
-    nvlink: float  # of a GPU: all its links at line rate
+    nvlink: float  # all links of a GPU at line rate
     pcie: int  # generation of the GPUs' slots
     lanes: int = 16
-    layout: str  # of PCIe: switch, switches, socket or two
-    cpu: str | None = None  # vendor of the processors: amd, intel or arm
-    p2p: bool  # over PCIe, as observed; if not stated, NCCL's default decides (communicator.py)
-    p2p_refused: bool  # by the driver or the virtual machine, whatever NCCL_P2P_LEVEL is
+    layout: str  # PCIe topology: switch, switches, socket or two
+    cpu: str | None = None  # vendor of the CPUs: amd, intel or arm
+    p2p: bool  # whether GPUs use P2P over PCIe; if not stated, NCCL's default decides (communicator.py)
+    p2p_refused: bool  # the driver or the virtual machine rejects P2P, whatever NCCL_P2P_LEVEL is
     p2p_level: str | None = None  # NCCL_P2P_LEVEL, if set
     host: str = "server"  # or desktop
     domain: int  # GPUs joined by NVLink
@@ -153,7 +153,7 @@ class System:
     sharp: bool = False
     procs: str  # single: one process for all GPUs of a host; or per_gpu
     harness: str = "nccl-tests"  # or deepbench, torch, osu or mlsl
-    version: tuple[int, int]  # of NCCL
+    version: tuple[int, int]  # NCCL's
     algo: str | None = None  # forced for the whole run
     proto: str | None = None
     cluster: str | None = None  # shared by systems on the same hosts

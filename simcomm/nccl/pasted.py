@@ -33,7 +33,7 @@ TYPESET = str.maketrans(
         **dict.fromkeys("\u200b\u2060\ufeff"),
     }
 )
-ELEMENT_BYTES = {  # of the types of nccl-tests
+ELEMENT_BYTES = {  # bytes per element of nccl-tests' types
     "int8": 1, "uint8": 1, "char": 1, "f8e4m3": 1, "f8e5m2": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "half": 2, "bfloat16": 2,
     "int32": 4, "uint32": 4, "int": 4, "float": 4, "int64": 8, "uint64": 8, "double": 8,
 }  # fmt: skip

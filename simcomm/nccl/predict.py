@@ -39,8 +39,8 @@ COVERAGE = 0.8
 SIZES = (2.0**13, 2.0**20, 2.0**27)  # bytes, in the middle of each size class
 WIDTHS_FILE = Path(__file__).parent / "intervals.toml"
 UNCHECKED = 1.2  # factor on the width, outside the checked systems
-GUESSED = 1.15  # with a guessed NIC rate
-DEGRADED = 1.4  # if the source says that the system is slower than it should be
+GUESSED = 1.15  # factor for a guessed NIC rate
+DEGRADED = 1.4  # factor if the source says that the system is slower than it should be
 
 
 @lru_cache(maxsize=1024)

@@ -112,8 +112,8 @@ class NcclSettings:
     net_gdr_level: str | None = None  # maximum distance of a GPU and a NIC that reads its memory
     nvls: bool | None = None
     collnet: bool | None = None  # reduction in the network (SHARP)
-    buffer_bytes: int | None = None  # of Simple, for a channel and peer
-    threads: int | None = None  # of a channel, for LL and Simple
+    buffer_bytes: int | None = None  # per channel and peer, with Simple
+    threads: int | None = None  # per channel, with LL and Simple
 
     def __post_init__(self) -> None:
         """Raise InputError for a value that NCCL would reject."""

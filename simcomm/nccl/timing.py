@@ -45,7 +45,7 @@ from simcomm.nccl.parameters import Floats, Parameters
 from simcomm.nccl.topology import HopGroup, exchange_rate
 from simcomm.nccl.tuner import tuner_times
 
-OVERLAP = 8.0  # exponent of the soft maximum of launches on the processor and work on the GPU
+OVERLAP = 8.0  # exponent of the soft maximum of launch time on the CPU and time on the GPU
 SHARPNESS = 12.0  # exponent of soft maxima, and of the tuner's choice between almost equal times
 TUNER_SINCE = (2, 5)  # before, a threshold decides between LL and Simple
 RULED_OUT = 100.0  # subtracted from the logarithm of a weight
@@ -60,7 +60,7 @@ class CandidateRoute:
     hops: float  # us
     between: float  # us, of the hops between nodes
     bandwidth: float
-    ll_bandwidth: float  # of LL, whose lines are half flags
+    ll_bandwidth: float  # with LL, whose lines are half flags
 
 
 def find_route(comm: Communicator, collective: str, choice: Choice, values: Parameters) -> CandidateRoute:

@@ -90,10 +90,10 @@ class _Reader:
     collective: str  # from the caller; "": unknown
     runs: list[NcclTestsRun] = field(default_factory=list)
     skipped: list[tuple[int, str]] = field(default_factory=list)
-    # of the table
+    # state of the current table
     columns: Columns | None = None
     printed: list[PrintedRow] = field(default_factory=list)
-    # of the run
+    # state of the current run
     devices: dict[int, Device] = field(default_factory=dict)
     apart: set[str] = field(default_factory=set)  # hosts that list the same rank
     is_cut: bool = False  # whether the end of the device list is missing

@@ -65,10 +65,10 @@ class PrintedRow:
     dtype: str | None = None
     redop: str = ""
     root: int = -1
-    collective: str = ""  # of a column
-    ranks: int = 0  # of a column
+    collective: str = ""  # as a column states it
+    ranks: int = 0  # as a column states it
     nodes: int = 0
-    is_cut: bool = False  # cells are missing at its end
+    is_cut: bool = False  # whether cells are missing at the end
 
     @property
     def reduces(self) -> bool:
@@ -85,8 +85,8 @@ class NcclTestsRun:
     hosts: int
     processes: int
     gpu_name: str  # "": unknown
-    version: tuple[int, int] | None  # of NCCL
-    line: int = 0  # of its start
+    version: tuple[int, int] | None  # NCCL's
+    line: int = 0  # first line of the run
     guesses: tuple[str, ...] = ()
 
     @property
