@@ -59,6 +59,7 @@ RENAMED_FUNCTIONS: dict[str, str] = {  # "package.name" of Python: its new name,
     "collectives.Request": "CollectiveCall",
     "collectives.make_request": "make_call",
     "ringlab.FormAnswer": "StrategyAnswer",
+    "ringlab.HardwareCatalogue": "HardwareCatalog",
     "ringlab.compare_form": "compare_strategy",
     "ringlab.run_form": "run_strategy",
 }

@@ -1,4 +1,4 @@
-"""A ring all-reduce for you to change. Check, watch and predict it:
+"""A ring all-reduce for you to change.
 
 ringlab check my_algorithm.py                 # is it correct for 1 to 33 ranks? if not: the first error
 ringlab animate my_algorithm.py -o mine.html  # its messages and buffers, up to the first error

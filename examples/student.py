@@ -1,6 +1,6 @@
-"""Four collectives for you to write. This command shows your next mistake:
+"""Four collectives for you to write.
 
-ringlab check student.py
+ringlab check student.py  # shows your next mistake
 
 Each function is the program of *one* rank. It is called once for every rank, with that rank's number. It yields steps,
 which consist of these operations:

@@ -70,8 +70,8 @@ if __name__ == "__main__" and "RANK" in os.environ:
 #
 # Nobody sums gradients through one rank, but checkpoints and metrics still go through rank 0. On sixteen H100 in two
 # hosts, 256 MiB would take 113 ms through rank 0, and NCCL takes 1.6 ms. `ringlab predict two-p5 --set
-# 'collective.algorithms=["nccl", "naive"]'` predicts both. docs/reports/nccl-systems.md compares such predictions with
-# published tables. `ringlab predict star8` compares this algorithm (`naive`) with better ones on eight hosts.
+# 'collective.algorithms=["nccl", "naive"]'` predicts both. The documentation compares such predictions with published
+# tables. `ringlab predict star8` compares this algorithm (`naive`) with better ones on eight hosts.
 #
 # ## Beyond
 #

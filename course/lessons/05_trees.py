@@ -79,7 +79,7 @@ if __name__ == "__main__" and "RANK" in os.environ:
 #
 # NCCL chooses trees for small messages and rings for large ones, from its own table of latencies. `ringlab explain
 # two-p5` lists its candidates. For 8 KiB on 16 H100, its tree is predicted to take 85 us and a plain ring 2.1 ms
-# (`ringlab predict two-p5`; docs/how-it-works/nccl.md compares such predictions with published tables).
+# (`ringlab predict two-p5`).
 #
 # With alpha and beta alone, halving and doubling is never slower than the ring. But its first step sends half of the
 # buffer across the whole network. With a thin trunk, 8 MiB take 2.5 times as long as with the ring: `ringlab predict

@@ -74,7 +74,7 @@ if __name__ == "__main__" and "RANK" in os.environ:
 #
 # `ringlab predict two-p5` compares three algorithms on two such hosts. For 256 MiB, it predicts 13.7 ms for a plain
 # ring, 2.6 ms for your three stages (`hierarchical[gpus=8]`), and 1.6 ms for NCCL (80 % interval: 1.3 to 3.2 ms).
-# docs/how-it-works/nccl.md compares such predictions with published tables.
+# The documentation compares such predictions with published tables.
 #
 # ## Beyond
 #

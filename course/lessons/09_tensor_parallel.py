@@ -86,8 +86,7 @@ if __name__ == "__main__" and "RANK" in os.environ:
 # These sums are in the middle of every layer, and no computation hides them. So tensor parallel stays inside a host.
 # Take Llama 2 70B on 64 H100 in hosts of eight. With a tensor size of 16, a step is predicted to be 78 % longer than on
 # the fastest mesh; the sums take 64 of these percentage points: `ringlab init llama2-70b`, then
-# `ringlab search llama2_70b.toml --devices 64 --why`. The median error against published runs is 5 %
-# (docs/how-to/search-layout.md).
+# `ringlab search llama2_70b.toml --devices 64 --why`. The median error is 5 %.
 #
 # ## Beyond
 #

@@ -75,8 +75,8 @@ if __name__ == "__main__" and "RANK" in os.environ:
 # %% [markdown]
 # ## What real clusters do
 #
-# docs/reports/layouts.md compares these predictions with two thousand published runs, source by source. Because of
-# their error, `ringlab search` prints an interval, and names three meshes to measure instead of one.
+# The documentation compares these predictions with two thousand published runs, source by source. Because of their
+# error, `ringlab search` prints an interval, and names three meshes to measure instead of one.
 #
 # ## Beyond
 #
