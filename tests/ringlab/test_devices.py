@@ -376,7 +376,7 @@ def test_gpu_profile_scales_to_another_gpu_but_not_a_cpu(tmp_path: Path) -> None
         measured = Measured(device, 64, "fp16", each, each, 0.001, 0.0, 0.287, "test")
         replace(profile, measured=(measured,)).write(tmp_path / "mine.json")
         if device == "AMD EPYC":
-            with pytest.raises(InputError, match="times are of 'AMD EPYC', which is not a known GPU"):
+            with pytest.raises(InputError, match="measured on 'AMD EPYC', which is not a known GPU"):
                 ringlab.predict_devices(scenario, [1])
             continue
         (row,) = ringlab.predict_devices(scenario, [1]).cases[0].rows
