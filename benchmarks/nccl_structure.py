@@ -1,4 +1,4 @@
-"""Measure the contribution of each ingredient of NCCL's model: refit without it, and evaluate on authors left out.
+"""Measure the contribution of each term of NCCL's model: refit without it, and evaluate on authors left out.
 
     python benchmarks/nccl_structure.py [--draws N] [--only TITLE ...] [-o FILE]
 

@@ -40,7 +40,7 @@ def _held(classes: dict[str, Any]) -> list[str]:
 
 
 def structure() -> str:
-    """Return the errors with authors left out, for the whole model and without each ingredient."""
+    """Return the errors with authors left out, for the whole model and for the model without each term."""
     results = read_results("nccl_structure")
     rows = [[row["title"], *(_draws(row["draws"], size_class) for size_class in CLASSES)] for row in results["rows"]]
     full_draws, aside = results["rows"][0]["draws"], results["put_aside"]

@@ -1,4 +1,4 @@
-"""Change or remove one ingredient of NCCL's model, to measure its contribution.
+"""Change or remove one term of NCCL's model, to measure its contribution.
 
 An ablation changes the model inside a ``with`` block and restores it afterwards. The parameters are refitted to the
 changed model, so the comparison is fair.
