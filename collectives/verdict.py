@@ -39,11 +39,11 @@ class Verdict:
     counter_example: dict[str, int] | None  # the smallest world_size and root that fail; rank and step if known
     undefined: dict[int, str]  # world sizes for which the algorithm is not defined, and why
     too_large: dict[int, str]  # world sizes that would take too much memory, and why
-    interrupted: bool = False  # larger world sizes were not proved
+    interrupted: bool = False  # larger world sizes were not verified
 
     @property
     def costs(self) -> list[Costs]:
-        """The costs at each proved world size."""
+        """The costs at each verified world size."""
         return [_costs(self.algorithm, report) for report in self.reports]
 
     @property

@@ -1,6 +1,6 @@
 """Replay the recorded operations of a user's rank program as an ``Algorithm`` of this process.
 
-Recorded steps are not trusted: this module checks their format, and they are proved like any other program.
+Recorded steps are not trusted: this module checks their format, and they are verified like any other program.
 """
 
 import inspect

@@ -158,7 +158,7 @@ ChunkValues = tuple[list[int], list[int], list[int]]  # contributors, origins an
 
 @dataclass(frozen=True)
 class ProofReport:
-    """The costs of an algorithm that was proved at one world size.
+    """The costs of an algorithm that was verified at one world size.
 
     >>> verify("all_gather/direct", world_size=4)
     ProofReport(world_size=4, root=0, steps=1, messages=12, sent_share=0.75, ports=3, bitwise_identical=True, \

@@ -74,7 +74,7 @@ class CheckAnswer(Answer):
 
     @property
     def is_correct(self) -> bool:
-        """Whether each algorithm is defined for at least one world size, and proved for each of them."""
+        """Whether each algorithm is defined for at least one world size, and proved correct for each of them."""
         return not self.wrong and not self.undefined
 
     def __repr__(self) -> str:
