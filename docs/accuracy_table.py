@@ -111,7 +111,7 @@ def above(results: dict[str, Any], share: float = HIGH) -> dict[str, dict[str, f
 
 
 def explained(results: dict[str, Any], reasons: dict[str, dict[str, Any]]) -> str:
-    """Return a paragraph for each system with a large error. Raise KeyError for a system without a reason."""
+    """Return a paragraph for each system with a large error. Raise KeyError if a system has no reason."""
     lines = []
     for slug, classes in above(results).items():
         errors = ", ".join(f"{name} {error:+.0%}" for name, error in classes.items())

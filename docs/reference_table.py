@@ -112,7 +112,7 @@ def _parameters(public: Any) -> str:
 
 
 def scenario_table(name: str) -> str:
-    """Return the keys of a table of a scenario file, and defaults. Raise KeyError for a key without a meaning."""
+    """Return the keys of a table of a scenario file, and defaults. Raise KeyError if a key has no meaning."""
     return table("key | meaning | default", _keys_of(name))
 
 

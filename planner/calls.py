@@ -78,7 +78,7 @@ class Counts(NamedTuple):
 
 
 def check_strategy(job: TrainingJob) -> None:
-    """Raise InputError for a model without parameters, unequal microbatches, or an unsupported strategy."""
+    """Raise InputError if the model has no parameters, microbatches are unequal, or the strategy is not supported."""
     profile, parallelism = job.model, job.parallelism
     if not profile.parameters:
         raise InputError(

@@ -61,7 +61,7 @@ def as_measured(profile: ModelProfile, device: str | None = None) -> Compute:
 def measured_rate(profile: ModelProfile, where: str) -> tuple[str, float]:
     """Return the GPU of a profile's latest times, and the samples/s of a step on it.
 
-    Raise InputError for a profile without times or with times of an unknown GPU. ``where`` locates the profile in the
+    Raise InputError if the profile has no times, or times of an unknown GPU. ``where`` locates the profile in the
     message.
     """
     if not profile.measured:

@@ -26,7 +26,7 @@ class Reference(NamedTuple):
 
 
 def read_reference(value: object, accepted: str) -> Reference:
-    """Return a value as a Reference. Raise InputError for a value without a name; ``accepted`` is its message."""
+    """Return a value as a Reference. Raise InputError with the message ``accepted`` if the value has no name."""
     name, parameters = value, {}
     if isinstance(value, dict):
         parameters = {key: parameter for key, parameter in value.items() if key != "name"}

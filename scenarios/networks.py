@@ -39,7 +39,7 @@ class ReadNetwork(NamedTuple):
 def read_network(text: str, ranks: int = 0, changes: Sequence[str] = ()) -> ReadNetwork:
     """Return the cluster and the faults that ``text`` names or describes, with ``ranks`` ranks.
 
-    ``text`` is the name or file of a scenario, a preset of the hardware catalog, ``this-machine``, or a graph file.
+    ``text`` is the name or file of a scenario, a preset from the hardware catalog, ``this-machine``, or a graph file.
     Other text has keys such as ``topology=star hosts=8``. ``changes`` are more keys; a key without a dot belongs to
     ``[cluster]``. With 0 ranks, all hosts are used. Otherwise extra hosts are unused, and missing hosts are added to
     the switches. Raise InputError if ``text`` names no network, or a key is unknown or invalid.

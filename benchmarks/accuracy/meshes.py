@@ -76,8 +76,8 @@ def judge(
 ) -> MeshAccuracy:  # fmt: skip
     """Predict runs and return their accuracy.
 
-    With ``leave_one_out``, each source is predicted by a fit without it. With ``adapt_to``, the prediction is adapted
-    to so many of the source's rows, which are then not evaluated: the most informative rows, or evenly spread rows.
+    With ``leave_one_out``, each source is predicted by a fit to all other sources. With ``adapt_to``, the prediction is
+    adapted to so many of the source's runs: the most informative runs, or evenly spread runs. They are not evaluated.
     """
     timed = [run for run in runs if has_time(run)]
     measured = np.array([run["step_s"] for run in timed], dtype=float)

@@ -126,7 +126,7 @@ NETWORK_HOP = 2.7e-6  # s; NCCL's src/graph/tuning.cc, hwLat of a ring with prot
 def alpha_beta(system: System, collective: str, nbytes: Floats) -> Floats:
     """Return the textbook time of a ring: a latency per step, and the bytes at line rate.
 
-    Latencies are those of the hardware catalog for NVLink and PCIe, and 2.7 us between hosts. The bandwidth is the
+    Latencies for NVLink and PCIe come from the hardware catalog, and 2.7 us between hosts. The bandwidth is the
     lowest line rate: NVLink or PCIe of a GPU, or all NICs of a host.
 
     >>> from simcomm.nccl.descriptions import describe_preset

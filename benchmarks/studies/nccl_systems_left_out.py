@@ -19,7 +19,7 @@ class Folds(NamedTuple):
 
 
 def refit_without_each(systems: Mapping[str, System], tables: Mapping[str, MeasuredTable], tick: Tick) -> Folds:
-    """Return for each system the parameters of a fit without it.
+    """Return for each system the parameters of a fit to all others.
 
     Refits start from the fit to all systems. A refit that no step improves keeps those parameters, which have seen the
     system. These refits are counted.

@@ -1,4 +1,4 @@
-"""Predict all published series, each source by a fit without it, for docs/reports/scaling.md.
+"""Predict all published series, each source by a fit to the others, for docs/reports/scaling.md.
 
     python -m benchmarks.studies.series_left_out
 
@@ -37,7 +37,7 @@ FOLDS = 7  # groups of sources; each fit leaves one group out
 
 
 def judge_left_out(series: list[Series]) -> Judged:
-    """Return the points of series. Each source is predicted by parameters and baselines fitted without it."""
+    """Return the points of series. Each source is predicted by parameters and baselines fitted to the others."""
     rows = [run for run in read_table()[0] if has_time(run)]
     fast = [run for run, slow in zip(rows, mark_slow(rows), strict=True) if not slow]
     seconds, names = np.array([run["step_s"] for run in fast]), np.array([run["source"] for run in fast])

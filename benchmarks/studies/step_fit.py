@@ -82,7 +82,7 @@ class SeriesErrors(NamedTuple):
 
 
 def leave_out(runs: RunSteps, series: Sequence[Series]) -> tuple[RunErrors, SeriesErrors]:
-    """Return the errors of runs and series, each source predicted by a fit without it.
+    """Return the errors of runs and series, each source predicted by a fit to the others.
 
     Each fit leaves out one source of runs and several sources of series.
     """

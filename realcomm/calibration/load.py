@@ -72,7 +72,7 @@ def watch_load() -> Iterator[LoadWatch]:
 
 
 def read_counters() -> Counters | None:
-    """Return the kernel's counters; None on a system without them."""
+    """Return the kernel's counters, or None if the system has none."""
     times = psutil.cpu_times()
     if not hasattr(times, "steal"):
         return None

@@ -22,7 +22,7 @@ class StrategyPlan(NamedTuple):
 
     ``stages`` has the names of each pipeline stage's blocks, ``units`` the names of modules whose parameters are
     gathered together. In the first ``checked`` steps, one rank also trains alone on the same samples. ``images`` is the
-    data set of a replica; without it, samples are random.
+    data set of a replica; if it is None, samples are random.
     """
 
     model: str

@@ -192,7 +192,7 @@ def shortest(graph: "nx.DiGraph[str]") -> Router:
 
 
 def rail_aware(graph: "nx.DiGraph[str]") -> Router:
-    """Route over the receiver's rail (NCCL's PXN). Raise InputError for a graph without rails.
+    """Route over the receiver's rail (NCCL's PXN). Raise InputError if the graph has no rails.
 
     >>> import simcomm
     >>> pod = simcomm.preset("dgx-h100", nodes=2)

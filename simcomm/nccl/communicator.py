@@ -10,10 +10,10 @@ The driver, the settings and NCCL's own default decide how far P2P over PCIe rea
 * From 2.6 to 2.22: everywhere (``SYS``), except through Intel's and ARM's CPUs. With Intel's, it is within a CPU until
   2.8 (a maintainer in issue 428, December 2020), and only behind PCIe switches (``PXB``) in 2.12. The change between
   them is assumed to be 2.9. It never goes through ARM CPUs.
-* From 2.23 on: behind PCIe switches, and on AMD's CPUs everywhere for at most two GPUs. Pull request 1331 requested
+* From 2.23 on: behind PCIe switches, and on AMD CPUs everywhere for at most two GPUs. Pull request 1331 requested
   this; pytorch's pull request 142179 cites the reason: "significant performance degradation" with more GPUs.
 
-RCCL reverted the last change (ROCm/rccl pull request 1670), so AMD's GPUs keep the previous rule.
+RCCL reverted the last change (ROCm/rccl pull request 1670), so AMD GPUs keep the previous rule.
 """
 
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ from simcomm.nccl.topology import GpuHost, HopGroup, ring_hops
 WITHIN_CPU_UNTIL = (2, 6)
 WITHIN_INTEL_UNTIL = (2, 9)
 PXB_FROM = (2, 23)
-PAIR = 2  # maximum number of GPUs that use P2P through AMD's CPUs from 2.23 on
+PAIR = 2  # maximum number of GPUs that use P2P through AMD CPUs from 2.23 on
 
 
 def default_reach(cpu: str, version: tuple[int, int], gpus: int, *, is_rccl: bool = False) -> str:
@@ -82,7 +82,7 @@ def cpu_of(system: System) -> str:
 
 
 def depends_on_cpu(system: System, settings: NcclSettings) -> bool:
-    """Return whether P2P over PCIe would reach farther with AMD's CPUs than with the assumed CPUs."""
+    """Return whether P2P over PCIe would reach farther with AMD CPUs than with the assumed CPUs."""
     is_default = settings.p2p_level is None and system.p2p_level is None and "p2p" in system.defaulted
     if system.cpu is not None or not is_default or system.p2p_refused or settings.p2p_disable:
         return False

@@ -91,7 +91,7 @@ VARIABLES = {  # each setting's environment variable
 
 @dataclass(frozen=True)
 class NcclSettings:
-    """NCCL settings of a run. None selects the description's value or, without one, NCCL's default.
+    """NCCL settings of a run. None selects the description's value, or NCCL's default if the description has none.
 
     ``algo`` and ``proto`` list allowed values or, after ``^``, excluded values, as in ``NCCL_ALGO=^tree,nvls``. From
     NCCL 2.24 on, they can contain a list for one collective, as in ``ring;allreduce:tree``. Levels are words of

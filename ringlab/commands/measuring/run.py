@@ -56,7 +56,10 @@ class TrainingOptions:
     weights: Path | None = option(None, help="Write the trained weights, as a state_dict.", metavar="FILE.pt")
 
     def watch(self) -> "Watch | None":
-        """Return the writer of --log-dir, None without it. Raise InputError for an unusable directory or option."""
+        """Return the writer of --log-dir, or None if the option is not set.
+
+        Raise InputError for an unusable directory or option.
+        """
         if self.log_dir is None:
             if self.profile is not None:
                 raise InputError("--profile requires --log-dir")

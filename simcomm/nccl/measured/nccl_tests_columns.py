@@ -147,7 +147,7 @@ def split_cells(text: str, separator: str) -> list[str]:
 def read_cells(place: FilePlace, text: str, columns: Columns | None) -> PrintedRow:
     """Return the row in a text. If it is cut off, return its complete side. Raise InputError if the text is not a row.
 
-    The columns come from the header line or, without one, from the versions of nccl-tests.
+    The columns come from the header line. If there is none, they come from the versions of nccl-tests.
     """
     text = STAMP.sub("", text)
     anchor = ROW_START.search(text)
