@@ -1,4 +1,4 @@
-"""Report when machine code must be compiled, which takes up to minutes, once per machine."""
+"""Report when machine code has to be compiled. That happens once per machine and takes up to a few minutes."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,7 +26,7 @@ def reporting_compilation(report: Callable[[str], None]) -> Iterator[None]:
 
 
 def report_compilation() -> None:
-    """Report that machine code is being compiled."""
+    """Call the callback of ``reporting_compilation``, at most once, because machine code is being compiled."""
     report = _report.get()
     if report is not None:
         _report.set(None)

@@ -19,10 +19,10 @@ LOCATION = re.compile(r"^rank \d+(, channel \d+)?, step \d+( \(line \d+ of [^()]
 def run_to_failure(
     collective_call: CollectiveCall, cluster: Cluster, error: ProgramError, *, calibration: Calibration | None = None
 ) -> Trace:
-    """Simulate a program up to its failure. ``error`` is the ProgramError that ``simcomm.run`` raised.
+    """Simulate a program up to its failure, given the ProgramError that ``simcomm.run`` raised.
 
     The failing rank stops at the failing step, or after it if the step delivers wrong data. The other ranks continue
-    until they wait for it or finish. In a deadlock, no rank is stopped. Raise ``error`` if it names no rank.
+    until they wait for it or finish. In a deadlock, no rank is stopped. If ``error`` names no rank, it is raised again.
 
     >>> import simcomm
     >>> from collectives import algorithm, find_algorithm, make_call, recv, send

@@ -1,4 +1,4 @@
-"""Compute random bits from names: splitmix64 over the parts of a name.
+"""Hash names, which are sequences of integers, to random bits with splitmix64.
 
 Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
 """
@@ -13,7 +13,7 @@ UNIT = 2.0**-53
 
 
 def hash_name(seed: int, *parts: Any) -> Any:
-    """Return 64 random bits for a name of integers. Arrays of one shape represent many names.
+    """Return 64 random bits that depend on the seed and all integers in a name. Arrays represent many names.
 
     >>> hex(hash_name(0))
     '0x9e3779b97f4a7c15'
@@ -28,7 +28,7 @@ def hash_name(seed: int, *parts: Any) -> Any:
 
 
 def hash_next(bits: Any, part: Any) -> Any:
-    """Return the bits of a name extended by one part. Both arguments are uint64."""
+    """Return the hash of a name extended by ``part``, given the hash ``bits`` of the name. Both are uint64."""
     mixed = (bits ^ part) + np.uint64(GAMMA)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(FIRST)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(SECOND)
@@ -36,10 +36,10 @@ def hash_next(bits: Any, part: Any) -> Any:
 
 
 def hash_numbers(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Return a hash of each number by the finalizer of splitmix64: every output bit depends on every input bit."""
+    """Return a hash of each number (splitmix64's finalizer), in which every output bit depends on every input bit."""
     return np.asarray(hash_next(numbers - np.uint64(GAMMA), np.uint64(0)))
 
 
 def to_fraction(bits: Any) -> Any:
-    """Return a number in [0, 1) from the upper 53 bits."""
+    """Return a number in [0, 1) made from the upper 53 of 64 random bits."""
     return (bits >> np.uint64(11)) * UNIT

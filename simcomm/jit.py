@@ -1,10 +1,10 @@
-"""Compile functions of the engine with numba, and cache them on disk if possible.
+"""Compile functions of the engine with numba, and cache the machine code on disk if possible.
 
 Importing this module imports numba, which takes 0.2 s, so import it only when you need it.
 
-Compiled functions use arrays owned by Python and create none, so they do not count references (``_nrt``), which would
-take most of the time. Functions that only compiled ones call have no Python interface. They are inlined unless they are
-long and called from many places, because numba passes an array as seven numbers.
+Compiled functions only use arrays that Python owns, so reference counting (``_nrt``) is switched off; it would take
+most of the time. Functions that are only called by compiled code have no Python interface. They are inlined unless they
+are long and called from many places, because numba passes an array as seven numbers.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,35 +34,35 @@ LOADED_AT_ONCE = (0, 68)  # the tested release of numba
 
 
 def inline(function: Function) -> Function:
-    """Compile a function that is inlined into other compiled functions."""
+    """Compile a function and inline it into the compiled functions that call it."""
     compiled: Function = numba.njit(forceinline=True, **PART)(function)
     return compiled
 
 
 def separate(function: Function) -> Function:
-    """Compile a function that is called rarely or from many places, without inlining."""
+    """Compile a function without inlining it, because it is called rarely or from many places."""
     compiled: Function = numba.njit(**PART)(function)
     return compiled
 
 
 def entry(function: Function) -> Function:
-    """Compile a function that Python calls.
+    """Compile a function that is called from Python.
 
-    numba finds cached code by the text of this function only. So the function must be a closure over
-    ``source_hash(__file__)``, or cached code would survive a change to a function that it calls.
+    numba looks up cached code by the text of this function only. So the function must be a closure over
+    ``source_hash(__file__)``, or else changes to the functions that it calls would not invalidate the cache.
     """
     return compile_and_cache(function, **OPTIONS)
 
 
 @cache
 def source_hash(file: str) -> int:
-    """Return a number that changes with the sources of a file's folder and of the shared modules."""
+    """Return a hash of all source files in a file's directory and of the shared modules."""
     paths = [*sorted(Path(file).parent.glob("*.py")), *SHARED_SOURCES]
     return int.from_bytes(sha256(b"\0".join(path.read_bytes() for path in paths)).digest()[:6])
 
 
 def compile_and_cache(function: Function, **options: Any) -> Function:
-    """Compile a function for Python: once per machine or, if no folder is writable, once per process."""
+    """Compile a function that is called from Python, and cache it on disk if a directory is writable."""
     options = {"error_model": "numpy", "nogil": True, **options}  # a thread can end the process during machine code
     try:
         with _kept_in_cache_folder():
@@ -76,7 +76,7 @@ def compile_and_cache(function: Function, **options: Any) -> Function:
 
 @contextmanager
 def _kept_in_cache_folder() -> Iterator[None]:
-    """numba caches code in the user's cache folder, unless NUMBA_CACHE_DIR is set."""
+    """numba caches code in the user's cache directory, unless NUMBA_CACHE_DIR is set."""
     folder = numba.config.CACHE_DIR  # type: ignore[attr-defined]
     with suppress(InputError):  # without a home folder: next to the source, if possible
         numba.config.CACHE_DIR = folder or str(cache_folder() / "machine-code")  # type: ignore[attr-defined]

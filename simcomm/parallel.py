@@ -27,10 +27,10 @@ def in_any_order(
 ) -> Generator[tuple[int, Result]]:
     """Yield the number and result of each task, in order of completion.
 
-    This process starts. If more than four seconds of work are left after one second, or at once with ``takes_long``,
-    one process per core continues. Functions of the main module, and functions that cannot be pickled, stay in this
-    process. Inside ``joblib.parallel_config``, its backend runs all tasks. If you close the iterator, the remaining
-    tasks are dropped.
+    This process runs the first tasks. One process per core continues if more than four seconds of work are left after
+    one second, or at once if ``takes_long`` is set. Functions from the main module, and functions that cannot be
+    pickled, stay in this process. Inside ``joblib.parallel_config``, its backend runs all tasks. Closing the
+    iterator drops the remaining tasks.
 
     >>> sorted(in_any_order(abs, [-1, -2]))
     [(0, 1), (1, 2)]
@@ -77,7 +77,7 @@ def _numbered(function: Callable[[Task], Result], number: int, task: Task) -> tu
 
 
 def _prepare(owner: int) -> None:
-    """Ignore interrupts from the terminal, and exit when the owner exits."""
+    """Ignore Ctrl-C in a worker process, and end the worker when its parent process ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_end_with, args=(owner,), daemon=True).start()
 

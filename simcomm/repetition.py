@@ -1,8 +1,8 @@
-"""Predict under faults: simulate a run with many seeds, and summarize the distribution.
+"""Predict a run under faults: simulate it with many seeds, and summarize the distribution of its times.
 
 If times hardly differ, fewer runs suffice. After 20 runs, then 30, 45 and so on, the 95 % interval of the median is
 computed from order statistics. Among n times, it lies between the k-th smallest and the k-th largest, where k is (n -
-1.96 sqrt(n)) / 2, rounded down. No further run starts when the upper bound is within 2 % of the lower.
+1.96 sqrt(n)) / 2, rounded down. No further run starts if the upper bound is within 2 % of the lower bound.
 """
 
 from collections import defaultdict
@@ -46,7 +46,7 @@ class DownLink:
 
 @dataclass(frozen=True)
 class StuckRun:
-    """The first hanging run: its failed ranks, unfinished operations, and links that are down."""
+    """The first run that hangs: its failed ranks, its unfinished operations, and the links that are down."""
 
     failed: tuple[FailedRank, ...]
     unfinished: tuple[Unfinished, ...]
@@ -55,7 +55,7 @@ class StuckRun:
 
 @dataclass(frozen=True)
 class Distribution:
-    """Median, 95th percentile and maximum over all runs, in seconds. None if too many runs never end."""
+    """Median, 95th percentile and maximum over all runs, in seconds. A value is None if too many runs never end."""
 
     median_s: float | None
     p95_s: float | None
@@ -81,7 +81,7 @@ class WaitedFor:
 
 @dataclass(frozen=True)
 class PathPart:
-    """The seconds that the critical path spends in one kind of work, for example ``messages 0 to 1``."""
+    """The seconds that one kind of work, for example ``messages 0 to 1``, takes on the critical path."""
 
     what: str
     s: float
@@ -89,7 +89,7 @@ class PathPart:
 
 @dataclass(frozen=True)
 class LinkPart:
-    """The seconds that the critical path spends in messages over a degraded link, which keeps ``share`` of its rate."""
+    """The seconds that messages over a degraded link take on the critical path; ``share`` is the bandwidth left."""
 
     between: tuple[str, str]
     share: float
@@ -130,11 +130,11 @@ def repeat(
     steps: int = 1,
     on_run: Callable[[], None] = lambda: None,
 ) -> tuple[Trace, FaultFigures]:
-    """Simulate with the seeds of ``faults``. Return the run with the median ``seconds``, and statistics of all runs.
+    """Simulate with the seeds of ``faults``. Return the run with the median time, and statistics of all runs.
 
-    ``seconds`` and waits are per step if a run has several ``steps``. If times hardly differ, the last seeds are
-    skipped. ``record`` may request waits, which are read from messages unless steps suffice. If no run ends, the first
-    run is returned. ``on_run`` is called after each run.
+    ``seconds`` returns the time of a run. Times and waits are per step if a run has several ``steps``. If times hardly
+    differ, the last seeds are skipped. ``record`` may request waits, which are computed from messages unless steps
+    suffice. If no run ends, the first run is returned. ``on_run`` is called after each run.
     """
     traces = _enough_runs(faults, simulate, seconds, record, on_run)
     ended = sorted(((seconds(trace), trace) for trace in traces if trace.is_complete), key=lambda pair: pair[0])
@@ -193,7 +193,7 @@ def is_median_known(times: Sequence[float]) -> bool:
 
 
 def _distribution(seconds: Sequence[float], runs: int) -> Distribution:
-    """``seconds`` contains the times of the runs that ended. The times of all other runs are infinite."""
+    """``seconds`` contains the times of the runs that ended. All other runs count as infinitely long."""
     never = runs - len(seconds)
     all_seconds, method = [*seconds, *[inf] * never], "higher" if never else "linear"
     quantiles = [float(np.quantile(all_seconds, share, method=method)) for share in (0.5, 0.95, 1.0)]  # type: ignore[call-overload]

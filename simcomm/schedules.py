@@ -20,7 +20,7 @@ VERIFIED_UP_TO = 64  # ranks; larger programs are only checked for deadlocks
 
 
 def verified_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> Schedule:
-    """Return a program's schedule. Up to 64 ranks, its result is proved; beyond, it is checked for deadlocks.
+    """Return a program's schedule. Up to 64 ranks, its result is verified; with more, it is checked for deadlocks.
 
     Raise ProgramError if the program deadlocks or, up to 64 ranks, does not achieve its spec.
 
@@ -45,10 +45,10 @@ def _proved_schedule(algorithm: Algorithm, world_size: int, root: int) -> Schedu
 
 @lru_cache(maxsize=16)
 def compact_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> AnySchedule:
-    """Return the symmetric schedule if it exists, because it is smallest and fastest to build; else another form.
+    """Return a program's symmetric schedule if it has one, which is smallest and fastest to build; else another form.
 
-    Use it only with engines that detect deadlocks. Raise ProgramError if the program, up to 64 ranks, does not achieve
-    its spec.
+    It is not checked for deadlocks beyond 64 ranks, so use it only with engines that detect them. Raise ProgramError if
+    the program, up to 64 ranks, does not achieve its spec.
 
     >>> from collectives import find_algorithm
     >>> type(compact_schedule(find_algorithm("all_reduce/ring"), world_size=1024)).__name__
@@ -64,7 +64,7 @@ def compact_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> An
 
 @lru_cache(maxsize=32)
 def unverified_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> SymmetricSchedule | StepTable:
-    """Return the schedule that ``build_compact`` builds, for a program that is known to be correct.
+    """Return the schedule that ``build_compact`` builds for a program that is known to be correct.
 
     Raise TooLarge if it is too large to simulate.
     """
@@ -74,7 +74,7 @@ def unverified_schedule(algorithm: Algorithm, world_size: int, root: int = 0) ->
 
 
 def check_messages(algorithm: Algorithm, world_size: int, root: int, times: int, most: int, too_many: str) -> None:
-    """Raise TooLarge if a collective, run ``times`` times, has more messages than the memory limit allows.
+    """Raise TooLarge if a collective that runs ``times`` times has more messages than the memory limit allows.
 
     ``most`` is the number of messages per gigabyte. ``too_many`` ends the error message, for example "to be recorded".
     """

@@ -30,7 +30,7 @@ class AlgorithmChoice(NamedTuple):
 def library_candidates(collective: str, cluster: Cluster | None = None) -> Iterator[Algorithm]:
     """Yield the library's algorithms for a collective. Pipelined algorithms appear with several numbers of slices.
 
-    For a torus, algorithms with its dimensions are included. Raise InputError for an unknown collective.
+    If the cluster is a torus, algorithms with its dimensions are included. Raise InputError for an unknown collective.
 
     >>> [algorithm.label for algorithm in library_candidates("scatter")]
     ['naive', 'binomial']
@@ -58,10 +58,10 @@ def choose(
     calibration: Calibration | None = None,
     among: Iterable[str | Algorithm] | None = None,
 ) -> AlgorithmChoice:
-    """Choose the algorithm with the lowest predicted time. Default of ``among``: all algorithms of the library.
+    """Choose the algorithm with the lowest predicted time. Default of ``among``: all algorithms in the library.
 
-    Algorithms that are not defined for this number of ranks are skipped. Among equally fast algorithms, the one with
-    the fewest operations on rank 0 wins. Closed forms assume equal chunks. Raise InputError if there are no candidates.
+    Algorithms that are not defined for this number of ranks are skipped. If several are equally fast, the one with the
+    fewest operations on rank 0 wins. Closed forms assume equal chunks. Raise InputError if no algorithm is left.
 
     >>> import simcomm
     >>> choose("broadcast", simcomm.star(8, "10 Gbit/s", "5 us"), 64).algorithm.label
@@ -79,7 +79,7 @@ def choose(
 
 
 def _fastest(estimator: Estimator, among: Iterable[Algorithm] | None) -> "_Contender":
-    """Simulate contenders only while several may be the fastest. The exact time of the winner may remain unknown.
+    """Refine bounds only while several contenders may be the fastest. The exact time of the winner may remain unknown.
 
     Contenders that are too large to simulate are dropped. Raise TooLarge if none is left.
     """
@@ -102,7 +102,7 @@ def _fastest(estimator: Estimator, among: Iterable[Algorithm] | None) -> "_Conte
 
 @dataclass(frozen=True)
 class _Contender:
-    """An algorithm with a lower and an upper bound of its time in seconds."""
+    """An algorithm with a lower and an upper bound on its time in seconds."""
 
     algorithm: Algorithm
     least: float
@@ -129,7 +129,7 @@ def _contenders(among: Iterable[Algorithm] | None, estimator: Estimator) -> list
 
 
 def _with_more_known(contender: _Contender, estimator: Estimator) -> _Contender:
-    """Compute the link load bound or, if that is known, simulate."""
+    """Add the link load bound or, if it is already included, simulate."""
     if not contender.knows_loads:
         least = min(max(contender.least, estimator.link_load_bound(contender.algorithm)), contender.most)
         return replace(contender, least=least, knows_loads=True)
@@ -138,7 +138,7 @@ def _with_more_known(contender: _Contender, estimator: Estimator) -> _Contender:
 
 
 def _effort(algorithm: Algorithm, estimator: Estimator) -> tuple[int, int, str]:
-    """Sort by the operations of rank 0, then by the number of parameters, because a torus of one row equals a ring."""
+    """Rank by the operations on rank 0, then by the parameters, because a torus with one row equals a ring."""
     programs = algorithm.channels(0, estimator.world_size, estimator.call.root)
     operations = sum(len(step) for program in programs for step in program)
     return operations, len(algorithm.parameter_names), algorithm.label
@@ -152,8 +152,8 @@ def resolve_auto(
 ) -> CollectiveCall:
     """Return the call with ``auto`` replaced by the model's choice, labeled for example ``auto (ring)``.
 
-    ``among`` lists the candidates. Default: the library's. Calls of other algorithms are returned unchanged. Raise
-    InputError.
+    ``among`` lists the candidates. Default: the library's. Calls with other algorithms are returned unchanged. Raise
+    InputError if no candidate is defined for this number of ranks.
 
     >>> import simcomm
     >>> call = CollectiveCall(auto("broadcast"), elements=16)

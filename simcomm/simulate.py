@@ -40,14 +40,14 @@ def run(
     of the algorithm includes these. ``buffers`` has one 1-D array per rank, of equal length and type, each with its own
     memory. If the transport needs a calibration, the default is the cached one.
 
-    ``engine`` is "simpy" or "compiled"; only "simpy" supports ``buffers``. Default: by the number of messages. On this
-    machine, the prediction uses measured message classes unless you set an engine or a fault. With ``record=False``,
-    the trace has times only, which takes far less memory. With ``Record.WAITS``, it has what
-    ``collectives.records.waits`` reads: a ``BriefTrace`` without messages if steps suffice, else unordered messages.
+    ``engine`` is "simpy" or "compiled"; only "simpy" supports ``buffers``. The default depends on the number of
+    messages. On this machine, the prediction uses measured message classes unless you set an engine or a fault. With
+    ``record=False``, the trace has times only, which takes far less memory. With ``Record.WAITS``, it has what
+    ``collectives.records.waits`` needs: a ``BriefTrace`` without messages if steps suffice, else unordered messages.
     With ``Record.BRIEF_WAITS``, it is a ``BriefTrace`` or has times only. Under ``faults``, a run may never end: see
     ``Trace.is_complete``.
 
-    Raise InputError, and ProgramError for an invalid algorithm.
+    Raise InputError for invalid arguments, and ProgramError for an invalid algorithm.
 
     >>> import simcomm
     >>> trace = run("all_reduce/ring", simcomm.star(4, "10 Gbit/s", "5 us"), nbytes=1 << 20)
@@ -102,14 +102,14 @@ def train(
     record: Record | bool = True,
     faults: Faults = NO_FAULTS,
 ) -> Trace:
-    """Simulate ``steps`` training steps. Default: as many as represent all of them.
+    """Simulate ``steps`` training steps. Default: the few steps that represent a whole training run.
 
-    Compute phases come from the training or from a calibration. ``engine`` and ``record`` are as in ``run``. If ranks
+    Compute times come from the training or from a calibration. ``engine`` and ``record`` are as in ``run``. If ranks
     drift so far apart that two syncs overlap, the simpy engine is used. Under ``faults``, a run may never end: see
     ``Trace.is_complete``.
 
-    Raise InputError without compute phases, for DistributedDataParallel on other clusters or without a calibration of
-    its overlap, and for faults or an engine with ``ddp`` or NCCL's own sync, which are predicted by formula.
+    Raise InputError if compute times are missing, if DistributedDataParallel has no calibrated overlap on this cluster,
+    and if faults or an engine are combined with ``ddp`` or NCCL's own sync, which are predicted by formula.
 
     >>> import simcomm
     >>> from collectives import find_algorithm
@@ -127,15 +127,14 @@ def train(
 
 
 def join_loading(phases: ComputePhases) -> ComputePhases:
-    """Return the phases with loading as part of forward, because messages do not depend on the difference."""
+    """Return the phases with data loading as part of forward, because messages do not depend on the difference."""
     return replace(phases, forward=phases.loading + phases.forward, loading=0.0)
 
 
 def split_loading(trace: Trace, training: Training, phases: ComputePhases) -> Trace:
-    """Return a trace with loading and forward as separate spans, the inverse of ``join_loading``.
+    """Return a trace with data loading and forward as separate spans, the inverse of ``join_loading``.
 
-    A slowed rank also loads more slowly. DistributedDataParallel's broadcast of buffers before forward is not part of
-    loading.
+    A slow rank also loads more slowly. DistributedDataParallel broadcasts buffers before forward, not during loading.
     """
     if not phases.loading:
         return trace

@@ -1,4 +1,4 @@
-"""Predict many algorithms, clusters and sizes in one call that shares work between them."""
+"""Predict many algorithms, clusters and sizes in one call that shares computations between them."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -72,7 +72,7 @@ class Sweep:
 
 
 class SweepBlock(NamedTuple):
-    """A task: one algorithm for one number of ranks, on several clusters and at several sizes."""
+    """A task of a sweep: one algorithm with one number of ranks, on several clusters and at several sizes."""
 
     clusters: tuple[Cluster, ...]  # with their transports
     calls: tuple[tuple[CollectiveCall, ...], ...]  # of each cluster
@@ -93,10 +93,10 @@ def sweep(
 ) -> Sweep:
     """Predict each algorithm on each cluster at each of ``sizes``: bytes per rank, or text such as "1 MiB".
 
-    The times are bit-identical to those of ``simcomm.run(..., engine="compiled", record=False)``. For clusters that
-    differ only in speeds, programs are traced and proved, and routes are found, only once. If much work is left after a
-    second, it continues on all cores or on the backend of ``joblib.parallel_config``. ``progress(done, total)`` is
-    called with numbers of predictions; True shows a bar on standard error. An interrupt returns the finished part.
+    The times are bit-identical to those of ``simcomm.run(..., engine="compiled", record=False)``. If clusters differ
+    only in speeds, programs are verified and routes are found only once. If much work is left after a second, it
+    continues on all cores or on the backend of ``joblib.parallel_config``. ``progress(done, total)`` is called with
+    numbers of predictions; True shows a bar on standard error. An interrupt returns the finished part.
 
     Raise InputError, ProgramError and TooLarge as ``run`` does, and KeyboardInterrupt if nothing is finished.
 
@@ -145,7 +145,7 @@ def _check_arguments(
     for cluster in calibrated:
         check_faults(faults, cluster.graph, cluster.world_size)
     if isinstance(sizes, str) or not hasattr(sizes, "__len__"):
-        raise InputError(f"sizes must be a list of bytes or of texts such as '1 MiB', not {sizes!r}")
+        raise InputError(f"sizes must be a list of byte counts or of texts such as '1 MiB', not {sizes!r}")
     nbytes = tuple(as_bytes(size, "a size") for size in sizes)
     if not (named and calibrated and nbytes):
         raise InputError("a sweep needs at least one algorithm, one cluster and one size")
@@ -168,7 +168,7 @@ def _blocks(
 
 
 def predict_block(block: SweepBlock) -> list[float]:
-    """Return the seconds of a block's calls, ordered by cluster."""
+    """Return the times of a block's calls in seconds, cluster by cluster."""
     first = block.calls[0][0]
     schedule = compact_schedule(first.algorithm, block.clusters[0].world_size, first.root)
     shared, seconds = compiled.SharedInputs(schedule), list[float]()

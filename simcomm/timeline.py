@@ -1,4 +1,4 @@
-"""Compute the timeline of a backward pass during which gradient buckets are communicated."""
+"""Compute the timeline of a backward pass that communicates gradient buckets while it runs."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,17 +12,17 @@ class Overlap(NamedTuple):
 
     @property
     def finished(self) -> float:
-        """The time at which compute and all buckets have ended."""
+        """The time at which compute and all buckets have ended, in seconds."""
         return max([self.computed, *(end for _, end in self.buckets)])
 
 
 def overlap(backward_s: float, ready: Sequence[float], seconds: Sequence[float], slowdown: float) -> Overlap:
-    """Return the timeline of a backward pass that takes ``backward_s`` seconds without buckets, and of its buckets.
+    """Return the timeline of a backward pass, and of the gradient buckets that are sent while it runs.
 
-    Buckets are sent one after the other. Bucket i is ready when the share ``ready[i]`` of backward is computed, and
-    takes ``seconds[i]`` if nothing else runs. ``slowdown`` is the overlap slowdown: by how many seconds one second of
-    communication delays backward. Up to 1, backward continues at reduced speed. Above 1, it stops and the bucket takes
-    longer.
+    Without buckets, backward takes ``backward_s`` seconds. Buckets are sent one after the other. Bucket i is ready when
+    the share ``ready[i]`` of backward is computed, and takes ``seconds[i]`` if nothing else runs. ``slowdown`` is the
+    overlap slowdown: by how many seconds one second of communication delays backward. Up to 1, backward continues at
+    reduced speed. Above 1, it stops and the bucket takes longer.
 
     >>> overlap(10.0, ready=[0.5, 1.0], seconds=[2.0, 1.0], slowdown=0.5)
     Overlap(computed=11.0, buckets=[(5.0, 7.0), (11.0, 12.0)])

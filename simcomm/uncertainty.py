@@ -1,10 +1,10 @@
 """Estimate the relative uncertainty of a prediction from the calibration's folds and age, and from the model's error.
 
-This module also reports signs that the machine was busy during a calibration: contradictory numbers, or other load.
+This module also reports signs that the machine was busy during a calibration: contradictory times, or other load.
 
-Each fold of a calibration uses some of its rounds. Let s be the standard deviation of m predictions of a row, one per
-fold. Then the mean of another measurement with as many rounds lies within t s sqrt(2 / m) of their mean with a
-probability of 80 %, where t is the quantile of Student's t distribution with m - 1 degrees of freedom.
+Each fold of a calibration uses some of its rounds. Let s be the standard deviation of m predictions of one row, one
+prediction per fold. Then the mean of another measurement with as many rounds lies within t s sqrt(2 / m) of their mean
+with a probability of 80 %, where t is the 90 % quantile of Student's t distribution with m - 1 degrees of freedom.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,9 +30,9 @@ NO_DRIFT_S = 1.0  # a younger calibration, in seconds, belongs to the run itself
 
 
 def disagreement(values: Sequence[float | None]) -> float | None:
-    """Return the relative distance from the values' mean within which another measurement's mean probably lies.
+    """Return the half-width of the 80 % interval of another measurement's mean, relative to the mean of ``values``.
 
-    Return None if there are fewer than two values, or if one is None.
+    Return None if there are fewer than two values, or if a value is None.
 
     >>> round(disagreement([1.0, 1.1, 0.9, 1.0]), 3)
     0.095
@@ -56,7 +56,7 @@ def drift(age_s: float) -> float:
 
 
 def combine(disagreeing: float | None, age_s: float, drifts: float = 1.0) -> float | None:
-    """Return the uncertainty of a row from its disagreement, age and model error; None without a disagreement.
+    """Return the relative uncertainty of a row, including the model's error; None without a disagreement.
 
     ``drifts`` is the share of the row's time that drifts. On an emulated cluster, this is the work of cores, not links.
 
@@ -67,10 +67,10 @@ def combine(disagreeing: float | None, age_s: float, drifts: float = 1.0) -> flo
 
 
 def of_emulated(seconds: float, parts: Sequence[float | None], slower: float | None, age_s: float) -> float | None:
-    """Return the uncertainty of a row on an emulated cluster, or None if it is unknown.
+    """Return the relative uncertainty of a row on an emulated cluster, or None if it is unknown.
 
     ``parts`` are the predictions with each fold of the calibration. ``slower`` is the prediction with cores that take
-    ``SLOWER`` times as long. The speed of cores drifts; that of links does not.
+    ``SLOWER`` times as long. The speed of cores drifts; the speed of links does not.
 
     >>> round(of_emulated(1.0, [1.0, 1.0, 1.0, 1.0], slower=1.0, age_s=0.0), 3)  # nothing but links
     0.05
@@ -82,7 +82,7 @@ def of_emulated(seconds: float, parts: Sequence[float | None], slower: float | N
 
 
 def find_noise(calibration: Calibration) -> list[str]:
-    """Return the reasons not to trust a calibration, or an empty list.
+    """Return the reasons not to trust a calibration; an empty list if there are none.
 
     >>> from collectives.records.calibration import FittedLine, MachineLoad
     >>> line, load = FittedLine(1e-5, 1e-9, 0.05), MachineLoad(0.4, 0.0)
@@ -98,7 +98,7 @@ def find_noise(calibration: Calibration) -> list[str]:
 
 
 def _contradictions(calibration: Calibration) -> Iterator[str]:
-    """Several processes take at least as long as one alone, and at most as long as all in sequence."""
+    """A process among several takes at least as long as one alone, and at most as long as all of them in sequence."""
     alone = {_kind(point): point.phases for point in calibration.compute if point.processes == 1}
     for point in calibration.compute:
         if point.processes == 1 or _kind(point) not in alone:
@@ -111,7 +111,7 @@ def _contradictions(calibration: Calibration) -> Iterator[str]:
 
 
 def _kind(point: ComputePoint) -> tuple[str, str, int, int]:
-    """Points that differ only in the number of processes are of one kind."""
+    """Two points of the same kind differ only in the number of processes."""
     return point.model, point.dataset, point.batch_size, point.threads
 
 

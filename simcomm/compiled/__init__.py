@@ -1,4 +1,4 @@
-"""The compiled engine returns the reference engine's results at scale. Modules that simulate load on first use."""
+"""The compiled engine: the reference engine's results at scale. Modules that simulate are imported on first use."""
 
 from collectives import exports_of
 

@@ -1,4 +1,4 @@
-"""Simulate with compiled code: the reference engine's results, at scale.
+"""Simulate with compiled code, which returns the reference engine's results at scale.
 
 There are two methods. *Max-plus* goes from step to step and requires that messages never share a link. *Events*
 simulates every message, and takes far longer. ``docs/how-it-works/engines.md`` explains why both are exact.
@@ -75,17 +75,17 @@ CALL_S = 0.1  # target duration of each later call, in seconds
 
 
 def one_by_one(inputs: EngineInput, *, messages: bool = False) -> Timing:
-    """Return the timing by simulating every message. ``messages`` adds the times of each message.
+    """Return the timing with every message simulated. ``messages`` adds the times of each message.
 
-    Raise ProgramError if the program deadlocks, and InputError for too many messages.
+    Raise ProgramError if the program deadlocks, and TooLarge if there are too many messages.
     """
     return _with_mean_division(inputs, by_events(inputs, messages=messages))
 
 
 def by_segments(inputs: EngineInput, *, messages: bool = False) -> Timing:
-    """Return the timing over TCP by simulating every segment, because no shortcut supports TCP connections.
+    """Return the timing over TCP with every segment simulated, because no shortcut supports TCP connections.
 
-    ``messages`` adds the times of each message. Raise ProgramError if the program deadlocks, and InputError if messages
+    ``messages`` adds the times of each message. Raise ProgramError if the program deadlocks, and TooLarge if messages
     or segments exceed the memory limit.
     """
     inputs = inputs.with_table()
@@ -99,8 +99,8 @@ def by_segments(inputs: EngineInput, *, messages: bool = False) -> Timing:
 def by_shortcut(inputs: EngineInput, record: Record = Record.TIMES) -> Timing | None:
     """Return the timing by max-plus, or None if max-plus does not apply.
 
-    If ``record`` requests waits, the timing includes ``by_steps`` where possible. Faults that begin after the run has
-    ended have no effect.
+    If ``record`` requests waits, the timing includes ``by_steps`` if possible. Faults that begin after the end of the
+    run have no effect.
 
     >>> import simcomm
     >>> from collectives import CollectiveCall, Transport, find_algorithm
@@ -127,7 +127,7 @@ def by_shortcut(inputs: EngineInput, record: Record = Record.TIMES) -> Timing | 
 
 
 def _least_seconds(inputs: EngineInput) -> float:
-    """Return a lower bound in seconds: each step of a channel takes at least the delay of its messages."""
+    """Return a lower bound in seconds, because each step of a channel takes at least the delay of a message."""
     schedule = inputs.schedule
     if inputs.call.elements < schedule.chunks or not isinstance(schedule, SymmetricSchedule):  # some may be empty
         return 0.0
@@ -158,7 +158,7 @@ def by_max_plus(inputs: EngineInput, *, waits: bool = False) -> Timing | None:
 
 
 def by_events(inputs: EngineInput, *, messages: bool = False) -> Timing:
-    """Return the timing by simulating every message.
+    """Return the timing with every message simulated.
 
     ``messages`` adds the times of each message. They are also added if the run may hang, because the trace then lists
     unfinished operations.
@@ -186,7 +186,7 @@ def by_events(inputs: EngineInput, *, messages: bool = False) -> Timing:
 def run_kernel(
     plan: Plan, links: LinkRecords, *, messages: bool = False, changes: Iterable[LinkChange] = ()
 ) -> "World":
-    """Run a plan to its end and return the final state. Agents that cannot finish have infinite end times.
+    """Simulate a plan to its end and return the final state. Agents that cannot finish have infinite end times.
 
     ``messages`` records the times of every message. ``changes`` are applied to the links during the run.
     """
@@ -234,7 +234,7 @@ def _timing(inputs: EngineInput, finished: Floats, method: str) -> Timing:
 
 
 def _deadlock(inputs: EngineInput, stuck: list[int]) -> ProgramError:
-    """Name the wait-for cycle or, for very many messages, only the blocked ranks."""
+    """Name the wait-for cycle or, if there are very many messages, only the blocked ranks."""
     schedule = inputs.schedule
     try:
         if inputs.posted <= EXPLAINED_UP_TO:
@@ -256,7 +256,7 @@ def _with_mean_division(inputs: EngineInput, timing: Timing) -> Timing:
 
 
 def with_messages(timing: Timing, inputs: EngineInput, run: TcpRun) -> Timing:
-    """Return the timing of one collective of a TCP run, including the times of its messages."""
+    """Return the timing of one collective in a TCP run, with the times of its messages."""
     sent, received, end = run.message_times(inputs)
     nbytes = inputs.schedule_plan.plan.messages["nbytes"].copy()
     return timing._replace(times=MessageTimes(*inputs.names, nbytes, np.maximum(sent, received), end, sent, received))

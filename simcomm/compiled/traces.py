@@ -1,4 +1,4 @@
-"""Convert a result of the compiled engine into a trace that equals the reference engine's trace."""
+"""Convert a result of the compiled engine to a trace that equals the reference engine's trace."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -53,7 +53,7 @@ def make_trace(inputs: EngineInput, timing: Timing, facts: dict[str, float], *, 
 
 
 def stopped(inputs: EngineInput, timing: Timing) -> Standstill:
-    """Return the time at which a run stopped, and the operations that are then unfinished."""
+    """Return the time at which a hanging run stopped, and the operations that are then unfinished."""
     done = timing.finished[np.isfinite(timing.finished)]
     if timing.standstill is None and timing.elapsed == inf:
         ends = _recorded(timing).end
@@ -87,7 +87,7 @@ def trace_nothing(inputs: EngineInput, elapsed: float, method: str) -> Trace:
 
 
 def trace_messages(inputs: EngineInput, timing: Timing, base: float = 0.0) -> Messages:
-    """Return the messages that arrived, in a trace's order. Add ``base`` seconds to their times."""
+    """Return the messages that arrived, in the order of a trace. Add ``base`` seconds to their times."""
     routes = pair_routes(inputs.cluster, inputs.pairs, inputs.routes)
     return Messages(routes, collective=inputs.index, **_message_columns(inputs, timing, base))
 
@@ -157,14 +157,14 @@ def trace_unfinished(inputs: EngineInput, timing: Timing) -> list[Unfinished]:
 
 
 def _halves(inputs: EngineInput) -> tuple[Indices, Indices]:
-    """Return the send and the receive of each sent message, as row numbers of the schedule's table."""
+    """Return the rows of each sent message's send and receive in the schedule's table."""
     columns, sends = inputs.schedule.table().columns, inputs.schedule_plan.sends
     assert sends is not None, "only a schedule written out has a table: use with_table"
     return sends, columns.match[sends]
 
 
 def trace_reductions(inputs: EngineInput, timing: Timing) -> Spans:
-    """Return the reductions and copies of each rank. They follow their step's messages, received chunks first."""
+    """Return the reductions and copies of each rank. They follow the messages of their step, received chunks first."""
     if timing.reductions is not None:
         return timing.reductions
     if inputs.transport.gamma == 0:
@@ -201,8 +201,8 @@ def begin_operations(ready: Floats, is_first: Bools, location: Ints, seconds: Fl
     """Return the time at which each operation begins, or infinity if its rank has failed by then.
 
     A step's operations run one after the other. A step begins when its messages have arrived and the previous step has
-    ended. ``ready`` is each step's last arrival time in seconds, ``is_first`` marks the first step of each program, and
-    ``fails_at`` is the failure time of the step's rank. ``location`` is the step number of each operation.
+    ended. ``ready`` is the time in seconds of each step's last arrival, ``is_first`` marks the first step of each
+    program, and ``fails_at`` is the failure time of the step's rank. ``location`` is the step number of each operation.
 
     >>> steps = np.array([0.0, 1.0]), np.array([True, False])
     >>> begin_operations(*steps, np.array([0, 0, 1]), np.array([1.0, 0.5, 1.0]), np.array([9.0, 9.0])).tolist()

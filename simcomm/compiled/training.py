@@ -80,10 +80,10 @@ class _Ranks:
 
 
 def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *, record: Record) -> Trace | None:
-    """Return the trace of training steps; ``record`` as in ``simcomm.run``.
+    """Return the trace of training steps, recorded as ``record`` in ``simcomm.run`` describes.
 
-    ``inputs`` is the gradient sync, which computes a sum; every rank then divides the whole buffer. Return None if a
-    message may begin while a message of an earlier sync is in flight, so that syncs cannot be simulated one by one.
+    ``inputs`` is the gradient sync, which computes a sum; every rank then divides the whole buffer. Return None if
+    messages of two syncs may be in flight at the same time, so that syncs cannot be simulated one by one.
     """
     if record is Record.BRIEF_WAITS and steps * inputs.posted > allowed(Gigabyte.MESSAGES):
         record = Record.TIMES
@@ -166,7 +166,7 @@ def _first_message(inputs: EngineInput, begin: Floats, base: float) -> float:
 def _sync(
     inputs: EngineInput, begin: Floats, base: float, step: int, record: Record, before: list[SimulatedSync]
 ) -> SimulatedSync:
-    """The ranks start at ``begin``, and ``base`` is the earliest start."""
+    """Ranks start the sync at ``begin``; ``base`` is the earliest start."""
     starts = begin - base if (begin > base).any() else None
     sync = inputs.under(inputs.faults.shifted(base), starts, step)
     if starts is None and record is Record.TIMES and before and not inputs.faults.is_random:

@@ -1,4 +1,4 @@
-"""Define faults to simulate: slow or failing ranks, degraded, flapping or failed links, and random jitter.
+"""Define faults to simulate: slow or failed ranks, degraded, flapping or failed links, and random jitter.
 
 Both engines use this module, so the same faults hit the same messages in both.
 """
@@ -50,7 +50,7 @@ class RankFault:
 class LinkFault:
     """A link that keeps only a ``share`` of its bandwidth, in both directions, from ``at`` for ``lasting`` seconds.
 
-    If ``every`` is set, the fault repeats with that period, in seconds: the link flaps. With a share of 0, the link is
+    If ``every`` is set, the fault repeats with this period in seconds: the link flaps. With a share of 0, the link is
     down.
 
     >>> flap = LinkFault(("h0", "s0"), share=0, at=1, lasting=2, every=5)
@@ -73,7 +73,7 @@ class LinkFault:
             check_number(key, getattr(self, key), "seconds")
 
     def periods(self) -> Iterator[tuple[float, bool]]:
-        """Yield the seconds at which the fault begins (True) and ends (False), without end for a flapping link."""
+        """Yield the seconds at which the fault begins (True) and ends (False), in turn; endlessly if the link flaps."""
         number = 0
         while True:
             begin = self.at + number * self.every if number else self.at
@@ -105,7 +105,7 @@ class BandwidthChange(NamedTuple):
 
 @dataclass(frozen=True)
 class Faults:
-    """All faults of a run. ``messages`` is jitter in seconds, ``compute`` is jitter as a fraction of the compute time.
+    """All faults in a run. ``messages`` is jitter in seconds; ``compute`` is jitter as a fraction of the compute time.
 
     Random delays are drawn from ``seed``. A prediction with jitter simulates ``repetitions`` runs.
 
@@ -165,11 +165,11 @@ class Faults:
 
     @property
     def changes_links(self) -> bool:
-        """Whether any link is down, or changes its bandwidth during the run."""
+        """Whether any link is down at some time, or changes its bandwidth during the run."""
         return any(fault.at > 0 or fault.lasting < inf or fault.share == 0 for fault in self.links)
 
     def link_shares(self) -> dict[Link, float]:
-        """Return the bandwidth share of each degraded link. The worst of overlapping faults wins.
+        """Return the bandwidth share of each degraded link: the smallest one if several faults affect the link.
 
         Valid only if no link changes during the run.
         """
@@ -180,7 +180,7 @@ class Faults:
         return shares
 
     def repetition(self, number: int) -> "Faults":
-        """Return the same faults with the random draws of one repetition."""
+        """Return the same faults with the random delays of repetition ``number``."""
         return replace(self, seed=self.seed + number)
 
     def delay(self, index: Any, src: Any, dst: Any, channel: Any, step: Any, chunk: Any) -> npt.NDArray[np.float64]:
@@ -194,14 +194,13 @@ class Faults:
         return self.messages.quantile(uniform(self.seed, MESSAGE, index, channel, src, dst, last))
 
     def message_hash(self, index: Any, src: Any, dst: Any, channel: Any) -> Any:
-        """Return the hash of the name of messages between two ranks, before ``pack_step_and_chunk`` extends it."""
+        """Return the hash of the part of a message's name that precedes ``pack_step_and_chunk``."""
         return hash_name(self.seed, MESSAGE, index, channel, src, dst)
 
     def slowdown(self, index: Any, rank: Any, channel: Any, step: Any) -> npt.NDArray[np.float64]:
         """Return the factor by which each rank's compute is slowed down, in a step of collective number ``index``.
 
-        Negative channels represent local compute: ``DIVISION``, ``FORWARD``, ``BACKWARD``, ``OPTIMIZER`` and
-        ``PROGRAM``.
+        Negative channels represent other compute: ``DIVISION``, ``FORWARD``, ``BACKWARD``, ``OPTIMIZER``, ``PROGRAM``.
         """
         factors = np.ones(np.shape(rank))
         for fault in self.ranks:
@@ -215,7 +214,7 @@ class Faults:
         return min((fault.fails_at for fault in self.ranks if fault.rank == rank), default=inf)
 
     def changes(self) -> Iterator[BandwidthChange]:
-        """Yield every bandwidth change in chronological order. The worst of overlapping faults wins."""
+        """Yield every bandwidth change in chronological order. If faults overlap, the smallest share applies."""
         active: dict[Link, dict[int, float]] = {}
         periods = [self._numbered_periods(number) for number in range(len(self.links))]
         for time, number, begins in merge(*periods):
@@ -229,7 +228,7 @@ class Faults:
                 yield BandwidthChange(time, link, min(shares.values(), default=1.0))
 
     def shifted(self, seconds: float) -> "Faults":
-        """Return the same faults with times relative to ``seconds``, without link faults that are over by then.
+        """Return the same faults with times relative to ``seconds``, without link faults that have ended by then.
 
         >>> late = Faults((RankFault(0, fails_at=3),), (LinkFault(("h0", "s0"), 0.5, at=1, lasting=1, every=4),))
         >>> shifted = late.shifted(2.5)
@@ -273,7 +272,7 @@ NO_FAULTS = Faults()
 
 
 def check_faults(faults: object, graph: "nx.DiGraph[str]", world_size: int) -> None:
-    """Raise InputError if ``faults`` is not a Faults, names an unknown rank or link, or has values out of range.
+    """Raise InputError if ``faults`` is not a Faults, has values out of range, or names an unknown rank or link.
 
     >>> import simcomm
     >>> star = simcomm.star(4, "10 Gbit/s", "5 us")

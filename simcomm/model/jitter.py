@@ -1,7 +1,7 @@
-"""Draw random delays (jitter) that depend only on a seed.
+"""Draw random delays (jitter) that depend only on a seed and on what they delay.
 
-Each draw is a hash of the seed and of the name of the message or computation that it delays. The draws therefore do not
-depend on the engine or on the order of events.
+Each draw is a hash of the seed and of the name of a message or computation. The draws therefore do not depend on the
+engine or on the order of events.
 """
 
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ class Jitter:
             raise InputError(f"deviation {needed} for {self.distribution}, not {self.deviation}")
 
     def quantile(self, uniform: Any) -> npt.NDArray[np.float64]:
-        """Return the quantile function evaluated at ``uniform``, an array of numbers in [0, 1]."""
+        """Return the distribution's quantile for each number in ``uniform``, an array of numbers in [0, 1]."""
         return np.asarray(self._quantile(np.asarray(uniform, np.float64)), np.float64)
 
     def _quantile(self, uniform: npt.NDArray[np.float64]) -> Any:
@@ -82,7 +82,7 @@ def _normal_quantile(uniform: npt.NDArray[np.float64]) -> npt.NDArray[np.float64
 
 
 def uniform(seed: int, *name: Any) -> npt.NDArray[np.float64]:
-    """Return a uniform number in [0, 1) for a name, which is a sequence of integers. Arrays represent many names.
+    """Return a random number in [0, 1) for a name, which is a sequence of integers. Arrays represent many names.
 
     >>> uniform(7, 1, 2) == uniform(7, 1, np.array([2]))
     array([ True])

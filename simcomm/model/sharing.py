@@ -1,7 +1,7 @@
 """Share each link's bandwidth among the messages that cross it: max-min fair, or FIFO.
 
 Floating-point rounding makes equal times differ slightly, and the difference grows with the number of additions. The
-tolerances below are relative: two times closer than this count as equal.
+tolerances below are relative: times that differ by less count as equal.
 """
 
 from collections.abc import Callable, Iterable
@@ -50,8 +50,8 @@ class _FillingLink:
 def fair(flows: Iterable[SharedFlow], capacities: Capacities) -> None:
     """Set the rate of every flow to its max-min fair share, by progressive filling.
 
-    The result is bit-identical for the same flows in the same order: no step depends on the order of a set, and among
-    equally tight links the one that a flow reached first comes first.
+    The result is bit-identical for the same flows in the same order, because no step depends on the order of a set:
+    among equally tight links, the one that a flow reached first comes first.
     """
     links = _unfilled_links(flows, capacities)
     heap = [(link.remaining / link.unfixed, link.index, link) for link in links.values()]
@@ -97,7 +97,7 @@ def _freeze(tightest: _FillingLink, links: dict[Link, _FillingLink]) -> set[_Fil
 
 
 def fifo(flows: Iterable[SharedFlow], capacities: Capacities) -> None:
-    """Give each link to one flow at a time, in order of arrival. A flow waits until its whole route is free.
+    """Let each link serve one flow at a time, in order of arrival. A flow waits until its whole route is free.
 
     The earliest flow is first on all of its links, so flows never deadlock. A flow runs at the speed of its slowest
     link.

@@ -1,4 +1,4 @@
-"""Describe the links of a trace: their bandwidth over time, and the bytes that they carried."""
+"""Describe the links in a trace: their bandwidth over time, and the bytes that they carried."""
 
 from collections import defaultdict
 from collections.abc import Sequence

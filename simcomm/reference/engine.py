@@ -1,8 +1,8 @@
 """Simulate each channel of a rank and each message as a simpy process that reads from top to bottom.
 
-A rank *posts* operations, *waits* for them, and *computes*. A step of its program posts all operations and waits for
-all of them. A message starts when its send and its receive are both posted. They are matched within one collective of
-the run, so any number of collectives, of any ranks, can run concurrently.
+A rank *posts* operations, *waits* for them, and *computes*. In a step of its program, it posts all operations and then
+waits for all of them. A message starts when its send and its receive are both posted. Sends and receives match within
+one collective, so any number of collectives, in any groups of ranks, can run concurrently.
 """
 
 from collections import defaultdict, deque
@@ -60,7 +60,7 @@ class Half:
         self.posted = done.env.now
 
     def unfinished(self, is_under_way: bool) -> Unfinished:
-        """Return the trace record of an operation that has not completed."""
+        """Return the trace record of this operation, which has not completed."""
         location, op, sends = self.location, self.op, self.op.kind is SEND
         chunks = op.chunk if sends else op.into, op.count
         where = location.rank, op.peer, sends, location.step, location.channel
@@ -70,7 +70,7 @@ class Half:
 class Buffer:
     """The chunks of one rank: their sizes and, in a run with data, their contents. Scratch chunks follow the buffer.
 
-    The buffer has ``n`` elements of ``itemsize`` bytes; ``data`` has shape [n].
+    The buffer has ``n`` elements of ``itemsize`` bytes each; ``data`` has shape [n].
     """
 
     def __init__(self, algorithm: Algorithm, world_size: int, n: int, itemsize: int, data: Array | None) -> None:
@@ -83,7 +83,7 @@ class Buffer:
         return (self._first[chunk + count] - self._first[chunk]) * self.itemsize
 
     def read(self, chunk: int, count: int) -> Array | None:
-        """Return a copy of some chunks, or None in a run without data."""
+        """Return a copy of consecutive chunks, or None in a run without data."""
         return None if self.data is None else self.data[self._slice(chunk, count)].copy()
 
     def write(self, op: Operation, incoming: Array | None, operator: str) -> None:
@@ -105,8 +105,8 @@ def _offsets(total: int, n: int, chunks: int) -> tuple[int, ...]:
 class Simulation:
     """Simulates ranks in virtual time on one cluster. ``messages`` and ``spans`` grow during the run.
 
-    Callbacks of events of ``env`` can extend a running simulation: ``env.process(simulation.collective(...))`` starts
-    one rank's part of a collective, and ``post`` one half of a message, at that time.
+    Callbacks on events of ``env`` can extend a running simulation. ``env.process(simulation.collective(...))`` starts
+    one rank's part of a collective at that time, and ``post`` posts one half of a message.
 
     >>> import simcomm
     >>> simulation = Simulation(simcomm.star(2, "8 Gbit/s", "1 us"), Transport())
@@ -184,11 +184,11 @@ class Simulation:
     def collective(
         self, rank: int, programs: Iterable[Iterable[Step]], buffer: Buffer, operator: str, index: int = 0
     ) -> Process:
-        """Execute one rank's part of a collective, all channels at the same time.
+        """Execute one rank's part of a collective, with all channels in parallel.
 
         The part begins when this process does. A late rank delays only the ranks that need its messages. ``index`` is
-        the number of the collective within the run, the same for all of its ranks. The peers in the programs are ranks
-        of the cluster. For a group of ranks, ``collectives.step.on_group`` converts its programs.
+        the number of the collective within the run, the same on all of its ranks. Peers in the programs are ranks of
+        the cluster; ``collectives.step.on_group`` converts the programs of a group.
         """
         channels = [
             self.env.process(self._channel(index, rank, channel, program, buffer, operator))

@@ -1,6 +1,6 @@
-"""Simulate a cluster to which virtual ranks add messages and collectives while it runs.
+"""Simulate a cluster to which virtual ranks add messages and collectives during the simulation.
 
-Any number of collectives, of any groups of ranks, can run at once. A rank's part of a collective begins when that rank
+Any number of collectives, in any groups of ranks, can run at once. A rank's part of a collective begins when that rank
 reaches it.
 """
 
@@ -25,7 +25,7 @@ Act = Callable[[], object]
 
 
 class Part(NamedTuple):
-    """One rank's part of a group's collective."""
+    """One rank's part of a collective in a group."""
 
     number: int  # of the collective within the run
     ranks: tuple[int, ...]  # of the group, as ranks of the world
@@ -38,7 +38,7 @@ class Part(NamedTuple):
 
 
 class PointToPoint(NamedTuple):
-    """A point-to-point message whose halves are both posted."""
+    """A point-to-point message whose send and receive are both posted."""
 
     src: int
     dst: int
@@ -49,7 +49,7 @@ class PointToPoint(NamedTuple):
 
 
 class LiveSimulation(Simulation):
-    """Simulates a cluster in virtual time. Messages and parts of collectives can be added while it runs.
+    """Simulates a cluster in virtual time. Messages and collectives can be added during the simulation.
 
     It stores no data, because times never depend on data.
 
@@ -76,7 +76,7 @@ class LiveSimulation(Simulation):
         return float(self.env.now)
 
     def at(self, time: float, act: Act) -> None:
-        """Call ``act`` at ``time`` in seconds, or now if that time has passed."""
+        """Call ``act`` at ``time`` in seconds, or immediately if that time has passed."""
         event = simpy.Event(self.env)
         event._ok, event._value = True, None
         callbacks: list[Any] = [lambda _: act()]
@@ -84,7 +84,7 @@ class LiveSimulation(Simulation):
         self.env.schedule(event, delay=max(0.0, time - self.env.now))
 
     def step(self) -> bool:
-        """Process the next event. Return whether there was an event."""
+        """Process the next event. Return False if there is none."""
         if self.env.peek() == inf:
             return False
         self.env.step()
@@ -99,7 +99,7 @@ class LiveSimulation(Simulation):
         self.env.process(self._part(part, done))
 
     def span(self, rank: int, name: str, begin: float, end: float) -> None:
-        """Record a span of a rank, if it takes any time."""
+        """Record a span of a rank, unless its duration is zero."""
         if end > begin:
             self.spans.append(Span(rank, name, 0, begin, end))
 
@@ -126,7 +126,7 @@ class LiveSimulation(Simulation):
 
 @lru_cache(maxsize=256)
 def _renamed(algorithm: Algorithm, ranks: Sequence[int], root: int) -> list[list[list[tuple[Operation, ...]]]]:
-    """The peers in these programs are global ranks; [ranks of the group][channels]."""
+    """Return the group's programs, [ranks of the group][channels], with peers numbered as in the world."""
     schedule = verified_schedule(algorithm, len(ranks), root)
     programs = schedule.programs
     return [[list(on_group(iter(program), ranks)) for program in channels] for channels in programs]  # type: ignore[arg-type]

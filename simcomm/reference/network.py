@@ -1,4 +1,4 @@
-"""Simulate messages in flight. They share the links of their routes in virtual time, max-min fairly or one at a time.
+"""Simulate messages in flight, which share the links of their routes max-min fairly or one at a time.
 
 Progressive filling (Bertsekas and Gallager, "Data Networks", 2nd edition, section 6.5.2): raise all rates together,
 freeze the rates on a link that is full, and continue with the remaining rates. Every flow has equal weight.
@@ -29,7 +29,7 @@ class Route(NamedTuple):
 
 
 class Flow:
-    """A message on its links: remaining bytes, bytes/s, and an event that fires when its last byte has arrived.
+    """A message on its links: remaining bytes, rate in bytes/s, and an event that fires when its last byte arrives.
 
     ``arrival`` is when the message reached its links. If several arrive at once, the lowest order comes first.
     """
@@ -47,7 +47,7 @@ class Flow:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until the last byte arrives at the current rate; infinity without a rate."""
+        """Seconds until the last byte arrives at the current rate; infinity if the rate is 0."""
         if self.rate == inf:
             return 0.0
         return self.left / self.rate if self.rate > 0 else inf
@@ -96,7 +96,7 @@ class Network:
     def transfer(
         self, src: str, dst: str, nbytes: int, order: Order = ()
     ) -> Generator[simpy.Event, Any, tuple[str, ...]]:
-        """Transfer ``nbytes`` from node src to node dst: first all latencies, then the bytes at the shared rate.
+        """Transfer ``nbytes`` from node src to node dst: first wait for all latencies, then send at the shared rate.
 
         This simpy process returns the nodes of the route. ``order`` breaks ties of simultaneous arrivals.
         """
@@ -123,7 +123,7 @@ class Network:
         return self._routes[src, dst]
 
     def change(self, changes: Iterator[BandwidthChange]) -> Generator[simpy.Event, Any, None]:
-        """Apply bandwidth ``changes`` until no other event remains. This is a simpy process."""
+        """Apply bandwidth ``changes`` as a simpy process, which ends when no other event remains."""
         idle = 0
         for change in changes:
             if change.time > self.env.now:

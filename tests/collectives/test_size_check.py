@@ -120,7 +120,9 @@ def test_too_many_route_links_are_rejected_early(monkeypatch: pytest.MonkeyPatch
 
 def test_too_many_links_of_one_route_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Gigabyte, "TOGETHER", 1000)
-    message = r"126 routes with up to 26 links .* 2,358 pairs of links next to 126 messages; the limit is 496"
+    message = (
+        r"126 routes, .* 26 shared links each, need 2,358 pairs of links in addition to 126 messages; the limit is 496"
+    )
     with pytest.raises(TooLarge, match=message):
         simcomm.run("all_reduce/binomial", simcomm.ring(64, "1 GB/s", "1 us"), 4096, engine="compiled")
 

@@ -1,7 +1,7 @@
 """Define the arrays of the compiled engine: the stages and messages of a schedule, and the network.
 
 Routes list only the links that can limit a message. A *link pair* is two links that some route crosses, in this order.
-A flow gets its rate from one link, and the other links of its route account for that rate by link pair.
+One link determines a flow's rate; the other links of its route account for that rate by link pair.
 """
 
 from typing import Any, NamedTuple
@@ -40,9 +40,9 @@ MESSAGE = np.dtype(
 
 
 class Plan(NamedTuple):
-    """Agents, the stages that each agent executes in order, and the messages between stages.
+    """The stages that each agent executes in order, and the messages between stages.
 
-    ``stages`` and ``messages`` also hold the progress of a run; ``new_world`` resets it.
+    ``stages`` and ``messages`` also hold the progress of a simulation; ``new_world`` resets it.
     """
 
     stages: Records  # STAGE, plus one record for the end of ``ops``
@@ -55,7 +55,7 @@ class Plan(NamedTuple):
     arrival_order: Ints = NO_INTS  # [messages]: order of simultaneous arrivals; [0] if links are fair
 
     def most_at_once(self, end: str) -> LongInts:
-        """Return the maximum number of messages that a stage of each agent sends or receives ("source", "sink")."""
+        """Return, for each agent, the maximum number of messages that a stage sends ("source") or receives ("sink")."""
         agent = self.stages["agent"][:-1]
         most = np.zeros(len(self.first_stage), np.int64)
         np.maximum.at(most, agent, np.bincount(self.messages[end], minlength=len(agent)))
@@ -99,7 +99,7 @@ class LinkRecords(NamedTuple):
 
 
 class LinkChange(NamedTuple):
-    """A link's bandwidths from ``time`` on, in bytes/s for one message and for several. ``routes`` cross the link."""
+    """A link's bandwidths from ``time`` on, in bytes/s for one message and for several, and the ``routes`` over it."""
 
     time: float
     link: int

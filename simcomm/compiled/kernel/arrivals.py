@@ -1,8 +1,8 @@
 """Admit flows that arrive at their links: alone, in a group, or in queues.
 
 A FIFO link serves one message at a time, in order of arrival. Simultaneous arrivals are served in the plan's arrival
-order. A flow starts when it is first in all queues of its route. The flow that arrived first of all always is, so flows
-never deadlock.
+order. A flow starts when it is first in all queues on its route. The earliest arrival always is, so flows never
+deadlock.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ from simcomm.model.sharing import SAME_ARRIVAL
 
 @inline
 def admit_arrivals(w: World, now: float) -> None:
-    """Start arrived flows: alone on their links, in a group, or in the queues of FIFO links.
+    """Start flows that have arrived: alone on their links, in a group, or in the queues of FIFO links.
 
     Flows that are alone are found first, so that no flow of a simultaneous group counts as alone.
     """
@@ -83,7 +83,7 @@ def _group_solo_flows(w: World, flow: int, now: float) -> None:
 
 @inline
 def enqueue(w: World, flow: int, now: float) -> None:
-    """Insert a flow into the queues of its links. Pause a flow that was first in a queue and is now behind it."""
+    """Insert a flow into the queues of its links. Pause any flow that was first in a queue and is now behind it."""
     w.flows[flow].came = w.clock[1]
     w.flows[flow].target = w.messages[w.flows[flow].message].nbytes
     most_hops, first = len(w.chain) // len(w.flows), w.routes[w.flows[flow].route].first_hop
@@ -116,7 +116,7 @@ def _comes_after(w: World, flow: int, other: int) -> bool:
 
 @inline
 def pause(w: World, flow: int, now: float) -> None:
-    """Pause a flow; ``target`` becomes its remaining bytes. A waiting flow is unchanged."""
+    """Pause a flow and store its remaining bytes in ``target``. A flow that waits is unchanged."""
     if w.flows[flow].until >= 0:
         cancel(w.calendar, flow)
         remaining = (w.flows[flow].until - now) * w.routes[w.flows[flow].route].alone_rate
@@ -140,7 +140,7 @@ def start_if_first(w: World, flow: int, now: float) -> None:
 
 @inline
 def leave_queues(w: World, flow: int, now: float) -> None:
-    """Remove a finished flow from its queues, and start flows behind it that are now first."""
+    """Remove a finished flow from its queues, and start the flows behind it that are now first."""
     w.flows[flow].until = -1.0
     most_hops, first = len(w.chain) // len(w.flows), w.routes[w.flows[flow].route].first_hop
     hops = w.routes[w.flows[flow].route].hops

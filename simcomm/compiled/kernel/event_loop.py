@@ -1,7 +1,7 @@
-"""Run the event loop: stages post messages, messages spend their delay and cross links, and stages end.
+"""Run the event loop: stages post messages, messages wait for their delay and cross links, and stages end.
 
-An *agent* is one channel of a rank, and a *stage* is one of its steps. Events of one instant are processed together:
-first everything that ends, then everything that begins as a result, and then the sharing of links.
+An *agent* is one channel of a rank, and a *stage* is one of its steps. Events at the same instant are processed
+together: first everything that ends, then everything that begins as a result, and then the sharing of links.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ SAME_BYTES = 1e-15  # relative to a group's clock; closer targets are equal with
 
 @inline
 def _start_stage(w: World, stage: int, now: float) -> None:
-    """Post the messages of a stage unless its agent has failed. A message becomes due if its other half is posted."""
+    """Post the messages of a stage unless its agent has failed. A message is due once both of its halves are posted."""
     if _has_failed(w, stage, now):
         return
     if len(w.started) > 0:
@@ -95,7 +95,7 @@ def _begin_message(w: World, message: int, now: float) -> None:
 
 @inline
 def _arrive(w: World, flow: int) -> None:
-    """Put a flow on its links, to be admitted there. A flow without limiting links is finished."""
+    """Put a flow on its links, to be admitted there. If no link limits it, it is finished."""
     first, hops = w.routes[w.flows[flow].route].first_hop, w.routes[w.flows[flow].route].hops
     if hops == 0:
         w.flows[w.sizes[THROUGH]].through = flow
@@ -158,7 +158,7 @@ def _finish_solo_flow(w: World, flow: int, now: float) -> None:
 
 @inline
 def _finish_group_flows(w: World, link: int, now: float, limit: float) -> None:
-    """At least one member of the link's group finishes, even if rounding places it after ``limit``."""
+    """Finish the flows in the link's group that are due by ``limit``, at least one even if rounding puts it later."""
     drop(w.finish, link)
     advance_clock(w, link, now)
     due = w.links[link].clock * (1 + SAME_BYTES) + w.links[link].level * (limit - now)
@@ -242,7 +242,7 @@ NO_CHANGE = LinkChange(0.0, -1, 0.0, 0.0, np.zeros(0, np.int32))
 def _entry(version: int) -> Callable[[World, int, float, LinkChange], int]:
     @entry
     def simulate(w: World, instants: int, until: float, change: LinkChange) -> int:
-        """Simulate up to ``instants`` instants, or apply one bandwidth change unless it is ``NO_CHANGE``.
+        """Simulate up to ``instants`` instants, or only apply ``change`` unless it is ``NO_CHANGE``.
 
         One function does both, because the code that shares links takes long to compile.
         """
@@ -278,5 +278,5 @@ def advance(w: World, instants: int, until: float) -> int:
 
 
 def change_bandwidth(w: World, change: LinkChange) -> None:
-    """Set a link's bandwidth from now on."""
+    """Change a link's bandwidth at the present time of the simulation."""
     _simulate(w, 1, float(w.clock[0]), change)

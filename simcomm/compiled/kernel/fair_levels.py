@@ -1,6 +1,6 @@
 """Restore max-min fairness after flows arrived and left, by correcting levels link by link, starting with the lowest.
 
-Only links that a change reaches are corrected. If this does not converge, progressive filling assigns all levels anew.
+Only links that a change affects are corrected. If this does not converge, progressive filling computes all levels anew.
 """
 
 import numpy as np
@@ -28,7 +28,7 @@ NOT_GROUPED, WITHOUT_RATE = -1, -2  # in FLOW.fair_hop, instead of a hop
 
 @separate
 def fill_progressively(w: World, now: float) -> None:
-    """Make all levels fair, independently of the present levels."""
+    """Compute fair levels from scratch by progressive filling, independently of the present levels."""
     remaining = _dissolve_groups(w, now)
     while remaining > 0:
         tightest, share = NOBODY, np.inf
@@ -50,7 +50,7 @@ def fill_progressively(w: World, now: float) -> None:
 
 @inline
 def _dissolve_groups(w: World, now: float) -> int:
-    """Return the number of flows. The ``target`` of each becomes its remaining bytes."""
+    """Remove all flows from their groups and store their remaining bytes in ``target``. Return the number of flows."""
     number = 0
     for flow in range(len(w.flows)):
         w.flows[flow].fair_hop = NOT_GROUPED
@@ -86,7 +86,7 @@ def _freeze_flows(w: World, tightest: int, share: float) -> int:
 
 @inline
 def restore_fairness(w: World, now: float) -> None:
-    """Make all levels fair: by corrections, or by progressive filling after ``MOST_CORRECTIONS`` links."""
+    """Make all levels fair: by corrections or, after ``MOST_CORRECTIONS`` of them, by progressive filling."""
     corrections = 0
     while w.dirty[len(w.dirty) - 1].place > 0:
         if corrections == MOST_CORRECTIONS:
@@ -100,7 +100,7 @@ def restore_fairness(w: World, now: float) -> None:
 
 @inline
 def _correct_level(w: World, link: int, now: float) -> None:
-    """The link is then full or limits no flow, given the rates of other groups' flows on it."""
+    """Afterwards the link is full or limits no flow, given the rates of other groups' flows on it."""
     room, members = capacity(w, link), w.links[link].members
     if members > 0:
         level = (room - w.links[link].taken) / members

@@ -1,9 +1,9 @@
 """Group flows that share links max-min fairly, so that the rates of a group change together.
 
-A link that limits flows has a *group*: the flows that get their rate from it. They all have the same rate, the link's
+A link that limits flows has a *group*: the flows whose rate it determines. They all have the same rate, the link's
 ``level``, so one clock per group is enough. It counts the bytes that each member has moved, and a member finishes when
 the clock reaches its ``target``. Arrivals and departures only change levels, link by link. Each link also knows
-``taken``: the bytes/s of its flows in other links' groups, summed over link pairs.
+``taken``: the bytes/s of its flows that belong to other links' groups, summed over link pairs.
 
 Rates are fair (Bertsekas and Gallager, "Data Networks", 2nd edition, section 6.5.2) if every link with a group is full,
 no link exceeds its capacity, and no flow on a link with a group is faster than the link's level.
@@ -19,7 +19,7 @@ from simcomm.jit import inline, separate
 
 @inline
 def mark_dirty(w: World, link: int) -> None:
-    """Queue a link's level for correction within this instant, if the link limits flows or exceeds its capacity."""
+    """Queue a link's level for correction at this instant, if the link limits flows or exceeds its capacity."""
     if w.dirty[link].place >= 0:
         return
     remaining = capacity(w, link) - w.links[link].taken
@@ -38,7 +38,7 @@ def mark_route_dirty(w: World, route: int) -> None:
 
 @inline
 def mark_stale(w: World, link: int) -> None:
-    """Queue a link's entry in ``finish`` for an update within this instant."""
+    """Queue a link's entry in ``finish`` for an update at this instant."""
     if w.links[link].is_stale == 0:
         w.links[link].is_stale = 1
         w.links[w.sizes[STALE]].stale = link
@@ -128,7 +128,7 @@ def leave_group(w: World, flow: int, now: float) -> float:
 
 @separate
 def remove_member(w: World, flow: int) -> None:
-    """Remove a flow that has left its group's heap from the group's count and from the accounts of other links."""
+    """Update the counts of a group, and the accounts of other links, for a flow that has left the group's heap."""
     route, hop = w.flows[flow].route, w.flows[flow].hop
     first, hops = w.routes[route].first_hop, w.routes[route].hops
     link = np.int64(w.hop_link[first + hop])

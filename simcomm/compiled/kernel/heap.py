@@ -1,16 +1,16 @@
 """Implement heaps for the kernel: a 4-ary heap of numbered items, a calendar of events, and pairing heaps of flows.
 
-The first is one array of records, with one record more than there are items. The ``key`` and ``order`` of the first
-records are the heap. ``place`` is an item's position in the heap (-1: outside), and ``place`` of the last record is the
-size. Any item can change its key or leave. The four children of an entry are adjacent, so each level of a large heap
-costs one memory access.
+The 4-ary heap is one array of records, with one more record than there are items. The ``key`` and ``order`` of the
+first records are the heap. ``place`` is an item's position in the heap (-1: outside), and ``place`` of the last record
+is the size. Any item can change its key or leave. The four children of an entry are adjacent, so each level of a large
+heap costs one memory access.
 
 A calendar is a heap of instants, with a list of nodes for each. Many events at one instant take one place in the heap,
 which makes programs in lockstep cheap. A node is a flow or an agent, and waits for at most one instant.
 
-Each group of flows is a pairing heap with the flow that finishes first at its root (Fredman, Sedgewick, Sleator,
-Tarjan, "The pairing heap: a new form of self-adjusting heap", Algorithmica 1, 1986). ``target`` orders the flows.
-``child``, ``sibling`` and ``before`` (left sibling, or parent of a first child) link them; -1 means none.
+Each group of flows is a pairing heap whose root is the flow that finishes first (Fredman, Sedgewick, Sleator, Tarjan,
+"The pairing heap: a new form of self-adjusting heap", Algorithmica 1, 1986). ``target`` orders the flows. ``child``,
+``sibling`` and ``before`` (left sibling, or parent of a first child) link them; -1 means none.
 """
 
 from typing import Any, NamedTuple
@@ -147,7 +147,7 @@ def _meld_all(flows: Records, first: int) -> int:
 
 @inline
 def take_due(flows: Records, root: int, due: float) -> tuple[int, int]:
-    """Return the flows with targets up to ``due``, as a list by ``sibling``, and the root of the remaining flows."""
+    """Remove all flows with targets up to ``due``. Return their list, linked by ``sibling``, and the new root."""
     todo, taken, others = root, NOBODY, NOBODY
     while todo >= 0:
         flow = todo
@@ -170,7 +170,7 @@ def take_due(flows: Records, root: int, due: float) -> tuple[int, int]:
 
 @inline
 def remove(flows: Records, root: int, flow: int) -> int:
-    """Remove a flow from a heap. Return the root of the rest."""
+    """Remove a flow from a heap. Return the new root."""
     orphans = _meld_all(flows, np.int64(flows[flow].child))
     flows[flow].child = -1
     if flow == root:
@@ -190,7 +190,7 @@ NODE = np.dtype([("instant", "i4"), ("after", "i4"), ("before", "i4"), ("first",
 
 
 class Calendar(NamedTuple):
-    """The nodes and instants of a calendar, with as many records of instants as of nodes."""
+    """The nodes and instants of a calendar. It has as many instant records as nodes."""
 
     nodes: Records  # NODE: each node's instant and neighbors there, each instant's first node, and free instants
     instants: Records  # a heap, by seconds
@@ -243,7 +243,7 @@ def cancel(calendar: Calendar, node: int) -> None:
 
 @inline
 def release(calendar: Calendar, instant: int) -> None:
-    """Free an instant. A list of its nodes that was read before remains valid."""
+    """Free an instant. A list of its nodes that was read earlier remains valid."""
     drop(calendar.instants, instant)
     calendar.nodes[calendar.spare[0]].free = instant
     calendar.spare[0] += 1

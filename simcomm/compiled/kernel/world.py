@@ -1,7 +1,7 @@
-"""Define the state of a run as arrays of records.
+"""Define the state of a simulation as arrays of records.
 
-*Flows* are messages in flight. Lists and stacks are stored in fields of other records, so that a run allocates nothing.
-A field marked as a stack does not belong to its record, and ``World.sizes`` has its number of entries.
+*Flows* are messages in flight. A simulation allocates no memory: lists and stacks are stored in fields of other
+records. A field marked as a stack does not belong to its record; ``World.sizes`` has the number of its entries.
 """
 
 from typing import Any, NamedTuple
@@ -62,7 +62,7 @@ FREE, FRESH, THROUGH, READY, STALE, DUE, STACKS = range(7)  # indices of World.s
 
 
 class World(NamedTuple):
-    """The state of a run."""
+    """The state of a simulation."""
 
     stages: Records
     messages: Records
@@ -149,5 +149,5 @@ def _new_agents(first_stage: Ints) -> Records:
 
 @inline
 def capacity(w: World, link: int) -> float:
-    """Return the bytes/s of a link, which may differ for one flow and for several."""
+    """Return the bandwidth of a link in bytes/s, which may differ for one flow and for several."""
     return w.links[link].shared if w.links[link].crossing > 1 else w.links[link].alone

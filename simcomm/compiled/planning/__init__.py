@@ -1,1 +1,1 @@
-"""Turn a schedule on a cluster into the kernel's input: plans, routes, private links and faults."""
+"""Convert a schedule on a cluster to the kernel's input: plans, routes, private links and faults."""

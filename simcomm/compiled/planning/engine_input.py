@@ -1,8 +1,8 @@
 """Define the input of the compiled engine, and the data derived from it, which is computed on first use.
 
-Inputs of one program may differ in sizes, bandwidths and latencies only. Pairs, routes and private links do not depend
-on link speeds if the routes do not. So ``SharedInputs`` passes them from one input to the next. The results are
-bit-identical.
+Inputs with the same program may differ in sizes, bandwidths and latencies only. Pairs, routes and private links do not
+depend on link speeds if the routing does not. So ``SharedInputs`` passes them from one input to the next. The results
+are bit-identical.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -61,7 +61,7 @@ Value = TypeVar("Value")
 
 
 class derived_property(Generic[Value]):  # noqa: N801  # it is used as a decorator
-    """A cached property that is shared by all inputs that differ only in their faults."""
+    """A cached property, shared by all inputs that differ only in their faults."""
 
     def __init__(self, function: "Callable[[EngineInput], Value]") -> None:
         self.function, self.name, self.__doc__ = function, function.__name__, function.__doc__
@@ -89,7 +89,7 @@ class EngineInput:
 
     @property
     def sizes(self) -> ChunkSizes:
-        """The sizes of chunks in bytes, and the cost of reducing them."""
+        """The sizes of chunks, and the cost of reducing them."""
         return ChunkSizes(self.schedule.chunks, self.call.elements, self.call.itemsize, self.transport.gamma)
 
     @property
@@ -98,7 +98,7 @@ class EngineInput:
         return self.cluster.sharing == "fifo"
 
     def with_table(self, most: int = Gigabyte.WRITTEN) -> "EngineInput":
-        """Return the input with its schedule expanded to all ranks, so that every message has ``names``.
+        """Return the input with a schedule that lists all ranks' operations, so that every message has ``names``.
 
         Raise TooLarge if there are more than ``most`` messages per gigabyte of the memory limit.
         """
@@ -111,7 +111,7 @@ class EngineInput:
         return expanded.under(self.faults, self.starts, self.index)
 
     def to_record(self) -> "EngineInput":
-        """Return the expanded input. Raise TooLarge if there are too many messages or routes to record."""
+        """Return the input as in ``with_table``. Raise TooLarge if there are too many messages or routes to record."""
         expanded = self.with_table(Gigabyte.RECORDED)
         if self.posted > allowed(Gigabyte.ROUTED):
             pairs = len(expanded.pairs.src)
@@ -151,21 +151,21 @@ class EngineInput:
 
     @derived_property
     def names(self) -> MessageNames:
-        """The identity of each sent message. The schedule must be expanded."""
+        """The identity of each sent message. The schedule must be a table: see ``with_table``."""
         columns, sends = self.schedule.table().columns, self.schedule_plan.sends
         assert sends is not None, "only a schedule written out names its messages: use with_table"
         return MessageNames(*(getattr(columns, name)[sends] for name in ("rank", "peer", "channel", "step", "chunk")))
 
     @derived_property
     def pairs(self) -> Pairs:
-        """The pairs of ranks that send to each other. Raise TooLarge if there are too many."""
+        """The pairs of sender and receiver. Raise TooLarge if there are too many."""
         if isinstance(self.schedule, SymmetricSchedule):
             check_pairs(self.schedule, len(distances(self.schedule)) * self.schedule.world_size)
             return cyclic_pairs(self.schedule)
         return self.schedule_plan.pairs
 
     def under(self, faults: Faults, starts: Floats | None = None, index: int = 0) -> "EngineInput":
-        """Return the input with other faults. It shares all derived data that does not depend on faults."""
+        """Return the input with other faults, which shares all derived data that does not depend on faults."""
         other = replace(self, faults=faults, starts=starts, index=index)
         object.__setattr__(other, "derived", self.derived)
         return other
@@ -191,7 +191,7 @@ class EngineInput:
 
     @property
     def link_records(self) -> LinkRecords:
-        """The network as arrays for the kernel, without links that never limit a message."""
+        """The network as arrays for the kernel, without the links that never limit a message."""
         key = "link_records", self.faults.links
         if key not in self.derived:
             self.derived[key] = make_link_records(self.routes, self.private, self.posted)
@@ -220,7 +220,7 @@ def repetitions() -> Iterator[None]:
 
 
 def share_repetitions() -> None:
-    """Share derived data as within ``repetitions``, for the remaining life of a worker process."""
+    """Share derived data as ``repetitions`` does, for the remaining lifetime of a worker process."""
     if _repeated.get() is None:
         _repeated.set([])
 
@@ -239,9 +239,9 @@ def as_repeated(inputs: EngineInput) -> EngineInput:
 
 
 def busiest_link_seconds(inputs: EngineInput) -> float:
-    """Return a lower bound in seconds: the minimum delay of a message plus the load of the busiest link.
+    """Return a lower bound in seconds: the minimum delay of a message plus the time that the busiest link needs.
 
-    For a symmetric schedule, each chunk counts as the shortest one. Raise TooLarge as an engine does.
+    For a symmetric schedule, all chunks count as the shortest chunk. Raise TooLarge as an engine does.
     """
     nbytes, routes = _bytes_of_pairs(inputs), inputs.routes
     if len(nbytes) == 0:
@@ -252,7 +252,7 @@ def busiest_link_seconds(inputs: EngineInput) -> float:
 
 
 def _bytes_of_pairs(inputs: EngineInput) -> Floats:
-    """Return a lower bound on the bytes that each pair of ranks sends; [pairs]."""
+    """Return a lower bound on the bytes that the sender of each pair sends to its receiver; [pairs]."""
     schedule = inputs.schedule
     if not isinstance(schedule, SymmetricSchedule):
         messages = inputs.schedule_plan.plan.messages
@@ -261,7 +261,7 @@ def _bytes_of_pairs(inputs: EngineInput) -> Floats:
 
 
 def _bytes_by_distance(schedule: SymmetricSchedule, inputs: EngineInput) -> Floats:
-    """Return a lower bound on the bytes that a rank sends to each distance; [distances]."""
+    """Return a lower bound on the bytes that a rank sends over each distance; [distances]."""
     sends = np.flatnonzero(schedule.kind == Kind.SEND)
     shortest = inputs.call.elements // schedule.chunks * inputs.call.itemsize
     all_distances = distances(schedule)
@@ -319,7 +319,7 @@ def _reuse(last: EngineInput, derived: dict[Any, Any], names: tuple[Any, ...]) -
 def same_paths(cluster: Cluster, other: Cluster) -> bool:
     """Return whether both clusters certainly have the same routes.
 
-    This is so if they differ only in latencies and in one factor on all bandwidths.
+    This holds if they differ only in latencies and in one common factor of all bandwidths.
 
     >>> import simcomm
     >>> tree, wider, other = (simcomm.two_level_tree(2, 2, "1 GB/s", "1 us", over) for over in (1, 1, 4))
@@ -352,7 +352,7 @@ def _without_speeds(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _policy(routing: Any) -> tuple[Any, ...] | None:
-    """Return a comparable identity of a routing policy of the library, or None for a user's own policy."""
+    """Return a comparable key of a routing policy from the library, or None for a user's own policy."""
     if isinstance(routing, partial):
         inner = _policy(routing.func)
         policies = [value for value in (*routing.args, *routing.keywords.values()) if callable(value)]

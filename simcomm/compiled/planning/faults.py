@@ -1,4 +1,4 @@
-"""Apply faults to plans and links, and set the arrival order of FIFO links."""
+"""Apply faults to plans and links, and set the order of simultaneous arrivals at FIFO links."""
 
 from collections.abc import Iterator
 
@@ -15,9 +15,9 @@ from simcomm.model.faults import DIVISION, Faults
 
 
 def plan_with_faults(inputs: EngineInput) -> Plan:
-    """Return the plan with message delays, slow and failing ranks, late starts, and the order of arrivals.
+    """Return the plan with delayed messages, slow and failing ranks, late starts, and the order of arrivals.
 
-    The schedule must be expanded if faults affect ranks or links are FIFO.
+    If faults affect ranks or links are FIFO, the schedule must be a table (see ``EngineInput.with_table``).
     """
     plan, faults, channels = inputs.schedule_plan.plan, inputs.faults, inputs.schedule_plan.channels
     if inputs.is_fifo:
@@ -37,7 +37,7 @@ def plan_with_faults(inputs: EngineInput) -> Plan:
 
 
 def _stage_slowdowns(inputs: EngineInput) -> Floats:
-    """Return the slowdown of each stage; [stages], or [1] if no fault affects compute."""
+    """Return the factor by which each stage is slowed down; [stages], or [1] if no fault affects compute."""
     faults, channels = inputs.faults, inputs.schedule_plan.channels
     if not faults.ranks and faults.compute is None:
         return np.ones(1)
@@ -47,7 +47,7 @@ def _stage_slowdowns(inputs: EngineInput) -> Floats:
 
 
 def _with_starts(plan: Plan, starts: Floats) -> Plan:
-    """Add a first stage per agent, which only waits until the agent's start in seconds."""
+    """Add a first stage to each agent, in which it only waits until its start time in seconds."""
     stages, agents = len(plan.stages) - 1, len(plan.first_stage)
     later = np.zeros(stages + agents + 1, STAGE)
     later[:stages] = plan.stages[:-1]
@@ -72,7 +72,7 @@ def mark_late_failures(inputs: EngineInput, agents: Records) -> None:
 
 
 def _last_computing(inputs: EngineInput, agent: int) -> float:
-    """Return the seconds of the agent's last reduction or copy in its last step, or infinity if the step has none."""
+    """Return the seconds of the last reduction or copy in the agent's last step, or infinity if there is none."""
     columns = inputs.schedule.table().columns
     stage, _ = stages_of(columns)
     rank, channel = divmod(agent, inputs.schedule_plan.channels)
@@ -102,7 +102,7 @@ def link_records_of(inputs: EngineInput) -> LinkRecords:
 
 
 def link_changes(faults: Faults, graph: "nx.DiGraph[str]", records: LinkRecords) -> Iterator[LinkChange]:
-    """Yield every bandwidth change of a link in chronological order. The sequence may be infinite."""
+    """Yield every bandwidth change of a link in chronological order, without end if a link flaps."""
     number = {link: index for index, link in enumerate(graph.edges)}
     route = np.repeat(np.arange(len(records.routes), dtype=np.int32), records.routes["hops"])
     crossing: dict[int, Ints] = {}
@@ -115,14 +115,14 @@ def link_changes(faults: Faults, graph: "nx.DiGraph[str]", records: LinkRecords)
 
 
 def rate_left(rate: float, share: float) -> float:
-    """Return a share of a link's bytes/s. An unlimited link stays unlimited unless the share is 0."""
+    """Return the share of a link's bytes/s that is left. An unlimited link stays unlimited unless the share is 0."""
     if share == 0:
         return 0.0
     return rate if rate >= UNLIMITED else rate * share
 
 
 def division_seconds(inputs: EngineInput) -> Floats:
-    """Return the seconds that each rank needs to divide its part of a mean."""
+    """Return the seconds that each rank needs to divide its part of the result of a mean."""
     schedule, call = inputs.schedule, inputs.call
     elements = reduced_counts(call.spec, schedule.world_size, schedule.root, call.elements)
     seconds = inputs.transport.gamma * call.itemsize * elements

@@ -2,7 +2,7 @@
 
 A message is in flight only while its sender and its receiver are in the stages that post it. So a link is *private* if
 all messages that cross it come from one rank that sends one at a time, go to one rank that receives one at a time, or
-belong to one pair with one at a time.
+belong to one pair with one message at a time.
 """
 
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ class Routes(NamedTuple):
 
 
 def find_routes(cluster: Cluster, transport: Transport, pairs: Pairs) -> Routes:
-    """Return the route that the cluster's routing policy gives each pair. Links are in the graph's edge order."""
+    """Return the routes that the cluster's routing policy selects. Links are in the graph's edge order."""
     first, link = cluster.router().links_between(cluster.hosts, pairs.src, pairs.dst)
     return _make_routes(first.astype(np.int32, copy=False), link.astype(np.int32, copy=False), cluster, transport)
 
@@ -65,7 +65,7 @@ def _make_routes(first: Ints, link: Ints, cluster: Cluster, transport: Transport
 
 
 def _reduced(operation: np.ufunc, values: Floats, first_hop: Ints, empty: float) -> Floats:
-    """Reduce the values of each route's hops with ``operation``. Routes without hops get the value ``empty``."""
+    """Apply the reduction ``operation`` to the values of each route's hops. ``empty`` is the result without hops."""
     result, crossing = np.full(len(first_hop) - 1, empty), np.flatnonzero(np.diff(first_hop))
     if len(crossing):
         result[crossing] = operation.reduceat(values, first_hop[crossing])
@@ -73,13 +73,13 @@ def _reduced(operation: np.ufunc, values: Floats, first_hop: Ints, empty: float)
 
 
 def pieces(first_hop: Ints) -> Iterator[tuple[int, int]]:
-    """Yield the begin and end of consecutive ranges of routes, each with about ``HOPS_AT_ONCE`` hops."""
+    """Yield the bounds of consecutive ranges of routes, each with about ``HOPS_AT_ONCE`` hops."""
     cuts = np.searchsorted(first_hop, np.arange(0, int(first_hop[-1]) + 1, HOPS_AT_ONCE))
     yield from pairwise(np.unique(np.append(cuts, [0, len(first_hop) - 1])).tolist())
 
 
 def alone_rates(routes: Routes) -> Floats:
-    """Return each route's bytes/s for a message that shares no link; infinity if no link limits the message."""
+    """Return the bytes/s on each route of a message that shares no link; infinity if no link limits it."""
     return _reduced(np.minimum, routes.alone[routes.hop_link], routes.first_hop, np.inf)
 
 
@@ -92,14 +92,14 @@ class SingleMessages(NamedTuple):
 
 
 def one_at_a_time(schedule_plan: SchedulePlan) -> SingleMessages:
-    """Return the ranks and pairs of a plan that have one message at a time."""
+    """Return which ranks and pairs of a plan have at most one message in flight."""
     most, channels = schedule_plan.plan.most_at_once, schedule_plan.channels
     sent, received = (most(end).reshape(-1, channels).sum(axis=1) for end in ("source", "sink"))
     return SingleMessages(sent <= 1, received <= 1, _pairs_one_at_a_time(schedule_plan))
 
 
 def cyclic_one_at_a_time(cyclic: SymmetricSchedule) -> SingleMessages:
-    """Return the ranks and pairs of a symmetric schedule that have one message at a time."""
+    """Return which ranks and pairs of a symmetric schedule have at most one message in flight."""
     p, away, active = cyclic.world_size, distances(cyclic), find_active_steps(cyclic)
     sends, receiving = cyclic.kind == Kind.SEND, receives(cyclic.kind)
     alone = [_groups_one_at_a_time(active, which, np.zeros(which.sum(), np.int32), 1) for which in (sends, receiving)]
@@ -108,7 +108,7 @@ def cyclic_one_at_a_time(cyclic: SymmetricSchedule) -> SingleMessages:
 
 
 def _groups_one_at_a_time(active: ActiveSteps, chosen: Bools, group: Ints, groups: int) -> Bools:
-    """Mark the groups of chosen operations that use one channel and never have two operations in one step; [groups]."""
+    """Mark the groups whose chosen operations use one channel and are in different steps; [groups]."""
     step, factor = active.of_row[chosen], len(active.channel) + 1
     in_step = np.unique(group.astype(np.int64) * factor + step) // factor
     on_channel = np.unique(group.astype(np.int64) * factor + active.channel[step]) // factor
@@ -132,7 +132,7 @@ def _pairs_one_at_a_time(schedule_plan: SchedulePlan) -> Bools:
 
 
 def private_links(singles: SingleMessages, pairs: Pairs, routes: Routes) -> Bools:
-    """Mark the links that carry one message at a time; [links]."""
+    """Mark the links that never carry two messages at once; [links]."""
     numbers = np.arange(len(pairs.src), dtype=np.int32)
     counts = np.diff(routes.first_hop)
     hops = None if (counts == 1).all() else counts
@@ -141,9 +141,9 @@ def private_links(singles: SingleMessages, pairs: Pairs, routes: Routes) -> Bool
 
 
 def _crossed_by_one(ends: Ints, single: Bools, routes: Routes, hops: Ints | None) -> Bools:
-    """Mark the links whose routes all have the same end, if this end has one message at a time; [links].
+    """Mark the links whose routes all have the same end, if that rank or pair has one message at a time; [links].
 
-    ``ends`` is one end of each route. ``hops`` is the number of links of each route; None means one link each.
+    ``ends`` is one end of each route, or its pair. ``hops`` is the number of links per route; None means one link each.
     """
     end = ends if hops is None else np.repeat(ends, hops)
     end_of_link = np.full(len(routes.alone), -1, np.int32)
@@ -161,7 +161,7 @@ def make_link_records(routes: Routes, private: Bools, messages: int = 0) -> Link
     """Return the kernel's records of these routes.
 
     ``private`` [links] marks links that never carry two messages at once. Raise TooLarge if the records of the routes
-    and ``messages`` exceed the memory limit.
+    and ``messages`` messages exceed the memory limit.
     """
     routes = without_idle_links(routes, private)
     alone, shared = np.minimum(routes.alone, UNLIMITED), np.minimum(routes.shared, UNLIMITED)
@@ -181,16 +181,16 @@ def _check_number(routes: int, counts: LongInts, number: int, messages: int, lin
     if number > most:
         times = (number + ROOM * messages) / allowed(Gigabyte.TOGETHER)
         raise TooLarge(
-            f"{routes:,} routes with up to {int(counts.max()):,} links that messages share have {number:,} pairs "
-            f"of links next to {messages:,} messages; the limit is {most:,}; {ways_out(times, SHORTER_ROUTES)}"
+            f"{routes:,} routes, with up to {int(counts.max()):,} shared links each, need {number:,} pairs "
+            f"of links in addition to {messages:,} messages; the limit is {most:,}; {ways_out(times, SHORTER_ROUTES)}"
         )
 
 
 def without_idle_links(routes: Routes, private: Bools) -> Routes:
     """Return the routes without the links that never limit a message.
 
-    These are unlimited links, and private links other than the tightest link of a route. The tightest link is also
-    dropped if a shared link of the route is as tight.
+    These are unlimited links, and private links other than the slowest link of a route. The slowest link is also
+    dropped if a shared link of the route is as slow.
     """
     is_kept = np.empty(len(routes.hop_link), np.bool_)
     for begin, end in pieces(routes.first_hop):
@@ -213,7 +213,7 @@ def _hold_back(routes: Routes, private: Bools, begin: int, end: int) -> Bools:
 
 
 def _link_pairs(records: Records, hop_link: Ints, links: int, messages: int) -> tuple[Ints, Records]:
-    """Return the number of the link pair for every two hops of each route, and the link pairs."""
+    """Return the number of the link pair of every two hops on each route, and all link pairs."""
     counts = records["hops"]
     number = int((counts.astype(np.int64) ** 2).sum())
     _check_number(len(counts), counts, number, messages, links)
@@ -226,7 +226,7 @@ def _link_pairs(records: Records, hop_link: Ints, links: int, messages: int) -> 
 
 
 def _keys(records: Records, hop_link: Ints, links: int, number: int) -> LongInts:
-    """Return a key for every two hops of each route, which encodes the two links."""
+    """Return a key for every two hops on each route that encodes their two links."""
     keys, counts = np.empty(number, np.int64), records["hops"]
     for hops in np.unique(counts[counts > 0]).tolist():  # all routes of one length at once
         alike = np.flatnonzero(counts == hops)

@@ -25,14 +25,14 @@ from simcomm.compiled.kernel.arrays import (
 
 
 class Pairs(NamedTuple):
-    """Pairs of ranks. All messages of a pair take the same route."""
+    """Pairs of a sending and a receiving rank. All messages of a pair take the same route."""
 
     src: Ints
     dst: Ints
 
 
 class ChunkSizes(NamedTuple):
-    """Computes the bytes of chunks. ``gamma`` is the cost of reducing them."""
+    """The sizes of chunks in bytes, and the cost of reducing them (``gamma``)."""
 
     chunks: int
     elements: int  # of the buffer
@@ -40,7 +40,7 @@ class ChunkSizes(NamedTuple):
     gamma: float  # seconds per byte
 
     def nbytes(self, chunk: Ints, count: Ints) -> Floats:
-        """Return the bytes of ``count`` consecutive chunks that begin with ``chunk``, for each entry."""
+        """Return, for each entry, the bytes of ``count`` consecutive chunks that begin with ``chunk``."""
         end = chunk + count
         table = self.offsets(int(end.max(initial=0))) * float(self.itemsize)  # integers below 2^53, so exact
         sizes: Floats = table[end]
@@ -53,7 +53,7 @@ class ChunkSizes(NamedTuple):
 
 
 class SchedulePlan(NamedTuple):
-    """A plan whose agents are the channels of ranks, and whose routes are the pairs of ranks that send messages."""
+    """A plan in which each agent is one channel of a rank, and each route is one pair of sender and receiver."""
 
     plan: Plan
     pairs: Pairs
@@ -62,7 +62,7 @@ class SchedulePlan(NamedTuple):
 
 
 def plan_table(table: StepTable, sizes: ChunkSizes) -> SchedulePlan:
-    """Return the plan of an expanded schedule, without empty messages."""
+    """Return the plan of a schedule that lists the operations of every rank. Empty messages are omitted."""
     columns, channels = table.columns, table.channels
     stage, starts = stages_of(columns)
     nbytes = sizes.nbytes(columns.chunk, columns.count)
@@ -97,9 +97,9 @@ def stages_of(columns: OperationColumns) -> tuple[Ints, LongInts]:
 
 
 def make_stages(agent: Ints, agents: int) -> tuple[Ints, Records]:
-    """Return the first stage of each agent, and a record per stage. ``agent`` [stages] is the agent of each stage.
+    """Return the first stage of each agent, and one record per stage. ``agent`` [stages] is the agent of each stage.
 
-    Each agent executes its stages in the order of their numbers. The caller sets the stages' operations.
+    Each agent executes its stages in the order of their numbers. The caller sets the operations of the stages.
     """
     by_agent = np.argsort(agent.astype(np.uint16) if agents <= 1 << 16 else agent, kind="stable").astype(np.int32)
     owner = agent[by_agent]
@@ -126,7 +126,7 @@ def distances(cyclic: SymmetricSchedule) -> Ints:
 
 
 def cyclic_pairs(cyclic: SymmetricSchedule) -> Pairs:
-    """Return all pairs of ranks that send. Pair ``len(distances) * r + k`` is rank r and rank r + ``distances[k]``."""
+    """Return all pairs of sender and receiver. Pair ``len(distances) * r + k`` is r and rank r + ``distances[k]``."""
     away, ranks = distances(cyclic), np.arange(cyclic.world_size, dtype=np.int32)
     return Pairs(np.repeat(ranks, len(away)), cyclic.ranks_at(away, ranks).T.reshape(-1))
 
@@ -151,7 +151,7 @@ def find_active_steps(cyclic: SymmetricSchedule) -> ActiveSteps:
 def plan_cyclic(cyclic: SymmetricSchedule, sizes: ChunkSizes) -> SchedulePlan:
     """Return the plan of a symmetric schedule. Raise RuntimeError if it has empty messages.
 
-    The messages of one stage have consecutive numbers, because they begin together and this suits CPU caches.
+    Messages of the same stage have consecutive numbers, because they begin together and this suits CPU caches.
     """
     p, sends, active = cyclic.world_size, np.flatnonzero(cyclic.kind == Kind.SEND), find_active_steps(cyclic)
     nbytes = _bytes_by_rank(cyclic, sends, sizes)
@@ -171,13 +171,13 @@ def plan_cyclic(cyclic: SymmetricSchedule, sizes: ChunkSizes) -> SchedulePlan:
 
 
 def _bytes_by_rank(cyclic: SymmetricSchedule, rows: Ints, sizes: ChunkSizes) -> Floats:
-    """Return the bytes that each of these rows reads or writes on each rank; [rows, ranks]."""
+    """Return the bytes that each of these schedule rows reads or writes on each rank; [rows, ranks]."""
     first = cyclic.read.select(rows).on(np.arange(cyclic.world_size, dtype=np.int32), cyclic.world_size)
     return sizes.nbytes(first, np.broadcast_to(cyclic.count[rows, None], first.shape))
 
 
 def _ops(cyclic: SymmetricSchedule, sends: Ints, active: ActiveSteps) -> tuple[Ints, Ints]:
-    """Return the messages of each stage, and the number of messages per stage of each active step."""
+    """Return the messages of each stage, and for each active step the number of messages per stage."""
     p, ranks = cyclic.world_size, np.arange(cyclic.world_size, dtype=np.int32)
     step_of_send = active.of_row[sends]
     in_step = np.bincount(step_of_send, minlength=len(active.channel)).astype(np.int32)

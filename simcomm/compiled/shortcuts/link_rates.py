@@ -18,7 +18,7 @@ MOST_CHANGES = 20_000  # changes of links that are followed; a longer run is lef
 
 
 class LinkRates:
-    """Stores the bytes/s over time of routes whose links change, and computes arrival times from them.
+    """Stores the bandwidths over time of routes whose links change, and computes arrival times from them.
 
     A route is identified by its sender's rank and the distance to its receiver.
     """
@@ -45,7 +45,7 @@ class LinkRates:
     def correct(self, through: Floats, at_links: Floats, nbytes: Floats, distance: int) -> None:
         """Replace the arrival times of messages that cross changing links. All messages travel the same distance.
 
-        The arrays are by rank. Messages reach their links at ``at_links``.
+        All arrays are indexed by sender. ``at_links`` contains the times at which messages reach their links.
         """
         for rank in self._rates[distance]:
             if nbytes[rank] > 0:
@@ -58,7 +58,7 @@ class LinkRates:
     def arrival(self, distance: int, rank: int, start: float, nbytes: float) -> float:
         """Return the arrival time of a message that reaches its links at ``start``, or infinity if it never arrives.
 
-        Set ``missed`` if the result depends on changes that are not known.
+        Set ``missed`` if the result depends on unknown later changes.
         """
         if start == inf:
             return inf
@@ -75,7 +75,7 @@ class LinkRates:
 
 
 def _route_rates(links: list[tuple[float, dict[float, float] | None]]) -> Iterator[tuple[float, float]]:
-    """Yield the start of each period of a route, and the route's bytes/s in that period."""
+    """Yield the start of each period in which a route has a constant rate, and the rate in bytes/s."""
     times = sorted({0.0}.union(*(shares for _, shares in links if shares)))
     now = [1.0] * len(links)
     for time in times:

@@ -58,7 +58,7 @@ class Rows(NamedTuple):
 
 
 def is_synchronous(cyclic: SymmetricSchedule) -> bool:
-    """Return whether the two halves of every message are posted in the same step."""
+    """Return whether both halves of every message are posted in the same step of their ranks."""
     away = np.flatnonzero(cyclic.match >= 0)
     return bool((cyclic.step[away] == cyclic.step[cyclic.match[away]]).all())
 
@@ -145,7 +145,7 @@ class ChannelRun:
     def _steps_alike(self, step: int) -> tuple[int, int]:
         """Return the last of the consecutive steps that repeat this one, and the shift in ranks between two of them.
 
-        Steps that repeat only after a shift count only if no fault or link speed is specific to a rank.
+        Steps that are equal only after a shift count only if no fault or link speed is specific to a rank.
         """
         rows = self.rows
         if rows.last[step] > step or not self.links_alike or self.faults.affects_ranks:
@@ -193,14 +193,14 @@ class ChannelRun:
         return through if nbytes.all() else np.where(nbytes > 0, through, -np.inf)
 
     def _stop_failed(self, times: Floats, begins: Bools) -> Floats:
-        """Replace the time by infinity for ranks that would begin an operation after their failure."""
+        """Replace the time by infinity for each rank that would begin an operation after its failure."""
         assert self.fails_at is not None
         fails = begins & (times >= self.fails_at) & (times < np.inf)
         self.failed |= fails
         return np.where(fails, np.inf, times)
 
     def _compute_unless_failed(self, row: int, times: Floats) -> Floats:
-        """Return each rank's end time for a row's computation; infinity for failed ranks."""
+        """Return the time at which each rank ends the computation in ``row``; infinity for failed ranks."""
         nbytes = np.broadcast_to(self.nbytes(row), len(times))
         begins = np.full(len(times), self.rows.is_local[row]) | (nbytes > 0)
         times = self._stop_failed(times, begins)
@@ -217,12 +217,12 @@ class ChannelRun:
         return int(np.searchsorted(self.rows.first, row, side="right")) - 1
 
     def nbytes(self, row: int) -> Floats:
-        """Return the bytes of a row on each rank, or a single number for all."""
+        """Return the bytes of a row on each rank, or a single number if all ranks have the same."""
         at = self.rows.at[row]
         return self._nbytes[at : at + (self.ranks if self.rows.is_shifted[row] else 1)]
 
     def slower(self, step: int) -> Floats:
-        """Return the slowdown of each rank's compute in a step."""
+        """Return the factor by which each rank's compute is slowed down in a step."""
         return self._jitter.slowdowns(int(self.rows.step[self.rows.first[step]]))[: self.ranks]
 
     def arrivals(self, row: int) -> Floats:
@@ -260,7 +260,7 @@ class _StepJitter:
 
     @cached_property
     def _names(self) -> Any:
-        """The hash that names each pair's messages, before step and chunk extend it; [distances, ranks]."""
+        """The hash of the part of each pair's message names that precedes step and chunk; [distances, ranks]."""
         peers = (self.ranks + self._away[:, None]) % len(self.ranks)
         return self.faults.message_hash(self.index, np.broadcast_to(self.ranks, peers.shape), peers, self.channel)
 
@@ -272,7 +272,7 @@ class _StepJitter:
         return self._late[row - self._rows.start]
 
     def _draw(self, which: slice) -> Floats:
-        """The values of rows without messages are meaningless."""
+        """The values for rows without messages are meaningless."""
         assert self.faults.messages is not None
         rows = self.rows
         shifted = self._places[rows.shift[which, None] + self.ranks] * rows.is_shifted[which, None].astype(np.uint64)
@@ -338,7 +338,7 @@ def _rows(cyclic: SymmetricSchedule, channel: int, sizes: ChunkSizes) -> tuple[R
 
 
 def _bytes_of_all(nbytes: Floats, at: Ints, is_shifted: Bools, p: int) -> Floats:
-    """Return the bytes of each row if they are the same on all ranks, else NaN."""
+    """Return the bytes of each row that has the same size on all ranks, and NaN for other rows."""
     blocks = nbytes[: len(nbytes) // (2 * p) * 2 * p * int(is_shifted.any())].reshape(-1, 2 * p)
     alike = np.where((blocks == blocks[:, :1]).all(axis=1), blocks[:, 0], np.nan)
     of_rows = nbytes[at].copy()

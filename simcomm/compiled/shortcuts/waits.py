@@ -1,6 +1,6 @@
-"""Find the waits, critical path and unfinished operations of a max-plus run without listing its messages.
+"""Find the waits, the critical path and the unfinished operations of a max-plus run without listing its messages.
 
-Only the times at which ranks reach steps are stored. Everything else is computed on demand.
+Only the times at which ranks reach steps are stored. All other times are computed on demand.
 """
 
 from bisect import bisect_left, bisect_right
@@ -22,14 +22,14 @@ from simcomm.compiled.shortcuts.max_plus import ChannelRun, MaxPlusRun
 
 
 class Standstill(NamedTuple):
-    """The end of a run that hangs, and the operations that are then unfinished."""
+    """The time at which a hanging run stops, and the operations that are then unfinished."""
 
     last: float  # end of the last message or computation, in seconds
     unfinished: tuple[Unfinished, ...]
 
 
 def standstill(inputs: EngineInput, run: MaxPlusRun) -> Standstill | None:
-    """Return the standstill of a run that hangs, or None if the run finished."""
+    """Return the standstill of a run that hangs, or None if all ranks finished."""
     if np.isfinite(run.finished).all():
         return None
     waiting = [operation for channel in run.channels for operation in _Waiting(channel, inputs).all()]
@@ -52,7 +52,7 @@ class _Waiting:
                     yield from self._half(rank, step, row)
 
     def _half(self, rank: int, step: int, row: int) -> Iterator[Unfinished]:
-        """Yield the send or receive that a rank posts in a row, unless the message is empty or has arrived."""
+        """Yield the send or receive that a rank posts in ``row``, unless the message is empty or has arrived."""
         cyclic, sends = self.cyclic, self.cyclic.kind[row] == Kind.SEND
         peer, chunk = (rank + int(cyclic.peer[row])) % cyclic.world_size, self._chunk(rank, row)
         count = int(cyclic.count[row])
@@ -83,7 +83,7 @@ class _Waiting:
         return bool(last > step or (last == step and self.run.halted_since[rank] < inf))
 
     def _is_stuck(self, src: int, dst: int, row: int, nbytes: float) -> bool:
-        """Both ranks have posted the message, and neither has passed its step."""
+        """A message is stuck if both ranks have posted it and neither has passed its step."""
         run, distance = self.run, int(np.searchsorted(self.away, (dst - src) % self.cyclic.world_size))
         if run.halted_step[src] != run.halted_step[dst]:
             return False
@@ -95,16 +95,16 @@ class _Waiting:
         return run.rates.arrival(distance, src, float(start), nbytes) == inf
 
     def _chunk(self, rank: int, row: int) -> int:
-        """Return the first chunk that a row of a rank sends or, if it receives, writes."""
+        """Return the first chunk that a rank sends or, if it receives, writes in ``row``."""
         cyclic = self.cyclic
         chunk = cyclic.read if cyclic.kind[row] == Kind.SEND else cyclic.written
         return int(chunk.select(np.array([row])).on(np.array([rank]), cyclic.world_size)[0, 0])
 
 
 def waited_by_steps(runs: Iterable[MaxPlusRun]) -> dict[tuple[int, int], float]:
-    """Return the seconds that each rank waited, with its half of a message posted, for the peer; by (rank, peer).
+    """Return the total seconds that each rank waited for a peer to post the other half of a message; by (rank, peer).
 
-    The waits of all runs are added up. All runs must have the same ranks and keep their steps.
+    The waits in all runs are added up. All runs must have the same ranks and keep their steps.
     """
     waited: dict[int, Floats] = {}  # by distance of the peer; [ranks]
     for channel in (channel for run in runs for channel in run.channels):
@@ -164,10 +164,10 @@ def _message(channel: ChannelRun, row: int, step: int, src: int, end: float) -> 
 
 
 def path_by_steps(runs: Iterable[tuple[float, MaxPlusRun]], spans: Iterable[Span], finished: Floats) -> list[Leg]:
-    """Return the critical path of ``runs`` and ``spans``, first leg first.
+    """Return the critical path of ``runs`` and ``spans``, in chronological order.
 
     Each run is paired with its start time in seconds, and ends later than the previous run. Rank r ends at
-    ``finished[r]``. The path equals ``collectives.records.waits.critical_path`` over all messages.
+    ``finished[r]``. The path equals the result of ``collectives.records.waits.critical_path`` with all messages.
     """
     work, legs = _Work(runs, spans), list[Message | Span]()
     for end in sorted(set(finished.tolist()), reverse=True):  # a rank without work may end last
@@ -184,7 +184,7 @@ def path_by_steps(runs: Iterable[tuple[float, MaxPlusRun]], spans: Iterable[Span
 
 
 class _Work:
-    """Finds the work that a rank finished at a given time, in consecutive runs and in its spans between them."""
+    """Finds the messages and computations that ended at a given time on a rank, in and between consecutive runs."""
 
     def __init__(self, runs: Iterable[tuple[float, MaxPlusRun]], spans: Iterable[Span]) -> None:
         self.runs = list(runs)

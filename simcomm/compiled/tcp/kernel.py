@@ -3,7 +3,7 @@
 The order of simultaneous events depends on their names only, never on the order of calls. Each event has an integer,
 and the lowest comes first: ranks that end an action; ranks that request a core; messages and notifications that enter
 their streams, in the order in which their rank was ready for them; segments that leave their first link; segments, by
-stream and number; and items that a rank is informed of, by their last segment. Ready ranks run before any event.
+stream and number; and items that a rank learns of, by their last segment. Ready ranks run before any event.
 """
 
 from collections.abc import Callable
@@ -68,7 +68,7 @@ def _pop(w: TcpWorld) -> int:
 
 @inline
 def _serve_core(w: TcpWorld, seconds: float) -> float:
-    """Occupy the core that is free first, and return when the time is over. Without a limit of cores, start at once."""
+    """Occupy the core that is free first. Return when it is done. Without a core limit, start at once."""
     now, first = w.state[0].now, 0
     if len(w.cores) == 0:
         return now + seconds
@@ -112,7 +112,7 @@ def _await_first_share(w: TcpWorld) -> None:
 
 @inline
 def _end_shares(w: TcpWorld) -> None:
-    """Resume the ranks that have finished on shared cores, at least one."""
+    """Resume the ranks that have finished computing on shared cores; at least one has."""
     waited = w.state[0].share_ends_at - w.state[0].counted_at
     w.state[0].now = w.state[0].share_ends_at
     _count_shares(w)
@@ -145,7 +145,7 @@ def _make_ready(w: TcpWorld, rank: int) -> None:
 
 @inline
 def _put(w: TcpWorld, item: int, rank: int, delay: float) -> None:
-    """Queue an item of a rank for its stream after a delay, but not before earlier items."""
+    """Queue an item for its stream after ``delay`` seconds, but not before earlier items."""
     now, stream = w.state[0].now, w.items[item].stream
     delay = max(delay, w.streams[stream].entered_at - now)
     w.streams[stream].entered_at = now + delay
@@ -188,7 +188,7 @@ def _write(w: TcpWorld, stream: int) -> None:
 
 @inline
 def _cross(w: TcpWorld, segment: int) -> None:
-    """Move a segment over links as far as possible now; then wait for the next link, or for its last byte."""
+    """Move a segment over as many links as it can cross now, and schedule when it continues."""
     now, stream = w.state[0].now, w.segments[segment].stream
     route = w.streams[stream].back if w.segments[segment].is_back else w.streams[stream].route
     first, last = np.int64(w.first_hop[route]), np.int64(w.first_hop[route + 1])
@@ -240,7 +240,7 @@ def _launch(w: TcpWorld, stream: int, item: int, nbytes: float) -> None:
 
 @inline
 def _send(w: TcpWorld, stream: int) -> None:
-    """Send segments of a stream while its window has room. One may always be in flight."""
+    """Send segments of a stream while they fit into its window. One segment may always be in flight."""
     while w.streams[stream].to_send >= 0:
         item = np.int64(w.streams[stream].to_send)
         nbytes = min(w.items[item].left, SEGMENT_PACKETS * w.terms[0].payload)
@@ -284,7 +284,7 @@ def _arrive(w: TcpWorld, item: int) -> None:
 
 @inline
 def _inform_receiver(w: TcpWorld, segment: int) -> None:
-    """Inform the receiver once a core has had time for it, in order of arrival."""
+    """Tell the receiver that an item has arrived, once a core has had time for it, in order of arrival."""
     stream, item = np.int64(w.segments[segment].stream), np.int64(w.segments[segment].item)
     if w.terms[0].arrival_cpu == 0:
         _arrive(w, item)
@@ -385,7 +385,7 @@ def _process_event(w: TcpWorld, event: int) -> None:
 def _entry(version: int) -> Callable[[TcpWorld, int], bool]:
     @entry
     def simulate_tcp(w: TcpWorld, most_events: int) -> bool:
-        """Ready ranks continue before any event."""
+        """Ranks that are ready continue before any event."""
         for _ in range(most_events):
             while w.state[0].ready_ranks > 0:
                 w.state[0].ready_ranks -= 1

@@ -1,4 +1,4 @@
-"""Plan a run over TCP: the actions of each rank in order, and the messages with their streams."""
+"""Plan a simulation over TCP: the actions of each rank in order, and the messages with their streams."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -53,7 +53,7 @@ class LocalWork:
 
 @dataclass(frozen=True)
 class Action:
-    """An action of a rank: posting or awaiting a transfer, or spending some seconds."""
+    """A step of a rank's execution: post a transfer, wait for it, or spend some seconds."""
 
     kind: int
     step: SliceStep[Extent] | None = None
@@ -95,7 +95,7 @@ class TcpPlan:
         self.occupied.append(action.occupied)
 
     def _message(self, rank: int, index: int, transfer: Transfer[Extent], step: SliceStep[Extent] | None) -> int:
-        """The k-th send of a lane matches its k-th receive."""
+        """The k-th send from one rank to another in a chain matches the k-th receive."""
         assert step is not None
         if transfer in self._numbers:
             return self._numbers[transfer]
@@ -122,7 +122,7 @@ class TcpPlan:
         return Pairs(*np.array(list(self.streams), np.int32).reshape(-1, 2).T.copy())
 
     def moments(self, actions: list[list[int]], done: Floats) -> Floats:
-        """Return when ranks reached ``actions`` [ranks, collectives], in seconds; [collectives, ranks]."""
+        """Return the seconds at which ranks reached ``actions`` [ranks, collectives]; [collectives, ranks]."""
         at, first = np.array(actions).T, np.array(self.first_action[:-1])
         return np.where(at > first, np.append(done, 0.0)[at - 1], 0.0)
 
@@ -143,7 +143,7 @@ class TcpPlan:
 def plan_tcp(collectives: Sequence[EngineInput], phases: Phases | None = None) -> TcpPlan:
     """Return the plan of consecutive collectives or, with ``phases``, of a training run with these gradient syncs.
 
-    Raise TooLarge if there are too many messages.
+    Raise TooLarge if there are too many messages to plan.
     """
     first = collectives[0]
     messages = first.posted * len(collectives)
@@ -171,7 +171,7 @@ def plan_tcp(collectives: Sequence[EngineInput], phases: Phases | None = None) -
 
 
 def _computing(inputs: EngineInput, phases: Phases | None, *channels: int) -> Iterator[Action]:
-    """``channels`` selects computations around the gradient sync. Those that take no time are omitted."""
+    """``channels`` selects the computations around a gradient sync. Those that take no time are omitted."""
     if phases is None:
         return
     division = inputs.transport.gamma * inputs.call.nbytes
@@ -266,7 +266,7 @@ def records_of(plan: TcpPlan) -> tuple[Records, Records, Records]:
 
 
 def rows_of_sends(plan: TcpPlan, inputs: EngineInput) -> LongInts:
-    """Return the row of each message's send in the schedule's table."""
+    """Return, for each message, the row of its send in the schedule's table."""
     columns = inputs.schedule.table().columns
     rows: dict[tuple[int, int, int], list[int]] = defaultdict(list)
     locations = zip(*(column.tolist() for column in (columns.rank, columns.channel, columns.step)), strict=True)

@@ -1,14 +1,14 @@
-"""Store ranks and TCP connections as arrays of records.
+"""Store the state of ranks and TCP connections as arrays of records.
 
 A rank is one thread that follows the executor's pipeline: it posts, waits, reduces, and posts again. A *message* here
-is a unit of posting and waiting: a message of the program, or a slice of one. A receive sends a *receive-ready
+is a unit of posting and waiting: a message in the program, or one slice of it. A receiver sends a *receive-ready
 notification* to the sender. The data enters its stream once the notification has arrived and the send is posted. A send
 completes when all of its data is in the send buffer, long before it arrives.
 
-A connection of two ranks is two *streams*, one per direction. They carry *items*: item m is the data of message m, and
-item ``messages + m`` is its receive-ready notification. An item leaves in *segments* of a few packets, as many as the
-window allows in flight. A link serves segments in order of arrival. Each segment is acknowledged by packets that queue
-on the links of the way back.
+A connection between two ranks is two *streams*, one per direction. They carry *items*: item m is the data of message m,
+and item ``messages + m`` is its receive-ready notification. An item leaves in *segments* of a few packets each, and the
+window limits how many are in flight. A link serves segments in order of arrival. Each segment is acknowledged by
+packets that queue on the links of the way back.
 """
 
 from typing import NamedTuple
@@ -89,7 +89,7 @@ TERMS = np.dtype(
 
 
 class TcpWorld(NamedTuple):
-    """The state of a run."""
+    """The state of a TCP simulation."""
 
     actions: Ints  # kinds of all actions in order: POST_SEND etc.
     message_of: Ints  # [actions]: the message; -1 for local work

@@ -1,4 +1,4 @@
-"""Run collectives over TCP in machine code, segment by segment."""
+"""Simulate collectives over TCP in machine code, segment by segment."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ EVENTS_A_LOOK = 1_000_000  # events per call of machine code, which an interrupt
 
 
 class TcpRun:
-    """A finished run of collectives over TCP or, with ``phases``, of a training run with these gradient syncs."""
+    """A finished simulation of collectives over TCP or, with ``phases``, of a training run with these syncs."""
 
     def __init__(self, collectives: list[EngineInput], phases: Phases | None = None) -> None:
         from simcomm.compiled.tcp.kernel import advance_tcp  # imports numba, which is slow
@@ -31,9 +31,9 @@ class TcpRun:
         self.finished: Floats = world.ranks["finished"].copy()
 
     def message_times(self, inputs: EngineInput) -> tuple[Floats, Floats, Floats]:
-        """Return the times at which a collective's sends and receives were posted and its messages arrived, in seconds.
+        """Return the seconds at which each message's send and receive were posted, and at which the message arrived.
 
-        The slices of a message count as one message. Messages are in the order of the schedule's sends.
+        All slices of a message count as one message. Messages are in the order of the schedule's sends.
         """
         sends = inputs.schedule_plan.sends
         assert sends is not None
@@ -105,7 +105,7 @@ def _links(inputs: EngineInput, routes: Routes, terms: TcpTerms) -> Records:
 
 
 def _most_segments(inputs: EngineInput, items: Records, streams: Records, terms: TcpTerms) -> int:
-    """Count the segments that fit into windows, and the last segments of items. Raise InputError for too many."""
+    """Return the maximum number of segments in flight. Raise TooLarge if the memory limit does not allow it."""
     largest = SEGMENT_PACKETS * terms.payload
     stream, nbytes, count = items["stream"], items["nbytes"], len(streams)
     last = np.bincount(stream, minlength=count)
