@@ -213,7 +213,7 @@ def calibrate_nccl(
 
     The scenario (with ``transport = "nccl"``) describes the system, or else ``system`` names the machine, or else the
     output names the GPU. Keys such as ``net=ib`` complete the description. Hosts and ranks come from the output. Raises
-    InputError if the output is not from nccl-tests or does not match the described system.
+    InputError if the output is not from nccl-tests or does not match the system description.
     """
     described = None if scenario is None else system_of_scenario(scenario, "--nccl-tests")
     settings = parse_keys(keys)
