@@ -1,4 +1,4 @@
-"""The measurements of a machine from which its runs are predicted. ``realcomm`` writes them; ``simcomm`` reads them.
+"""The measurements of a machine, from which runs on it are predicted. ``realcomm`` writes them; ``simcomm`` reads them.
 
 ``PairProbes`` are measurements between two hosts with known links, for the transport ``gloo-tcp``.
 """
@@ -43,7 +43,7 @@ class CrowdRound:
 
 @dataclass(frozen=True)
 class PairProbes:
-    """Messages that were measured between two hosts on one switch, with one rank each, and known links and shapers.
+    """Messages measured between two hosts on one switch. Each host runs one rank; the links and shapers are known.
 
     ``send_done`` and ``arrived`` describe the same messages, which were sent one at a time, long after the receive was
     posted. They are the seconds from the sender's post until the sender's wait returns, and until the receiver's wait
@@ -231,7 +231,7 @@ class MachineLoad:
         return self.others > BUSY_OTHERS or self.steal > BUSY_STEAL
 
     def describe(self) -> str:
-        """Return text about the sources of the load.
+        """Describe the sources of the load that are too high for a measurement, or return "" if there are none.
 
         >>> MachineLoad(others=0.31, steal=0.0, names=["cc1plus"]).describe()
         "other processes took 31% of this machine's cores (cc1plus)"
@@ -365,8 +365,7 @@ def _unlikeness(curve: MessageCurve, message_class: MessageClass, in_training: b
 
 
 def cache_file(ranks: int, backend: str = "gloo") -> Path:
-    """Return the cache file of this machine's calibration for ``ranks``. Raise InputError if the user has no home
-    directory.
+    """Return the path of the cached calibration for ``ranks``. Raise InputError if the user has no home directory.
 
     >>> cache_file(2).name
     'calibration-gloo-2.json'
@@ -387,7 +386,7 @@ def is_cached(ranks: int, backend: str = "gloo") -> bool:
 
 
 def read_calibration(path: Path | str) -> Calibration:
-    """Return the calibration in a file. Raise InputError with the file and its error.
+    """Return the calibration in a file. Raise InputError if the file is not a valid calibration.
 
     >>> from tempfile import TemporaryDirectory
     >>> line = FittedLine(fixed=2e-5, per_byte=1e-9, worst_residual=0.0)
@@ -400,7 +399,7 @@ def read_calibration(path: Path | str) -> Calibration:
 
 
 def check_calibration(calibration: object) -> Calibration | None:
-    """Return a Calibration, or None for the cached one. Raise InputError for other values."""
+    """Return ``calibration`` if it is a Calibration or None (the cached one). Raise InputError for any other value."""
     if calibration is not None and not isinstance(calibration, Calibration):
         raise InputError(f"calibration must be a Calibration, for example from read_calibration, not {calibration!r}")
     return calibration
@@ -409,7 +408,7 @@ def check_calibration(calibration: object) -> Calibration | None:
 def cached_calibration(ranks: int, backend: str = "gloo") -> Calibration:
     """Return the cached calibration of this machine for ``ranks``.
 
-    If it is missing, too old or from another environment, raise InputError with the command that makes a new one.
+    Raise InputError, with the command that makes a new one, if it is missing, too old or from another environment.
     """
     path = cache_file(ranks, backend)
     make = f"`ringlab calibrate --ranks {ranks}" + ("`" if backend == "gloo" else f" --backend {backend}`")

@@ -37,7 +37,7 @@ TYPES: dict[type[np.generic], tuple[str, ...]] = {
 
 
 class Column(Generic[Number]):
-    """A column of a ``Columnar`` class. On an instance, it returns an array with one entry per row."""
+    """Descriptor of a column in a ``Columnar`` class. An instance returns an array with one entry per row."""
 
     def __init__(self, kind: type[Number]) -> None:
         self.kind = kind
@@ -52,7 +52,7 @@ class Column(Generic[Number]):
 
 
 class Columnar(ABC, Generic[Row]):
-    """Immutable rows of one kind, stored as columns. The class has one ``Column`` per field."""
+    """Immutable rows, stored as columns. The class has one ``Column`` per field of a row."""
 
     COLUMNS: ClassVar[dict[str, type[np.generic]]]  # type of the numbers in each column
 
@@ -73,7 +73,7 @@ class Columnar(ABC, Generic[Row]):
     @classmethod
     @abstractmethod
     def from_plain(cls, plain: object) -> Self:
-        """Return the rows from the content of a file. Raise ValueError with the error."""
+        """Return the rows from the content of a file. Raise ValueError if it is invalid."""
 
     @abstractmethod
     def select(self, which: npt.NDArray[Any] | slice) -> Self:
@@ -148,7 +148,7 @@ def _pack(values: npt.ArrayLike, kind: type[np.generic], number: int) -> npt.NDA
 
 
 def shrink(column: npt.NDArray[Any], at: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return some entries of an integer column in the smallest type that can represent the whole column.
+    """Return the entries ``at`` of an integer column, in the smallest type that can represent the whole column.
 
     If all entries of the column are equal, they are stored only once.
 
@@ -163,7 +163,7 @@ def shrink(column: npt.NDArray[Any], at: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def narrow(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return integers in the smallest type that can represent them, and other arrays unchanged. There must be entries.
+    """Return non-empty integers in the smallest type that can represent them, and other arrays unchanged.
 
     >>> narrow(np.array([1, 300])).dtype
     dtype('uint16')
@@ -196,7 +196,7 @@ def column_to_plain(column: npt.NDArray[Any]) -> list[Any] | dict[str, Any]:
 
 
 def read_columns(plain: object, kinds: Mapping[str, type[np.generic]]) -> dict[str, npt.NDArray[Any]]:
-    """Return the columns from the content that ``columns_to_plain`` created. Raise ValueError with the error."""
+    """Return the columns from the content that ``columns_to_plain`` created. Raise ValueError if it is invalid."""
     table = take(plain, ("rows", "columns"))
     rows = check_rows(table["rows"], "rows")
     columns = take(table["columns"], tuple(kinds), "columns")
@@ -218,7 +218,7 @@ def check_rows(rows: object, name: str) -> int:
 def read_column(plain: object, kind: type[np.generic], rows: int, name: str) -> npt.NDArray[Any]:
     """Return a column of ``rows`` numbers from the content that ``column_to_plain`` created.
 
-    Raise ValueError with the column's name and its error.
+    Raise ValueError if the content is invalid; the message starts with ``name``.
 
     >>> read_column([1, 2], np.int64, rows=2, name="src")
     array([1, 2])

@@ -34,7 +34,7 @@ def cores() -> int:
 
 
 def threads_per_rank(local_ranks: int) -> int:
-    """Return the number of compute threads per rank if this machine runs ``local_ranks``, at least one."""
+    """Return the number of compute threads per rank, at least one, if this machine runs ``local_ranks`` ranks."""
     return max(1, cores() // local_ranks)
 
 

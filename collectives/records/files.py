@@ -1,6 +1,6 @@
 """Read and write records as strict JSON files.
 
-A record is a dataclass with a ``SCHEMA_VERSION``, which a file contains before the fields. A file with another version,
+A record is a dataclass with a ``SCHEMA_VERSION``, which its file stores before the fields. A file with another version,
 an unknown key or a value of another type is rejected.
 """
 
@@ -49,7 +49,7 @@ def write_content(path: Path | str, content: dict[str, Any], indent: int | None 
 def read_record(path: Path | str, kind: type[AnyRecord], most_bytes: int = FileBytes.USUAL) -> AnyRecord:
     """Return the record of this kind from a file that ``write_record`` wrote.
 
-    Raise InputError with the file, the key and the error. An unknown key is also an error.
+    Raise InputError, with the key, if the file has another version, an unknown key, or a missing or invalid value.
     """
     path, name = check_path("path", path), kind.__name__.lower()
     content = _read_json(path, name, most_bytes)

@@ -73,7 +73,7 @@ class Slice(NamedTuple):
 
 
 class SentBytes(NamedTuple):
-    """The collective of a kernel, the bytes of the larger one of a rank's two buffers, and the number of ranks."""
+    """A kernel's collective, the size of the larger one of a rank's two buffers in bytes, and the number of ranks."""
 
     collective: str
     nbytes: int
@@ -102,7 +102,7 @@ class PhaseTimes(NamedTuple):
 
 
 def read_slices(path: Path | str | Sequence[Path | str]) -> list[Profile]:
-    """Return the profile of each rank, sorted by rank. Raise InputError as ``read_profile`` does.
+    """Return the profile of each rank, sorted by rank. Raise InputError for an invalid file or a repeated rank.
 
     >>> read_slices("rank0.json.gz")[0].rank  # doctest: +SKIP
     0
@@ -119,7 +119,7 @@ def read_slices(path: Path | str | Sequence[Path | str]) -> list[Profile]:
 def read_profile(path: Path | str | Sequence[Path | str]) -> Trace:
     """Return the phases in files of torch's profiler: one ``.json`` or ``.json.gz`` per rank, or a directory of these.
 
-    Times start at the first span. Raise InputError with the file and its error.
+    Times start at the first span. Raise InputError if a file is invalid, or if there are no phases.
 
     >>> read_profile("profile/")  # doctest: +SKIP
     <Trace training/profiled: measured, 2 ranks, 442 ms>
@@ -205,7 +205,7 @@ def read_run(path: Path | str) -> Trace:
 
 
 def is_profile(path: Path) -> bool:
-    """Return whether a file or directory is a profile of torch and not a Trace.
+    """Return whether a file or directory contains output of torch's profiler rather than a Trace.
 
     >>> is_profile(Path("rank0.json.gz")), is_profile(Path("ring.trace.json"))
     (True, False)
@@ -246,20 +246,20 @@ def _read(path: Path) -> Profile:
     content = _parse(path)
     events = content.get("traceEvents") if isinstance(content, dict) else None
     if not isinstance(content, dict) or not isinstance(events, list):
-        raise InputError(f"{path}: not a profile of torch: it has no list of traceEvents")
+        raise InputError(f"{path}: not a torch profile: it has no list of traceEvents")
     about = content.get("distributedInfo", {})
     if not isinstance(about, dict):
-        raise InputError(f"{path}: not a profile of torch: distributedInfo is {quote(about)}")
+        raise InputError(f"{path}: not a torch profile: distributedInfo is {quote(about)}")
     rank, world_size = (about.get(key, least) for key, least in (("rank", 0), ("world_size", 1)))
     if type(rank) is not int or type(world_size) is not int or not 0 <= rank < world_size <= MOST_RANKS:
-        raise InputError(f"{path}: not a profile of torch: rank {quote(rank)} of {quote(world_size)}")
+        raise InputError(f"{path}: not a torch profile: rank {quote(rank)} of {quote(world_size)}")
     base = content.get("baseTimeNanoseconds", 0)
     if type(base) is not int or not 0 <= base < MOST_BASE:
-        raise InputError(f"{path}: not a profile of torch: baseTimeNanoseconds is {quote(base)}")
+        raise InputError(f"{path}: not a torch profile: baseTimeNanoseconds is {quote(base)}")
     slices, forward = list[Slice](), list[tuple[int | str | None, int]]()
     for number, event in enumerate(events):
         if not isinstance(event, dict):
-            raise InputError(f"{path}: not a profile of torch: traceEvents.{number} is {quote(event)}")
+            raise InputError(f"{path}: not a torch profile: traceEvents.{number} is {quote(event)}")
         if event.get("ph") == "X":
             slices.append(_slice(path, number, event, base))
         elif event.get("ph") == "s" and event.get("cat") == "fwdbwd":
@@ -296,23 +296,23 @@ def _parse(path: Path) -> Any:
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not a profile of torch: it is not JSON ({error})") from error
+        raise InputError(f"{path}: not a torch profile: it is not JSON ({error})") from error
 
 
 def _thread(path: Path, number: int, event: dict[str, Any]) -> int | str | None:
     thread = event.get("tid")
     if thread is not None and not isinstance(thread, int | str):
-        raise InputError(f"{path}: not a profile of torch: traceEvents.{number} has {quote(thread)} as tid")
+        raise InputError(f"{path}: not a torch profile: traceEvents.{number} has {quote(thread)} as tid")
     return thread
 
 
 def _slice(path: Path, number: int, event: dict[str, Any], base: int) -> Slice:
     name, category = event.get("name"), event.get("cat", "")
     if not isinstance(name, str) or not isinstance(category, str):
-        raise InputError(f"{path}: not a profile of torch: traceEvents.{number} has {quote(name)} as name")
+        raise InputError(f"{path}: not a torch profile: traceEvents.{number} has {quote(name)} as name")
     begin, lasting = base + _time(path, number, event, "ts"), _time(path, number, event, "dur")
     if lasting < 0:
-        raise InputError(f"{path}: not a profile of torch: traceEvents.{number} has {quote(event['dur'])} as dur")
+        raise InputError(f"{path}: not a torch profile: traceEvents.{number} has {quote(event['dur'])} as dur")
     arguments = event.get("args")
     correlation = arguments.get("correlation") if isinstance(arguments, dict) else None
     return Slice(
@@ -340,7 +340,7 @@ def _sent(arguments: dict[str, Any]) -> SentBytes | None:
 def _time(path: Path, number: int, event: dict[str, Any], key: str) -> int:
     value: Any = event.get(key)
     if type(value) not in (int, float) or not abs(value) < MOST_MICROS[key]:
-        raise InputError(f"{path}: not a profile of torch: traceEvents.{number} has {quote(value)} as {key}")
+        raise InputError(f"{path}: not a torch profile: traceEvents.{number} has {quote(value)} as {key}")
     nanoseconds: int = round(value * 1000)
     return nanoseconds
 

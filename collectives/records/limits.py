@@ -38,7 +38,7 @@ NAMED = 2  # maximum number of pairs of ranks that are named
 
 @dataclass(frozen=True)
 class Cable:
-    """Both directions of a link, or its only direction, with the numbers of the busier direction."""
+    """A link as a cable: both of its directions, or its only one. The numbers describe the busier direction."""
 
     links: tuple[int, ...]  # indices in the Trace
     name: str
@@ -54,7 +54,7 @@ class Cable:
 
 @dataclass(frozen=True)
 class RunLimits:
-    """The bottleneck of a run as text, and the used cables: first those that the text names, then by utilization."""
+    """The bottleneck of a run as text, and the cables in use: first those that the text names, then by utilization."""
 
     kind: Literal["stuck", "computing", "slow", "full", "latency", "none", "unknown"]
     heading: str
@@ -84,7 +84,7 @@ def find_limits(trace: Trace, loads: LinkLoads | None = None) -> RunLimits:
 
 
 def phase_shares(trace: Trace) -> dict[str, float]:
-    """Return the share of each training phase in the time of all ranks, longest first. Empty for other runs.
+    """Return each training phase's share of the time of all ranks, longest first; {} for other runs.
 
     >>> from collectives.records.spans import Span
     >>> phase_shares(Trace("training/ring", "predicted", 1, 4.0, spans=[Span(0, "backward", 0, 1.0, 2.0)]))

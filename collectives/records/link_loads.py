@@ -25,7 +25,7 @@ class LinkRoutes:
         return list(self.link[self.first[route] : self.first[route + 1]].tolist())
 
     def crossings(self, route: Ints) -> tuple[Ints, Ints]:
-        """Return the message and the link of each crossing, sorted by message. ``route`` is the route of each message.
+        """Return the message and the link of each crossing, sorted by message. ``route`` contains each message's route.
 
         >>> LinkRoutes(np.array([0, 0, 2]), np.array([7, 8])).crossings(np.array([1, 0, 1]))
         (array([0, 0, 2, 2]), array([7, 8, 7, 8]))
@@ -36,7 +36,7 @@ class LinkRoutes:
         return message, self.link[np.repeat(before_it, hops) + np.arange(len(message))]
 
     def sums(self, of_link: Floats) -> Floats:
-        """Return the sum of a number per link over the links of each route.
+        """Return the sum of ``of_link``, which has one number per link, over the links of each route.
 
         >>> LinkRoutes(np.array([0, 0, 2]), np.array([0, 1])).sums(np.array([0.5, 0.25])).tolist()
         [0.0, 0.75]
@@ -44,7 +44,7 @@ class LinkRoutes:
         return np.asarray(np.bincount(self._of_hops(), of_link[self.link], len(self.first) - 1), float)
 
     def least(self, of_link: Floats) -> Floats:
-        """Return the minimum of a number per link over the links of each route; infinity for a route without links.
+        """Return the minimum of ``of_link`` over the links of each route; infinity for a route without links.
 
         >>> LinkRoutes(np.array([0, 0, 2]), np.array([0, 1])).least(np.array([0.5, 0.25])).tolist()
         [inf, 0.25]

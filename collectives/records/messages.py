@@ -24,9 +24,9 @@ from collectives.records.columns import (
 
 
 class Message(NamedTuple):
-    """One message. Both halves were posted at ``begin``, and the last byte arrived at ``end``, in seconds.
+    """A message. The send and the receive were both posted by ``begin``; the last byte arrived at ``end``, in seconds.
 
-    By default, the steps of both programs are equal, and the data is received in the chunk that was sent.
+    By default, the steps of both programs are equal, and the receiver writes the chunk that the sender sent.
 
     >>> Message(src=0, dst=1, step=0, chunk=0, nbytes=64, begin=0.0, end=1e-3).route
     ()
@@ -65,7 +65,7 @@ class MessageRoutes:
 
     @classmethod
     def of(cls, routes: Iterable[Sequence[str]]) -> "MessageRoutes":
-        """Return routes from lists of node names."""
+        """Create the routes from lists of node names."""
         known: dict[str, int] = {}
         numbers = [[known.setdefault(node, len(known)) for node in route] for route in routes]
         flat = [node for route in numbers for node in route]
@@ -92,7 +92,7 @@ class MessageRoutes:
     def links(self, numbers: Mapping[tuple[str, str], int]) -> tuple[Ints, Ints]:
         """Return ``first`` and ``link``: route r crosses the links ``link[first[r]:first[r + 1]]``.
 
-        ``numbers`` maps the two nodes of a link to its number. Any other link is -1.
+        ``numbers`` maps a link's source and destination to its number. Links that are missing in it get the number -1.
         """
         hops = np.maximum(np.diff(self.first) - 1, 0)
         node, width = self.node.astype(np.int64), len(self.names)
@@ -135,7 +135,7 @@ class Messages(Columnar[Message]):
     def __init__(self, routes: MessageRoutes = NO_ROUTES, **columns: npt.ArrayLike) -> None:
         """Store columns of equal length, each as an array or a single number. The defaults are those of ``Message``.
 
-        ``begin`` can replace ``src_posted`` and ``dst_posted``. ``route`` is an index of ``routes``.
+        ``begin`` can be passed instead of ``src_posted`` and ``dst_posted``. ``route`` is an index of ``routes``.
         """
         begin = columns.pop("begin", None)
         plain: dict[str, Any] = {"route": 0, "channel": 0, "count": 1, "reduces": False, "collective": 0}
@@ -177,7 +177,7 @@ class Messages(Columnar[Message]):
 
     @classmethod
     def from_plain(cls, plain: object) -> Self:
-        """Return the messages from the content that ``to_plain`` created. Raise ValueError with the error."""
+        """Return the messages from the content that ``to_plain`` created. Raise ValueError if it is invalid."""
         table = dict(take(plain, ("rows", "columns", "routes")))
         routes = _read_routes(table.pop("routes"))
         columns = read_columns(table, cls.COLUMNS)
@@ -187,7 +187,7 @@ class Messages(Columnar[Message]):
 
     @property
     def begin(self) -> Floats:
-        """The time in seconds at which both halves of each message were posted."""
+        """The time in seconds by which the send and the receive of each message were posted."""
         return np.maximum(self.src_posted, self.dst_posted)
 
     def select(self, which: npt.NDArray[Any] | slice) -> Self:
@@ -216,7 +216,7 @@ class Messages(Columnar[Message]):
 
 
 def join_messages(parts: Sequence[Messages]) -> Messages:
-    """Return the messages of several parts together. Equal routes are stored once.
+    """Concatenate the messages of several parts. Equal routes are stored once.
 
     >>> one = Messages.of([Message(0, 1, 0, 0, 64, 0.0, 1e-3, ("h0", "h1"))])
     >>> len(join_messages([one, one])), join_messages([one, one])[1].route
@@ -255,7 +255,7 @@ def _numbers(rows: list[Message]) -> Iterator[tuple[Any, ...]]:
 
 
 def find_problems(messages: Messages, world_size: int) -> Iterator[str]:
-    """Yield a description of each impossible value, such as a rank that does not exist or an end before the begin."""
+    """Yield a description of each impossible value, such as a rank that does not exist or a negative duration."""
     src, dst, end = messages.kept["src"], messages.kept["dst"], messages.end
     for number in _first(~((src >= 0) & (src < world_size) & (dst >= 0) & (dst < world_size))):
         yield f"messages.{number} goes from rank {src[number]} to rank {dst[number]} of {world_size}"

@@ -109,7 +109,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class ModelProfile:
-    """The layers of a model. Raise InputError for an invalid number.
+    """A model as the costs of its layers. Raise InputError if it has no layers or a value is out of range.
 
     >>> profile = find_model_profile("resnet50")
     >>> profile.parameters, round(profile.forward_flops / 1e9, 2), len(profile.blocks)
@@ -212,8 +212,8 @@ class ModelProfile:
         return sum(layer.saved_bytes for layer in self.layers)
 
     def work(self, is_backward: bool) -> list[float]:
-        """Return the work of each layer: its FLOPs, or the FLOPs that take as long as its memory traffic if that is
-        more.
+        """Return the larger cost of each layer: its FLOPs, or its memory traffic, converted into FLOPs of equal
+        duration.
 
         >>> max(find_model_profile("alexnet").work(is_backward=False)) == 447897600.0
         True
@@ -234,18 +234,16 @@ class ModelProfile:
         return tuple(_block(name, [*layers]) for name, layers in groupby(self.layers, key=lambda layer: layer.block))
 
     def with_sequence(self, tokens: int) -> "ModelProfile":
-        """Return the profile of a transformer for samples of ``tokens`` tokens.
+        """Return the profile of a transformer for samples of ``tokens`` tokens, without measured times.
 
-        Its parameters stay, its measured times go.
-
-        The FLOPs of attention grow with the square of the tokens, and everything else linearly. Raise InputError if the
-        model is not a transformer.
+        The FLOPs of attention grow with the square of the tokens, other costs linearly. Raise InputError if the model
+        is not a transformer.
 
         >>> find_model_profile("gpt2").with_sequence(512).sample
         '512 tokens'
         """
         if self.shape is None:
-            raise InputError(f"sequence = {tokens}: {self.model} is not a transformer; remove it")
+            raise InputError(f"sequence = {tokens}: {self.model} is not a transformer; remove `sequence`")
         ratio = tokens / self.shape.context
         layers = [
             layer._replace(**{
@@ -261,7 +259,7 @@ class ModelProfile:
     def gradients(self, item_bytes: int = 4, backward: Sequence[float] | None = None) -> list[Gradient]:
         """Return the gradients in backward order, from the last layer to the first.
 
-        ``backward`` is the share of each layer in backward, in any unit. Default: the work of the layer.
+        ``backward`` is the time of each layer's backward, in any unit. Default: the work of the layer.
 
         >>> find_model_profile("vgg16").gradients()[1].nbytes == 4 * 4096 * 1000
         True
@@ -288,7 +286,7 @@ def _block(name: str, layers: Sequence[Layer]) -> Block:
 
 
 def read_model_profile(path: Path | str) -> ModelProfile:
-    """Return the profile in a file. Raise InputError with the file, the key and the error."""
+    """Return the profile in a file. Raise InputError if the file is invalid."""
     path = check_path("profile", path)
     try:
         return read_record(path, ModelProfile, FileBytes.MODEL_PROFILE)
@@ -347,7 +345,7 @@ TRANSFORMERS = {
 
 
 def is_transformer(text: str) -> bool:
-    """Return whether a model is given by its dimensions, or is a known transformer.
+    """Return whether a model is a known transformer, or is given by the dimensions of one.
 
     >>> is_transformer("gpt:layers=2"), is_transformer("gpt2-xl"), is_transformer("resnet18")
     (True, True, False)
@@ -357,7 +355,7 @@ def is_transformer(text: str) -> bool:
 
 
 def with_sequence(text: str, tokens: int) -> str:
-    """Return the text of a transformer for samples of ``tokens`` tokens. Raise InputError if it has fewer positions.
+    """Return a transformer's description for samples of ``tokens`` tokens. Raise InputError if it has fewer positions.
 
     >>> with_sequence("llama3-8b", 2048), with_sequence("gpt2", 1024)
     ('llama3-8b:context=2048', 'gpt2')

@@ -1,4 +1,4 @@
-"""The phases of ranks other than messages, as rows to read and as columns to compute with."""
+"""The phases of ranks other than messages (spans), as rows to read and as columns to compute with."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Self
@@ -63,7 +63,7 @@ class Spans(Columnar[Span]):
 
     @classmethod
     def of_all_ranks(cls, ranks: int, phases: Iterable[tuple[str, int, float, float]]) -> "Spans":
-        """Return training phases that are equal on all ranks, from the name, step, begin and end of each phase.
+        """Create training phases that are equal on all ranks. Each phase is given by its name, step, begin and end.
 
         >>> Spans.of_all_ranks(2, [("forward", 0, 0.0, 2.0)])[1]
         Span(rank=1, name='forward', step=0, begin=0.0, end=2.0, channel=0, collective=0)
@@ -81,7 +81,7 @@ class Spans(Columnar[Span]):
 
     @classmethod
     def from_plain(cls, plain: object) -> Self:
-        """Return the spans from the content that ``to_plain`` created. Raise ValueError with the error."""
+        """Return the spans from the content that ``to_plain`` created. Raise ValueError if it is invalid."""
         table = dict(take(plain, ("rows", "columns", "names")))
         names = table.pop("names")
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -92,7 +92,7 @@ class Spans(Columnar[Span]):
         return cls(names, **columns)
 
     def named(self, *names: str) -> Bools:
-        """Return a mask of the spans that have one of these names."""
+        """Return a mask of the spans whose name is one of ``names``."""
         is_named: Bools = np.array([name in names for name in self.names], np.bool_)[self.name]
         return is_named
 
@@ -120,7 +120,7 @@ class Spans(Columnar[Span]):
 
 
 def join_spans(parts: Sequence[Spans]) -> Spans:
-    """Return the spans of several parts together.
+    """Concatenate the spans of several parts.
 
     >>> one = Spans.of([Span(0, "sync", 0, 2.0, 3.0)])
     >>> join_spans([one, one]).names, len(join_spans([one, one]))
@@ -136,11 +136,11 @@ def join_spans(parts: Sequence[Spans]) -> Spans:
 
 
 def find_problems(spans: Spans, world_size: int) -> Iterator[str]:
-    """Yield a description of each impossible value, such as a rank that does not exist or an end before the begin."""
+    """Yield a description of each impossible value, such as a rank that does not exist or a negative duration."""
     rank, begin, end = spans.rank, spans.begin, spans.end
     for number in np.flatnonzero((rank < 0) | (rank >= world_size))[:1].tolist():
-        yield f"spans.{number} is of rank {rank[number]} of {world_size}"
+        yield f"spans.{number}: rank {rank[number]} does not exist; there are {world_size} ranks"
     for number in np.flatnonzero(~((begin >= -MOST_SECONDS) & (end <= MOST_SECONDS)))[:1].tolist():
-        yield f"spans.{number} is from {begin[number]} to {end[number]}"
+        yield f"spans.{number} extends from {begin[number]} to {end[number]} s"
     for number in np.flatnonzero(~(begin <= end))[:1].tolist():
         yield f"spans.{number} ends at {end[number]} but begins at {begin[number]}"

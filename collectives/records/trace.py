@@ -88,7 +88,7 @@ class ProgramFailure(NamedTuple):
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """The ranks to mark: the failing rank, or all ranks of a deadlock."""
+        """The ranks to highlight: the failing rank, or all ranks of a deadlock."""
         return self.circle or (self.rank,)
 
     @property
@@ -200,7 +200,7 @@ def name_in_library(algorithm: Algorithm) -> str:
 
 
 def read_trace(path: Path | str) -> Trace:
-    """Return the trace in a file that ``Trace.write`` wrote. Raise InputError with the file and the error.
+    """Return the trace in a file that ``Trace.write`` wrote. Raise InputError if the file is not a valid trace.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -222,6 +222,6 @@ def _problems(trace: Trace) -> Iterator[str]:
     if trace.hosts and len(trace.hosts) != trace.world_size:
         yield f"hosts has {len(trace.hosts)} entries for {trace.world_size} ranks"
     if trace.failure is not None and trace.failure.rank not in range(trace.world_size):
-        yield f"failure is of rank {trace.failure.rank} of {trace.world_size}"
+        yield f"failure: rank {trace.failure.rank} does not exist; there are {trace.world_size} ranks"
     yield from message_columns.find_problems(trace.messages, trace.world_size)
     yield from span_columns.find_problems(trace.spans, trace.world_size)

@@ -1,6 +1,6 @@
 """Find the waits of a run: the seconds per pair of ranks, and the critical path, divided by cause.
 
-The critical path is the sequence of messages and computing that the end of the run waited for. It is divided into
+The critical path is the sequence of messages and computing that determines when the run ends. It is divided into
 message latency, link bandwidth, computing and waiting.
 """
 
@@ -109,7 +109,7 @@ def waiting_seconds(trace: Trace) -> dict[tuple[int, int], float]:
 
 
 def critical_path(trace: Trace, *, over_gaps: bool = False) -> list[Leg]:
-    """Return the sequence of messages and computing that the end of the run waited for, in order of time.
+    """Return the sequence of messages and computing that determines when the run ends, in order of time.
 
     The search runs backwards: from the end of a leg to its beginning, then to the previous leg of the rank that was
     late. It stops if no leg of that rank ended at that time. With ``over_gaps``, it continues with the last earlier leg
@@ -224,7 +224,7 @@ def divide_path(trace: Trace) -> list[PathStretch]:
     """Return the parts of the critical path, in order from the start of the run to its end.
 
     The first part of a message is the latency of its route, and the rest is the bandwidth of the route's fullest link.
-    If the route is unknown, the whole message is bandwidth without a name. Gaps between legs are waiting.
+    If the route is unknown, the whole message counts as bandwidth, with an empty name. Gaps between legs are waiting.
 
     >>> from collectives.records.messages import Message
     >>> from collectives.records.trace import TracedLink

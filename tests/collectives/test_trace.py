@@ -98,7 +98,7 @@ def test_failed_trace_round_trips_and_is_incomplete(trace: Trace, tmp_path: Path
     assert (back.failure, back.is_complete) == (ProgramFailure(1, 0, "my.py:9", "deadlock"), False)
     trace.failure = ProgramFailure(2, 0, "", "no such rank")
     written(trace, tmp_path)
-    with pytest.raises(InputError, match="failure is of rank 2 of 2"):
+    with pytest.raises(InputError, match="failure: rank 2 does not exist; there are 2 ranks"):
         read_trace(next(tmp_path.iterdir()))
 
 
@@ -187,7 +187,7 @@ def test_impossible_traces_are_rejected(trace: Trace, tmp_path: Path, changes: d
         ("messages", "chunk", {"type": "u2", "deflated": ZEROS}, "chunk.deflated: more than 4 bytes where 2 rows"),
         ("messages", "chunk", {"type": "u8", "deflated": ONES}, "chunk.deflated: a number of 2^63 or more"),
         ("messages", "end", {"type": "f8", "deflated": ONES}, "end.deflated: a number that is not finite"),
-        ("spans", "rank", [2, 1], "spans.0 is of rank 2 of 2"),
+        ("spans", "rank", [2, 1], "spans.0: rank 2 does not exist; there are 2 ranks"),
         ("spans", "begin", [1.0, 0.0], "spans.0 ends at 0.0015 but begins at 1.0"),
         ("spans", "name", [1, 0], "spans: columns: name.0: 1 is none of 1 names"),
     ],
