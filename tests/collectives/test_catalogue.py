@@ -167,7 +167,7 @@ def test_user_file_is_found_in_a_folder(mine: Path) -> None:
     assert (member.full_name, member.source, member.chunks(2)) == ("all_reduce/sliced", mine, 3)
 
 
-def test_collective_selects_among_equal_names(mine: Path) -> None:
+def test_collective_selects_among_algorithms_of_equal_name(mine: Path) -> None:
     assert find_algorithm(f"{mine}:mine", "broadcast").full_name == "broadcast/mine"
     assert find_algorithm(str(mine), "broadcast").full_name == "broadcast/mine"
     assert find_algorithm(f"{mine}:broadcast/mine").full_name == "broadcast/mine"

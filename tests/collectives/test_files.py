@@ -223,7 +223,7 @@ def test_files_are_written_when_stdout_is_closed(tmp_path: Path):
     assert len(read_trace(tmp_path / "a.trace.json").messages) > 0
 
 
-def test_closed_stdout_hides_no_write_failure():
+def test_closed_stdout_does_not_hide_a_failed_write():
     def fail(*arguments: object) -> None:
         raise OSError(*arguments)
 

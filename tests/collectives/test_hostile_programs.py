@@ -245,7 +245,7 @@ def test_short_command_leaves_no_worker(tmp_path: Path) -> None:
     _wait_until(lambda: not survivors(path))
 
 
-def test_waiting_for_a_processor_is_not_limited(tmp_path: Path) -> None:
+def test_waiting_for_a_core_does_not_count_against_the_limit(tmp_path: Path) -> None:
     core = min(os.sched_getaffinity(0))
     pinned = f"import os; os.sched_setaffinity(0, {{{core}}})"
     computing = f"    exec({pinned!r})\n    while time.process_time() < 0.5: pass\n"  # half of its limit

@@ -358,7 +358,7 @@ def _said(rank: Any, p: int, ops: Any) -> Any:
 
 
 @given(p=st.integers(2, 9), numbers=st.lists(st.integers(-30, 30), min_size=1, max_size=4))
-def test_shifted_rank_equals_every_rank(p: int, numbers: list[int]):
+def test_shifted_rank_arithmetic_holds_for_every_rank(p: int, numbers: list[int]):
     shifts: list[Any] = [ShiftedRank(p)]
     values = [list(range(p))]
     for number in numbers:
@@ -376,7 +376,7 @@ def test_shifted_rank_equals_every_rank(p: int, numbers: list[int]):
                     assert len(answers) == 2 or compare in (operator.eq, operator.ne)
 
 
-def test_shifted_rank_rejects_other_operations():
+def test_shifted_rank_rejects_unsupported_operations():
     shifted: Any = ShiftedRank(5)
     for refuse in (bool, hash, lambda x: x == 0, lambda x: x != 0, lambda x: x in (1, 2), lambda x: x < 3):
         with pytest.raises(Diverges):

@@ -48,7 +48,7 @@ def test_contribution_counted_twice_in_a_step_is_found() -> None:
 
 
 @pytest.mark.parametrize("other", [recv(2, 0), recv(2, 1, count=1), copy(2, into=0), reduce(2, into=0)])
-def test_reduced_chunk_has_no_other_writer(other: Operation) -> None:
+def test_second_write_to_a_reduced_chunk_is_rejected(other: Operation) -> None:
     def mixed(rank: int, world_size: int) -> Any:
         if rank == 0:
             yield recv_reduce(1, 0, count=2), recv_reduce(2, 0, count=2), other

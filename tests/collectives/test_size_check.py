@@ -85,7 +85,7 @@ def test_auto_ignores_algorithms_that_are_too_large(monkeypatch):
 
 
 @pytest.mark.parametrize(("limit", "name"), [("PAIRS", "direct"), ("TABLED", "pairwise")])
-def test_more_memory_allows_more(limit: str, name: str, monkeypatch):
+def test_more_memory_allows_larger_simulations(limit: str, name: str, monkeypatch):
     algorithm, cluster = find_algorithm(f"all_to_all/{name}"), simcomm.star(257, "10 Gbit/s", "5 us")
     monkeypatch.setattr(Gigabyte, limit, 40_000)
     schedules.unverified_schedule.cache_clear()
@@ -214,7 +214,7 @@ def test_too_large_picture_is_rejected_before_simulation(
     assert not file.exists()
 
 
-def test_slightly_too_large_picture_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_of_a_too_large_picture_counts_its_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("collectives.budget.Gigabyte.RECORDED", 100)
     with pytest.raises(TooLarge, match=r"its 112 messages .* the limit is 100; .*RINGLAB_MEMORY"):
         load("star8").trace("ring")

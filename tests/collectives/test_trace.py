@@ -192,7 +192,7 @@ def test_impossible_traces_are_rejected(trace: Trace, tmp_path: Path, changes: d
         ("spans", "name", [1, 0], "spans: columns: name.0: 1 is none of 1 names"),
     ],
 )
-def test_impossible_columns_are_rejected(
+def test_trace_with_impossible_values_is_rejected(
     trace: Trace, tmp_path: Path, table: str, column: str, values: Any, message: str
 ) -> None:
     path, content = tmp_path / "changed.json", written(trace, tmp_path)

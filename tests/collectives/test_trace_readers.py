@@ -144,7 +144,7 @@ def plain_path(trace: Trace) -> list[Leg]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_depths_equal_a_plain_iteration(seed: int) -> None:
+def test_message_depths_equal_a_plain_iteration(seed: int) -> None:
     messages = random_trace(np.random.default_rng(seed)).messages
     assert find_depths(messages).tolist() == plain_depths(messages)
     turned = messages.select(np.random.default_rng(seed).permutation(len(messages)))

@@ -110,7 +110,7 @@ def test_parameters_are_parsed_from_labels(reference: str, label: str) -> None:
 
 
 @pytest.mark.parametrize("reference", ["chain[]", "chain[slices]", "chain[=4]", "chain[slices=]"])
-def test_brackets_without_parameters_are_rejected(reference: str) -> None:
+def test_brackets_without_parameters_in_a_name_are_rejected(reference: str) -> None:
     with pytest.raises(InputError, match=r"write parameters as in chain\[slices=4\]"):
         find_algorithm(reference, "all_reduce")
 

@@ -157,7 +157,7 @@ def test_layers_are_distributed_as_frameworks_do(framework, layers, pp, most, la
     assert (counts[0], counts[2]) == (most, last)
 
 
-def test_every_prior_is_fitted():
+def test_every_model_parameter_has_a_prior():
     assert PRIORS.keys() == P.keys()
 
 
@@ -354,7 +354,7 @@ def test_adaptation_improves_and_narrows_predictions(rows, factor):
     assert (after.deviations(slopes) <= belief.deviations(slopes) + 1e-9).all()
 
 
-def test_chosen_runs_reduce_uncertainty_most():
+def test_suggested_runs_reduce_uncertainty_most():
     answer = search_once()
     belief, slopes = answer.belief, answer.fastest
     chosen = belief.choose_runs(slopes, 3)
@@ -494,7 +494,7 @@ def test_search_command_varies_a_key(ringlab, scenario, tmp_path):
     assert 0 <= money["chance_within_limits"] <= 1 and "for 1e+10 tokens" in " ".join(out.split())
 
 
-def test_sequence_and_target_mean_the_same_in_all_commands(ringlab, scenario, tmp_path):
+def test_sequence_and_target_options_agree_in_all_commands(ringlab, scenario, tmp_path):
     (tmp_path / "mesh.toml").write_text(SCENARIO + '[training.parallelism]\nstrategy = "fsdp"\n')
     size = ("--sequence", "2048", "--target-tokens", "2e9", "--json", str(tmp_path / "a.json"))
 
@@ -524,7 +524,7 @@ def test_mesh_is_selected_and_exported_by_name(ringlab, scenario, tmp_path):
     assert "--tensor-model-parallel-size 2\n--pipeline-model-parallel-size 1\n" in file.read_text()
 
 
-def test_lora_rank_varies_from_zero(ringlab, scenario, tmp_path):
+def test_search_varies_the_lora_rank_from_zero(ringlab, scenario, tmp_path):
     file = tmp_path / "a.json"
     assert ringlab("search", str(scenario), "--what-if", "lora=0,16", "--json", str(file))[0] == 0
     assert [case["value"] for case in json.loads(file.read_text())["cases"]] == ["0", "16"]

@@ -148,7 +148,7 @@ def test_data_parallel_does_not_overlap_its_sync() -> None:
     assert prediction.parts.total == pytest.approx(8 + prediction.parts.sync)
 
 
-def test_parameter_server_of_a_network_sends_to_each() -> None:
+def test_parameter_server_sends_to_each_worker() -> None:
     prediction = predict(Counted(byte_s=1e-6), Parallelism(strategy="parameter_server"))
     assert prediction.parts.sync == pytest.approx(2 * 7 * 4 * 8000 * 1e-6)
 
@@ -168,7 +168,7 @@ def test_intervals_contain_the_rate_and_widen_with_coverage(strategy: dict[str, 
         Parallelism(strategy="data_parallel"),
     ],
 )  # fmt: skip
-def test_step_waits_for_the_processes_of_a_host(parallelism: Parallelism) -> None:
+def test_process_time_grows_with_fewer_cpu_cores(parallelism: Parallelism) -> None:
     training = Training(TrainingJob(VGG, 64, parallelism), DGX, at_rate(VGG, 300.0))
     few = replace(training, host=replace(DGX, cores=DGX.cores // 4))
     assert few.predict(8).parts.processes == pytest.approx(4 * training.predict(8).parts.processes)
@@ -310,7 +310,7 @@ def test_model_without_parameters_is_rejected() -> None:
 
 
 @pytest.mark.parametrize("stages", [1, 2, 4, 8])
-def test_stages_are_cut_evenly(stages: int) -> None:
+def test_equal_layers_are_split_evenly_into_stages(stages: int) -> None:
     assert [len(stage) for stage in cut_stages(alike(), stages)] == [8 // stages] * stages
 
 

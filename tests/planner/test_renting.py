@@ -119,7 +119,7 @@ def test_cost_has_the_interval_of_the_step() -> None:
     assert (cost.dollars, cost.dollars_80) == (80.0, (64.0, 100.0))
 
 
-def test_limits_allow_values_equal_to_the_limit() -> None:
+def test_deadline_and_budget_allow_equal_values() -> None:
     limits = Limits(deadline=10.0, budget=80.0)
     assert limits.allow(10.0, 80.0)
     assert not limits.allow(10.1, 1.0) and not limits.allow(1.0, 80.1)

@@ -122,7 +122,7 @@ def test_impossibly_high_rate_is_rejected(scenario: str) -> None:
     assert [note for note in answer.notes if note.startswith("not supported: ") and "which no device reaches" in note]
 
 
-def test_command_writes_json_and_picture(scenario: str, tmp_path: Path) -> None:
+def test_plan_command_writes_json_and_picture(scenario: str, tmp_path: Path) -> None:
     picture, json_file = tmp_path / "plan.svg", tmp_path / "plan.json"
     options = ["--set", RATES, "--budget", "100", "--deadline", "12h", "--plot", str(picture), "--json", str(json_file)]
     done = CliRunner().invoke(app, ["plan", scenario, *options])
@@ -371,7 +371,7 @@ def test_plan_rejects_invalid_numbers(scenario: str, given: dict[str, Any]) -> N
         ringlab.plan(scenario, **given)
 
 
-def test_every_published_training_fits_into_memory() -> None:
+def test_every_published_training_is_predicted_to_fit() -> None:
     """Batches that are accumulated are not checked, because the series do not state the number of micro-batches."""
     smallest: dict[str, float] = {}
     for price in read_prices():

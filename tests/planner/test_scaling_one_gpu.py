@@ -81,7 +81,7 @@ def test_memory_bound_model_gains_more_from_memory_bandwidth() -> None:
     assert gains[0] > 1.1 * gains[1] > 1.1
 
 
-def test_sequence_lengths_share_a_network_and_tf32_is_apart() -> None:
+def test_rates_correlate_more_within_a_network_and_precision() -> None:
     """A lower rate of BERT-base with 384 tokens lowers that with 128 tokens more than a rate of BERT-large does."""
     ratios = {}
     for name in ("BERT-base-384", "BERT-large-384"):
@@ -185,6 +185,6 @@ def test_each_gpu_of_the_catalog_has_a_rate() -> None:
 
 
 @pytest.mark.parametrize(("gpu", "is_seen"), [("V100 SXM2", True), ("RTX 3060", False), ("MI300X", False)])
-def test_rate_names_a_gpu_without_published_runs(gpu: str, is_seen: bool) -> None:
+def test_source_of_a_rate_names_a_gpu_without_published_runs(gpu: str, is_seen: bool) -> None:
     source = find_compute(JOB, ComputeSource(), gpu).source
     assert (f"no published run is on {gpu}" in source) is not is_seen

@@ -99,7 +99,7 @@ def test_mesh_key_has_an_effect_or_is_rejected(tmp_path: Path, key: str) -> None
 
 
 @pytest.mark.parametrize("key", COMPUTE)
-def test_compute_source_has_an_effect_or_is_rejected(tmp_path: Path, key: str) -> None:
+def test_every_compute_source_has_an_effect_or_is_rejected(tmp_path: Path, key: str) -> None:
     check(tmp_path, IMAGES, f"training.compute.{key}", COMPUTE[key])
 
 

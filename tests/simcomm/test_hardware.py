@@ -97,7 +97,7 @@ def test_machine_is_connected_and_runs_ring(name: str):
 
 
 @pytest.mark.parametrize("name", [name for name, entry in machine_entries().items() if entry.get("nics")])
-def test_machines_with_nics_make_a_cluster(name: str):
+def test_catalog_machines_with_nics_form_a_cluster(name: str):
     gpus, port = min(2, machine_entries()[name]["gpus"]), find_machine(name).nic
     cluster = preset(name, nodes=2, gpus_per_node=gpus)
     assert cluster.world_size == 2 * gpus and nx.is_strongly_connected(cluster.graph)

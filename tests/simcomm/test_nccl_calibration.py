@@ -66,7 +66,7 @@ def test_calibration_applies_to_every_prediction_of_the_hardware(ringlab: Ringla
     assert predict_calibrated(other, "all_reduce", 1024) == predict_collective(other, "all_reduce", 1024)
 
 
-def test_second_calibration_replaces_the_first(ringlab: Ringlab, output: Path):
+def test_second_nccl_calibration_replaces_the_first(ringlab: Ringlab, output: Path):
     system = describe_system("p4d", {**P4D, "nccl": "2.28"})
     for factor in (1.5, 1.2):
         output.write_text(slow_table(factor))

@@ -118,13 +118,13 @@ def test_adapt_rejects_rows_without_a_time():
         adapt(SYSTEMS["dgx-h100"], [MeasuredRow("all_reduce", 1024, None, None, 0.01)])
 
 
-def test_measured_rows_are_nearest_and_distinct():
+def test_each_requested_size_uses_its_own_nearest_row():
     series = SizeSeries("all_reduce", np.array([2048.0, 2**20, 2**26]), np.ones(3))
     assert measured_rows(series, (4096.0, 4194304.0, inf)) == [0, 1, 2]
     assert measured_rows(series, (4096.0, 32768.0, inf)) == [], "one row would stand for two sizes"
 
 
-def test_measurement_gains_are_ranked_and_checked_on_other_rows():
+def test_measurement_gains_are_ranked_by_their_worst_error():
     tables = {slug: made_table(slug, PRIORS, 1.5) for slug in ("dgx-a100", "4090")}
     gains = measure_gains(SYSTEMS, tables, 1)
     assert len(gains) == len(MEASURABLE)

@@ -152,7 +152,7 @@ def test_tuner_matches_times_and_switch_points_in_nccl_logs():
     assert choices == ["ring", "nvls"]  # nccl-tests issue 309
 
 
-def test_plugin_reports_latency_and_old_efa_allows_simple_only():
+def test_efa_plugin_sets_latency_and_allows_only_simple():
     line = {"machine": "aws_p4d", "nodes": 2, "gpus": 8, "nccl": "2.18"}
     comm = make_communicator(describe_system("p4d", line), NONE)
     assert latency(comm, "all_reduce", ("ring", "simple")) == pytest.approx(8.4 + 28 * 3.4 + 2 * (14 + 2 * 75))
@@ -210,7 +210,7 @@ def test_cube_mesh_rings_visit_all_gpus_without_a_shared_link():
     assert max(used.count(pair) for pair in used) <= 2
 
 
-def test_interval_widens_with_coverage_and_guesses():
+def test_nccl_interval_widens_with_coverage_and_guessed_values():
     sizes = np.array([2.0**13])
     half, most = (interval_log_limits(SYSTEMS["a100"], sizes, coverage=share) for share in (0.5, 0.9))
     usual = interval_log_limits(SYSTEMS["a100"], sizes)

@@ -54,12 +54,12 @@ def test_p2p_level_overrides_observed_but_not_rejected_p2p():
         describe_system("mine", {**L40S, "p2p": True, "p2p_refused": True})
 
 
-def test_old_p2p_level_above_the_maximum_means_the_maximum():
+def test_numeric_p2p_level_is_capped_at_the_maximum():
     assert {level_rank(number) for number in ("4", "5", "6", "99")} == {level_rank("SYS")}
     assert kinds(L40S, p2p_level="99") == {"p2p_far"}
 
 
-def test_notes_omit_stated_and_unused_keys():
+def test_notes_name_only_missing_keys_that_matter():
     system = describe_system("mine", L40S)
     assert "p2p is not stated, so Ringlab assumes that GPUs use P2P over PCIe switches, else" in notes(system)
     assert "cpu is not stated, so Ringlab assumes Intel; with an AMD CPU, NCCL 2.21" in notes(system)
@@ -88,7 +88,7 @@ def test_notes_omit_stated_and_unused_keys():
         ({"gpu": "L40S", "nodes": 1, "gpus": 10, "nccl": "2.21"}, ("10 GPUs of a node with pcie (up to 8 were)",)),
     ],
 )
-def test_unchecked_properties_are_named_in_notes(line: dict, wanted: tuple[str, ...]):
+def test_notes_name_system_properties_that_were_not_checked(line: dict, wanted: tuple[str, ...]):
     system = describe_system("mine", line)
     texts = outside_checked(system)
     assert len(texts) == len(wanted) and all(words in text for words, text in zip(wanted, texts, strict=True)), texts

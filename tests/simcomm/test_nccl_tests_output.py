@@ -141,7 +141,7 @@ def test_output_with_several_collectives_is_read(tmp_path: Path):
     assert [row.collective for row in both.rows] == ["all_reduce"] * 3 + ["all_gather"]
 
 
-def test_runs_with_different_ranks_stay_separate(tmp_path: Path):
+def test_nccl_tests_runs_with_different_ranks_stay_separate(tmp_path: Path):
     path = tmp_path / "run.txt"
     path.write_text(table(MEASURED) + table(MEASURED, gpus=4))
     output = read_nccl_tests(path)

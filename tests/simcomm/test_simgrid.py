@@ -57,7 +57,7 @@ def test_message_end_times_match_simgrid(case: Case, engine: str) -> None:
     assert all(abs(end - expected) <= TOLERANCE * expected for end, expected in zip(ends, case.ends, strict=True))
 
 
-def test_simgrid_cases_are_many_and_from_the_flow_model() -> None:
+def test_committed_simgrid_cases_come_from_its_flow_model() -> None:
     assert len({case.name for case in CASES}) == len(CASES) >= 300
     assert MADE_BY["own_latencies"]["network/model"] == MADE_BY["by_factor"]["network/model"] == "CM02"
 

@@ -164,7 +164,7 @@ def test_send_completes_once_it_fits_into_the_send_buffer():
     assert ends == pytest.approx([2 * (0.1 + 1.448), 0.1 + 2 * 1.448, 0.1 + 2 * 1.448])
 
 
-def test_exchange_takes_overhead_and_acknowledgments():
+def test_tcp_exchange_time_includes_overhead_and_acknowledgments():
     overhead = times(EXCHANGE, star(2, replace(OFF, exchange_overhead=0.5, start=2.0)), 2 * NBYTES)
     assert overhead[0, 1, 0] == pytest.approx(2.5 + 1.448, rel=1e-4)
     terms = replace(OFF, header=66.0, acknowledgement=66.0, window=60_000.0)
