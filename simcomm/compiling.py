@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-NOTE = "compiling the engine for this machine: from a few seconds to a few minutes, and only this once"
+NOTE = "compiling the engine for this machine, which happens only once and takes seconds to minutes"
 
 _report: ContextVar[Callable[[str], None] | None] = ContextVar("report_compilation", default=None)
 

@@ -114,7 +114,7 @@ class Cluster:
         return self.routing(self.graph)
 
     def on_first(self, world_size: int) -> "Cluster":
-        """Return this cluster with one rank on each of its first hosts. Raise InputError if it has too few hosts."""
+        """Return this cluster with ranks on its first hosts, one each. Raise InputError for no ranks or too many."""
         if not 1 <= check_whole_number("world_size", world_size, at_least=0) <= len(self.hosts):
             raise InputError(
                 f"{world_size} ranks do not fit: the cluster has {len(self.hosts)} hosts, with one rank each"

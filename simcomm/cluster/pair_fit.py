@@ -31,7 +31,7 @@ PIECE = 65536 - 320  # bytes that Linux passes to a link at once: GSO_LEGACY_MAX
 
 
 def borrow_transport(calibration: Calibration, ranks: int, terms: Mapping[str, Any]) -> Transport:
-    """Return a transport with this machine's calibrated software costs for ``ranks`` ranks, and these TCP ``terms``."""
+    """Return a transport with calibrated software costs for ``ranks`` ranks. ``terms`` replace calibrated TCP terms."""
     if calibration.pair is not None:
         fitted = fit_pair(calibration.pair, ranks).with_terms(terms)
         return replace(fitted, source=f"calibrated {calibration.created}")

@@ -83,7 +83,7 @@ class PerformanceModel(ABC):
         return train_overlapped(training, self.cluster, measured, compute, steps, carry)
 
     def check_training(self, training: Training, options: SimulationOptions) -> None:
-        """Raise InputError if the gradient sync is not supported, alone or with these faults and this engine."""
+        """Raise InputError if the model does not support the gradient sync, alone or with the engine and the faults."""
         if training.overlaps:
             self.bucket_seconds(training)
         if self.has_no_messages(training):
@@ -127,7 +127,7 @@ class PerformanceModel(ABC):
         return Alternatives((), None)
 
     def caveats(self, algorithms: Sequence[Algorithm]) -> tuple[str, ...]:
-        """Return notes about assumptions and limits that affect predictions for these algorithms."""
+        """Return notes about assumptions and limits that affect predictions of the given algorithms."""
         return ()
 
     def measured_ranks(self, training: Training) -> int:
