@@ -52,7 +52,7 @@ class Line(NamedTuple):
 
 
 class Sentences(NamedTuple):
-    """Sentences under a table. ``--explain`` shows all, and ``more``; otherwise only the last few are shown."""
+    """Sentences under a table. Only the last few are shown, unless ``--explain`` shows all of them and ``more``."""
 
     said: Sequence[str]
     more: Sequence[str] = ()

@@ -138,7 +138,7 @@ class VirtualAnswer(Answer):
     def writers(
         self, trace: Path | None, recording: Path | None, player: Path | None
     ) -> Iterator[Callable[[], object]]:
-        """Yield a writer for each requested file. If the findings left no data, the writer only reports that.
+        """Yield a writer for each requested file. If errors left no data to write, the writer only reports that.
 
         Raises InputError if a run without findings has nothing to write.
         """

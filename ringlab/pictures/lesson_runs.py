@@ -162,7 +162,7 @@ def _find_buffers(
 
 
 class RankSpan(NamedTuple):
-    """A forward or backward of a pipeline stage on a rank."""
+    """A forward or backward pass of a pipeline stage on a rank."""
 
     rank: int
     span: StageSpan

@@ -63,7 +63,7 @@ class OneRun:
         return simulate(model, resolved, engine=self.engine, faults=self.scenario.faults)
 
     def simulate_to_failure(self) -> Trace:
-        """Return the trace, for an incorrect algorithm up to its first error.
+        """Return the trace. The trace of an incorrect algorithm ends at its first error.
 
         Raise InputError if the scenario lacks the algorithm, or lacks a [collective] table for a size.
         """
@@ -143,7 +143,7 @@ def write_run(scenario: LoadedScenario, session: Session, path: Path) -> None:
 def predict_runs(
     run: OneRun, tick: Tick = lambda *_: None, leave_out: Callable[[TooLarge], None] | None = None
 ) -> list[PlayedRun]:
-    """Simulate a run. Without an algorithm, simulate all algorithms, at most as many as a player shows.
+    """Simulate a run. Without an algorithm, simulate the scenario's last algorithms, as many as a player shows.
 
     A single run with faults is followed by the same run without faults. The errors of runs that are too large go to
     ``leave_out``, or else are raised. Raises InputError for an unknown algorithm.

@@ -21,7 +21,7 @@ class AnswerRecord:
 
 
 class Answer(AnswerRecord):
-    """The result of a command. ``kind`` is its name in the JSON; ``show`` yields what the terminal prints."""
+    """The result of a command. ``kind`` names it in the JSON; ``show`` yields the printed tables and lines."""
 
     kind: ClassVar[str]
     interrupted: bool = False  # whether results are missing because the command was interrupted
@@ -54,7 +54,7 @@ class Answer(AnswerRecord):
         return render_html(self.show())
 
     def to_pandas(self, table: str | None = None) -> Any:
-        """Return one list of ``to_dict`` as a pandas DataFrame. Default: the first list that has rows.
+        """Return the list ``table`` of ``to_dict()`` as a pandas DataFrame. Default: the first list that has rows.
 
         Raises InputError for an unknown table, and if pandas is not installed.
         """
@@ -98,7 +98,7 @@ def _fields(record: Any) -> dict[str, Any]:
 
 
 def shorten(value: Any) -> Any:
-    """Return plain JSON with floats rounded to seven significant digits, more precise than any measurement.
+    """Round the floats in plain JSON to seven significant digits, more precise than any measurement.
 
     >>> shorten({"time_s": 0.012345678912, "bytes": 123456789})
     {'time_s': 0.01234568, 'bytes': 123456789}

@@ -22,7 +22,7 @@ WORTH_NAMING = 0.1  # share of the critical path; shorter parts are not named
 
 
 class Conclusions(NamedTuple):
-    """The most important sentences, and the rest."""
+    """The sentences that are always shown, and those that only ``--explain`` shows."""
 
     conclusions: tuple[str, ...]
     explanations: tuple[str, ...]
@@ -116,7 +116,7 @@ def describe_crossovers(where: str, entries: Iterable[CollectiveFigures[Any]]) -
 
 
 def _describe_sizes(first: str, last: str, is_smallest: bool, is_largest: bool) -> str:
-    """Describe a range of sizes. It has no lower end at the smallest size, and no upper end at the largest.
+    """Describe a range of sizes, without its lower end at the smallest size or its upper end at the largest.
 
     >>> _describe_sizes("1 KiB", "4 KiB", True, False), _describe_sizes("4 KiB", "4 KiB", False, False)
     ('up to 4 KiB', 'at 4 KiB')
@@ -181,9 +181,9 @@ def reasons(figures: ClusterFigures[Any], title: str = "") -> list[str]:
 
 
 def effect(figures: ClusterFigures[Any], without: ClusterFigures[Any] | None = None) -> str:
-    """Return a sentence about the effect of faults on the fastest training, or else collective; "" without faults.
+    """Return the effect of faults on the fastest training, or collective if there is none; "" without faults.
 
-    The time is compared with that in ``without`` if it has results of the same cluster without faults.
+    The time is compared with the time of the same run in ``without``, if its cluster is the same and has no faults.
     """
     entry = min(_shown(figures), key=lambda each: _seconds(each) or inf, default=None)
     if entry is None or entry.faults is None:

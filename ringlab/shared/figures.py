@@ -53,7 +53,7 @@ N = TypeVar("N")
 
 
 class Figures(AnswerRecord):
-    """The base class for results of a collective or a training. The JSON has one flat table of results under faults."""
+    """The base class for results of a collective or a training. In the JSON, ``faults`` is one flat table."""
 
     def to_dict(self) -> dict[str, Any]:
         content = super().to_dict()
@@ -89,7 +89,7 @@ class CollectiveFigures(Figures, Generic[N]):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingFigures(Figures, Generic[N]):
-    """The times of a training's step and its phases, the samples/s of all ranks together, and scaling efficiency."""
+    """The seconds of a training step and its phases, the samples/s of all ranks together, and the efficiency."""
 
     gradient_sync: str
     world_size: int

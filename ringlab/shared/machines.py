@@ -44,7 +44,7 @@ def machine_line(name: str) -> dict[str, Any]:
 def parse_keys(keys: Sequence[str]) -> Mapping[str, Any]:
     """Parse ``key=value`` strings of ``--set`` into keys of a system description.
 
-    Raise InputError if a string has another form, or a key is unknown or invalid.
+    Raise InputError if a string is not ``key=value``, or a key is unknown or invalid.
     """
     parsed: dict[str, Any] = {}
     for text in keys:
@@ -73,7 +73,7 @@ def system_of_scenario(scenario: LoadedScenario, option: str) -> System:
 
 
 def check_gpu(where: Path | str, run: NcclTestsRun, system: System) -> None:
-    """Raise InputError if a run names another GPU model than the system's. Memory variants of a model are accepted."""
+    """Raise InputError if a run's GPU model differs from the system's. The memory size may differ."""
     gpu = match_gpu(run.gpu_name) if run.gpu_name else None
     if gpu is not None and (gpu.generation, gpu.model) != (system.gpu.generation, system.gpu.model):
         raise InputError(

@@ -30,7 +30,7 @@ from ringlab.table import MOST_LETTERS, print_parts
 
 @contextmanager
 def naming_standard_output() -> Iterator[None]:
-    """Store "standard output" as the file of an OSError that the block raises, unless the reader has exited."""
+    """Set the file name of an OSError in the block to "standard output", except for a broken pipe."""
     try:
         yield
     except OSError as error:
@@ -118,7 +118,7 @@ def keep_broken_trace(path: Path | None) -> Iterator[None]:
 def write_files(*writers: Callable[[], object]) -> None:
     """Call all writers. Then raise the first OSError with the others as notes.
 
-    A broken pipe is only raised without other errors, because it is not reported.
+    A broken pipe, which is not reported, is only raised if there is no other error.
     """
     errors = []
     for write in writers:
@@ -135,7 +135,7 @@ def write_files(*writers: Callable[[], object]) -> None:
 
 
 def write_json(answer: AnswerRecord, json_to: str | None) -> None:
-    """Write the JSON to a file, or to standard output for ``-``. Raise OSError; InputError for infinite numbers."""
+    """Write the JSON to a file, or to standard output for ``-``. Raise InputError for infinite numbers."""
     if json_to is None:
         return
     content = shorten(answer.to_dict())

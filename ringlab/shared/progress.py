@@ -66,7 +66,7 @@ def check_progress(progress: Progress | None) -> Progress:
 
 @contextmanager
 def computing(progress: Progress | None, text: str) -> Iterator[Tick]:
-    """Return a context that reports a computation after two seconds, and also reports compilation.
+    """Report the progress of a computation that takes over two seconds, and the compilation of the engine.
 
     >>> with computing(None, "simulating") as tick:
     ...     tick(0, 1, 2, "ring")
@@ -90,7 +90,7 @@ class Interruption:
 
 @contextmanager
 def keeping(results: Sized) -> Iterator[Interruption]:
-    """If an interrupt ends the block, continue after it. Without ``results``, raise KeyboardInterrupt again."""
+    """If an interrupt ends the block, continue after the block. If ``results`` is empty, raise KeyboardInterrupt."""
     interruption = Interruption()
     try:
         yield interruption
@@ -163,7 +163,7 @@ class _Shown:
         """Show the end of the task if the task was shown."""
 
     def left(self) -> str:
-        """Return the estimated remaining time as text; "" if it is unknown, has passed, or exceeds the last one."""
+        """Return the estimated remaining time as text; "" if it is unknown, over, or above the last estimate."""
         since, before = self.counted or (self.begun, 0)
         is_telling = before + TELLING_SHARE * (self.total - before) <= self.done <= self.total and before < self.done
         rest = (self.total - self.done) / (self.done - before) if is_telling else 0.0

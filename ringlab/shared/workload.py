@@ -72,7 +72,7 @@ def check_programs(scenario: LoadedScenario, calls: Sequence[CollectiveCall], tr
 
 
 class WorkCount(NamedTuple):
-    """The work to simulate a row."""
+    """The numbers of messages and collectives to simulate for a row."""
 
     messages: int = 0  # in all repetitions
     collectives: int = 1  # simulated one after another in each repetition

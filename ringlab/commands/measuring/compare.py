@@ -204,7 +204,7 @@ def measure_in_turns(
 def measure_when_free(
     measure_once: Callable[[], tuple[RunAnswer, Calibration]], progress: Progress
 ) -> tuple[RunAnswer, Calibration]:
-    """Measure. If the machine was busy, repeat a short measurement, and return the one with the lower load."""
+    """Measure, and again if the machine was busy and time allows. Return the measurement with the lower load."""
     begun = time.monotonic()
     first = measure_once()
     load = first[1].load

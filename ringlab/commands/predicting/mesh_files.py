@@ -20,7 +20,7 @@ def _has_whole_kv_heads(job: MeshJob, mesh: SearchedMesh) -> bool:
 
 
 def can_torchtitan(job: MeshJob, mesh: SearchedMesh) -> bool:
-    """Return whether torchtitan supports the mesh: ddp, zero2, zero3 or hsdp, no zero bubble, undivided KV heads."""
+    """Return whether torchtitan supports the mesh: ddp, zero2, zero3 or hsdp, no zero bubble, no split KV heads."""
     is_known = mesh.sharding in ("ddp", "zero2", "zero3", "hsdp") and mesh.schedule != "zero_bubble"
     return is_known and _has_whole_kv_heads(job, mesh)
 
@@ -69,7 +69,7 @@ def torchtitan(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
 
 
 def can_megatron(job: MeshJob, mesh: SearchedMesh) -> bool:
-    """Return whether Megatron-LM supports the mesh: ddp or zero1, no zero bubble, undivided KV heads."""
+    """Return whether Megatron-LM supports the mesh: ddp or zero1, no zero bubble, no split KV heads."""
     return mesh.sharding in ("ddp", "zero1") and mesh.schedule != "zero_bubble" and _has_whole_kv_heads(job, mesh)
 
 
@@ -177,7 +177,7 @@ def write_mesh(meshes: FoundMeshes, model: str, format_name: str) -> tuple[int, 
 
 
 def _check_said(job: MeshJob, format_name: str) -> None:
-    """Raise InputError for a training that a format cannot fully express."""
+    """Raise InputError if a configuration format cannot express the training."""
     target = FORMATS[format_name]
     unsaid = {
         f"a {job.kind} (but {', '.join(target.kinds)})": job.kind not in target.kinds,

@@ -92,7 +92,7 @@ def command(
 
 @dataclass(frozen=True, kw_only=True)
 class PlanRow(AnswerRecord):
-    """A candidate on time and on budget: hours and dollars for the whole training, with 80 % intervals."""
+    """A candidate within the limits: hours and dollars of the whole training, with 80 % intervals."""
 
     rank: int
     label: str
@@ -147,7 +147,7 @@ class MemoryRow(AnswerRecord):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class PlanAnswer(Answer):
-    """The result of ``ringlab plan``: the candidates on time and on budget, the cheapest first."""
+    """The result of ``ringlab plan``: the candidates within the deadline and budget, cheapest first."""
 
     kind = "plan"
 
@@ -236,7 +236,7 @@ def plan(
     today: date | None = None,
     **fields: Any,
 ) -> PlanAnswer:
-    """Find the instance types that train a scenario's model on time and on budget.
+    """Find the instance types that train a scenario's model within the deadline and the budget.
 
     ``fields`` are the fields of ``PlanOptions``, which override the scenario's ``[plan]``: ``target_samples``,
     ``budget`` in dollars, ``deadline`` in hours or a text such as "3 days", ``spot``, and ``prices``, a file in the

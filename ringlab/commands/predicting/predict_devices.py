@@ -164,7 +164,7 @@ class DevicesAnswer(Answer):
         return content
 
     def show(self) -> Iterator[Part]:
-        """Yield a table with a column for each number of devices, or with a row for each value that varies."""
+        """Yield a table with a column per number of devices or, with ``--what-if``, a row per value of the key."""
         yield Line(f"{self.title}: {self.model} on {self.cluster}", "bold")
         if self.key is not None:
             yield _what_if_table(self.key, self.cases)

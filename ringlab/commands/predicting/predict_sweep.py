@@ -64,7 +64,7 @@ class SweepAnswer(Answer):
     def show(self) -> Iterator[Part]:
         """Yield a table with one row per value.
 
-        For a sweep of ``collective.sizes``, also yield the sizes at which each algorithm is fastest, if it changes.
+        For a sweep of ``collective.sizes``, also yield where each algorithm is fastest, if the fastest one changes.
         """
         lines, values = self.lines(), [point.value for point in self.points]
         unit, form = time_unit(seconds for line in lines.values() for seconds in line.values())
@@ -129,7 +129,7 @@ def predict_sweep(
 ) -> SweepAnswer:
     """Predict a scenario with each value of a key, such as ``cluster.bandwidth=1..100Gbit/s``.
 
-    The other arguments are those of ``load`` and ``predict``. All cores of this machine predict, unless
+    The other arguments are those of ``load`` and ``predict``. The predictions run on all cores, unless
     ``joblib.parallel_config`` selects other workers. An interrupt returns the values predicted so far. Raises
     InputError if a value is invalid, and KeyboardInterrupt if interrupted before the first value.
 
@@ -161,7 +161,7 @@ def _predict(name: str, session: Session, overrides: tuple[str, ...]) -> Predict
 
 
 def parse_sweep(text: str, option: str = "--sweep") -> tuple[str, list[str]]:
-    """Parse a key and its values. Raise InputError that names the option.
+    """Parse a key and its values. Raise an InputError that names the option.
 
     A range doubles from its first number to its last. ``*4`` after the range changes the factor to 4. In a list,
     numbers without a unit have the unit of the last one.

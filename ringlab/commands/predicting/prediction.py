@@ -1,4 +1,4 @@
-"""Simulates the collectives and trainings of a scenario and its what-ifs, and concludes from their times."""
+"""Simulates the collectives and trainings of a scenario and its what-ifs, and draws conclusions from their times."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -239,7 +239,7 @@ class _Simulator:
         return self.simulated[key]
 
     def with_uncertainty(self, figures: ClusterFigures[Number], in_turns: bool) -> ClusterFigures[Number]:
-        """Compare the predictions from each calibration fold. On an emulated cluster, also assume slower cores."""
+        """Add uncertainties: the disagreement of calibration folds and, on an emulated cluster, slower cores."""
         age_s = self.calibration.age_s if self.calibration is not None and not in_turns else 0.0
         others = self.places[0].model.alternatives()
         folds = [self._predict_with(fold) for fold in others.parts]

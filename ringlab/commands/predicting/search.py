@@ -141,7 +141,7 @@ class SearchOptions:
         assert self.hours > 0  # raises InputError
 
     def with_plan(self, spread: SpreadTraining) -> "SearchOptions":
-        """Return the options with missing goals from the scenario's ``[plan]``.
+        """Return the options, with missing goals taken from the scenario's ``[plan]``.
 
         Raise InputError if a deadline or a budget is set without a number of tokens.
         """
@@ -307,7 +307,7 @@ class SearchAnswer(Answer):
     found: tuple[FoundMeshes, ...] = field(default=(), compare=False, metadata=NOT_IN_JSON)
 
     def show(self) -> Iterator[Part]:
-        """Yield the fastest meshes, for several cases also an overview, and the cost of the training."""
+        """Yield an overview if there are several cases, the fastest meshes, and the cost of the training."""
         if len(self.cases) > 1:
             yield self._overview()
         for case in self.cases if self.key is None else ():
