@@ -212,7 +212,7 @@ def test_user_directory_is_evaluated_with_shipped_parameters(tmp_path: Path):
     assert accuracy(tmp_path, only_held_out=True).systems.keys() == {"b"}
 
 
-def test_single_rank_is_noted(tmp_path: Path):
+def test_system_with_a_single_rank_is_omitted_with_a_note(tmp_path: Path):
     folder = make_directory(tmp_path)
     with (folder / FILE_NAME).open("a") as file:
         file.write('alone = { nodes = 1, gpus = 1, gpu = "T4" }\n')

@@ -194,7 +194,7 @@ def test_long_line_of_a_learner_is_wrapped(capsys: pytest.CaptureFixture[str], m
     assert any(line.startswith("ring_all_reduce, line 37: requests") for line in lines) and max(map(len, lines)) <= 80
 
 
-def test_wrong_exercise_names_what_to_read(
+def test_wrong_exercise_names_a_text_to_read(
     virtual: VirtualRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "120")
@@ -209,7 +209,7 @@ def test_wrong_exercise_names_what_to_read(
     assert f"Read {read}." in " ".join(capsys.readouterr().out.split())
 
 
-def test_missing_prediction_is_asked_for() -> None:
+def test_check_asks_for_a_missing_prediction() -> None:
     predictions = PredictedNumber("seconds", 2.0, 2.0), PredictedNumber("bytes", 8.0)
     shown = [*CheckedLessons((JudgedLesson(1, "mine.py", (), predictions),)).show()]
     assert shown[-1] == Line("Write a number into PREDICTIONS for 'bytes'.", wrap=True)
@@ -266,7 +266,7 @@ def test_show_never_overwrites_the_lesson(ringlab: Ringlab, tmp_path: Path, monk
     assert Path("01_message.py").read_text() == LESSONS[0].skeleton
 
 
-def test_program_takes_the_time_of_its_question(virtual: VirtualRuns, tmp_path: Path) -> None:
+def test_solution_prints_the_times_that_its_lesson_states(virtual: VirtualRuns, tmp_path: Path) -> None:
     for number, ranks, expected in (
         (6, 4, ("averaged after backward: 72.0 ms", "in buckets of a layer: 48.0 ms", "second step: 48.0 ms")),
         (10, 4, ("gpipe: 0.330 s, kept at most 8", "one_f_one_b: 0.330 s, kept at most 4")),

@@ -44,7 +44,7 @@ def ring_wins_from(*of):
 """
 
 
-def test_file_that_ends_its_process_is_wrong(tmp_path: Path) -> None:
+def test_file_that_ends_its_own_process_is_graded_wrong(tmp_path: Path) -> None:
     texts = {"1/04_file.py": HOSTILE, "2/03_file.py": "", "3/02_file.py": LESSONS[1].skeleton}
     for name, text in texts.items():
         (tmp_path / name).parent.mkdir()

@@ -36,7 +36,7 @@ def test_equations_have_names_and_exponents_of_code():
     assert f"x^{SHARPNESS:.0f}]^(1/{SHARPNESS:.0f})" in page and f"T_host^{OVERLAP:.0f})^(1/{OVERLAP:.0f})" in page
 
 
-def test_three_rows_of_held_out_system_leave_seven_percent():
+def test_median_error_is_at_most_7_percent_after_three_rows():
     gain = next(gain for gain in FOUND["left_out"]["gains"] if gain["sizes"] == [4096, 4194304, None])
     assert all(score["median"] <= 0.07 for score in gain["after"].values())
 

@@ -67,7 +67,7 @@ def calibration(nbytes_per_s: float, cores: int = 2) -> Calibration:
     return replace(known, environment=known.environment | {"cores": cores})
 
 
-def test_gloo_copies_in_all_gather_and_reduces_all_in_scatter() -> None:
+def test_gloo_all_gather_and_reduce_scatter_add_copies() -> None:
     nbytes = 1 << 20
 
     def elapsed(verb: str, algorithms: dict[str, str]) -> float:

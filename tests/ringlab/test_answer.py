@@ -104,7 +104,7 @@ def test_worst_error_names_its_row(compared):
     assert "The largest prediction error is 44%, for sync with ring." in conclusions
 
 
-def test_sentence_compares_times_of_the_largest_size():
+def test_conclusion_compares_times_at_the_largest_size():
     comparison = CollectiveComparison("all_reduce", (RING, NAIVE), (64, 8 << 20), "float32", "sum", 0)
     predicted = predict(LoadedScenario("sizes", Path("sizes.toml"), STAR8, comparison, (), ()))
     (ring, naive), (sentence,) = predicted.collectives[2:], predicted.conclusions
@@ -185,7 +185,7 @@ def test_limits_and_load_do_not_add_a_sixth_sentence(count: int, monkeypatch: py
 
 
 @pytest.mark.parametrize("width", [80, 200])
-def test_column_has_one_unit_and_fits_the_terminal(with_faults, width):
+def test_column_has_one_unit_and_table_fits_the_terminal(with_faults, width):
     text = printed(with_faults.show(), width)
     tables = text[: text.rindex("Under faults")]
     assert max(map(len, text.splitlines())) <= width

@@ -266,7 +266,7 @@ def test_unexpected_end_of_file_is_reported_as_an_error(capsys):
     assert ended.value.code == 1 and "EOFError: Ran out of input" in message and "Abort" not in message
 
 
-def test_rank_prints_without_a_world_size(ringlab, monkeypatch):
+def test_rank_one_prints_if_no_launcher_started_it(ringlab, monkeypatch):
     """Other ranks are only silent if a launcher started several ranks."""
     monkeypatch.setenv("RANK", "1")
     monkeypatch.delenv("WORLD_SIZE", raising=False)

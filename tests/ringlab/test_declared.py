@@ -124,7 +124,7 @@ def test_pictures_show_a_declared_function(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("run", [simcomm.run, realcomm.run])
-def test_local_program_moves_data(run) -> None:
+def test_local_function_runs_as_an_algorithm(run) -> None:
     def local() -> Algorithm:
         @algorithm("broadcast", chunks=1)
         def chain(rank, world_size, root):

@@ -66,7 +66,7 @@ def test_step_without_overlap_equals_the_plain_prediction(sync: str) -> None:
     assert row.efficiency == pytest.approx(plain.scaling_efficiency)
 
 
-def test_step_follows_overlap_sync_every_accumulate_and_loaders() -> None:
+def test_step_depends_on_overlap_sync_every_and_loaders() -> None:
     def step(*overrides: str) -> dict[str, float]:
         answer = ringlab.predict_devices("star8", [8], RATED, "training.gradient_sync='ring'", *overrides)
         return {**answer.cases[0].rows[0].parts, "total": answer.cases[0].rows[0].step_s}
@@ -288,7 +288,7 @@ def test_what_if_varies_links_within_a_host() -> None:
         ringlab.predict_devices("star8", [4], what_if="link=pcie")
 
 
-def test_unused_gpus_leave_their_cores_to_others() -> None:
+def test_processes_of_used_gpus_share_all_cores_of_a_host() -> None:
     """One other process with 2 GPUs, and seven with 8, wait for the cores of the whole host."""
     training = ["training.model=vgg16", "training.compute={rate = 300.0}"]
     two, eight = ringlab.predict_devices("dgx-h100", [2, 8], *training).cases[0].rows

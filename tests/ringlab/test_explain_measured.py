@@ -49,7 +49,7 @@ def test_table_that_matches_the_prediction_is_as_expected(tmp_path: Path) -> Non
         (1.3, 0, "as expected", "as expected: 1.3 times the predicted time, 21 of 21 sizes in the interval"),
     ],
 )
-def test_verdict_says_by_how_much_and_from_which_size(
+def test_verdict_states_the_slowdown_and_its_first_size(
     tmp_path: Path, factor: float, start: int, verdict: str, sentence: str
 ) -> None:
     answer = explain_measured(write(tmp_path, "a.txt", timed(factor=factor, start=start)))
@@ -115,7 +115,7 @@ def test_several_collectives_have_a_verdict_each(tmp_path: Path) -> None:
     assert answer.sentence == "1 of 3 tables slower; all_gather: 4 times slower than expected at all sizes"
 
 
-def test_table_without_devices_only_needs_the_gpu(tmp_path: Path) -> None:
+def test_table_without_a_device_list_requires_only_the_gpu(tmp_path: Path) -> None:
     path = write(tmp_path, "a.txt", "\n".join(line for line in timed().splitlines() if "Rank" not in line))
     answer = explain_measured(path)
     assert (answer.verdict, answer.sentence) == (

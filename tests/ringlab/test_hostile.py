@@ -113,7 +113,7 @@ def test_both_ranks_reject_an_unreachable_master(tmp_path: Path) -> None:
         assert done.returncode == 2 and message in done.stderr and "[c10d]" not in done.stderr, done.stderr
 
 
-def test_watch_names_the_case_that_misbehaves(monkeypatch):
+def test_hostile_runner_names_the_case_that_misbehaves(monkeypatch):
     sys.path.insert(0, str(HERE))
     import hostile_runs
     from hostile_runs import Case

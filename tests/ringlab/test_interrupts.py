@@ -93,7 +93,7 @@ def test_interrupt_in_a_weakref_callback_ends_the_command():
         assert process.communicate(timeout=60) == ("heard\n", "")
 
 
-def test_interrupts_that_are_ignored_stay_ignored():
+def test_interrupts_ignored_by_the_parent_stay_ignored():
     script = """
 import runpy, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -153,7 +153,7 @@ def test_other_exit_handlers_run():
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_signal_is_not_mistaken_for_program_exit(number: int, capfd: pytest.CaptureFixture) -> None:
+def test_program_that_catches_systemexit_ends_on_a_signal(number: int, capfd: pytest.CaptureFixture) -> None:
     before = signal.signal(number, signal.SIG_DFL)  # nohup has SIGHUP ignored, which stays so
     try:
         with pytest.raises(SystemExit) as ended, exit_on_signals(), suppress(Exception, SystemExit):

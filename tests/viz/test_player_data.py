@@ -87,7 +87,7 @@ def test_buffers_of_many_ranks_are_counted_or_omitted():
     assert follow(65) is None
 
 
-def test_trace_title_never_executes_a_file(tmp_path):
+def test_program_named_in_a_trace_title_is_not_executed(tmp_path):
     """A trace can come from an untrusted file."""
     script = tmp_path / "mine.py"
     script.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")

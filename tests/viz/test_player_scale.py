@@ -103,7 +103,7 @@ def test_page_of_many_ranks_opens(browser: Browser, tmp_path: Path, own: str, na
         assert player.text("caption")
 
 
-def test_limit_counts_routes_of_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_call_with_too_many_routes_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Gigabyte, "ROUTED", 100)
     simcomm.run("all_reduce/ring", simcomm.star(16, "10 Gbit/s", "5 us"), 1 << 20, engine="compiled")
     with pytest.raises(TooLarge, match=r"routes of its 240 pairs of ranks .* the limit is 100"):

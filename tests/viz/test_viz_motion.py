@@ -121,12 +121,12 @@ def test_step_counter_counts_common_steps() -> None:
     assert progress.marks() == pytest.approx(np.arange(14) / 14)
 
 
-def test_messages_are_counted_without_common_steps() -> None:
+def test_counter_counts_messages_if_steps_differ() -> None:
     trace = viz_traces.naive(4)
     assert StepCounter(trace).describe(trace.elapsed * 0.4) == "message 3 of 6"
     assert StepCounter(viz_traces.training()).describe(2.5) == "training step 3 of 10"
 
 
-def test_reducing_is_reported_without_messages_in_flight() -> None:
+def test_counter_shows_reducing_if_no_message_is_in_flight() -> None:
     trace = replace(viz_traces.naive(2), elapsed=10.0, spans=[Span(0, "reduce", 0, 8.0, 9.0)])
     assert [StepCounter(trace).describe(time) for time in (7.0, 8.5, 10.0)] == ["", "reducing", "done"]
