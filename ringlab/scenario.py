@@ -154,7 +154,7 @@ def plot(
 ) -> "Picture":
     """Plot a training "step", its "scaling", the critical "path" or the "cluster" as .png, .svg or .pdf.
 
-    ``source`` may also be a trace, for its critical path. ``algorithm`` and ``size`` select the critical path. Default:
+    For a "path", ``source`` may also be a trace, and ``algorithm`` and ``size`` select the scenario's run. Default:
     the last algorithm at the largest size. Raises InputError if ``kind``, the algorithm or the suffix is unknown, or
     the scenario lacks the part to plot.
 

@@ -108,7 +108,7 @@ class Session:
         """
         if not _has_auto(scenario):
             if self.calibration is not None:
-                raise InputError(f"{scenario.path}: calibration is not used without an algorithm auto; remove it")
+                raise InputError(f"{scenario.path}: calibration is only used to resolve auto; remove it")
             return None
         return self.find_calibration(scenario) if is_launched() else self.find_or_calibrate(scenario)
 

@@ -38,7 +38,7 @@ def command(
         Option(
             "--system",
             metavar="NAME",
-            help="Machine of the files, if they do not name one. `ringlab list hardware` lists the names.",
+            help="Machine that the files describe, if they do not name it. `ringlab list hardware` lists the names.",
         ),
     ] = None,
     set_keys: Annotated[

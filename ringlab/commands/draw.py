@@ -295,7 +295,7 @@ def plot_scenario(
     size: str | int | None,
     session: Session,
 ) -> Picture:
-    """Plot a simulated scenario as .png, .svg or .pdf. ``algorithm`` and ``size`` select the critical path.
+    """Plot a simulated scenario as .png, .svg or .pdf. ``algorithm`` and ``size`` select the run of a "path".
 
     Raises InputError if the plot is unknown or does not suit the scenario, and KeyboardInterrupt after an interrupt.
     """

@@ -109,7 +109,7 @@ def _critical(runs: Sequence[PlayedRun]) -> Iterator[tuple[str, bytes]]:
 def _assumptions(scenario: LoadedScenario, calibration: Calibration | None) -> Iterator[str]:
     transport = _calibrated(scenario, calibration).transport
     if transport == IDEAL:
-        yield "The time of a message only consists of the latencies and bandwidths of its links."
+        yield "The time of a message depends only on the latencies and bandwidths of its links."
     elif transport is not None:
         reducing = f"reducing takes {format_time(transport.gamma * 1e6)} per megabyte" if transport.gamma else ""
         parts = [

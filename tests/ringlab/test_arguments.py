@@ -736,7 +736,7 @@ UNUSED: dict[str, Callable[[], Any]] = {  # an argument that a call does not dep
     "calibration is not used on star of 4 hosts, 10 Gbit/s, which describes its own costs": lambda: simcomm.run(
         RING, STAR, 64, calibration=calibration()
     ),
-    "calibration is not used without an algorithm auto; remove it": lambda: on_star().run(calibration=calibration()),
+    "calibration is only used to resolve auto; remove it": lambda: on_star().run(calibration=calibration()),
     "no [training] table; remove resume": lambda: ringlab.load("two-racks").run(resume="auto"),
     "no [training] table; remove watch": lambda: ringlab.load("two-racks").run(watch=Watch(Path("logs"))),
     "all_reduce/nccl is predicted by formula, without messages; remove engine": lambda: _on_nccl(engine="simpy"),

@@ -157,7 +157,7 @@ def carry_out(
     predict: bool,
     weights: Path | None = None,
 ) -> None:
-    """Carry out ``ringlab run`` with ``[training.parallelism]``, or ``ringlab compare`` with ``predict``."""
+    """Carry out ``ringlab run``, or ``ringlab compare`` if ``predict``, for ``[training.parallelism]``."""
     check_outputs(outputs.json_to, also.trace, weights)
     act = compare_strategy if predict else run_strategy
     answer = act(scenario, *overrides, session=real_session(real), check_all=also.check, weights=weights)

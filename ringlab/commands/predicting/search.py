@@ -215,7 +215,7 @@ class Money(AnswerRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class MeshRow(AnswerRecord):
-    """A mesh with its predicted step, rates, memory and cost."""
+    """A mesh with its predicted step time, rates, memory and cost."""
 
     mesh: str
     tensor: int
