@@ -67,9 +67,7 @@ def _kinds(parameter: inspect.Parameter) -> list[type]:
 def split_parameters(reference: str) -> tuple[str, dict[str, Parameter]]:
     """Split a reference such as ``chain[slices=4]`` into the name and the parameters.
 
-    Raise InputError if it is malformed.
-
-    A value that looks like an integer becomes one.
+    A value that looks like an integer becomes one. Raise InputError if the reference is malformed.
 
     >>> split_parameters("chain[slices=4]")
     ('chain', {'slices': 4})

@@ -19,7 +19,7 @@ LARGEST = 2**31 - 1  # beyond it, a product could overflow
 
 
 class Diverges(BaseException):  # not an error of the program, so its `except Exception` must not catch it
-    """Raised if ranks have different ``values``, or values that are unknown (None), where the program needs one."""
+    """Raised if the program needs a single value, but the ranks have different ``values`` or unknown ones (None)."""
 
     def __init__(self, values: Values | None = None) -> None:
         super().__init__()

@@ -49,9 +49,7 @@ def bruck_all_gather(rank: int, world_size: int) -> Program:
 
 @algorithm("all_to_all", name="bruck", scratch=lambda world_size: 2 * (world_size // 2))
 def bruck_all_to_all(rank: int, world_size: int) -> Program:
-    """Swap chunk i of rank r with chunk r of rank i in ceil(log2 p) steps, the minimum.
-
-    Each step sends about n / 2 bytes.
+    """Swap chunk i of rank r with chunk r of rank i in ceil(log2 p) steps, the minimum, each with about n / 2 bytes.
 
     A rotation puts the chunk for the rank j ahead at position j. In the step of ``distance``, a rank packs the
     positions with that bit into scratch, sends them to the rank that far ahead, and unpacks the chunks that it

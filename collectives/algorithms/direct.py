@@ -80,9 +80,7 @@ def opponent(rank: int, number: int, world_size: int) -> int:
 
 @algorithm("all_to_all", name="pairwise")
 def pairwise_all_to_all(rank: int, world_size: int) -> Program:
-    """Swap chunk i of rank r with chunk r of rank i in p - 1 steps, or p steps if p is odd.
-
-    Each step sends n / p bytes.
+    """Swap chunk i of rank r with chunk r of rank i in p - 1 steps of n / p bytes, or p steps if p is odd.
 
     Every rank sends (p - 1) / p n bytes, the minimum. No scratch is needed.
     """

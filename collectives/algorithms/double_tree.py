@@ -30,11 +30,10 @@ class Node(NamedTuple):
 
 
 def in_order_tree(position: int, size: int) -> Node:
-    """Return the node at ``position`` of 0 ..
+    """Return the node at ``position``, from 0 to ``size`` - 1. Position 0 is the root and has one child.
 
-    size - 1. Position 0 is the root and has one child. Odd positions are leaves.
-
-    Positions are numbered from left to right: 8 has the children 4 and 12, 4 has 2 and 6, and 2 has 1 and 3.
+    Positions are numbered from left to right: 8 has the children 4 and 12, 4 has 2 and 6, and 2 has 1 and 3. Odd
+    positions are leaves.
     """
     reach = position & -position or 1 << size.bit_length()  # lowest set bit: twice the distance to its children
     steps = [reach >> shift for shift in range(1, reach.bit_length())]

@@ -107,7 +107,7 @@ def _between_closed_forms(algorithm: Algorithm, lower: CostModel, upper: CostMod
 
 
 def _two_trees(algorithm: Algorithm, lower: CostModel, upper: CostModel) -> tuple[float, float]:
-    """A link has at most two messages at once, so each message gets at least half of the link."""
+    """Bound two trees. A link has at most two messages at once, so each message gets at least half of it."""
     most = closed_form(algorithm, upper)
     return least_seconds(algorithm, lower), inf if most is None else most
 

@@ -85,11 +85,11 @@ class CostModel(NamedTuple):
     gamma: float  # seconds per byte reduced or copied
 
     def messages(self, number: float, share: float) -> float:
-        """Return the seconds of ``number`` consecutive messages, each with ``share`` of the buffer."""
+        """Return the time in seconds of ``number`` consecutive messages, each with ``share`` of the buffer."""
         return number * (self.alpha + share * self.nbytes * self.beta)
 
     def work(self, share: float) -> float:
-        """Return the seconds to reduce or copy ``share`` of the buffer."""
+        """Return the time in seconds to reduce or copy ``share`` of the buffer."""
         return share * self.nbytes * self.gamma
 
     def for_group(self, p: int, share: float = 1.0) -> "CostModel":
@@ -142,7 +142,7 @@ def binomial_reduce(m: CostModel) -> float:
 
 
 def binomial_scatter(m: CostModel) -> float:
-    """Return the time of messages that halve in each step. Together, they contain all parts except the root's own."""
+    """Return the time of messages whose size halves in each step. Together, they carry all parts but the root's."""
     return m.messages(m.doublings, 0) + m.messages(1, m.others) - m.alpha
 
 

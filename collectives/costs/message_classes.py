@@ -20,9 +20,9 @@ Location = tuple[int, int, int]  # rank, channel, step
 class MessageClass(NamedTuple):
     """The properties of a message that determine its time.
 
-    ``pattern`` describes the other messages of its ranks at the same time. ``relay``: none. ``exchange``: every rank
-    sends to ``width`` ranks and receives from as many. ``fan_in``: one rank receives from ``width`` ranks that were
-    ready before. ``fan_out``: one rank sends to ``width`` ranks that were ready before.
+    ``pattern`` describes the other messages that its ranks exchange at the same time. ``relay``: none. ``exchange``:
+    every rank sends to ``width`` ranks and receives from as many. ``fan_in``: one rank receives from ``width`` ranks
+    that were ready before. ``fan_out``: one rank sends to ``width`` ranks that were ready before.
     """
 
     pattern: str

@@ -187,7 +187,7 @@ class WorkerProcess:
             self._bell.send(b"?")
 
     def wait(self, memory: int, seconds: float, subject: str) -> str:
-        """Wait for the answer. Return an empty string when it has arrived, otherwise one word for the reason why not.
+        """Wait for the worker's answer. Return "" when it has arrived, or a word for the reason why it did not.
 
         ``seconds`` limits the CPU time and sleep; time spent waiting for a core does not count. If the program is slow,
         log a warning that names ``subject``.

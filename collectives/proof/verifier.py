@@ -30,7 +30,7 @@ from collectives.step import Kind, Operation
 
 
 class Landing(NamedTuple):
-    """An operation that wrote a chunk. A set of contributors is stored as the bits of an integer."""
+    """A write of one chunk by an operation. Sets of contributors are stored as the bits of an integer."""
 
     operation: int  # its index in the schedule
     chunk: int
@@ -41,7 +41,7 @@ class Landing(NamedTuple):
 
 
 class WrongChunk(NamedTuple):
-    """A chunk whose content at the end differs from the spec."""
+    """A chunk that does not contain the data that the spec requires at the end."""
 
     rank: int
     chunk: int
@@ -69,7 +69,7 @@ def explain_other(schedule: Schedule, landings: Sequence[Landing], rank: int, ch
     """Name the last operation that wrote a chunk, or say that no operation did."""
     arrivals = [landing for landing in landings if schedule.rank[landing.operation] == rank and landing.chunk == chunk]
     return (
-        f"; it came in {_step(schedule, arrivals[-1].operation)}, by {schedule.operation(arrivals[-1].operation)}"
+        f"; last written in {_step(schedule, arrivals[-1].operation)}, by {schedule.operation(arrivals[-1].operation)}"
         if arrivals
         else f"; rank {rank} writes nothing there{last_step(schedule, rank)}"
     )
@@ -84,8 +84,8 @@ def _where_it_stayed(schedule: Schedule, landings: Sequence[Landing], contributo
         return _never_sent(schedule, landings, contributor, chunk)
     last = came[-1]
     holder = int(schedule.rank[last.operation])
-    stay = f"{which} came last to rank {holder}, in {_step(schedule, last.operation)}"
-    return stay if any(_later_sends(schedule, last)) else f"{stay}, which never sends it on"
+    stay = f"{which} last reached rank {holder}, in {_step(schedule, last.operation)}"
+    return stay if any(_later_sends(schedule, last)) else f"{stay}, which never forwards it"
 
 
 def _never_sent(schedule: Schedule, landings: Sequence[Landing], contributor: int, chunk: int) -> str:
@@ -176,7 +176,7 @@ harmless_mistake=None)
 
 
 def verify(algorithm: str | Algorithm, world_size: int, root: int = 0) -> ProofReport:
-    """Prove that an algorithm is free of deadlock, and that each rank ends with the result of the spec.
+    """Prove that an algorithm is free of deadlock, and that each rank ends with the data that the spec requires.
 
     Each contribution must be counted once, except in a barrier. Raise ProgramError with the rank, step, chunk and peer
     of the error. Raise InputError for an unknown algorithm, an invalid root, and if there are more chunks than fit into
@@ -234,8 +234,8 @@ def check_bitwise_identical(algorithm: Algorithm, world_size: int) -> None:
 
 def _check_followed(schedule: Schedule) -> None:
     number = schedule.world_size * schedule.total
-    excess = f"{schedule.describe()}: all ranks have {number:,} chunks together, scratch among them, which are too many"
-    check_fits(number, Gigabyte.FOLLOWED, f"{excess} to be followed one by one", "declare fewer")
+    excess = f"{schedule.describe()}: all ranks together have {number:,} chunks, including scratch, which are too many"
+    check_fits(number, Gigabyte.FOLLOWED, f"{excess} to track one by one", "declare fewer")
 
 
 class SymbolicRun:
@@ -403,7 +403,7 @@ class SymbolicRun:
         why = f": {explain_missing(self.schedule, landings, rank, chunk, expected & ~value)}"
         if value == 0:
             return self._wrong_end(rank, chunk, f"holds nothing; it should hold {self._data(expected, origin)}", why)
-        return self._wrong_end(rank, chunk, f"misses the contribution of {_ranks_of(expected & ~value)}", why)
+        return self._wrong_end(rank, chunk, f"lacks the contribution of {_ranks_of(expected & ~value)}", why)
 
     def _replay(self) -> list[Landing]:
         again = SymbolicRun(self.schedule)
@@ -416,7 +416,7 @@ class SymbolicRun:
         return f"chunk {origin} of {_ranks_of(ranks)}" if self.spec.moves else f"the data of {_ranks_of(ranks)}"
 
     def _empty(self, chunk: int) -> str:
-        """Say why a chunk is undefined. It has been undefined since the start, because reads of it are mistakes."""
+        """Explain why a chunk is undefined. It has been undefined since the start, because reads of it are mistakes."""
         scratch = chunk >= self.schedule.chunks
         why = "scratch is undefined at the start" if scratch else self.spec.beginning.format(root=self.schedule.root)
         return f"chunk {chunk} holds nothing yet ({why})"

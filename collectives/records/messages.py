@@ -47,7 +47,7 @@ class Message(NamedTuple):
     reduces: bool = False  # whether the data is reduced into the chunks instead of overwriting them
     src_posted: float = nan  # time in seconds at which the sender posted the send; nan: ``begin``
     dst_posted: float = nan  # time at which the receiver posted the receive; nan: ``begin``
-    collective: int = 0  # number of the collective in the run; in a training, the step
+    collective: int = 0  # number of the collective in the run, or the training step
 
 
 class MessageRoutes:

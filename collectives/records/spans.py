@@ -25,7 +25,7 @@ class Span(NamedTuple):
     begin: float
     end: float
     channel: int = 0  # channel of the program, for a local operation
-    collective: int = 0  # number of the collective in the run; in a training, the step
+    collective: int = 0  # number of the collective in the run, or the training step
 
 
 class Spans(Columnar[Span]):

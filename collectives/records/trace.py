@@ -103,7 +103,7 @@ class Trace:
 
     ``messages`` and ``spans`` can be passed as rows and are stored as columns. ``facts`` are numbers of the whole run:
     ``nbytes``, ``time_min_s`` and ``time_max_s`` of a collective, or ``batch_size``, ``single_rank_step_s`` and, if
-    measured, ``test_accuracy`` and ``examples_seen`` of a training.
+    measured, ``test_accuracy`` and ``examples_seen`` of a training run.
 
     >>> Trace("all_reduce/ring", "predicted", world_size=8, elapsed=0.0147)
     <Trace all_reduce/ring: predicted, 8 ranks, 14.7 ms>

@@ -164,16 +164,16 @@ def _mismatch_error(schedule: Schedule, key: Keys, index: int) -> ProgramError:
         where = schedule.on_channel(index).replace(",", " on")
         return schedule.refuse(
             index,
-            f" meets nothing: rank {src} sends {_messages(sends)} to rank {dst}{where}, which receives {receives} "
+            f" has no match: rank {src} sends {_messages(sends)} to rank {dst}{where}, which receives {receives} "
             "from it",
         )
     agree = schedule.count[index] == schedule.count[other]
-    problem = DIFFERENT_CHUNKS if agree else "they disagree on how many chunks travel"
+    problem = DIFFERENT_CHUNKS if agree else "their counts of chunks differ"
     number = int((same & is_send)[:index].sum())
     return schedule.refuse(
         index,
-        f", message {number} of rank {src} to rank {dst}, meets in its step {schedule.step[other]}"
-        f"{schedule.line(other)} {schedule.operation(other)}: {problem}",
+        f", message {number} from rank {src} to rank {dst}, matches {schedule.operation(other)} in step "
+        f"{schedule.step[other]}{schedule.line(other)}: {problem}",
     )
 
 
@@ -231,7 +231,7 @@ def _listed_steps(by_root: tuple[Steps, ...], rank: int, world_size: int, root: 
 
 
 def reduce_to_steps(algorithm: Algorithm, world_size: int) -> tuple[Callable[..., Algorithm], tuple[Any, ...]]:
-    """Return the pickled form of an algorithm as its steps for ``world_size`` ranks, without its function.
+    """Return a pickle reduction that stores an algorithm's steps for ``world_size`` ranks instead of its function.
 
     Raise the errors of ``build_schedule``.
     """

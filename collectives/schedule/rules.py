@@ -64,7 +64,7 @@ def ends_agree(call: ProgramCall, counts: tuple[Ints, Ints], chunks: tuple[Ints,
 
 
 def same_chunks(chunk: Ints, other: Ints, chunks: int) -> Bools:
-    """Return a mask of the entries with the same chunk, or with scratch of the same chunk, which have the same size.
+    """Return a mask of the entries whose chunk numbers are equal modulo ``chunks``: a chunk, or scratch of its size.
 
     >>> same_chunks(np.array([1, 1], np.int32), np.array([5, 6], np.int32), chunks=4).tolist()
     [True, False]
@@ -100,7 +100,7 @@ class Violation(NamedTuple):
 def first_violation(columns: OperationColumns, call: ProgramCall) -> Violation | None:
     """Return the first operation that breaks a rule, or None.
 
-    The columns can contain some ranks only, because no rule compares ranks.
+    ``columns`` may contain only some of the ranks, because no rule compares ranks.
     """
     violation = _first(rule(columns, call) for rule in OF_ONE)
     sound = columns if violation is None else columns.head(violation.at)  # the other rules require valid numbers

@@ -205,7 +205,7 @@ def block_of(channel: int, program: Iterator[Step], ranks: npt.NDArray[np.int64]
 
 
 def _field(numbers: list[Any], ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-    """Return one number of each operation on each rank; shape [operations, ranks]."""
+    """Return the values of one field of all operations on each rank; shape [operations, ranks]."""
     array = np.array(numbers)
     if array.dtype.kind == "i" and array.min() >= -LARGEST and array.max() <= LARGEST:  # only plain numbers
         return np.broadcast_to(array.astype(np.int32)[:, None], (len(numbers), len(ranks)))

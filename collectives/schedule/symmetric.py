@@ -1,4 +1,4 @@
-"""Schedules in which all ranks do the same relative to their rank, so that one description represents all ranks.
+"""Schedules in which every rank runs the same operations relative to its own number, so that one rank represents all.
 
 The size of such a *symmetric* schedule does not depend on the number of ranks.
 """

@@ -1,4 +1,4 @@
-"""Compute gradients in backward order, the layers of ResNets, and gradient buckets.
+"""Compute the sizes of gradients in backward order, the layers of ResNets, and gradient buckets.
 
 The layers are those of He et al., Deep Residual Learning for Image Recognition, table 1
 (https://arxiv.org/abs/1512.03385), as torchvision builds them. A test compares the parameters with torchvision's.

@@ -1,4 +1,4 @@
-"""``Parallelism``: the strategy that spreads a training over devices, and its device mesh.
+"""``Parallelism``: the strategy that distributes a training run over devices, and its device mesh.
 
 A mesh has ``data`` x ``tensor`` x ``pipeline`` devices. Neighboring devices belong to the same ``tensor`` group, then
 to the same ``data`` group, as in Megatron-LM. ``strategy`` is the strategy of the ``data`` devices:
@@ -37,7 +37,7 @@ LOADERS = ("synthetic", "dali", "decode", "text")  # loaders of samples
 
 @dataclass(frozen=True, kw_only=True)
 class Parallelism:
-    """The parallelism of a training. Raise InputError for an invalid mesh.
+    """The parallelism of a training run. Raise InputError for an invalid mesh.
 
     If ``data`` is 0, it becomes the number of devices that the other axes leave. ``pipeline`` stages process
     ``microbatches`` pieces of a batch in the order of ``schedule``. ``naive`` is model parallelism without pieces: one

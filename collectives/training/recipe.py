@@ -75,7 +75,7 @@ class Recipe:
         return self.learning_rate * (sqrt(world_size) if self.scale_learning_rate == "sqrt" else world_size)
 
     def learning_rate_factor(self, step: int, steps: int) -> float:
-        """Return the factor on the learning rate in a step. Steps count from 0 in a training of ``steps`` steps.
+        """Return the factor on the learning rate in a step. Steps count from 0 in a training run of ``steps`` steps.
 
         >>> [Recipe(warm_up=4, schedule="linear").learning_rate_factor(step, 12) for step in (0, 3, 4, 8, 11)]
         [0.25, 1.0, 1.0, 0.5, 0.125]

@@ -52,7 +52,7 @@ def test_missing_step_names_the_lost_contribution() -> None:
         yield from ring_all_gather(rank, world_size)
 
     message = (
-        "of ranks 1, 2, 3: that of rank 1 came last to rank 3, in step 1, which never sends it on; rank 0 never rec"
+        "of ranks 1, 2, 3: that of rank 1 last reached rank 3, in step 1, which never forwards it; rank 0 never rec"
     )
     assert message in refusal("all_reduce", wrong, 4)
 
@@ -85,8 +85,8 @@ def test_broadcast_without_the_last_rank_is_rejected() -> None:
         yield from naive_broadcast(rank, world_size - 1, root) if rank < world_size - 1 else ()
 
     assert refusal("broadcast", wrong, 3, chunks=1).endswith(
-        "at the end chunk 0 of rank 2 holds nothing; it should hold the data of rank 0: it came last to rank 1, in "
-        "step 0, which never sends it on; rank 2 never receives chunk 0"
+        "at the end chunk 0 of rank 2 holds nothing; it should hold the data of rank 0: it last reached rank 1, in "
+        "step 0, which never forwards it; rank 2 never receives chunk 0"
     )
 
 
@@ -99,7 +99,7 @@ def test_reduce_that_overwrites_is_rejected() -> None:
                 yield send(root, 0)
 
     assert refusal("reduce", wrong, 3, chunks=1).endswith(
-        "at the end chunk 0 of rank 0 misses the contribution of ranks 0, 1: rank 0 had that of rank 0 until step 0, "
+        "at the end chunk 0 of rank 0 lacks the contribution of ranks 0, 1: rank 0 had that of rank 0 until step 0, "
         "where recv(from rank 1, chunk 0) put the data of rank 1 in its place"
     )
 
@@ -109,7 +109,7 @@ def test_reduce_to_the_wrong_root_is_rejected() -> None:
         yield from naive_reduce(rank, world_size, 0)
 
     assert verify(declared("reduce", wrong, chunks=1), 3, root=0).steps == 2
-    message = "reduce/wrong, world size 3, root 2: at the end chunk 0 of rank 2 misses the contribution of ranks 0, 1: "
+    message = "reduce/wrong, world size 3, root 2: at the end chunk 0 of rank 2 lacks the contribution of ranks 0, 1: "
     assert refusal("reduce", wrong, 3, root=2, chunks=1).startswith(message)
 
 
@@ -121,7 +121,7 @@ def test_unmatched_send_is_rejected() -> None:
         elif rank == 0:
             yield recv_reduce(1, 0)
 
-    message = "send(to rank 0, chunk 0) meets nothing: rank 1 sends 2 messages to rank 0, which receives 1 from it"
+    message = "send(to rank 0, chunk 0) has no match: rank 1 sends 2 messages to rank 0, which receives 1 from it"
     assert refusal("all_reduce", sends, 2, chunks=1) == f"all_reduce/wrong, world size 2, rank 1, step 1: {message}"
 
 
@@ -237,7 +237,7 @@ def test_long_rank_lists_are_shortened() -> None:
         yield ()
 
     message = refusal("all_reduce", wrong, 17, chunks=1)
-    assert "chunk 0 of rank 0 misses the contribution of ranks 1, 2, 3, 4, 5, 6, 7, 8 and 8 more: rank 1" in message
+    assert "chunk 0 of rank 0 lacks the contribution of ranks 1, 2, 3, 4, 5, 6, 7, 8 and 8 more: rank 1" in message
 
 
 GALLERY = Path(__file__).parent / "broken"
@@ -245,15 +245,15 @@ CAUGHT = {  # smallest failing world size (from 2 on) and root, and the message
     "crashes": (2, 0, r"rank 0, step 0: .* fails with ZeroDivisionError: integer modulo by zero \(line 9 of"),
     "double_count": (3, 0, r"rank 0, step 1 \(line 10 .*contribution of rank 0 would be counted twice"),
     "empty_scratch": (2, 0, r"rank 1, step 0 \(line 8 .*: chunk 1 holds nothing yet \(scratch is undefined"),
-    "off_by_one_chunk": (2, 0, r"step 0 \(line 10 .* meets in its step 0 \(line 10 .*different chunks of"),
-    "off_by_one_step": (2, 0, r"chunk 0 of rank 0 misses the contribution of rank 1; no rank yields .*\(line 6"),
+    "off_by_one_chunk": (2, 0, r"step 0 \(line 10 .* matches recv.* in step 0 \(line 10 .*different chunks of"),
+    "off_by_one_step": (2, 0, r"chunk 0 of rank 0 lacks the contribution of rank 1; no rank yields .*\(line 6"),
     "other_place": (2, 0, r"rank 0, step 0 \(line 9 .*: copy\(chunk 0 into 1\): these are different chunks"),
     "overlapping_channels": (2, 0, r"channel 1, step 0 \(line 7 .*: channel 0 also uses chunk 1"),
     "send_before_receive": (2, 0, r"deadlock: rank 0 in step 0 \(line 10 .* waits for rank 1 .*: yield send\("),
-    "token_lost": (3, 0, r"of rank 1: it came last to rank 2, in step 0 \(line 9 .*, which never sends it on; "),
+    "token_lost": (3, 0, r"of rank 1: it last reached rank 2, in step 0 \(line 9 .*, which never forwards it; "),
     "too_few_chunks": (2, 0, r"the number of chunks must be a multiple of 2, .*, not 1 \(line 6 of"),
-    "uneven_sizes": (2, 0, r"rank 0, step 0 \(line 9 .*chunk 0\.\.1\).* they disagree on how many chunks travel"),
-    "unmatched_receive": (2, 0, r"rank 0, step 0 \(line 10 .* meets nothing: rank 1 sends no message to rank 0"),
+    "uneven_sizes": (2, 0, r"rank 0, step 0 \(line 9 .*chunk 0\.\.1\).* their counts of chunks differ"),
+    "unmatched_receive": (2, 0, r"rank 0, step 0 \(line 10 .* has no match: rank 1 sends no message to rank 0"),
     "written_twice": (2, 0, r"rank 0, step 0 \(line 11 of .*: chunk 0 is written twice in one step"),
     "wrong_place": (3, 0, r"holds chunk 0 of rank 2; it should hold chunk 0 of rank 1; .*\(line 11 of"),
     "wrong_root": (2, 1, r"rank 0, step 0 \(line 11 .*holds nothing yet \(only the root, rank 1, starts with"),

@@ -125,7 +125,7 @@ def test_unmatched_message_names_its_channel() -> None:
     with pytest.raises(ProgramError) as failure:
         verify(declared("all_reduce", alone, name="wrong", chunks=1), 2)
     assert IN_LINES.sub("", str(failure.value)) == (
-        "all_reduce/wrong, world size 2, rank 0, channel 1, step 0: send(to rank 1, chunk 0) meets nothing: "
+        "all_reduce/wrong, world size 2, rank 0, channel 1, step 0: send(to rank 1, chunk 0) has no match: "
         "rank 0 sends 1 message to rank 1 on channel 1, which receives 0 from it"
     )
 

@@ -45,9 +45,9 @@ ANSWERS = {
     ("number", "message"),
     [
         (0, "broadcast/student, world size 2, root 0: at the end chunk 0 of rank 1 holds nothing; it should hold"),
-        (1, "reduce/student, world size 2, root 0: at the end chunk 0 of rank 0 misses the contribution of rank 1"),
-        (2, "all_reduce/student, world size 2: at the end chunk 0 of rank 0 misses the contribution of rank 1"),
-        (3, "all_reduce/student_ring, world size 2: at the end chunk 0 of rank 0 misses the contribution of rank 1"),
+        (1, "reduce/student, world size 2, root 0: at the end chunk 0 of rank 0 lacks the contribution of rank 1"),
+        (2, "all_reduce/student, world size 2: at the end chunk 0 of rank 0 lacks the contribution of rank 1"),
+        (3, "all_reduce/student_ring, world size 2: at the end chunk 0 of rank 0 lacks the contribution of rank 1"),
     ],
 )
 def test_empty_skeleton_explains_the_first_task(number: int, message: str) -> None:
@@ -95,6 +95,6 @@ def test_completed_skeleton_has_the_stated_costs(tmp_path: Path) -> None:
 def test_unfinished_broadcast_explains_the_missing_sum(tmp_path: Path) -> None:
     half_done = filled(tmp_path, "reduce", "all_reduce")["all_reduce"]
     with pytest.raises(
-        ProgramError, match="world size 3: at the end chunk 0 of rank 1 misses the contribution of ranks 0, 2"
+        ProgramError, match="world size 3: at the end chunk 0 of rank 1 lacks the contribution of ranks 0, 2"
     ):
         verify(half_done, 3)

@@ -206,7 +206,7 @@ def forgets_to_add(rank, world_size):
 
 @pytest.mark.usefixtures("no_launch")
 def test_sync_that_does_not_average_is_rejected():
-    with pytest.raises(InputError, match="misses the contribution of rank 0"):
+    with pytest.raises(InputError, match="lacks the contribution of rank 0"):
         train(small(forgets_to_add), TWO)
 
 

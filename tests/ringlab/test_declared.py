@@ -342,7 +342,7 @@ def test_failing_program_names_rank_step_and_line(fault: str, is_file: bool, tmp
 RULES = {
     "yield send(rank, 0)": "to itself; use copy or reduce",
     "yield send(5, 0)": "rank 5 does not exist; ranks are 0..1",
-    "yield recv_reduce(1 - rank, 0)": "meets nothing: rank 0 sends no message",
+    "yield recv_reduce(1 - rank, 0)": "has no match: rank 0 sends no message",
 }
 
 
