@@ -64,7 +64,7 @@ class Session:
     def find_calibration(self, scenario: LoadedScenario) -> Calibration | None:
         """Return the session's calibration, or else a fresh cached one if the scenario requires one.
 
-        Raises InputError for an invalid file, and for a calibration of the session that the scenario does not use.
+        Raises InputError if the file is invalid, or the session has a calibration that the scenario does not use.
         """
         source = self.calibration
         if source is None:

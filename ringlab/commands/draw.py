@@ -279,7 +279,7 @@ def draw_scenario(
 
 
 def plot_trace(kind: str, source: Path | str, path: Path | str) -> Picture:
-    """Draw the critical path of a trace in a file. Raise InputError for another kind of plot."""
+    """Draw the critical path of a trace in a file. Raise InputError unless ``kind`` is "path"."""
     if kind != "path":
         raise InputError(f"{source}: a trace only supports the plot 'path', not {kind!r}")
     trace = read_run(source)

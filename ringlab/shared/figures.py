@@ -225,7 +225,7 @@ def _exposed_s(trace: Trace, seconds: PhaseSeconds, phases: dict[str, float], tr
 def _exposed_after_buckets(trace: Trace, seconds: PhaseSeconds) -> float | None:
     """Return the exposed communication of a step in seconds, as the mean over the ranks; None without buckets.
 
-    When the last bucket is full, backward has finished computing. The rest of backward, and the sync, are waiting.
+    When the last bucket is full, backward has finished computing. The rest of backward, and the sync, only wait.
     """
     spans = trace.spans
     spans = spans.select(np.isin(spans.step, seconds.steps))

@@ -56,7 +56,7 @@ def _is_number(text: str) -> bool:
 def grow_sizes(begin: str, end: str, factor: float) -> list[int]:
     """Return sizes in bytes from ``begin`` to ``end``, each ``factor`` times the previous one, as in nccl-tests.
 
-    Raises InputError for sizes that do not grow, and for too many sizes.
+    Raises InputError if the sizes do not grow, or if there are too many.
 
     >>> grow_sizes("1K", "20K", 4)
     [1024, 4096, 16384]

@@ -186,7 +186,7 @@ class DevicesAnswer(Answer):
     def draw(self, path: Path | str) -> None:
         """Plot throughput and efficiency against the number of devices, as .png, .svg or .pdf.
 
-        Raise InputError for another suffix, and unless 1 to 9 curves have rows.
+        Raise InputError for another suffix, and if no curve or more than 9 curves have rows.
         """
         curves = [
             viz.Curve(

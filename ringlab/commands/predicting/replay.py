@@ -259,7 +259,7 @@ class ReplayAnswer(Answer):
 
 
 def replay_file(file: Path | str, options: ReplayOptions, progress: Progress | None = None) -> ReplayAnswer:
-    """Replay a recording in a file. Raise InputError for an invalid file or an unsupported replay."""
+    """Replay a recording in a file. Raise InputError if the file is invalid or cannot be replayed."""
     progress = progress or NoProgress()
     with computing(progress, f"reading {file}"):
         recording = read_any_recording(file)
