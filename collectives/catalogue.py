@@ -128,7 +128,7 @@ def _find_in_file(reference: str, collective: str | None, folder: Path | None) -
     if len(chosen) != 1:
         known = ", ".join(candidate.full_name for candidate in candidates)
         problem = "matches several algorithms" if chosen else "matches no algorithm"
-        raise InputError(f"{reference} {problem} of the file; append :NAME, with one of {known}")
+        raise InputError(f"{reference} {problem} in the file; append :NAME, with one of {known}")
     _check_collective(chosen[0], collective)
     return chosen[0]
 

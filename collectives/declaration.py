@@ -262,13 +262,11 @@ class Algorithm(Generic[Arguments, Returned]):
         if rule is None:
             return world_size
         count = self._call(rule, world_size) if callable(rule) else rule
+        subject = f"{self.full_name}: the number of {'chunks' if at_least else 'scratch chunks'}"
         if not isinstance(count, int) or count < at_least:
-            raise InputError(
-                f"{self.full_name}: the number of chunks must be an integer of at least {at_least}, not {count!r}"
-            )
+            raise InputError(f"{subject} must be an integer of at least {at_least}, not {count!r}")
         if count > at_most:
-            unit = "chunks" if at_least else "chunks of scratch"
-            raise InputError(f"{self.full_name}: the number of {unit} must be at most {at_most:,}, not {quote(count)}")
+            raise InputError(f"{subject} must be at most {at_most:,}, not {quote(count)}")
         return count
 
     def _call(self, rule: Callable[..., int], world_size: int) -> int:
@@ -281,7 +279,7 @@ class Algorithm(Generic[Arguments, Returned]):
         except (Exception, SystemExit) as error:
             problem = describe_error(error, self.file)
             raise InputError(
-                f"{self.full_name}, world size {world_size}: its number of chunks fails with {problem}"
+                f"{self.full_name}, world size {world_size}: the function for its number of chunks fails with {problem}"
             ) from error
 
     def rule_arguments(self, rule: Callable[..., int]) -> dict[str, Parameter]:

@@ -254,9 +254,9 @@ def _member(ranks: Sequence[int], index: int) -> int:
 
 
 def as_step(yielded: object) -> Step:
-    """Return the step that a program yielded. A single operation becomes a step with one operation.
+    """Return the yielded value as a step. A single operation becomes a step with one operation.
 
-    Raise InputError for any other value.
+    Raise InputError if the value is not an operation or a tuple or list of operations.
 
     >>> len(as_step(send(1, 0)))
     1
@@ -275,7 +275,7 @@ Index = TypeVar("Index", int, npt.NDArray[np.int64])
 
 
 def offset(index: Index, n: int, chunks: int) -> Index:
-    """Return the first element of chunk ``index`` in a buffer of ``n`` elements and ``chunks`` chunks.
+    """Return the index of the first element of chunk ``index``, in a buffer of ``n`` elements and ``chunks`` chunks.
 
     ``index`` can be an array. Chunk k of c covers elements ``[k * n // c, (k + 1) * n // c)``. Scratch chunks follow
     the buffer and have the same sizes.

@@ -31,7 +31,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of proving one algorithm: one report per world size, up to the first failure."""
+    """The result of proving an algorithm: one report per world size, up to the first failure."""
 
     algorithm: Algorithm
     reports: tuple[ProofReport, ...]

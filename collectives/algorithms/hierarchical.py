@@ -121,8 +121,7 @@ class Line(NamedTuple):
 
 
 def torus_shape(world_size: int, columns: int | None, rows: int | None) -> list[int]:
-    """Return the sizes of the dimensions with several ranks: columns, rows, planes. Raise Undefined if one is not
-    whole.
+    """Return the numbers of columns, rows and planes that exceed one. Raise Undefined if one is not an integer.
 
     >>> torus_shape(24, 4, 3), torus_shape(24, None, None), torus_shape(7, None, None)
     ([4, 3, 2], [4, 6], [7])

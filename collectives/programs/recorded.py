@@ -232,7 +232,7 @@ class RecordedCount:
             return Shown(make_printable(str(header["odd"])))
         text = make_printable(str(header.get("text")))
         if header.get("how") == "failed":
-            raise InputError(f"its number of chunks fails with {text}")
+            raise InputError(f"the function for its number of chunks fails with {text}")
         if isinstance(header.get("line"), int):
             text = with_line(text, header["line"], self.program.file.path)
         raise (Undefined if header.get("how") == "undefined" else InputError)(text)
@@ -249,7 +249,7 @@ def load_recorded(path: Path) -> list[Algorithm]:
     except ProgramEnded as error:
         raise InputError(f"{path}: {error}") from error
     if header.get("memory"):
-        raise InputError(f"{path}: it takes more than {read_limits().describe_memory()}")
+        raise InputError(f"{path}: it uses more than {read_limits().describe_memory()}")
     if "refused" in header:
         raise InputError(make_printable(str(header["refused"])))
     try:
@@ -323,7 +323,7 @@ def _failure(described: Any, counts: list[list[int]], file: ProgramFile) -> Reco
         raise ValueError("a failure without a step")
     text = make_printable(str(described["text"]))
     if described["how"] == "memory":
-        text = f"it takes more than {read_limits().describe_memory()}"
+        text = f"it uses more than {read_limits().describe_memory()}"
     if described["how"] == "failed":
         text = f"the program fails with {text}"
     elif described["line"]:

@@ -280,7 +280,7 @@ class WorkerProcess:
         is_at_rank, rank, channel, step, line = LOCATION.unpack(os.pread(self._notes.fileno(), LOCATION.size, 0))
         texts = {
             "time": f"it takes longer than {limits.describe_seconds()} and was ended",
-            "memory": f"it takes more than {limits.describe_memory()} and was ended",
+            "memory": f"it uses more than {limits.describe_memory()} and was ended",
             "processes": f"it has more than {MOST_PROCESSES} processes running and was ended with all of them",
             "status": f"it exits with status {code}, as by os._exit, before its answer",
             "signal": f"it crashes the interpreter, which was ended by {name_signal(-code)}",

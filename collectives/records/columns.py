@@ -132,7 +132,7 @@ def _pack(values: npt.ArrayLike, kind: type[np.generic], number: int) -> npt.NDA
     """
     column = np.asarray(values)
     if column.shape not in ((), (number,)):
-        raise ValueError(f"a column of {len(column)} entries among columns of {number}")
+        raise ValueError(f"columns must have equal lengths, not {number} and {len(column)}")
     if number == 0:
         return np.zeros(0, kind)
     if np.dtype(kind).kind != "i":

@@ -111,7 +111,7 @@ def read_slices(path: Path | str | Sequence[Path | str]) -> list[Profile]:
     for file in _files(path):
         profile = _read(file)
         if profile.rank in by_rank:
-            raise InputError(f"{file}: a second profile of rank {profile.rank}")
+            raise InputError(f"{file}: a second profile of rank {profile.rank}; pass one file per rank")
         by_rank[profile.rank] = profile
     return [by_rank[rank] for rank in sorted(by_rank)]
 

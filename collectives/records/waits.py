@@ -49,7 +49,7 @@ class Record(Enum):
 
 
 class Leg(NamedTuple):
-    """One message, or one phase of computing (``src == dst``), on the critical path."""
+    """A message, or a computing phase (``src == dst``), on the critical path."""
 
     name: str  # "message", or the name of the span
     src: int

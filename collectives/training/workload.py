@@ -35,7 +35,7 @@ class DataLoading:
 
     >>> DataLoading(prefetch_factor=4)
     Traceback (most recent call last):
-    collectives.errors.InputError: prefetch_factor (4) requires num_workers, which load ahead
+    collectives.errors.InputError: prefetch_factor (4) requires num_workers of at least 1
     """
 
     num_workers: int = 0  # loader processes per rank; 0: the rank loads a batch when it needs one
@@ -54,7 +54,7 @@ class DataLoading:
             return
         check_whole_number("prefetch_factor", self.prefetch_factor, at_least=1)
         if not self.num_workers:
-            raise InputError(f"prefetch_factor ({self.prefetch_factor}) requires num_workers, which load ahead")
+            raise InputError(f"prefetch_factor ({self.prefetch_factor}) requires num_workers of at least 1")
 
     @property
     def prefetched(self) -> int:
@@ -127,7 +127,7 @@ class ComputePhases:
             check_number(name, getattr(self, name), "seconds", at_least=0)
 
     def times(self, factor: float) -> "ComputePhases":
-        """Return the phases, each multiplied by a factor."""
+        """Return a copy with every phase multiplied by ``factor``."""
         return ComputePhases(*(factor * each for each in (self.forward, self.backward, self.optimizer, self.loading)))
 
     @property

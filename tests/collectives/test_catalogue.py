@@ -123,14 +123,14 @@ def test_too_many_chunks_are_rejected(count: int) -> None:
         InputError, match=r"all_reduce/idle: the number of chunks must be at most 1,000,000,000, not 10+"
     ):
         wrong.chunks(4)
-    with pytest.raises(InputError, match=r"the number of chunks of scratch must be at most 1,000,000"):
+    with pytest.raises(InputError, match=r"the number of scratch chunks must be at most 1,000,000"):
         wrong.scratch(4)
 
 
 @pytest.mark.parametrize("rule", [lambda world_size: 1 // (world_size - 2), sys.exit])
 def test_error_locates_a_failing_chunk_rule(rule: Callable[[int], int]) -> None:
     wrong = declared("all_reduce", idle, chunks=lambda world_size: rule(world_size))
-    message = "all_reduce/idle, world size 2: its number of chunks fails with (ZeroDivisionError|SystemExit: 2)"
+    message = "idle, world size 2: the function for its number of chunks fails with (ZeroDivisionError|SystemExit: 2)"
     with pytest.raises(InputError, match=message):
         wrong.chunks(2)
 
@@ -175,9 +175,9 @@ def test_collective_selects_among_algorithms_of_equal_name(mine: Path) -> None:
 
 
 def test_ambiguous_file_reference_is_rejected(mine: Path) -> None:
-    with pytest.raises(InputError, match="matches several algorithms of the file; append :NAME, with one of"):
+    with pytest.raises(InputError, match="matches several algorithms in the file; append :NAME, with one of"):
         find_algorithm(f"{mine}:mine")
-    with pytest.raises(InputError, match=r"matches no algorithm of the file; .* broadcast/mine, all_reduce/sliced"):
+    with pytest.raises(InputError, match=r"matches no algorithm in the file; .* broadcast/mine, all_reduce/sliced"):
         find_algorithm(f"{mine}:minne")
     with pytest.raises(InputError, match="all_reduce/sliced is not an algorithm for broadcast"):
         find_algorithm(f"{mine}:sliced", "broadcast")
