@@ -129,7 +129,7 @@ def prove(
         done += world_size
         on_proved(done)
     if alone is not None:
-        hint = "".join(f"; with {report.world_size} ranks it is right" for report in root_reports[:1])
+        hint = "".join(f"; it is correct with {report.world_size} ranks" for report in root_reports[:1])
         return verdict(alone[0] + hint, alone[1])
     return verdict()
 

@@ -87,7 +87,7 @@ class Profile(NamedTuple):
     world_size: int
     host: str
     slices: list[Slice]
-    forward: list[tuple[int | str | None, int]]  # thread and time of each operator with an arrow to backward
+    forward: list[tuple[int | str | None, int]]  # thread and begin of each operator with an arrow to backward
     gpu: str = ""  # the first GPU in the profile
 
 

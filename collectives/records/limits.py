@@ -31,7 +31,7 @@ FULL = 0.9  # share of the highest use, from which another cable is as full
 FULL_USE = 0.25  # share of the usual peak; a link with a lower use is not a bottleneck
 BOTTLENECK = 0.1  # minimum share of the critical path that waits only for a bottleneck
 LATE = 0.4  # minimum share of latency in the critical path
-COMPUTING = 0.5  # minimum share of computing in the time of a training
+COMPUTING = 0.5  # minimum share of computing in the time of a training run
 ALL = 0.995  # a larger share is described as "all"
 NAMED = 2  # maximum number of pairs of ranks that are named
 
@@ -43,10 +43,10 @@ class Cable:
     links: tuple[int, ...]  # indices in the Trace
     name: str
     bandwidth: float  # nominal bytes per second
-    use: float
-    busy: float
-    peak: float
-    most: int
+    use: float  # share of the capacity that is used over the whole run
+    busy: float  # share of the time during which it carries a message
+    peak: float  # highest rate, as a share of the bandwidth
+    most: int  # maximum number of messages at the same time
     blame: float = 0.0  # seconds of the critical path during which it was the fullest cable of a message
     crossing: float = 0.0  # seconds of the critical path spent in messages that cross it
     sole: float = 0.0  # seconds of the critical path that wait only for named cables

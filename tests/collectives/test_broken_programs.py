@@ -293,4 +293,4 @@ def test_failure_on_one_rank_only_adds_a_hint() -> None:
     program: Algorithm = algorithm("all_reduce", chunks=1)(to_itself)
     verdict = prove(program, [1, 2])
     assert verdict.problem is not None and verdict.counter_example == {"world_size": 1, "root": 0, "rank": 0, "step": 0}
-    assert verdict.problem.endswith("use copy or reduce; with 2 ranks it is right")
+    assert verdict.problem.endswith("use copy or reduce; it is correct with 2 ranks")
