@@ -93,7 +93,7 @@ def read_bytes(path: Path, most_bytes: int = FileBytes.USUAL) -> bytes:
 
 
 def read_text(path: Path, most_bytes: int = FileBytes.USUAL) -> str:
-    """Return the UTF-8 text of a regular file, without a byte order mark. Raise InputError with the invalid line.
+    """Return the UTF-8 text of a regular file, without a byte order mark. Raise InputError if it is not UTF-8.
 
     >>> read_text(Path("/dev/null"), 100)
     Traceback (most recent call last):

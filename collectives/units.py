@@ -107,9 +107,9 @@ def parse_size(text: object) -> int:
 
 
 def as_bytes(value: object, name: str, instead: str = "") -> int:
-    """Return a size in bytes from a number or a text. Raise InputError with the name of the argument.
+    """Return a size in bytes from a number or a text. Raise InputError if it is negative or invalid.
 
-    ``instead`` adds other accepted values to the message.
+    ``name`` is the argument's name in the message. ``instead`` adds other accepted values to the message.
 
     >>> as_bytes(1024, "nbytes"), as_bytes("1 KiB", "nbytes")
     (1024, 1024)

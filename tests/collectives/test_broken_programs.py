@@ -285,7 +285,7 @@ def test_broken_program_is_correct_on_fewer_ranks(name: str) -> None:
 def test_failure_on_one_rank_only_adds_a_hint() -> None:
     (scratch_program,) = load_file(GALLERY / "empty_scratch.py")
     alone = prove(scratch_program, [1]).problem
-    assert alone is not None and "world size 1" in alone and "it is right" not in alone
+    assert alone is not None and "world size 1" in alone and "it is correct" not in alone
 
     def to_itself(rank, world_size):  # type: ignore[no-untyped-def]
         yield send((rank + 1) % world_size, 0), recv_reduce((rank + 1) % world_size, 0)
