@@ -257,7 +257,7 @@ def test_show_never_overwrites_the_lesson(ringlab: Ringlab, tmp_path: Path, monk
     for output, words in (
         (["-o", "01_message.py"], "01_message.py is your file"),
         (["-o", "player.txt"], "a player is written as .html"),
-        ([], "01_message.html is a directory; name a file to write"),
+        ([], "01_message.html is a directory; pass the name of a file to write"),
     ):
         if not output:
             Path("01_message.html").mkdir()

@@ -209,7 +209,7 @@ def test_doctor_reports_emulation_for_an_unprivileged_user(namespaces: Ability):
         pytest.skip(done.stderr.splitlines()[-1])  # a system that gives ordinary users no namespaces
     assert done.returncode == 0, done.stderr
     works, text = json.loads(done.stdout)
-    assert works and text.startswith("by a user namespace; bears"), text
+    assert works and text.startswith("by a user namespace; supports"), text
 
 
 @pytest.mark.namespaces

@@ -155,7 +155,7 @@ def test_model_file_is_not_overwritten(command: str, file: Path, monkeypatch: py
         '[training.compute]\nforward = "1 ms"\nbackward = "1 ms"\noptimizer = "1 ms"\n'
     )
     done = CliRunner().invoke(app, command.split())
-    assert isinstance(done.exception, InputError) and "mine.py is read by this command" in str(done.exception)
+    assert isinstance(done.exception, InputError) and "mine.py is an input of this command" in str(done.exception)
     assert file.read_text() == MODEL
 
 

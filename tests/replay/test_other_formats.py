@@ -150,7 +150,7 @@ def test_chakra_names_a_missing_rank(tmp_path: Path) -> None:
 
 def test_chakra_rejects_more_messages_than_memory_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("collectives.budget.Gigabyte.ENTRIES", 1)
-    with pytest.raises(TooLarge, match=r"a\.0\.et: more than 1 messages; give a part of it, or allow more memory"):
+    with pytest.raises(TooLarge, match=r"a\.0\.et: more than 1 messages; read only a part, or allow more memory"):
         list(read_delimited(b"\x00\x00", "a.0.et"))
 
 
