@@ -50,7 +50,7 @@ def read_shipped() -> Shipped:
 
 
 class Slopes(NamedTuple):
-    """Logarithms of step times in seconds, and how they change if a parameter moves by one prior standard deviation."""
+    """A linear model of log step times: the values, and the changes per prior standard deviation of each parameter."""
 
     logs: Array
     slopes: Array  # rows x parameters in the order of NAMES
@@ -69,7 +69,7 @@ def find_slopes(columns: Columns, parameters: Mapping[str, float]) -> Slopes:
 
 @dataclass(frozen=True)
 class Belief:
-    """Parameters for a cluster and framework. The covariance of their logarithms is in prior standard deviations."""
+    """The parameters for a cluster and framework. Their logarithms' covariance is in prior standard deviations."""
 
     parameters: Mapping[str, float]
     covariance: Array
@@ -131,7 +131,7 @@ class Belief:
         return replace(self, covariance=np.linalg.inv(inverse))
 
     def choose_runs(self, slopes: Slopes, count: int) -> list[int]:
-        """Return the indices of the runs to measure that together reduce the summed variance of all runs most."""
+        """Return the indices of runs to measure. Each is chosen to reduce the summed variance of all runs most."""
         covariance, chosen = self.covariance, list[int]()
         for _ in range(min(count, len(slopes.logs))):
             moved = slopes.slopes @ covariance

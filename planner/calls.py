@@ -1,7 +1,7 @@
 """List the collectives that a device of each pipeline stage calls per training step, and the states that it stores.
 
-Both are those of torch's own classes. A profile describes the dense model. With experts, each layer has several MLPs,
-and a token visits ``top_k`` of them.
+The collectives and states are those of torch's own parallelism classes. A profile describes the dense model. With
+experts, each layer has several MLPs, and a token visits ``top_k`` of them.
 """
 
 from collections.abc import Iterable, Sequence

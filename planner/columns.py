@@ -84,7 +84,7 @@ def make_columns(table: Mapping[str, Any], count: int) -> Columns:
 
 
 def _hosts_in_use(hosts: Sequence[Host], used: Sequence[int]) -> list[Host]:
-    """Equal hosts are returned as the same object, because machines are grouped by identity."""
+    """Return hosts with only the GPUs in use. Rows of one host share one object, because identity groups machines."""
     keys = [*zip(map(id, hosts), used, strict=True)]
     kinds = dict(zip(keys, hosts, strict=True))
     hosts_in_use = {key: host.using(key[1] or host.gpus) for key, host in kinds.items()}

@@ -109,7 +109,7 @@ class Host:
         return local, -(-group.size // local)
 
     def seconds(self, collective: str, group: Group) -> Array:
-        """Return the seconds of a collective at each size in ``GRID``.
+        """Return the seconds of a collective in a group, for each size in ``GRID``.
 
         >>> host = host_of_preset("dgx-h100")
         >>> inside, across = host.seconds("all_reduce", Group(8)), host.seconds("all_reduce", Group(8, stride=8))
@@ -148,7 +148,7 @@ class Host:
 
 
 def _nccl_seconds(system: System, settings: NcclSettings, collective: str, sizes: Array, group: Group) -> Array:
-    """Groups that share a host's links run their collectives at the same time."""
+    """Return NCCL's times in seconds. Groups that share a host's links are assumed to run at the same time."""
     part = _part_of(system, group)
     if system.link in SHARED_LINKS and 1 < part.gpus < system.gpus:
         groups = group.on_host(system.gpus)
@@ -157,7 +157,7 @@ def _nccl_seconds(system: System, settings: NcclSettings, collective: str, sizes
 
 
 def _part_of(system: System, group: Group) -> System:
-    """The NVLink domain of the group may span several hosts."""
+    """Return the part of a system that a group uses. Its NVLink domain may span several hosts."""
     local = min(group.size, max(1, system.gpus // group.stride))
     domain = max(1, min(system.domain // group.stride, group.size))
     return replace(system.part(-(-group.size // local), local), domain=domain)

@@ -94,7 +94,7 @@ def exchange_of(parallelism: Parallelism) -> str:
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """A model, its training options and parallelism. ``batch`` is the samples (or tokens) per device of the data axis.
+    """A model, its training options and parallelism. ``batch`` counts samples (or tokens) per device of the data axis.
 
     >>> from collectives.records.model_profile import find_model_profile
     >>> TrainingJob(find_model_profile("gpt2"), 8, Parallelism(tensor=2)).on(8).parallelism.data

@@ -84,7 +84,7 @@ def _states(c: Columns, layers: Array) -> tuple[Array, Array, Array]:
 
 
 def _weights(c: Columns, parameters: Held, trained: Held, by: Array | float = 1.0) -> Array:
-    """A frozen token embedding is not quantized."""
+    """Return the bytes of the weights. With LoRA, they are quantized, except the token embedding and the LM head."""
     divided = parameters.divided(c, np.asarray(by))
     if not c.lora.any():
         return np.asarray(c.item_bytes * divided)

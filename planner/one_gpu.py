@@ -186,7 +186,7 @@ def framework_of(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _share_moved(model: ModelProfile, half: str) -> float:
-    """The share of the time in which memory is the limit, on a reference GPU, by the roofline of each layer."""
+    """Return the memory-bound share of a sample's time on a reference GPU, from the roofline of each layer."""
     flops = np.array([layer.forward_flops + layer.backward_flops for layer in model.layers]) / (MIDDLE_FLOPS)
     moved = np.array([layer.read_bytes + layer.written_bytes + layer.backward_bytes for layer in model.layers])
     seconds = moved * (0.5 if half == "half" else 1.0) / MIDDLE_MEMORY

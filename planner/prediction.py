@@ -224,7 +224,7 @@ class Training:
 
     @property
     def alone_row(self) -> tuple[MeshJob, SearchedMesh]:
-        """The whole batch on one device."""
+        """The job and the mesh of a step of the whole batch on one device."""
         parallelism = self.job.parallelism
         one_device = Parallelism(
             experts=parallelism.experts, top_k=parallelism.top_k, recompute=parallelism.recompute, data=1
@@ -341,7 +341,7 @@ class Training:
         return TooLittleMemory(message, sizes["total"] / FILL, memory)
 
     def _largest_batch(self, devices: int, parallelism: Parallelism) -> int:
-        """The result is a power of two times the number of microbatches, or 0 if no batch fits."""
+        """Return the largest batch that fits: a power of two times the number of microbatches; 0 if none fits."""
         sizes = [2**power for power in range(LARGEST.bit_length()) if 2**power * parallelism.pieces < self.job.batch]
         if not sizes:
             return 0
@@ -412,7 +412,7 @@ class _Rows(NamedTuple):
         )
 
     def _parts(self, mesh: DeviceMesh) -> StepParts:
-        """With local SGD, the parts are means over steps."""
+        """Return the seconds of the step by part. With local SGD, they are means over steps."""
         parts = {name: float(values[self.row]) for name, values in self.predicted.parts.items()}
         rare = ["sync", "copies"]
         if mesh.mesh.dp == mesh.devices:  # others communicate in each step: within layers, or between stages
@@ -425,7 +425,7 @@ class _Rows(NamedTuple):
         return StepParts(**{each.name: parts[each.name] for each in fields(StepParts)})
 
     def _alone_rate(self, mesh: DeviceMesh) -> float:
-        """The device updates as many parameters as one of the mesh or, with ``compute``, never waits for input."""
+        """Return one device's samples/s, without the wait for input or the optimizer work that the mesh saves."""
         batch, parts = mesh.training.job.batch, self.predicted.parts
         total, spared = float(parts["total"][self.alone]), float(parts["input"][self.alone])
         if mesh.training.compute is None:
@@ -434,7 +434,7 @@ class _Rows(NamedTuple):
         return batch / (total - spared)
 
     def _deviations(self, mesh: DeviceMesh, parts: StepParts) -> Deviations:
-        """The errors of a known compute time and of the scaling are independent."""
+        """Return the deviations. The errors of a known compute time and of the scaling are assumed independent."""
         (logs, slopes), belief, compute = self.slopes, self.predicted.belief, mesh.training.compute
         step = Slopes(logs[[self.row]], slopes[[self.row]])
         if compute is not None:

@@ -66,7 +66,7 @@ def _each(
     times: Sequence[Timed | None],
     *columns: Array,
 ) -> list[Array | None]:
-    """Equal training runs share one result."""
+    """Call a function for each training run that has a profile. Equal training runs share one result."""
     if not any(profiles):
         return [None] * len(profiles)
     rows, known = zip(profiles, times, *(column.tolist() for column in columns), strict=True), dict[Any, Array]()
@@ -80,7 +80,7 @@ def _each(
 
 
 def _add(c: dict[str, Array], names: Sequence[str], values: Sequence[Array | None], least: int = 1) -> None:
-    """Rows with fewer values are padded with zeros."""
+    """Add named arrays to the columns. Rows with fewer values are padded with zeros."""
     width = max([least, *(value.shape[1] for value in values if value is not None)])
     arrays = np.zeros((len(names), len(values), width))
     for row, value in enumerate(values):

@@ -185,7 +185,7 @@ class GpuRates:
 
 
 def _widen(gpu: str, rate: OneGpuRate) -> OneGpuRate:
-    """If no published run used GPUs of the same maker, the spread is that of the whole process."""
+    """Return the rate with a wider spread for AMD's GPUs, because no published run used them."""
     is_amd = gpu in parts("GPU") and find_gpu(gpu).generation == "cdna"
     return replace(rate, spread=rate.spread / NARROWER) if is_amd else rate
 

@@ -108,7 +108,7 @@ def read_table(path: Path = SHIPPED, *, only_known: bool = False) -> tuple[list[
 
 
 def _read_rows(path: Path) -> list[list[str]]:
-    """The first row has the column names."""
+    """Return the rows of cells in a table, first the column names. Comments and empty rows are omitted."""
     lines = [line for line in read_text(path).splitlines() if not line.startswith("#")]
     try:
         rows = [[cell.strip() for cell in row] for row in csv.reader(lines)]

@@ -154,7 +154,7 @@ def _meshes(job: MeshJob) -> Iterator[SearchedMesh]:
 
 
 def _schedules(job: MeshJob, pp: int, count: int) -> list[tuple[str, int]]:
-    """Each schedule is paired with its number of chunks per device."""
+    """Return the possible pipeline schedules, each with its number of chunks per device."""
     if pp == 1:
         return [("none", 1)]
     chunks = [v for v in divisors(job.shape.layers // pp, MOST_CHUNKS) if v > 1 and count % pp == 0]

@@ -100,7 +100,7 @@ class Links:
         return np.asarray(seconds / share + latency * (seconds > 0))
 
     def _simulate(self, network: Network, name: str, nbytes: Array) -> Array:
-        """Without sequence parallelism, a gather of a tensor group counts as half an all_reduce."""
+        """Return simulated seconds. Without sequence parallelism, a tensor group's gather is half an all_reduce."""
         collective, *sizes = list_groups(self.c.arrays)[name]
         rows = nbytes.reshape(len(self.c), -1)
         places = np.broadcast_arrays(*sizes, self.c.dp)[:2]
@@ -122,7 +122,7 @@ ON_NETWORKS = {
 
 
 def _shown(hidden: Any) -> Any:
-    """At least 2 % of a collective is exposed."""
+    """Return the exposed share of a collective, at least 2 %."""
     return 1 - np.minimum(hidden, 0.98)
 
 
@@ -188,13 +188,13 @@ def sync_seconds(c: Columns, p: Parameters, links: Links, units: UnitSeconds, st
 
 
 def _slowdown(c: Columns, p: Parameters) -> Array:
-    """Compute and communication compete for memory bandwidth, so a slow NIC costs less in proportion."""
+    """Return the overlap slowdown in s/s. Slow NICs use less memory bandwidth, so they slow compute down less."""
     slowdown = np.choose(c.link, [p[f"overlap_slowdown_{name}"] if name else 0.0 for name in LINKS])
     return np.minimum(np.where(c.link == NETWORK, slowdown * np.minimum(1.0, c.nic / FULL_NIC), slowdown), 0.99)
 
 
 class _Buckets:
-    """Gradient buckets. Each is reduced during backward when it is full and the previous one is done."""
+    """Simulates gradient buckets: each is reduced during backward once it is full and the previous bucket is done."""
 
     def __init__(self, c: Columns, links: Links, sent: Array, backward: Array, slowdown: Array) -> None:
         self.c, self.links, self.nbytes = c, links, c.gradient_bytes * sent
@@ -230,7 +230,7 @@ def _gathered_item(c: Columns) -> Array:
 
 
 def _gathered(c: Columns, p: Parameters, links: Links, units: UnitSeconds, backward: Array) -> Array:
-    """Each gather and each scatter overlaps with the compute of one unit."""
+    """Return the exposed seconds of FSDP's collectives. Each gather or scatter overlaps with one unit's compute."""
     item, hidden, (gather, scatter, nbytes) = _gathered_item(c), p["fsdp_hidden"], _unit_exchange(c, links)
     forward, back = _as_column(hidden) * units.forward, _as_column(hidden) * units.backward
     both = gather + scatter
@@ -249,9 +249,10 @@ def _gathered(c: Columns, p: Parameters, links: Links, units: UnitSeconds, backw
 
 
 def _served(c: Columns, p: Parameters, links: Links, nbytes: Array) -> Array:
-    """GPUs with P2P each serve an equal part, so that all links work at the same time. Otherwise everything passes
-    through host memory, and one GPU serves the largest layer. A simulated network has one server, on the host of rank
-    0.
+    """Return the seconds in which servers send weights and sum gradients.
+
+    GPUs with P2P each serve an equal part. Otherwise all data passes through host memory, and one GPU serves the
+    largest layer. A simulated network has one server, on the host of rank 0.
     """
     if c.network is not None:
         return links.seconds("serve", nbytes)
@@ -288,7 +289,7 @@ def host_seconds(c: Columns, p: Parameters, units: UnitSeconds) -> Array:
 
 
 def _pipelined_profiles(c: Columns, work: Array, links: Links) -> Array:
-    """Stages of profiles are unequal, so each of their pipelines is simulated."""
+    """Return the compute times with a simulated pipeline for each profile, because a profile's stages are unequal."""
     rows, seconds = np.flatnonzero(~c.is_shaped & (c.pp > 1)), work.copy()
     if not len(rows):
         return seconds
@@ -348,7 +349,7 @@ def step_parts(c: Columns, p: Parameters) -> dict[str, Array]:
 
 
 def _own_seconds(c: Columns, p: Parameters, rates: Rates) -> dict[str, Array]:
-    """The known seconds of one device already include the optimizer and the fixed cost."""
+    """Return the seconds of the optimizer and the fixed cost. A known compute time already includes the fixed cost."""
     trained = count_held(c, count_parameters(c, trained=True), c.most_layers).divided(c, data_division(c))
     optimizer = np.where(c.offload > 0, 0.0, p["optimizer_bytes"] * STATE_SHARES[c.optimizer] * trained / rates.memory)
     is_known, parameters = c.alone > 0, np.maximum(count_whole(c), 1.0)
@@ -357,7 +358,7 @@ def _own_seconds(c: Columns, p: Parameters, rates: Rates) -> dict[str, Array]:
 
 
 def _several_seconds(c: Columns, p: Parameters, computing: Array) -> dict[str, Array]:
-    """Differences between steps average out in long steps. Devices without a data sheet add nothing."""
+    """Return the seconds of copies, processes and stragglers. Differences between hosts average out in long steps."""
     jitter = np.where(c.variable > 0, p["jitter_variable"], p["jitter"])
     often = np.sqrt(USUAL_STEP / np.maximum(USUAL_STEP, computing))
     waiting = computing * (jitter * c.slowest + p["jitter_nodes"] * often * c.slowest_host)

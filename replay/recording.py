@@ -68,7 +68,7 @@ class RecordedCall(NamedTuple):
 
 
 class LogEntry(NamedTuple):
-    """An action of a stream, after the seconds of computing since its previous entry."""
+    """An action of a stream, and the seconds of computing between the stream's previous entry and this one."""
 
     stream: int
     did: int  # a Did
@@ -104,7 +104,7 @@ class SourceLine(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """The name of a marked span, and its training step."""
+    """A span that the program marks, by its name and training step."""
 
     name: str
     step: int = 0

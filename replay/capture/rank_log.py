@@ -122,7 +122,7 @@ def _add(builder: RecordingBuilder, log: CallLog) -> None:
 
 
 def _add_call(builder: RecordingBuilder, log: CallLog, call: NotedCall, times: defaultdict[object, int]) -> int:
-    """``times`` counts the preceding calls with the same ranks, group and tag."""
+    """Add a call and return its number. ``times`` counts the preceding calls with the same ranks, group and tag."""
     name, ranks = log.groups[call.group]
     location = SourceLine(*log.locations[call.location]) if call.location >= 0 else UNKNOWN
     if call.what in (SEND, RECV):

@@ -146,7 +146,7 @@ def read_chakra(path: Path) -> Recording:
 
 
 class _Rank:
-    """Schedules the nodes of a rank into one log: after their dependencies, and otherwise by number."""
+    """Writes the nodes of a rank into one log, each after its dependencies, and otherwise in order of their numbers."""
 
     def __init__(self, builder: RecordingBuilder, rank: int, nodes: Sequence[ChakraNode]) -> None:
         self.builder, self.rank = builder, rank

@@ -1,8 +1,8 @@
 """Read torch.profiler traces (Kineto) of a real NCCL run as a recording.
 
 The kernel of a collective contains its name, bytes and ranks. A rank computes while another kernel of its GPU runs. It
-posts a collective when the kernel begins, and waits for it before the first compute kernel that begins after its end.
-Traces do not tell whether that kernel needed the result, so a replay overlaps only what overlapped in the run.
+posts a collective when its kernel begins, and waits before the first compute kernel that begins after the collective.
+Traces do not show whether this compute kernel needed the result, so a replay overlaps only what overlapped in the run.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""The part of protobuf's wire format that Chakra's messages need: varints, fields, length-prefixed messages.
+"""Read and write the part of protobuf's wire format that Chakra needs: varints, fields, length-prefixed messages.
 
 Written from the description at protobuf.dev/programming-guides/encoding. Truncated and overlong messages are rejected.
 """

@@ -1,6 +1,6 @@
 """Replay a recording in virtual time on any cluster, as one input of the compiled kernel.
 
-Read the modules in this order: ``calls.py`` (logs split where ranks wait), ``templates.py`` (the messages of a
-collective), ``carriers.py`` (the performance of a cluster), ``layout.py`` (stages of agents), ``plan.py`` and
-``replay.py``.
+Read the modules in this order: ``calls.py`` splits logs where ranks wait, ``templates.py`` lists the messages of a
+collective, ``carriers.py`` computes their times on a cluster, ``layout.py`` arranges stages of agents, ``plan.py``
+makes the kernel's input, and ``replay.py`` computes the result.
 """

@@ -143,7 +143,7 @@ def _members(recording: Recording, group: Ints, rank: Ints) -> Ints:
 
 
 def _shapes(recording: Recording, collectives: Ints, collective: Ints, first: Ints) -> tuple[tuple[Shape, ...], Ints]:
-    """Return the distinct shapes, and each collective's shape, with the maximum number of elements over its ranks."""
+    """Return the distinct shapes and each collective's index into them. ``elements`` is the maximum over its ranks."""
     calls, lead = recording.calls, collectives[first]
     elements = np.zeros(len(first), np.int64)
     np.maximum.at(elements, collective, calls.elements[collectives])

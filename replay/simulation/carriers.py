@@ -159,7 +159,7 @@ def fitted(shape: Shape, algorithm: Algorithm) -> Shape:
 
 
 class CallClass(NamedTuple):
-    """Collectives that are simulated alike: as the messages of a template, or inside a backend if there is none."""
+    """Collectives that are simulated alike: as messages of a template, or as one duration without a template."""
 
     template: Template | None
     seconds: float  # inside the backend, after the last rank enters

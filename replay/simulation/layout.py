@@ -130,7 +130,7 @@ class _Making:
         self.ends: Pairs = []
 
     def choose_inline(self, classes: list[CallClass]) -> None:
-        """Run only single-channel collectives as steps of their streams, and count the stages of each."""
+        """Keep only single-channel collectives as steps of their streams, and store each one's number of stages."""
         for call_class in classes:
             calls = call_class.parts.reshape(-1)
             if call_class.template is None or call_class.template.channels > 1:
@@ -140,7 +140,7 @@ class _Making:
             self.length[calls] = np.tile(lengths, len(call_class.collectives))
 
     def lay_streams(self) -> None:
-        """Add the stages of streams, including a last one for the computing at the end."""
+        """Add the stages of all streams. A stream's last stage is its computing after its last entry."""
         segments, entries = self.segments, self.recording.entries
         seconds, streams = entries.seconds[segments.first], len(self.recording.streams)
         body = (~np.isin(segments.did, (Did.BEGIN, Did.END))).astype(np.int64)
@@ -168,7 +168,7 @@ class _Making:
         self.stages.compute(Tasks(stage, seconds, self.rank_of_stream[stream], stream, np.array(PROGRAM), *place))
 
     def lay_halves(self) -> None:
-        """Add sends and receives. A blocking one is a stage of its stream; any other one gets its own agent."""
+        """Add sends and receives. A merged call is a stage of its stream; any other call gets its own agent."""
         merged = np.flatnonzero(self.merged)
         self.half[merged] = self.segment_stage[self.calls.posted[merged]]
         beside = np.flatnonzero(~self.merged & ~self.calls.is_collective)
@@ -178,7 +178,7 @@ class _Making:
         self.ends.append((first + 2, beside))
 
     def lay_class(self, call_class: CallClass) -> Ints:
-        """Add the collectives of a call class. Return the first step of each channel, per rank of a collective."""
+        """Add the collectives of a call class. Return the first step of each call in each channel."""
         calls = call_class.parts.reshape(-1)
         if call_class.template is None:
             return self._lay_inside(call_class, calls)
@@ -209,7 +209,7 @@ class _Making:
         return bases
 
     def _divide(self, template: Template, calls: Ints, stage: Ints) -> None:
-        """Add the division with which each rank completes a mean."""
+        """Let each rank compute the division that turns its sum into a mean."""
         seconds = template.division[self.calls.member[calls]]
         step = np.full(len(calls), template.step.max(initial=-1) + 1)
         number = self.calls.key[self.calls.collective[calls]]

@@ -114,9 +114,7 @@ def _of_programs(
 
 
 def _circumstances(recording: Recording, segments: Segments, calls: ReplayedCalls) -> tuple[Bools, Floats]:
-    """Return whether each message's ranks send to each other at once, and the longer compute time before it, in
-    seconds.
-    """
+    """Return whether a rank of each message sends and receives at once, and the longer preceding compute seconds."""
     both = np.zeros((2, len(segments) + 1), np.bool_)
     for row, half in zip(both, (calls.send, calls.recv), strict=True):
         row[calls.posted[half[half >= 0]]] = True

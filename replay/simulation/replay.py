@@ -160,7 +160,7 @@ class Replayer:
         )
 
     def _lines(self, carrier: NetworkCarrier) -> Ints:
-        """Return the line of each call: the recorded one, or one per group if the carrier orders a group's calls."""
+        """Return each call's line: the recorded line, or a line per group if the carrier orders a group's calls."""
         line = np.append(
             self.recording.calls.line, np.zeros(len(self.calls.rank) - len(self.recording.calls), np.int64)
         )
@@ -207,7 +207,7 @@ def _charge_messages_to_cores(
     """Return a recording whose compute times include the work of concurrent collectives on the same core.
 
     A message between two processes on one machine uses the cores of both. If a rank computes before it waits for a
-    collective, that work delays the computing, which was measured without it.
+    collective, that work delays the computing. The recorded compute time does not include this delay.
     """
     entries = recording.entries
     computing = np.flatnonzero(entries.seconds > 0)

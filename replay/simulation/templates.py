@@ -38,7 +38,7 @@ class TemplateMessages(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Template:
-    """A collective: the stages of each channel of each rank in the group, and the messages between them."""
+    """A collective to copy for each call: the stages of each rank and channel, and the messages between them."""
 
     algorithm: str
     ranks: int
@@ -132,7 +132,7 @@ def _division_elements(algorithm: Algorithm, shape: Shape) -> Floats:
 def _make(
     algorithm: Algorithm, shape: Shape, columns: OperationColumns, costs: tuple[Ints, Floats, Floats, Floats]
 ) -> Template:
-    """``costs``: the sends, their seconds, the compute seconds of each stage, and those of each rank's division."""
+    """Return a template. ``costs``: sends, their seconds, and compute seconds per stage and per rank's division."""
     sends, seconds, cost, division = costs
     stage, starts = stages_of(columns)
     channels = int(columns.channel.max(initial=0)) + 1

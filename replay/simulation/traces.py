@@ -74,7 +74,7 @@ def _messages_and_links(run: ReplayedRun) -> tuple[Messages, list[TracedLink]]:
 
 
 def _spans(run: ReplayedRun) -> Spans:
-    """Return the compute spans of ranks: a program's are named by the innermost mark, a collective's are ``reduce``."""
+    """Return the compute spans of ranks, named by the innermost mark in a program, and ``reduce`` in a collective."""
     work = run.planned.work
     end = run.work_end
     indices = np.flatnonzero(np.isfinite(end) & (work.rank != NO_RANK))
@@ -97,7 +97,7 @@ def _spans(run: ReplayedRun) -> Spans:
 
 
 def _marks_at(recording: Recording, entry: Ints, stream: Ints) -> tuple[Ints, tuple[Mark, ...]]:
-    """Return the number of the innermost mark around the computing before each entry, and the marks."""
+    """Return the number of the innermost mark around the computing before each entry, and all marks."""
     entries, marks = recording.entries, (*recording.marks, COMPUTE)
     changes, opened = [-1], [len(marks) - 1]
     marks_at = np.flatnonzero((entries.did == Did.BEGIN) | (entries.did == Did.END))
