@@ -1,4 +1,4 @@
-"""Measurements of calibration blocks, and the calibration computed from them. Does not import torch.
+"""Compute a calibration from the measurements of calibration blocks. This module does not import torch.
 
 A *block* is a few seconds of calibration measurements. Runs that are compared with predictions are not part of it.
 """
@@ -46,7 +46,7 @@ class TrainingKind(NamedTuple):
 
 
 class BlockStep(NamedTuple):
-    """One training step of one rank: its compute phases, and the begin and end of the probe that replaces its sync."""
+    """One rank's training step in a calibration. A probe replaces the gradient sync."""
 
     phases: ComputePhases
     probe: Probe | None
@@ -56,7 +56,7 @@ class BlockStep(NamedTuple):
 
 
 class OverlapTimes(NamedTuple):
-    """The parts of one DistributedDataParallel step on one rank, each measured separately, in seconds."""
+    """The times of one DistributedDataParallel step on one rank, in seconds. Each part is measured separately."""
 
     gradients: list[Gradient]  # in the order in which backward produces them
     sizes: list[int]  # of the buckets, in bytes
@@ -88,7 +88,7 @@ class CalibrationBlock:
     ranks: list[RankBlock]
 
     def probe_seconds(self) -> dict[Probe, list[float]]:
-        """Return the seconds of each repetition of each probe, from the first rank's begin to the last rank's end."""
+        """Return the duration of each repetition of each probe, from the first rank's begin to the last rank's end."""
         intervals: defaultdict[Probe, list[list[Interval]]] = defaultdict(list)
         for rank in self.ranks:
             for probe, intervals_of_rank in rank.probes.items():
@@ -102,7 +102,7 @@ class CalibrationBlock:
         }
 
     def reduction_seconds(self) -> dict[int, list[float]]:
-        """Return the seconds of each repetition of a local reduction on the slowest rank, by size in bytes."""
+        """Return the duration of each repetition of a local reduction on its slowest rank, by size in bytes."""
         sizes = self.ranks[0].reductions
         by_size = {size: zip(*(rank.reductions[size] for rank in self.ranks), strict=True) for size in sizes}
         return {size: [max(seconds) for seconds in same] for size, same in by_size.items()}
@@ -119,7 +119,7 @@ class CalibrationBlock:
 
 
 class Setting(NamedTuple):
-    """The number of ranks, threads and other conditions under which a calibration was measured."""
+    """The conditions under which a calibration was measured."""
 
     ranks: int
     threads: int  # per rank
@@ -128,9 +128,9 @@ class Setting(NamedTuple):
 
 
 def make_calibration(blocks: Sequence[CalibrationBlock], setting: Setting) -> Calibration:
-    """Compute a calibration from blocks: the medians over all repetitions.
+    """Compute a calibration, which contains medians over all repetitions, from blocks.
 
-    The calibration's ``parts`` are four calibrations, each computed from every fourth block.
+    ``parts`` of the calibration are four more calibrations, each computed from every fourth block.
     """
     parts = [_make_one(share, setting) for share in split(blocks)] if len(blocks) >= PARTS else []
     return replace(_make_one(blocks, setting), parts=parts)
@@ -187,7 +187,7 @@ def _join(parts: Iterable[dict[Key, list[Value]]]) -> dict[Key, list[Value]]:
 
 
 def _queued(blocks: Sequence[CalibrationBlock]) -> QueuedMessages | None:
-    """The slower of the two ranks counts."""
+    """Return the median times of queued GPU messages. Each time is the longer one of ranks 0 and 1."""
     posting, device = list[float](), defaultdict[int, list[float]](list)
     for block in blocks:
         for nbytes in block.ranks[0].queued:
@@ -199,7 +199,7 @@ def _queued(blocks: Sequence[CalibrationBlock]) -> QueuedMessages | None:
 
 
 def _exchange_seconds(steps: Sequence[tuple[BlockStep, ...]]) -> dict[Probe, float]:
-    """Each time runs from the last rank's begin, because the other ranks wait for that rank, to the mean end."""
+    """Return the median time of each probe: from the last rank's begin, for which the others wait, to the mean end."""
     by_probe: defaultdict[Probe, list[float]] = defaultdict(list)
     for ranks in steps:
         if ranks[0].probe is not None:
@@ -282,7 +282,7 @@ def _spread(seconds: Sequence[float]) -> float:
 
 
 def _line(message_classes: Sequence[MessageCurve], pattern: str) -> FittedLine:
-    """Fit a line to the messages of ``pattern`` that follow another message and are not reduced."""
+    """Fit a line to the times of those ``pattern`` messages that follow another message and are not reduced."""
     points = [
         point
         for curve in message_classes

@@ -1,6 +1,6 @@
 """Measure the costs of messages, reductions and training steps on this machine, to predict runs on it.
 
-A plan lists the measurements, and the runs that alternate with them.
+A plan lists the measurements, and the runs that take place between them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -58,7 +58,7 @@ class TrainingPlan:
 
 @dataclass(frozen=True)
 class CalibrationPlan:
-    """The measurements of a launch that calibrates, and the runs that alternate with them."""
+    """The measurements of a calibration, and the runs that take place between them."""
 
     probes: tuple[Probe, ...] = ()
     reductions: tuple[int, ...] = ()  # sizes in bytes
@@ -110,9 +110,7 @@ def make_plan(
 
 
 def _common_classes(nbytes: int, ranks: int, every_kind: bool) -> Iterable[MessageClass]:
-    """With ``every_kind``, yield enough classes to interpolate all others. Otherwise yield the classes of the fitted
-    lines.
-    """
+    """Yield the message classes of the fitted lines, or, with ``every_kind``, enough to interpolate all classes."""
     if ranks < 2:
         return
     if not every_kind:
@@ -153,7 +151,7 @@ def _training_plan(ranks: int, same: Sequence[Training], runs: bool) -> Training
 
 @dataclass
 class RankTurns:
-    """One rank's measurements: the calibration blocks, and separately the runs."""
+    """One rank's calibration blocks and its runs. No measurement belongs to both."""
 
     calibration: list[RankBlock]
     collectives: list[RankMeasurement]
@@ -167,7 +165,7 @@ ALONE_TURNS = 3  # number of blocks of a calibration without runs
 
 
 class CalibrationTurns(NamedTuple):
-    """Calibration blocks, and traces of the runs that alternated with them. They share no measurement."""
+    """The calibration blocks of all ranks, and the traces of the runs between them. They share no measurement."""
 
     calibration: list[CalibrationBlock]
     setting: Setting
@@ -261,7 +259,7 @@ def _training_traces(
 
 
 def _prepare(trainings: Sequence[Training]) -> list[Training]:
-    """Check images and models before any rank starts; return the trainings with their parameters counted."""
+    """Check images and models before any rank starts. Return the trainings, with the number of parameters filled in."""
     preload_for(trainings)
     for training in trainings:
         check_model(training)

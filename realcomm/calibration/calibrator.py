@@ -1,10 +1,10 @@
-"""Calibrate on one rank, alternating with runs.
+"""Calibrate on one rank, in turn with runs.
 
-Training steps of a calibration compute as a training does, but exchange probes (``realcomm.measuring.probes``) instead
-of gradients. They never run the training's own collective. All ranks compute each phase at the same time, as in a
-training, because they wait for each other after every exchange.
+In a calibration's training steps, ranks exchange probes (``realcomm.measuring.probes``) instead of gradients, and never
+run the training's own collective. All ranks compute each phase at the same time, as in a training, because they wait
+for each other after every exchange.
 
-DistributedDataParallel itself never runs. Its parts are measured: when backward produces each gradient, gloo's
+DistributedDataParallel itself never runs. Its parts are measured instead: when backward produces each gradient, gloo's
 all_reduce of each bucket, the slowdown of backward during these all_reduces, the copies of gradients into buckets and
 back, and the broadcast of the buffers.
 """
@@ -96,7 +96,7 @@ class CalibrationTraining:
         return BlockStep(phases, probe, begin, end, divided - end)
 
     def _exchange(self, probe: Probe) -> Average:
-        """Return a function that runs the probe, with the gradients themselves as its data if their size matches."""
+        """Return a function that runs the probe. If the gradients have the probe's size, they are its data."""
         call = probe_call(probe, self.world_size)
         gradients = self.replica.gradients
         if abs(call.elements - gradients.numel()) < self.world_size:
@@ -193,7 +193,7 @@ class OverlapCalibrator:
 
 
 def take_turns(rank: int, world_size: int, plan: CalibrationPlan) -> RankTurns:
-    """Calibrate, alternating with runs: first the collectives, then the trainings. Every rank executes this."""
+    """Calibrate in turn with runs: first the collectives, then the trainings. Every rank executes this function."""
     bench, blocks = ProbeBench(rank, world_size), list[RankBlock]()
     queue = QueueBench(rank, world_size) if world_size > 1 and own_device().type == "cuda" else None
     running = [RunningMeasurement(rank, world_size, measurement_plan) for measurement_plan in plan.measurements]
@@ -221,7 +221,7 @@ def _report_blocks(rank: int, plan: CalibrationPlan, done: int) -> None:
 
 
 def _in_groups(runs: Sequence[T]) -> list[list[T]]:
-    """Group the runs. A calibration block is measured after each group."""
+    """Return the runs in groups, after each of which a calibration block is measured."""
     return [[*runs]] if len(runs) > 2 else [[run] for run in runs] or [[]]
 
 

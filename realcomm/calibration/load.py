@@ -49,7 +49,7 @@ class LoadWatch:
         return MachineLoad(others, (self._end.steal - self._begin.steal) / total, self._names(total))
 
     def _names(self, total: float) -> list[str]:
-        """Return at most three processes that lived through the measurement, the busiest first."""
+        """Return the names of the busiest processes, at most three, that existed during the whole measurement."""
         assert self._begin is not None and self._end is not None
         before = self._begin.by_process
         used = [

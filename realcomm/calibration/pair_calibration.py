@@ -82,14 +82,14 @@ def calibrate_emulated(
 
 
 def from_pair(pair: PairProbes, ranks: int) -> Calibration:
-    """Compute a calibration for ``ranks`` emulated hosts from the probes of two hosts. It has no compute times."""
+    """Compute a calibration for ``ranks`` emulated hosts from probes between two hosts. It has no compute times."""
     threads = threads_per_rank(ranks)
     one_way, both_ways, reduction = map(fit_line, (pair.one_way, pair.exchange, pair.reduction))
     return with_pair(Calibration(ranks, threads, one_way, both_ways, reduction), pair)
 
 
 def with_pair(calibration: Calibration, pair: PairProbes) -> Calibration:
-    """Combine a calibration's compute times with a pair's messages, in the calibration and in each of its parts."""
+    """Return a calibration with a pair's message costs added. The same is done in each of its parts."""
     alone = replace(calibration, parts=[])
     pair_parts = pair.parts or [pair] * len(calibration.parts)
     compute_parts = calibration.parts or [alone] * len(pair_parts)
@@ -99,7 +99,7 @@ def with_pair(calibration: Calibration, pair: PairProbes) -> Calibration:
 
 @dataclass(frozen=True)
 class _Pair:
-    """A cluster of two hosts on one switch. Even ranks are on the first host."""
+    """A cluster of two hosts on one switch. Even ranks run on the first host, odd ranks on the second."""
 
     bandwidth: float  # bytes/s
     world_size: int

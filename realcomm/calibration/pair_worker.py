@@ -1,4 +1,4 @@
-"""Measure messages between two hosts, or among more ranks than cores. Each rank executes these functions."""
+"""Measure messages between two hosts, or between more ranks than cores. Each rank executes these functions."""
 
 import os
 import socket
@@ -129,8 +129,8 @@ def exchange(steps: int, rank: int, world_size: int) -> Program:
 def passing(steps: int, messages: int, rank: int, world_size: int) -> Program:
     """Let each rank forward the chunks of the previous step to ``messages`` ranks on the other host.
 
-    Each step sends to the next ranks of that host. As in collectives, receive-ready notifications and data come from
-    different ranks.
+    Each step sends to the next ranks of that host. As in collectives, a rank sends data to some ranks and receives data
+    from others.
     """
     for step in range(steps):
         ours, theirs = (step % 2) * messages, (1 - step % 2) * messages
@@ -208,16 +208,16 @@ def _crowd_round(world_size: int, repetitions: list[list[Interval]]) -> CrowdRou
 
 
 def _medians(repetitions: list[list[Interval]]) -> list[float]:
-    """The calls alternate. Each time is from the first rank's start to the last rank's end."""
+    """Return the median duration of each call, from the first rank's start to the last rank's end."""
     rounds = [first_to_last(gather_intervals([*intervals])) for intervals in zip(*repetitions, strict=True)]
     return [median_low([end - begin for begin, end in intervals]) for intervals in rounds]
 
 
 def _gloo_collectives(world_size: int) -> dict[int, Callable[[], object]]:
-    """Return gloo's barrier and all_gather, keyed by the number of messages that all ranks together send.
+    """Return gloo's barrier and all_gather, each under the total number of messages that its ranks send.
 
-    A barrier sends one message for each doubling, one after another (gloo/barrier.cc). An all_gather sends two to each
-    other rank (gloo/allgather.cc).
+    In a barrier, each rank sends one message per doubling (gloo/barrier.cc). In an all_gather, it sends two messages to
+    each other rank (gloo/allgather.cc).
     """
     piece = torch.zeros(TINY // 4)
     pieces = [torch.zeros_like(piece) for _ in range(world_size)]
@@ -227,7 +227,7 @@ def _gloo_collectives(world_size: int) -> dict[int, Callable[[], object]]:
 
 
 def _seconds(program: Callable[[int, int], Program], size: int, chunks: int) -> float:
-    """Return the median from the first rank's start to the last rank's end."""
+    """Return the median duration of a program, from the first rank's start to the last rank's end."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
     set_status(f"probing with {format_size(size)}")
     if rank == 0:
@@ -251,13 +251,13 @@ def _call(
 
 
 def _exchange(size: int) -> float:
-    """Return the time of one additional exchange step, in seconds."""
+    """Return the seconds that each additional exchange step takes."""
     few, many = (_seconds(partial(exchange, steps), size, 2) for steps in EXCHANGES)
     return (many - few) / (EXCHANGES[1] - EXCHANGES[0])
 
 
 def _tiny(rank: int, world_size: int) -> tuple[list[tuple[int, int, float]], float]:
-    """Return the relay times of the smallest messages, and the time of an additional exchange step."""
+    """Return the relay times of the smallest messages, and the seconds that each additional exchange step takes."""
     calls = [
         *(_call(partial(chain, hops), rank, world_size, TINY, 1) for hops in TINY_HOPS),
         *(_call(partial(exchange, steps), rank, world_size, TINY, 2) for steps in TINY_EXCHANGES),
@@ -287,9 +287,7 @@ def _posting(messages: int) -> float:
 
 
 def _send_undisturbed(rank: int, size: int, goodput: float) -> tuple[float, float]:
-    """Repeat a long message that is slower than its link, and return the fastest try. Other processes can only add
-    time.
-    """
+    """Return the times of a message. A long message slower than its link is repeated, and the fastest try counts."""
     tries = [_send(rank, size)]
     while size > LONG_SIZE and len(tries) < ATTEMPTS and tries[-1][1] > (1 + SLOWER) * size / goodput:
         tries.append(_send(rank, size))
@@ -297,7 +295,7 @@ def _send_undisturbed(rank: int, size: int, goodput: float) -> tuple[float, floa
 
 
 def _send(rank: int, size: int) -> tuple[float, float]:
-    """Return the median seconds from posting until ``wait`` returns on the sender, and on the receiver."""
+    """Return the median seconds from the send's post until ``wait`` returns on the sender and on the receiver."""
     set_status(f"sending {format_size(size)}")
     tensor, times_of_sends = torch.zeros(size // 4), []
     for _ in range(LEAST if size <= LONG_SIZE else 1):

@@ -1,7 +1,7 @@
-"""The process that builds an emulated network, measures its links, and keeps it open until the launcher closes a pipe.
+"""Build an emulated network in a process that keeps it open until the launcher closes a pipe, and measure its links.
 
-The network exists as long as files of this process or of a rank refer to it. The kernel's counters show dropped packets
-and timeouts.
+The network exists as long as this process or a rank has its files open. The kernel's counters show dropped packets and
+timeouts.
 """
 
 import json
@@ -57,7 +57,7 @@ class PacketCounts(NamedTuple):
 
     drops: dict[str, int]  # frames dropped by the queue of each interface
     timeouts: int  # expirations of TCP's retransmission timer
-    retransmissions: int  # segments that TCP has sent again
+    retransmissions: int  # segments that TCP has retransmitted
 
 
 def read_counts() -> PacketCounts:
@@ -71,7 +71,7 @@ def read_counts() -> PacketCounts:
 
 
 def _table(text: str) -> dict[str, dict[str, int]]:
-    """Parse the kernel's pairs of lines, names and then numbers, by the word before the colon."""
+    """Parse pairs of lines from the kernel, names and then numbers, into a dict keyed by the word before the colon."""
     lines = [line.split() for line in text.splitlines()]
     return {
         names[0].rstrip(":"): dict(zip(names[1:], map(int, numbers[1:]), strict=True))
@@ -154,7 +154,7 @@ class NetworkBuilder:
         self.before = self._read()
 
     def complaints(self) -> list[str]:
-        """Return a text for each problem on the network since the last mark."""
+        """Return one text per problem that the network has had since the last mark."""
         complaints, after = [], self._read()
         for host, counts in after.items():
             before = self.before[host]
@@ -195,10 +195,10 @@ def _unshare() -> bool:
 
 
 def groups(directions: Iterable[Direction]) -> list[list[Direction]]:
-    """Group the directions so that each group can be measured at once.
+    """Divide the directions into groups, each of which can be measured at once.
 
-    A group has one direction or at most ``AT_ONCE`` bytes/s. It never has both directions of a link, because
-    acknowledgments travel in the other direction and need a share of its bandwidth.
+    A group consists of one direction, or needs at most ``AT_ONCE`` bytes/s. It never contains both directions of a
+    link, because acknowledgments travel in the other direction and need a share of its bandwidth.
     """
     grouped: list[list[Direction]] = []
     for direction in directions:
@@ -262,7 +262,7 @@ def hold(connection: Connection, plan: NetworkPlan) -> None:
 
 
 def _namespaces(builder: NetworkBuilder) -> list[HostNamespaces]:
-    """The paths are valid while this process lives."""
+    """Return each rank's namespaces as paths, which are valid as long as this process lives."""
     user = (f"/proc/{getpid()}/ns/user",) if builder.has_own_user else ()
     return [
         HostNamespaces((*user, f"/proc/{getpid()}/fd/{builder.files[host]}"), INTERFACE) for host in builder.plan.ranks

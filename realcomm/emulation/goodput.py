@@ -32,7 +32,7 @@ class Endpoint:
 
 @dataclass
 class TimedTransfer:
-    """One TCP connection, and the number of received bytes over time."""
+    """A TCP connection that records how many bytes have been received at which time."""
 
     sender: socket.socket
     receiver: socket.socket
@@ -54,7 +54,7 @@ class TimedTransfer:
         self.arrived.append((time.perf_counter(), self.total))
 
     def speed(self, since: float) -> float:
-        """Return the bytes/s since a time, as the slope of the least-squares line through the received bytes."""
+        """Return the bytes/s since a time: the slope of a line fitted to the received bytes by least squares."""
         times, received = zip(*(point for point in self.arrived if point[0] >= since), strict=True)
         return linear_regression(times, received).slope
 
@@ -73,9 +73,9 @@ def expected_goodput(bandwidth: float) -> float:
 
 
 def measure_goodput(pairs: Sequence[tuple[Endpoint, Endpoint]], seconds: float = MEASURED_S) -> list[float]:
-    """Return the bytes/s of each (sender, receiver), all sending at once. They must not share a rate-limited link.
+    """Return the bytes/s from each sender to its receiver while all pairs send at once.
 
-    Raise OSError if a sender cannot reach its receiver.
+    The pairs must not share a rate-limited link. Raise OSError if a sender cannot reach its receiver.
     """
     home = os.open(OWN_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
     transfers: list[TimedTransfer] = []
@@ -120,10 +120,10 @@ def connect(sender: Endpoint, receiver: Endpoint) -> TimedTransfer:
 
 
 def measure_speed() -> float:
-    """Return the bytes that one CPU-second can send and receive through a token bucket, in segments of ``MTU`` bytes.
+    """Return how many bytes one CPU-second can send and receive through a token bucket, in segments of ``MTU`` bytes.
 
-    CPU time is measured, so other processes matter little. The process must have one thread and be in the core
-    namespace of an emulation, to which it returns.
+    Only CPU time is measured, so other processes hardly affect the result. The process must have one thread and be in
+    the core namespace of an emulation, to which it returns.
     """
     home = os.open(OWN_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
     away = new_network()

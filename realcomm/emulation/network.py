@@ -1,4 +1,4 @@
-"""The launcher's handle of an emulated network: build it, check it for lost packets, remove it."""
+"""Let the launcher build an emulated network, check it for lost packets, and remove it."""
 
 import pickle
 import time
@@ -80,7 +80,7 @@ class EmulatedNetwork:
         self._receive()
 
     def complaints(self) -> list[str]:
-        """Return a text for each queue that dropped packets and each host with TCP timeouts since the last ``mark``."""
+        """Return one text per queue that dropped packets, and per host with TCP timeouts, since the last ``mark``."""
         self._ask(COMPLAINTS)
         complaints: list[str] = self._receive()
         return complaints

@@ -22,14 +22,14 @@ FORWARDING_KINDS = ("host", "switch")
 
 
 class FoundRoutes(Protocol):
-    """Finds the nodes on the route between two nodes, including both."""
+    """A cluster that returns the nodes on the route between two nodes, including both ends."""
 
     def route(self, src: str, dst: str) -> tuple[str, ...]: ...
 
 
 @runtime_checkable
 class Emulable(Protocol):
-    """A cluster that can be emulated: each rank's host, a graph of links, and routes. ``simcomm``'s clusters qualify.
+    """A cluster that can be emulated, such as those of ``simcomm``: each rank's host, a graph of links, and routes.
 
     Every edge of ``graph`` is one direction of a link, with ``bandwidth`` in bytes/s and ``latency`` in seconds.
     """
@@ -46,7 +46,7 @@ class Emulable(Protocol):
 
 
 class Direction(NamedTuple):
-    """One direction of a link: source, destination, bytes/s including headers, and seconds of latency."""
+    """One direction of a link. The bandwidth in bytes/s includes headers, and the latency is in seconds."""
 
     src: str
     dst: str
@@ -140,7 +140,7 @@ def _directions(cluster: Emulable, used: list[tuple[str, str]]) -> Iterator[Dire
 
 
 def _forwarding(routes: list[tuple[str, ...]], hosts: tuple[str, ...], switches: set[str]) -> dict[str, dict[str, str]]:
-    """Return each switch's next hop to each host. Raise InputError if it depends on the sender.
+    """Return each switch's next hop to each host. Raise InputError if a next hop depends on the sender.
 
     Pairs without a route over a switch have no entry, so stray frames are dropped.
     """
@@ -193,13 +193,13 @@ def run_tool(tool: str, arguments: Sequence[str], text: str = "", pass_files: Se
 
 
 def _find(tool: str) -> str | None:
-    """An unprivileged user's PATH often lacks sbin."""
+    """Return the path of a tool, which may be in a ``sbin`` directory that is missing from PATH."""
     return shutil.which(tool, path=os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"]))
 
 
 @dataclass(frozen=True)
 class End:
-    """One end of a link: its interface, and the host whose namespace has it; None for the core namespace."""
+    """One end of a link: the interface, and the host that it belongs to, or None if it is in the core namespace."""
 
     host: str | None
     interface: str
@@ -235,7 +235,7 @@ class InterfaceNames:
         return f"s{self._number[switch]}"
 
     def end(self, node: str, neighbor: str) -> End:
-        """Return a node's end of its link to a neighbor. If a host has its own switch, both have the same name."""
+        """Return a node's end of its link to a neighbor. If a host has its own switch, ``node`` means the switch."""
         if node not in self.plan.switches or node.startswith("@"):
             return End(node, INTERFACE)
         if neighbor.startswith("@"):
@@ -247,7 +247,7 @@ class InterfaceNames:
 
 
 def cables(names: InterfaceNames) -> Iterator[tuple[End, End]]:
-    """Yield both ends of every link: the plan's links, and the links of hosts and probe hosts to their switches."""
+    """Yield both ends of every link: the plan's links, and those between hosts or probe hosts and switches."""
     plan = names.plan
     for direction in plan.directions:
         if direction.src < direction.dst:
@@ -260,7 +260,7 @@ def cables(names: InterfaceNames) -> Iterator[tuple[End, End]]:
 
 
 def core_links(names: InterfaceNames, namespace: dict[str, str]) -> Iterator[str]:
-    """Yield the ``ip`` commands for the core; ``namespace`` has the file of each host's and probe host's namespace."""
+    """Yield the ``ip`` commands for the core. ``namespace`` contains the namespace file of each host and probe host."""
     for switch in names.plan.switches:
         yield f"link add {names.bridge(switch)} mtu {MTU} type bridge stp_state 0 mcast_snooping 0"
         yield f"link set {names.bridge(switch)} up"

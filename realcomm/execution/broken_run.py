@@ -70,7 +70,7 @@ def latest_accounts(error: LaunchFailed) -> dict[int, Account]:
 
 
 def local_spans(accounts: Mapping[int, Account], start: float) -> list[Span]:
-    """Return each rank's reductions and copies. Both are called "reduce", as in a prediction."""
+    """Return the reductions and copies of each rank as spans. Both are named "reduce", as in a prediction."""
     return [
         Span(rank, "reduce", event.step, event.begin - start, event.end - start, event.channel)
         for rank, account in accounts.items()
@@ -87,7 +87,7 @@ def make_broken_trace(
     spans: list[Span],
     unfinished: list[Unfinished],
 ) -> Trace:
-    """Return a Trace without a title, which ends at the last known time."""
+    """Return a Trace without a title that ends at the time of its last event."""
     failed = {rank: max(0.0, at - start) for rank, at in error.failed.items()}
     ends = [*(message.end for message in messages), *(span.end for span in spans), *failed.values()]
     times = [*ends, *(wait.since for wait in unfinished)]
@@ -109,7 +109,7 @@ def make_broken_trace(
 def follow_messages(
     call: CollectiveCall, world_size: int, accounts: Mapping[int, Account], start: float
 ) -> tuple[list[Message], list[Unfinished]]:
-    """Return the messages that have arrived, and the posted sends and receives of other messages."""
+    """Return the messages that have arrived, and the sends and receives that were posted for the remaining messages."""
     size = _sizes(call, world_size)
     messages, unfinished = list[Message](), list[Unfinished]()
     for sent, received in _pairs(call, world_size, accounts, size):
@@ -124,7 +124,7 @@ def follow_messages(
 
 
 def _sizes(call: CollectiveCall, world_size: int) -> Callable[[Operation], int]:
-    """Return a function that returns an operation's size in bytes."""
+    """Return a function that computes an operation's size in bytes."""
     chunks, itemsize = call.algorithm.chunks(world_size), call.itemsize
 
     def size(op: Operation) -> int:
@@ -136,7 +136,7 @@ def _sizes(call: CollectiveCall, world_size: int) -> Callable[[Operation], int]:
 def _pairs(
     call: CollectiveCall, world_size: int, accounts: Mapping[int, Account], size: Callable[[Operation], int]
 ) -> Iterator[tuple[MessageHalf, MessageHalf]]:
-    """The k-th send from a to b matches the k-th receive."""
+    """Yield the send and the receive of each message: the k-th send from a to b matches the k-th receive."""
     halves: dict[tuple[bool, int, int, int], list[MessageHalf]] = defaultdict(list)
     for rank in range(world_size):
         reported = accounts[rank].events if rank in accounts else ()
@@ -155,13 +155,13 @@ def _pairs(
 
 
 def _has_arrived(sent: MessageHalf, received: MessageHalf, reports: bool) -> bool:
-    """``reports``: whether the receiver has reported."""
+    """Return whether a message has arrived. ``reports`` tells whether its receiver has sent a report."""
     half = received if reports else sent
     return half.event is not None and not isnan(half.event.end)
 
 
 def _message(sent: MessageHalf, received: MessageHalf, nbytes: int, start: float) -> Message:
-    """A rank without a report is assumed to have posted its operation when its peer did."""
+    """Return a message. If a rank has no report, it is assumed to have posted its operation when its peer did."""
     arrival, posting = received.event or sent.event, sent.event or received.event
     assert arrival is not None
     assert posting is not None

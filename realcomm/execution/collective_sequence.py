@@ -1,8 +1,8 @@
 """Number the collectives of each group, and reject new ones after a failure.
 
-The number is part of each message's tag, so messages of different collectives are never confused. After a failed
-collective, messages may still be in flight and peers may wait. So its group rejects all later collectives, as NCCL does
-after an abort. Invalid arguments raise before a collective gets a number, so the call can be repeated.
+The number is part of each message's tag, so messages of different collectives are never confused. After a failure,
+messages may still be in flight and peers may wait. So the group rejects all later collectives, as NCCL does after an
+abort. Invalid arguments raise before a collective gets a number, so the call can be repeated.
 """
 
 from itertools import count
@@ -40,7 +40,7 @@ class CollectiveSequence:
 
 
 class Collective:
-    """One collective of a group, as a context manager to enter once.
+    """One collective of a group, as a context manager that is entered once.
 
     The context is in torch's inference mode, in which any tensor can be written. So a worker thread does not depend on
     the caller's mode.

@@ -36,7 +36,7 @@ class HostClock:
         return mark
 
     def date(self, events: list[T]) -> list[T]:
-        """Return events with their marks converted to seconds. Wait for the last event."""
+        """Wait for the last event, and return the events with their marks converted to seconds."""
         return events
 
 
@@ -89,5 +89,5 @@ def seconds_of(call: Callable[[], object], device: "torch.device") -> float:
 
 
 def device_clock(device: "torch.device") -> HostClock:
-    """Return the clock of a device: of the current stream for a GPU, of the host for a CPU."""
+    """Return the clock of a device: the host's clock for a CPU, and the current stream's clock for a GPU."""
     return StreamClock(device) if device.type == "cuda" else HostClock()

@@ -187,7 +187,7 @@ class Executor:
             record += recorder.events()
 
     def settle(self, tensor: torch.Tensor) -> None:
-        """Do nothing: ``run`` has written the result to ``tensor``."""
+        """Do nothing, because ``run`` has already written the result to ``tensor``."""
 
     @cached_property
     def buffer(self) -> torch.Tensor:
@@ -290,7 +290,7 @@ class Executor:
             recorder.add_local(step.channel, step.step.number, write, begin)
 
     def _divide(self, buffer: torch.Tensor, recorder: EventRecorder | None) -> None:
-        """The division is recorded as a reduction of the whole buffer, in a step after the last."""
+        """Divide the result of a mean. Record this as a reduction of the whole buffer, in a step after the last."""
         begin = 0.0 if recorder is None else recorder.now()
         buffer[self._divided].div_(self.world_size)
         if recorder is not None:

@@ -22,7 +22,7 @@ _begun: deque["weakref.ref[StepMarks]"] = deque(maxlen=MOST_RUNS)
 
 
 class StepMark(NamedTuple):
-    """A step, and the peer that it waits for."""
+    """A step of a program, with the peer that it waits for."""
 
     channel: int
     step: int
@@ -30,7 +30,7 @@ class StepMark(NamedTuple):
 
 
 class StepMarks:
-    """The CUDA events that follow the steps of a program's latest run."""
+    """A series of CUDA events, one after each step of a program's latest run."""
 
     def __init__(self, device: torch.device, label: bytes, timeout_s: float) -> None:
         """Mark the runs of the program ``label``, whose group has a timeout of ``timeout_s`` seconds."""

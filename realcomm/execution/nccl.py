@@ -1,4 +1,4 @@
-"""Adapt the executor to NCCL: grouped messages, one communicator for each channel, connections made in advance.
+"""Adapt the executor to NCCL: group messages, create one communicator per channel, and connect ranks in advance.
 
 NCCL executes the calls of a communicator in order, one group of calls after another. So a step's messages must be one
 group. Otherwise the first message could wait for a peer that waits for the second. Channels must not wait for each
@@ -75,12 +75,12 @@ def make_communicators(group: dist.ProcessGroup, channels: int, device: torch.de
 
 
 def ranks_of(group: dist.ProcessGroup) -> list[int]:
-    """Return the world ranks of a group, or of the group that a communicator copies."""
+    """Return the world ranks of a group. For a communicator, these are the ranks of the group that it copies."""
     return dist.get_process_group_ranks(_copied[group]() if group in _copied else group)
 
 
 def _first(group: dist.ProcessGroup, device: torch.device) -> list[dist.ProcessGroup]:
-    """Initialize ``group``; return the empty list of its further communicators, which are shut down with the group."""
+    """Initialize ``group``. Return the empty list of its further communicators, which are shut down with ``group``."""
     others: list[dist.ProcessGroup] = []
     _initialized(group, device)
     weakref.finalize(group, _destroy, others).atexit = False

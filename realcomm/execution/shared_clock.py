@@ -1,4 +1,4 @@
-"""The clock that all ranks share: rank 0's ``time.perf_counter``. Its zero differs from host to host."""
+"""Convert times to the clock that all ranks share: rank 0's ``time.perf_counter``. Its zero differs between hosts."""
 
 from dataclasses import dataclass
 from math import inf
@@ -17,7 +17,7 @@ TAG = (1 << 24) - 1  # just below the executor's tags
 
 @dataclass
 class ClockOffset:
-    """The seconds to add to this rank's clock to get rank 0's clock."""
+    """The offset in seconds that converts this rank's clock to rank 0's clock."""
 
     seconds: float = 0.0
     measured: float = -inf  # when it was measured, on this rank's clock

@@ -83,10 +83,10 @@ def rank_and_world_size(group: Group) -> tuple[int, int] | None:
 
 
 def find_root(group: Group, root: int | None, in_group: int | None, name: str) -> int:
-    """Return the group rank of the root, from ``src`` or ``dst`` (``name``), or from ``group_src`` or ``group_dst``.
+    """Return the group rank of the root, which is given by ``src`` or ``dst``, or by ``group_src`` or ``group_dst``.
 
-    ``root`` is a world rank, ``in_group`` a group rank. Default: world rank 0. Raise InputError if both are given, or
-    if the rank is not in the group.
+    ``name`` is "src" or "dst", ``root`` a world rank, and ``in_group`` a group rank. Default: world rank 0. Raise
+    InputError if both ranks are given, or if the rank is not in the group.
     """
     members = dist.get_process_group_ranks(process_group(group))
     if in_group is None:
@@ -130,7 +130,7 @@ def check_output(tensor: torch.Tensor, name: str, group: Group) -> None:
 
 
 def check_parts(large: torch.Tensor, large_name: str, small: torch.Tensor, small_name: str, world_size: int) -> None:
-    """Raise InputError unless ``large`` has ``small``'s dtype, its device, and ``world_size`` times its elements."""
+    """Raise InputError unless ``large`` has ``small``'s dtype and device, and ``world_size`` times as many elements."""
     if large.numel() != world_size * small.numel() or large.dtype != small.dtype or large.device != small.device:
         raise InputError(
             f"{large_name} is {describe_tensor(large)} and {small_name} is {describe_tensor(small)}; {large_name} "
@@ -213,7 +213,7 @@ def describe_tensor(tensor: torch.Tensor) -> str:
 
 
 class CallBuffer(NamedTuple):
-    """A collective's buffer, and the copies into it before the collective and out of it afterwards."""
+    """The buffer of a collective, with copies into it before the collective and out of it afterwards."""
 
     elements: int
     like: torch.Tensor  # has the buffer's dtype and device
@@ -231,7 +231,7 @@ def run_collective(
 ) -> Handle:
     """Run a collective on the buffer that ``prepare(rank, world_size)`` returns after it has checked the arguments.
 
-    Return None, or a handle if ``async_op``. A rank outside the group does nothing. Raise InputError for invalid
+    Return a handle if ``async_op``, otherwise None. A rank outside the group does nothing. Raise InputError for invalid
     arguments.
     """
     if (ranks := rank_and_world_size(group)) is None:

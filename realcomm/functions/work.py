@@ -53,7 +53,7 @@ class Work:
 
 
 class GpuWork:
-    """The handle of a collective in flight on a GPU. A stream waits for it, not the host."""
+    """The handle of a collective in flight on a GPU. Only a stream waits for the collective; the host does not."""
 
     def __init__(self, action: Action, stream: torch.cuda.Stream, results: Tensors) -> None:
         """Keep ``action``, which is already queued on ``stream``, and its memory alive."""
@@ -108,7 +108,7 @@ def start_work(
 def _start_on_stream(
     action: Action, collective: Collective, group: dist.ProcessGroup, device: torch.device, results: Tensors
 ) -> GpuWork:
-    """The group has its own stream, which keeps the order of its collectives while the current stream continues."""
+    """Queue ``action`` on the group's own stream, which keeps the collectives of the group in order."""
     current = torch.cuda.current_stream(device)
     stream = keep_for(group, ("stream", device), lambda: torch.cuda.Stream(device))
     stream.wait_stream(current)

@@ -1,4 +1,4 @@
-"""Describe failures of real runs, and find the rank that caused the other ranks to fail."""
+"""Describe failures of real runs, and find the rank whose failure caused the others."""
 
 import sysconfig
 import time
@@ -35,8 +35,8 @@ _NOT_THE_USERS = (
 class LaunchFailed(RunFailed):
     """A launch that failed.
 
-    ``reports`` has the ranks' reports, by rank and subject. ``failed`` maps the rank that failed first to the time of
-    its failure, in seconds of ``time.perf_counter``.
+    ``reports`` contains the ranks' reports, by rank and subject. ``failed`` maps the rank that failed first to the time
+    of its failure, in seconds of ``time.perf_counter``.
     """
 
     def __init__(self, message: str) -> None:

@@ -20,7 +20,7 @@ MARGIN_S = 10.0  # from the report of a hang to the watchdog's abort
 
 
 class Pending(NamedTuple):
-    """A call that the GPU has not completed."""
+    """A call that was queued on the GPU and is not complete yet."""
 
     text: str
     age_s: float  # since the host posted it
@@ -43,7 +43,7 @@ def print_hang(text: str) -> None:
 
 
 def exit_on_hang(rank: int, timeout_s: float) -> Report:
-    """Return a report function for a process that is one rank. It prints the hang and exits with status 1."""
+    """Return a report function for a process that is one rank. The function prints the hang and exits with status 1."""
 
     def report(text: str) -> None:
         print_hang(f"not done after {timeout_s:g} s; rank {rank}: {text}")

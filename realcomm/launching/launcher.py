@@ -103,7 +103,7 @@ def launch(
 
 
 class _Packer(pickle.Pickler):
-    """Pickles a program that only this process can import, for example from a notebook, as a list of its steps."""
+    """Pickles rank programs. A program that only this process can import (as in a notebook) is stored as its steps."""
 
     def __init__(self, file: BytesIO, world_size: int) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
@@ -158,7 +158,7 @@ def _check_network(network: RankNetwork, world_size: int, backend: str) -> None:
 
 @contextmanager
 def _temporary_folder() -> Iterator[Path]:
-    """If this process is killed, the server removes the folder."""
+    """Create a folder for the context. If this process is killed, the server removes the folder."""
     path = Path(tempfile.mkdtemp(prefix="ringlab-", dir=server_folder()))
     try:
         yield path
@@ -248,7 +248,7 @@ class _Processes:
             self._receive(rank)
 
     def _undecided(self) -> list[int]:
-        """Return the ranks without a result or a failure."""
+        """Return the ranks that have neither a result nor a failure."""
         return [rank for rank in range(self.world_size) if rank not in self.done and rank not in self.failures]
 
     def _receive(self, rank: int) -> None:
@@ -279,7 +279,7 @@ class _Processes:
             self.reports[rank] = content[0]
 
     def _cause(self) -> Failure:
-        """If all known failures are lost peers, wait up to ``_CAUSE_WAIT_S`` seconds for their cause."""
+        """Wait for the cause of a failure, at most ``_CAUSE_WAIT_S`` seconds, if all known failures are lost peers."""
         until = min(self.deadline, time.monotonic() + _CAUSE_WAIT_S)
         while self._undecided() and time.monotonic() < until and root_cause(list(self.failures.values())).secondary:
             self._listen(until)

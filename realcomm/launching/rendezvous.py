@@ -148,7 +148,7 @@ class Place:
 
 @dataclass(frozen=True)
 class LocalRanks:
-    """The ranks on this host: their count, this process's index among them, and whether the group has no others."""
+    """The ranks on this host: how many there are, this process's index, and whether they are the whole group."""
 
     count: int
     own: int

@@ -37,7 +37,7 @@ def _read(memory: memoryview) -> str:
 
 
 class Wait:
-    """The location where one thread's collective waits.
+    """The location at which a collective of one thread waits.
 
     Writers set ``collective`` (as from ``padded``) and ``location`` ([step, peer]) directly, which is fast enough to do
     before each wait.
@@ -78,7 +78,7 @@ class Wait:
 
 
 class Slot:
-    """The status of one rank: a text, and the locations where its threads wait."""
+    """The status of one rank: a text, and a wait location per thread."""
 
     def __init__(self, memory: memoryview, text: str = "starting") -> None:
         ends = range(0, WAITS * WAIT_SIZE, WAIT_SIZE)

@@ -46,7 +46,7 @@ def is_in_group() -> bool:
 
 
 def _joined() -> Any:
-    """Return torch.distributed if this process has joined a default group, else None. Never import it."""
+    """Return torch.distributed if this process has joined a default group, else None. Torch is never imported here."""
     dist = sys.modules.get("torch.distributed")
     return dist if dist is not None and dist.is_available() and dist.is_initialized() else None
 
@@ -73,7 +73,7 @@ def spans_nodes(timeout: float = 600.0) -> bool:
 
 
 class _Met:
-    """The results of the rendezvous, cached because a store can be opened only once."""
+    """A cache for the results of the rendezvous, because a store can be opened only once."""
 
     rendezvous: Rendezvous | None = None
     local: LocalRanks | None = None

@@ -1,4 +1,4 @@
-"""Types of a launch's arguments: the worker, the progress callback, and the ranks."""
+"""Define the types of a launch's arguments: the worker, the progress callback, and the ranks."""
 
 from collections.abc import Callable, Sequence
 from pkgutil import resolve_name

@@ -106,7 +106,7 @@ def _work(assignment: Assignment, payload: bytes) -> object:
 
 
 def _answer_launcher(connection: Connection, answer: Callable[[], None]) -> threading.Event:
-    """Start a thread that answers each ``ASK``; return an event that is set when the launcher closes its end."""
+    """Start a thread that answers each ``ASK``. Return an event that is set when the launcher closes its end."""
     is_over = threading.Event()
 
     def listen() -> None:

@@ -53,7 +53,7 @@ class RankMeasurement(NamedTuple):
 
 
 class RankFigures(NamedTuple):
-    """The times of a measurement's repetitions, each from the first rank's start to the last rank's end, in seconds."""
+    """The results of a measurement. Each time in seconds is from the first rank's start to the last rank's end."""
 
     median_s: float
     least_s: float

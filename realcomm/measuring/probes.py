@@ -1,4 +1,4 @@
-"""The programs that a calibration times: sequences of dependent messages, and reductions.
+"""Define the programs that a calibration times: sequences of dependent messages, and reductions.
 
 The executor runs them like any other program, so their times include all costs of a step.
 """
@@ -87,9 +87,9 @@ class ProbeBench:
         self._repetitions: dict[Probe, int] = {}
 
     def time(self, probe: Probe, seconds: float, repetitions: tuple[int, int]) -> list[Interval]:
-        """Return the begin and end of each repetition of a probe on this rank; all ranks call this.
+        """Return the begin and the end of each repetition of a probe on this rank. All ranks call this.
 
-        The repetitions take about ``seconds``. ``repetitions`` are their smallest and largest number.
+        The repetitions take about ``seconds`` in total. ``repetitions`` is their smallest and largest number.
         """
         call = self._calls.get(probe) or self._prepare(probe)
         if probe not in self._repetitions:
@@ -131,7 +131,7 @@ def time_reduction(nbytes: int, repetitions: int) -> list[float]:
 
 
 class QueuedTimes(NamedTuple):
-    """The seconds of one message in a program that sends in one direction only."""
+    """The time in seconds of one message, in a program whose messages all go in one direction."""
 
     posting: float  # on the host
     device: float
@@ -145,7 +145,7 @@ def one_way(rank: int, world_size: int) -> Program:
 
 
 class QueueBench:
-    """Times a GPU's messages in one direction. No rank waits for an answer, so latencies do not add up."""
+    """Times messages that a GPU sends in one direction. No rank waits for an answer, so latencies do not add up."""
 
     def __init__(self, rank: int, world_size: int) -> None:
         self.rank, self.world_size = rank, world_size

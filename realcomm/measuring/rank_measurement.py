@@ -51,7 +51,7 @@ def time_together(action: Callable[[], object]) -> Interval:
 
 
 def _agree_on_start() -> float:
-    """On slow links, eight ranks need longer to agree than the default lead, so the lead adapts."""
+    """Return a common start in seconds of the shared clock. Slow links need longer to agree, so the lead adapts."""
     offset = clock_offset()
     now, is_stale = perf_counter() + offset.seconds, float(offset.is_stale())
     values = torch.tensor([now, max(_agreements, default=0.0), is_stale], dtype=torch.float64, device=own_device())
@@ -99,7 +99,7 @@ def first_to_last(intervals: list[list[Interval]]) -> list[Interval]:
 
 
 def median_index(intervals: list[Interval]) -> int:
-    """Return the index of the interval of median length, the shorter of two middle ones.
+    """Return the index of the interval of median length. Of two middle intervals, the shorter one counts.
 
     >>> median_index([(0.0, 3.0), (0.0, 1.0), (0.0, 2.0)])
     2
@@ -152,10 +152,9 @@ def exact_input(call: CollectiveCall, rank: int) -> torch.Tensor:
 
 
 def exact_result(call: CollectiveCall, rank: int, world_size: int) -> tuple[slice, torch.Tensor] | None:
-    """Return the defined elements of ``rank`` after the collective, and their slice.
+    """Return the elements of ``rank`` that the collective defines, and their slice. All inputs are ``exact_input``.
 
-    Every rank's input is its ``exact_input``. Return None if no element is defined, or if contributions may count
-    repeatedly, as in a barrier.
+    Return None if no element is defined, or if contributions may count repeatedly, as in a barrier.
     """
     spec, n, op, root = call.spec, call.elements, call.op, call.root
     parts = spec.result(rank, world_size, root)
@@ -242,7 +241,7 @@ def measure_rank(rank: int, world_size: int, measurement: TimedCall) -> RankMeas
 
 
 def figures_of(measured: RankMeasurement) -> RankFigures:
-    """Combine all ranks' results of a measurement. All ranks call this and return equal figures."""
+    """Combine the results that all ranks have for a measurement. All ranks call this and return equal figures."""
     seconds = measured.seconds
     return RankFigures(
         median_low(seconds), min(seconds), max(seconds), sum_over_ranks(measured.wrong), measured.queued_s
@@ -269,7 +268,7 @@ def _run_on_file(executor: Runner, file: Path) -> npt.NDArray[np.generic]:
 
 
 def _warm_up(executor: Runner, buffer: torch.Tensor, warmup: int, default: float) -> float:
-    """Return the seconds of the last warm-up repetition on the slowest rank, or ``default`` without warm-up."""
+    """Return the seconds of the last warm-up repetition on the slowest rank, or ``default`` if there is none."""
     last = default
     for _ in range(warmup):
         begin, end = time_together(partial(executor.run, buffer))
@@ -278,7 +277,7 @@ def _warm_up(executor: Runner, buffer: torch.Tensor, warmup: int, default: float
 
 
 def _repeat(executor: Runner, buffer: torch.Tensor, repetitions: int) -> tuple[list[Interval], list[list[Event]]]:
-    """Return begin and end of every repetition on this rank, and its events in each."""
+    """Return begin and end of every repetition on this rank, and the events of each repetition."""
     records: list[list[Event]] = [[] for _ in range(repetitions)]
     intervals, report = [], _rare_report(executor, repetitions)
     for done, record in enumerate(records):
@@ -301,7 +300,7 @@ def _record(executor: Runner, buffer: torch.Tensor) -> tuple[float, list[Event]]
 
 
 def _time_queued(executor: Runner, buffer: torch.Tensor) -> float:
-    """Return the mean seconds of ``QUEUED`` consecutive runs, on the GPU of the slowest rank."""
+    """Return the mean seconds of ``QUEUED`` consecutive runs on the rank whose GPU is slowest."""
 
     def run() -> None:
         for _ in range(QUEUED):
@@ -312,7 +311,7 @@ def _time_queued(executor: Runner, buffer: torch.Tensor) -> float:
 
 
 def _rare_report(executor: Runner, repetitions: int) -> Callable[[int], None]:
-    """Reports are rare, because a report takes CPU time from the ranks."""
+    """Return a function that reports progress. Reports are rare, because each takes CPU time from the ranks."""
     last = perf_counter()
 
     def report(done: int) -> None:

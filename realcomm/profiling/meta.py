@@ -89,7 +89,7 @@ class WatchedOps(TorchDispatchMode, AbstractContextManager[Any]):
 
 @dataclass
 class _Counted:
-    """A layer's FLOPs, bytes and output bytes for a batch."""
+    """The costs of a layer for one batch: FLOPs, bytes and output bytes."""
 
     forward_flops: int = 0
     backward_flops: int = 0
@@ -102,7 +102,7 @@ class _Counted:
 
 @dataclass
 class _TracedStep:
-    """The work of a step on the meta device by layer, in the order of first use."""
+    """A training step traced on the meta device. Its work is stored by layer, in the order of first use."""
 
     parameters: set[int]  # storages of parameters and buffers
     layers: dict[str, _Counted] = field(default_factory=lambda: defaultdict(_Counted))
@@ -245,7 +245,7 @@ def _layers(model: nn.Module, few: _TracedStep, many: _TracedStep) -> Iterator[L
 
 
 def _own(module: nn.Module | None) -> list[nn.Parameter]:
-    """Return a module's trained parameters, without its children's parameters."""
+    """Return the trained parameters of a module itself, without those of its children."""
     return [] if module is None else [each for each in module.parameters(recurse=False) if each.requires_grad]
 
 

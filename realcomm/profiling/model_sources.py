@@ -1,4 +1,4 @@
-"""Find a model by name: one of torchvision's, a transformer described by its dimensions, or a user's function."""
+"""Find a model by name: a torchvision model, a transformer given by its dimensions, or a user's function."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +21,7 @@ SIZES = {"inception_v3": (3, 299, 299)}
 
 
 class ModelSource(NamedTuple):
-    """A model that can be built on any device, and the shape of one sample."""
+    """A model that can be built on any device, together with the shape of a sample."""
 
     name: str
     build: Callable[[], nn.Module]

@@ -39,10 +39,10 @@ class TimedCollective(NamedTuple):
 
 
 class RankTimes(NamedTuple):
-    """The times that a rank has measured: its layers' compute, the whole model's optimizer, and loading a batch.
+    """The times that a rank has measured for its layers' compute, the whole model's optimizer, and loading a batch.
 
-    All are in seconds. ``collectives_s`` has the seconds of each collective. ``silent_s`` is the time of a step without
-    communication. Both are measured between the training's steps.
+    All times are in seconds. ``collectives_s`` contains one time per collective. ``silent_s`` is the time of a step
+    without communication. Both are measured between the training's steps.
     """
 
     computing: Measured
@@ -95,7 +95,7 @@ def _time_loading(plan: StrategyPlan) -> float:
 class Turns:
     """Times parts of a step repeatedly between training steps, because a machine's speed drifts.
 
-    The parts are separate collectives, and a step without communication. All ranks call ``take`` together.
+    The parts are single collectives and a step without communication. All ranks call ``take`` together.
     """
 
     def __init__(self, rank: int, world_size: int, plan: StrategyPlan, collectives: Sequence[TimedCollective]) -> None:
@@ -159,7 +159,7 @@ def silent_step(plan: StrategyPlan, rank: int, world_size: int) -> Callable[[], 
 
 
 def _own_gradients(_: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:  # type: ignore[name-defined]
-    """Let DistributedDataParallel use a rank's own gradients as the mean."""
+    """Return a rank's own gradients, which DistributedDataParallel then uses as the mean."""
     future = torch.futures.Future[torch.Tensor]()
     future.set_result(bucket.buffer())
     return future

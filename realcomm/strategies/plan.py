@@ -1,4 +1,4 @@
-"""The plan of a training with a parallelism strategy, as sent to its ranks, and its batches."""
+"""Describe a training with a parallelism strategy as its ranks receive it, and draw its batches."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -49,13 +49,13 @@ class StrategyPlan(NamedTuple):
 
     @property
     def samples_at_once(self) -> int:
-        """The number of samples, at least one, that need as much compute as a device's micro-batch."""
+        """The number of samples whose compute equals that of a device's micro-batch, at least one."""
         parallelism = self.parallelism
         return max(1, self.batch_size // (parallelism.data * parallelism.pieces * parallelism.tensor))
 
 
 def batch_of(plan: StrategyPlan, step: int) -> tuple[Tensor, Tensor]:
-    """Return all ranks' random samples of a step and their targets (next tokens or labels), identical on each rank."""
+    """Return the random samples and targets (next tokens or labels) of a step for all ranks, identical on each rank."""
     source, count = plan.source, plan.batch_size
     generator = torch.Generator().manual_seed(plan.seed + 1_000_003 * (step + 1))
     if source.vocabulary is not None:

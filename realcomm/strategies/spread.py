@@ -42,7 +42,7 @@ SCHEDULES = {"gpipe": ScheduleGPipe, "naive": ScheduleGPipe, "1f1b": Schedule1F1
 
 
 class Spread:
-    """A rank's part of a model: ``model``, ``optimizer``, the device mesh, and this rank's ``place`` in it."""
+    """One rank's part of a model: ``model``, ``optimizer``, the device mesh, and this rank's ``place`` in the mesh."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer

@@ -23,7 +23,7 @@ from realcomm.training.stopwatch import Stopwatch
 
 
 class KeptBytes(NamedTuple):
-    """Memory of this rank between two steps, in bytes."""
+    """The memory in bytes that this rank uses between two steps."""
 
     parameters: int
     gradients: int
@@ -31,7 +31,7 @@ class KeptBytes(NamedTuple):
 
 
 class StrategyResult(NamedTuple):
-    """The result of a rank. ``losses`` belong to its own samples; in a pipeline, only the last stage has losses."""
+    """The result of a rank. ``losses`` are those of its own samples; in a pipeline, only the last stage has losses."""
 
     losses: list[float]
     step_s: list[float]
@@ -41,7 +41,7 @@ class StrategyResult(NamedTuple):
 
 
 class LoneSteps(NamedTuple):
-    """The loss and the seconds of each step that one rank trained alone."""
+    """The steps of a training on a single rank, as one loss and one duration in seconds per step."""
 
     losses: list[float]
     step_s: list[float]

@@ -45,14 +45,14 @@ _NOT_COMPARED = {"epochs", "compute", "gradient_sync", "buckets", *_LOADED_ALIKE
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A complete checkpoint: its path and its content. Tensors are read from the file on first use."""
+    """A complete checkpoint file. Its tensors are read from the file on first use."""
 
     path: Path
     state: State
 
     @property
     def about(self) -> dict[str, Any]:
-        """``step``, ``epoch``, ``world_size``, and ``training``, the settings that a resumed run must share."""
+        """The ``step``, ``epoch``, ``world_size``, and ``training``: the settings that a resumed run must share."""
         about: dict[str, Any] = self.state["about"]
         return about
 
@@ -122,7 +122,7 @@ def _has_form(state: object) -> bool:
 
 
 class SearchedFolder(NamedTuple):
-    """A folder's newest complete checkpoint, or None, and the reason why each newer checkpoint was skipped."""
+    """A folder's newest complete checkpoint, or None, and the reasons why newer checkpoints were skipped."""
 
     newest: Checkpoint | None
     skipped: list[str]
@@ -144,7 +144,7 @@ def find_newest(folder: Path) -> SearchedFolder:
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    """Return the checkpoint files of a folder, the most recently written first, regardless of their steps."""
+    """Return the checkpoint files of a folder. The file that was written last comes first, whatever its step."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is not a directory; pass a directory for checkpoints")
     return sorted(folder.glob("step-*.pt"), key=lambda path: (path.stat().st_mtime_ns, path.name), reverse=True)
@@ -194,7 +194,7 @@ class CheckpointFolder:
 
 
 class Start(NamedTuple):
-    """The checkpoint that a training resumes from (None for a fresh start), and notes to print."""
+    """The checkpoint from which a training resumes (None for a fresh start), with notes to print."""
 
     checkpoint: Path | None
     notes: list[str]
@@ -204,7 +204,7 @@ FRESH_START = Start(None, [])
 
 
 def find_start(training: Training, world_size: int, resume: str | Path | None) -> Start:
-    """Return where a training starts; ``resume`` is a checkpoint, "auto" for the newest, or None.
+    """Return the start of a training. ``resume`` is a checkpoint, "auto" for the newest one, or None for a fresh start.
 
     If this process is a rank, only rank 0 reads the folder. Raise InputError for a checkpoint that is incomplete or
     belongs to another training, and for a folder that is not writable. Without ``resume``, the folder must have no
@@ -269,7 +269,7 @@ def describe_training(training: Training, images: int) -> dict[str, Any]:
 
 
 def folder_of(training: Training) -> Path | None:
-    """Return the folder of a training's checkpoints: a subfolder of ``checkpoints`` for each gradient sync.
+    """Return the folder for a training's checkpoints: each gradient sync has its own subfolder of ``checkpoints``.
 
     >>> folder_of(Training(None, checkpoints="runs"))
     PosixPath('runs/ddp')

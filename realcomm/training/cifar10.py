@@ -29,14 +29,14 @@ SHA1 = {  # from MXNet 1.9, ``gluon.data.vision.CIFAR10``
 
 
 class Cifar10(NamedTuple):
-    """Images and their labels, in the order of the files."""
+    """Images of CIFAR-10 and their labels, in the order of the files."""
 
     pixels: npt.NDArray[np.uint8]  # [images, 3, 32, 32]: red, green, blue
     labels: npt.NDArray[np.int64]  # [images], 0 to 9
 
 
 def find_layout(folder: Path) -> tuple[str, Path]:
-    """Return the name of the published folder, which is ``folder`` or inside it, and its path.
+    """Return the name and the path of the published folder, which is ``folder`` or a folder in it.
 
     Raise InputError if neither exists.
     """
@@ -73,9 +73,9 @@ def read_cifar10(folder: Path, train: bool, verify: bool = True) -> Cifar10:
 
 
 def find_altered(folder: Path) -> list[str]:
-    """Return a sentence for each binary file that differs from the published one. Raise InputError if one is missing.
+    """Return a sentence per binary file that differs from the published one. Raise InputError if a file is missing.
 
-    For the Python version, the list is empty: ``read_cifar10`` rejects an altered copy of it.
+    The list is empty for the Python version, because ``read_cifar10`` rejects altered copies of that.
     """
     layout, where = find_layout(folder)
     files = [where / name for name in SHA1] if layout == BINARY else []

@@ -58,7 +58,7 @@ def _read_images(training: Training, train: bool) -> Images:
 
 
 def _take(images: Images, training: Training, train: bool) -> Images:
-    """Images are evenly spaced, because folders list images class by class."""
+    """Return the requested number of images. They are evenly spaced, because folders list images class by class."""
     available = len(images)  # type: ignore[arg-type]
     if training.images is None:
         return images
@@ -88,7 +88,7 @@ def describe_images(training: Training) -> list[str]:
 
 
 def _draw_images(training: Training, train: bool) -> Images:
-    """There are a quarter as many test images. Each class has its own mean."""
+    """Return synthetic images. There are a quarter as many test images, and each class has its own mean."""
     images = training.drawn if train else -(-training.drawn // 4)
     seed = training.seed if train else training.seed + 1
     return _draw(training.image_shape, images, training.classes, seed, as_cifar10=training.dataset == "cifar10")
@@ -108,7 +108,7 @@ def _draw(shape: tuple[int, ...], images: int, classes: int, seed: int, as_cifar
 
 
 def _image_folder(training: Training, folder: Path, train: bool) -> Images:
-    """Read the pictures under ``train/`` or ``test/``, a folder for each class, scaled and cropped to one shape."""
+    """Return the pictures in ``train/`` or ``test/``, which has a folder per class, scaled and cropped to one shape."""
     import_compiler()
     from torchvision import datasets, transforms  # slow to import, and only needed here
 
@@ -135,7 +135,7 @@ def _image_folder(training: Training, folder: Path, train: bool) -> Images:
 
 
 def _check_classes(where: Path, classes: int) -> None:
-    """Raise InputError unless a folder on disk has exactly ``classes`` folders. Does not look at files."""
+    """Raise InputError unless a folder on disk contains exactly ``classes`` folders. Files are not examined."""
     try:
         if is_made_by_kernel(where):
             raise InputError(f"{where} is not a directory on disk; use one with pictures")
@@ -164,7 +164,7 @@ def _digits(train: bool) -> Images:
 
 
 def _cifar10(training: Training, train: bool) -> Images:
-    """Raise InputError if files are missing, altered (unless ``verify`` is false), or malformed."""
+    """Return CIFAR-10's images. Raise InputError if files are missing, malformed, or (with ``verify``) altered."""
     if training.classes < CLASSES:
         raise InputError(f"classes is {training.classes}, but cifar10 has {CLASSES}; set classes = {CLASSES}")
     folder = Path(training.data_folder or ".")
@@ -185,7 +185,7 @@ def _is_to_fetch(training: Training) -> bool:
 
 
 def _download(folder: Path) -> None:
-    """torchvision checks the MD5 of the file and unpacks it."""
+    """Download CIFAR-10 with torchvision, which checks the MD5 of the file and unpacks it."""
     import_compiler()
     from torchvision import datasets  # slow to import, and only needed here
 

@@ -39,7 +39,7 @@ class GradientSync:
         """Begin a step, before any gradient exists."""
 
     def accumulating(self) -> AbstractContextManager[object]:
-        """Return the context for a forward and backward whose gradients are not averaged yet."""
+        """Return a context for a forward and backward after which the gradients are not averaged yet."""
         return nullcontext()
 
     def finish(self, gradients: torch.Tensor) -> None:
@@ -164,7 +164,7 @@ no_sync = GradientSync()  # for a rank that trains alone
 
 @dataclass
 class GradientBucket:
-    """Parameters whose gradients are averaged together.
+    """A group of parameters whose gradients are averaged together.
 
     ``missing`` are the parameters that have no gradient in this step yet.
     """
@@ -277,7 +277,7 @@ class DuringBackward(GradientSync):
                 parameter.grad.copy_(mean)
 
     def _fill(self) -> tuple[list[GradientBucket], dict[nn.Parameter, GradientBucket]]:
-        """Lay the gradients out in their order; return the buckets, and each parameter's bucket."""
+        """Lay out the gradients in their current order. Return the buckets, and the bucket of each parameter."""
         parameters = [self._named[number][1] for number in self.order]
         lay_out(parameters, self._gradients)
         filled = fill_buckets([Gradient(each.grad.nbytes, 0.0) for each in parameters if each.grad is not None],

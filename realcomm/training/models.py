@@ -56,7 +56,7 @@ def build_resnet(training: Training) -> nn.Module:
 
 
 def _build_by_file(training: Training) -> nn.Module:
-    """Raise InputError unless its parameter count matches the training."""
+    """Return the model of a user's file. Raise InputError if its parameters have a wrong number or dtype."""
     model = build_from_file(training.model)
     count = _count(model)
     if training.parameters not in (None, count):
@@ -73,7 +73,7 @@ def _build_by_file(training: Training) -> nn.Module:
 def try_model(path: Path, name: str) -> int | str:
     """Build the model of a user's file on the meta device, in the file's subprocess.
 
-    Return the number of trained parameters, or the text of an error. Ranks may still succeed after an error, because
+    Return the number of trained parameters, or the text of an error. After an error, ranks may still succeed, because
     they have real data. Errors about memory are raised.
     """
     try:
@@ -90,7 +90,7 @@ def _count(model: nn.Module) -> int:
 
 
 def _is_raised_in(path: str, error: BaseException) -> bool:
-    """Return whether a line of this file raises the error, as ``sys.exit()`` does."""
+    """Return whether the error was raised by a line of this file, such as ``sys.exit()``."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     return bool(frames) and Path(frames[-1].f_code.co_filename).resolve() == Path(path).resolve()
 
@@ -122,7 +122,7 @@ def build_from_file(reference: str) -> nn.Module:
 
 
 class _SumOverRanks(torch.autograd.Function):
-    """The sum over all ranks. Its gradient is the sum of the gradients."""
+    """Sums a tensor over all ranks. Its backward sums the gradients over all ranks."""
 
     @staticmethod
     def forward(context: Any, values: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:

@@ -6,7 +6,7 @@ State = dict[str, Any]
 
 
 class RankGradients(NamedTuple):
-    """The gradients of one rank's own backward, before any average."""
+    """A summary of the gradients that one rank's own backward produced, before they were averaged."""
 
     norm: float  # norm of all gradients together
     unused: list[str]  # parameters without a gradient

@@ -1,4 +1,4 @@
-"""Values that a training's launcher shares with its ranks: the number of steps, and the result of a rank."""
+"""Define the result of a rank's training, and count a training's steps. Launcher and ranks share this module."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Check for differences between ranks: replicas, sizes of gradients, unused parameters, numbers of batches."""
+"""Check whether ranks differ in their replicas, gradient norms, unused parameters, or numbers of batches."""
 
 import hashlib
 import logging
@@ -22,7 +22,7 @@ UNLIKE = 10.0  # ratio of two ranks' gradient norms that is worth a warning
 
 
 class Difference(NamedTuple):
-    """The first parameter in model order that differs between ranks."""
+    """A parameter that differs between ranks: the first one in model order."""
 
     name: str
     ranks: list[int]  # the ranks whose values differ from rank 0's
@@ -119,7 +119,7 @@ def are_anomalous(inspected: list[RankGradients]) -> bool:
 def inspect_gradients(
     model: nn.Module, sync: GradientSync, images: torch.Tensor, labels: torch.Tensor
 ) -> list[RankGradients]:
-    """Return the float32 gradient norm and the unused parameters of each rank's own backward on a batch.
+    """Run backward on a batch, and return the gradient norm and the unused parameters of each rank's own gradients.
 
     All ranks call this together. The model, its buffers and the random states do not change. The gradients are zero
     afterwards.
@@ -149,7 +149,7 @@ def inspect_gradients(
 
 
 def describe_non_finite(model: nn.Module, images: torch.Tensor) -> str:
-    """Return the likely source of a non-finite loss: this rank's weights, its images, or neither.
+    """Return text on the likely source of a non-finite loss: this rank's weights, its images, or neither.
 
     >>> describe_non_finite(nn.Linear(2, 2), torch.tensor([torch.nan]))
     'its images are not finite'

@@ -180,7 +180,7 @@ class RunningTraining:
             observer.epoch_done(self, record)
 
     def evaluate(self) -> tuple[int, int]:
-        """Return the numbers of correctly classified and of all held-out images on this rank."""
+        """Return how many held-out images this rank classifies correctly, and how many it has."""
         set_status(f"evaluating after training step {self.done - 1}")
         broadcast(self.model.buffers())  # running statistics of batch norm differ between ranks
         right, tested = 0, 0
@@ -193,7 +193,7 @@ class RunningTraining:
         return right, tested
 
     def sums(self, *values: float) -> list[float]:
-        """Return the sum of each value over all ranks, by the training's all_reduce or by a ring."""
+        """Return each value summed over all ranks. The training's all_reduce is used, or a ring if it has none."""
         sums = torch.tensor(values, dtype=torch.float64, device=own_device())
         execute(self.training.program or find_algorithm("all_reduce/ring"), sums)
         return list(sums.tolist())
@@ -268,7 +268,7 @@ def make_replica_and_sync(
 
 
 class EndlessBatches:
-    """A rank's batches, epoch after epoch, for timed steps."""
+    """The batches of a rank, repeated for as many epochs as timed steps need."""
 
     def __init__(self, training: Training, rank: int, world_size: int) -> None:
         self._shard = Shard(training, rank, world_size)
@@ -285,13 +285,13 @@ class EndlessBatches:
         return batch
 
     def take_prefetched(self) -> None:
-        """Skip the batches that are already loaded. A training that is faster than its loader never has any."""
+        """Skip the batches that are already loaded, which a training that is faster than its loader never has."""
         for _ in range(self._shard.prefetched):
             next(self)
 
 
 class LoneTraining:
-    """Training steps of a new model on one rank, without communication, with a given number of threads."""
+    """A training of a new model on one rank, without communication, with a given number of threads."""
 
     def __init__(self, training: Training, threads: int | None = None) -> None:
         """Prepare the model and images. ``threads`` is the number of torch's threads. Default: the current number."""

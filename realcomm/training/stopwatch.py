@@ -1,7 +1,7 @@
 """Time the phases of one rank's training steps with the clock of its device.
 
-On a GPU, a phase ends when its work ends on the compute stream. Work on other streams, such as buckets during backward,
-counts only while this stream waits for it.
+On a GPU, a phase ends when its work on the compute stream ends. Work on other streams, such as buckets during backward,
+counts only while the compute stream waits for it.
 """
 
 import time

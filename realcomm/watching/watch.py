@@ -61,13 +61,13 @@ class RankLog:
 
 
 class _File(logging.FileHandler):
-    """A log file that ignores its own errors."""
+    """A log file whose write errors are ignored."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
         """Drop the line."""
 
     def close(self) -> None:
-        """The last lines may fail to be written."""
+        """Close the file, even if its last lines cannot be written."""
         with suppress(OSError):
             super().close()
 
@@ -267,7 +267,7 @@ class Watch:
             yield self._observers(folder)
 
     def _log_folder(self, resumes: bool) -> LogFolder:
-        """A run that torchrun has restarted continues in its folder."""
+        """Return the log folder of this run. A run that torchrun has restarted continues in its folder."""
         return LogFolder(self.folder, resumes=resumes or restarts() > 0)
 
     def _observers(self, folder: LogFolder) -> list[Observer]:
