@@ -1,4 +1,4 @@
-"""Hash names, which are sequences of integers, to random bits with splitmix64.
+"""Hash names to random bits with splitmix64. A name is a sequence of integers.
 
 Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
 """

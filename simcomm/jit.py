@@ -76,7 +76,7 @@ def compile_and_cache(function: Function, **options: Any) -> Function:
 
 @contextmanager
 def _kept_in_cache_folder() -> Iterator[None]:
-    """numba caches code in the user's cache directory, unless NUMBA_CACHE_DIR is set."""
+    """Within the context, numba caches code in the user's cache directory, unless NUMBA_CACHE_DIR is set."""
     folder = numba.config.CACHE_DIR  # type: ignore[attr-defined]
     with suppress(InputError):  # without a home folder: next to the source, if possible
         numba.config.CACHE_DIR = folder or str(cache_folder() / "machine-code")  # type: ignore[attr-defined]
@@ -104,7 +104,7 @@ def _load_at_once(compiled: Any) -> None:
 
 
 class _Listener(event.Listener):
-    """numba reports nothing about code that it finds on disk."""
+    """Reports each compilation. numba does not notify it of code that is loaded from disk."""
 
     def on_start(self, compilation: event.Event) -> None:
         report_compilation()

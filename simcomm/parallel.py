@@ -48,7 +48,7 @@ def in_any_order(
 def _elsewhere(
     function: Callable[[Task], Result], tasks: Sequence[Task], numbers: range, is_chosen: bool
 ) -> Generator[tuple[int, Result]]:
-    """Yield the results of the remaining tasks. Processes that are started here also end here."""
+    """Yield the results of the remaining tasks, which other processes compute. The started processes also end here."""
     calls = (delayed(_numbered)(function, number, tasks[number]) for number in numbers)
     options_here = {"n_jobs": min(cores(), len(numbers)), "initializer": _prepare, "initargs": (os.getpid(),)}
     options = {"return_as": "generator_unordered", "batch_size": 1, "max_nbytes": None}  # arrays stay writable
@@ -65,7 +65,7 @@ def _elsewhere(
 
 
 def _can_travel(function: Callable[[Task], Result], task: Task) -> bool:
-    """The main module must not run twice, so its functions stay in this process."""
+    """Return whether another process can run the task. The main module must not run twice, so its functions cannot."""
     try:
         return b"__main__" not in pickle.dumps((function, task))
     except (pickle.PicklingError, AttributeError, TypeError):

@@ -30,7 +30,7 @@ Key = TypeVar("Key", int, str, tuple[int, int])
 
 @dataclass(frozen=True)
 class FailedRank:
-    """A failed rank and the virtual time of its failure, in seconds since the start of the run."""
+    """A rank that failed during a run. The time of its failure is in seconds since the start of the run."""
 
     rank: int
     at_s: float
@@ -38,7 +38,7 @@ class FailedRank:
 
 @dataclass(frozen=True)
 class DownLink:
-    """A link that went down, and the time at which it went down, in seconds since the start of the run."""
+    """A link that went down during a run, at a time in seconds since the start of the run."""
 
     between: tuple[str, str]
     at_s: float
@@ -46,7 +46,7 @@ class DownLink:
 
 @dataclass(frozen=True)
 class StuckRun:
-    """The first run that hangs: its failed ranks, its unfinished operations, and the links that are down."""
+    """The first repetition that hangs, with its failed ranks, unfinished operations and links that are down."""
 
     failed: tuple[FailedRank, ...]
     unfinished: tuple[Unfinished, ...]
@@ -55,7 +55,7 @@ class StuckRun:
 
 @dataclass(frozen=True)
 class Distribution:
-    """Median, 95th percentile and maximum over all runs, in seconds. A value is None if too many runs never end."""
+    """The distribution of a time over all runs, in seconds. A value is None if too many runs never end."""
 
     median_s: float | None
     p95_s: float | None
@@ -64,7 +64,7 @@ class Distribution:
 
 @dataclass(frozen=True)
 class PeerWait:
-    """The seconds that a rank waited for another rank."""
+    """The time in seconds that one rank waited for another rank."""
 
     rank: int
     s: float
@@ -72,7 +72,7 @@ class PeerWait:
 
 @dataclass(frozen=True)
 class WaitedFor:
-    """A rank, the total seconds that other ranks waited for it, and the ranks that waited longest."""
+    """A rank that other ranks waited for, the sum of their waits in seconds, and the ranks that waited longest."""
 
     rank: int
     s: float
@@ -89,7 +89,7 @@ class PathPart:
 
 @dataclass(frozen=True)
 class LinkPart:
-    """The seconds that messages over a degraded link take on the critical path; ``share`` is the bandwidth left."""
+    """The seconds on the critical path of messages over a degraded link, which keeps a ``share`` of its bandwidth."""
 
     between: tuple[str, str]
     share: float
@@ -99,7 +99,7 @@ class LinkPart:
 
 @dataclass(frozen=True)
 class Waiting:
-    """The ranks that other ranks waited for, and the critical path: means over all runs and steps, largest first."""
+    """A summary of waits and of the critical path. All times are means over runs and steps, largest first."""
 
     waited_for: tuple[WaitedFor, ...]
     critical_path: tuple[PathPart, ...]
@@ -109,7 +109,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class FaultFigures:
-    """Statistics of the repetitions of a run under faults."""
+    """Statistics over all repetitions of a run under faults."""
 
     repetitions: int  # completed runs
     never_ended: int
@@ -193,7 +193,7 @@ def is_median_known(times: Sequence[float]) -> bool:
 
 
 def _distribution(seconds: Sequence[float], runs: int) -> Distribution:
-    """``seconds`` contains the times of the runs that ended. All other runs count as infinitely long."""
+    """Return the distribution over all runs. ``seconds`` has the runs that ended; other runs count as infinite."""
     never = runs - len(seconds)
     all_seconds, method = [*seconds, *[inf] * never], "higher" if never else "linear"
     quantiles = [float(np.quantile(all_seconds, share, method=method)) for share in (0.5, 0.95, 1.0)]  # type: ignore[call-overload]
@@ -226,7 +226,7 @@ def _waiting(traces: Sequence[Trace], faults: Faults, cluster: Cluster, steps: i
 def _degraded_links(
     paths: Sequence[Sequence[Leg]], faults: Faults, cluster: Cluster, steps: int, longest: float
 ) -> tuple[LinkPart, ...]:
-    """``longest`` is the time of the longest run in seconds."""
+    """Return each degraded link's part of the critical path. ``longest`` is the time of the longest run in seconds."""
     if not faults.links:
         return ()
     router = cluster.router()
@@ -243,13 +243,13 @@ def _degraded_links(
 
 
 def _longest(late: dict[tuple[int, int], float], peer: int) -> tuple[PeerWait, ...]:
-    """``late`` is sorted by seconds, in descending order."""
+    """Return the longest waits for ``peer``. ``late`` must be sorted by seconds, in descending order."""
     waits = [PeerWait(rank, seconds) for (rank, waited_for), seconds in late.items() if waited_for == peer]
     return tuple(waits[:MOST_SHOWN])
 
 
 def _mean(runs: Iterable[Iterable[tuple[Key, float]]], number: int) -> dict[Key, float]:
-    """Sum the seconds of all runs by key, and divide by ``number``. The largest come first."""
+    """Return the seconds of all runs, summed by key and divided by ``number``, in descending order."""
     sums: defaultdict[Key, float] = defaultdict(float)
     for run in runs:
         for key, seconds in run:

@@ -45,10 +45,10 @@ def _proved_schedule(algorithm: Algorithm, world_size: int, root: int) -> Schedu
 
 @lru_cache(maxsize=16)
 def compact_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> AnySchedule:
-    """Return a program's symmetric schedule if it has one, which is smallest and fastest to build; else another form.
+    """Return a program's schedule, in the symmetric form if possible, which is the smallest and is built fastest.
 
-    It is not checked for deadlocks beyond 64 ranks, so use it only with engines that detect them. Raise ProgramError if
-    the program, up to 64 ranks, does not achieve its spec.
+    Programs with more than 64 ranks are not checked for deadlocks, so use it only with engines that detect them. Raise
+    ProgramError if the program, up to 64 ranks, does not achieve its spec.
 
     >>> from collectives import find_algorithm
     >>> type(compact_schedule(find_algorithm("all_reduce/ring"), world_size=1024)).__name__

@@ -21,7 +21,7 @@ SAME = 1e-9  # times within this relative difference count as equal; then fewer 
 
 
 class AlgorithmChoice(NamedTuple):
-    """The fastest algorithm and its predicted time in seconds."""
+    """The result of a choice: the fastest algorithm and its predicted time in seconds."""
 
     algorithm: Algorithm
     seconds: float
@@ -79,9 +79,9 @@ def choose(
 
 
 def _fastest(estimator: Estimator, among: Iterable[Algorithm] | None) -> "_Contender":
-    """Refine bounds only while several contenders may be the fastest. The exact time of the winner may remain unknown.
+    """Return the fastest contender, whose exact time may remain unknown. Raise TooLarge if all are too large.
 
-    Contenders that are too large to simulate are dropped. Raise TooLarge if none is left.
+    Bounds are refined only while several contenders may be the fastest.
     """
     contenders, too_large = _contenders(among, estimator), None
     while contenders:
@@ -129,7 +129,7 @@ def _contenders(among: Iterable[Algorithm] | None, estimator: Estimator) -> list
 
 
 def _with_more_known(contender: _Contender, estimator: Estimator) -> _Contender:
-    """Add the link load bound or, if it is already included, simulate."""
+    """Return the contender with tighter bounds: first add the link load bound, then simulate."""
     if not contender.knows_loads:
         least = min(max(contender.least, estimator.link_load_bound(contender.algorithm)), contender.most)
         return replace(contender, least=least, knows_loads=True)
@@ -138,7 +138,7 @@ def _with_more_known(contender: _Contender, estimator: Estimator) -> _Contender:
 
 
 def _effort(algorithm: Algorithm, estimator: Estimator) -> tuple[int, int, str]:
-    """Rank by the operations on rank 0, then by the parameters, because a torus with one row equals a ring."""
+    """Return a sort key: operations on rank 0, then parameters, because a torus with one row equals a ring."""
     programs = algorithm.channels(0, estimator.world_size, estimator.call.root)
     operations = sum(len(step) for program in programs for step in program)
     return operations, len(algorithm.parameter_names), algorithm.label

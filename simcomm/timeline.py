@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 class Overlap(NamedTuple):
-    """A backward pass that begins at 0, and the begin and end of each of its gradient buckets, in seconds."""
+    """The timeline of a backward pass that begins at 0, with the begin and end of each gradient bucket in seconds."""
 
     computed: float  # end of backward's compute
     buckets: list[tuple[float, float]]  # begin and end

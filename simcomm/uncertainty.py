@@ -98,7 +98,7 @@ def find_noise(calibration: Calibration) -> list[str]:
 
 
 def _contradictions(calibration: Calibration) -> Iterator[str]:
-    """A process among several takes at least as long as one alone, and at most as long as all of them in sequence."""
+    """Yield compute times with several processes that are below those of one process, or above those of a sequence."""
     alone = {_kind(point): point.phases for point in calibration.compute if point.processes == 1}
     for point in calibration.compute:
         if point.processes == 1 or _kind(point) not in alone:
@@ -111,7 +111,7 @@ def _contradictions(calibration: Calibration) -> Iterator[str]:
 
 
 def _kind(point: ComputePoint) -> tuple[str, str, int, int]:
-    """Two points of the same kind differ only in the number of processes."""
+    """Return what identifies a point apart from its number of processes."""
     return point.model, point.dataset, point.batch_size, point.threads
 
 

@@ -139,9 +139,9 @@ def _rate(messages: int, seconds_per_byte: float) -> float:
 
 
 def _memory_graph(hosts: Sequence[str], alone: float, shared: float) -> "nx.DiGraph[str]":
-    """Every message crosses the edge s0 - s1, which represents the memory that all processes share.
+    """Return a network in which every message crosses the edge s0 - s1, which represents the memory of all processes.
 
-    The edge offers ``alone`` bytes/s to a single message, and ``shared`` bytes/s in total to several messages.
+    This edge offers ``alone`` bytes/s to a single message, and ``shared`` bytes/s in total to several messages.
     """
     graph: nx.DiGraph[str] = nx.DiGraph()
     graph.add_edge("s0", "s1", bandwidth=alone, shared_bandwidth=shared, latency=0.0)

@@ -21,7 +21,7 @@ BORROWED_RANKS = 2  # ranks in the calibration of this machine's software for ot
 
 @dataclass(frozen=True)
 class Cluster:
-    """A network, the hosts of its ranks, its routing, and how messages share its links.
+    """A cluster: a network, the host of each rank, the routing, and the rule by which messages share links.
 
     Every edge of ``graph`` is one direction of a link, with its bandwidth in bytes/s and its latency in seconds;
     ``simcomm.cluster.graph`` lists all attributes. With ``sharing="fair"``, messages share a link max-min fairly. With
@@ -84,13 +84,13 @@ class Cluster:
         return BORROWED_RANKS
 
     def calibrated_by(self, calibration: Calibration) -> "Cluster":
-        """Return the cluster with calibrated software costs, or unchanged if it already has a transport."""
+        """Return the cluster with calibrated software costs. If the cluster has a transport, return it unchanged."""
         if self.transport is not None:
             return self
         return replace(self, transport=borrow_transport(calibration, self.world_size, self.tcp_terms or {}))
 
     def under_nccl(self, settings: Any) -> "Cluster":
-        """Return the cluster with these NCCL settings, or unchanged if it does not use NCCL."""
+        """Return the cluster with these NCCL settings. If the cluster does not use NCCL, return it unchanged."""
         return self
 
     def check_joined_by_nccl(self) -> None:

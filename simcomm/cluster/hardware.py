@@ -151,7 +151,7 @@ def find_machine(name: str) -> Machine:
 
 
 def _half_switch_latency(entry: Mapping[str, Any]) -> float:
-    """A route through the switch crosses two links, so each link gets half of the switch's latency."""
+    """Return half the latency of a machine's PCIe switch, in seconds, because a route through it crosses two links."""
     model = find_part("switch", entry["pcie_switch"]) if "pcie_switch" in entry else {}
     return parse_latency(model["latency"].value) / 2 if "latency" in model else 0.0
 
@@ -161,7 +161,7 @@ def _with_delay(link: LinkSpec, seconds: float) -> LinkSpec:
 
 
 def _network_port(network_card: Part) -> LinkSpec:
-    """Messages spread over all ports of a NIC, so the ports are one link."""
+    """Return one link that combines all ports of a NIC, because messages spread over them."""
     ports, name = int(network_card["ports"].value), network_card["port"].value
     return find_link(name if ports == 1 else f"{name} x{ports}")
 

@@ -1,8 +1,8 @@
 """Build the inside of a machine: GPUs, PCIe switches, CPU sockets with memory, NICs, and NVLinks.
 
-Nodes of machine 0 are n0.gpu0, n0.nic0, n0.pcie0, n0.cpu0, n0.memory0 and n0.nvswitch. GPU i of n is attached to socket
-i * sockets // n, and likewise to a PCIe switch; the same holds for NICs. A CPU node is a socket with its root complex;
-sockets on one board are linked. All NVSwitch chips in a machine are one node without contention.
+Nodes of machine 0 are n0.gpu0, n0.nic0, n0.pcie0, n0.cpu0, n0.memory0 and n0.nvswitch. GPUs and NICs are spread evenly:
+GPU i of n is attached to socket i * sockets // n, or to a PCIe switch by the same rule. A CPU node is a socket with its
+root complex; sockets on one board are linked. All NVSwitch chips in a machine are one node without contention.
 """
 
 from collections.abc import Callable, Sequence

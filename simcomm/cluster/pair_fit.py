@@ -152,8 +152,8 @@ def _processor(probes: PairProbes, hop: float) -> tuple[float, float, float]:
 def _start(probes: PairProbes, awake: float, ranks: int | None) -> float:
     """Return the CPU seconds that each of ``ranks`` ranks needs before its first message.
 
-    With at most one rank per core, ranks wait awake, which takes ``awake``. With more, ranks sleep, wake together, and
-    take turns on the cores, each for the same time.
+    With at most one rank per core, ranks wait actively and need ``awake`` seconds. With more ranks, they sleep, wake at
+    the same time, and use the cores in turn, each for the same time.
     """
     awake = max(0.0, awake)
     asleep = [probes.cores * crowd.waking / crowd.ranks for crowd in _crowds(probes)]
@@ -163,12 +163,12 @@ def _start(probes: PairProbes, awake: float, ranks: int | None) -> float:
 
 
 def _own(probes: PairProbes, both: float) -> tuple[float, float]:
-    """Return the relative cost of a message in gloo's own collectives, and their additional start in seconds.
+    """Return the relative cost of a message in gloo's own collectives, and the extra seconds in which they start.
 
     The cost is relative to ``both``. The probes are a barrier and an all_gather of many messages, each with its
     notification. They keep all cores busy and start in the same way. Gloo posts messages in C++, which takes no longer
-    than in Python, but from its own thread, which the rank's thread wakes and awaits. The result is (1, 0) if not
-    measured.
+    than in Python, but from its own thread, which the rank's thread wakes and awaits. Without measurements, return (1,
+    0).
     """
     each, starts = [], []
     for crowd in _crowds(probes):

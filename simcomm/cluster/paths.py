@@ -100,7 +100,7 @@ class ShortestPaths:
         )
 
     def _costs(self, src: Ints, inner: Ints) -> Ints:
-        """Costs are integers, so their sums are exact. Only links between non-leaf nodes have a cost."""
+        """Return the integer cost of each link, so that sums of costs are exact. Links of leaves cost nothing."""
         kinds, costs = node_kinds(self._graph), np.zeros(len(src), np.int64)
         links = self._graph.edges(data=True)
         widths = np.fromiter((data["bandwidth"] for *_, data in links), np.float64, len(src))[inner]
@@ -112,13 +112,13 @@ class ShortestPaths:
 
     @cached_property
     def _scratch(self) -> tuple[Ints, Ints, Ints, Ints]:
-        """Each node's distance (-1 between searches) and cost, a queue of nodes, and a list of links."""
+        """Arrays that searches overwrite: distances (-1 between searches) and costs of nodes, a queue, and links."""
         count = len(self.nodes)
         return np.full(count, -1), np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64)
 
     @cached_property
     def _lists(self) -> tuple[Any, Any]:
-        """The arrays and scratch arrays as lists, which pure Python code reads faster."""
+        """The arrays of the graph and of searches as lists, which pure Python code reads faster."""
         return GraphArrays(*(column.tolist() for column in self._arrays)), [column.tolist() for column in self._scratch]
 
     @cached_property
@@ -154,7 +154,7 @@ class ShortestPaths:
         return _by_number(order, counts, links)
 
     def _by_gateway(self, gateways: Ints, queries: list[Ints]) -> tuple[Ints, Ints]:
-        """``gateways`` are the last non-leaf nodes of the paths, sorted. One search per distinct gateway suffices."""
+        """Return the lengths and links of all paths. ``gateways`` are the last non-leaf nodes of the paths, sorted."""
         cuts = [0, *(np.flatnonzero(np.diff(gateways)) + 1).tolist(), len(gateways)] if len(gateways) else [0]
         large = len(cuts) * len(self._arrays.out) + len(gateways) * LOOKS_ON_A_PATH > WORTH_COMPILING
         find_paths = _compiled() if large else PLAIN
@@ -221,7 +221,7 @@ def find_shortest_paths(graph: "nx.DiGraph[str]") -> ShortestPaths:
 
 
 def _leaves(src: Ints, dst: Ints, nodes: int) -> tuple[Ints, Ints]:
-    """Return each leaf's link to its neighbor, and the link back; -1 for all other nodes."""
+    """Return, for each leaf, its link to the neighbor and the link back; -1 for all other nodes."""
     leaving, coming = np.bincount(src, minlength=nodes), np.bincount(dst, minlength=nodes)
     up, down = np.full(nodes, -1), np.full(nodes, -1)
     up[src] = down[dst] = np.arange(len(src))  # valid for nodes with one of each
@@ -245,7 +245,7 @@ def _sorted_by_node(ends: Ints, links: Ints, nodes: int) -> tuple[Ints, Ints]:
 
 
 def _by_number(order: Ints, counts: Ints, links: Ints) -> RouteLinks:
-    """``order[i]`` is the pair number of the i-th given path. Return the paths in the order of these numbers."""
+    """Return paths sorted by pair number. The i-th given path belongs to pair ``order[i]``."""
     begins = np.concatenate([[0], np.cumsum(counts)])[:-1]
     position = np.argsort(order)
     lengths, begins = counts[position], begins[position]

@@ -1,4 +1,4 @@
-"""Place ranks on hosts in the orders that launchers use.
+"""Place ranks on hosts in the order that a launcher uses.
 
 A group contains hosts that are close to each other: the GPUs of one machine, or the hosts on one switch.
 """

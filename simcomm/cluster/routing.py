@@ -158,7 +158,7 @@ class RailAwareRouter(ShortestRouter):
         return self._with_detour(join_legs(self._leg(a, b) for a, b in pairwise(stops)))
 
     def links_between(self, nodes: Sequence[str], src: npt.NDArray[Any], dst: npt.NDArray[Any]) -> RouteLinks:
-        """Return the same routes as ``Router.links_between``, found one after the other."""
+        """Return the same routes as ``Router.links_between``, computed one pair at a time."""
         return Router.links_between(self, nodes, src, dst)
 
 

@@ -1,4 +1,4 @@
-"""The compiled engine: the reference engine's results at scale. Modules that simulate are imported on first use."""
+"""Simulate at scale with compiled code, which returns the same results as the reference engine."""
 
 from collectives import exports_of
 

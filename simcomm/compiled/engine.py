@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class MessageTimes(NamedTuple):
-    """The begin and end of each sent message. Each array has one entry per message, in seconds or bytes."""
+    """The begin and end times, in seconds, and the sizes of all sent messages. Each array has one entry per message."""
 
     src: Ints
     dst: Ints
@@ -56,7 +56,7 @@ class MessageTimes(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """The times at which the ranks finish, and the method that computed them."""
+    """The result of a simulation: the time at which each rank finishes, and the method that computed it."""
 
     elapsed: float  # seconds until the last rank ends
     finished: Floats  # [ranks]: seconds; infinite for a rank that never ends
@@ -83,10 +83,10 @@ def one_by_one(inputs: EngineInput, *, messages: bool = False) -> Timing:
 
 
 def by_segments(inputs: EngineInput, *, messages: bool = False) -> Timing:
-    """Return the timing over TCP with every segment simulated, because no shortcut supports TCP connections.
+    """Return the timing of a run over TCP, with every segment simulated. No shortcut supports TCP connections.
 
-    ``messages`` adds the times of each message. Raise ProgramError if the program deadlocks, and TooLarge if messages
-    or segments exceed the memory limit.
+    If ``messages`` is set, the timing includes the times of each message. Raise ProgramError if the program deadlocks,
+    and TooLarge if messages or segments exceed the memory limit.
     """
     inputs = inputs.with_table()
     run = TcpRun([inputs])
@@ -127,7 +127,7 @@ def by_shortcut(inputs: EngineInput, record: Record = Record.TIMES) -> Timing | 
 
 
 def _least_seconds(inputs: EngineInput) -> float:
-    """Return a lower bound in seconds, because each step of a channel takes at least the delay of a message."""
+    """Return a lower bound on the seconds of a run: a channel's steps that send, times the minimum message delay."""
     schedule = inputs.schedule
     if inputs.call.elements < schedule.chunks or not isinstance(schedule, SymmetricSchedule):  # some may be empty
         return 0.0
@@ -200,7 +200,7 @@ def run_kernel(
 
 
 def _advance(kernel: ModuleType, world: "World", until: float) -> bool:
-    """Simulate until the time ``until`` in seconds. Return whether no event remains."""
+    """Simulate until the time ``until`` in seconds. Return whether all events were processed."""
     state, instants = kernel.MORE, FIRST_INSTANTS
     while state == kernel.MORE:
         start = monotonic()
@@ -210,7 +210,7 @@ def _advance(kernel: ModuleType, world: "World", until: float) -> bool:
 
 
 def _run_through_changes(world: "World", changes: Iterable[LinkChange], kernel: ModuleType) -> None:
-    """Stop when all links have changed, or when many changes in a row cause no other event."""
+    """Simulate and change links until all agents end, no change is left, or many changes in a row cause no event."""
     now, idle = 0.0, 0
     for change in changes:
         if change.time > now:
@@ -223,7 +223,7 @@ def _run_through_changes(world: "World", changes: Iterable[LinkChange], kernel: 
 
 
 def _timing(inputs: EngineInput, finished: Floats, method: str) -> Timing:
-    """``finished`` is the end time of each channel in seconds; [ranks * channels].
+    """Return the timing, given the end of each channel in seconds; [ranks * channels].
 
     Raise ProgramError if a channel never ends and no fault explains it.
     """
@@ -234,7 +234,7 @@ def _timing(inputs: EngineInput, finished: Floats, method: str) -> Timing:
 
 
 def _deadlock(inputs: EngineInput, stuck: list[int]) -> ProgramError:
-    """Name the wait-for cycle or, if there are very many messages, only the blocked ranks."""
+    """Return an error that names the wait-for cycle or, if there are very many messages, only the blocked ranks."""
     schedule = inputs.schedule
     try:
         if inputs.posted <= EXPLAINED_UP_TO:
@@ -246,7 +246,7 @@ def _deadlock(inputs: EngineInput, stuck: list[int]) -> ProgramError:
 
 
 def _with_mean_division(inputs: EngineInput, timing: Timing) -> Timing:
-    """Add the division that completes a mean. Failed ranks do not divide."""
+    """Return the timing with the division that completes a mean. Failed ranks do not divide."""
     if inputs.call.op != "mean":
         return timing
     late = [fault.rank for fault in inputs.faults.ranks if fault.fails_at <= timing.finished[fault.rank] < np.inf]

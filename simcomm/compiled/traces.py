@@ -93,7 +93,7 @@ def trace_messages(inputs: EngineInput, timing: Timing, base: float = 0.0) -> Me
 
 
 def _message_columns(inputs: EngineInput, timing: Timing, base: float) -> dict[str, npt.NDArray[Any]]:
-    """The columns that need the most memory are computed first."""
+    """Return the columns of the arrived messages. Those that need the most memory are computed first."""
     times = _recorded(timing)
     arrived = np.flatnonzero(np.isfinite(times.end))
     arrived = arrived[np.lexsort((times.src[arrived], times.begin[arrived]))]

@@ -166,7 +166,7 @@ def _first_message(inputs: EngineInput, begin: Floats, base: float) -> float:
 def _sync(
     inputs: EngineInput, begin: Floats, base: float, step: int, record: Record, before: list[SimulatedSync]
 ) -> SimulatedSync:
-    """Ranks start the sync at ``begin``; ``base`` is the earliest start."""
+    """Simulate a gradient sync in which rank r starts at ``begin[r]`` seconds. ``base`` is the earliest start."""
     starts = begin - base if (begin > base).any() else None
     sync = inputs.under(inputs.faults.shifted(base), starts, step)
     if starts is None and record is Record.TIMES and before and not inputs.faults.is_random:
@@ -183,7 +183,7 @@ def _sync(
 
 
 def _spans(step: int, *phases: tuple[str, Floats, Floats]) -> list[Spans]:
-    """Phases that take no time are omitted, except for syncs."""
+    """Return the spans of these phases in a step, without those that take no time (except syncs)."""
     spans = []
     for name, begin, end in phases:
         rank = np.flatnonzero((end < inf) if name == "sync" else (begin < end) & (end < inf))

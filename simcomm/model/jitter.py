@@ -71,7 +71,7 @@ class Jitter:
 
 
 def _normal_quantile(uniform: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The results are finite for all numbers in [0, 1]."""
+    """Return quantiles of the standard normal distribution, which are finite for all numbers in [0, 1]."""
     inside = np.minimum(uniform + HALF_UNIT, BELOW_ONE)
     if inside.size > SCIPY_MIN_SIZE and find_spec("scipy"):
         from scipy.special import ndtri  # imports in 0.1 s; agrees with NormalDist to 16 digits

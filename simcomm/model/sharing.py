@@ -43,7 +43,7 @@ class _FillingLink:
 
     @property
     def share(self) -> float:
-        """Bytes/s for each flow whose rate is not yet fixed."""
+        """The bandwidth in bytes/s that each flow on the link gets, among the flows whose rate is not yet fixed."""
         return self.remaining / self.unfixed
 
 

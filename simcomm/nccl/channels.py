@@ -109,7 +109,7 @@ BUFFER = 4 * 2**20  # bytes per channel and peer with Simple: eight slots; a chu
 
 
 def least(rates: Sequence[float]) -> float:
-    """Return the minimum of these rates, or infinity if there are none. Compare columns of ``EachMoved`` by row."""
+    """Return the minimum of these rates, or infinity if there are none. Compare columns of ``EachMoved`` row by row."""
     return reduce(np.minimum, rates) if rates else float("inf")
 
 
@@ -190,9 +190,9 @@ def between_hop(comm: Communicator, protocol: str, values: Parameters) -> float:
 
 
 def _message_time(comm: Communicator, network: NodeNetwork, protocol: str, values: Parameters) -> float:
-    """Without GPUDirect, one GPU writes into host memory and another reads there, as inside a host.
+    """Return the latency in us of a message between nodes. Without GPUDirect, it includes a hop through host memory.
 
-    The fitted tables have such hosts only with EFA before p5 and with InfiniBand.
+    With EFA before p5 and with InfiniBand, a fitted factor replaces that hop.
     """
     if network.kind == "tcp":
         return values["tcp.hop"] + values["tcp.thread"] + _memory_hop(comm, protocol, values)

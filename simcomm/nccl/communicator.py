@@ -95,7 +95,7 @@ PLUGINS = ("efa1", "efa2", "efa3", "fastrak", "tcpx", "slingshot")  # networks t
 
 @dataclass(frozen=True)
 class NodeNetwork:
-    """The network between nodes: its kind, and the line rate of all NICs of a node in GB/s."""
+    """The network between nodes. Its line rate is the sum over all NICs of a node, in GB/s."""
 
     kind: str
     nic: float

@@ -228,7 +228,7 @@ def read_systems(
 
 
 def put_aside(directory: Path | str = OWN_DATA) -> frozenset[str]:
-    """Return the slugs of held-out systems, which no fit may use, from a directory's ``put_aside.txt``."""
+    """Return the slugs of held-out systems, which must not be used in a fit, from a directory's ``put_aside.txt``."""
     path = Path(directory) / "put_aside.txt"
     return frozenset(read_text(path).split()) if path.is_file() else frozenset()
 
@@ -296,7 +296,7 @@ def _tables(content: Mapping[str, Any], name: str, path: Path) -> dict[str, Any]
 
 
 def _describe(where: str, slug: str, line: Mapping[str, Any], machines: Mapping[str, Any]) -> System:
-    """The line's own keys have priority, then its machine's keys, then the defaults."""
+    """Return the system of a line. Its own keys have priority over its machine's keys, and these over the defaults."""
     stated = read_keys(where, line)
     machine = stated.pop("machine", None)
     if "preset" in stated:

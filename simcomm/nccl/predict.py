@@ -45,7 +45,7 @@ DEGRADED = 1.4  # factor if the source says that the system is slower than it sh
 
 @lru_cache(maxsize=1024)
 def outside_checked(system: System, version: tuple[int, int] | None = None) -> tuple[str, ...]:
-    """Return a phrase for each property of a system that no other fitted system shares.
+    """Return a phrase for each property that a system shares with no other fitted system.
 
     The properties are the network together with the link inside a node, the GPU generation on that link, GPUs per node,
     nodes, and NCCL's version. Default: the description's version.
@@ -121,7 +121,7 @@ def _stretch(coverage: float) -> float:
 
 
 def _quantile(coverage: float) -> float:
-    """The two-sided quantile of Student's t with two degrees of freedom."""
+    """Return the two-sided quantile of Student's t with two degrees of freedom."""
     return coverage * sqrt(2 / (1 - coverage**2))
 
 
@@ -148,7 +148,7 @@ DEFAULTS = NcclSettings()
 
 @dataclass(frozen=True)
 class NcclCandidate:
-    """An algorithm with a protocol: their predicted time, the tuner's time, and the reason for or against them."""
+    """An algorithm with a protocol, its predicted time, and the reason why NCCL chooses it or does not."""
 
     algorithm: str
     protocol: str
@@ -160,7 +160,7 @@ class NcclCandidate:
 
 @dataclass(frozen=True)
 class NcclPrediction:
-    """The predicted seconds of a collective of one size, with an 80 % interval, and NCCL's choice."""
+    """The prediction of a collective of one size: seconds with an 80 % interval, and NCCL's choice."""
 
     seconds: float
     low: float

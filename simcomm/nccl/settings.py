@@ -155,7 +155,7 @@ class NcclSettings:
 
 
 def _read_choices(key: str, text: str | None, known: tuple[str, ...], collective: str) -> tuple[str, ...]:
-    """The part that names the collective decides; without such a part, the first part if it has no name."""
+    """Return the words for a collective: those of its own part or, without such a part, of the part without a name."""
     choices = known
     for number, part in enumerate(text.split(";") if text is not None else ()):
         name, colon, words = part.rpartition(":")

@@ -1,7 +1,7 @@
 """Predict the time of a call from NCCL's candidates, the time of each, and the tuner's choice.
 
-A candidate is an algorithm with a protocol. Its time consists of *hops* (the latency of the longest chain of messages)
-and of *load* (its bytes over the bandwidth of its route):
+A candidate is an algorithm with a protocol. Its time T in us depends on *hops* (the latency of the longest chain of
+messages), on *load* (its bytes over the bandwidth of its route), and on the fitted ``base``, ``ramp`` and ``fill``:
 
     LL                T = base + sqrt(hops^2 + load^2 + ramp hops load)
     LL128, NVLS       T = base + hops + load + ramp sqrt((base + hops) load)
@@ -15,7 +15,7 @@ time of all lines of the step.
 The tuner does not choose for messages between pairs of ranks. Their sends and receives use the NICs near the GPU
 (``ncclTopoGetLocalNet`` in ``src/graph/search.cc``). With P NICs and p GPUs in a node, GPU g has NIC g P // p if there
 are fewer NICs than GPUs, else P / p of them. The network's time is the load of the busiest NIC in its busier direction,
-over its rate. Inside a node, bytes cross NVLink or the GPU's PCIe slot, which all bytes of the GPU share.
+divided by the NIC's rate. Inside a node, bytes cross NVLink or the GPU's PCIe slot, which all bytes of the GPU share.
 """
 
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ LL_SLOT = 32 * 1024  # bytes of data in a slot of LL: 512 threads with 8 lines e
 
 @dataclass(frozen=True)
 class CandidateRoute:
-    """A candidate's latencies and bus bandwidths (GB/s). ``hops`` is the total latency of consecutive hops."""
+    """The latencies and bus bandwidths (GB/s) of a candidate. ``hops`` is the total latency of consecutive hops."""
 
     base: float  # us
     hops: float  # us
@@ -102,8 +102,8 @@ def _ll_bandwidth(within: float, across: float, values: Parameters) -> float:
 def tree_gain(comm: Communicator, share: float) -> float:
     """Return the busbw of a tree, which reaches ``share`` of the NICs' rate, as a multiple of that rate.
 
-    Over all N nodes, the edges of a double binary tree carry (N-1) S up and as much down, so a NIC sends 2 S (N-1)/N. A
-    ring over n ranks sends 2 S (n-1)/n. NCCL uses the difference from 2.10 on.
+    For a buffer of S bytes, the edges of a double binary tree over N nodes carry (N-1) S up and as much down, so a NIC
+    sends 2 S (N-1)/N. A ring over n ranks sends 2 S (n-1)/n. NCCL uses the difference from 2.10 on.
     """
     if comm.nodes == 1 or comm.version < (2, 10):
         return 1.0
@@ -112,7 +112,7 @@ def tree_gain(comm: Communicator, share: float) -> float:
 
 
 def _nvls_route(comm: Communicator, depth: float, across: float, values: Parameters) -> CandidateRoute:
-    """The channels of NVLS suffice for its full rate unless settings limit them."""
+    """Return the latencies and bandwidths of NVLS, whose channels reach its full rate unless settings limit them."""
     p, is_blackwell = comm.local, comm.generation == "blackwell"
     share = values["share.nvls_blackwell" if is_blackwell else "share.nvls"]
     rate = comm.hops[0].rate * least([share * 2 * (p - 1) / (p + 1), 0.94 if is_blackwell else 2.0])
@@ -182,7 +182,7 @@ def _soft_maximum(a: Floats, b: Floats) -> Floats:
 
 
 def host_time(comm: Communicator, collective: str, channels: Floats, values: Parameters) -> Floats:
-    """Return the time in us in which a process launches a collective on all its GPUs."""
+    """Return the time in us that a process needs to launch a collective on all its GPUs."""
     launch = values["launch"] * aged(comm, values)
     launch *= values["launch.desktop"] if comm.system.host == "desktop" else 1.0
     if collective in ("all_to_all", "gather", "scatter"):
@@ -195,7 +195,7 @@ def host_time(comm: Communicator, collective: str, channels: Floats, values: Par
 
 
 def call_time(comm: Communicator, values: Parameters) -> float:
-    """Return the time in us that a Python loop adds to each call by waiting for it."""
+    """Return the time in us by which a Python loop that waits for each call delays it."""
     if comm.system.harness != "torch":
         return 0.0
     return values["call.torch" if comm.system.nodes == 1 else "call.torch_hosts"]
@@ -203,7 +203,7 @@ def call_time(comm: Communicator, values: Parameters) -> float:
 
 @dataclass(frozen=True)
 class Candidates:
-    """The candidates at several sizes: the tuner's times and this model's times in us, and their weights."""
+    """The candidates at several sizes, with the tuner's times and this model's times in us, and their weights."""
 
     tuner: dict[Choice, Floats]
     times: dict[Choice, Floats]

@@ -32,7 +32,7 @@ MESH_GPUS = 8
 
 @dataclass(frozen=True)
 class HopGroup:
-    """A ring's hops of one kind: their number, and the GB/s of the slowest one when links are shared."""
+    """The hops of one kind in a ring: their number, and the rate in GB/s of the slowest one when links are shared."""
 
     kind: str  # nvswitch, mesh, bridge, xgmi, p2p (same PCIe switch), p2p_far (through host bridges), shm, one_gpu
     count: int
@@ -177,7 +177,7 @@ def mesh_rings(gpus: int) -> tuple[tuple[int, ...], ...]:
 
 @cache
 def _all_rings(gpus: int) -> tuple[tuple[int, ...], ...]:
-    """Each ring is listed in one direction only."""
+    """Return the rings over these GPUs, each in one direction only."""
     orders = ((0, *others) for others in permutations(range(1, gpus)) if others[0] < others[-1])
     return tuple(ring for ring in orders if all(_mesh_links(*hop) for hop in pairwise((*ring, 0))))
 

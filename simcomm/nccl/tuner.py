@@ -4,11 +4,11 @@
 
 Source: ``ncclTopoTuneModel`` in ``src/graph/tuning.cc`` of NVIDIA/nccl, by tag v2.7.8-1, v2.9.6-1, v2.12.12-1,
 v2.18.5-1, v2.21.5-1, v2.26.2-1, v2.30. Comments name its tables. These are NCCL's assumptions about GPU generations;
-``timing.py`` has the actual times, and the hardware catalog the link rates.
+``timing.py`` predicts the actual times, and the hardware catalog has the link rates.
 
-There is one departure. For trees with Simple, v2.18.5-1 has 4, 6 and 14 us (NVLink, PCI, network), while v2.12.12-1
-before it and v2.21.5-1 after it have 28 (as in issue 1334). This model uses 28, which fits the sizes at which systems
-of 2023 change algorithms.
+One value differs from the source. For trees with Simple, v2.18.5-1 has 4, 6 and 14 us (NVLink, PCI, network), while
+v2.12.12-1 before it and v2.21.5-1 after it have 28 (as in issue 1334). This model uses 28, which fits the sizes at
+which systems of 2023 change algorithms.
 """
 
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ Figures = tuple[float, float, float]  # of LL, LL128, Simple
 
 @dataclass(frozen=True)
 class Latencies:
-    """Latencies in us that consecutive versions assume: NCCL's baseLat and hwLat."""
+    """Latencies of NCCL's tuner in us: its tables baseLat and hwLat, which consecutive versions share."""
 
     base_tree: Figures
     base_ring: Figures
@@ -213,7 +213,7 @@ def _nvls_latency(comm: Communicator, algorithm: str) -> float:
 
 
 def _plugin(comm: Communicator, protocol: str) -> float:
-    """The plug-in's latency counts twice with Simple, which flushes."""
+    """Return the plug-in's latency in us, which counts twice with Simple, because Simple flushes."""
     if comm.network is None or comm.version < COUNTS_PLUGIN:
         return 0.0
     return plugin_latency(comm.network.kind, is_staged=not comm.network.gdr) * (2 if protocol == "simple" else 1)

@@ -14,7 +14,7 @@ from simcomm.performance_models.performance_model import Alternatives
 
 
 class EmulatedModel(NetworkModel):
-    """Predicts ranks that share this machine's cores. They do not run in lockstep, so their training steps differ."""
+    """Predicts an emulated cluster, whose ranks share this machine's cores and do not run in lockstep."""
 
     steps, warm_up = 5, 1  # all ranks start the first step together, so it is not counted
 

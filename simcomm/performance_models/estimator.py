@@ -1,7 +1,7 @@
 """Estimate an algorithm's time on a cluster: by closed form on symmetric stars, by simulation on other clusters.
 
-The closed forms match the simulation exactly for buffers that split into equal chunks. They are used for other buffers
-too. With more than ``FEW_RANKS`` ranks, the compiled engine simulates.
+The closed forms equal the simulation if the buffer splits into equal chunks, and are also used for other buffers. With
+more than ``FEW_RANKS`` ranks, the compiled engine simulates.
 """
 
 from dataclasses import dataclass, field, replace
@@ -68,7 +68,7 @@ class Estimator:
         return self.simulate(algorithm) if seconds is None else seconds
 
     def closed_form(self, algorithm: Algorithm) -> float | None:
-        """Return the closed-form time in seconds, or None if no exact closed form applies."""
+        """Return the time in seconds by closed form, or None if no exact closed form applies."""
         algorithm.chunks(self.world_size)  # raises Undefined
         is_bound = f"{algorithm.spec.name}/{algorithm.name}" in UPPER_BOUNDS
         first, last = self.division

@@ -36,7 +36,7 @@ METHOD = "message classes"
 
 
 class CollectiveTiming(NamedTuple):
-    """The completion times, messages and spans of a collective, in seconds from the start of the run."""
+    """The timing of a collective: completion times, messages and spans, in seconds from the start of the run."""
 
     finished: list[float]  # per rank, including the division of a mean
     messages: list[Message]
@@ -103,7 +103,7 @@ def _local_seconds(calibration: Calibration, nbytes: int) -> float:
 
 
 class _MaxPlusClock:
-    """Steps must be completed in dependency order."""
+    """Computes when the ranks complete their steps, which must be processed in dependency order."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class _MaxPlusClock:
         self.ended[location] = end
 
     def _ready(self, location: Location) -> float:
-        """On a GPU, a rank reaches a step only after the host has posted it."""
+        """Return the time at which a rank reaches a step. On a GPU, the host must have posted the step by then."""
         rank, channel, step = location
         before = self.ended[rank, channel, step - 1] if step else self.starts[rank]
         if self.calibration.queued is None:
@@ -363,7 +363,7 @@ def _bucket_times(
 
 
 def _backward_of_ranks(mean: float, wait: float, ranks: int, *, slowest: int) -> list[float]:
-    """The slowest rank takes ``wait`` longer than the mean, and all other ranks take the same time."""
+    """Return the seconds of each rank. The slowest takes up to ``wait`` longer than the mean; the others are equal."""
     if ranks == 1:
         return [mean]
     extra = min(wait, mean * (ranks - 1))

@@ -118,10 +118,7 @@ class MessageSimulator:
         return compiled.one_by_one(inputs, messages=messages)
 
     def star_costs(self, nbytes: int) -> tuple[CostModel | None, CostModel | None]:
-        """Return the cluster's cost model and the cost model of a faster star. Exactly one of them is None.
-
-        Only a symmetric star has its own cost model.
-        """
+        """Return the cluster's cost model and None if it is a symmetric star, else None and that of a faster star."""
         star = star_model(self.cluster, nbytes)
         return star, None if star is not None else faster_star(self.cluster, nbytes)
 
@@ -177,7 +174,7 @@ class MessageSimulator:
 
 
 def _check_simpy(algorithm: Algorithm, world_size: int, root: int = 0, steps: int = 1) -> None:
-    """The simpy engine stores all messages."""
+    """Raise TooLarge if there are too many messages for the simpy engine, which stores all of them."""
     too_many = "for the simpy engine, which simulates them one by one in Python; use the compiled engine"
     check_messages(algorithm, world_size, root, steps, Gigabyte.SIMPY, too_many)
 

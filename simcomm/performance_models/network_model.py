@@ -1,4 +1,4 @@
-"""Predict a described network from the times of the messages on its links.
+"""Predict collectives and training steps on a described network from the times of messages on its links.
 
 If a schedule is symmetric and its messages never share a link, times are computed without simulating each message. In
 the TCP model, messages travel in segments, limited by windows and socket buffers, and ranks share cores.

@@ -22,7 +22,7 @@ from simcomm.performance_models.options import TIMES_ONLY, SimulationOptions
 
 
 class Alternatives(NamedTuple):
-    """Alternative calibrations: one per fold and, if only the speed of cores drifts, one with slower cores."""
+    """Alternative calibrations: one for each fold and, if only the speed of cores drifts, one with slower cores."""
 
     parts: tuple[Calibration, ...]
     slower: Calibration | None
@@ -147,9 +147,9 @@ class PerformanceModel(ABC):
         return False
 
     def phases(self, training: Training) -> tuple[ComputePhases, ComputePhases]:
-        """Return a step's compute times while all ranks on the machine run, and while a single rank runs.
+        """Return the compute times of a step while all ranks on the machine run, and while a single rank runs.
 
-        Both use the same number of threads per rank. Raise InputError if they are not calibrated.
+        Both use the same number of threads per rank. Raise InputError if compute is not calibrated.
         """
         if training.compute is not None:
             return training.compute, training.compute

@@ -1,1 +1,1 @@
-"""The reference engine, based on simpy: slow, and easy to read."""
+"""The reference engine, which simulates with simpy. It is slow, but easy to read."""

@@ -68,9 +68,9 @@ class Half:
 
 
 class Buffer:
-    """The chunks of one rank: their sizes and, in a run with data, their contents. Scratch chunks follow the buffer.
+    """The buffer of one rank, divided into chunks, with or without data. Scratch chunks follow the buffer.
 
-    The buffer has ``n`` elements of ``itemsize`` bytes each; ``data`` has shape [n].
+    It has ``n`` elements of ``itemsize`` bytes each; ``data`` has shape [n].
     """
 
     def __init__(self, algorithm: Algorithm, world_size: int, n: int, itemsize: int, data: Array | None) -> None:
@@ -176,7 +176,7 @@ class Simulation:
             self.spans.append(Span(location.rank, name, location.step, begin, self.env.now, *where))
 
     def _stop_if_failed(self, rank: int) -> Process:
-        """Return at once, or never if the rank has failed."""
+        """Return at once if the rank has not failed. Otherwise, never return."""
         if self.env.now >= self.faults.fails_at(rank):
             self.failed.setdefault(rank, self.faults.fails_at(rank))
             yield self.env.event()

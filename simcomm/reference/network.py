@@ -21,7 +21,7 @@ Order = tuple[int, ...]
 
 
 class Route(NamedTuple):
-    """The nodes and links of a route, and its latency."""
+    """A path through the network: its nodes, its links and its latency in seconds."""
 
     nodes: tuple[str, ...]
     links: tuple[Link, ...]
@@ -54,7 +54,7 @@ class Flow:
 
 
 class Network:
-    """The links of a cluster, and the flows that share them.
+    """The links of a simulated cluster, and the flows that share them.
 
     >>> import simcomm
     >>> env = simpy.Environment()
@@ -159,7 +159,7 @@ class Network:
             self._end([flow for flow in self.flows if flow.seconds_left <= wait * (1 + SAME_WAIT)])
 
     def _affected_flows(self) -> list[Flow]:
-        """Flows that share no changed link, directly or through other flows, keep exactly their rates."""
+        """Return the flows that share a changed link, directly or through other flows. Other flows keep their rates."""
         links, affected = set(self._changed), set()
         reached = list(links)
         for link in reached:

@@ -87,7 +87,7 @@ LINK_PAIR = np.dtype(
 
 
 class LinkRecords(NamedTuple):
-    """Links and routes."""
+    """The links of a network and the routes over them, as arrays for the kernel."""
 
     routes: Records  # ROUTE
     hop_link: Ints  # links of routes, from ROUTE.first_hop of each on
@@ -124,7 +124,7 @@ def number_distinct(keys: LongInts, below: int) -> tuple[LongInts, Ints]:
 
 
 def _by_sorting(keys: LongInts) -> tuple[LongInts, Ints]:
-    """Sort the keys piece by piece, to limit memory."""
+    """Return the same result as ``number_distinct``, by sorting the keys piece by piece to limit memory."""
     if len(keys) <= AT_ONCE:
         distinct, number = np.unique(keys, return_inverse=True)
         return distinct, number.astype(np.int32)

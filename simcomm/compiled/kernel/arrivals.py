@@ -54,7 +54,7 @@ def _admit_to_queues(w: World, now: float) -> None:
 
 @inline
 def _is_alone_on_route(w: World, route: int) -> bool:
-    """If a link is down, its flows always join a group."""
+    """Return whether a flow is alone on its route. On a route with a link that is down, no flow counts as alone."""
     first, most = w.routes[route].first_hop, 2 * (w.routes[route].alone_rate <= 0)
     for at in range(first, first + w.routes[route].hops):
         most = max(most, w.links[w.hop_link[at]].crossing)
@@ -116,7 +116,7 @@ def _comes_after(w: World, flow: int, other: int) -> bool:
 
 @inline
 def pause(w: World, flow: int, now: float) -> None:
-    """Pause a flow and store its remaining bytes in ``target``. A flow that waits is unchanged."""
+    """Pause a flow and store its remaining bytes in ``target``. Do nothing if the flow already waits."""
     if w.flows[flow].until >= 0:
         cancel(w.calendar, flow)
         remaining = (w.flows[flow].until - now) * w.routes[w.flows[flow].route].alone_rate

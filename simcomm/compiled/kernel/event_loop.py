@@ -30,7 +30,7 @@ SAME_BYTES = 1e-15  # relative to a group's clock; closer targets are equal with
 
 @inline
 def _start_stage(w: World, stage: int, now: float) -> None:
-    """Post the messages of a stage unless its agent has failed. A message is due once both of its halves are posted."""
+    """Post the messages of a stage unless its agent has failed. A message whose two halves are posted is due."""
     if _has_failed(w, stage, now):
         return
     if len(w.started) > 0:
@@ -58,7 +58,7 @@ def _has_failed(w: World, stage: int, now: float) -> bool:
 
 @inline
 def _begin_messages(w: World, now: float) -> None:
-    """If the numbers of due messages are dense, begin them in ascending order, which suits CPU caches."""
+    """Begin all due messages. If their numbers are dense, use ascending order, which suits CPU caches."""
     number = w.sizes[DUE]
     w.sizes[DUE] = 0
     first, last = w.flows[0].due, w.flows[0].due
@@ -95,7 +95,7 @@ def _begin_message(w: World, message: int, now: float) -> None:
 
 @inline
 def _arrive(w: World, flow: int) -> None:
-    """Put a flow on its links, to be admitted there. If no link limits it, it is finished."""
+    """Pass a flow to the links of its route. If no link limits the flow, finish it."""
     first, hops = w.routes[w.flows[flow].route].first_hop, w.routes[w.flows[flow].route].hops
     if hops == 0:
         w.flows[w.sizes[THROUGH]].through = flow
@@ -158,7 +158,7 @@ def _finish_solo_flow(w: World, flow: int, now: float) -> None:
 
 @inline
 def _finish_group_flows(w: World, link: int, now: float, limit: float) -> None:
-    """Finish the flows in the link's group that are due by ``limit``, at least one even if rounding puts it later."""
+    """Finish the flows in a link's group that end by ``limit``, and at least one in case rounding delays its end."""
     drop(w.finish, link)
     advance_clock(w, link, now)
     due = w.links[link].clock * (1 + SAME_BYTES) + w.links[link].level * (limit - now)
@@ -272,7 +272,7 @@ _simulate = _entry(source_hash(__file__))
 def advance(w: World, instants: int, until: float) -> int:
     """Simulate up to ``instants`` instants, none later than ``until`` seconds.
 
-    Return OVER if no event remains, LATER if the next event is after ``until``, and MORE if the instants are used up.
+    Return OVER if no event remains, LATER if the next event is after ``until``, and MORE if more instants are needed.
     """
     return _simulate(w, instants, until, NO_CHANGE)
 

@@ -1,4 +1,4 @@
-"""Restore max-min fairness after flows arrived and left, by correcting levels link by link, starting with the lowest.
+"""Restore max-min fairness after flows arrive or leave, by correcting the levels of links from lowest to highest.
 
 Only links that a change affects are corrected. If this does not converge, progressive filling computes all levels anew.
 """
@@ -100,7 +100,7 @@ def restore_fairness(w: World, now: float) -> None:
 
 @inline
 def _correct_level(w: World, link: int, now: float) -> None:
-    """Afterwards the link is full or limits no flow, given the rates of other groups' flows on it."""
+    """Set a link's level so that it is full or limits no flow, given the rates of other groups' flows on this link."""
     room, members = capacity(w, link), w.links[link].members
     if members > 0:
         level = (room - w.links[link].taken) / members

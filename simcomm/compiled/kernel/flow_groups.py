@@ -128,7 +128,7 @@ def leave_group(w: World, flow: int, now: float) -> float:
 
 @separate
 def remove_member(w: World, flow: int) -> None:
-    """Update the counts of a group, and the accounts of other links, for a flow that has left the group's heap."""
+    """Update the member count of a flow's group and the totals of the other links, after the flow has left the heap."""
     route, hop = w.flows[flow].route, w.flows[flow].hop
     first, hops = w.routes[route].first_hop, w.routes[route].hops
     link = np.int64(w.hop_link[first + hop])
@@ -143,7 +143,7 @@ def remove_member(w: World, flow: int) -> None:
 
 @inline
 def _add_to_link_pair(w: World, flow: int, pair: int, hop: int) -> None:
-    """The flow belongs to the first link's group, and ``hop`` is the second link's position in the flow's route."""
+    """Count a flow on a link pair. The first link determines its rate; the second is hop ``hop`` of its route."""
     src, dst = w.link_pairs[pair].src, w.link_pairs[pair].dst
     if w.link_pairs[pair].carried == 0:
         at = w.links[src].first_link_pair + w.links[src].outs

@@ -68,7 +68,7 @@ def drop(heap: Records, item: int) -> None:
 
 @inline
 def _settle_at(heap: Records, at: int, item: int, key: float) -> None:
-    """The item may move up or down from this position."""
+    """Place an item at position ``at`` or, if the heap's order requires it, above or below."""
     size = heap[len(heap) - 1].place
     start = at
     while at > 0:

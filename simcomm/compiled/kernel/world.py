@@ -139,7 +139,7 @@ def _new_flows(most_flows: int) -> Records:
 
 
 def _new_agents(first_stage: Ints) -> Records:
-    """An agent without stages has finished at 0."""
+    """Return the initial state of all agents. An agent without stages has finished at time 0."""
     busy = np.flatnonzero(first_stage >= 0)
     agents = np.zeros(len(first_stage), AGENT)
     agents["finished"][busy] = np.inf
@@ -149,5 +149,5 @@ def _new_agents(first_stage: Ints) -> Records:
 
 @inline
 def capacity(w: World, link: int) -> float:
-    """Return the bandwidth of a link in bytes/s, which may differ for one flow and for several."""
+    """Return the bandwidth of a link in bytes/s. It can differ between one flow and several flows on the link."""
     return w.links[link].shared if w.links[link].crossing > 1 else w.links[link].alone

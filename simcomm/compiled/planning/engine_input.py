@@ -172,7 +172,7 @@ class EngineInput:
 
     @derived_property
     def found_routes(self) -> Routes:
-        """The route of each pair, and the links as they are without faults."""
+        """The route of each pair of ranks, and the bandwidths and latencies of all links without faults."""
         return find_routes(self.cluster, self.transport, self.pairs)
 
     @property
@@ -261,7 +261,7 @@ def _bytes_of_pairs(inputs: EngineInput) -> Floats:
 
 
 def _bytes_by_distance(schedule: SymmetricSchedule, inputs: EngineInput) -> Floats:
-    """Return a lower bound on the bytes that a rank sends over each distance; [distances]."""
+    """Return a lower bound on the bytes that a rank sends to the rank at each distance around the ring; [distances]."""
     sends = np.flatnonzero(schedule.kind == Kind.SEND)
     shortest = inputs.call.elements // schedule.chunks * inputs.call.itemsize
     all_distances = distances(schedule)
@@ -277,7 +277,7 @@ class SharedInputs:
     """Creates inputs without faults for one schedule, and passes derived data from one input to the next."""
 
     def __init__(self, schedule: AnySchedule, *, keeps_plans: bool = True) -> None:
-        """Set ``keeps_plans`` if the same sizes will be requested again."""
+        """Initialize without inputs. Set ``keeps_plans`` if the same sizes will be requested again."""
         self.schedule = schedule
         self._last: EngineInput | None = None
         self._plans: dict[tuple[int, int, float], SchedulePlan] = {}

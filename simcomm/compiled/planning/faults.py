@@ -47,7 +47,7 @@ def _stage_slowdowns(inputs: EngineInput) -> Floats:
 
 
 def _with_starts(plan: Plan, starts: Floats) -> Plan:
-    """Add a first stage to each agent, in which it only waits until its start time in seconds."""
+    """Return the plan with another first stage for each agent, in which it waits until its start time in seconds."""
     stages, agents = len(plan.stages) - 1, len(plan.first_stage)
     later = np.zeros(stages + agents + 1, STAGE)
     later[:stages] = plan.stages[:-1]
@@ -115,7 +115,7 @@ def link_changes(faults: Faults, graph: "nx.DiGraph[str]", records: LinkRecords)
 
 
 def rate_left(rate: float, share: float) -> float:
-    """Return the share of a link's bytes/s that is left. An unlimited link stays unlimited unless the share is 0."""
+    """Return the bytes/s that a link keeps with this share. An unlimited link stays unlimited unless the share is 0."""
     if share == 0:
         return 0.0
     return rate if rate >= UNLIMITED else rate * share

@@ -37,7 +37,7 @@ HOPS_AT_ONCE = 1_000_000  # hops processed at a time, to limit memory
 
 
 class Routes(NamedTuple):
-    """The routes, by number. Route r crosses the links ``hop_link[first_hop[r]:first_hop[r + 1]]``."""
+    """Numbered routes and their links. Route r crosses the links ``hop_link[first_hop[r]:first_hop[r + 1]]``."""
 
     first_hop: Ints  # [routes + 1]
     hop_link: Ints  # [hops]
@@ -79,7 +79,7 @@ def pieces(first_hop: Ints) -> Iterator[tuple[int, int]]:
 
 
 def alone_rates(routes: Routes) -> Floats:
-    """Return the bytes/s on each route of a message that shares no link; infinity if no link limits it."""
+    """Return each route's rate in bytes/s for a message that shares no link; infinity if no link limits it."""
     return _reduced(np.minimum, routes.alone[routes.hop_link], routes.first_hop, np.inf)
 
 
@@ -213,7 +213,7 @@ def _hold_back(routes: Routes, private: Bools, begin: int, end: int) -> Bools:
 
 
 def _link_pairs(records: Records, hop_link: Ints, links: int, messages: int) -> tuple[Ints, Records]:
-    """Return the number of the link pair of every two hops on each route, and all link pairs."""
+    """Return the link pair number of every two hops on each route, and the records of all link pairs."""
     counts = records["hops"]
     number = int((counts.astype(np.int64) ** 2).sum())
     _check_number(len(counts), counts, number, messages, links)

@@ -25,14 +25,14 @@ from simcomm.compiled.kernel.arrays import (
 
 
 class Pairs(NamedTuple):
-    """Pairs of a sending and a receiving rank. All messages of a pair take the same route."""
+    """The pairs of ranks that exchange messages, one pair per direction. All messages of a pair take the same route."""
 
     src: Ints
     dst: Ints
 
 
 class ChunkSizes(NamedTuple):
-    """The sizes of chunks in bytes, and the cost of reducing them (``gamma``)."""
+    """Computes the sizes of chunks in bytes. ``gamma`` is the cost of reducing them."""
 
     chunks: int
     elements: int  # of the buffer
@@ -177,7 +177,7 @@ def _bytes_by_rank(cyclic: SymmetricSchedule, rows: Ints, sizes: ChunkSizes) -> 
 
 
 def _ops(cyclic: SymmetricSchedule, sends: Ints, active: ActiveSteps) -> tuple[Ints, Ints]:
-    """Return the messages of each stage, and for each active step the number of messages per stage."""
+    """Return the message numbers of all stages, and the number of messages per stage in each active step."""
     p, ranks = cyclic.world_size, np.arange(cyclic.world_size, dtype=np.int32)
     step_of_send = active.of_row[sends]
     in_step = np.bincount(step_of_send, minlength=len(active.channel)).astype(np.int32)

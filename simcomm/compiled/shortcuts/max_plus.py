@@ -1,18 +1,18 @@
-"""Time symmetric schedules whose messages never share a link, with a max-plus recurrence over the steps.
+"""Compute the times of symmetric schedules without shared links, by a max-plus recurrence over their steps.
 
 A message over private links begins when both ends have reached its step, and takes a known time. So
 
     x'[r] = max over the messages of the step to and from r of (max(x[r], x[peer]) + delay + bytes / rate) + computing
 
-for the times x at which ranks reach a step. Message jitter and slow ranks are terms of this sum. A message over
-changing links arrives when the bandwidth over time adds up to its bytes. A failed rank reaches its next step at
-infinity, and so do all ranks that wait for it.
+where rank r reaches the step at x[r] and the next step at x'[r], and computes for ``computing`` seconds in between.
+Message jitter and slow ranks are terms of this sum. A message over changing links arrives when the bandwidth over time
+adds up to its bytes. A failed rank reaches its next step at infinity, and so do all ranks that wait for it.
 
-The recurrence is homogeneous: if all ranks start later by d, they end later by d. So once a step takes the same time d
-on all ranks, the identical steps that follow take d too, and are skipped. With one slow link, this happens after its
-delay has gone around the ring. If all links are identical but chunk sizes differ, a step equals the previous one with
-the ranks shifted, because chunk k moves from rank to rank. If all ranks have the same delays, rates and sizes, they
-reach each step at the same time, and one rank represents all.
+The recurrence is homogeneous: if all ranks start later by d, they end later by d. So once a step takes the same time on
+all ranks, the identical steps that follow take this time too, and are skipped. With one slow link, this happens after
+its delay has gone around the ring. If all links are identical but chunk sizes differ, a step equals the previous one
+with the ranks shifted, because chunk k moves from rank to rank. If all ranks have the same delays, rates and sizes,
+they reach each step at the same time, and one rank represents all.
 """
 
 from functools import cached_property
@@ -272,7 +272,7 @@ class _StepJitter:
         return self._late[row - self._rows.start]
 
     def _draw(self, which: slice) -> Floats:
-        """The values for rows without messages are meaningless."""
+        """Return message delays in seconds for these schedule rows. Values of rows without messages are meaningless."""
         assert self.faults.messages is not None
         rows = self.rows
         shifted = self._places[rows.shift[which, None] + self.ranks] * rows.is_shifted[which, None].astype(np.uint64)

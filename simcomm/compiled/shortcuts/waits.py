@@ -22,7 +22,7 @@ from simcomm.compiled.shortcuts.max_plus import ChannelRun, MaxPlusRun
 
 
 class Standstill(NamedTuple):
-    """The time at which a hanging run stops, and the operations that are then unfinished."""
+    """The state of a run that hangs: the time at which it stops, and the unfinished operations."""
 
     last: float  # end of the last message or computation, in seconds
     unfinished: tuple[Unfinished, ...]
@@ -83,7 +83,7 @@ class _Waiting:
         return bool(last > step or (last == step and self.run.halted_since[rank] < inf))
 
     def _is_stuck(self, src: int, dst: int, row: int, nbytes: float) -> bool:
-        """A message is stuck if both ranks have posted it and neither has passed its step."""
+        """Return whether a message never arrives although both of its ranks have posted it."""
         run, distance = self.run, int(np.searchsorted(self.away, (dst - src) % self.cyclic.world_size))
         if run.halted_step[src] != run.halted_step[dst]:
             return False
@@ -226,7 +226,7 @@ def _later(leg: Message | Span, seconds: float) -> Message | Span:
 
 
 def _precedence(leg: Message | Span) -> tuple[float, ...]:
-    """Among legs that end at the same time, the leg that began last comes first."""
+    """Return a sort key of legs that end at the same time. The leg that began last comes first."""
     if isinstance(leg, Message):
         return -leg.begin, leg.src, leg.dst, leg.collective, leg.channel, leg.step, leg.chunk
     return -leg.begin, leg.rank, leg.rank, leg.collective, leg.channel, leg.step, 0

@@ -1,1 +1,1 @@
-"""Simulate messages that gloo sends over TCP: in segments, through windows and buffers, by ranks that share cores."""
+"""Simulate messages that gloo sends over TCP in segments, with windows, send buffers, and ranks that share cores."""

@@ -1,9 +1,9 @@
 """Run the event loop of ranks on TCP connections, one event at a time.
 
-The order of simultaneous events depends on their names only, never on the order of calls. Each event has an integer,
-and the lowest comes first: ranks that end an action; ranks that request a core; messages and notifications that enter
-their streams, in the order in which their rank was ready for them; segments that leave their first link; segments, by
-stream and number; and items that a rank learns of, by their last segment. Ready ranks run before any event.
+Ranks that are ready run before any event. The order of simultaneous events depends on their names only, never on the
+order of calls. Each event has an integer, and the lowest comes first: ranks that end an action; ranks that request a
+core; messages and notifications that enter their streams, in the order in which their rank was ready for them; segments
+that leave their first link; other segments, by stream and number; and arrived items, by their last segment.
 """
 
 from collections.abc import Callable
@@ -68,7 +68,7 @@ def _pop(w: TcpWorld) -> int:
 
 @inline
 def _serve_core(w: TcpWorld, seconds: float) -> float:
-    """Occupy the core that is free first. Return when it is done. Without a core limit, start at once."""
+    """Occupy the first free core, or start at once without a core limit. Return the time at which the work ends."""
     now, first = w.state[0].now, 0
     if len(w.cores) == 0:
         return now + seconds
@@ -112,7 +112,7 @@ def _await_first_share(w: TcpWorld) -> None:
 
 @inline
 def _end_shares(w: TcpWorld) -> None:
-    """Resume the ranks that have finished computing on shared cores; at least one has."""
+    """Resume the ranks that have finished computing on shared cores, which must be at least one."""
     waited = w.state[0].share_ends_at - w.state[0].counted_at
     w.state[0].now = w.state[0].share_ends_at
     _count_shares(w)
@@ -385,7 +385,7 @@ def _process_event(w: TcpWorld, event: int) -> None:
 def _entry(version: int) -> Callable[[TcpWorld, int], bool]:
     @entry
     def simulate_tcp(w: TcpWorld, most_events: int) -> bool:
-        """Ranks that are ready continue before any event."""
+        """Do the work of ``advance_tcp``. Ranks that are ready continue before any event."""
         for _ in range(most_events):
             while w.state[0].ready_ranks > 0:
                 w.state[0].ready_ranks -= 1

@@ -43,7 +43,7 @@ class Phases(NamedTuple):
 
 @dataclass(frozen=True)
 class LocalWork:
-    """The span of a rank's computation. ``channel`` may be a pseudo-channel of ``simcomm.model.faults``."""
+    """A rank's computation, shown as a span. ``channel`` may be a pseudo-channel of ``simcomm.model.faults``."""
 
     name: str
     channel: int
@@ -95,7 +95,7 @@ class TcpPlan:
         self.occupied.append(action.occupied)
 
     def _message(self, rank: int, index: int, transfer: Transfer[Extent], step: SliceStep[Extent] | None) -> int:
-        """The k-th send from one rank to another in a chain matches the k-th receive."""
+        """Return the number of a transfer's message. The k-th send of a chain matches the k-th receive on its peer."""
         assert step is not None
         if transfer in self._numbers:
             return self._numbers[transfer]
@@ -171,7 +171,7 @@ def plan_tcp(collectives: Sequence[EngineInput], phases: Phases | None = None) -
 
 
 def _computing(inputs: EngineInput, phases: Phases | None, *channels: int) -> Iterator[Action]:
-    """``channels`` selects the computations around a gradient sync. Those that take no time are omitted."""
+    """Yield the computations around a gradient sync that ``channels`` selects, except those that take no time."""
     if phases is None:
         return
     division = inputs.transport.gamma * inputs.call.nbytes

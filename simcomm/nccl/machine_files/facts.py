@@ -18,7 +18,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class VariableSet(Fact):
-    """An NCCL environment variable and its value."""
+    """A setting of an NCCL environment variable, with its value."""
 
     name: str
     value: str
@@ -42,7 +42,7 @@ class LoggedHop(Fact):
 
 @dataclass(frozen=True)
 class CommRank(Fact):
-    """A rank of a communicator, and the communicator's size."""
+    """A rank of a communicator. It also states the communicator's size."""
 
     rank: int
     ranks: int
@@ -103,14 +103,14 @@ class PathMatrix(Fact):
 
 @dataclass(frozen=True)
 class Processor(Fact):
-    """The vendor of the host's CPUs: amd, intel or arm."""
+    """The CPUs of the host. Their vendor is amd, intel or arm."""
 
     vendor: str
 
 
 @dataclass(frozen=True)
 class NvLinks(Fact):
-    """A GPU's NVLinks, and whether they lead to an NVSwitch."""
+    """The NVLinks of a GPU, which may lead to an NVSwitch."""
 
     to_switch: bool
 
@@ -125,7 +125,7 @@ class GpuSeen(Fact):
 
 @dataclass(frozen=True)
 class MeasuredRun(Fact):
-    """A run of nccl-tests or rccl-tests. It may list devices and have no rows."""
+    """A run of nccl-tests or rccl-tests. It has no rows if its output only lists devices."""
 
     run: NcclTestsRun
 

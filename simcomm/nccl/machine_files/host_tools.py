@@ -84,7 +84,7 @@ def _ports(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
 
 
 def _queried(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
-    """The PCIe generation is ignored, because an idle GPU runs its slot at generation 1."""
+    """Yield the GPUs and slots that nvidia-smi lists. The generation in use is ignored: idle GPUs use generation 1."""
     bus, number, can = "", -1, 0
     for line in lines:
         if match := QUERIED.match(line.text):

@@ -48,7 +48,7 @@ STEP = 1e-3  # relative step of finite differences
 
 @dataclass(frozen=True)
 class PredictedPoints:
-    """Predicted points of a system, one per row: collective, bytes and the logarithm of the seconds.
+    """Predicted times of a system, one point per row with collective, bytes and the logarithm of the seconds.
 
     ``slopes`` are the derivatives with respect to the logarithm of each parameter, times the spread of its prior.
     """
@@ -91,7 +91,7 @@ def find_points(
 
 
 def _covariance(points: PredictedPoints, other: PredictedPoints) -> Floats:
-    """The smooth part of the covariance of residuals is a Matern 3/2 kernel."""
+    """Return the prior covariance of residuals. Its smooth part is a Matern 3/2 kernel."""
     distance = np.sqrt(3) * np.abs(np.log2(points.nbytes)[:, None] - np.log2(other.nbytes)[None, :]) / OCTAVES
     common = np.where(points.collectives[:, None] == other.collectives[None, :], 1.0, SHARED)
     smooth = SMOOTH**2 * common * (1 + distance) * np.exp(-distance)
@@ -101,7 +101,7 @@ def _covariance(points: PredictedPoints, other: PredictedPoints) -> Floats:
 
 @dataclass(frozen=True)
 class Adapted:
-    """A system's model, adapted to measured points."""
+    """The model of a system after adaptation to measured points."""
 
     system: System
     parameters: Parameters | None  # None: Ringlab's own
@@ -188,7 +188,7 @@ SOFTWARE = ("procs", "harness", "p2p_level", "algo", "proto")
 
 @dataclass(frozen=True)
 class NcclCalibration:
-    """A saved calibration: the keys of a system description, and measured rows of collective, bytes and seconds."""
+    """A saved calibration: the keys that describe a system, and its measured rows of collective, bytes and seconds."""
 
     SCHEMA_VERSION: ClassVar[int] = 1
 

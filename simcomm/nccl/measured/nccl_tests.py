@@ -63,7 +63,7 @@ MOST_BETWEEN = 200  # lines of other output between two pieces of a row
 
 @dataclass(frozen=True)
 class NcclTestsOutput:
-    """The runs in a file, including runs without rows, and the line and reason of each skipped row."""
+    """The contents of an output file: its runs, which may have no rows, and the line and reason of each skipped row."""
 
     file: str
     runs: tuple[NcclTestsRun, ...]
@@ -157,7 +157,7 @@ class _Reader:
             self.end_table()
 
     def find_columns(self, at: int) -> Columns | None:
-        """A terminal may have broken the header line into several lines."""
+        """Return the columns of a header line, which a terminal may have broken into several lines."""
         columns = find_columns(self.lines[at].text)
         if columns is None or columns.separator:
             return columns
@@ -171,7 +171,7 @@ class _Reader:
         return columns
 
     def find_device(self, at: int) -> "re.Match[str] | None":
-        """A terminal may have broken the device line into two lines."""
+        """Return the match of a device line, which a terminal may have broken into two lines."""
         text, after = self.lines[at].text, self.lines[at + 1].text if at + 1 < len(self.lines) else ""
         match = RANK.search(text)
         is_name = NAME_END.fullmatch(after) and not HEADING.search(after)
@@ -181,7 +181,7 @@ class _Reader:
         return RANK.search(text + between + after) or RANK.search(text + after) or match
 
     def read_device(self, at: int, match: "re.Match[str]") -> None:
-        """A repeated rank starts another run."""
+        """Add a device to the present run. If its rank is already known with another process, a new run starts."""
         device = Device(int(match[1]), int(match[2] or 0), int(match[3]), match[4], match[5].strip())
         known = self.devices.get(device.rank)
         if known is not None and (known.host, known.pid) != (device.host, device.pid):

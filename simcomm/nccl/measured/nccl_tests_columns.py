@@ -45,7 +45,7 @@ WORDS = {*ELEMENT_BYTES, "sum", "prod", "min", "max", "avg", "mulsum", "all", "n
 
 
 class Column(NamedTuple):
-    """A column's quantity, its side (0: out of place, 1: in place), and the factor from its unit to us or bytes."""
+    """A table's column: its quantity, its side (0: out of place, 1: in place), and the factor to us or bytes."""
 
     quantity: str  # "": unknown
     side: int = 0
@@ -279,7 +279,7 @@ def _whole(place: FilePlace, text: str) -> int:
 
 
 def _is_likely(row: PrintedRow) -> bool:
-    """The algbw must be 0.5 to 1 times size / time, and the busbw at most 2 algbw."""
+    """Return whether algbw is 0.5 to 1 times size / time, and busbw at most 2 algbw, within the printed digits."""
     for side in row.sides:
         if side.time is not None and side.algbw is not None:
             low, high = find_algbw(row.nbytes, side.time).range

@@ -44,7 +44,7 @@ class Device(NamedTuple):
 
 
 class Side(NamedTuple):
-    """A row's out-of-place or in-place results, in us and GB/s. A value that has no column is None."""
+    """The out-of-place or in-place results of a row, in us and GB/s. A value that has no column is None."""
 
     name: str
     time: PrintedFigure | None
@@ -193,7 +193,7 @@ NOT_IT = "the collective returned wrong results"
 
 
 class Call(NamedTuple):
-    """The collective and number of ranks of several rows, and which of both were guessed. 0 ranks means unknown."""
+    """The collective and the number of ranks (0: unknown) of several rows, and which of both were guessed."""
 
     collective: str
     ranks: int

@@ -27,7 +27,7 @@ LEVEL = 0.05  # share of healthy machines that are judged slower; an equal share
 
 
 class Finding(NamedTuple):
-    """A verdict, and a sentence that explains it."""
+    """The result of a comparison: a verdict, and a sentence that explains it."""
 
     verdict: Verdict
     sentence: str
