@@ -53,7 +53,7 @@ class VirtualBackend:
 
 
 def find_operator(options: Any) -> tuple[Any, Any]:
-    """Return torch's reduction operator, and the factor of a PREMUL_SUM; None for other operators."""
+    """Return torch's reduction operator and, for a PREMUL_SUM, its factor. Other operators have the factor None."""
     operator = getattr(options, "reduceOp", options)
     named = getattr(operator, "op", operator)
     return named, operator.__getstate__()[1] if named == NAMED.PREMUL_SUM else None
@@ -62,7 +62,7 @@ def find_operator(options: Any) -> tuple[Any, Any]:
 class VirtualProcessGroup(dist.ProcessGroup):
     """Runs the operations of ``torch.distributed`` on virtual ranks. Peers and roots are group ranks.
 
-    The calling thread determines the rank, because torch stores some groups where all ranks find them.
+    The calling thread determines the rank, because ranks share the groups that torch keeps in global variables.
     """
 
     def __init__(self, group: VirtualGroup, place: int) -> None:
@@ -83,7 +83,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return self._place if caller is None else self.group.places.get(caller.number, self._place)
 
     def getBackendName(self) -> str:  # noqa: N802 - as C++ calls it
-        """Return a name that DDP's Reducer does not know; for gloo and NCCL, it would look for the C++ backend."""
+        """Return a name unknown to DDP's Reducer. For "gloo" or "nccl", the Reducer would look for the C++ backend."""
         return "virtual"
 
     def _get_backend(self, device: Any) -> type[VirtualBackend]:
@@ -135,7 +135,9 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return rank
 
     def _call(self, verb: str, exchange: Exchange, shown: Tensors, result: Any, **alike: Any) -> VirtualWork:
-        """``shown`` contains the tensors to show in messages; ``alike`` contains fields of a Likeness."""
+        """Post the caller's part of a collective. Messages show the tensors ``shown``; ``alike`` has fields of its
+        Likeness.
+        """
         rank, group = self._caller(), self.group
         dtype = exchange.dtype if shown else None
         rooted = exchange.from_root or exchange.to_root
@@ -167,8 +169,8 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return work
 
     def _rules(self, tensors: Tensors) -> BackendRules:
-        """Tensors on an unknown device, and tensors that torch itself posts, count as CUDA tensors if the group
-        supports CUDA.
+        """Return the CPU backend's rules if the program posts a CPU tensor, otherwise the CUDA backend's if there is
+        one.
         """
         has_cpu = self.placement is not None and any(find_place(tensor) == ON_CPU for tensor in tensors)
         types = ("cpu",) if has_cpu and not is_posted_by_torch() else ("cuda", "cpu")
@@ -272,7 +274,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return self._call(verb, exchange, ins, result, lengths=lengths)
 
     def reduce_scatter(self, outs: Tensors, ins: Sequence[Tensors], opts: Any) -> VirtualWork:
-        """Reduce lists of tensors. Each rank keeps the tensor at the index of its rank."""
+        """Reduce lists with one tensor per rank. Each rank keeps the result at the index of its rank."""
         self._rules([*outs, *ins[0]]).check_parts("reduce_scatter", ins[0], outs[0], len(self.group.ranks))
         return self._reduce_scatter("reduce_scatter", outs, [ins[0]], opts)
 

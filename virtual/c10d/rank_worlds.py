@@ -32,7 +32,7 @@ class RankWorlds:
 
 
 def _of_caller(name: str) -> Any:
-    """Torch reads these attributes often, and ``__getattr__`` is slow."""
+    """Return a property that reads an attribute of the caller's state; ``__getattr__`` would be slower."""
 
     def write(worlds: RankWorlds, value: Any) -> None:
         setattr(worlds.of_caller(), name, value)

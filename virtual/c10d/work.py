@@ -16,7 +16,7 @@ VAIN_POLLS = 100_000  # queries without progress, after which the rank hangs
 
 
 class VirtualWork(dist.Work):
-    """The handle of a send, a receive or a rank's part of a collective, with the methods of ``dist.Work``."""
+    """A handle for a send, a receive or a rank's part of a collective, with the methods of ``dist.Work``."""
 
     def __init__(self, posted: PostedCall | PostedHalf, result: Any) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class VirtualWork(dist.Work):
             posted.rank.unrecorded.append(posted)
 
     def _set_before_backward_ends(self) -> None:
-        """DDP's Reducer waits for these futures in C++ while it holds the run token, so they must be set earlier."""
+        """Set the rank's pending futures before backward ends, because DDP's Reducer then waits for them in C++."""
         if torch._C._current_graph_task_id() == -1:
             return
         world, rank = self._world, self.posted.rank

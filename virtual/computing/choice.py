@@ -42,8 +42,8 @@ NOMINAL_CORE = DeviceRates("a core of 100 GFLOP/s with 20 GB/s of memory", 1e11,
 def find_rates(gpu: str) -> DeviceRates:
     """Return the rates of a GPU from the hardware catalog. Raise InputError for an unknown GPU.
 
-    Each rate is the data-sheet value times the share that published language-model training reaches on GPUs of the same
-    generation, as in ``ringlab search``. 32-bit floats run at the TF32 rate.
+    Each rate is the data-sheet value times the efficiency that ``ringlab search`` uses: the share that published
+    language-model training reaches on the same GPU generation. 32-bit floats run at the TF32 rate.
 
     >>> 0.5 < find_rates("H100 SXM").half / 989e12 < 0.9
     True

@@ -147,7 +147,7 @@ def _describe(func: Any) -> _Operator:
 
 
 def _count_flops(count: Callable[..., int], args: Any, kwargs: dict[str, Any], result: Any) -> int:
-    """torch's formula runs once per shape, because it takes longer than a small matmul."""
+    """Return an operator's FLOPs. torch's formula runs once per shape, because it takes longer than a small matmul."""
     if not hasattr(count, "__wrapped__"):  # it takes values rather than shapes
         return count(*args, **kwargs, out_val=result)
     named = tuple((name, _replace_by_shapes(value)) for name, value in kwargs.items())

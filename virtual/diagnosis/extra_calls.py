@@ -17,7 +17,7 @@ SAME_CALLS = (
 
 
 class ExtraCall(NamedTuple):
-    """A call that only ``ranks`` make, at line ``site``."""
+    """A collective that only ``ranks`` call, at the line ``site``."""
 
     ranks: tuple[int, ...]
     site: CallSite

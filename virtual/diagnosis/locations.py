@@ -1,4 +1,4 @@
-"""Return the locations of ranks, grouped so that hundreds of ranks fit into a few lines."""
+"""Describe the locations of ranks, grouped so that hundreds of ranks fit into a few lines."""
 
 from collections.abc import Iterable, Sequence
 

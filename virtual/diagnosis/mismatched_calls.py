@@ -73,7 +73,7 @@ def report_collective_mismatch(collective: Collective) -> ProgramFinding:
 
 
 def _first_mismatch(calls: list[PostedCall]) -> Trait:
-    """If the lines differ too, the order of calls is the likely cause, not the arguments."""
+    """Return the first property that differs, or the order of calls as its likely cause if the lines differ too."""
     trait = next(
         (candidate for candidate in TRAITS if len({candidate.of(call.likeness) for call in calls}) > 1), SPLITS
     )

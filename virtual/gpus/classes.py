@@ -150,7 +150,7 @@ def _on_cpu(original: Init, placement: Placement) -> Init:
 
 
 def _tell_type(mesh: Any) -> str:
-    """torch itself always gets "cpu". The program gets "cuda", unless it asked for the CPU."""
+    """Return "cpu" if torch itself asks or the program created the mesh on the CPU, otherwise "cuda"."""
     return "cpu" if mesh.is_of_cpu or is_asked_by_torch(sys._getframe(1)) else "cuda"
 
 

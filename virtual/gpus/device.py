@@ -72,7 +72,7 @@ class VirtualStream:
         return False
 
     def record_event(self, event: VirtualEvent | None = None) -> VirtualEvent:
-        """Record an event and return it; a new one by default."""
+        """Record ``event`` and return it. Default: a new event."""
         event = event or VirtualEvent()
         event.record()
         return event

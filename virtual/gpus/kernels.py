@@ -1,6 +1,6 @@
 """Kernels that torch has for GPUs only, computed on the CPU: SyncBatchNorm, and attention on DTensors.
 
-Each function has the name and arguments of the operator that ``torch.nn.modules._functions.SyncBatchNorm`` calls.
+The ``batch_norm_...`` functions replace the operators that ``torch.nn.modules._functions.SyncBatchNorm`` calls.
 """
 
 from typing import Any
@@ -109,7 +109,7 @@ def batch_norm_backward_elemt(
     weighted: Tensor,
     counts: Tensor,
 ) -> Tensor:
-    """Return the gradient of the data; the two sums are over all ranks."""
+    """Return the gradient of the data. ``total`` and ``weighted`` are sums over all ranks."""
     count = counts.sum()
     slope = _as_channels(inverse.square() * weighted / count, data)
     input_gradient = gradient - _as_channels(total / count, data) - (data - _as_channels(mean, data)) * slope

@@ -104,11 +104,11 @@ class CudaOnCpu(TorchFunctionMode):
         return result
 
     def _place_of_new(self, frame: FrameType) -> int | None:
-        """Tensors that torch creates to communicate have no place."""
+        """Return the default device for a new tensor; None for a tensor that torch creates to communicate."""
         return None if _communicates(frame.f_code.co_filename) else self.placement.default()
 
     def _place_of(self, device: Any, frame: FrameType) -> int | None:
-        """torch may read "cpu" from a tensor that is on a virtual GPU, so its "cpu" names no place."""
+        """Return the requested device; None if torch requests the CPU, because it also reads "cpu" from GPU tensors."""
         if to_cpu(device) is not device or type(device) is int:
             return self.placement.number(device)
         return None if is_asked_by_torch(frame) else ON_CPU
@@ -120,7 +120,7 @@ class CudaOnCpu(TorchFunctionMode):
         return CPU if place == ON_CPU else torch.device("cuda", self.placement.current() if place is None else place)
 
     def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Copies between devices take no virtual time."""
+        """Return a copy of a tensor. The copy takes no virtual time."""
         world = self.placement.world
         rank = world.me()
         if rank is None:

@@ -19,7 +19,9 @@ Act = Callable[[], object]
 
 @dataclass(eq=False)
 class Batch:
-    """One rank's collective, or its messages that NCCL starts together. The next batch starts when all are done."""
+    """Operations of a rank that NCCL starts together: one collective, or messages. The next batch waits for all of
+    them.
+    """
 
     mark: object  # identifies the messages of one ``batch_isend_irecv``
     first: Posted

@@ -72,7 +72,7 @@ def _sleep(world: VirtualWorld, real: Callable[[float], None]) -> Callable[[floa
 
 
 def _replace_timeit(replaced: Replaced) -> None:
-    """``timeit`` saved the real clock when it was imported, also in default arguments."""
+    """Replace the real clock that ``timeit`` saved when it was imported, also in default arguments."""
     before = timeit.default_timer
 
     def timer() -> float:

@@ -133,7 +133,7 @@ class GroupMaker:
         group_desc: str | None = None,
         backend: Any = None,
     ) -> Any:
-        """Replaces ``split_group``. Only the members of a group create it."""
+        """Create the caller's group as ``split_group`` does. Only the members of a group create it."""
         if not split_ranks:
             raise ValueError("split_ranks cannot be None or empty")
         if not c10d._get_default_group().bound_device_id:
@@ -149,7 +149,7 @@ class GroupMaker:
         return dist.GroupMember.NON_GROUP_MEMBER
 
     def _meet(self, url: Any, rank: int = -1, world_size: int = -1, **_: Any) -> Iterator[tuple[Any, int, int]]:
-        """A second ``init_process_group`` uses a new store."""
+        """Yield the store, rank and world size for ``init_process_group``. Each call of a rank uses a new store."""
         caller = self.caller()
         caller.meetings += 1
         number = int(os.environ.get("RANK", rank)) if rank < 0 else rank
@@ -175,7 +175,7 @@ class GroupMaker:
 
 
 def _take_number(rank: Rank, number: int) -> None:
-    """Processes may start in a different order than the program numbers them."""
+    """Swap the rank's number with ``number``, because processes may start in a different order than they are numbered."""
     ranks = rank.job.ranks
     if 0 <= rank.number < len(ranks) and 0 <= number < len(ranks) and not ranks[number].meetings:
         other = ranks[number]
@@ -184,7 +184,7 @@ def _take_number(rank: Rank, number: int) -> None:
 
 
 def _of_its_thread(original: Callable[..., None]) -> Callable[..., None]:
-    """torch's caches use the hash of a DeviceMesh as a key; with the thread in it, ranks do not share entries."""
+    """Wrap ``DeviceMesh.__init__``: include the thread in the hash, so that ranks share no entries of torch's caches."""
 
     def init(self: Any, *args: Any, **named: Any) -> None:
         original(self, *args, **named)

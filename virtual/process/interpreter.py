@@ -40,7 +40,7 @@ def _lock_of_rank(world: VirtualWorld, original: Callable[[str], Any]) -> Callab
 
 
 def _handler_of_rank(world: VirtualWorld, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Only the main thread can install signal handlers, so a rank's handlers are stored."""
+    """Wrap ``signal.signal`` to store a rank's handlers, because only the main thread can install handlers."""
 
     def install(number: Any, handler: Any) -> Any:
         rank = world.me()
@@ -90,7 +90,7 @@ def _wait_for_threads(world: VirtualWorld, original: Callable[..., Any]) -> Call
 
 
 def _submit_for_rank(world: VirtualWorld, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Checkpoints are saved at once, in the rank's own thread, because saving communicates."""
+    """Wrap ``submit`` to save checkpoints at once, in the rank's own thread, because saving communicates."""
 
     def submit(self: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
         if world.me() is None or not is_called_within(OF_CHECKPOINTS):

@@ -50,7 +50,7 @@ def say_wait(numbers: Iterable[int]) -> str:
 
 @dataclass(frozen=True)
 class FindingPlace:
-    """A line of the program, the ranks at this line, and their operation.
+    """A location in a finding: the ranks at one line of the program, and their operation.
 
     ``awaits`` lists, for each rank, the ranks that it waits for.
     """

@@ -23,7 +23,7 @@ SEED = 12345  # rank r uses the seed SEED + r
 
 @dataclass(eq=False)
 class OwnState:
-    """The arguments, environment, modules, random number generators and torch defaults of a rank."""
+    """A rank's process-wide state: arguments, environment, modules, random number generators and torch defaults."""
 
     environment: dict[bytes, bytes]
     argv: list[str]
@@ -133,7 +133,7 @@ class Belongings:
 
 
 def _turn_off_fsdps_profiler() -> None:
-    """FSDP's profiler rejects a phase that several ranks of a process enter."""
+    """Replace FSDP's profiler, which rejects a phase that several ranks of a process enter."""
     profiler = getattr(sys.modules.get("torch.distributed.fsdp._debug_utils"), "SimpleProfiler", None)
     if profiler is not None:
         profiler.profile = nullcontext

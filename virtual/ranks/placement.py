@@ -38,7 +38,7 @@ def mark_place(tensor: torch.Tensor, place: int) -> None:
 
 
 def find_common_place(tensors: Sequence[torch.Tensor]) -> int | None:
-    """Return the device of an operator's result: a GPU if one of its tensors is on a GPU."""
+    """Return the device of an operator's result: a GPU if any input is on a GPU."""
     places = [find_place(tensor) for tensor in tensors]
     on_gpu = [place for place in places if place is not None and place != ON_CPU]
     if on_gpu:

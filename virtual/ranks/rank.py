@@ -14,7 +14,7 @@ from virtual.ranks.sites import NOWHERE, CallSite, find_site
 
 
 class ThreadLock:
-    """A lock that a thread holds while it communicates. The main thread holds it unless it lends it to others."""
+    """A lock that a rank's thread holds while it communicates. The main thread holds the lock except within ``lend``."""
 
     def __init__(self) -> None:
         self._lock = RLock()
@@ -101,7 +101,7 @@ REMEMBERED = 6  # calls of a rank to show in findings
 
 
 class Stopped(BaseException):
-    """Unwinds a rank's thread after its job has ended."""
+    """Raised in a rank's thread to unwind it after its job has ended."""
 
 
 class State(Enum):
@@ -115,7 +115,7 @@ class State(Enum):
 
 
 class RankWait(NamedTuple):
-    """The operation that a rank waits for, and the line that waits."""
+    """A wait of a rank: the awaited operation, and the line of the program that waits."""
 
     what: str  # as text, such as "all_reduce([4] float32, sum)"
     site: CallSite

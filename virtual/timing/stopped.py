@@ -44,7 +44,7 @@ def _waits(finding: ProgramFinding, spans: Spans) -> list[Unfinished]:
 
 
 def _since(last: Span | None, doing: str) -> float:
-    """Return when a rank started to wait: when its last span began if that is the wait, otherwise when it ended."""
+    """Return when a rank's wait began: at the begin of its last span if that span is the wait, otherwise at its end."""
     if last is None:
         return 0.0
     return last.begin if last.name == doing else last.end

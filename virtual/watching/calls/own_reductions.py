@@ -32,7 +32,7 @@ Parts = Counter[Contribution]
 
 @dataclass(eq=False)
 class OwnSum:
-    """A tensor and its contributions."""
+    """A tensor that is a sum of ranks' data, and its contributions: how often it contains each rank's data."""
 
     tensor: torch.Tensor | None  # kept alive if it is small, so that its memory is not reused
     values: bytes
@@ -43,27 +43,27 @@ class OwnSum:
 
     @property
     def is_there(self) -> bool:
-        """Whether its tensor still holds the same values."""
+        """Whether the tensor still holds the same values."""
         return self.tensor is not None and take_sample(self.tensor).tobytes() == self.values
 
     @property
     def holds(self) -> frozenset[int]:
-        """The ranks whose data it contains."""
+        """The ranks whose data the sum contains."""
         return frozenset(rank for rank, _ in self.parts)
 
     @property
     def is_whole(self) -> bool:
-        """Whether it contains the data of every rank."""
+        """Whether the sum contains the data of every rank."""
         return self.holds == self.ranks
 
     @property
     def is_partial(self) -> bool:
-        """Whether it contains the data of several ranks, but not of all."""
+        """Whether the sum contains the data of several ranks, but not of all."""
         return 1 < len(self.holds) < len(self.ranks)
 
     @property
     def doubled(self) -> int | None:
-        """The only rank whose data it contains twice; None if there is no such rank, or more than one."""
+        """The only rank whose data the sum contains twice; None if there is no such rank, or more than one."""
         more = [contribution for contribution, count in self.parts.items() if count > 1]
         return more[0][0] if len(more) == 1 and self.parts[more[0]] == 2 else None
 
