@@ -32,7 +32,7 @@ MOST_TEXT = 2000  # maximum characters of an error
 
 @dataclass(frozen=True)
 class JudgedExercise:
-    """The state of one exercise, ``right``, ``wrong`` or ``to do``, with its error, line, time and bytes."""
+    """The result of one exercise: its state (``right``, ``wrong`` or ``to do``), error, line, time and bytes."""
 
     exercise: str
     state: str

@@ -119,7 +119,7 @@ class LineWatcher(Watcher):
         self._clock = rank.clock
 
     def posted(self, posted: Any) -> None:
-        """Record the line and the function that posted it."""
+        """Record the line and the function that posted an operation."""
         if posted.rank is self.rank:
             line, called = self.notes.locate()
             self._lines[posted] = line

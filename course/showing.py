@@ -46,7 +46,7 @@ class TensorWatcher(Watcher):
         self.look()
 
     def posted(self, posted: Any) -> None:
-        """Read the tensor when its rank posts something."""
+        """Read the tensor when its rank posts an operation."""
         if posted.rank is self.rank:
             self.look()
 

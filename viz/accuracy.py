@@ -20,10 +20,10 @@ BAND = 1.3  # the grey band: predictions off by less than this factor
 
 @dataclass(frozen=True)
 class Dots:
-    """Measured and predicted seconds for one size class and one family of systems, in lists of equal length.
+    """The measured and predicted seconds of systems in one size class and family, as lists of the same length.
 
-    ``measured_range`` is the lowest and highest measured time, ``predicted_range`` the prediction interval. Default:
-    none.
+    ``measured_range`` holds the lowest and highest measured times, ``predicted_range`` the prediction intervals.
+    Default: none.
     """
 
     panel: str

@@ -19,7 +19,7 @@ LINE_APART = 0.05  # least distance between two labels, as a fraction of the hei
 
 @dataclass(frozen=True)
 class Priced:
-    """A candidate with its hours and dollars and their intervals. ``kind`` selects its color."""
+    """A candidate with its time in hours and cost in dollars, each with an interval. ``kind`` selects its color."""
 
     label: str
     kind: str
@@ -65,7 +65,7 @@ def money_figure(title: str, subtitle: str, candidates: Sequence[Priced], limits
 
 
 def _colors(candidates: Sequence[Priced]) -> dict[str, str]:
-    """Kinds on the Pareto front come first, because only eight kinds get a color."""
+    """Return the colors of at most eight kinds of candidates; kinds on the Pareto front take precedence."""
     order = sorted(candidates, key=lambda point: (not point.is_front, point.dollars[1]))
     chosen = list(dict.fromkeys(point.kind for point in order))[:8]  # other kinds are grey
     return dict(zip(chosen, chunk_colors(len(chosen)), strict=True))
@@ -121,10 +121,10 @@ def _draw_legend(figure: Figure, colors: dict[str, str]) -> None:
 
 @dataclass(frozen=True)
 class MeshDots:
-    """The meshes of one job: tokens/s, memory in GiB, strategy and name of each; ``front`` indexes the Pareto front."""
+    """The candidate meshes of one job, one per list element. ``front`` has the indices of the Pareto front."""
 
     title: str
-    rates: Sequence[float]
+    rates: Sequence[float]  # tokens/s
     memory_gib: Sequence[float]
     strategies: Sequence[str]
     names: Sequence[str]

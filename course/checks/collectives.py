@@ -30,7 +30,7 @@ def values(rank: int, elements: int = ELEMENTS, dtype: torch.dtype = torch.float
 
 
 def expect_sum(got: torch.Tensor, ranks: Iterable[int], name: str, elements: int | None = None) -> None:
-    """Raise WrongAnswerError unless a tensor is the sum of these ranks' values. The error lists what it contains."""
+    """Raise WrongAnswerError unless a tensor is the sum of the ranks' values. The error names the sum's contents."""
     ranks = list(ranks)
     if len(got) != (elements or len(got)):
         raise WrongAnswerError(f"{name} must have {elements} elements, not {len(got)}", got, [0])

@@ -55,10 +55,10 @@ class Exercise:
 class Shown:
     """How ``--show`` runs a lesson's file, and which library algorithm the player shows next to it.
 
-    With ``call``, each rank calls a learner's function on a float32 tensor, and the player shows the buffers. They must
-    end as the sum of all ranks' tensors, or as the tensor of ``root``. With ``record``, the file's ``main`` runs, and
-    ``record`` first makes the module append a ``StageSpan`` to a list for each forward and backward. Otherwise, the
-    file runs as a program.
+    With ``call``, each rank calls a learner's function on a float32 tensor, and the player shows the buffers. The
+    buffers must end as the sum of all ranks' tensors, or as the tensor of ``root``. With ``record``, the file's
+    ``main`` runs, and ``record`` first makes the module append a ``StageSpan`` to a list for each forward and backward.
+    Otherwise, the file runs as a program.
     """
 
     ranks: int

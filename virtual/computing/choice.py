@@ -71,13 +71,13 @@ class MeasuredComputing(Computing):
         self._marks: dict[Rank, float] = {}
 
     def charge(self, rank: Rank) -> None:
-        """Advance the rank's clock by the CPU time since the last mark."""
+        """Advance the rank's clock by the CPU time since the last ``charge`` or ``forget``."""
         now = time.thread_time()
         rank.spend(max(0.0, now - self._marks.get(rank, now)) * self.scale)
         self._marks[rank] = now
 
     def forget(self, rank: Rank) -> None:
-        """Exclude the CPU time since the last mark."""
+        """Exclude the CPU time since the last ``charge`` or ``forget`` from the rank's clock."""
         self._marks[rank] = time.thread_time()
 
 

@@ -77,7 +77,7 @@ class LaunchedComputing(ModelledComputing):
         self._launched[rank].add(self.launch_s, seconds)
 
     def read(self, rank: Rank) -> None:
-        """Make the host wait for the value that it reads. An optimizer's counters are on the host already."""
+        """Make the host wait for the device, except in an optimizer, whose values (step counters) are on the host."""
         if not is_called_within(OF_OPTIMIZERS):
             self.charge(rank)
             rank.meet_device()

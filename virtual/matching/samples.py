@@ -58,7 +58,7 @@ def is_constant(sample: Values) -> bool:
 
 
 def are_unlike(a: Values, b: Values, scale: float) -> bool:
-    """Return whether two samples differ by more than rounding; ``scale`` is the largest change of a value."""
+    """Return whether over 2 % of the values differ by more than rounding. ``scale``: the largest change of a value."""
     if a.shape != b.shape:
         return True
     with np.errstate(invalid="ignore"):

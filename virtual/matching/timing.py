@@ -1,4 +1,4 @@
-"""The times when operations finish: at once in a recorded run, or simulated."""
+"""Finish operations at once, as in a recorded run. ``virtual.timing.live`` simulates their times instead."""
 
 from virtual.matching.posted import Collective, PostedCall, PostedHalf
 from virtual.ranks.world import Act, RunCalendar

@@ -175,7 +175,7 @@ class GroupMaker:
 
 
 def _take_number(rank: Rank, number: int) -> None:
-    """Swap the rank's number with ``number``, because processes may start in a different order than they are numbered."""
+    """Swap the rank's number with ``number``, because processes may start in another order than they are numbered."""
     ranks = rank.job.ranks
     if 0 <= rank.number < len(ranks) and 0 <= number < len(ranks) and not ranks[number].meetings:
         other = ranks[number]
@@ -184,7 +184,7 @@ def _take_number(rank: Rank, number: int) -> None:
 
 
 def _of_its_thread(original: Callable[..., None]) -> Callable[..., None]:
-    """Wrap ``DeviceMesh.__init__``: include the thread in the hash, so that ranks share no entries of torch's caches."""
+    """Wrap ``DeviceMesh.__init__`` to add the thread to the hash, so that ranks share no entries of torch's caches."""
 
     def init(self: Any, *args: Any, **named: Any) -> None:
         original(self, *args, **named)

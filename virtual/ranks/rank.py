@@ -14,7 +14,7 @@ from virtual.ranks.sites import NOWHERE, CallSite, find_site
 
 
 class ThreadLock:
-    """A lock that a rank's thread holds while it communicates. The main thread holds the lock except within ``lend``."""
+    """A lock that a rank's thread holds while it communicates. The main thread holds the lock except in ``lend``."""
 
     def __init__(self) -> None:
         self._lock = RLock()

@@ -136,7 +136,7 @@ def find_site(frame: FrameType | None = None) -> CallSite:
 
 
 def find_asked() -> tuple[tuple[CallSite, ...], str, bool]:
-    """Return the user's lines on the stack, the function that the innermost calls, and ``is_asked_by_program()``."""
+    """Return the user's lines on the stack, the name of the function that they call, and ``is_asked_by_program()``."""
     stack: tuple[CallSite, ...] = (NOWHERE,)
     called, is_programs = None, True
     for frame in walk_frames():

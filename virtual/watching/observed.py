@@ -86,7 +86,7 @@ class ProgramObserver:
     def _observe(
         self, replaced: Replaced, owner: Any, name: str, before: Act | str | None = None, after: Act | str | None = None
     ) -> None:
-        """``before`` gets the arguments, and ``after`` also the result. A string names an event to report."""
+        """Wrap a function: ``before`` gets its arguments, ``after`` also its result. A string is an event to report."""
         function = getattr(owner, name)
         first = (lambda subject, *_, **__: self.tell(before, subject)) if isinstance(before, str) else before
         last = (lambda _, subject, *__, **___: self.tell(after, subject)) if isinstance(after, str) else after
@@ -103,7 +103,7 @@ class ProgramObserver:
         replaced.put(owner, name, observed)
 
     def _once(self, listen: Callable[[Replaced], None], replaced: Replaced) -> Act:
-        """Start to observe more at the first call only, so that other programs do not pay for it."""
+        """Return a function that calls ``listen`` the first time, so that programs only pay for it if they need it."""
 
         def start(*arguments: Any, **named: Any) -> None:
             if listen not in self._listening:
@@ -247,9 +247,7 @@ class ProgramObserver:
         replaced.put(optimizers, "_global_optimizer_post_hooks", after)
 
     def _stepping(self, optimizer: Any, args: Any, named: Any) -> tuple[Any, Any] | None:
-        """If a closure computes the gradients, return replaced arguments, so that the step is reported after the
-        closure.
-        """
+        """Report that a step begins. With a closure, return arguments with which the report follows the closure."""
         rank = self.world.me()
         if rank is None:
             return None

@@ -53,7 +53,7 @@ TIMEOUT = 300.0  # seconds of ffmpeg after the last frame
 
 
 def encode_gif(frame: Callable[[int], Pixels], count: int, fps: float, hold: float) -> bytes:
-    """Return a GIF of ``count`` frames at ``fps`` frames per second; the last stays for ``hold`` seconds. It loops.
+    """Return a looping GIF of ``count`` frames at ``fps`` frames per second; the last frame stays for ``hold`` seconds.
 
     ``frame(index)`` returns the pixels of a frame. It is called once per frame, in any order.
 
@@ -75,7 +75,7 @@ def encode_gif(frame: Callable[[int], Pixels], count: int, fps: float, hold: flo
 
 @dataclass(frozen=True)
 class _Palette:
-    """At most 255 colors. The most frequent colors are exact, such as flat areas; the others are approximated."""
+    """A palette of at most 255 colors. The most frequent colors are exact, the others are approximated."""
 
     image: Image.Image
     exact: Codes  # sorted
@@ -121,7 +121,7 @@ def _changes(frames: Iterable[Pixels], palette: _Palette) -> Iterator[Image.Imag
 
 
 def encode_mp4(frame: Callable[[int], Pixels], count: int, fps: float, hold: float) -> bytes:
-    """Return an MP4 of ``count`` frames at ``fps`` frames per second; the last stays for ``hold`` seconds.
+    """Return an MP4 of ``count`` frames at ``fps`` frames per second; the last frame stays for ``hold`` seconds.
 
     ``frame(index)`` returns the pixels of a frame, and is called once per frame. Raise InputError if ffmpeg fails,
     which prints its own message to stderr.

@@ -28,7 +28,7 @@ def length(line: Line) -> float:
 
 @dataclass(frozen=True)
 class Motion:
-    """The messages as arrays, one element per message. Frames ``[first, last)`` show the message."""
+    """Messages as arrays. Message i follows ``lines[line[i]]`` in the frames ``first[i]`` to ``last[i] - 1``."""
 
     times: Floats  # times of the frames
     begin: Floats

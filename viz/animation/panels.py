@@ -73,9 +73,9 @@ class StepCounter:
         self._elapsed, self._failure = trace.elapsed, trace.failure
 
     def describe(self, time: float) -> str:
-        """Return text such as ``step 3 of 14`` or ``messages 4 to 6 of 12``; ``reducing``, ``done`` or "" between them.
+        """Return text such as ``step 3 of 14`` or ``messages 4 to 6 of 12``, counted from 1.
 
-        Steps and messages are counted from 1.
+        Between steps or messages, the text is ``reducing``, ``done``, the failure, or empty.
         """
         now = np.flatnonzero((self._begin <= time) & (time < self._end))
         if not len(now):

@@ -22,7 +22,7 @@ ROWS = 64  # rows of the distance table that are computed at once
 
 @dataclass(frozen=True)
 class Box:
-    """An area of the picture.
+    """A rectangle in a picture.
 
     >>> Box(left=0, bottom=0, right=40, top=20).middle
     (20.0, 10.0)

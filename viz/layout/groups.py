@@ -1,8 +1,8 @@
 """Group equivalent nodes of a large network so that its picture stays readable.
 
-Each machine becomes one node. Then hosts on the same switches are joined, switches above the same nodes, and switches
-below the same nodes with everything under them, until no row is too wide. A group counts its members, and a link
-between two groups counts its cables.
+Each machine becomes one node. Until no row is too wide, three rules then join nodes: hosts on the same switches,
+switches above the same nodes, and lowest switches below the same nodes. An edge between two groups counts the links
+that it stands for.
 """
 
 from collections import Counter, defaultdict
@@ -24,7 +24,7 @@ KeyOf = Callable[[str], Hashable]
 
 @dataclass(frozen=True)
 class NodeGroup:
-    """Nodes drawn as one: their kind, their names, and their ranks in order."""
+    """Equivalent nodes that are drawn as one node."""
 
     kind: str
     members: tuple[str, ...]
@@ -33,7 +33,7 @@ class NodeGroup:
 
 @dataclass(frozen=True)
 class GroupedNetwork:
-    """Groups named by their machine or first member. A link's ``cables`` maps each kind of Cable to its count."""
+    """A network of groups, each named after its machine or first member. An edge's ``cables`` counts links by Cable."""
 
     groups: Mapping[str, NodeGroup]
     graph: Graph  # both directions of each link
@@ -123,7 +123,7 @@ def _network(graph: Graph, hosts: Sequence[str], of: Mapping[str, str]) -> Group
 
 
 def _links(graph: Graph, of: Mapping[str, str]) -> Graph:
-    """Return the links between groups with their cables, without links inside a group."""
+    """Return the graph of groups. Each edge counts the links between its groups by medium and bandwidth."""
     links: Graph = nx.DiGraph()
     for node, data in graph.nodes(data=True):  # a node that is drawn alone keeps its kind and tier
         attributes = {key: value for key, value in data.items() if key in ("kind", "tier") and of[node] == node}

@@ -27,7 +27,7 @@ Cell = tuple[int, int, int]  # rank, chunk, contributors
 
 @dataclass
 class LandedMessage:
-    """The contents of a message and the cells that it changes. Contributors are bits, one per rank."""
+    """A message: the contributors of its chunks, one bit per rank, and the cells that it changes."""
 
     rank: int
     step: int  # the receiver's step
@@ -38,7 +38,7 @@ class LandedMessage:
 
 @dataclass(frozen=True)
 class Contributions:
-    """The contributors of each chunk of each rank at the start and at the end, and the effect of each message."""
+    """The ranks that contributed to each chunk at the start and end of a collective, and the effect of each message."""
 
     start: list[list[int]]  # [rank][chunk], scratch left out
     wanted: list[list[int]]  # [rank][chunk]: contributors at the end; 0 where the collective promises nothing
@@ -88,7 +88,7 @@ def _until_a_deadlock(schedule: Schedule) -> Iterator[Completed]:
 
 
 def _follow(run: SymbolicRun, order: Iterable[Completed]) -> Contributions:
-    """Complete steps in this order, and return the contributors."""
+    """Complete a run's steps in the given order, and return its contributors."""
     schedule = run.schedule
     start = [row[: schedule.chunks] for row in run.who]
     landings: dict[Sent, LandedMessage] = {}
@@ -142,7 +142,7 @@ COMPLETE = 1 << 30  # a flag next to the contributors: the chunk is as the colle
 
 @dataclass(frozen=True)
 class Buffers:
-    """The contributors of chunks: one bit per rank up to ``DISTINCT_RANKS`` ranks, a count for more ranks."""
+    """Each chunk's contributors over time, as bits up to ``DISTINCT_RANKS`` ranks, and as a count for more ranks."""
 
     chunks: int
     is_exact: bool

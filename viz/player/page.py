@@ -34,7 +34,7 @@ MOST_NODES = 300  # maximum ranks that are shown one by one
 
 @dataclass(frozen=True)
 class ShownNodes:
-    """The kind of layout, the position of each node, and the number of hidden idle nodes."""
+    """The nodes as the player shows them: their layout and positions, and the number of idle nodes that it hides."""
 
     kind: str  # circle, star, memory, racks, grid, tiers, or groups
     at: dict[str, Point]
@@ -197,7 +197,7 @@ def read_sources() -> tuple[str, str, str]:
 
 
 def _in_order(name: str, texts: dict[str, str]) -> dict[str, str]:
-    """Return the text of a module and of those that it imports, dependencies first."""
+    """Return the text of a module and of the modules that it imports, dependencies first."""
     text = (files("viz.player") / "web" / f"{name}.js").read_text(encoding="utf-8")
     for needed in IMPORT.findall(text):
         if needed not in texts:

@@ -41,7 +41,7 @@ def pack(values: npt.ArrayLike) -> dict[str, Any]:
 
 
 def ticks(seconds: npt.NDArray[np.float64], elapsed: float) -> npt.NDArray[np.int64]:
-    """Return times as ticks of a run.
+    """Return times as integers: 0 is the start of a run, 2**30 its end.
 
     >>> ticks(np.array([0.0, 0.5]), 1.0).tolist()
     [0, 536870912]
@@ -61,9 +61,8 @@ def _smallest(column: npt.NDArray[Any]) -> str:
 def find_depths(messages: Messages) -> Ints:
     """Return each message's depth: the number of messages before it on the longest chain of program steps.
 
-    A message comes before another if one of their ranks had it in an earlier step of the same program. Times are not
-    used: in a real run, a message can arrive before one of an earlier step. A message that waits for itself, which no
-    run has, gets depth 0.
+    Message a comes before message b if a rank has both in the same program, and a in an earlier step. Times are not
+    used, because messages of a real run can overtake each other. A message that waits for itself gets depth 0.
     """
     sent, received, following = _program_steps(messages)
     steps, number = len(following), len(messages)
@@ -97,8 +96,7 @@ def find_depths(messages: Messages) -> Ints:
 def _program_steps(messages: Messages) -> tuple[Ints, Ints, Ints]:
     """Return the program step of each message's send and receive, and the next step after each step.
 
-    A program is one channel of a rank. Its steps are those with messages, over all collectives. -1 follows the last
-    step.
+    A program is one channel of a rank over all collectives; only steps with messages count. -1 follows the last step.
     """
     ranks = int(max(messages.src.max(initial=0), messages.dst.max(initial=0))) + 1
     steps = int(max(messages.step.max(initial=0), messages.dst_step.max(initial=0))) + 1
@@ -155,8 +153,8 @@ def aggregate(trace: Trace, loads: LinkLoads, limits: RunLimits, groups: Sequenc
 def list_messages(trace: Trace, limits: RunLimits) -> dict[str, Any]:
     """Return single messages as columns, which the page inflates when you open a rank.
 
-    Small columns contain all messages. Otherwise they contain the messages of the ranks at unusual cables, of their
-    peers, and of evenly spaced other ranks; the list of ranks is included.
+    If the columns are too large, only some ranks are included: ranks at unusual links, their peers, and evenly spaced
+    ranks. ``ranks`` then lists the included ranks.
     """
     messages = trace.messages
     columns = _pack_messages(trace, slice(None))
@@ -185,15 +183,15 @@ def _pack_messages(trace: Trace, which: Ints | slice) -> dict[str, list[Any]]:
 
 
 def _share(values: Floats) -> dict[str, Any]:
-    """Return shares from 0 to 1 as bytes from 0 to 255."""
+    """Return shares from 0 to 1 as a column of bytes from 0 to 255."""
     return pack(np.rint(np.clip(values, 0.0, 1.0) * 255).astype(np.int64).ravel())
 
 
 def _coverage(owner: Ints, messages: Messages, elapsed: float, count: int) -> Floats:
     """Return the mean number of messages in flight per owner and bin; shape [count, bins].
 
-    The seconds of a message up to a time are a ramp from ``begin`` to ``end``. At the edges of the bins, a ramp that
-    starts at bin i + f has the second differences 1 - f and f.
+    A message's time in flight up to a time t is a ramp in t from ``begin`` to ``end``. If t counts bins, a ramp that
+    starts at i + f (0 <= f < 1) has the second differences 1 - f and f at the edges i + 1 and i + 2.
     """
     bends = np.zeros((count, BINS + 3))
     for sign, times in ((1.0, messages.begin), (-1.0, messages.end)):
@@ -205,7 +203,7 @@ def _coverage(owner: Ints, messages: Messages, elapsed: float, count: int) -> Fl
 
 
 def _received(messages: Messages, group: Ints, elapsed: float, count: int) -> Floats:
-    """Return the fraction of its bytes that each group has received by the end of each bin; shape [groups, bins]."""
+    """Return, for each group, the fraction of its bytes received by the end of each bin; shape [groups, bins]."""
     got = np.bincount(group[messages.dst] * BINS + _bin(messages.end, elapsed), messages.nbytes, count * BINS)
     until = got.reshape(count, BINS).cumsum(axis=1)
     return np.asarray(until / np.maximum(until[:, -1:], 1))
@@ -234,7 +232,7 @@ class PlayedRun:
 
 
 def export_run(run: PlayedRun, groups: Sequence[tuple[str, int]], in_groups: bool = False) -> dict[str, Any]:
-    """Return a run as JSON: all messages, or aggregates if there are too many or ranks are only shown ``in_groups``."""
+    """Return a run as JSON: all messages, or aggregates if there are too many messages or ranks are in groups."""
     trace = run.trace
     loads = link_loads(trace)
     limits = find_limits(trace, loads)

@@ -78,7 +78,7 @@ class InFlight(Watcher):
             self.find("buffer in use", title, posted.rank, posted.site, OWN_BUFFERS)
 
     def _look_for_doubles(self, posted: Any) -> None:
-        """A part of the list may repeat a tensor whose content the program ignores."""
+        """Report a list that repeats one tensor only. Partial repeats may be data that the program ignores."""
         outputs = [tensors[0] for tensors in posted.exchange.outputs]
         if not outputs or not is_plain(outputs[0]) or not outputs[0].numel():
             return

@@ -124,7 +124,7 @@ class Bonds(Watcher):
                     self.tie({call.rank: parameter for call, parameter in zip(calls, parameters, strict=True)})
 
     def _untie_local(self, collective: Any) -> None:
-        """A DDP hook may reduce gradients only in a part of the group, as in post-local SGD."""
+        """Remove the bonds of DDP modules whose hook reduces only in a part of their group, as in post-local SGD."""
         part = set(collective.group.ranks)
         for call in collective.calls.values():
             for ddp in self.modules.get(call.rank, ()) if call.caller_name == "backward" else ():
@@ -172,7 +172,7 @@ class Bonds(Watcher):
         return bond
 
     def tie_forgotten(self, logs: Sequence[OptimizerLog]) -> None:
-        """If most parameters of the optimizer have bonds, create bonds for others whose initial values are equal."""
+        """If most of the optimizer's parameters have bonds, create bonds for others whose initial values are equal."""
         first = logs[0]
         bonds = [self.of(first.rank, parameter) for parameter in first.parameters]
         group = {log.rank for log in logs}
@@ -194,7 +194,7 @@ class Bonds(Watcher):
     def _tie_if_equal(
         self, logs: Sequence[OptimizerLog], place: int, is_drawn: bool = True, of_norm: bool = False
     ) -> None:
-        """``is_drawn`` rejects constants such as zeros, which are equal even on unrelated ranks."""
+        """Create a bond if a parameter's initial values are equal. ``is_drawn`` rejects constants such as zeros."""
         if logs[0].parameters[place] in self.missed:
             return
         first_samples = [log.first_sample(place) for log in logs]

@@ -278,7 +278,7 @@ class Gradients(Watcher):
             self._second_time(rank, "summed loss", title, find_site(), MEAN_LOSS)
 
     def _second_time(self, rank: Rank, kind: str, title: str, site: CallSite, advice: str) -> None:
-        """Report an error when it occurs in a second step; a single one may be an experiment."""
+        """Report an error when it occurs in a second step; a single occurrence may be an experiment."""
         self._steps[rank, kind] = self._steps.get((rank, kind), 0) + 1
         if self._steps[rank, kind] == 2:
             self.find(kind, title, rank, site, advice)

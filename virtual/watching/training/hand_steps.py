@@ -102,12 +102,12 @@ def find_leaves(roots: tuple[Any, ...]) -> list[torch.Tensor]:
 
 
 def _is_there(tensor: torch.Tensor) -> bool:
-    """FSDP frees the memory of parameters after use."""
+    """Return whether a tensor has memory. FSDP frees the memory of parameters after use."""
     return tensor.untyped_storage().nbytes() >= tensor.nbytes
 
 
 def _sample(tensor: torch.Tensor) -> Values:
-    """Sample a copy, because torch cannot free memory that numpy has accessed."""
+    """Sample a copy of a tensor, because torch cannot free memory that numpy has accessed."""
     flat = tensor.detach().reshape(-1)
     return take_sample(flat[:: max(1, -(-flat.numel() // MOST))].clone())
 

@@ -43,7 +43,7 @@ KEPT = 4  # steps whose samples are kept
 
 @dataclass
 class Step:
-    """An optimizer step, with samples of the parameters before and after."""
+    """An optimizer step, with samples of the parameters before and after the step."""
 
     backwards: int  # backward passes of the rank before this step
     site: CallSite

@@ -23,7 +23,7 @@ MEAN, SUM = 1, 2  # values of ``_saved_reduction`` in autograd's loss functions
 
 
 class LossScale(NamedTuple):
-    """Describes a loss: ``factor`` times a mean, or times a sum over one of ``counts`` elements or samples."""
+    """A loss as ``factor`` times a mean or a sum. The sum divided by one of ``counts`` is a mean."""
 
     factor: float
     counts: tuple[int, ...] = (1,)  # possible divisors that turn the sum into a mean

@@ -19,7 +19,7 @@ from virtual.watching.training.logs import OptimizerLog, OptimizerLogs, Step
 def name_parameter(rank: Rank, parameter: torch.Tensor, wrapped: Iterable[Any]) -> str:
     """Return a parameter's longest name in the modules, or its shape if no module contains it.
 
-    If no DDP module in ``wrapped`` contains it, all modules of the process are searched, which is slow.
+    If no DDP module in ``wrapped`` contains the parameter, all modules of the process are searched, which is slow.
     """
     names = [name for ddp in wrapped for name, candidate in ddp.module.named_parameters() if candidate is parameter]
     if not names:
@@ -233,7 +233,7 @@ class Replicas(Watcher):
                 self._tell(key, "skipped step", title, words_by_log, self._together(most))
 
     def failed(self, job: RankJob) -> None:
-        """Compare parameters after the same number of steps, because a difference may have caused the exception."""
+        """Compare parameters of ranks with equal step counts, because a difference may have caused the exception."""
         logs = [log for rank in job.ranks for log in self.logs.of_rank(rank)]
         for number in {log.number for log in logs} - {number for _, number, *_ in self._silent}:
             mine = [log for log in logs if log.number == number]
@@ -276,7 +276,7 @@ class Replicas(Watcher):
     # -- buffers
 
     def forward_begins(self, rank: Rank, ddp: Any) -> None:
-        """Compare buffers that DDP does not broadcast before an evaluation."""
+        """Compare a DDP module's buffers before an evaluation, if DDP does not broadcast them."""
         if not (ddp.training or ddp.will_sync_module_buffers()) and ddp in self.bonds.modules.get(rank, ()):
             self._meet_buffers(rank, ddp, self._called)
 

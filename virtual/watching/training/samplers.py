@@ -21,7 +21,7 @@ OWN_PLACE = "pass rank=dist.get_rank(), or omit both rank and num_replicas"
 
 @dataclass(eq=False)
 class SamplerLog:
-    """A rank's sampler: the line that created it, and the epochs in which it was used for training."""
+    """A record of a rank's sampler: the line that created it, and the epochs in which training used it."""
 
     site: CallSite
     number: int  # index among the samplers of its rank
