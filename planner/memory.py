@@ -69,7 +69,7 @@ def _states(c: Columns, layers: Array) -> tuple[Array, Array, Array]:
     counts, by = count_parameters(c), data_division(c)
     parameters, trained = count_held(c, counts, layers), count_held(c, count_parameters(c, trained=True), layers)
     is_zero3 = c.zero == 3
-    is_whole = is_zero3 & (c.pp > 1)  # gathered once a step
+    is_whole = is_zero3 & (c.pp > 1)  # gathered once per step
     weights = _weights(c, parameters, trained)
     unit = np.where(c.is_shaped, counts.layer / c.tp + counts.experts / c.ep, c.unit_parameters.max(axis=1))
     work = 3 * c.item_bytes * unit + 2 * c.item_bytes * counts.words / c.tp

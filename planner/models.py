@@ -14,7 +14,7 @@ from collectives.records.model_profile import (
 )
 
 OTHERS = Path(__file__).parent / "data" / "models"
-EVEN_LAYERS = 100  # layers of a model of which only the size is known
+EVEN_LAYERS = 100  # layers of a model if only its size is known
 PROFILES = {  # shipped profiles by their names in published series
     "ResNet-18": "resnet18", "ResNet-34": "resnet34", "ResNet-50": "resnet50", "ResNet-101": "resnet101",
     "ResNet-152": "resnet152", "ResNeXt-101": "resnext101_32x8d", "VGG16": "vgg16", "VGG-16": "vgg16",

@@ -236,7 +236,7 @@ def _gathered(c: Columns, p: Parameters, links: Links, units: UnitSeconds, backw
     both = gather + scatter
     alike = np.maximum(c.unit_count - 1, 0) * (c.most_layers / np.maximum(c.layers, 1))[:, None]
     shown = (alike * (positive(gather - forward, gather) + positive(both - back, both))).sum(axis=1)
-    shown = shown + np.where(c.is_shaped, 0.0, gather[:, 0] + scatter[:, 0])  # these two overlap with nothing
+    shown = shown + np.where(c.is_shaped, 0.0, gather[:, 0] + scatter[:, 0])  # both are fully exposed
     if c.unit_count.shape[1] > 1:
         both = gather[:, :-1] + scatter[:, 1:]
         between = positive(gather[:, 1:] - forward[:, :-1], gather[:, 1:]) + positive(both - back[:, 1:], both)

@@ -210,7 +210,7 @@ _BREAKS = re.compile(r"\s|(?<=[/=])|(?=\[)")  # allowed line breaks within a nam
 
 
 def _narrow_widths(heading: str, column: Sequence[str]) -> list[int]:
-    """Return a column's width if nothing is broken, its heading, its cells at spaces, at ``_BREAKS``, or anywhere.
+    """Return ever narrower widths: unbroken, a broken heading, then cells broken at spaces, ``_BREAKS``, anywhere.
 
     >>> _narrow_widths("algorithm and", ["nvls_tree/simple x16"]), _narrow_widths("algorithm and", ["tree"])
     ([20, 20, 16, 10, 1], [13, 9, 9, 9, 1])

@@ -270,7 +270,7 @@ class _Making:
         posted = self.calls.posted[lined]
         together = same & message[1:] & message[:-1] & (posted[1:] == posted[:-1]) & (entry[1:] == entry[:-1] + 1)
         batch = np.append(0, np.cumsum(~together))
-        follows = np.zeros(int(batch[-1]) + 1, np.bool_)  # [batches]: another of its line precedes it
+        follows = np.zeros(int(batch[-1]) + 1, np.bool_)  # [batches]: whether another batch of the line precedes it
         follows[batch[1:][~together]] = same[~together]
         batch_of_call = np.full(len(self.calls.rank), NEVER)
         batch_of_call[lined] = batch

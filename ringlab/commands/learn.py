@@ -127,7 +127,7 @@ class ListedLessons(Answer):
 
 @dataclass(frozen=True)
 class OpenedLesson(Answer):
-    """The file of a copied lesson."""
+    """The result of copying a lesson."""
 
     kind = "lesson"
 
@@ -372,7 +372,7 @@ def _draw_picture(number: int, played: "PlayedLesson", ranks: int, file: Path) -
 
 
 class PlayedLesson(NamedTuple):
-    """The run of a lesson file, the runs for the player, and the spans of pipeline stages."""
+    """The result of ``play_lesson``: the finished run, the runs for the player, and the spans of pipeline stages."""
 
     finished: Finished
     runs: list[PlayedRun]

@@ -99,8 +99,9 @@ class OneRun:
         return comparison.call(algorithm, self.nbytes or max(comparison.sizes), self.scenario.cluster.world_size)
 
     def _find(self, candidates: Mapping[str, T]) -> T:
-        """Return the candidate that the run's algorithm names, by default the last one. A name without its parameters
-        matches if it is unique. So does a file's algorithm, ``my.py:fancy``.
+        """Return the candidate that the run's algorithm names. Default: the last candidate.
+
+        A name without parameters matches if it is unique. ``my.py:fancy`` matches ``fancy``.
         """
         name = self.algorithm and check_text("algorithm", self.algorithm, "ring").rpartition(".py:")[2]
         known = ", ".join(candidates) or "none that can be predicted"

@@ -57,9 +57,7 @@ def _is_trusted(values: Iterable[Value]) -> bool:
 
 
 def _number(value: Value) -> float:
-    """Return the measured time, or the predicted time if none was measured. A run that never ends takes infinitely
-    long.
-    """
+    """Return the measured time, or else the predicted time; infinity for a run that never ends."""
     if isinstance(value, SideBySide):
         value = value.predicted if value.measured is None else value.measured
     return inf if value is None else value

@@ -152,7 +152,7 @@ def _flush() -> None:
 
 
 def is_reader_gone(error: Exception) -> bool:
-    """Return whether an error means that the reader of standard output has exited, as with ``| head -1``.
+    """Return whether an error means that the process that reads standard output has exited, as with ``| head -1``.
 
     >>> is_reader_gone(BrokenPipeError(32, "Broken pipe"))
     True

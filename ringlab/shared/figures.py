@@ -68,7 +68,7 @@ class Figures(AnswerRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class CollectiveFigures(Figures, Generic[N]):
-    """The times and rates of a collective on ``bytes`` bytes per rank, as nccl-tests defines them."""
+    """The result of a collective on ``bytes`` bytes per rank. Rates are defined as in nccl-tests."""
 
     collective: str
     algorithm: str
@@ -89,7 +89,7 @@ class CollectiveFigures(Figures, Generic[N]):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingFigures(Figures, Generic[N]):
-    """The seconds of a training step and its phases, the samples/s of all ranks together, and the efficiency."""
+    """The result of a training: seconds of a step and its phases, samples/s of all ranks together, and efficiency."""
 
     gradient_sync: str
     world_size: int
@@ -211,9 +211,10 @@ class PhaseSeconds(NamedTuple):
 
 
 def _exposed_s(trace: Trace, seconds: PhaseSeconds, phases: dict[str, float], training: Training) -> float | None:
-    """Return the exposed communication of a step in seconds; None without buckets, or if it is unknown. GPUs do not
-    report when a bucket is full. Their exposed communication is the sync, plus the time that backward takes longer than
-    on a single rank.
+    """Return the exposed communication of a step in seconds; None without buckets, or if it is unknown.
+
+    GPUs do not report when a bucket is full. Their exposed communication is the sync, plus the time that backward takes
+    longer than on a single rank.
     """
     exposed = trace.facts["exposed_s"] if "exposed_s" in trace.facts else _exposed_after_buckets(trace, seconds)
     alone = trace.facts.get("single_rank_backward_s", 0.0)

@@ -93,8 +93,8 @@ def check_outputs(*files: Path | str | None, reads: Path | None = None) -> None:
 def deliver(answer: Answer, json_to: str | None, *writers: Callable[[], object], explain: bool = True) -> None:
     """Print an answer, write its JSON, and call ``writers``. If ``json_to`` is ``-``, only print the JSON.
 
-    Without ``explain``, only a few sentences are printed. Only rank 0 writes. If an output fails, the others are still
-    written before OSError is raised. Exits if the command was interrupted.
+    Without ``explain``, only a few sentences are printed. Only rank 0 writes. If an output fails, the other outputs are
+    still written before OSError is raised. Exits if the command was interrupted.
     """
     if is_first_rank():
         shown = [] if json_to == "-" else [lambda: print_parts(answer.show(), make_console(), explain)]
@@ -116,7 +116,7 @@ def keep_broken_trace(path: Path | None) -> Iterator[None]:
 
 
 def write_files(*writers: Callable[[], object]) -> None:
-    """Call all writers. Then raise the first OSError with the others as notes.
+    """Call all writers. Then raise the first OSError, with the other errors as notes.
 
     A broken pipe, which is not reported, is only raised if there is no other error.
     """

@@ -45,7 +45,7 @@ def resolve_training(training: Training, cluster: Cluster, calibration: Calibrat
 
 
 def predictable(trainings: Sequence[Training]) -> list[Training]:
-    """Return the trainings that every cluster can predict: all except those with DistributedDataParallel."""
+    """Return the trainings that can be predicted on every cluster: all except those with DistributedDataParallel."""
     return [training for training in trainings if training.gradient_sync is not None]
 
 
@@ -72,7 +72,7 @@ def check_programs(scenario: LoadedScenario, calls: Sequence[CollectiveCall], tr
 
 
 class WorkCount(NamedTuple):
-    """The numbers of messages and collectives to simulate for a row."""
+    """The amount of work to simulate for a row, as numbers of messages and collectives."""
 
     messages: int = 0  # in all repetitions
     collectives: int = 1  # simulated one after another in each repetition

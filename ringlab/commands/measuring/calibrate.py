@@ -276,7 +276,7 @@ class OwnRun(AnswerRecord):
 
 @dataclass(frozen=True)
 class RunsKept(AnswerRecord):
-    """The calibration from runs on one GPU type with one framework, and its file."""
+    """A saved calibration from runs on one GPU type with one framework."""
 
     gpu: str
     framework: str

@@ -32,7 +32,7 @@ JOIN_S = 60.0  # time that rank 0 waits for the files of other ranks after its o
 
 @dataclass(frozen=True)
 class RankOptions:
-    """The number of ranks to start, and their timeout."""
+    """The options of ``ringlab record`` for the ranks that it starts."""
 
     ranks: int = option(2, help="Number of ranks to start. Under torchrun, torchrun sets the number.", min=1)
     timeout: TimeoutOpt = 600.0
@@ -81,7 +81,7 @@ def record_program(words: list[str], ranks: int, output: Path, timeout: float) -
 
 
 def _record_rank(words: list[str], output: Path, folder: Path, module: bool) -> Recording | None:
-    from replay.capture.recorder import record_script  # imports torch, which the launching process does without
+    from replay.capture.recorder import record_script  # imports torch, which the launching process does not need
 
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """The options of trainings: the checkpoint to resume from, and the files to write."""
+    """The options of ``ringlab run`` for trainings."""
 
     resume: str | None = option(
         None, help="Resume a training from its newest checkpoint (auto) or from FILE.", metavar="auto|FILE"
@@ -129,7 +129,7 @@ class RunAnswer(ScenarioAnswer[Number]):
 
 
 class Kept(NamedTuple):
-    """The files that a training reads or writes besides its results."""
+    """The checkpoint from which a training resumes, and the files that it writes in addition to its results."""
 
     resume: str | Path | None = None  # a checkpoint, or "auto" for the newest complete one of each training
     watch: "Watch | None" = None  # writes metrics and logs

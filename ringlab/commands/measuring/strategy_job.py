@@ -87,7 +87,7 @@ def make_strategy_job(spread: SpreadTraining, check_all: bool = False) -> Strate
     job = TrainingJob(profile, batch_size // parallelism.data, parallelism, optimizer=training.optimizer)
     check_strategy(job)
     model = training.model
-    model = os.path.relpath(spread.folder / model) if is_file_reference(model) else model  # from here
+    model = os.path.relpath(spread.folder / model) if is_file_reference(model) else model  # relative path
     recipe = Recipe(**training.model_dump(include={*LEARNT_BY}, exclude_unset=True))
     plan = plan_strategy(model, profile, parallelism, batch_size, recipe, training.shape)
     images = _find_images(training, plan, spread.folder)
@@ -306,9 +306,10 @@ def _split(job: TrainingJob, calls: Sequence[Call]) -> tuple[list[Call], list[Ca
 def _pipelined(
     job: TrainingJob, ranks: int, calls: Sequence[Sequence[Call]], pieces: KnownPieces, optimizer: float
 ) -> StepParts:
-    """Return the parts of a pipeline's step, as its busiest rank sees them. With more ranks than cores, waiting ranks
-    free their cores, so a rank computes faster than when all ranks compute at once. The predicted step is never shorter
-    than the compute time of all ranks.
+    """Return the parts of a pipeline's step, as its busiest rank sees them.
+
+    With more ranks than cores, waiting ranks free their cores, so a rank computes faster than when all ranks compute at
+    once. The predicted step is never shorter than the compute time of all ranks.
     """
     parallelism, profile = job.parallelism, job.model
     stages = cut_stages(profile, parallelism.pipeline * parallelism.virtual)

@@ -115,7 +115,7 @@ def command(
 
 @dataclass(frozen=True)
 class OptionExplained(AnswerRecord):
-    """A candidate of NCCL: its seconds in Ringlab's model and in NCCL's tuner, and why NCCL rejects it."""
+    """An algorithm and protocol that NCCL considers, with modeled seconds and the reason why NCCL does not use it."""
 
     algorithm: str
     protocol: str
@@ -127,7 +127,7 @@ class OptionExplained(AnswerRecord):
 
 @dataclass(frozen=True)
 class SizeExplained(AnswerRecord):
-    """NCCL's choice at one size, and all candidates."""
+    """NCCL's choice for a collective at one size, and the candidates that NCCL compares."""
 
     bytes: int
     algorithm: str

@@ -26,7 +26,7 @@ def can_torchtitan(job: MeshJob, mesh: SearchedMesh) -> bool:
 
 
 def _flavor(job: MeshJob) -> str:
-    """Return a torchtitan flavor. Its MLP width is 8/3 of the width, rounded up to a multiple of ``multiple_of``."""
+    """Return the code of a torchtitan flavor, whose MLP width is 8/3 of the width, rounded up to ``multiple_of``."""
     shape = job.shape
     usual = 8 * shape.width // 3
     narrower = f", ffn_dim_multiplier={0.9 * shape.hidden / usual:.2g}" if usual > shape.hidden else ""

@@ -128,7 +128,7 @@ def _predict_once(
     scenario, writers = load_scenario(name, *overrides), list[Any]()
     check_outputs(json_to, options.trace, options.report, reads=session.file)
     if options.trace is not None:
-        from ringlab.pictures.traces import check_traceable, write_run  # imports what draws
+        from ringlab.pictures.traces import check_traceable, write_run  # slow to import
 
         check_traceable(scenario)
         writers.append(partial(write_run, scenario, session, options.trace))

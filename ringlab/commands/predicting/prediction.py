@@ -116,7 +116,7 @@ def predict_whole(scenario: LoadedScenario, session: Session, in_turns: bool = F
 
 
 class Place(NamedTuple):
-    """A cluster to simulate: the scenario's own with number 0, then the what-ifs."""
+    """A cluster to simulate. Number 0 is the scenario's own cluster; the clusters of what-ifs follow."""
 
     number: int
     title: str
@@ -208,8 +208,8 @@ class _Simulator:
     def simulate(self, rows: Sequence[Row], tick: Tick) -> tuple[list[tuple[Row, Figures]], bool]:
         """Return the results of the simulated rows, and whether an interrupt ended the simulation.
 
-        Rows that may be too large come first, so that no other row is simulated in vain. The largest of the others come
-        last, so that an interrupt leaves as many rows as possible.
+        Rows that may be too large come first, so that no other row is simulated in vain. The other rows follow, the
+        largest last, so that an interrupt leaves as many rows as possible.
         """
         figures: dict[int, tuple[Row, Figures]] = {}
         total, done = sum(row.work.messages for row in rows), 0
@@ -282,9 +282,7 @@ class _Simulator:
         return replace(answer, **concluded._asdict(), limits=limits)
 
     def _limits(self, rows: Sequence[tuple[Asked, Figures]]) -> Iterator[str]:
-        """Yield what limits the fastest run, and each of the user's own algorithms, at the largest size. Each run is
-        simulated again to record its messages, unless it has too many.
-        """
+        """Yield the bottleneck of the fastest run and of each of the user's own algorithms, at the largest size."""
         model = self.places[0].model
         largest = max((figures.bytes for _, figures in rows if isinstance(figures, CollectiveFigures)), default=None)
         ended = list[tuple[float, Asked]]()

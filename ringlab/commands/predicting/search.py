@@ -265,7 +265,7 @@ class RemedyRow(AnswerRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class Learning(AnswerRecord):
-    """The most informative runs to measure, and the half-width of the 80 % interval before and after measuring them."""
+    """A suggestion of runs to measure, and the half-width of the 80 % interval before and after measuring them."""
 
     runs: tuple[str, ...]
     within: float
