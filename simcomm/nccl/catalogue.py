@@ -196,7 +196,7 @@ def software_year(generation: str) -> int:
 
 
 def usual_nic(network: str, generation: str) -> float:
-    """Return the usual GB/s of one NIC: the network's own or, if it has none, that of the GPU generation's port.
+    """Return the usual rate of one NIC in GB/s: of the network's NIC or, if it has none, of the GPU generation's port.
 
     >>> usual_nic("efa1", "ampere"), usual_nic("ib", "hopper")
     (12.5, 50.0)
@@ -234,7 +234,7 @@ def nvlink_of(generation: str) -> str:
 
 @cache
 def plugin_latency(network: str, *, is_staged: bool = False) -> float:
-    """Return the message latency in us that a network's plug-in reports. Set ``is_staged`` without GPUDirect.
+    """Return the message latency in us that a network's plug-in reports; ``is_staged`` means without GPUDirect.
 
     >>> plugin_latency("efa3"), plugin_latency("efa1", is_staged=True), plugin_latency("ib")
     (35.0, 150.0, 0.0)

@@ -26,7 +26,7 @@ FILE = Path(__file__).parent / "parameters.toml"
 
 @dataclass(frozen=True)
 class Parameter:
-    """A positive number and its prior. ``spread`` is the standard deviation of the prior's logarithm."""
+    """A positive parameter of the model and its prior. ``spread`` is the standard deviation of the logarithm."""
 
     name: str
     value: float
@@ -49,10 +49,10 @@ class Parameters(UserDict[str, float]):
 
 
 class EachMoved(Parameters):
-    """Maps each parameter to a column. Row 0 is unchanged; in row i, the i-th of ``names`` is moved.
+    """Maps each parameter to a column of values. In row i, the i-th of ``names`` is larger by the factor 1 + ``share``.
 
-    Predictions are arithmetic on arrays. So one prediction with these columns, of shape [1 + names, sizes], gives the
-    slopes with respect to all these parameters. ``read`` collects the names on which the prediction depends.
+    Other rows have the parameter's own value. Predictions are arithmetic on arrays, so one prediction with these
+    columns, of shape [1 + names, sizes], gives the slopes by all these parameters. ``read`` collects all names used.
 
     >>> moved = EachMoved({"a": 1.0, "b": 2}, ["b"], 0.5)
     >>> moved["b"].ravel().tolist(), moved["a"].ravel().tolist(), moved.read == {"a", "b"}

@@ -14,7 +14,7 @@ from simcomm.performance_models.performance_model import Alternatives, has_point
 
 
 class MeasuredModel(NetworkModel):
-    """Predicts with calibrated message times. Simulates messages if requested, or without calibrated times."""
+    """Predicts with calibrated message times. If these are missing or messages are requested, simulates messages."""
 
     @cached_property
     def message_costs(self) -> Calibration | None:

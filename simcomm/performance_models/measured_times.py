@@ -226,7 +226,7 @@ def training_from_calibration(
 ) -> Trace:
     """Return the trace of ``steps`` training steps: forward, backward, sync and optimizer, without overlap.
 
-    Ranks take turns as the straggler, one in each step. In the sync, the others wait for it for the calibrated time.
+    In each step, another rank is the straggler. Its backward is longer than the mean by up to the calibrated wait.
     """
     assert training.gradient_sync is not None
     call = CollectiveCall(training.gradient_sync, training.gradient_bytes // 4, op="mean")

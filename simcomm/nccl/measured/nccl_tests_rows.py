@@ -78,7 +78,7 @@ class PrintedRow:
 
 @dataclass(frozen=True)
 class NcclTestsRun:
-    """A run and its rows. 0 represents an unknown number of ranks or hosts."""
+    """A run of nccl-tests with its rows. 0 represents an unknown number of ranks or hosts."""
 
     rows: tuple[MeasuredRow, ...]
     ranks: int
