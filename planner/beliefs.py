@@ -126,7 +126,7 @@ class Belief:
         return replace(self, parameters=parameters, covariance=covariance)
 
     def after_runs(self, slopes: Array) -> "Belief":
-        """Return the belief as it would be after measuring runs with these slopes. Only the covariance changes."""
+        """Return the belief after hypothetical runs with these slopes of step times. Only the covariance changes."""
         inverse = np.linalg.inv(self.covariance) + slopes.T @ slopes / self.noise**2
         return replace(self, covariance=np.linalg.inv(inverse))
 

@@ -63,7 +63,7 @@ class States(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Numbers of parameters: those that all devices of the data axis hold, and those in a device's own experts."""
+    """Parameter counts of a device: ``shared`` with all devices of the data axis, and ``expert`` in its own experts."""
 
     shared: float
     expert: float

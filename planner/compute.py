@@ -228,7 +228,7 @@ def _products(c: Columns, rates: Rates) -> tuple[Array, Array]:
 def _attention(c: Columns, p: Parameters, rates: Rates) -> tuple[Array, Array]:
     """Return the forward and backward seconds of attention.
 
-    If the model has an attention window, half of the layers use it, and the others attend to the full sequence.
+    If the model has an attention window, half of the layers use it, and the other layers attend to the full sequence.
     """
     tokens = local_tokens(c)
     reach = np.where(c.window > 0, 0.5 * (c.seq + np.minimum(c.seq, 2 * c.window)), c.seq)

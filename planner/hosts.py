@@ -240,7 +240,7 @@ class Curves:
 
 
 def read_curves(table: Array, numbers: Array, nbytes: Array) -> Array:
-    """Return the seconds of collectives of ``nbytes``, interpolated on the curves with these indices."""
+    """Return the seconds of collectives of ``nbytes``, interpolated on the curves that ``numbers`` select."""
     place = np.clip(np.log2(np.maximum(nbytes, 1.0)), GRID[0], GRID[-1] - 1e-9) - GRID[0]
     index = place.astype(np.intp)
     numbers = np.broadcast_to(numbers if place.ndim == numbers.ndim else numbers[:, None], place.shape)

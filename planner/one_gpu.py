@@ -216,7 +216,7 @@ def same_words(a: RateFeatures, b: RateFeatures, word: str) -> Floats:
 
 
 def covariance_of(a: RateFeatures, b: RateFeatures, values: Mapping[str, float]) -> Floats:
-    """Return the covariance of the logarithms of the rates, rows of ``a`` by rows of ``b``."""
+    """Return the covariance of log rates between each row of ``a`` and each row of ``b``."""
     far = np.zeros((len(a.work), len(b.work)))
     for key in SHEET:
         far += (a.sheet[key][:, None] - b.sheet[key][None, :]) ** 2 / values[f"near_{key}"] ** 2

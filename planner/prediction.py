@@ -118,7 +118,7 @@ class StepPrediction:
 
     @property
     def parallelism(self) -> Parallelism:
-        """The parallelism with the mesh of these devices."""
+        """The job's parallelism, with the size of every axis."""
         return self.job.parallelism
 
     @property
@@ -219,7 +219,7 @@ class Training:
 
     @cached_property
     def alone(self) -> PredictedMeshes:
-        """A step of the whole batch on one device, regardless of its memory."""
+        """The predicted step if one device computed the whole batch, regardless of its memory."""
         return predict_jobs([self.alone_row], self.belief)
 
     @property

@@ -236,7 +236,7 @@ class OwnRuns:
 
     @property
     def belief(self) -> Belief:
-        """The belief about the cluster, updated with these runs."""
+        """The belief about the cluster, updated with the user's runs."""
         return belief_of([self])
 
     def write(self) -> Path:

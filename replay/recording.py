@@ -45,9 +45,9 @@ class Did(IntEnum):
 class RecordedCall(NamedTuple):
     """A send, a receive, or one rank's part of a collective. Numbers are indices into tables of the Recording.
 
-    All parts of a collective have the same ``key``, and so do a send and its receive. For a collective, ``elements``
-    counts the buffer's elements as in a CollectiveCall, ``group`` is its process group, and ``root`` is a group rank.
-    For a message, ``nbytes`` is its size, and ``peer`` the global rank of the other end.
+    All parts of a collective have the same ``key``; a send and its receive also share a key. For a collective,
+    ``elements`` counts the buffer's elements as in a CollectiveCall, ``group`` is its process group, and ``root`` is a
+    group rank. For a message, ``nbytes`` is its size, and ``peer`` the global rank of the other end.
     """
 
     rank: int

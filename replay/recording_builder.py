@@ -53,8 +53,8 @@ class RecordedCollective(NamedTuple):
 class RecordingBuilder:
     """Collects calls and log entries; ``recording`` returns them as a Recording.
 
-    All parts of a collective share a key, which can be any hashable value, and so do a send and its receive. A rank's
-    host stream has the number of the rank; ``stream`` adds other streams.
+    All parts of a collective share a key, which can be any hashable value. A send and its receive also share a key. A
+    rank's host stream has the number of the rank; ``stream`` adds other streams.
 
     >>> builder = RecordingBuilder("exchange.py", world_size=2)
     >>> there = builder.send(0, 1, 64, key="hello")

@@ -133,7 +133,7 @@ class Session:
         accept_noise: bool = False,
         brief: bool = False,
     ) -> tuple[Calibration, str]:
-        """Measure this machine for these collectives and trainings, and return the calibration and its cache file.
+        """Measure this machine for ``calls`` and ``trainings``, and return the calibration and its cache file.
 
         The file is "" if it cannot be written. With ``brief``, few message sizes other than those of ``calls`` are
         measured, and noise is not reported. Raises InputError if a value is invalid. Raises RunFailed if a rank fails,

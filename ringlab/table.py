@@ -60,7 +60,7 @@ class Sentences(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under headings. The first ``words`` columns contain text, the others numbers.
+    """Rows under headings. The first ``words`` columns contain text; all other columns contain numbers.
 
     ``sections`` has names for groups of consecutive rows, and the number of rows in each group. The first column shows
     the names. If ``letters``, the width of a column, is set, a table that is wider than the terminal is split.
@@ -322,7 +322,7 @@ def keep_few(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the sentences to show, and the sentences that only ``--explain`` shows.
 
-    The latter are ``more`` and, if there are too many sentences, the first ones.
+    If there are too many sentences, the first ones join ``more``, which only ``--explain`` shows.
 
     >>> keep_few(["a", "b", "c"], most=2)
     (('c',), ('a', 'b'))

@@ -185,7 +185,7 @@ class _Row:
         return name
 
     def _machine(self, gpu: str, gpus: int) -> Mapping[str, object] | None:
-        """Return the catalog entry of the line's Machine, if any. Raise InputError unless it has these GPUs."""
+        """Return the catalog entry of the line's Machine, if any. Raise InputError if it has other GPUs."""
         name = self.values["Machine"]
         if not name:
             return None

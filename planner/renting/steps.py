@@ -184,7 +184,7 @@ def screen(
 ) -> Screening:
     """Return the time and cost of training on ``samples`` samples for each candidate.
 
-    Candidates with too little memory, and those that the step model does not support, are listed with the reason.
+    Candidates that have too little memory, or that the step model does not support, are listed with the reason.
     ``on_done`` is called with the number of candidates for which a mesh has been chosen.
     """
     listed, screening = [*candidates], Screening([], {}, {})

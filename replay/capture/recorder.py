@@ -154,7 +154,7 @@ MOST_WORKS = 4096  # maximum calls that are stored until they are awaited
 def _pass_on(overload: Any, keys: Any, arguments: tuple[Any, ...]) -> Any:
     """Return the result of an operator's own kernel, called without the interpreter lock.
 
-    A kernel called with the lock can wait for gloo's threads while these wait for the lock.
+    With the lock, the kernel could wait for gloo's threads while the threads wait for the lock.
     """
     return overload.redispatch(keys & BELOW, *arguments)
 
@@ -223,7 +223,7 @@ class CallRecorder:
         self._library.impl(name, noted, KEY, with_keyset=True)
 
     def _waiting_inside(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a torch function that waits for all calls it makes, so that these waits are recorded."""
+        """Wrap a torch function that waits for all calls that it makes, so that the waits are recorded."""
 
         def noted(*arguments: Any, **named: Any) -> Any:
             first = len(self.log.calls)

@@ -62,7 +62,7 @@ class NetworkCarrier:
             self.notes["TCP's windows and buffers are not simulated: messages share the links of their routes"] = None
 
     def algorithm(self, shape: Shape, ranks: tuple[int, ...]) -> Algorithm:
-        """Return the algorithm of a collective, or the default if the chosen one does not support these ranks."""
+        """Return the chosen algorithm of a collective, or the default if the chosen one does not support its ranks."""
         name = self.algorithms.get(shape.verb, self.default(shape.verb))
         key = shape, ranks if name == AUTO else ()
         if key not in self._chosen:

@@ -44,7 +44,7 @@ class Stages:
         self._work: list[Tasks] = []
 
     def add(self, ranks: Ints, lengths: Ints | int) -> Ints:
-        """Add agents of these ranks, each with a number of stages. Return the first stage of each agent."""
+        """Add one agent per rank in ``ranks``, each with a number of stages. Return the first stage of each agent."""
         each = np.broadcast_to(np.asarray(lengths, np.int64), (len(ranks),))
         first: Ints = self.number + np.cumsum(each) - each
         self._ranks.append(ranks)

@@ -50,7 +50,7 @@ class NcclCarrier(NetworkCarrier):
         return self._seconds(shape.verb, nbytes, ranks)
 
     def _seconds(self, collective: str, nbytes: int, ranks: tuple[int, ...]) -> float:
-        """Return NCCL's time for a collective of these ranks; 0 for one rank, or without bytes."""
+        """Return NCCL's time for a collective among ``ranks`` in seconds; 0 for one rank, or without bytes."""
         if len(set(ranks)) == 1 or nbytes < 1:
             return 0.0
         local = Counter(rank // self.cluster.system.gpus for rank in ranks)

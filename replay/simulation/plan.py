@@ -19,7 +19,7 @@ from simcomm.model.faults import Faults
 
 
 class ReplayedMessages(NamedTuple):
-    """Messages, one per entry of each array. If a send or receive is missing, its rank is the other call's peer."""
+    """Messages as arrays. If a send or receive is missing, the other call's peer takes the place of its rank."""
 
     source: Ints  # the sending stage, or a stage that never begins
     sink: Ints

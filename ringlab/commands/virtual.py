@@ -249,7 +249,7 @@ class ProgramCommand(TyperCommand):
     """A command whose options come before the program or directly after its name. Later options are the program's."""
 
     def parse_args(self, context: Any, args: list[str]) -> list[str]:
-        """Parse the options, after moving those that directly follow the program to the front."""
+        """Parse the options. Options that directly follow the program are moved to the front first."""
         program, rest = args[: 1 + (args[:1] == ["-m"])], args[1 + (args[:1] == ["-m"]) :]
         options = {name: each for each in self.params for name in each.opts if each.name != "module"}
         place = 0
@@ -366,7 +366,7 @@ def run_virtually(options: VirtualOptions, timeout: float, show: Show) -> Virtua
 
 
 def make_options(program: UserProgram, request: ProgramOptions) -> VirtualOptions:
-    """Return the options of a run from those of the command line. Raise InputError if an option is invalid."""
+    """Convert command-line options to the options of a run. Raise InputError if an option is invalid."""
     cluster = choose_cluster(request.on, request.ranks)
     return VirtualOptions(
         program,

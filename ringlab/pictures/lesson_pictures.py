@@ -29,7 +29,7 @@ WIDTH = 11.0  # inches
 
 
 def draw_waits(finding: ProgramFinding, ranks: int, file: Path) -> None:
-    """Draw the ranks in a circle, with an arrow from each waiting rank to the rank that it waits for.
+    """Draw the ranks in a circle. An arrow leads from each waiting rank to the rank that it waits for.
 
     Ranks and arrows in cycles are red. An arrow's label is the line at which the rank waits.
     """

@@ -22,7 +22,7 @@ WORTH_NAMING = 0.1  # share of the critical path; shorter parts are not named
 
 
 class Conclusions(NamedTuple):
-    """The sentences that are always shown, and those that only ``--explain`` shows."""
+    """The sentences below an answer: ``conclusions`` are always shown, ``explanations`` only with ``--explain``."""
 
     conclusions: tuple[str, ...]
     explanations: tuple[str, ...]

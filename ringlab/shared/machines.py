@@ -97,10 +97,10 @@ class DevicePrice(NamedTuple):
 
 
 def find_price(spread: SpreadTraining, base: SpreadTraining, counts: Sequence[int]) -> DevicePrice:
-    """Return the price of a device: the scenario's price, or the lowest for these ``counts`` in the built-in list.
+    """Return the price of a device: the scenario's price, or the lowest listed price for all of ``counts``.
 
-    The scenario's price belongs to the machine of ``base``, before a what-if. A listed price belongs to an instance
-    type: the cluster's own type if the list has it, or one with the same GPUs and links and at least as fast NICs.
+    The scenario's price belongs to the machine of ``base``, before a what-if. A listed price is for the cluster's own
+    instance type if the list has it, or for one with the same GPUs and links and at least as fast NICs.
     """
     stated = spread.training.price_per_hour
     system, base_system = (

@@ -140,7 +140,7 @@ class _Shown:
     def tick(self, rank: int, done: int, total: int, now: str) -> None:
         """Update the state. If a total is known and ``done`` and ``total`` are 0, only update the text.
 
-        Such uncounted work, a new total or a smaller ``done`` restarts the estimate of the remaining time.
+        Uncounted work, a new total or a smaller ``done`` restarts the estimate of the remaining time.
         """
         if self.total and not (done or total):
             self.now, self.is_aside = now, True

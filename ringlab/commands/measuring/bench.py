@@ -51,7 +51,7 @@ QUEUED = ("queued", "(us)")  # the last column with nccl
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """The algorithms and sizes that ``ringlab bench`` measures. Option names are those of nccl-tests."""
+    """The algorithms and sizes that ``ringlab bench`` measures. Options have the names that nccl-tests uses."""
 
     begin: str = option("1K", "-b", "--minbytes", help="Smallest buffer size, such as 8, 32K or 1M.", metavar="SIZE")
     end: str = option("16M", "-e", "--maxbytes", help="Largest buffer size.", metavar="SIZE")

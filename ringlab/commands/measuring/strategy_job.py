@@ -297,7 +297,7 @@ def predict_step(
 
 
 def _split(job: TrainingJob, calls: Sequence[Call]) -> tuple[list[Call], list[Call]]:
-    """Split calls into those within layers and those on the data axis. Omit messages between stages."""
+    """Return the calls within layers, and the calls on the data axis. Messages between stages are omitted."""
     parallelism = job.parallelism
     within = [call for call in calls if parallelism.tensor > 1 and call.group == Group(parallelism.tensor)]
     return within, [call for call in calls if call not in within and call.collective != "send_recv"]

@@ -114,7 +114,7 @@ class _Described:
 def explain_measured(
     file: Path | str, scenario: LoadedScenario | None = None, keys: Sequence[str] = ()
 ) -> MeasuredAnswer:
-    """Compare the times in a file with NCCL's model of a scenario's cluster, or of the machine that it describes.
+    """Compare the times in a file with NCCL's model of a scenario's cluster, or of the machine that the file describes.
 
     Without a scenario, ``keys`` such as ``nic=100 GB/s`` complete the description of the machine. Raises InputError if
     the file has no readable table, or the machine is not completely described.
