@@ -20,7 +20,7 @@ HALF = (torch.float16, torch.bfloat16)
 
 @dataclass(frozen=True)
 class DeviceRates:
-    """A device's FLOP/s in 16-bit floats, 32-bit floats and 16-bit attention, and its memory bandwidth in bytes/s."""
+    """A device's attainable rates: FLOP/s in 16-bit floats, 32-bit floats and 16-bit attention, and memory bytes/s."""
 
     name: str
     half: float
@@ -29,7 +29,7 @@ class DeviceRates:
     memory: float
 
     def seconds(self, flops: float, nbytes: float, dtype: torch.dtype, is_attention: bool = False) -> float:
-        """Return the time of an operation in seconds: the larger of its FLOP time and its memory time."""
+        """Return an operation's seconds: the larger of FLOP time and memory time, but at least ``KERNEL_S``."""
         reached = self.half if dtype in HALF else self.single
         if is_attention:
             reached = min(reached, self.attention)

@@ -111,7 +111,7 @@ def count(tensors: Tensors) -> int:
 
 @dataclass(eq=False)
 class AllReduce(Exchange):
-    """Every rank gets the reduction over all ranks, in place."""
+    """An all_reduce in place: every rank gets the reduction over all ranks."""
 
     collective: ClassVar[str] = "all_reduce"
 
@@ -133,7 +133,7 @@ class AllReduce(Exchange):
 
 @dataclass(eq=False)
 class Reduce(Exchange):
-    """The root gets the reduction over all ranks."""
+    """A reduce: the root gets the reduction over all ranks."""
 
     collective: ClassVar[str] = "reduce"
     to_root: ClassVar[bool] = True
@@ -152,7 +152,7 @@ class Reduce(Exchange):
 
 @dataclass(eq=False)
 class Broadcast(Exchange):
-    """Every rank gets the root's tensors."""
+    """A broadcast: every rank gets the root's tensors."""
 
     collective: ClassVar[str] = "broadcast"
     from_root: ClassVar[bool] = True
@@ -168,7 +168,7 @@ class Broadcast(Exchange):
 
 @dataclass(eq=False)
 class AllGather(Exchange):
-    """Every rank gets the tensors of all ranks; ``outputs[i]`` receives rank i's tensors."""
+    """An all_gather: every rank gets the tensors of all ranks; ``outputs[i]`` receives rank i's tensors."""
 
     collective: ClassVar[str] = "all_gather"
     world_size: int = 1
@@ -187,7 +187,7 @@ class AllGather(Exchange):
 
 @dataclass(eq=False)
 class ReduceScatter(Exchange):
-    """Each rank gets the reduction of one part; ``pieces[k][i]`` is rank i's part of the k-th tensor."""
+    """A reduce_scatter: each rank gets the reduction of its parts; ``pieces[k][i]`` is rank i's part of tensor k."""
 
     collective: ClassVar[str] = "reduce_scatter"
     pieces: Sequence[Tensors] = field(default=())  # for each output tensor, the parts of all ranks
@@ -217,7 +217,7 @@ class ReduceScatter(Exchange):
 
 @dataclass(eq=False)
 class AllToAll(Exchange):
-    """Each rank sends one tensor to every rank. For timing, all parts have the same size."""
+    """An all_to_all: each rank sends one tensor to every rank. For timing, all parts have the same size."""
 
     collective: ClassVar[str] = "all_to_all"
 
@@ -246,7 +246,7 @@ class AllToAll(Exchange):
 
 @dataclass(eq=False)
 class Gather(Exchange):
-    """The root gets the tensors of all ranks."""
+    """A gather: the root gets the tensors of all ranks."""
 
     collective: ClassVar[str] = "gather"
     to_root: ClassVar[bool] = True
@@ -264,7 +264,7 @@ class Gather(Exchange):
 
 @dataclass(eq=False)
 class Scatter(Exchange):
-    """Each rank gets its part of the root's tensors."""
+    """A scatter: each rank gets its part of the root's tensors."""
 
     collective: ClassVar[str] = "scatter"
     from_root: ClassVar[bool] = True

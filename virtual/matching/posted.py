@@ -51,13 +51,13 @@ class Posted:
     caller_name: str  # the function that the program called, such as "backward" or "all_gather_object"
     time: float = 0.0  # when it was posted, seconds
     is_done: bool = False
-    call: int | None = None  # its number in the recording; None if it is not recorded
+    call: int | None = None  # number in the recording; None if not recorded
     recorded: int | None = None  # like ``call``, but None once the wait is recorded
     behind: "Posted | None" = None  # an earlier call that NCCL runs first
     error: Exception | None = None  # raised when a rank waits
     gpu: tuple[int, str] | None = None  # the machine and GPU that no other rank of the call may use
     when_done: Callable[[], object] | None = None
-    contents: Any = None  # contents of its tensors; watchers use this field and those below
+    contents: Any = None  # contents of the tensors; watchers use this and the next fields
     reduces: Any = None  # the parameters whose gradients it reduces
     clock: Any = None  # vector clock of its rank when it was posted
     learnt: Any = None  # vector clock that its rank merges after the wait
@@ -159,9 +159,9 @@ class Collective:
 
     group: "VirtualGroup"
     number: int  # in its group
-    key: int  # its number among all collectives of the run
+    key: int  # number among all collectives of the run
     calls: dict[int, PostedCall] = field(default_factory=dict)  # by rank of the group
-    is_mismatched: bool = False  # its calls do not match
+    is_mismatched: bool = False  # the ranks' calls do not match
     error: Exception | None = None  # raised when a rank waits
 
     @property

@@ -129,7 +129,7 @@ def install_fake_tensors(world: VirtualWorld, replaced: Replaced, gpu: bool) -> 
 
 
 def _as_one_kernel(x: Any, shape: Any, weight: Any = None, eps: Any = None) -> Any:
-    """A layer norm is a single operator that moves the same number of bytes."""
+    """Compute a layer norm in place of an RMS norm: one operator that moves the same number of bytes."""
     return functional.layer_norm(x, shape, weight, None, eps or 1e-5)
 
 

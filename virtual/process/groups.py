@@ -217,7 +217,7 @@ NO_SOCKETS = (
 
 
 def install_stores(world: VirtualWorld, replaced: Replaced) -> None:
-    """Replace a program's stores with virtual stores, shared in a job by address or file. Reject RPC and sockets."""
+    """Make a program's stores virtual. In a job, the same address or file is the same store. Reject RPC and sockets."""
 
     class TCPStore(VirtualStore):
         def __init__(self, host_name: str, port: int = 0, *args: Any, **named: Any) -> None:

@@ -63,7 +63,7 @@ class FindingPlace:
 
     @property
     def lines(self) -> list[str]:
-        """This location as text: the line of the program, then the operation of the ranks."""
+        """The location as text: the line of the program, then the operation of the ranks."""
         at = f"{self.site}  {self.site.text}".rstrip() if self.site is not None else ""
         lines = [f"  {format_ranks(self.ranks)}{f' at {at}' if at else ''}"]
         description = "; ".join(part for part in (self.what, self._waiting_in_words()) if part)

@@ -20,7 +20,7 @@ class ThreadLock:
         self._lock = RLock()
         self._depth = 0  # number of nested entries by the holder
         self.threads: list[Thread] = []  # started by the program on the rank
-        self.refused: CallSite | None = None  # where one of them waits for the lock
+        self.refused: CallSite | None = None  # where one of the threads waits for the lock
 
     def __enter__(self) -> None:
         if not self._lock.acquire(blocking=False):
@@ -166,7 +166,7 @@ class Rank:
     job: RankJob
     body: Callable[["Rank"], None]
     own: OwnState
-    local: int = 0  # its number on its machine
+    local: int = 0  # number on the machine
     world_size: int = 0  # size of the world group that it has joined
     clock: float = 0.0
     computed: float = 0.0  # seconds of compute and sleep
@@ -184,7 +184,7 @@ class Rank:
     futures: list[Any] = field(default_factory=list)  # works with pending futures
     unrecorded: list[Any] = field(default_factory=list)  # operations with set futures but unrecorded waits
     unwaited: dict[int, Any] = field(default_factory=dict)  # handles that no wait was called for, by id
-    stores: list[Any] = field(default_factory=list)  # c10d's C++ wrappers do not keep them alive
+    stores: list[Any] = field(default_factory=list)  # c10d's C++ wrappers do not keep stores alive
     made_groups: list[tuple[tuple[int, ...], CallSite]] = field(default_factory=list)  # ranks, and line of new_group
     backwards: int = 0  # backward passes
     steps: list[int] = field(default_factory=list)  # number of backward passes before each optimizer step

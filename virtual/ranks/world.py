@@ -157,7 +157,7 @@ class VirtualWorld:
         self._yield_token(rank)
 
     def say_where(self) -> str:
-        """Return the line that the running rank executes as text, to explain a timeout."""
+        """Return the running rank's current line as text, to explain a timeout."""
         running = next((rank for rank in self.ranks if rank.state is State.RUNNING), None)
         frame = (
             None if running is None or running.thread is None else sys._current_frames().get(running.thread.ident or 0)

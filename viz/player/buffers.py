@@ -167,7 +167,7 @@ def follow_buffers(trace: Trace) -> Buffers | None:
     columns = (messages.src, messages.channel, messages.step, messages.dst, messages.chunk, messages.count)
     landings = [contributions.landings.get(key) for key in zip(*(column.tolist() for column in columns), strict=True)]
     if None in landings:
-        return None  # the messages are not those of this program
+        return None  # the messages belong to another program
     known = [landing for landing in landings if landing is not None]
     carried = [
         encode(landing.rank, landing.into + at, bits) for landing in known for at, bits in enumerate(landing.carried)
@@ -226,7 +226,7 @@ class _Encoder:
 def _contributions(trace: Trace) -> Contributions | None:
     """Return the contributors in a trace's program, up to its failure, or None if the program is unknown.
 
-    A trace can come from someone else's file. A program that is not in memory is looked up in the library only.
+    A program that is not in memory is only looked up in the library, because a trace file may be from anyone.
     """
     # buffers of more ranks would be too small to see
     if trace.title.startswith("training/") or trace.world_size > 64:

@@ -88,7 +88,7 @@ BARRIER = "call barrier() on all ranks between writing and reading"
 
 
 class Access(NamedTuple):
-    """One rank's read or write of a file. ``number`` is the rank's own clock at this event."""
+    """A rank's read or write of a file. ``number`` counts the rank's own events up to this access."""
 
     rank: Rank
     writes: bool
@@ -98,7 +98,7 @@ class Access(NamedTuple):
 
 @dataclass
 class Race:
-    """The ranks that write and read a file without synchronization, at one pair of lines."""
+    """An unsynchronized use of a file at one pair of lines: the ranks that write, and the ranks that read."""
 
     writers: set[int]
     readers: set[int]

@@ -66,7 +66,7 @@ class LateComers(Watcher):
 
     def __init__(self) -> None:
         super().__init__()
-        self._clocks: dict[Rank, tuple[float, float]] = {}  # its clock, and its compute time then
+        self._clocks: dict[Rank, tuple[float, float]] = {}  # clock of each rank, and its compute time at that clock
 
     def now(self, rank: Rank) -> float:
         """Return a rank's clock, in seconds."""

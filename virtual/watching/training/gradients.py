@@ -77,7 +77,7 @@ class Backward:
     is_over: bool = False
     since_step: int = 0  # backwards since the last step
     has_messages: bool = False  # received after backward
-    clipped: CallSite | None = None  # line that clipped them before they were reduced
+    clipped: CallSite | None = None  # line that clipped gradients before they were reduced
 
 
 class Gradients(Watcher):

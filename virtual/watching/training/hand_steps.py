@@ -16,7 +16,7 @@ MOST_NODES = 20_000  # autograd nodes to visit
 class HandOptimizer:
     """Represents the updates of a program without an optimizer. The first update identifies its parameters.
 
-    ``first_samples`` are samples of the parameters before the first update, which is not observed.
+    ``first_samples`` are samples of the parameters before the first update, which watchers cannot observe.
     """
 
     unseen_steps = 1

@@ -281,7 +281,7 @@ class Replicas(Watcher):
             self._meet_buffers(rank, ddp, self._called)
 
     def evaluating(self, rank: Rank, module: Any) -> None:
-        """Save the buffers of a module that DDP does not broadcast, to compare them if DDP itself is not called."""
+        """Save buffers that DDP does not broadcast, to compare them if the program does not call DDP itself."""
         wrapped = [ddp for ddp in self.bonds.modules.get(rank, ()) if module in (ddp, ddp.module)]
         for ddp in wrapped:
             if not ddp.broadcast_buffers:
