@@ -26,7 +26,7 @@ FILE = Path(__file__).parent / "parameters.toml"
 
 @dataclass(frozen=True)
 class Parameter:
-    """A positive parameter of the model and its prior. ``spread`` is the standard deviation of the logarithm."""
+    """A positive parameter and its prior. ``spread`` is the standard deviation of the prior's logarithm."""
 
     name: str
     value: float
