@@ -17,7 +17,7 @@ MEMORY_KEY, USUAL_MEMORY = "RINGLAB_MEMORY", 1 << 30  # environment variable; de
 class Gigabyte:
     """The number of objects of each kind that fit into one gigabyte, computed from measured object sizes."""
 
-    LINKS = 450_000  # cables of a network, with the objects derived from them
+    LINKS = 450_000  # full-duplex links of a network, with the objects derived from them
     PAIRS = 3_600_000  # pairs of ranks that send to each other, with their routes
     ROUTED = 1_000_000  # pairs of ranks whose messages are analyzed
     HOPS = 10_000_000  # links of all routes, with the objects derived from them

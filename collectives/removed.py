@@ -1,4 +1,4 @@
-"""Commands, options, keys and names that were removed or renamed since the last release.
+"""Describe commands, options, keys and names that were removed or renamed since the last release.
 
 The next release deletes this file.
 """

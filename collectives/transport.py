@@ -1,4 +1,4 @@
-"""The costs that communication software adds to those of the network."""
+"""Describe the costs that communication software adds to those of the network."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace

@@ -15,7 +15,7 @@ ORDERS_COMPARED = range(2, 10)  # world sizes at which the reduction orders of a
 
 @dataclass(frozen=True)
 class Costs:
-    """The costs of an algorithm at one world size, next to the lower bounds of its collective."""
+    """The costs of an algorithm at one world size, with the lower bounds of its collective for comparison."""
 
     world_size: int
     steps: int

@@ -1,4 +1,4 @@
-"""``[cluster]``: topologies, hardware presets, graph files, written-out links, and this machine.
+"""Define the kinds of ``[cluster]``: topologies, hardware presets, graph files, written-out links, and this machine.
 
 The keys of a topology are the parameters of its builder.
 """
@@ -270,7 +270,7 @@ def _check_kind(value: object) -> object:
 
 
 def section_of(value: object) -> type[HereSection | NetworkSection]:
-    """Return the section class for a table that sets one of KINDS."""
+    """Return the section class for a table, which sets one of the keys in KINDS."""
     if not isinstance(value, dict):
         return TOPOLOGY_SECTIONS["star"]  # every section rejects the value
     if "link" in value:

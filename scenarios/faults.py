@@ -1,4 +1,4 @@
-"""``[faults]`` in a scenario file: stragglers, failures, degraded links and jitter."""
+"""Define ``[faults]`` in a scenario file: stragglers, failures, degraded links and jitter."""
 
 from math import inf
 from typing import Annotated, ClassVar, Self

@@ -1,4 +1,4 @@
-"""The base class and the value types of all tables of a scenario file."""
+"""Define the base class and the value types of all tables of a scenario file."""
 
 from functools import partial
 from typing import Annotated, NamedTuple

@@ -35,7 +35,7 @@ MOST_PROVED = 32  # maximum world size at which a gradient sync is verified, whi
 
 @dataclass(frozen=True)
 class CollectiveComparison:
-    """The algorithms and buffer sizes of a collective that a scenario compares."""
+    """A comparison of a collective's algorithms at several buffer sizes."""
 
     name: str
     algorithms: tuple[Algorithm, ...]
@@ -64,7 +64,7 @@ class CollectiveComparison:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """Another cluster, or other faults, to predict in addition to the scenario's own."""
+    """A variant to predict in addition to the scenario itself: another cluster, or other faults."""
 
     title: str
     cluster: Cluster
@@ -114,7 +114,7 @@ def load(reference: str | Path, overrides: Sequence[str] = ()) -> LoadedScenario
 
 @dataclass(frozen=True)
 class PlannedTraining:
-    """A training run to plan."""
+    """A training run and the ``[plan]`` table that says how to plan it."""
 
     title: str
     path: Path
@@ -124,7 +124,7 @@ class PlannedTraining:
 
 @dataclass(frozen=True)
 class SpreadTraining(PlannedTraining):
-    """A training on many devices."""
+    """A training that is distributed over many devices with a parallelism strategy."""
 
     folder: Path  # base of relative paths
     cluster: Cluster

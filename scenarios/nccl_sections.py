@@ -1,4 +1,4 @@
-"""``[nccl]``: NCCL's version and environment variables. ``[cluster] system``: a system description."""
+"""Define ``[nccl]``, with NCCL's version and environment variables, and the system description ``[cluster] system``."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self

@@ -1,4 +1,4 @@
-"""The keys of ``[cluster]`` that all networks share: routing, placement, sharing, transport and world size."""
+"""Define the keys of ``[cluster]`` that all networks share: routing, placement, sharing, transport and world size."""
 
 from collections.abc import Callable
 from dataclasses import replace

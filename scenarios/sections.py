@@ -1,4 +1,4 @@
-"""The tables of a scenario file as pydantic models, with all checks that need neither a cluster nor an algorithm."""
+"""Define the tables of a scenario file as pydantic models, with all checks that need neither cluster nor algorithm."""
 
 import re
 from typing import Annotated, Self

@@ -1,7 +1,6 @@
-"""``[training]``: one description of a training for all commands that run, predict, plan or search.
+"""Define ``[training]``, which describes a training for all commands that run, predict, plan or search.
 
-Each command reads the keys that it needs. Keys that ranks cannot run are rejected when a run is built
-(``scenarios/loader.py``).
+Each command reads its own keys. Keys that ranks cannot run are rejected when a run is built (``scenarios/loader.py``).
 """
 
 from dataclasses import fields
@@ -74,7 +73,7 @@ class ComputeSection(Section):
 
 
 class Sync(NamedTuple):
-    """A gradient sync: the name of an algorithm, its parameters, and its gradient buckets or None."""
+    """A gradient sync in a scenario: an algorithm's name and parameters, and gradient buckets or None."""
 
     name: str
     parameters: dict[str, int | str]

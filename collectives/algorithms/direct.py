@@ -25,7 +25,7 @@ from collectives.step import Program, recv, recv_reduce, send
 
 
 def partners(rank: int, world_size: int) -> Iterator[tuple[int, int]]:
-    """Yield a pair (destination, source) for each distance between ranks, from 1 to ``world_size`` - 1."""
+    """Yield the destination and the source of this rank's messages, for each distance from 1 to ``world_size`` - 1."""
     for distance in range(1, world_size):
         yield (rank + distance) % world_size, (rank - distance) % world_size
 

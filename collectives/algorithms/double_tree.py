@@ -23,7 +23,7 @@ from collectives.step import Program, recv, recv_reduce, send
 
 
 class Node(NamedTuple):
-    """The parent and the children of a rank, or of a position, in a tree."""
+    """A rank, or a position, in a tree: its parent and its children."""
 
     parent: int | None
     children: tuple[int, ...]

@@ -97,7 +97,7 @@ def halving_doubling_all_reduce(rank: int, world_size: int) -> Program:
 
 
 def runs_of_chunks(first: int, count: int, world_size: int) -> Iterator[tuple[int, int]]:
-    """Yield (first chunk, count) for ``count`` core ranks from ``first`` on, and for the spare ranks of these ranks."""
+    """Yield (first chunk, count) for ``count`` core ranks from ``first`` on, and for their spare ranks."""
     core = core_of(world_size)
     yield first, count
     spare = min(count, world_size - core - first)

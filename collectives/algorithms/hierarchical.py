@@ -70,13 +70,13 @@ def find_pieces(world_size: int, gpus: int | None, node: str, rail: str, gather:
 
 
 def chunk_count(world_size: int, gpus: int | None, node: str, rail: str, gather: str | None) -> int:
-    """Return the number of chunks of the buffer. All pieces have equally many."""
+    """Return the number of chunks of the buffer. All pieces have the same number of chunks."""
     pieces = find_pieces(world_size, gpus, node, rail, gather)
     return len(pieces) * lcm(*(piece.chunks for piece in pieces))
 
 
 def scratch_count(world_size: int, gpus: int | None, node: str, rail: str, gather: str | None) -> int:
-    """Return the number of scratch chunks: the most that an inner algorithm needs, in whole buffers."""
+    """Return the number of scratch chunks: the largest that an inner algorithm needs, rounded up to whole buffers."""
     pieces = find_pieces(world_size, gpus, node, rail, gather)
     return chunk_count(world_size, gpus, node, rail, gather) * max(inner.buffers for piece in pieces for inner in piece)
 
@@ -114,7 +114,7 @@ def one_piece(rank: int, world_size: int, piece: Dimensions, first: int, size: i
 
 
 class Line(NamedTuple):
-    """The ranks along one dimension of a torus, and the position of this rank among them."""
+    """One line of a torus: the ranks along one dimension, and this rank's position among them."""
 
     position: int
     ranks: Spaced
@@ -139,7 +139,7 @@ def torus_chunks(world_size: int, columns: int | None, rows: int | None) -> int:
 def by_lines(lines: Sequence[Line], direction: int, first: int) -> Program:
     """Run an all_reduce on one chunk per rank, from chunk ``first`` on: a ring along each dimension in turn.
 
-    ``direction`` is 1 if partial sums travel to the next rank of a line, and -1 for the previous rank.
+    Partial sums travel to the next rank of a line if ``direction`` is 1, and to the previous rank if it is -1.
     """
     if not lines:
         return

@@ -50,7 +50,7 @@ class Inner:
 
     @cached_property
     def _positions(self) -> tuple[int, ...]:
-        """The position of each buffer chunk among the channel's chunks; at least UNUSED if not used."""
+        """The position of each buffer chunk among the channel's chunks. It is at least UNUSED for an unused chunk."""
         position = {chunk: number for number, chunk in enumerate(self.owned)}
         chunks = self.algorithm.chunks(self.world_size)
         return tuple(position.get(chunk, UNUSED * (chunk + 1)) for chunk in range(chunks))
@@ -76,9 +76,9 @@ class Inner:
 
 @lru_cache(maxsize=1024)
 def inner_channels(collective: str, name: str, world_size: int) -> tuple[Inner, ...]:
-    """Return the channels of a library algorithm, each as an ``Inner``.
+    """Return the channels of a library algorithm, each as an ``Inner``. Raise InputError for an unknown algorithm.
 
-    Raise InputError for an unknown algorithm, and if a channel does not use equally many chunks of each rank's part.
+    Also raise it if a channel does not use the same number of chunks of each rank's part.
 
     >>> [inner.owned for inner in inner_channels("reduce_scatter", "bidirectional_ring", 2)]
     [(0, 2), (1, 3)]

@@ -44,7 +44,7 @@ INNER = ("node", "rail", "gather")  # parameters of a hierarchical algorithm tha
 
 
 class Bracket(NamedTuple):
-    """Lower and upper bound on the time of any run, in seconds."""
+    """A lower and an upper bound, in seconds, on the time of any run."""
 
     least: float
     most: float
@@ -99,31 +99,32 @@ def _between_closed_forms(algorithm: Algorithm, lower: CostModel, upper: CostMod
 
     They also bound the direct algorithms. All data that a rank receives in a step crosses its link after one latency,
     and no rank begins its second step earlier. A link never has more than p - 1 messages of one step, and a max-min
-    fair share is at least the capacity divided by that number. When all ranks have finished the first step, none of its
-    messages are left on the links.
+    fair share is at least the capacity divided by p - 1. When all ranks have finished the first step, none of its
+    messages remain.
     """
     least, most = closed_form(algorithm, lower), closed_form(algorithm, upper)
     return UNKNOWN if least is None or most is None else (least, most)
 
 
 def _two_trees(algorithm: Algorithm, lower: CostModel, upper: CostModel) -> tuple[float, float]:
-    """Bound two trees. A link has at most two messages at once, so each message gets at least half of it."""
+    """Return bounds for two trees. A link has at most two messages at once, so each gets at least half of its
+    bandwidth.
+    """
     most = closed_form(algorithm, upper)
     return least_seconds(algorithm, lower), inf if most is None else most
 
 
 def _bidirectional_ring(algorithm: Algorithm, lower: CostModel, upper: CostModel) -> tuple[float, float]:
-    """Bound two rings in opposite directions that share every link.
+    """Return bounds for two rings in opposite directions that share every link.
 
-    A link has at most two messages at once, so each gets at least half of it, as in the closed form.
+    A link has at most two messages at once, so each gets at least half of its bandwidth, as in the closed form.
 
     All data that a rank sends crosses its link. The link is also idle while both rings wait: for their first messages,
-    and between steps as long as the rings are synchronized. Let all messages of a step be posted within d seconds. A
-    message is alone on its links for at most d, so the first one ends at least 2 m - d after its latency, where m is
-    the time of the shorter message alone. The last one ends at most d + 2 M after its latency, where M is the time of
-    the longer message. The messages of the next step are posted within 2 d + 2 (M - m) plus the difference in reduction
-    times. Between the steps, the link is idle for a latency and the reduction, minus that. This holds until messages of
-    two steps could overlap.
+    and between steps as long as the rings are synchronized. Let all messages of a step be posted within d seconds. Let
+    m and M be the times of the shorter and the longer message alone. A message is alone on its links for at most d, so
+    the first one ends at least 2 m - d after its latency, and the last one at most d + 2 M. The next step is posted
+    within a spread of 2 d + 2 (M - m) plus the difference in reduction times. Between the steps, the link is idle for a
+    latency and the reduction, minus the spread. This holds until messages of two steps could overlap.
     """
     steps, share = 2 * (lower.p - 1), 1 / (2 * lower.p)
     seconds, spread = lower.alpha + 2 * steps * share * lower.nbytes * lower.beta, 0.0

@@ -1,8 +1,8 @@
-"""Closed-form costs in alpha (s/message), beta (s/byte sent) and gamma (s/byte reduced or copied).
+"""Compute costs in closed form from alpha (s/message), beta (s/byte sent) and gamma (s/byte reduced or copied).
 
 The formulas hold on a symmetric network without contention: each rank has its own full-duplex link to an ideal switch,
 and its simultaneous sends share that link. Buffers are divided into equal chunks. On such a network, the formulas equal
-the simulation to the last digit. Those in ``UPPER_BOUNDS`` are upper bounds instead.
+the simulation to the last digit, except the formulas in ``UPPER_BOUNDS``, which are upper bounds.
 
 Each function is named after the library algorithm whose time it returns, in seconds.
 
@@ -23,7 +23,7 @@ ROUNDING = 1e-12  # relative to the elapsed time; a message with less time left 
 
 
 class StepShares(NamedTuple):
-    """The amount of data that a step sends and then reduces, as shares of the buffer."""
+    """The data that a step sends and then reduces. Both amounts are shares of the buffer."""
 
     sent: float
     reduced: float
@@ -72,7 +72,7 @@ def seconds_on_shared_link(
 
 
 class CostModel(NamedTuple):
-    """The number of ranks, the size of their buffers, and the costs of the network.
+    """The parameters of a cost formula: the number of ranks, the size of their buffers, and the network's costs.
 
     >>> CostModel(p=4, nbytes=1e6, alpha=1e-6, beta=1e-9, gamma=0.0).doublings
     2

@@ -1,4 +1,4 @@
-"""Group messages into classes that take equally long, and list the programs (probes) that measure each class."""
+"""Group messages whose times are equal into classes, and list the programs (probes) that measure each class."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ class MessageClass(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """A program of ``length`` equal messages. Each message forwards the data of the previous one."""
+    """A program that measures ``length`` equal messages, each of which forwards the data of the previous message."""
 
     pattern: str
     width: int
@@ -43,7 +43,7 @@ class Probe(NamedTuple):
 
 
 def long_chain(world_size: int) -> int:
-    """Return the length of the longer probe for relay and exchange, in which each rank has sent and received before."""
+    """Return the length of the longer relay or exchange probe. Its additional messages follow other messages."""
     return 3 if world_size <= 2 else 5
 
 
@@ -81,7 +81,7 @@ def message_seconds(message_class: MessageClass, world_size: int, seconds: Calla
 
 @dataclass(frozen=True)
 class MessageKind:
-    """A message of a schedule: its send, its receive, and the properties that determine its class."""
+    """A message of a schedule, with the properties that determine its class."""
 
     src: Location
     dst: Location
@@ -117,7 +117,7 @@ def find_message_classes(call: CollectiveCall, world_size: int) -> list[MessageC
 
 @lru_cache(maxsize=32)
 def find_message_kinds(algorithm: Algorithm, world_size: int, root: int) -> dict[int, MessageKind]:
-    """Return the messages of a schedule by the index of their receive.
+    """Return the kind of each message of a schedule, keyed by the index of its receive.
 
     A fan consists of consecutive steps in which one rank only receives, or only sends. All of its peers except the
     first were ready before.
@@ -179,7 +179,7 @@ def _before(depth: dict[Location, int], location: Location) -> int:
 def _fans(
     schedule: Schedule, fans: dict[Location, list[int]], other: dict[Location, list[int]], depth: dict[Location, int]
 ) -> dict[Location, tuple[int, bool]]:
-    """Return the width of each step's fan, and whether the fan is the first communication of its rank.
+    """Return the width of each step's fan, and whether that fan is the first communication of its rank.
 
     ``fans`` are the operations that form fans, and ``other`` are the operations in the opposite direction.
     """

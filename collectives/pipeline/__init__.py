@@ -1,1 +1,1 @@
-"""The order in which a rank posts and awaits messages, shared by the executor and the simulators."""
+"""Plan the order in which a rank posts and awaits messages. The executor and the simulators share this plan."""

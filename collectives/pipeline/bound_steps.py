@@ -69,7 +69,7 @@ class MessageHandle(Protocol):
 
 
 class Write(NamedTuple, Generic[E]):
-    """Elements to copy to a target, or to reduce into it."""
+    """A local write: elements to copy to a target, or to reduce into it."""
 
     operation: Operation  # local: the write of a receive is a copy or a reduce
     source: E
@@ -79,7 +79,7 @@ class Write(NamedTuple, Generic[E]):
 
 @dataclass(slots=True, eq=False)
 class Transfer(Generic[E]):
-    """A message, or a slice of one, with its memory and the write that follows a receive."""
+    """A message, or a slice of it, with its memory and, if received, the write that follows."""
 
     operation: Operation
     step: int

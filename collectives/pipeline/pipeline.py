@@ -1,4 +1,4 @@
-"""The order in which a rank posts and awaits its messages, so that independent messages overlap.
+"""Plan the order in which a rank posts and awaits its messages, so that independent messages overlap.
 
 Every channel, and every slice of a channel's chunks, is a *chain* of consecutive steps. One thread runs all chains,
 step by step. All ranks order the steps by *level*: the number of steps on any rank that must complete first. A rank
@@ -30,7 +30,7 @@ CHAINS = 4  # chains per channel, each with one slice in flight; further slices 
 
 
 class Region(NamedTuple):
-    """Memory that a step uses: a slice of a chunk, or an area of the chain's staging."""
+    """A part of the memory that a step uses: a slice of a chunk, or an area of the chain's staging."""
 
     kind: str
     slice: int
@@ -42,7 +42,7 @@ Levels = dict[tuple[int, int, int], int]  # by (rank, channel, step)
 
 @dataclass(slots=True, eq=False)
 class SliceStep(Generic[E]):
-    """One step of one slice, with the messages that it posts at its start and awaits at its end."""
+    """A step applied to one slice, with the messages that it posts at its start and awaits at its end."""
 
     channel: int
     chain: int  # index among all chains of the rank
@@ -122,7 +122,7 @@ def count_slices(chunk_bytes: int) -> int:
 
 @lru_cache(maxsize=64)
 def step_levels(algorithm: Algorithm, world_size: int, root: int) -> Levels:
-    """Return the level of each step: the length of the longest sequence of dependent steps that ends with it."""
+    """Return the level of each step: the length of the longest sequence of dependent steps that ends with this step."""
     schedule = build_schedule(algorithm, world_size, root)
     columns = schedule.rank.tolist(), schedule.channel.tolist(), schedule.step.tolist()
     keys = [Completed(*key) for key in zip(*columns, strict=True)]

@@ -45,7 +45,7 @@ class Shown:
 
 
 class RecordedFailure(NamedTuple):
-    """The location, the kind and the text of a program's failure."""
+    """A program's failure as recorded in the worker process: its location, kind and text."""
 
     at: tuple[int, int, int]  # rank, channel, step; step -1: the program did not start
     how: str
@@ -107,7 +107,7 @@ class RecordedSteps:
         return [Operation(KINDS[kind], peer, chunk, count, into) for kind, peer, chunk, count, into in rows]
 
     def table(self) -> Ints:
-        """Return the rank, channel, step and the five numbers of each operation; shape [operations, 8].
+        """Return one row per operation: its rank, channel and step, and its five numbers; shape [operations, 8].
 
         Raise InputError if a program failed, or if a value is not a number.
         """
@@ -350,7 +350,7 @@ def _key(world_size: int, root: Any, parameters: Parameters) -> tuple[Any, ...]:
 
 
 def _given(parameters: Parameters) -> Parameters:
-    """Return the parameters without the defaults that only the worker process knows."""
+    """Return the parameters, except defaults that only the worker process knows."""
     return {key: value for key, value in parameters.items() if not isinstance(value, Shown)}
 
 

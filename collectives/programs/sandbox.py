@@ -150,7 +150,7 @@ class Usage(NamedTuple):
 
 
 def measure(processes: list[psutil.Process]) -> Usage:
-    """Return the resources used by those of the processes that still exist."""
+    """Return the resources that the processes use. Processes that no longer exist do not count."""
     seconds, nbytes, is_awake = 0.0, 0, False
     for process in processes:
         with suppress(psutil.Error), process.oneshot():

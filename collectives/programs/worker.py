@@ -43,7 +43,7 @@ Answer = tuple[dict[str, Any], bytes]
 
 
 class Here:
-    """The role of this process."""
+    """A flag for the role of this process."""
 
     is_worker = False  # whether it executes a user's file; such a process also executes the files that this file names
 

@@ -41,7 +41,7 @@ class Landing(NamedTuple):
 
 
 class WrongChunk(NamedTuple):
-    """A chunk that does not contain the data that the spec requires at the end."""
+    """A chunk whose data at the end differs from the data that the spec requires."""
 
     rank: int
     chunk: int
@@ -50,7 +50,7 @@ class WrongChunk(NamedTuple):
 
 
 def explain_missing(schedule: Schedule, landings: Sequence[Landing], rank: int, chunk: int, missing: int) -> str:
-    """Explain why ``chunk`` of ``rank`` lacks the first contribution in the bit set ``missing``.
+    """Explain why ``chunk`` of ``rank`` lacks a contribution: the lowest rank's in the bit set ``missing``.
 
     ``landings`` are the landings of all ranks, in order.
     """
@@ -275,7 +275,7 @@ class SymbolicRun:
         return [_bits(contents(rank, part, p, root)) for part in range(p)]
 
     def _post(self, rank: int, channel: int, step: int) -> None:
-        """Save the chunks that a step sends, as they are when the step is posted."""
+        """Save the data of the chunks that a step sends when the step is posted."""
         program = self.schedule.programs[rank][channel]
         if step < len(program):
             first = self.first[rank][channel][step]
@@ -375,7 +375,7 @@ class SymbolicRun:
             raise self._explain(wrong[0])
 
     def describe(self, mistake: int) -> ProgramError:
-        """Return the error for the mistake with this number."""
+        """Return the error for a mistake, which is given by its number."""
         index, problem = self.mistakes[mistake]
         receives = bool(self.schedule.kind[index] != SEND and self.schedule.match[index] >= 0)
         return self.schedule.refuse(index, f": {problem}", lands=receives)

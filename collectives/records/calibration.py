@@ -84,7 +84,7 @@ class PairProbes:
 
     @property
     def goodput(self) -> float:
-        """The bandwidth of a link that remains for the payload of TCP, in bytes/s.
+        """The bandwidth in bytes/s that a link has left for the payload of TCP.
 
         For a full frame, a shaper counts 14 bytes of Ethernet header and the MTU. The MTU includes 20 bytes of IPv4
         header (RFC 791) and 32 bytes of TCP header with time stamps (RFC 9293, RFC 7323).
@@ -100,7 +100,7 @@ SLOWER = 1.1  # factor on software times, to compute the effect of slower cores 
 
 @dataclass(frozen=True)
 class FittedLine:
-    """A fitted line ``seconds = fixed + per_byte * nbytes``, with its data points."""
+    """A line ``seconds = fixed + per_byte * nbytes`` that was fitted to data points, with these points."""
 
     fixed: float
     per_byte: float
@@ -130,7 +130,7 @@ def read_curve(points: Points, x: float) -> float:
 
 @dataclass(frozen=True)
 class MessageCurve:
-    """The median times of a message class, in seconds, by message size."""
+    """The median times of a message class in seconds, at several message sizes."""
 
     pattern: str
     width: int
@@ -153,7 +153,7 @@ class MessageCurve:
 
 @dataclass(frozen=True)
 class QueuedMessages:
-    """The costs of GPU messages that follow each other in one direction, so that no rank waits for an answer.
+    """The costs of GPU messages that all go in one direction, so that no rank waits for an answer.
 
     The host posts the messages one after another and never waits. The GPU executes them in this order.
     """
@@ -179,8 +179,8 @@ class QueuedMessages:
 class ComputePoint:
     """The phases of a model's training step, measured in ``processes`` processes at the same time.
 
-    Several processes exchange messages between backward and optimizer, as in training. The time of a phase is the mean
-    over ranks, as in the metrics of a training run.
+    If there are several processes, they exchange messages between backward and optimizer, as in training. The time of a
+    phase is the mean over ranks, as in the metrics of a training run.
     """
 
     model: str
@@ -219,7 +219,7 @@ Point = TypeVar("Point", ComputePoint, OverlapPoint)
 
 @dataclass(frozen=True)
 class MachineLoad:
-    """The load that other processes and machines caused during a measurement, as shares of the time of all cores."""
+    """The load that other processes and machines caused during a measurement, as shares of all cores' time."""
 
     others: float  # share used by other processes
     steal: float  # share that a hypervisor gave to other machines
@@ -346,7 +346,7 @@ def _find_point(points: Sequence[Point], training: Training, processes: int, thr
 
 
 def _unlikeness(curve: MessageCurve, message_class: MessageClass, in_training: bool) -> tuple[object, ...]:
-    """Return a sort key: the differences between a curve's conditions and a message class, the most important first."""
+    """Return a key that sorts curves by how much their conditions differ from those of a message class."""
     fans = (FAN_IN, FAN_OUT)
     sizes = [nbytes for nbytes, _ in curve.points]
     elsewhere = curve.in_training != in_training

@@ -289,7 +289,7 @@ def _unpack(plain: dict[str, Any], kind: type[np.generic], rows: int, name: str)
 
 
 def _inflate(packed: bytes, dtype: np.dtype[Any], rows: int) -> tuple[npt.NDArray[Any] | None, int]:
-    """Return the column in a deflated stream, or None if its size does not fit the number of rows, and the size.
+    """Return the column in a deflated stream, or None if the size does not fit ``rows``, and the size in bytes.
 
     The bytes of one significance are decompressed at a time.
     """

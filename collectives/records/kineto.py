@@ -73,7 +73,7 @@ class Slice(NamedTuple):
 
 
 class SentBytes(NamedTuple):
-    """A kernel's collective, the size of the larger one of a rank's two buffers in bytes, and the number of ranks."""
+    """The data of one collective kernel. ``nbytes`` is the size of the larger of a rank's two buffers."""
 
     collective: str
     nbytes: int
@@ -92,7 +92,7 @@ class Profile(NamedTuple):
 
 
 class PhaseTimes(NamedTuple):
-    """The seconds of each phase by step, and the GPU on which they were measured.
+    """The durations of each phase in seconds, one per step.
 
     ``gpu`` is "" if the times were measured on the host, or if the file does not name the GPU.
     """
@@ -372,7 +372,7 @@ def _spans(profile: Profile, first: int) -> Iterator[Span]:
 
 
 def _forward(profile: Profile) -> list[tuple[int, int]]:
-    """Return the begin and the end of each operator that has an arrow to backward."""
+    """Return the begin and the end of each operator that is linked to backward by an arrow."""
     at = {(event.thread, event.begin): event.end for event in profile.slices if event.category == "cpu_op"}
     return [(begin, at[thread, begin]) for thread, begin in profile.forward if (thread, begin) in at]
 

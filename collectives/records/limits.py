@@ -1,12 +1,12 @@
-"""Find the bottleneck of a run: stuck ranks, computing, a slow cable, a full cable, latency, or none.
+"""Find the bottleneck of a run: stuck ranks, compute, a slow or a full link pair, latency, or none.
 
 The rule uses only recorded times. It therefore works for simulated networks with known faults, and for unknown
 networks. The report, the terminal and the player all use it.
 
-A cable consists of both directions of a link. It is *slow* if it is busy for more than a tenth of the time, but its
-peak load stays below three quarters of the usual peak. It is *full* if no other cable is used much more. Slow or full
-cables are named only if at most a quarter of the used cables are slow or full. ``tests/simcomm/test_limits.py`` tests
-the rule on hundreds of random networks.
+A link pair (``Cable``) consists of both directions of a link. It is *slow* if it is busy for more than a tenth of the
+time, but its peak load stays below three quarters of the usual peak. It is *full* if no other pair is used much more.
+Slow or full pairs are named only if they are few, about a quarter of the used pairs. ``tests/simcomm/test_limits.py``
+tests the rule on hundreds of random networks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,12 +22,12 @@ from collectives.records.trace import ProgramFailure, Trace
 from collectives.records.waits import critical_path, fullest_link
 from collectives.units import format_bandwidth, format_time
 
-IN_USE = 0.005  # share of a cable's bandwidth; a cable with a lower use is not in use
-BUSY = 0.1  # share of the time; a cable that is less busy may wait for other cables
+IN_USE = 0.005  # share of a link pair's bandwidth; a pair with a lower use is not in use
+BUSY = 0.1  # share of the time; a link pair that is less busy may wait for other pairs
 SLOW_PEAK = 0.75  # slow if the peak is lower, as a share of the usual peak
-SAME_PEAK = 1.1  # factor on the slowest peak, up to which another cable is as slow
-MORE_LOADED = 1.1  # factor on the load of another cable, from which a cable limits a message
-FULL = 0.9  # share of the highest use, from which another cable is as full
+SAME_PEAK = 1.1  # factor on the slowest peak, up to which another link pair is as slow
+MORE_LOADED = 1.1  # factor on the load of another link pair, from which a pair limits a message
+FULL = 0.9  # share of the highest use, from which another link pair is as full
 FULL_USE = 0.25  # share of the usual peak; a link with a lower use is not a bottleneck
 BOTTLENECK = 0.1  # minimum share of the critical path that waits only for a bottleneck
 LATE = 0.4  # minimum share of latency in the critical path
@@ -38,29 +38,29 @@ NAMED = 2  # maximum number of pairs of ranks that are named
 
 @dataclass(frozen=True)
 class Cable:
-    """A link as a cable: both of its directions, or its only one. The numbers describe the busier direction."""
+    """A link pair: the two links between a pair of nodes, or one link if there is no reverse link."""
 
     links: tuple[int, ...]  # indices in the Trace
     name: str
     bandwidth: float  # nominal bytes per second
-    use: float  # share of the capacity that is used over the whole run
-    busy: float  # share of the time during which it carries a message
+    use: float  # share of the capacity that is used over the whole run; the larger of both directions
+    busy: float  # share of the time during which a link carries a message, added for both directions; at most 1
     peak: float  # highest rate, as a share of the bandwidth
     most: int  # maximum number of messages at the same time
-    blame: float = 0.0  # seconds of the critical path during which it was the fullest cable of a message
+    blame: float = 0.0  # seconds of the critical path during which it was the fullest pair of a message
     crossing: float = 0.0  # seconds of the critical path spent in messages that cross it
-    sole: float = 0.0  # seconds of the critical path that wait only for named cables
+    sole: float = 0.0  # seconds of the critical path that wait only for named pairs
 
 
 @dataclass(frozen=True)
 class RunLimits:
-    """The bottleneck of a run as text, and the cables in use: first those that the text names, then by utilization."""
+    """The bottleneck of a run as text, with the link pairs in use: first those in the text, then by utilization."""
 
     kind: Literal["stuck", "computing", "slow", "full", "latency", "none", "unknown"]
     heading: str
     sentence: str
     cables: tuple[Cable, ...] = ()
-    standing_out: int = 0  # number of cables that the text names
+    standing_out: int = 0  # number of link pairs that the text names
 
 
 def find_limits(trace: Trace, loads: LinkLoads | None = None) -> RunLimits:
@@ -176,10 +176,9 @@ def _usual_peak(cables: Sequence[Cable]) -> float:
 
 
 def _not_limited_elsewhere(trace: Trace, loads: LinkLoads, slow: Sequence[Cable], usual: float) -> list[Cable]:
-    """Return the cables whose messages were not limited elsewhere.
+    """Return the link pairs whose messages were not limited elsewhere.
 
-    A message was limited elsewhere if its route has a link with the usual load, or a suspected cable with a higher
-    load.
+    A message was limited elsewhere if its route has a link with the usual load, or a suspected pair with a higher load.
     """
     if not slow:
         return []
@@ -222,16 +221,16 @@ def _full(cables: Sequence[Cable]) -> list[Cable]:
 
 
 def _are_few(some: Sequence[Cable], cables: Sequence[Cable]) -> bool:
-    # a quarter of the cables in use are few
+    # a quarter of the link pairs in use are few
     return len(some) <= max(1, 0.25 * len(cables)) or (len(some) == 2 and len(cables) >= 6)
 
 
 def _blame(
     trace: Trace, loads: LinkLoads, cables: Sequence[Cable], standing: set[tuple[int, ...]]
 ) -> tuple[list[Cable], float]:
-    """Return the cables with their seconds on the critical path, and the seconds of latency on the path.
+    """Return the link pairs with their seconds on the critical path, and the path's total seconds of latency.
 
-    ``sole`` counts a message on ``standing`` cables if all other cables of its route are less full.
+    ``sole`` counts a message on ``standing`` pairs if all other pairs of its route are less full.
     """
     owner = {link: number for number, cable in enumerate(cables) for link in cable.links}
     blame, crossing, sole, latency = np.zeros(len(cables)), np.zeros(len(cables)), np.zeros(len(cables)), 0.0

@@ -36,7 +36,7 @@ class LinkRoutes:
         return message, self.link[np.repeat(before_it, hops) + np.arange(len(message))]
 
     def sums(self, of_link: Floats) -> Floats:
-        """Return the sum of ``of_link``, which has one number per link, over the links of each route.
+        """Add up ``of_link``, which has one number per link, along each route.
 
         >>> LinkRoutes(np.array([0, 0, 2]), np.array([0, 1])).sums(np.array([0.5, 0.25])).tolist()
         [0.0, 0.75]
@@ -44,7 +44,7 @@ class LinkRoutes:
         return np.asarray(np.bincount(self._of_hops(), of_link[self.link], len(self.first) - 1), float)
 
     def least(self, of_link: Floats) -> Floats:
-        """Return the minimum of ``of_link`` over the links of each route; infinity for a route without links.
+        """Return the minimum of ``of_link`` along each route, or infinity for a route without links.
 
         >>> LinkRoutes(np.array([0, 0, 2]), np.array([0, 1])).least(np.array([0.5, 0.25])).tolist()
         [inf, 0.25]
@@ -108,7 +108,7 @@ class LinkLoads:
 
 @dataclass(frozen=True)
 class _Crossings:
-    """The messages that cross some consecutive links, sorted by link, with one entry per crossing."""
+    """Columns with one entry per crossing of a link by a message, sorted by link."""
 
     first: Ints  # [links + 1]: start of each link's crossings
     link: Ints  # index, counted from the first of these links
@@ -195,7 +195,7 @@ def _split(
 
 
 def _greatest_rates(part: _Crossings) -> Floats:
-    """Return the rates that a link must have carried, over up to ``TOGETHER`` consecutive messages.
+    """Return lower bounds on the peak rates of links, each from up to ``TOGETHER`` consecutive messages.
 
     The bytes of consecutive messages have all crossed the link between the first byte of the first message and the
     arrival of the last. The rates of single messages cannot be added, because each is a mean over a different time.
@@ -214,7 +214,7 @@ def _greatest_rates(part: _Crossings) -> Floats:
 
 
 def _events(part: _Crossings) -> tuple[Floats, Floats, Ints]:
-    """Return the time, the load and the number of messages after each start or end of a message, by link."""
+    """Return the times at which messages start or end, by link, and the load and number of messages after each."""
     number = len(part.link)
     links, times = np.concatenate([part.link, part.link]), np.concatenate([part.end, part.start])
     rate = np.where(part.end > part.start, part.rate, 0.0)  # a message without duration would only add rounding errors

@@ -187,7 +187,7 @@ class Messages(Columnar[Message]):
 
     @property
     def begin(self) -> Floats:
-        """The time in seconds by which the send and the receive of each message were posted."""
+        """The times in seconds by which both the send and the receive of a message were posted."""
         return np.maximum(self.src_posted, self.dst_posted)
 
     def select(self, which: npt.NDArray[Any] | slice) -> Self:

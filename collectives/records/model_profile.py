@@ -63,7 +63,7 @@ class Layer(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """The times of one batch on one device, in seconds, by layer. ``step`` is a whole step, timed without hooks."""
+    """The times of one batch on one device in seconds, by layer. ``step`` is a whole step, timed without hooks."""
 
     device: str
     batch_size: int
@@ -109,7 +109,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class ModelProfile:
-    """A model as the costs of its layers. Raise InputError if it has no layers or a value is out of range.
+    """The costs of a model by layer. Raise InputError if there are no layers or a value is out of range.
 
     >>> profile = find_model_profile("resnet50")
     >>> profile.parameters, round(profile.forward_flops / 1e9, 2), len(profile.blocks)
@@ -405,7 +405,7 @@ def parse_transformer(text: str) -> tuple[str, TransformerShape]:
 
 
 def flops_per_token(kind: str, shape: TransformerShape, *, is_frozen: bool = False) -> float:
-    """Return the FLOPs per token of matrices and attention, in forward and backward.
+    """Return the FLOPs of matrices and attention per token, in forward and backward.
 
     Attention covers the earlier tokens, or all tokens for *bert*. Frozen matrices have no gradients, which saves a
     third of their work.

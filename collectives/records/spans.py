@@ -63,7 +63,7 @@ class Spans(Columnar[Span]):
 
     @classmethod
     def of_all_ranks(cls, ranks: int, phases: Iterable[tuple[str, int, float, float]]) -> "Spans":
-        """Create training phases that are equal on all ranks. Each phase is given by its name, step, begin and end.
+        """Create training phases that are equal on all ranks. Each phase consists of its name, step, begin and end.
 
         >>> Spans.of_all_ranks(2, [("forward", 0, 0.0, 2.0)])[1]
         Span(rank=1, name='forward', step=0, begin=0.0, end=2.0, channel=0, collective=0)

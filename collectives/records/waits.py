@@ -49,7 +49,7 @@ class Record(Enum):
 
 
 class Leg(NamedTuple):
-    """A message, or a computing phase (``src == dst``), on the critical path."""
+    """A section of the critical path: a message, or a computing phase (``src == dst``)."""
 
     name: str  # "message", or the name of the span
     src: int
@@ -66,7 +66,7 @@ class Leg(NamedTuple):
 
 @dataclass(repr=False)
 class BriefTrace(Trace):
-    """A trace with the waits and the critical path of the run instead of its messages."""
+    """A trace that stores the waits and the critical path of the run instead of its messages."""
 
     waited: dict[tuple[int, int], float] = field(default_factory=dict)  # seconds by (rank, peer)
     path: list[Leg] = field(default_factory=list)
@@ -132,7 +132,7 @@ def critical_path(trace: Trace, *, over_gaps: bool = False) -> list[Leg]:
 
 
 class _Legs:
-    """The messages and spans of a trace in one array, messages first, with the legs of each rank sorted by end."""
+    """The messages and spans of a trace as one array, messages first. The legs of each rank are sorted by their end."""
 
     def __init__(self, trace: Trace) -> None:
         messages, spans = trace.messages, trace.spans
@@ -169,9 +169,9 @@ class _Legs:
         return self._latest(np.flatnonzero(self.end == self.end.max())) if len(self.end) else None
 
     def before(self, leg: int, over_gaps: bool) -> int | None:
-        """Return the leg that ended when this leg began; among several, the one that began last.
+        """Return the leg that ended when this leg began. If there are several, return the one that began last.
 
-        With ``over_gaps``, if no leg ended then, return the last leg that ended before.
+        With ``over_gaps``, if no leg ended at that time, return the last leg that ended earlier.
         """
         time, (legs, ends) = self.begin[leg], self._of(int(self.late[leg]))
         within = time * ROUNDING
@@ -181,7 +181,7 @@ class _Legs:
         return self._latest(legs[from_:to][self.begin[legs[from_:to]] < time])
 
     def _latest(self, legs: Ints) -> int | None:
-        """Return the leg that began last; among several, the one with the lowest sender, receiver and ``_place``."""
+        """Return the leg that began last. Ties go to the lowest sender, then the lowest receiver, then ``_place``."""
         for column, best in ((self.begin, np.max), (self.src, np.min), (self.dst, np.min)):
             if len(legs) > 1:
                 legs = legs[column[legs] == best(column[legs])]

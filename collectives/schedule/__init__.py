@@ -1,1 +1,1 @@
-"""The operations of all ranks as arrays: built by running rank programs, checked against the rules, and matched."""
+"""Build the operations of all ranks as arrays: run rank programs, check them against the rules, match messages."""

@@ -61,7 +61,7 @@ def _unmatched(call: ProgramCall, programs: Programs, columns: OperationColumns)
 
 
 def _run_programs(call: ProgramCall) -> tuple[Programs, ProgramError | None]:
-    """Return the steps of all ranks. If a program fails, its steps come last, and its error is the second value."""
+    """Return the steps of all ranks and None. If a program fails, return the steps up to the failure, and the error."""
     programs: Programs = []
     for rank in range(call.world_size):
         channel, steps = 0, list[Step]()

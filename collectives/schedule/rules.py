@@ -22,7 +22,7 @@ def receives(kind: npt.NDArray[Any]) -> Bools:
 
 
 def pair_keys(columns: OperationColumns, world_size: int, channels: int) -> Keys:
-    """Return one number per operation for its sender, its receiver and its channel, in this order of significance."""
+    """Return one number per operation that encodes its sender, receiver and channel, the sender most significantly."""
     rank, peer, is_send = columns.rank.astype(np.int64), columns.peer, columns.kind == Kind.SEND
     src, dst = np.where(is_send, rank, peer), np.where(is_send, peer, rank)
     return np.asarray((src * world_size + dst) * channels + columns.channel)
@@ -160,7 +160,7 @@ def _chunks_lie_together(columns: OperationColumns, call: ProgramCall) -> Violat
 def _first_chunks(columns: OperationColumns) -> tuple[Ints, Ints]:
     """Return the first chunk that each operation reads, and the first chunk that it writes.
 
-    For a send or a receive, both are the only chunk that it uses.
+    For a send or a receive, both are the same chunk.
     """
     return columns.chunk, np.where(columns.kind == Kind.SEND, columns.chunk, columns.into)
 
@@ -248,7 +248,7 @@ def _chunks_of(index: Longs, first: Ints, count: Ints) -> tuple[Longs, Longs]:
 
 
 def _first_use(index: Longs, chunk: Longs, problem: Callable[[int, int], str]) -> Violation | None:
-    """Return the violation of the lowest operation and its lowest chunk, or None; the arrays are [wrong uses]."""
+    """Return the violation of the first operation at its lowest chunk, or None. Arrays have shape [wrong uses]."""
     if not len(index):
         return None
     use = int(np.lexsort((chunk, index))[0])

@@ -38,7 +38,7 @@ def estimate_operations(algorithm: Algorithm, world_size: int, root: int = 0) ->
 
 @lru_cache(maxsize=64)
 def _count(algorithm: Algorithm, world_size: int, root: int, rank: int) -> tuple[int, int]:
-    """Return the number of operations of a rank, and of the ranks that it sends to, as far as they are counted."""
+    """Count the operations of a rank, and the ranks that it sends to. The count may stop early."""
     most = max(SAMPLE, MOST_OPERATIONS // world_size + 1)
     peers: set[int] = set()
     number = 0

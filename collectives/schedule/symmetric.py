@@ -1,4 +1,4 @@
-"""Schedules in which every rank runs the same operations relative to its own number, so that one rank represents all.
+"""Build schedules in which every rank runs the same operations relative to its own number. One rank represents all.
 
 The size of such a *symmetric* schedule does not depend on the number of ranks.
 """
@@ -53,7 +53,7 @@ class ShiftedNumbers(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class SymmetricSchedule(ProgramCall):
-    """The operations of any one rank, ordered by step and channel. Each array has one entry per operation."""
+    """A schedule stored as one rank's operations, by step and channel. Each array has one entry per operation."""
 
     channel: Ints
     step: Ints

@@ -1,1 +1,1 @@
-"""The recipe of a training run, its parallelism strategy, and its gradient buckets."""
+"""Describe a training run by its recipe, its parallelism strategy, and its gradient buckets."""

@@ -13,14 +13,14 @@ BUCKET_BYTES = 25 << 20  # minimum size of its other buckets, by default (bucket
 
 
 class Gradient(NamedTuple):
-    """The gradient of one parameter tensor: its size in bytes, and the share of backward after which it is ready."""
+    """The gradient of one parameter tensor. ``ready`` is the share of backward after which it is available."""
 
     nbytes: int
     ready: float
 
 
 class Bucket(NamedTuple):
-    """A gradient bucket: its size in bytes, and the share of backward after which its last gradient is ready."""
+    """Gradients that are synchronized together. ``ready`` is the share of backward after which all are ready."""
 
     nbytes: int
     ready: float
@@ -75,7 +75,7 @@ STEMS = ("imagenet", "cifar")  # 7x7 with stride 2 and pooling; 3x3 without eith
 
 
 class WeightLayer(NamedTuple):
-    """A layer with weights: the sizes of its parameter tensors, and the multiplications of its forward pass."""
+    """A layer with weights. It has the sizes of its parameter tensors and the multiplications of its forward pass."""
 
     parameters: tuple[int, ...]
     work: int

@@ -1,4 +1,4 @@
-"""The recipe of a training run: optimizer, learning rate, precision, and gradient synchronization."""
+"""Describe how a training run learns: optimizer, learning rate, precision, and gradient synchronization."""
 
 from dataclasses import dataclass
 from math import cos, pi, sqrt

@@ -1,4 +1,4 @@
-"""A data-parallel training run: its model, data, gradient synchronization, and compute time."""
+"""Describe a data-parallel training run: its model, data, gradient synchronization, and compute time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
