@@ -44,7 +44,7 @@ def test_deadlock_names_only_the_ranks_in_it() -> None:
     assert "rank 2" not in message
 
 
-def test_missing_step_names_the_lost_contribution() -> None:
+def test_missing_step_message_names_the_lost_contribution() -> None:
     def wrong(rank, world_size):
         left, right = (rank - 1) % world_size, (rank + 1) % world_size
         for step in range(world_size - 2):

@@ -198,7 +198,7 @@ def test_equal_collective_calls_of_a_stage_are_merged() -> None:
     assert stage_calls(job) == [(Call("send_recv", 64 * 2, Group(2), 4),)] * 2
 
 
-def test_rates_are_stated_or_measured() -> None:
+def test_compute_time_needs_a_positive_rate_or_a_measured_profile() -> None:
     assert at_rate(RESNET, 200.0).step(50) == pytest.approx(0.25)
     with pytest.raises(InputError, match="has no times; make one with `ringlab profile"):
         as_measured(RESNET)

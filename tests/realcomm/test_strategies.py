@@ -333,7 +333,7 @@ def test_prediction_needs_the_whole_model_on_one_device(monkeypatch: pytest.Monk
         pieces.time_pieces(plan_of(Parallelism(data=2)))
 
 
-def test_older_names_of_torch_functions_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_torch_function_falls_back_to_its_older_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(dist, "all_gather_single", raising=False)
     function = torchs_function("all_gather_single", "all_gather_into_tensor")
     assert function is dist.all_gather_into_tensor

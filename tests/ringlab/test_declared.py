@@ -195,7 +195,7 @@ def test_load_rejects_an_algorithm_that_cannot_be_compared(changes: tuple[Any, .
         ringlab.load("star8", *changes)
 
 
-def test_load_rejects_an_algorithm_without_a_collective_table() -> None:
+def test_algorithm_is_rejected_without_a_collective_table() -> None:
     with pytest.raises(InputError, match=r"no \[collective\] table to compare all_reduce/ring in"):
         ringlab.load("resnet34-cifar10", through_rank_0)
 
