@@ -98,7 +98,7 @@ def inner_channels(collective: str, name: str, world_size: int) -> tuple[Inner, 
         if algorithm.spec.has_parts and parts != [part for part in range(world_size) for _ in range(share)]:
             raise InputError(
                 f"{algorithm.full_name} cannot run inside another algorithm: channel {channel.channel} "
-                f"uses chunks {', '.join(map(str, channel.owned))} of {chunks}; a channel must use "
-                "equally many chunks of each rank's part"
+                f"uses chunks {', '.join(map(str, channel.owned))} of {chunks}; each channel must use "
+                "the same number of chunks from every rank's part, in order"
             )
     return inner

@@ -282,7 +282,7 @@ class Calibration:
                 f"created must be a time with a time zone, such as 2026-01-31T12:00:00+00:00, not {quote(self.created)}"
             )
         if any(part.parts for part in self.parts):
-            raise InputError("parts of a calibration must not have parts")
+            raise InputError("parts of a calibration cannot be nested")
 
     def with_slower_cores(self, times: float) -> "Calibration":
         """Return the calibration of an emulated cluster whose software and compute take ``times`` as long.

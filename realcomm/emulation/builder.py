@@ -162,8 +162,8 @@ class NetworkBuilder:
                 if dropped := drops - before.drops.get(interface, 0):
                     complaints.append(f"the queue of the link {self._link(host, interface)} dropped {dropped} packets")
             if timeouts := counts.timeouts - before.timeouts:
-                again = counts.retransmissions - before.retransmissions
-                complaints.append(f"TCP on {host} timed out {timeouts} times and sent {again} segments again")
+                segments = counts.retransmissions - before.retransmissions
+                complaints.append(f"TCP on {host} timed out {timeouts} times and retransmitted {segments} segments")
         return complaints
 
     def _read(self) -> dict[str | None, PacketCounts]:
