@@ -292,7 +292,8 @@ class ProgramOptions:
     )
     algorithm: list[str] | None = option(
         None,
-        help="Algorithm of a collective: all_reduce=ring, FILE.py:NAME, auto or nccl. Repeatable.",
+        help="Algorithm of a collective, such as all_reduce=ring. NAME may also be FILE.py:NAME, auto or nccl. "
+        "Repeatable.",
         metavar="COLLECTIVE=NAME",
     )
     timeout: float = option(600.0, help="Stop the program after this much real time.", min=1, metavar="SECONDS")

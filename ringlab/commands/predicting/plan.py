@@ -47,7 +47,7 @@ class PlanOptions:
     )
     budget: float | None = option(None, help="Maximum cost in dollars. Default: plan.budget.", metavar="DOLLARS")
     deadline: str | None = option(
-        None, help="Deadline: a number of hours, 12h or '3 days'. Default: plan.deadline.", metavar="TIME"
+        None, help="Deadline in hours, or with a unit, such as 12h or '3 days'. Default: plan.deadline.", metavar="TIME"
     )
     spot: bool = option(False, help="Include spot instances with a known price.")
     prices: Path | None = option(
@@ -238,9 +238,10 @@ def plan(
 ) -> PlanAnswer:
     """Find the instance types that train a scenario's model within the deadline and the budget.
 
-    ``fields`` are the fields of ``PlanOptions``, which override the scenario's ``[plan]``: ``target_samples``,
-    ``budget`` in dollars, ``deadline`` in hours or a text such as "3 days", ``spot``, and ``prices``, a file in the
-    format of ``planner/renting/prices.csv``. Raises InputError if the scenario, an option or the price list is invalid.
+    ``fields`` are the fields of ``PlanOptions``. ``target_samples``, ``budget`` (dollars) and ``deadline`` (a text such
+    as "3 days"; hours if it has no unit) override the scenario's ``[plan]``. ``spot`` adds spot instances. ``prices``
+    is a file in the format of ``planner/renting/prices.csv``. ``today`` determines which prices are old. Raises
+    InputError if the scenario, an option or the price list is invalid, or no candidate is supported.
 
     >>> found = plan("quickstart", "training.model='resnet50'", "plan.known_rates={'V100' = 400.0}", target_samples=1e8)
     >>> found.candidates[0].cost <= found.candidates[1].cost

@@ -56,7 +56,8 @@ class ReplayOptions:
     )
     algorithm: list[str] | None = option(
         None,
-        help="Algorithm of a collective: all_reduce=ring, FILE.py:NAME, auto or nccl. Repeatable.",
+        help="Algorithm of a collective, such as all_reduce=ring. NAME may also be FILE.py:NAME, auto or nccl. "
+        "Repeatable.",
         metavar="COLLECTIVE=NAME",
     )
     what_if: list[str] | None = option(
