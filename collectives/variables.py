@@ -44,7 +44,7 @@ def check_variables(environment: Mapping[str, str] = os.environ) -> None:
 
 
 def refused(name: str, value: str, ways_out: str, environment: Mapping[str, str] = os.environ) -> InputError:
-    """Return the InputError for an environment variable. Its attribute ``rank`` is the rank of this process."""
+    """Return the InputError for an environment variable. Its attribute ``rank`` is the text of RANK; "0" if unset."""
     error = InputError(f"the environment variable {name} is {quote(value)}; {ways_out}")
     vars(error)["rank"] = environment.get("RANK", "0")
     return error

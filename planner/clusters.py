@@ -63,7 +63,7 @@ class SimulatedNetwork:
 def host_of_cluster(cluster: Cluster, algorithm: Algorithm | None = None) -> Host:
     """Return the host of a cluster. ``algorithm`` is the all_reduce algorithm on a simulated network; default: ring.
 
-    A described host has the cores of the whole machine, even if a run uses only some of its GPUs.
+    A machine from the hardware catalog has all of its cores, even if a run uses only some of its GPUs.
     """
     if not isinstance(cluster, NcclCluster):
         network = SimulatedNetwork(cluster, algorithm)

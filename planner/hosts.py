@@ -148,7 +148,7 @@ class Host:
 
 
 def _nccl_seconds(system: System, settings: NcclSettings, collective: str, sizes: Array, group: Group) -> Array:
-    """Return NCCL's times in seconds. Groups that share a host's links are assumed to run at the same time."""
+    """Return NCCL's times in seconds. Groups that share a host's links are assumed to run the collective at once."""
     part = _part_of(system, group)
     if system.link in SHARED_LINKS and 1 < part.gpus < system.gpus:
         groups = group.on_host(system.gpus)

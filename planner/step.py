@@ -1,7 +1,9 @@
-"""Compute the seconds of a training step by part. The equations are the same for all models, meshes and clusters.
+"""Compute the seconds of a training step by part.
 
-step = (microbatches with the pipeline's bubble + synchronization of gradients and parameters + host work + optimizer +
-fixed cost + copies + processes + waiting for the slowest device) x framework factor, combined with the loaders
+A step is the sum of its microbatches and the pipeline bubble, gradient and parameter synchronization, offloading to the
+host, the optimizer, a fixed cost, gradient copies, the cost of several processes on a host, and waiting for the slowest
+device. The sum is multiplied by factors for the framework, experts and hardware without published runs. If the data
+loaders can limit the step, the result is a soft maximum of this product and the loading time.
 """
 
 from collections.abc import Callable

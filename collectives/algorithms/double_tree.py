@@ -64,7 +64,7 @@ def node_of(rank: int, world_size: int, root: int, tree: int) -> Node:
 
 
 def tree_broadcast(node: Node, first: int, slices: int) -> Program:
-    """Send ``slices`` chunks, from ``first`` on, down the tree. Each step forwards one chunk and receives the next."""
+    """Send chunks ``first`` to ``first + slices - 1`` down the tree. A step sends a chunk and receives the next."""
     for number in range(slices + 1):
         incoming = [recv(node.parent, first + number)] if node.parent is not None and number < slices else []
         outgoing = [send(child, first + number - 1) for child in node.children] if number > 0 else []
@@ -73,7 +73,7 @@ def tree_broadcast(node: Node, first: int, slices: int) -> Program:
 
 
 def tree_reduce(node: Node, first: int, slices: int) -> Program:
-    """Sum ``slices`` chunks, from ``first`` on, on the root. A rank receives from its left child first."""
+    """Sum chunks ``first`` to ``first + slices - 1`` onto the root. Each rank receives from its left child first."""
     for number in range(slices + 1):
         incoming = [recv_reduce(child, first + number) for child in node.children if number < slices]
         outgoing = [send(node.parent, first + number - 1)] if node.parent is not None and number > 0 else []

@@ -137,9 +137,10 @@ def torus_chunks(world_size: int, columns: int | None, rows: int | None) -> int:
 
 
 def by_lines(lines: Sequence[Line], direction: int, first: int) -> Program:
-    """Run an all_reduce on one chunk per rank, from chunk ``first`` on: a ring along each dimension in turn.
+    """Run a torus all_reduce on ``world_size`` chunks, starting at chunk ``first``.
 
-    Partial sums travel to the next rank of a line if ``direction`` is 1, and to the previous rank if it is -1.
+    It reduce-scatters along each dimension, then all-gathers in reverse order. ``direction`` is 1 if partial sums move
+    to the next rank of a line, and -1 if they move to the previous one.
     """
     if not lines:
         return

@@ -33,7 +33,10 @@ class MessageClass(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """A program that measures ``length`` equal messages, each of which forwards the data of the previous message."""
+    """A program of ``length`` hops, one after another. Messages of all hops have ``nbytes`` bytes.
+
+    A hop is one message of a relay, or one round of an exchange or a fan. A fan changes direction with each hop.
+    """
 
     pattern: str
     width: int

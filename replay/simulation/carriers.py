@@ -115,7 +115,10 @@ class MeasuredCarrier(NetworkCarrier):
 
     @cached_property
     def message_costs(self) -> Calibration:
-        """The calibration. Raise InputError if it has no message times."""
+        """The calibration: the given one, else the cached one.
+
+        Raise InputError if the calibration is missing, or has no message times although there are several ranks.
+        """
         calibration = self.calibration or cached_calibration(self.cluster.world_size)
         if not calibration.message_classes and self.cluster.world_size > 1:
             raise InputError("the calibration has no message times; run `ringlab calibrate`")

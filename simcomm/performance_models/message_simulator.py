@@ -39,7 +39,7 @@ class MessageSimulator:
     def collective(
         self, call: CollectiveCall, options: SimulationOptions, buffers: Sequence[Array] | None = None
     ) -> Trace:
-        """Return the trace of a collective. If ``buffers`` are given, reduce them in place.
+        """Return the trace of a collective. If ``buffers`` are given, run the collective on them in place.
 
         Raise InputError if the faults or the engine are not supported, and ProgramError if the program is invalid.
         """
@@ -69,7 +69,7 @@ class MessageSimulator:
         return compact_schedule(call.algorithm, self.cluster.world_size, call.root).messages
 
     def simulate_reference(self, call: CollectiveCall, faults: Faults, buffers: Sequence[Array] | None) -> Trace:
-        """Simulate on the reference engine, reducing ``buffers`` in place if they are given."""
+        """Simulate on the reference engine. If ``buffers`` are given, run the collective on them in place."""
         algorithm, world_size, root = call.algorithm, self.cluster.world_size, call.root
         simulation = Simulation(self.cluster, self.transport, faults)
         schedule = verified_schedule(algorithm, world_size, root)

@@ -50,7 +50,7 @@ class PerformanceModel(ABC):
     def collective(
         self, call: CollectiveCall, options: SimulationOptions, buffers: Sequence[Array] | None = None
     ) -> Trace:
-        """Return the trace of a collective. If ``buffers`` are given, reduce them in place.
+        """Return the trace of a collective. If ``buffers`` are given, run the collective on them in place.
 
         Raise InputError if the model does not support the options, and ProgramError if the program is invalid.
         """

@@ -16,7 +16,7 @@ VAIN_POLLS = 100_000  # queries without progress, after which the rank hangs
 
 
 class VirtualWork(dist.Work):
-    """A handle for a send, a receive or a rank's part of a collective, with the methods of ``dist.Work``."""
+    """The handle of a send, a receive or a rank's part of a collective, with the methods of ``dist.Work``."""
 
     def __init__(self, posted: PostedCall | PostedHalf, result: Any) -> None:
         super().__init__()
@@ -102,7 +102,10 @@ class VirtualWork(dist.Work):
             posted.rank.unrecorded.append(posted)
 
     def _set_before_backward_ends(self) -> None:
-        """Set the rank's pending futures before backward ends, because DDP's Reducer then waits for them in C++."""
+        """Set the rank's pending futures before backward ends.
+
+        DDP's Reducer waits for them in C++ while the rank still holds the run token, so nothing could set them then.
+        """
         if torch._C._current_graph_task_id() == -1:
             return
         world, rank = self._world, self.posted.rank

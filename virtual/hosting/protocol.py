@@ -39,7 +39,10 @@ def read_request(folder: Path) -> RunRequest:
 
 
 def here(options: VirtualOptions, confinement: Confinement | None = None) -> RunRequest:
-    """Return a request with the working directory and environment of this process, or of a confinement."""
+    """Return a request with the working directory and environment of this process.
+
+    A confinement replaces the working directory and the variables that point to the scratch folder.
+    """
     if confinement is None:
         return RunRequest(options, str(Path.cwd()), dict(os.environ))
     return RunRequest(options, confinement.folder, {**os.environ, **confinement.environment}, confinement)

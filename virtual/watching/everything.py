@@ -24,7 +24,7 @@ from virtual.watching.training.shards import ShardFactors
 
 
 def watch_everything(strict: bool) -> Watchers:
-    """Return all watchers. ``strict`` adds watchers that are slow, or that report possibly intended patterns."""
+    """Return the watchers for a run with data. ``strict`` adds slow ones, and ones that may report intended code."""
     logs, clocks = OptimizerLogs(), Clocks()
     bonds = Bonds(logs)
     more: tuple[Watcher, ...] = (DropoutSeeds(logs, bonds), SampleWeights(logs, bonds), Reads()) if strict else ()
@@ -54,7 +54,7 @@ def watch_everything(strict: bool) -> Watchers:
 
 
 def watch_calls() -> Watchers:
-    """Return the watchers that need no tensor values, for a run without data."""
+    """Return the watchers for a run without tensor data: file races, late ranks and misuse of groups."""
     clocks = Clocks()
     return Watchers((clocks, FileRaces(clocks), LateComers(), Grouping()))
 

@@ -28,7 +28,10 @@ def length(line: Line) -> float:
 
 @dataclass(frozen=True)
 class Motion:
-    """Messages as arrays. Message i follows ``lines[line[i]]`` in the frames ``first[i]`` to ``last[i] - 1``."""
+    """The messages of an animation as arrays.
+
+    Message i follows ``lines[line[i]]`` and is shown in frames ``first[i]`` to ``last[i] - 1``.
+    """
 
     times: Floats  # times of the frames
     begin: Floats

@@ -132,9 +132,10 @@ def _recount(w: World, link: int) -> None:
 
 @inline
 def _water_level(w: World, link: int, room: float) -> float:
-    """Return the level at which a link is full if faster flows of other groups slow down to it.
+    """Return the level at which the link is exactly full, if all faster flows on it are slowed down to that level.
 
-    This is Newton's method from below on a concave, piecewise linear function. It ends after finitely many rounds.
+    Solved with Newton's method from below. The function is concave and piecewise linear, so a finite number of rounds
+    is enough.
     """
     members, first = w.links[link].members, w.links[link].first_link_pair
     level = (room - w.links[link].taken) / members if members > 0 else room / w.links[link].placed

@@ -1,7 +1,7 @@
 """Read the log that NCCL and RCCL write with ``NCCL_DEBUG=INFO``, from version 2.4 on.
 
 The formats are defined in src/init.cc, src/transport/*.cc, src/graph/*.cc and src/misc/*.cc of NVIDIA/nccl, and in
-aws-ofi-nccl. Lines that are cut off are ignored.
+aws-ofi-nccl.
 """
 
 import re

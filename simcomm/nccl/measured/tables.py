@@ -12,7 +12,7 @@ from collectives.errors import InputError
 
 
 class PrintedFigure(NamedTuple):
-    """A printed number. ``rounding`` is half a unit of its last digit."""
+    """A printed number, or one computed from printed numbers. It is exact to plus or minus ``rounding``."""
 
     value: float
     rounding: float
