@@ -156,7 +156,7 @@ def test_steps_complete_once_and_in_order(name: str, p: int) -> None:
 
 
 def test_too_many_tracked_chunks_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(TooLarge, match=r"world size 2: all ranks have 2,000,000,000 chunks together, .* declare fewer"):
+    with pytest.raises(TooLarge, match=r"world size 2: all ranks together have 2,000,000,000 chunks, .* declare fewer"):
         prove(declared("all_reduce", lambda rank, p: iter(()), chunks=10**9), [2])
     monkeypatch.setattr("collectives.budget.Gigabyte.FOLLOWED", 20)
     verdict = prove(find_algorithm("all_reduce/ring"), [2, 4, 5])
