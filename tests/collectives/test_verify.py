@@ -161,7 +161,7 @@ def test_too_many_tracked_chunks_are_rejected(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("collectives.budget.Gigabyte.FOLLOWED", 20)
     verdict = prove(find_algorithm("all_reduce/ring"), [2, 4, 5])
     assert [report.world_size for report in verdict.reports] == [2, 4]
-    assert "too many to be followed" in verdict.too_large[5] and not verdict.undefined
+    assert "too many to track" in verdict.too_large[5] and not verdict.undefined
 
 
 def faulty(right: Algorithm, place: tuple[int, int, int]) -> Callable[..., Any]:
