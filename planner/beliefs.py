@@ -34,7 +34,7 @@ normal_cdf = np.vectorize(NormalDist().cdf, otypes=[float])  # importing scipy t
 
 
 class Shipped(NamedTuple):
-    """Values fitted to published runs: parameters of the step and memory models, deviations, and failure rates."""
+    """The shipped fit to published runs: parameters of the step and memory models, deviations, and failure rates."""
 
     parameters: dict[str, float]
     deviations: dict[str, float]  # shared, noise, and those of a known rate: floor and lost

@@ -55,7 +55,7 @@ def join_calls(calls: Iterable[Call]) -> tuple[Call, ...]:
 
 
 class States(NamedTuple):
-    """Bytes of a device's parameters, gradients and optimizer states."""
+    """The memory usage of a device's training states, in bytes."""
 
     parameters: float
     gradients: float

@@ -36,7 +36,7 @@ def local_tokens(c: Columns) -> Array:
 
 
 class Counts(NamedTuple):
-    """Numbers of parameters in a layer without its experts, in a layer's experts, and in the token embedding."""
+    """A layer's parameter counts without its experts and in its experts, and the count of the token embedding."""
 
     layer: Array
     experts: Array
@@ -64,7 +64,7 @@ def count_parameters(c: Columns, *, trained: bool = False) -> Counts:
 
 
 class Held(NamedTuple):
-    """Numbers of parameters on one device before sharding over the data axis: outside and inside its experts."""
+    """Parameter counts of one device, outside and inside its experts, before sharding over the data axis."""
 
     dense: Array
     experts: Array
@@ -137,7 +137,7 @@ class Rates:
 
 
 class UnitSeconds(NamedTuple):
-    """Seconds per microbatch: each unit's forward, its backward with recomputation, and the LM head."""
+    """The compute time per microbatch: seconds of each unit's forward, backward with recomputation, and the LM head."""
 
     forward: Array  # training runs x units
     backward: Array

@@ -46,7 +46,7 @@ FRAMEWORKS = ("pytorch", "mxnet", "tensorflow", "tensorpack", "paddle", "oneflow
 
 
 class Alone(NamedTuple):
-    """A job on a single GPU in a source, and its rate in samples/s (1 if unknown)."""
+    """A published or known rate: a job on a single GPU in a source, and its samples/s (1 if unknown)."""
 
     job: TrainingJob
     gpu: Gpu
@@ -56,7 +56,7 @@ class Alone(NamedTuple):
 
 @dataclass(frozen=True)
 class OneGpuRate:
-    """Samples (or tokens) per second of one GPU, and the standard deviation of the rate's logarithm."""
+    """The rate of one GPU in samples (or tokens) per second, with the standard deviation of its logarithm."""
 
     rate: float
     spread: float

@@ -6,7 +6,7 @@ from collectives.training.parallelism import FRAMEWORKS
 
 
 class Prior(NamedTuple):
-    """The median of a parameter, and the standard deviation of its logarithm."""
+    """The prior of a parameter: its median, and the standard deviation of its logarithm."""
 
     value: float
     spread: float

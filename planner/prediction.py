@@ -95,7 +95,7 @@ class StepParts:
 
 
 class Deviations(NamedTuple):
-    """Standard deviations of the logarithms of the rate, the scaling efficiency, and one device's rate."""
+    """Uncertainty of a prediction: standard deviations of the logarithms of rate, efficiency and one-device rate."""
 
     rate: float
     scaling: float

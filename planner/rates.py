@@ -25,7 +25,7 @@ SERIES_GPUS = {"V100 ": "V100", "P100 ": "P100", "A100 80GB": "A100-80", "A100 "
 
 @dataclass(frozen=True, eq=False)
 class Compute:
-    """Seconds per sample of each layer, seconds of the optimizer, and the spread of the rate."""
+    """The compute time of a model on one device, by layer, with the spread of its rate."""
 
     profile: ModelProfile
     forward: tuple[float, ...]  # seconds per sample

@@ -248,7 +248,7 @@ class OwnRuns:
 
 
 class ReadRuns(NamedTuple):
-    """The usable runs of a table, grouped by GPU and framework, and the number of rejected rows by reason."""
+    """The content of a table: usable runs by GPU and framework, and the number of rejected rows by reason."""
 
     groups: list[OwnRuns]
     refused: Mapping[str, int]

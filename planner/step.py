@@ -129,7 +129,7 @@ def _shown(hidden: Any) -> Any:
 
 
 class InsideSeconds(NamedTuple):
-    """Seconds per microbatch of the collectives within layers, forward and backward."""
+    """The time of the collectives within layers per microbatch, in seconds, forward and backward."""
 
     tensor: Array
     context: Array

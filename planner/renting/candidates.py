@@ -86,7 +86,7 @@ class CandidateStep(NamedTuple):
 
 
 class CostEstimate(NamedTuple):
-    """The hours and dollars of a training run on a candidate, with their 80 % intervals."""
+    """The cost estimate of a training run on a candidate: hours and dollars with their 80 % intervals."""
 
     candidate: Candidate
     step: CandidateStep
@@ -114,7 +114,7 @@ def estimate_cost(candidate: Candidate, step: CandidateStep, samples: float) -> 
 
 
 class Limits(NamedTuple):
-    """The deadline in hours and the budget in dollars."""
+    """The limits of a plan: the deadline in hours and the budget in dollars."""
 
     deadline: float = inf
     budget: float = inf

@@ -43,7 +43,7 @@ class NotedCall(NamedTuple):
 
 
 class NotedEntry(NamedTuple):
-    """A log entry: a rank's action, and the ``seconds`` that the rank computed before it."""
+    """An action of a rank in its log, after ``seconds`` of computing since the rank's previous entry."""
 
     did: int
     number: int

@@ -31,7 +31,7 @@ Elements = Callable[[dict[str, Any], int], int]  # function of the named argumen
 
 
 class C10dOperator(NamedTuple):
-    """A c10d operator: a collective, a send or a receive."""
+    """The collective, send or receive of a c10d operator, and the arguments that contain its size and dtype."""
 
     verb: str
     elements: Elements

@@ -22,7 +22,7 @@ NO_RANK = -1  # the rank of an agent without a rank
 
 
 class Tasks(NamedTuple):
-    """Stages that compute, one per entry of each array."""
+    """Compute tasks as arrays, one entry per stage that computes."""
 
     stage: Ints
     seconds: Floats
@@ -89,7 +89,7 @@ Pairs = list[tuple[Ints, Ints]]
 
 @dataclass(frozen=True)
 class ReplayLayout:
-    """The stages of a plan, and the positions of segments, sends, receives and collectives in them."""
+    """The stages of a plan, and the numbers of the stages for each segment, stream, message and collective."""
 
     stages: Stages
     segment_stage: Ints  # [segments]: the action, the first step of a collective, or the stage after a mark

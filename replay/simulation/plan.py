@@ -128,7 +128,7 @@ SIGNAL_BYTES = 1.0  # take no time on a route without links
 
 
 class ReplayPlan(NamedTuple):
-    """The kernel's input: ``plan`` and ``links``. Its first ``signals`` messages are signals.
+    """The kernel's input, ``plan`` and ``links``, with its tables. The plan's first ``signals`` messages are signals.
 
     ``pairs`` and ``routes`` list the routes of the other messages, ``work`` the tasks of the stages that compute.
     """

@@ -19,7 +19,7 @@ from simcomm.schedules import compact_schedule
 
 
 class TemplateMessages(NamedTuple):
-    """The messages of a collective, one per entry of each array."""
+    """The messages of a template as arrays, one entry per message."""
 
     source: Ints  # the stage that sends it
     sink: Ints
@@ -53,7 +53,7 @@ class Template:
 
 
 class Shape(NamedTuple):
-    """The properties of a collective, except which ranks take part."""
+    """The properties that determine a collective's template: all except the set of ranks."""
 
     verb: str
     ranks: int

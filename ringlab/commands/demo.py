@@ -41,7 +41,7 @@ def command(
 
 @dataclass(frozen=True)
 class DemoRow(AnswerRecord):
-    """The seconds of a collective or training step: on two ranks of this machine, and predicted on eight hosts."""
+    """A collective or training step of the demo: seconds on two ranks of this machine, and predicted on eight hosts."""
 
     what: str
     algorithm: str

@@ -76,7 +76,7 @@ _DIRECTIVE = re.compile(r"--[a-z][a-z-]*(?:=(?P<value>.*))?", re.ASCII | re.DOTA
 
 @dataclass(frozen=True)
 class JobOptions:
-    """The nodes, the ranks per node and the files of a job."""
+    """The options of a job: its nodes, ranks per node, files and restarts."""
 
     set_keys: list[str] = option([], "--set", help="Override a key of the scenario. Repeatable.", metavar="KEY=VALUE")
     nodes: int | None = option(

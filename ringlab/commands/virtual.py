@@ -318,7 +318,7 @@ class ProgramOptions:
 
 @dataclass(frozen=True)
 class FileOptions:
-    """The files to write."""
+    """The options for the files that a run on virtual ranks writes."""
 
     trace: Path | None = option(None, help="Write all messages as a trace for `ringlab animate`.", metavar="FILE")
     recording: Path | None = option(None, help="Write a recording for `ringlab replay`.", metavar="FILE")

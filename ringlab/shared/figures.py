@@ -24,7 +24,7 @@ TRAINING_FIGURES = ("step_s", *(f"{phase}_s" for phase in PHASES), "samples_per_
 
 @dataclass(frozen=True)
 class SideBySide(AnswerRecord):
-    """A predicted and a measured value, and the error of the prediction. An unknown value is None."""
+    """A predicted and a measured value of a quantity, with the error of the prediction. Unknown values are None."""
 
     predicted: float | None
     measured: float | None

@@ -102,7 +102,7 @@ class RealOptions:
 
 @dataclass(frozen=True)
 class SizeOptions:
-    """The sequence length and the number of tokens of a training."""
+    """The options for the sequence length and the number of tokens of a training."""
 
     sequence: int | None = option(
         None, help="Sequence length in tokens. Default: training.sequence, or the model's.", metavar="N"

@@ -161,7 +161,7 @@ def calibrate(
 
 @dataclass(frozen=True)
 class NcclRow(AnswerRecord):
-    """A measured time and the prediction before the calibration, in seconds."""
+    """A row of an nccl-tests table: the measured time, and the prediction before the calibration, in seconds."""
 
     collective: str
     nbytes: int
@@ -171,7 +171,7 @@ class NcclRow(AnswerRecord):
 
 @dataclass(frozen=True)
 class NcclCalibrationAnswer(Answer):
-    """The rows of an nccl-tests table, their predictions before the calibration, and the calibration file."""
+    """The result of ``ringlab calibrate`` with an nccl-tests table. Predictions are those before the calibration."""
 
     system: str
     hosts: int
@@ -265,7 +265,7 @@ STRANGE = 0.2  # median error after the calibration that parameters alone cannot
 
 @dataclass(frozen=True)
 class OwnRun(AnswerRecord):
-    """A training run: its measured seconds, and the predicted seconds before and after the calibration."""
+    """A training run of the user: its measured seconds, and the predictions before and after the calibration."""
 
     gpus: int
     mesh: str

@@ -88,7 +88,7 @@ def command(
 
 
 class ProfiledBlock(NamedTuple):
-    """A block of a model: its work per sample, and the seconds of a batch if they were measured."""
+    """A block of a model, with its work per sample, and the seconds of a batch if they were measured."""
 
     name: str
     parameters: int

@@ -58,7 +58,7 @@ PARTS = {"compute": "compute", "optimizer": "optimizer", "tensor": "collectives 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class StrategyAnswer(Answer):
-    """A training with a parallelism strategy: its step time and losses, and the memory of the rank that uses the most.
+    """The result of ``run`` or ``compare`` with a parallelism strategy. Memory is that of the rank that uses the most.
 
     ``alone_losses`` are the losses of a single rank that also trained the first steps.
     """

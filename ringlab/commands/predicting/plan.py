@@ -40,7 +40,7 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """The goals and limits of a plan, which override the scenario's ``[plan]``, and the price list."""
+    """The options of ``ringlab plan``. Goals and limits override the scenario's ``[plan]``."""
 
     target_samples: float | None = option(
         None, help="Total number of samples to train on. Default: plan.target_samples, or all epochs.", metavar="N"

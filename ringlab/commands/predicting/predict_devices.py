@@ -125,14 +125,14 @@ class DevicesRow(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A number of devices that the training does not support, and the reason."""
+    """A number of devices that the training does not support, with the reason."""
 
     devices: int
     reason: str
 
 
 class DevicesCase(NamedTuple):
-    """The rows for one value of the key that ``--what-if`` varies. Without ``--what-if``, the value is ""."""
+    """The predictions for one value of the key that ``--what-if`` varies. Without ``--what-if``, the value is ""."""
 
     value: str
     rows: tuple[DevicesRow, ...]

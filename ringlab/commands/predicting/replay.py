@@ -47,7 +47,7 @@ PLACES = ("preset", "topology", "file", "link")  # keys that describe a new netw
 
 @dataclass(frozen=True)
 class ReplayOptions:
-    """The network, the algorithms, the what-ifs and the ranks of a replay."""
+    """The options of ``ringlab replay``."""
 
     on: str = option(
         HERE,

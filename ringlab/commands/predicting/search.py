@@ -67,7 +67,7 @@ LIKELY = 0.5  # smallest probability of a recommended candidate
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Changes to the scenario's training, the meshes to list, and the files to write."""
+    """The options of ``ringlab search``: changes to the scenario's training, meshes to list, and files to write."""
 
     batch: int | None = option(
         None, help="Global batch size in sequences. Default: batch_size per device.", min=1, metavar="N"
