@@ -87,7 +87,7 @@ def describe_busiest_link(trace: Trace) -> str:
 
 
 def _link_name(trace: Trace, edges: list[Edge]) -> str:
-    """Return the name of a link, such as ``rank 0 ↔ s0``; ``edges`` are one or both of its directions."""
+    """Return the name of a link, such as ``rank 0 ↔ s0``. ``edges`` has one or both directions of the link."""
     names = {host: f"rank {rank}" for rank, host in enumerate(trace.hosts)}
     if not any(node in names for node in edges[0]) and is_through_memory(trace):
         return "memory"

@@ -98,7 +98,7 @@ def answering(value: Any = None) -> Callable[..., Any]:
 
 
 class VirtualDevices:
-    """The GPUs that ranks see."""
+    """The virtual GPUs that ``torch.cuda`` and ``torch.accelerator`` show to ranks."""
 
     def __init__(self, world: VirtualWorld, gpu: str, placement: Placement) -> None:
         self.world, self.placement = world, placement

@@ -19,9 +19,7 @@ Act = Callable[[], object]
 
 @dataclass(eq=False)
 class Batch:
-    """Operations of a rank that NCCL starts together: one collective, or messages. The next batch waits for all of
-    them.
-    """
+    """Operations of a rank that NCCL starts together: a collective, or messages. The next batch waits for them."""
 
     mark: object  # identifies the messages of one ``batch_isend_irecv``
     first: Posted

@@ -117,7 +117,7 @@ class PostedHalf(Posted):
 
     @property
     def way(self) -> str:  # type: ignore[override]
-        """Either "sends" or "receives"."""
+        """The direction of the message: "sends" or "receives"."""
         return "sends" if self.sends else "receives"
 
     @property

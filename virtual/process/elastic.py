@@ -19,7 +19,7 @@ NO_NODES = "torchelastic on several nodes cannot run on virtual ranks: pass min_
 
 
 def install_elastic(spawner: Spawner, replaced: Replaced) -> None:
-    """Start ranks when ``elastic_launch`` runs a function. Reject commands, other processes and several nodes."""
+    """Let ``elastic_launch`` start a function on ranks. Reject commands, torchelastic's processes and several nodes."""
     replaced.put(api.elastic_launch, "__call__", lambda launcher, *args: _launch(spawner, launcher, args))
     replaced.put(PContext, "start", _refuse)
 

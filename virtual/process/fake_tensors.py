@@ -1,4 +1,4 @@
-"""Run without data: tensors are FakeTensors, and functional collectives are posted by their shapes.
+"""Run without data: tensors are FakeTensors, and functional collectives are posted with shapes only.
 
 Values that torch itself needs stay real: mesh ranks, pickled objects, sampler orders and loaded batches.
 """

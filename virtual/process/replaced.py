@@ -23,7 +23,7 @@ class Replaced:
         setattr(owner, name, value)
 
     def restore(self) -> None:
-        """Restore all attributes, the last first."""
+        """Restore all attributes in reverse order."""
         for owner, name, before in reversed(self._before):
             if before is _MISSING:
                 delattr(owner, name)

@@ -35,7 +35,7 @@ INNER = 0.6  # radius of the inner circle, as a fraction of the outer radius
 
 
 def traced_graph(trace: Trace) -> Graph:
-    """Return the graph of all nodes and directed edges in the trace's links and message routes."""
+    """Return the graph of all nodes and directed edges that occur in the trace's links or message routes."""
     graph: Graph = nx.DiGraph()
     graph.add_nodes_from(hosts_of(trace))
     graph.add_edges_from((link.src, link.dst) for link in trace.links)

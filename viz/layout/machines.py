@@ -52,7 +52,7 @@ def place_in_rows(graph: Graph, hosts: Sequence[str]) -> dict[str, Point]:
 
 
 def kind_of(graph: Graph, node: str, hosts: Sequence[str]) -> str:
-    """Return the kind that the graph states. Default: ``host`` or ``switch``."""
+    """Return the node's kind in the graph. Default: ``host`` for a node in ``hosts``, otherwise ``switch``."""
     kind: str = graph.nodes[node].get("kind") or ("host" if node in hosts else "switch")
     return kind
 

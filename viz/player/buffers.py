@@ -157,8 +157,8 @@ class Buffers:
 def follow_buffers(trace: Trace) -> Buffers | None:
     """Return the buffer contents over time, or None for a training, an unknown algorithm, and more than 64 ranks.
 
-    The contents come from the symbolic run, not from message times. Matching is static, so they hold for every
-    interleaving.
+    The contents come from a symbolic run, not from message times. Matching is static, so the contents are the same for
+    every interleaving.
     """
     contributions, messages = _contributions(trace), trace.messages
     if contributions is None:
