@@ -218,7 +218,7 @@ def check_length(algorithm: Algorithm, n: int, world_size: int) -> None:
 
 
 def part_slice(parts: int | range, n: int, world_size: int) -> slice:
-    """Return the slice of one part, or of consecutive parts, of a buffer of ``n`` elements.
+    """Return the slice of one part, or of consecutive parts, in a buffer of ``n`` elements.
 
     Part i covers elements ``[i * n // world_size, (i + 1) * n // world_size)``, in the same way as chunks.
 

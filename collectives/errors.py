@@ -1,4 +1,4 @@
-"""Errors and warnings of Ringlab: invalid or deprecated input, wrong rank programs, and failed runs."""
+"""Define the errors and warnings of Ringlab: invalid or deprecated input, wrong rank programs, and failed runs."""
 
 import sys
 import warnings
@@ -44,7 +44,7 @@ class TooLarge(InputError):  # noqa: N818 - what it is
 
 
 class NotKnown(InputError):  # noqa: N818 - what it is
-    """A row of a table contains an unknown name, which the other rows do not need."""
+    """An unknown name in one row of a table. The other rows do not need this name."""
 
 
 class TorchMissing(InputError, ModuleNotFoundError):  # noqa: N818 - what is missing

@@ -1,12 +1,12 @@
-"""Run collectives and trainings on real processes on this machine, or of torchrun, joined by torch.distributed.
+"""Run collectives and trainings on real processes, which Ringlab starts on this machine or torchrun has started.
 
 * ``run`` measures a collective, ``train`` trains a model, ``calibrate`` measures this machine for predictions.
 * ``emulate`` creates a cluster's network on this machine, for the other functions to run on.
-* ``launch`` calls any function as ranks. In it, ``set_status`` and ``report_progress`` report a rank's activity.
+* ``launch`` calls any function on each rank. ``set_status`` and ``report_progress`` report the rank's activity.
 * ``all_reduce`` and eleven other collectives work on tensors in any process with a group of torch.distributed.
   ``classroom`` has four of them with the signatures of a first exercise.
 * ``execute`` and ``Executor`` run any rank program on a tensor.
-* ``RunFailed`` is raised when a run fails: ``RankFailed`` by a rank, ``TimedOut`` by its timeout.
+* ``RunFailed`` is raised when a run fails: ``RankFailed`` if a rank fails, ``TimedOut`` if the time runs out.
 
 >>> import numpy as np
 >>> import realcomm, simcomm

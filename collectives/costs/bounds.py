@@ -1,4 +1,4 @@
-"""Lower bounds on the steps and bytes of any algorithm, and the factor between algorithm and bus bandwidth.
+"""Compute lower bounds on the steps and bytes of any algorithm, and the ratio of bus to algorithm bandwidth.
 
 Sources: Bruck, Ho, Kipnis, Upfal, Weathersby (1997) for steps; Chan, Heimlich, Purkayastha, van de Geijn (2007) and
 Patarasuk and Yuan (2009) for bytes; the nccl-tests documentation, PERFORMANCE.md, for bus bandwidth.

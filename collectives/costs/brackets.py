@@ -1,13 +1,13 @@
-"""Lower and upper bounds on the time of an algorithm for any buffer length, on a symmetric network.
+"""Compute lower and upper bounds on an algorithm's time on a symmetric network, for any buffer length.
 
 The chunk sizes of a buffer differ by at most one element. Therefore, a message takes at least as long as in a buffer
 that is rounded down to equal chunks, and at most as long as in a buffer that is rounded up.
 
 If each rank sends to one rank and receives from one rank at a time, no two messages share a link. Then every time is a
 maximum of sums of message times, and lies between the closed forms of the two buffers. For other algorithms, the
-argument is stated at their function.
+functions below state the argument.
 
-The network is the one of ``closed_forms``. A bracket is exact if its bounds are equal.
+The network is that of ``closed_forms``. A bracket is exact if its bounds are equal.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Limits on a user's file: time, memory, processes, steps and channels."""
+"""Limit what a user's file may use: time, memory, processes, steps and channels."""
 
 import os
 from typing import NamedTuple

@@ -1,7 +1,7 @@
-"""The worker process that executes a user's file, and the server process that forks one worker per file.
+"""Execute users' files in worker processes, which a server process forks, one per file.
 
 A worker answers questions about its file. The owner and the worker share one file for questions and answers: a line of
-JSON, followed by bytes. A byte on a socket announces each of them. The owner does not trust the answers.
+JSON, followed by bytes. A byte on a socket announces each question or answer. The owner does not trust the answers.
 """
 
 import ctypes
@@ -74,7 +74,7 @@ def serve(owner: socket.socket) -> None:
 
 
 def find_descendants(process: int, excluded: Collection[int] = ()) -> list[psutil.Process]:
-    """Return the living descendants of a process, without ``excluded`` processes but with the descendants of these."""
+    """Return the living descendants of a process. Processes in ``excluded`` are left out, but not their descendants."""
     with suppress(psutil.Error):
         children = psutil.Process(process).children(recursive=True)
         return [child for child in children if child.pid not in excluded and is_alive(child)]

@@ -1,4 +1,4 @@
-"""The measurements of a machine, from which runs on it are predicted. ``realcomm`` writes them; ``simcomm`` reads them.
+"""Store the measurements of a machine from which its runs are predicted. ``realcomm`` writes, ``simcomm`` reads them.
 
 ``PairProbes`` are measurements between two hosts with known links, for the transport ``gloo-tcp``.
 """

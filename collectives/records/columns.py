@@ -68,7 +68,7 @@ class Columnar(ABC, Generic[Row]):
 
     @abstractmethod
     def _make_rows(self, columns: dict[str, list[Any]]) -> Iterator[Row]:
-        """Yield the rows of these columns, which are lists."""
+        """Yield the rows whose fields are in ``columns``, a list per column."""
 
     @classmethod
     @abstractmethod

@@ -1,4 +1,4 @@
-"""The messages of a Trace, as rows to read and as columns to compute with."""
+"""Store the messages of a Trace as columns to compute with, which can also be read as rows."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import nan
@@ -150,7 +150,7 @@ class Messages(Columnar[Message]):
 
     @classmethod
     def of(cls, rows: Iterable[Message]) -> "Messages":
-        """Return these rows as columns."""
+        """Return rows of messages as columns."""
         rows = list(rows)
         numbers: dict[tuple[str, ...], int] = {}
         route = [numbers.setdefault(tuple(row.route), len(numbers)) for row in rows]

@@ -1,4 +1,4 @@
-"""The phases of ranks other than messages (spans), as rows to read and as columns to compute with."""
+"""Store the spans of a Trace (phases other than messages) as columns to compute with, which can be read as rows."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Self
@@ -52,7 +52,7 @@ class Spans(Columnar[Span]):
 
     @classmethod
     def of(cls, rows: Iterable[Span]) -> "Spans":
-        """Return these rows as columns."""
+        """Return rows of spans as columns."""
         rows = list(rows)
         if not rows:
             return cls((), **dict.fromkeys(cls.COLUMNS, np.zeros(0)))

@@ -1,4 +1,4 @@
-"""The trace of a run, simulated or measured. All pictures, tables and figures are made from traces.
+"""Record a run, simulated or measured, as a trace. All pictures, tables and figures are made from traces.
 
 Times are seconds since the common start of all ranks. A trace file is JSON with a schema version and the topology.
 """

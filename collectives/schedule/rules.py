@@ -1,4 +1,4 @@
-"""The rules of rank programs. Each function finds the first operation that breaks its rule.
+"""Check the rules of rank programs. Each function finds the first operation that breaks its rule.
 
 The rules read the operations of all ranks as columns, or those of one rank that represents all. Messages are matched
 first: on each channel, the k-th send from a to b matches the k-th receive at b from a.

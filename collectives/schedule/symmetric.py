@@ -36,11 +36,11 @@ class ShiftedNumbers(NamedTuple):
         return self.stride > 0
 
     def select(self, entries: npt.NDArray[Any]) -> "ShiftedNumbers":
-        """Return the numbers at these indices."""
+        """Return the numbers at the given indices."""
         return ShiftedNumbers(self.base[entries], self.stride[entries], self.shift[entries])
 
     def on(self, ranks: Ints, world_size: int) -> Ints:
-        """Return the values of the numbers on these ranks; shape [entries, ranks].
+        """Return the values of the numbers on the given ranks; shape [entries, ranks].
 
         ``ranks`` has the shape [ranks], or [entries, 1] for one rank per entry.
         """
@@ -84,7 +84,7 @@ class SymmetricSchedule(ProgramCall):
         return int(self.channel.max(initial=0)) + 1
 
     def ranks_at(self, distance: Ints, ranks: Ints) -> Ints:
-        """Return the ranks at these distances from each of ``ranks``; shape [distances, ranks]."""
+        """Return the ranks at the given distances from each of ``ranks``; shape [distances, ranks]."""
         peers: Ints = (ranks + distance[:, None]) % np.int32(self.world_size)
         return peers
 

@@ -47,7 +47,7 @@ def gradients_of(tensors: Sequence[Sequence[int]], work: Sequence[float], item_b
 def fill_buckets(
     gradients: Sequence[Gradient], bucket_bytes: int = BUCKET_BYTES, first_bytes: int = FIRST_BYTES
 ) -> list[Bucket]:
-    """Return the buckets that these gradients fill, in this order. The gradient that fills a bucket closes it.
+    """Return the buckets that gradients fill in the given order. The gradient that fills a bucket closes it.
 
     >>> fill_buckets([Gradient(3, 0.1), Gradient(9, 0.5), Gradient(2, 1.0)], bucket_bytes=8, first_bytes=1)
     [Bucket(nbytes=3, ready=0.1), Bucket(nbytes=9, ready=0.5), Bucket(nbytes=2, ready=1.0)]

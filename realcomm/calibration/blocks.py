@@ -274,7 +274,6 @@ def _alone(kind: TrainingKind, threads: int, steps: Sequence[ComputePhases]) -> 
 
 
 def _spread(seconds: Sequence[float]) -> float:
-    """Return the interquartile range divided by the median."""
     if len(seconds) < 2:
         return 0.0
     first, middle, third = quantiles(seconds)

@@ -96,7 +96,6 @@ class NetworkBuilder:
         self.before: dict[str | None, PacketCounts] = {}
 
     def _has_netem(self) -> bool:
-        """Return whether the kernel can delay packets."""
         run_batch("ip", ["link add trial type veth peer name trial2"])
         try:
             run_batch("tc", ["qdisc add dev trial root netem delay 1ms"])

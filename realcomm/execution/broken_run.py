@@ -124,7 +124,6 @@ def follow_messages(
 
 
 def _sizes(call: CollectiveCall, world_size: int) -> Callable[[Operation], int]:
-    """Return a function that computes an operation's size in bytes."""
     chunks, itemsize = call.algorithm.chunks(world_size), call.itemsize
 
     def size(op: Operation) -> int:

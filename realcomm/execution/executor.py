@@ -261,7 +261,7 @@ class Executor:
             self._write(write, step, recorder)
 
     def _complete(self, step: SliceStep[torch.Tensor], waits: memoryview, recorder: EventRecorder | None) -> None:
-        """Wait for a step's messages, write each when it arrives, then do the writes that wait for all of them."""
+        """Wait for a step's messages. Write each one when it arrives; do the remaining writes after the last one."""
         waits[0] = step.step.number
         for message in step.step.receives:
             waits[1] = self._world_ranks[message.peer]

@@ -1,1 +1,1 @@
-"""The collectives as functions on tensors, with the arguments of ``torch.distributed``."""
+"""Provide the collectives as functions on tensors, with the arguments of ``torch.distributed``."""

@@ -248,7 +248,6 @@ class _Processes:
             self._receive(rank)
 
     def _undecided(self) -> list[int]:
-        """Return the ranks that have neither a result nor a failure."""
         return [rank for rank in range(self.world_size) if rank not in self.done and rank not in self.failures]
 
     def _receive(self, rank: int) -> None:

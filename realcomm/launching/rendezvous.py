@@ -86,7 +86,7 @@ class Rendezvous:
         return max(_AGAIN_S, self._began + self.timeout - time.monotonic())
 
     def exchange(self, subject: str, text: str, check: Callable[[str], None]) -> list[str]:
-        """Post a text and return the texts of all ranks. ``check`` is called with each as soon as it arrives.
+        """Post a text and return the texts of all ranks. ``check`` is called with each text as soon as it arrives.
 
         Raise InputError if another process has the same rank, and TimedOut if ranks do not answer in time.
         """

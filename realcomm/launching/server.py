@@ -35,7 +35,7 @@ class _Known:
 
 
 def preload(*modules: str) -> None:
-    """Let the server import these modules too, once for all ranks. This has no effect on a running server.
+    """Let the server import ``modules`` too, once for all ranks. This has no effect on a running server.
 
     Call this before ``launch`` for modules that take seconds to import.
     """

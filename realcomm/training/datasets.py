@@ -149,7 +149,7 @@ def _check_classes(where: Path, classes: int) -> None:
 
 @lru_cache(maxsize=2)  # training and held-out images, which each evaluation needs
 def _digits(train: bool) -> Images:
-    """Return 1437 of scikit-learn's 1797 handwritten digits, or the other 360: 8x8 gray pixels, scaled to 3x32x32."""
+    """Return scikit-learn's handwritten digits, scaled from 8x8 to 3x32x32: 1437 to train on, or 360 held out."""
     from sklearn.datasets import load_digits  # slow to import, and only needed here
     from sklearn.model_selection import train_test_split
 

@@ -1,4 +1,4 @@
-"""Observers of a training, and the records that they receive after each step and epoch."""
+"""Define observers of a training, and the records that they receive after each step and epoch."""
 
 from typing import Any, NamedTuple
 

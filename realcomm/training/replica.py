@@ -1,4 +1,4 @@
-"""The replica of a model on one rank: its optimizer, training step, weights, and random states."""
+"""Train a replica of the model on one rank: optimizer, training step, weights, and random states."""
 
 import hashlib
 import io
@@ -135,7 +135,7 @@ def update_weights(replica: Replica) -> None:
 
 
 def broadcast(tensors: Iterable[torch.Tensor]) -> None:
-    """Copy rank 0's values of these tensors to all ranks, whatever their dtype and layout, in one message."""
+    """Copy tensors from rank 0 to all ranks, whatever their dtype and layout, in one message."""
     copied = [tensor.detach() for tensor in tensors]
     if not copied:
         return

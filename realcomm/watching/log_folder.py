@@ -1,4 +1,4 @@
-"""The folder of ``--log-dir``, locked by one run at a time, and ``metrics.jsonl``: a row for each step and epoch."""
+"""Lock the folder of ``--log-dir`` for one run at a time, and write its ``metrics.jsonl``: a row per step and epoch."""
 
 import errno
 import fcntl

@@ -1,4 +1,4 @@
-"""Observers that write the files of ``--log-dir``: metrics, logs, and profiles of steps."""
+"""Define the observers that write the files of ``--log-dir``: metrics, logs, and profiles of steps."""
 
 import logging
 import os
