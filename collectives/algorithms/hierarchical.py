@@ -43,7 +43,7 @@ def choose_width(world_size: int, wanted: int | None, name: str) -> int:
 
 
 class Dimensions(NamedTuple):
-    """The three inner algorithms for one piece of the buffer, in order: within nodes, across nodes, within nodes."""
+    """The inner algorithms of one piece of the buffer, in the order in which they run."""
 
     scatter: Inner
     reduce: Inner

@@ -289,7 +289,7 @@ def _stuck_words(trace: Trace) -> tuple[str, str]:
 
 
 def _circle_words(failure: ProgramFailure) -> tuple[str, str]:
-    """Describe a deadlock: the number of ranks, the wait of the first one, and the advice.
+    """Describe a deadlock by the number of its ranks, the wait of the first rank, and advice.
 
     >>> waits = "deadlock: rank 0 waits for rank 1; rank 1 waits for rank 0. Post both in one step"
     >>> _circle_words(ProgramFailure(0, 0, "my.py:9", waits, circle=(0, 1)))

@@ -26,7 +26,7 @@ LEAST_ELAPSED = 1e-30  # seconds; the shortest time of a run in a trace file, ex
 
 
 class LinkRate(NamedTuple):
-    """The bandwidth of a link from ``since`` on, in bytes per second: for a single message, and for several at once."""
+    """The bandwidth of a link from ``since`` on, in bytes/s: for a single message, and for several messages at once."""
 
     since: float
     alone: float
@@ -57,7 +57,7 @@ class TracedLink(NamedTuple):
 
 
 class Unfinished(NamedTuple):
-    """The wait of a rank in a hanging run: for its peer to post, or for a message that never arrives."""
+    """A wait of a rank in a hanging run: either its peer has not posted, or a message never arrives."""
 
     rank: int
     peer: int

@@ -259,7 +259,7 @@ def _training_traces(
 
 
 def _prepare(trainings: Sequence[Training]) -> list[Training]:
-    """Check images and models before any rank starts. Return the trainings, with the number of parameters filled in."""
+    """Check images and models before any rank starts. Return the trainings with their parameters counted."""
     preload_for(trainings)
     for training in trainings:
         check_model(training)

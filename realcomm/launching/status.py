@@ -78,7 +78,7 @@ class Wait:
 
 
 class Slot:
-    """The status of one rank: a text, and a wait location per thread."""
+    """One rank's part of the shared memory: its status as text, and a wait location per thread."""
 
     def __init__(self, memory: memoryview, text: str = "starting") -> None:
         ends = range(0, WAITS * WAIT_SIZE, WAIT_SIZE)

@@ -163,7 +163,7 @@ def _rank_and_world_size() -> tuple[int, int]:
 def _join(backend: str, threads: int | None, timeout: float) -> None:
     """Join the group of all ranks, until this process exits.
 
-    If it is already in a group, set the timeout, and make the rank's GPU the current device if the group works on GPUs.
+    In an existing group, set the timeout, and make the rank's GPU the current device if the group works on GPUs.
     """
     import torch
 

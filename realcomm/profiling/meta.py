@@ -89,7 +89,7 @@ class WatchedOps(TorchDispatchMode, AbstractContextManager[Any]):
 
 @dataclass
 class _Counted:
-    """The costs of a layer for one batch: FLOPs, bytes and output bytes."""
+    """The costs of a layer for one batch."""
 
     forward_flops: int = 0
     backward_flops: int = 0
