@@ -42,7 +42,7 @@ sizes = ["64 MiB"]
 """
 STAR = 'topology = "star"\nhosts = {}\nbandwidth = "100 Gbit/s"\nlatency = "1 us"'
 LINK = '[[cluster.link]]\nbetween = ["h{}", "s0"]\nbandwidth = "{:.3f} Gbit/s"\nlatency = "1 us"'
-JITTER = '\n[faults]\nrepetitions = 1\nmessages = { distribution = "uniform", mean = "1 us" }\n'
+JITTER = '\n[{}]\nrepetitions = 1\nmessages = {{ distribution = "uniform", mean = "1 us" }}\n'
 
 Seconds = dict[str, float]  # by the name of a piece of work
 Call = Callable[[], object]
@@ -76,14 +76,15 @@ def commands(fewer: int) -> Iterator[tuple[str, list[str]]]:
     yield "animate two-racks", ["-m", "ringlab", "animate", "two-racks", "-o", "two-racks.gif"]
 
 
-def write_scenarios(folder: Path, fewer: int) -> None:
-    """Write the scenarios that the commands name."""
+def write_scenarios(folder: Path, fewer: int, checkout: Path) -> None:
+    """Write the scenarios that the commands name, with the name that the checkout has for the table of faults."""
+    jitter = JITTER.format("trouble" if (checkout / "scenarios" / "trouble.py").exists() else "faults")
     random, large = Random(1), 16384 // fewer
     links = "\n".join(LINK.format(host, random.uniform(50, 150)) for host in range(large))
     small, star = STAR.format(1024 // fewer), STAR.format(large)
     clusters = {"small": small, "large": star, "different": links, "jitter": star}
     for name, cluster in clusters.items():
-        text = SCENARIO.format(cluster=cluster) + JITTER * (name == "jitter")
+        text = SCENARIO.format(cluster=cluster) + jitter * (name == "jitter")
         (folder / f"{name}.toml").write_text(text)
 
 
@@ -91,7 +92,7 @@ def run_commands(checkout: Path, work: Asked) -> Seconds:
     """Return the seconds of every command in one checkout."""
     seconds = {}
     with tempfile.TemporaryDirectory() as folder:
-        write_scenarios(Path(folder), work.fewer)
+        write_scenarios(Path(folder), work.fewer, checkout)
         for name, arguments in commands(work.fewer):
             if work.has(name):
                 begin = _of_children()
