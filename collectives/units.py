@@ -82,7 +82,7 @@ def parse_bandwidth(text: object) -> float:
 
 
 def parse_latency(text: object) -> float:
-    """Return the seconds of a text such as ``"5 us"`` or ``"0 us"``, or of a ``Latency``.
+    """Return the time in seconds of a text such as ``"5 us"`` or ``"0 us"``, or of a ``Latency``.
 
     Raise InputError if the text is not a time.
 

@@ -118,7 +118,7 @@ class Rates:
         self.flash = flash * kernel * np.where(triton, p["flash_triton"], 1.0) * np.minimum(c.matrix_16, c.peak)
 
     def product(self, rows: Array, columns: Array, inner: Array, *, sixteen: bool = False) -> Array:
-        """Return the seconds of a matrix product; 0 if it is empty."""
+        """Return the time in seconds of a matrix product; 0 if it is empty."""
         rate = np.minimum(self.rate_16, self.rate) if sixteen else self.rate
         with np.errstate(divide="ignore", invalid="ignore"):
             tiles = np.ceil(rows / TILE_ROWS) * np.ceil(columns / TILE_COLUMNS)
@@ -162,7 +162,7 @@ def unit_seconds(c: Columns, p: Parameters, rates: Rates) -> UnitSeconds:
 
 
 def _known_layer(c: Columns) -> tuple[Array, Array, Array]:
-    """Return the seconds of a layer, forward and backward, and of the LM head, from the known seconds per sample.
+    """Return the time in seconds of a layer (forward, backward) and of the LM head, from known seconds per sample.
 
     The known seconds are for the dense model on one device. They are divided in proportion to FLOPs, with twice as many
     in backward as in forward. A token visits ``top_k`` experts.
@@ -177,7 +177,7 @@ def _known_layer(c: Columns) -> tuple[Array, Array, Array]:
 
 
 def _layer(c: Columns, p: Parameters, rates: Rates) -> tuple[Array, Array, Array]:
-    """Return the seconds of a layer, forward and backward, and of the LM head.
+    """Return the time in seconds of a layer, forward and backward, and of the LM head.
 
     A layer takes at least the time of its kernel launches.
     """

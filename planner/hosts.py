@@ -109,7 +109,7 @@ class Host:
         return local, -(-group.size // local)
 
     def seconds(self, collective: str, group: Group) -> Array:
-        """Return the seconds of a collective in a group, for each size in ``GRID``.
+        """Return the time in seconds of a collective in a group, for each size in ``GRID``.
 
         >>> host = host_of_preset("dgx-h100")
         >>> inside, across = host.seconds("all_reduce", Group(8)), host.seconds("all_reduce", Group(8, stride=8))
@@ -240,7 +240,7 @@ class Curves:
 
 
 def read_curves(table: Array, numbers: Array, nbytes: Array) -> Array:
-    """Return the seconds of collectives of ``nbytes``, interpolated on the curves that ``numbers`` select."""
+    """Return the time in seconds of collectives of ``nbytes``, interpolated on the curves that ``numbers`` select."""
     place = np.clip(np.log2(np.maximum(nbytes, 1.0)), GRID[0], GRID[-1] - 1e-9) - GRID[0]
     index = place.astype(np.intp)
     numbers = np.broadcast_to(numbers if place.ndim == numbers.ndim else numbers[:, None], place.shape)

@@ -99,7 +99,9 @@ def pipeline_seconds(
     schedule: str, forward: Array, backward: Array, send: Array, devices: int, microbatches: int,
     spans: list[tuple[PlacedRun, Array, Array]] | None = None,
 ) -> Array:  # fmt: skip
-    """Return the seconds of pipelines. ``forward`` and ``backward`` have a row per training run and a column per stage.
+    """Return the time in seconds of pipelines.
+
+    ``forward`` and ``backward`` have a row per training run and a column per stage.
 
     ``send`` has the seconds of the message after each stage. A device sends messages in the same direction one after
     another. If ``spans`` is passed, each pass is appended to it with its begin and end.

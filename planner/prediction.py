@@ -412,7 +412,7 @@ class _Rows(NamedTuple):
         )
 
     def _parts(self, mesh: DeviceMesh) -> StepParts:
-        """Return the seconds of the step by part. With local SGD, they are means over steps."""
+        """Return the time in seconds of the step by part. With local SGD, they are means over steps."""
         parts = {name: float(values[self.row]) for name, values in self.predicted.parts.items()}
         rare = ["sync", "copies"]
         if mesh.mesh.dp == mesh.devices:  # others communicate in each step: within layers, or between stages

@@ -40,7 +40,7 @@ class Compute:
         return sum(self.forward) + sum(self.backward)
 
     def step(self, samples: float) -> float:
-        """Return the seconds of a step of one device without communication."""
+        """Return the time in seconds of a step of one device without communication."""
         return samples * self.sample + self.optimizer
 
 

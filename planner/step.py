@@ -1,4 +1,4 @@
-"""Compute the seconds of a training step by part.
+"""Compute the time in seconds of a training step by part.
 
 A step is the sum of its microbatches and the pipeline bubble, gradient and parameter synchronization, offloading to the
 host, the optimizer, a fixed cost, gradient copies, the cost of several processes on a host, and waiting for the slowest
@@ -59,7 +59,7 @@ def _as_column(value: Any) -> Any:
 
 
 class Links:
-    """Computes the seconds of collectives during training, which reach only a share of the rates in NCCL's curves."""
+    """Computes the time of collectives during training, which reach only a share of the rates in NCCL's curves."""
 
     def __init__(self, c: Columns, p: Parameters) -> None:
         self.c, group = c, c.dp * c.cp
@@ -92,7 +92,7 @@ class Links:
             self.latencies[name] = p["call_us"] * 1e-6 + np.where(nodes > 1, late.get(name, 0.0), 0.0)
 
     def seconds(self, name: str, nbytes: Array) -> Array:
-        """Return the seconds of a collective of ``nbytes`` in the named group of each training run."""
+        """Return the time in seconds of a collective of ``nbytes`` in the named group of each training run."""
         if self.c.network is not None:
             return self._simulate(self.c.network, name, np.asarray(nbytes))
         seconds = read_curves(self.c.curves, getattr(self.c, f"curve_{name}"), nbytes)
@@ -309,7 +309,7 @@ def _pipelined_profiles(c: Columns, work: Array, links: Links) -> Array:
 
 
 def step_parts(c: Columns, p: Parameters) -> dict[str, Array]:
-    """Return the seconds of each training run's step by ``PARTS``, and their ``total``."""
+    """Return the time in seconds of each training run's step by ``PARTS``, and their ``total``."""
     p = p if c.network is None else {**p, **ON_NETWORKS}
     rates, links = Rates(c, p), Links(c, p)
     units, inside = unit_seconds(c, p, rates), inside_seconds(c, p, links)
@@ -351,7 +351,7 @@ def step_parts(c: Columns, p: Parameters) -> dict[str, Array]:
 
 
 def _own_seconds(c: Columns, p: Parameters, rates: Rates) -> dict[str, Array]:
-    """Return the seconds of the optimizer and the fixed cost. A known compute time already includes the fixed cost."""
+    """Return the seconds of optimizer and fixed cost. A known compute time already includes the fixed cost."""
     trained = count_held(c, count_parameters(c, trained=True), c.most_layers).divided(c, data_division(c))
     optimizer = np.where(c.offload > 0, 0.0, p["optimizer_bytes"] * STATE_SHARES[c.optimizer] * trained / rates.memory)
     is_known, parameters = c.alone > 0, np.maximum(count_whole(c), 1.0)
@@ -387,7 +387,7 @@ def _loading(c: Columns, p: Parameters, on_devices: Array) -> Array:
 
 
 def step_seconds(c: Columns, p: Parameters) -> Array:
-    """Return the seconds of each training run's step."""
+    """Return the time in seconds of each training run's step."""
     return step_parts(c, p)["total"]
 
 

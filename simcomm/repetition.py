@@ -249,7 +249,7 @@ def _longest(late: dict[tuple[int, int], float], peer: int) -> tuple[PeerWait, .
 
 
 def _mean(runs: Iterable[Iterable[tuple[Key, float]]], number: int) -> dict[Key, float]:
-    """Return the seconds of all runs, summed by key and divided by ``number``, in descending order."""
+    """Return the time in seconds of all runs, summed by key and divided by ``number``, in descending order."""
     sums: defaultdict[Key, float] = defaultdict(float)
     for run in runs:
         for key, seconds in run:

@@ -95,7 +95,7 @@ def _is_one_at_a_time(algorithm: Algorithm) -> bool:
 
 
 def _between_closed_forms(algorithm: Algorithm, lower: CostModel, upper: CostModel) -> tuple[float, float]:
-    """Return the closed forms of the shorter and the longer buffer.
+    """Return the closed forms of the shorter and of the longer buffer, as lower and upper bounds.
 
     They also bound the direct algorithms. All data that a rank receives in a step crosses its link after one latency,
     and no rank begins its second step earlier. A link never has more than p - 1 messages of one step, and a max-min

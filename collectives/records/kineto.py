@@ -148,7 +148,7 @@ def read_profile(path: Path | str | Sequence[Path | str]) -> Trace:
 
 
 def read_phase_times(path: Path | str) -> PhaseTimes:
-    """Return the seconds of each phase of one rank: on its GPU if it launched kernels, otherwise on the host.
+    """Return the time in seconds of each phase of one rank: on its GPU if it launched kernels, otherwise on the host.
 
     A kernel belongs to the phase that launched it. A phase on a GPU lasts from the end of the previous phase of the
     step until the end of its last kernel. This includes waits for the host. Raise InputError as ``read_profile`` does.

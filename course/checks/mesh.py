@@ -84,7 +84,7 @@ def choose(lesson: ModuleType) -> None:
     all_meshes = meshes()
     same = [n for n in numbers_of(lesson.choose(), "choose()") if n in all_meshes.order]
     if not same:
-        raise WrongAnswerError("choose(): the mesh does not fit into 80 GiB; divide more, or recompute")
+        raise WrongAnswerError("choose(): the mesh does not fit into 80 GiB; use more devices or recompute activations")
     seconds, least = all_meshes.step_s[same].min(), all_meshes.step_s[all_meshes.order[0]]
     if seconds > 1.1 * least:
         raise WrongAnswerError(

@@ -41,7 +41,7 @@ def all_reduce(tensor: torch.Tensor) -> None:
 
 
 def all_reduce_seconds(world_size: int, nbytes: int, alpha: float, beta: float) -> float:
-    """Return the seconds of the all_reduce in the question, where rank 0 sends or receives one message at a time."""
+    """Return the time in seconds of an all_reduce in which rank 0 sends or receives one message at a time."""
     raise NotImplementedError
 
 
@@ -58,7 +58,7 @@ def main() -> None:
     mine = numbers + rank
     all_reduce(mine)
     is_right = torch.equal(mine, world_size * numbers + world_size * (world_size - 1) / 2)
-    print("the sum is right" if is_right else f"the sum begins with {mine[:4].tolist()}")
+    print("the sum is right" if is_right else f"the sum is wrong: it begins with {mine[:4].tolist()}")
     dist.destroy_process_group()
 
 

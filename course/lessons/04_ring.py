@@ -32,7 +32,7 @@ def ring_all_reduce(tensor: torch.Tensor) -> None:
 
 
 def ring_seconds(world_size: int, nbytes: int, alpha: float, beta: float) -> float:
-    """Return the seconds of the ring; a message of n bytes takes alpha + n * beta."""
+    """Return the time in seconds of the ring all_reduce; a message of n bytes takes alpha + n * beta."""
     raise NotImplementedError
 
 
@@ -57,7 +57,7 @@ def main() -> None:
     mine = numbers + rank
     ring_all_reduce(mine)
     is_right = torch.equal(mine, world_size * numbers + world_size * (world_size - 1) / 2)
-    print("the sum is right" if is_right else f"the sum begins with {mine[:4].tolist()}")
+    print("the sum is right" if is_right else f"the sum is wrong: it begins with {mine[:4].tolist()}")
     dist.destroy_process_group()
 
 

@@ -43,7 +43,7 @@ def halving_doubling_all_reduce(tensor: torch.Tensor) -> None:
 
 
 def tree_seconds(world_size: int, nbytes: int, alpha: float, beta: float) -> float:
-    """Return the seconds of an all_reduce with a binomial tree: up to rank 0 and down again; p is a power of two."""
+    """Return the time in seconds of an all_reduce up a binomial tree and down again; p is a power of two."""
     raise NotImplementedError
 
 

@@ -58,7 +58,7 @@ def main() -> None:
     mine = numbers + dist.get_rank()
     hierarchical_all_reduce(mine, inside, across)
     is_right = torch.equal(mine, world_size * numbers + world_size * (world_size - 1) / 2)
-    print("the sum is right" if is_right else f"the sum begins with {mine[:4].tolist()}")
+    print("the sum is right" if is_right else f"the sum is wrong: it begins with {mine[:4].tolist()}")
     dist.destroy_process_group()
 
 

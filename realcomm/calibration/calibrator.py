@@ -154,7 +154,7 @@ class OverlapCalibrator:
         return begin, perf_counter() + self._offset
 
     def _backward(self, images: torch.Tensor, labels: torch.Tensor, start: Callable[[], None]) -> float:
-        """Return the seconds of backward while the collectives that ``start`` starts are in flight."""
+        """Return the time in seconds of backward while the collectives that ``start`` starts are in flight."""
         loss = cross_entropy(self._model(images), labels)
         dist.barrier()
         start()

@@ -147,7 +147,7 @@ def _flops(op: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) ->
 
 
 class _FlashAttention(TorchFunctionMode):
-    """Replaces attention without mask and dropout by the fused kernel that a GPU uses."""
+    """Replaces attention by the fused kernel of a GPU if q, k and v have one shape, and no mask or dropout is given."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

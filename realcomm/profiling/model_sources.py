@@ -78,9 +78,9 @@ def _from_file(text: str) -> nn.Module:
 
 
 def loss_of(output: Any) -> Tensor:
-    """Return a loss of a model's output: cross entropy of scores, or the mean of any other tensor.
+    """Return a loss of the first tensor in a model's output: cross entropy of scores (2 or 3 dimensions), or the mean.
 
-    Raise InputError if the output has no floating-point tensor.
+    Raise InputError if the output has no tensor, or the first one is not floating-point.
     """
     scores = _first_tensor(output)
     if scores is None or not scores.is_floating_point():

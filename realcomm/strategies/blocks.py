@@ -60,7 +60,7 @@ def named_blocks(model: nn.Module, name: str) -> dict[str, nn.Module]:
         return {**blocks, "avgpool": nn.Sequential(model.avgpool, nn.Flatten()), "fc": model.fc}
     raise InputError(
         f"model {quote(name)} does not consist of consecutive blocks; use one of torchvision's ResNets, a "
-        "llama: with its dimensions, or FILE.py:NAME that returns a torch.nn.Sequential"
+        "Transformer such as llama:layers=4,width=512,heads=8, or FILE.py:NAME that returns a torch.nn.Sequential"
     )
 
 

@@ -65,7 +65,10 @@ def read_cifar10(folder: Path, train: bool, verify: bool = True) -> Cifar10:
         try:
             images = CIFAR10(str(where.parent), train=train)
         except RuntimeError as error:
-            raise InputError(f"{where} differs from the published files; unpack an altered copy as {BINARY}") from error
+            raise InputError(
+                f"{where} differs from the published files; to train on an altered copy, unpack it as {BINARY} and set "
+                "`verify = false`"
+            ) from error
         return Cifar10(images.data.transpose(0, 3, 1, 2), np.array(images.targets))
     files = [where / name for name in SHA1 if name.startswith("data" if train else "test")]
     pixels, labels = (np.concatenate(part) for part in zip(*(_read(file, verify) for file in files), strict=True))

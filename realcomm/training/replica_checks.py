@@ -40,7 +40,7 @@ def find_difference(model: nn.Module) -> Difference | None:
 
 
 class ReplicaChecks(Observer):
-    """Compares the replicas every few steps, and stops a training whose ranks differ."""
+    """Compares the replicas every few steps, and stops the run if they differ."""
 
     def __init__(self, every: int) -> None:
         self._every, self._alike_after = every, -1

@@ -99,7 +99,7 @@ class Stopwatch:
         self._spans.append(Span(self._rank, name, step, begin - self._origin, end - self._origin, 0, step))
 
     def phases(self) -> dict[str, float]:
-        """Return the seconds of each phase and overlapping span of the latest step."""
+        """Return the time in seconds of each phase and overlapping span of the latest step."""
         return self._phases_of(self.step, self.spans)
 
     def ended_phases(self) -> dict[str, float]:

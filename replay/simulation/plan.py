@@ -229,7 +229,7 @@ def _assemble(stages: Stages, source: Ints, sink: Ints, route: Ints, nbytes: Flo
 
 
 def _extra(messages: ReplayedMessages, signals: int, faults: Faults) -> Floats:
-    """Return the seconds of each message in addition to its route; an empty array if all are 0."""
+    """Return the time in seconds of each message in addition to its route; an empty array if all are 0."""
     extra = messages.seconds
     if faults.messages is not None:
         names = (messages.collective, messages.src, messages.dst, messages.channel, messages.step, messages.chunk)

@@ -314,10 +314,10 @@ def check_tcp_faults(faults: Faults) -> None:
 def _check_times(link: LinkFault) -> None:
     name = f"link {link.between[0]} - {link.between[1]}"
     if not 0 <= link.share <= 1:
-        raise InputError(f"{name}: share must be between 0 (down) and 1, not {link.share}")
+        raise InputError(f"{name}: `share` must be between 0 (down) and 1, not {link.share}")
     if not 0 <= link.at < inf:
-        raise InputError(f"{name}: at must be finite and non-negative, not {link.at} s")
+        raise InputError(f"{name}: `at` must be finite and non-negative, not {link.at} s")
     if not link.lasting > 0:
-        raise InputError(f"{name}: lasting must be positive, not {link.lasting} s")
+        raise InputError(f"{name}: `lasting` must be positive, not {link.lasting} s")
     if link.every != inf and not link.every > link.lasting:
-        raise InputError(f"{name}: lasting ({link.lasting} s) must be shorter than every ({link.every} s)")
+        raise InputError(f"{name}: `lasting` ({link.lasting} s) must be less than `every` ({link.every} s)")

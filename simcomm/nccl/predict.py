@@ -181,7 +181,7 @@ def predict_seconds(
     settings: NcclSettings = DEFAULTS,
     parameters: Parameters | None = None,
 ) -> Floats:
-    """Return the seconds of a collective at sizes in bytes, as nccl-tests counts them.
+    """Return the time in seconds of a collective at sizes in bytes, as nccl-tests counts them.
 
     Raise InputError for an unknown collective, a size below 1 byte, or a system with a single GPU or no network.
     """
@@ -199,7 +199,7 @@ def predict_among_others(
     *,
     settings: NcclSettings = DEFAULTS,
 ) -> Floats:
-    """Return the seconds of a collective that several ``groups`` of a host's GPUs run at the same time.
+    """Return the time in seconds of a collective that several ``groups`` of a host's GPUs run at the same time.
 
     ``part`` is the system of one group alone, and ``system`` the system of all GPUs of its hosts. Groups list GPU
     numbers. Raise InputError as ``predict_seconds`` does.

@@ -159,7 +159,7 @@ def test_altered_cifar10_is_rejected_unless_unverified_binary(layout, tmp_path):
     if layout == cifar10.BINARY:
         assert len(describe_images(job)) == 6 and len(load_images(job, True)) == 20
     else:
-        with pytest.raises(InputError, match="unpack an altered copy as cifar-10-batches-bin"):
+        with pytest.raises(InputError, match="unpack it as cifar-10-batches-bin"):
             load_images(job, True)
 
 

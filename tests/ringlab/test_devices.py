@@ -395,7 +395,7 @@ def test_what_if_table_breaks_no_word(command: Ringlab) -> None:
     assert sum(line.startswith(" recursive_doubling ") for line in lines) == sum("efficiency" in line for line in lines)
 
 
-def test_trace_is_rejected_without_overlapping_axes(command: Ringlab, tmp_path: Path) -> None:
+def test_trace_option_requires_a_data_axis_or_a_pipeline(command: Ringlab, tmp_path: Path) -> None:
     why = "without a data axis and a pipeline"
     arguments = ("predict", "star8", "--set", RATED, "--devices", "1", "--trace", tmp_path / "a.json")
     tensor = ("predict", ROOT / GPT, "--set", "training.parallelism={tensor = 5}", *arguments[4:])

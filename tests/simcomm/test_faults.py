@@ -190,8 +190,8 @@ def test_same_seed_reproduces_run_exactly():
         (Faults((RankFault(1, 2.0, -1.0),)), "fails_at must be non-negative, not -1.0 s"),
         (Faults(links=(LinkFault(("h0", "h1"), 0.5),)), "no link between h0 and h1; h0 is linked to s0"),
         (Faults(links=(LinkFault(("x", "h1"), 0.5),)), "node x does not exist"),
-        (Faults(links=(LinkFault(("h0", "s0"), 1.5),)), "share must be between 0 .down. and 1, not 1.5"),
-        (Faults(links=(LinkFault(("h0", "s0"), 0.5, 0, 2, 1),)), "must be shorter than every"),
+        (Faults(links=(LinkFault(("h0", "s0"), 1.5),)), "`share` must be between 0 .down. and 1, not 1.5"),
+        (Faults(links=(LinkFault(("h0", "s0"), 0.5, 0, 2, 1),)), "must be less than `every`"),
         (Faults(repetitions=0), "repetitions must be at least 1, not 0"),
     ],
 )

@@ -76,7 +76,7 @@ def test_random_flows_on_line_are_fair_at_every_instant(data: st.DataObject):
     assert network.carried == crossed
 
 
-def test_flow_takes_its_bytes_over_its_bandwidth_share():
+def test_flow_time_is_bytes_divided_by_bandwidth_share():
     """Two flows of 100 bytes get 2.5 bytes/s each on the trunk; the third gets 2.5 bytes/s of the first link."""
     env = simpy.Environment()
     network = Network(env, line([10.0, 5.0]), goodput=0.5)

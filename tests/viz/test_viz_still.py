@@ -232,7 +232,7 @@ def test_measured_bars_follow_predicted_ones() -> None:
 
 
 @pytest.mark.parametrize("draw", [path_figure, space_time_figure])
-def test_names_of_a_trace_are_never_formulas(draw: Callable[[Trace], Figure]) -> None:
+def test_names_of_a_trace_are_not_rendered_as_math(draw: Callable[[Trace], Figure]) -> None:
     trace = replace(viz_traces.ring(2), title=FORMULA, spans=[Span(0, FORMULA, 0, 0.0, 1e-4)])
     assert named(draw(trace)) >= 1
 
@@ -246,7 +246,7 @@ def test_legend_fits_its_figure() -> None:
     assert legend.get_window_extent().width <= figure.bbox.width
 
 
-def test_names_in_figures_are_never_formulas() -> None:
+def test_names_in_figures_are_not_rendered_as_math() -> None:
     bars = [Bar(FORMULA, FORMULA, {FORMULA: 1.0}, 1.0), Bar("c", FORMULA, {}, None)]
     assert named(waterfall_figure(FORMULA, FORMULA, bars)) == 4
     assert named(scaling_figure(FORMULA, FORMULA, [Curve(FORMULA, [2], [1.0], [0.5])])) == 3

@@ -223,7 +223,7 @@ WRAP_LATER = (
 
 
 def find_unreduced(ddp: DistributedDataParallel, known: Iterable[torch.Tensor]) -> list[str]:
-    """Return the names of the module's trainable parameters that are not in ``known``."""
+    """Return the names of the module's trainable parameters that are not in ``known`` or ``parameters_to_ignore``."""
     ids = set(map(id, known))
     ignored: set[str] = getattr(ddp, "parameters_to_ignore", set())
     return [

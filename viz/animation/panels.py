@@ -98,7 +98,7 @@ class StepCounter:
 
 
 def _merge(number: Ints, begin: Floats, end: Floats) -> tuple[Floats, Floats]:
-    """Merge the intervals of each number into one. Return their begin and end times, sorted."""
+    """Merge all intervals that have the same number, such as a step. Return the begin and end times, sorted."""
     numbers, where = np.unique(number, return_inverse=True)
     first, last = np.full(len(numbers), np.inf), np.full(len(numbers), -np.inf)
     np.minimum.at(first, where, begin)

@@ -91,7 +91,7 @@ class SearchOptions:
     bits: str = option("16", help="Bits per frozen weight. 4 is QLoRA.", metavar="16|8|4")
     with_zero_bubble: bool = option(False, "--zero-bubble", help="Include zero-bubble pipeline schedules.")
     top: int = option(10, help="Number of meshes to list.", min=1, max=1000, metavar="N")
-    why: bool = option(False, help="Explain why each other kind of mesh is slower.")
+    why: bool = option(False, help="Explain why each of the other kinds of meshes is slower.")
     export: list[str] | None = option(
         None,
         help="Write the fastest mesh as a torchtitan, megatron or accelerate configuration. Repeatable.",

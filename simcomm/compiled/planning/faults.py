@@ -72,7 +72,7 @@ def mark_late_failures(inputs: EngineInput, agents: Records) -> None:
 
 
 def _last_computing(inputs: EngineInput, agent: int) -> float:
-    """Return the seconds of the last reduction or copy in the agent's last step, or infinity if there is none."""
+    """Return the time in seconds of the last reduction or copy in the agent's last step, or infinity if none."""
     columns = inputs.schedule.table().columns
     stage, _ = stages_of(columns)
     rank, channel = divmod(agent, inputs.schedule_plan.channels)
