@@ -47,7 +47,8 @@ const endOf = (run, i) => run.listed.end[i] * run.tick;
 export function aboutRows(run) {
   const {rank, own, peers, others} = detailOf(run),
     {ranks} = run.aggregate.listed;
-  if (!own.length && ranks) return `the messages of rank ${rank} are not in this file, only those of ranks ${some(ranks)}`;
+  if (!own.length && ranks)
+    return `the messages of rank ${rank} are not in this file, only those of ranks ${some(ranks)}`;
   const rest = others ? `, without ${many(others, 'other peer')}` : '';
   return `rank ${rank}, one row per peer: dark if received, pale if sent; ranks ${some(peers)}${rest}`;
 }
