@@ -54,7 +54,7 @@ def test_known_rates_change_rates_of_other_gpus() -> None:
     assert once.spread < one_gpu_rate(JOB, "H100 PCIe").spread
 
 
-def test_rate_falls_with_flops_at_equal_bytes() -> None:
+def test_rate_falls_with_resnet_depth() -> None:
     rates = [
         one_gpu_rate(TrainingJob(find_model(name), 64.0, precision="fp16"), "A100").rate
         for name in ("ResNet-50", "ResNet-101", "ResNet-152")

@@ -119,7 +119,7 @@ def copy(layout, tmp_path, monkeypatch):
     return where
 
 
-def test_cifar10_has_pixels_and_labels_of_its_files(copy):
+def test_cifar10_pixels_and_labels_match_its_files(copy):
     for folder in (copy.parent, copy):
         read = cifar10.read_cifar10(folder, train=True, verify=False)
         assert np.array_equal(read.pixels.reshape(20, 3072), np.vstack([pixels_of(file) for file in FILES[:5]]))

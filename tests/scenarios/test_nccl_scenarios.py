@@ -170,7 +170,9 @@ def test_invalid_key_is_rejected(text: str, key: str, tmp_path: Path):
     check_refused(tmp_path, text, WRONG[text][key], key)
 
 
-def test_run_skips_nccl_and_compare_rejects_it(tmp_path: Path, ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch):
+def test_run_skips_nccl_and_compare_rejects_another_system(
+    tmp_path: Path, ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch
+):
     labels: list[list[str]] = []
 
     def instead(scenario: LoadedScenario, *_: Any, **__: Any) -> None:
