@@ -58,7 +58,7 @@ class PredictOptions:
     what_if: str | None = option(
         None,
         help="Repeat the --devices prediction for each value of a key, such as batch=16,32. "
-        "Default for --devices: 1,2,4,8.",
+        "Without --devices: 1, 2, 4 and 8 devices.",
         metavar="KEY=A,B",
     )
 

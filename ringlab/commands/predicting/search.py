@@ -70,7 +70,10 @@ class SearchOptions:
     """The options of ``ringlab search``: changes to the scenario's training, meshes to list, and files to write."""
 
     batch: int | None = option(
-        None, help="Global batch size in sequences. Default: batch_size per device.", min=1, metavar="N"
+        None,
+        help="Global batch size in sequences. Default: the scenario's batch_size times the number of devices.",
+        min=1,
+        metavar="N",
     )
     precision: str | None = option(
         None, help="Precision: bf16, fp8, mxfp8, nvfp4, tf32 or float32. Default: the scenario's.", metavar="NAME"
