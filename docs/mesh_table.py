@@ -28,9 +28,9 @@ def errors() -> str:
     heads = " | ".join([f"{results['date']}, median errors (%)", *(f"{name}:" for name in sources), "mean:"])
     return table(heads, rows) + (
         f"\nSome jobs were held out at random before the structure of the model was chosen. Median errors:\n{lot}.\n"
-        f"\nThe median error of memory is {100 * memory['median']:.1f} % over {memory['n']} runs.\n"
-        f"The predicted memory separates failed runs from finished runs with an AUC of {failed['auc']:.3f} and an "
-        f"accuracy of {100 * failed['accuracy']:.0f} %.\n"
+        f"\nThe median error of the predicted memory is {100 * memory['median']:.1f} % over {memory['n']} runs.\n"
+        f"As a predictor of which runs fail, it has an AUC of {failed['auc']:.3f} and an accuracy of "
+        f"{100 * failed['accuracy']:.0f} %.\n"
     )
 
 

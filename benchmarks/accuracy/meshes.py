@@ -357,10 +357,11 @@ class MeshAccuracyAnswer(Answer):
         else:
             yield "No run in the table has a time."
         if accuracy.memory:
-            yield f"The median error of memory is {accuracy.memory['median']:.1%} over {accuracy.memory['n']:.0f} runs."
+            median, runs = accuracy.memory["median"], accuracy.memory["n"]
+            yield f"The median error of the predicted memory is {median:.1%} over {runs:.0f} runs."
         if accuracy.failed:
             figures = f"{accuracy.failed['auc']:.3f}, accuracy {accuracy.failed['accuracy']:.1%}"
-            yield f"The predicted memory separates failed from finished runs with an AUC of {figures}."
+            yield f"As a predictor of which runs fail, the predicted memory has an AUC of {figures}."
         if accuracy.refused:
             reasons = "; ".join(f"{reason} ({number})" for reason, number in accuracy.refused.items())
             yield f"{count(sum(accuracy.refused.values()), 'row')} cannot be used: {reasons}."
