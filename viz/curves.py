@@ -170,8 +170,10 @@ def sweep_figure(title: str, key: str, lines: Sequence[SweepLine]) -> Figure:
         [(order[value], seconds) for value, seconds in zip(line.values, line.seconds, strict=True) if seconds]
         for line in lines
     ]
-    if not any(points) or len(lines) > 24:
-        raise InputError(f"a sweep figure needs 1 to 24 lines with at least one time, not {len(lines)}")
+    if len(lines) > 24:
+        raise InputError(f"a sweep figure can have at most 24 lines, not {len(lines)}; use fewer algorithms or sizes")
+    if not any(points):
+        raise InputError("a sweep figure needs at least one time, but no line has one")
     figure = titled_figure(title, "predicted", 9.0, 5.6)
     check_text("key", key, "cluster.hosts")
     axes = figure.add_axes((0.095, 0.16, 0.7, 0.69))

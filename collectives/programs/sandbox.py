@@ -117,8 +117,8 @@ class ProgramFile:
     def unreadable(self, error: Exception) -> InputError:
         """Return the InputError for an answer that cannot be parsed."""
         return InputError(
-            f"{self.path}: its process sent an invalid answer ({error}); check whether it writes to files that it has "
-            "not opened"
+            f"{self.path}: the process that runs this file sent an invalid answer ({error}); check that the file does "
+            "not write to file descriptors that it did not open"
         )
 
     def _show(self, printed: bytes) -> None:

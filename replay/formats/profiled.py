@@ -40,7 +40,8 @@ def read_profiled(path: Path | str) -> Recording:
     if sorted(profile.rank for profile in profiles) != list(range(world_size)):
         ranks = name_ranks([profile.rank for profile in profiles])
         raise InputError(
-            f"{path}: contains only the profiles of {ranks} of {world_size} ranks; pass a directory with all profiles"
+            f"{path}: contains profiles of only {ranks}, but the world size is {world_size}; pass a directory with one "
+            "profile per rank"
         )
     builder = RecordingBuilder(path.name or "profile", world_size, "kineto")
     number = sum(_add(builder, profile) for profile in profiles)

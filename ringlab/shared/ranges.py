@@ -56,14 +56,16 @@ def _is_number(text: str) -> bool:
 def grow_sizes(begin: str, end: str, factor: float) -> list[int]:
     """Return sizes in bytes from ``begin`` to ``end``, each ``factor`` times the previous one, as in nccl-tests.
 
-    Raises InputError if the sizes do not grow, or if there are too many.
+    Raises InputError if ``begin`` is not positive, if the sizes do not grow, or if there are too many.
 
     >>> grow_sizes("1K", "20K", 4)
     [1024, 4096, 16384]
     """
     first, last = parse_short_size(begin, "-b"), parse_short_size(end, "-e")
     if not 1 < check_number("-f", factor) < inf or not 0 < first <= last:
-        raise InputError(f"-b {begin} -e {end} -f {factor:g}: -e must be at least -b, and -f greater than 1")
+        raise InputError(
+            f"-b {begin} -e {end} -f {factor:g}: -b must be positive, -e at least -b, and -f finite and greater than 1"
+        )
     sizes = list(_grow(first, last, factor))
     if len(sizes) > MOST_CASES:
         raise InputError(f"-f {factor:g}: more than {MOST_CASES:,} sizes")

@@ -292,4 +292,4 @@ def _check_route(graph: "nx.DiGraph[str]", route: Sequence[str]) -> None:
             raise InputError(f"{shown}: a route must not visit node {node} twice")
     for node in (route[0], route[-1]):
         if node not in rank_nodes(graph):
-            raise InputError(f"{shown}: both ends must be a host or a GPU, and {node} is not")
+            raise InputError(f"{shown}: each end must be a host or a GPU, but {node} is neither")

@@ -81,7 +81,7 @@ def test_profile_from_a_model_file_is_validated(file: Path, monkeypatch: pytest.
 @pytest.mark.parametrize("line", ["3; rm", [3], {"a": 3}, float("inf"), float("nan")])
 def test_line_forged_by_a_model_file_is_rejected(line: Any, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ProgramFile, "ask", lambda *_: ({"memory": True, "line": line}, b""))
-    with pytest.raises(InputError, match=r"mine.py: its process sent an invalid answer"):
+    with pytest.raises(InputError, match=r"mine.py: the process that runs this file sent an invalid answer"):
         ask_file(f"{file}:told", HERE, [], ())
 
 

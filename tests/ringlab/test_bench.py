@@ -54,9 +54,9 @@ def test_sizes_grow_by_the_factor():
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"begin": "64K", "end": "1K"}, "-e must be at least -b"),
-        ({"factor": 1.0}, "-e must be at least -b"),
-        ({"begin": "0"}, "-e must be at least -b"),
+        ({"begin": "64K", "end": "1K"}, "-e at least -b"),
+        ({"factor": 1.0}, "-f finite and greater than 1"),
+        ({"begin": "0"}, "-b must be positive"),
         ({"begin": "1 Kb"}, "-b 1 Kb"),
         ({"factor": 1.001, "begin": "1M", "end": "1G"}, "more than 6,000 sizes"),
         ({"collective": "all_recuce"}, "all_recuce"),

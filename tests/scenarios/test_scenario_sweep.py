@@ -157,5 +157,5 @@ def test_endless_run_leaves_a_gap_in_its_line():
     figure = sweep_figure("t", "k", [SweepLine("ring", ["1", "2", "3"], [0.1, None, 0.3])])
     (line,) = [line for line in figure.axes[0].lines if line.get_gid() == "ring"]
     assert list(line.get_xdata()) == [0, 2] and list(line.get_ydata()) == [0.1, 0.3]
-    with pytest.raises(InputError, match="needs 1 to 24 lines with at least one time, not 0"):
+    with pytest.raises(InputError, match="needs at least one time"):
         sweep_figure("t", "k", [])

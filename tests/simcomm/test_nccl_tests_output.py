@@ -146,7 +146,7 @@ def test_nccl_tests_runs_with_different_ranks_stay_separate(tmp_path: Path):
     path.write_text(table(MEASURED) + table(MEASURED, gpus=4))
     output = read_nccl_tests(path)
     assert [(run.ranks, len(run.rows)) for run in output.runs] == [(8, 3), (4, 3)]
-    with pytest.raises(InputError, match=r":\d+: measured on 4 ranks on 1 hosts, but an earlier run on 8 ranks"):
+    with pytest.raises(InputError, match=r":\d+: this run has 4 ranks on 1 host, but an earlier run has 8 ranks"):
         output.as_one_run()
 
 

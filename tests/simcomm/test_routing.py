@@ -210,7 +210,7 @@ WRONG_ROUTES = {
     "route h0 - s0 - h9: no link from s0 to h9": [("h0", "s0", "h9")],
     "route h0: a route must list all nodes": [("h0",)],
     "route h0 - s0 - h0: a route must list all nodes": [("h0", "s0", "h0")],
-    "route h0 - s0: both ends must be a host or a GPU, and s0 is not": [("h0", "s0")],
+    "route h0 - s0: each end must be a host or a GPU, but s0 is neither": [("h0", "s0")],
     "a route must not visit node s0 twice": [("h0", "s0", "h2", "s0", "h1")],
     "duplicate route from h0 to h1": [("h0", "s0", "h1"), ("h0", "s0", "h1")],
 }

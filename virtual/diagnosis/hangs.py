@@ -41,8 +41,12 @@ def find_missing_groups(job: RankJob) -> ProgramFinding | None:
     without = [number for number, count in counts.items() if count == fewest]
     if len(without) == len(counts):
         return None
-    locations, _ = _creation_sites([rank for rank in job.ranks if rank.number not in without], fewest)
-    return ProgramFinding("new_group", f"{format_ranks(without)} did not create this group", locations, ALL_CREATE)
+    creators = [rank for rank in job.ranks if rank.number not in without]
+    locations, _ = _creation_sites(creators, fewest)
+    members = creators[0].made_groups[fewest][0]
+    same = format_ranks(rank.number for rank in creators if rank.made_groups[fewest][0] == members)
+    title = f"{format_ranks(without)} did not create the group of {format_ranks(members)}, which {same} created"
+    return ProgramFinding("new_group", title, locations, ALL_CREATE)
 
 
 def _creation_sites(ranks: list[Rank], at: int) -> tuple[tuple[FindingPlace, ...], bool]:

@@ -16,6 +16,7 @@ from collectives.budget import Gigabyte, check_read
 from collectives.errors import InputError
 from collectives.input_files import FileBytes, parse_json
 from collectives.quoting import suggest
+from collectives.units import count
 from simcomm.nccl.measured.nccl_tests_columns import SIDES, Columns, find_columns, may_be_row, read_cells
 from simcomm.nccl.measured.nccl_tests_rows import (
     CUT,
@@ -74,10 +75,10 @@ class NcclTestsOutput:
         first, *others = (run for run in self.runs if run.rows)
         for run in others:
             if (run.ranks, run.hosts) != (first.ranks, first.hosts):
-                layout, before = (f"{each.ranks} ranks on {each.hosts} hosts" for each in (run, first))
+                now, before = (f"{count(each.ranks, 'rank')} on {count(each.hosts, 'host')}" for each in (run, first))
                 place = FilePlace(self.file, run.line)
                 raise InputError(
-                    f"{place}: measured on {layout}, but an earlier run on {before}; use the output of a single run"
+                    f"{place}: this run has {now}, but an earlier run has {before}; pass the output of a single run"
                 )
         return replace(first, rows=tuple(row for run in (first, *others) for row in run.rows))
 
