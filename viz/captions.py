@@ -26,7 +26,9 @@ def time_unit(seconds: float) -> tuple[str, float]:
 
 
 def format_clock(time: float, elapsed: float) -> str:
-    """Return ``time`` in the best unit for ``elapsed``. The number of digits is fixed, so that the text does not jump.
+    """Return ``time`` with the unit and the number of decimals that suit ``elapsed``.
+
+    They depend only on ``elapsed``, so the text does not jump while ``time`` grows.
 
     >>> format_clock(0.00123, elapsed=0.0125)
     '1.2 ms'

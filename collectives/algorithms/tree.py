@@ -60,7 +60,10 @@ def binomial_all_reduce(rank: int, world_size: int) -> Program:
 
 @algorithm("barrier", name="binomial", chunks=1)
 def binomial_barrier(rank: int, world_size: int) -> Program:
-    """Collect a token from every rank, then release the ranks, in 2 ceil(log2 p) steps. Each step sends one token."""
+    """Collect a token from every rank on rank 0, then release the ranks, in 2 ceil(log2 p) steps.
+
+    Each message is one token.
+    """
     yield from binomial_all_reduce(rank, world_size)
 
 

@@ -259,7 +259,8 @@ class ModelProfile:
     def gradients(self, item_bytes: int = 4, backward: Sequence[float] | None = None) -> list[Gradient]:
         """Return the gradients in backward order, from the last layer to the first.
 
-        ``backward`` is the time of each layer's backward, in any unit. Default: the work of the layer.
+        ``backward`` is the duration of each layer's backward, in any unit. Default: each layer's estimated backward
+        work.
 
         >>> find_model_profile("vgg16").gradients()[1].nbytes == 4 * 4096 * 1000
         True

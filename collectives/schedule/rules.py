@@ -56,8 +56,8 @@ def _with_occurrence(keys: Keys, most: int) -> Keys:
 def ends_agree(call: ProgramCall, counts: tuple[Ints, Ints], chunks: tuple[Ints, Ints]) -> Bools:
     """Return a mask of the messages whose send and receive agree on the count and on the chunk.
 
-    If the collective moves data, the chunks may differ. ``counts`` and ``chunks`` each contain two arrays with one
-    entry per message: for the sends, then for the receives.
+    For all_to_all, which moves data to other chunks, the chunk may differ. ``counts`` and ``chunks`` each contain two
+    arrays with one entry per message: for the sends, then for the receives.
     """
     same = call.algorithm.spec.moves | same_chunks(*chunks, call.chunks)
     return np.asarray(same & (counts[0] == counts[1]))

@@ -47,7 +47,10 @@ def gradients_of(tensors: Sequence[Sequence[int]], work: Sequence[float], item_b
 def fill_buckets(
     gradients: Sequence[Gradient], bucket_bytes: int = BUCKET_BYTES, first_bytes: int = FIRST_BYTES
 ) -> list[Bucket]:
-    """Return the buckets that gradients fill in the given order. The gradient that fills a bucket closes it.
+    """Group the gradients into buckets, in the given order.
+
+    A bucket is closed as soon as it holds at least ``bucket_bytes`` (the first: ``first_bytes``, if less). The last
+    bucket may hold less.
 
     >>> fill_buckets([Gradient(3, 0.1), Gradient(9, 0.5), Gradient(2, 1.0)], bucket_bytes=8, first_bytes=1)
     [Bucket(nbytes=3, ready=0.1), Bucket(nbytes=9, ready=0.5), Bucket(nbytes=2, ready=1.0)]

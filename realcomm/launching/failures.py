@@ -112,7 +112,10 @@ def failure_by_exception(rank: int, error: BaseException, status: str) -> Failur
 
 @contextmanager
 def failing_as(rank: int, status: str) -> Iterator[None]:
-    """Convert every exception in the context, except InputError and RunFailed, to a RankFailed of ``rank``."""
+    """Convert each Exception in the context, except InputError and RunFailed, to a RankFailed of ``rank``.
+
+    KeyboardInterrupt and SystemExit pass unchanged.
+    """
     try:
         yield
     except (InputError, RunFailed):

@@ -81,7 +81,10 @@ class Stopwatch:
         self.current = ""
 
     def begin(self, name: str) -> Callable[[], None]:
-        """Begin a span that overlaps the phases of this step; return the function that ends it, on any thread."""
+        """Begin a span that overlaps the phases of this step.
+
+        Return a function that ends it and can be called from any thread.
+        """
         begin, step = time.perf_counter(), self.step
 
         def end() -> None:

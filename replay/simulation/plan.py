@@ -80,7 +80,7 @@ def _of_collectives(call_class: CallClass, bases: Ints, calls: ReplayedCalls, cr
 def _of_programs(
     recording: Recording, segments: Segments, calls: ReplayedCalls, layout: ReplayLayout, carrier: NetworkCarrier
 ) -> ReplayedMessages:
-    """Return a program's own messages, with step and chunk 0."""
+    """Return the messages of the recorded sends and receives (not of collectives), with step and chunk 0."""
     send, recv, made = calls.send, calls.recv, recording.calls
     halves = np.where(send >= 0, send, recv)
     sends = send >= 0

@@ -65,7 +65,7 @@ def _tensors_in(values: Any) -> Iterator[torch.Tensor]:
 
 
 class CudaOnCpu(TorchFunctionMode):
-    """A context in which functions of torch that are asked for CUDA run on the CPU."""
+    """A torch function mode that runs torch calls for a CUDA device on the CPU."""
 
     def __init__(self, placement: Placement) -> None:
         super().__init__()

@@ -126,7 +126,7 @@ class Spawner:
 
 
 class Spawned:
-    """The ranks of one spawn, as ``mp.spawn(join=False)`` returns them."""
+    """The result of ``mp.spawn(join=False)``: stands in for torch's ProcessContext."""
 
     def __init__(self, world: VirtualWorld, job: RankJob) -> None:
         self.world, self.job = world, job

@@ -95,7 +95,7 @@ class Placement:
             rank.extra[DEFAULT] = device
 
     def default(self) -> int:
-        """Return the device of the calling rank's new tensors."""
+        """Return the number of the GPU that is the calling rank's default device; ON_CPU if none is set."""
         rank = self.world.me()
         device = None if rank is None else rank.extra.get(DEFAULT)
         return ON_CPU if device is None else self.number(device)

@@ -118,7 +118,10 @@ class RunAnswer(ScenarioAnswer[Number]):
 
     @property
     def trace(self) -> Trace | None:
-        """The trace of the last algorithm at the largest size, else of the last training."""
+        """The trace of the last algorithm at the largest size. Without a collective: the trace of the last training.
+
+        None if there is neither.
+        """
         return self.traces[-1] if self.traces else None
 
     def to_dict(self) -> dict[str, Any]:
