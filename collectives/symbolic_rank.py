@@ -3,8 +3,8 @@
 A ``ShiftedRank`` represents all ranks by a formula. A ``VectorRank`` represents some ranks by an array of their
 numbers. The result of an operation on a symbol is correct for each of its ranks.
 
-If ranks would take different execution paths, the symbol raises ``Diverges``. Python raises TypeError for any other use
-of the symbol. In both cases, the caller builds the schedule in another way.
+If ranks would take different execution paths, the symbol raises ``Diverges``. An operation that the symbol does not
+support raises TypeError. In both cases, the caller builds the schedule in another way.
 """
 
 import operator

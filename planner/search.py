@@ -253,7 +253,7 @@ def predict_meshes(
 def predict_jobs(rows: Sequence[tuple[MeshJob, SearchedMesh]], belief: Belief) -> PredictedMeshes:
     """Predict one mesh for each of several jobs, as rows of the same arrays.
 
-    Either all jobs have described hosts, or all have the same network. Raise InputError for an unsupported job.
+    The jobs must either all have described hosts or all have the same network. Raise InputError for an unsupported job.
     """
     tables = [job.table for job, _ in rows]
     names = {name for table in tables for name in table}

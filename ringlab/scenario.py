@@ -63,9 +63,10 @@ def run(
     """Run a scenario on real processes on this machine.
 
     Algorithms named ``auto`` are chosen with ``calibration``, which is measured if it is missing. ``backend`` is "gloo"
-    or "nccl". A collective is stopped after ``timeout`` seconds, a training after this time without a step. With
-    ``emulate``, the scenario's network is emulated on this machine. ``resume`` is a checkpoint, or "auto" for the
-    newest complete one of each training. ``watch`` records metrics of trainings.
+    or "nccl". A collective is stopped after ``timeout`` seconds, and a training run if no step finishes within
+    ``timeout`` seconds. With ``emulate``, the scenario's network is emulated on this machine. ``resume`` is a
+    checkpoint, or "auto" for the newest complete checkpoint of each training run. ``watch`` records metrics of training
+    runs.
     Raises InputError if a value is invalid, and RunFailed if a rank fails.
 
     >>> measured = load("here.toml").run(timeout=60)  # doctest: +SKIP

@@ -226,7 +226,10 @@ def _waiting(traces: Sequence[Trace], faults: Faults, cluster: Cluster, steps: i
 def _degraded_links(
     paths: Sequence[Sequence[Leg]], faults: Faults, cluster: Cluster, steps: int, longest: float
 ) -> tuple[LinkPart, ...]:
-    """Return each degraded link's part of the critical path. ``longest`` is the time of the longest run in seconds."""
+    """Return the seconds of each degraded link on the critical path, as the mean per run and step, in descending order.
+
+    Links with 0 s are dropped. ``longest`` is the time of the longest run in seconds.
+    """
     if not faults.links:
         return ()
     router = cluster.router()

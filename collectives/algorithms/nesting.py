@@ -41,9 +41,9 @@ class Inner:
     def run(self, rank: int, ranks: Sequence[int], count: int, first_chunk: int, total: int) -> Program:
         """Yield the steps of one rank of a group. ``ranks`` are the global ranks of the group.
 
-        Chunk k of the channel becomes ``count`` of the ``total`` chunks, starting at ``first_chunk + k * count``.
-        Scratch chunks get the same offset within the scratch. Raise InputError if the chunks of a message would not be
-        contiguous.
+        Chunk k of the channel is mapped to the ``count`` chunks from ``first_chunk + k * count`` in a buffer of
+        ``total`` chunks. Scratch chunks are mapped in the same way within the scratch. Raise InputError if the chunks
+        of an operation would not be contiguous, or if its peer is not in the group.
         """
         for step in self.algorithm.channels(rank, self.world_size)[self.channel]:
             yield tuple(self._translate(op, ranks, (count, first_chunk, total)) for op in step)

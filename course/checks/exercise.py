@@ -114,7 +114,11 @@ MEASURED = "__measured__"  # in a learner's module: begin and end of each measur
 
 
 def expect_equal(got: Tensor | None, wanted: Tensor, name: str) -> None:
-    """Raise WrongAnswerError unless two tensors are equal. The error names the first element that differs."""
+    """Raise WrongAnswerError unless ``got`` is a tensor with the shape, dtype and elements of ``wanted``.
+
+    Elements may differ by a relative error of 1e-4 plus an absolute error of 1e-5. The error names the first element
+    that differs more.
+    """
     if not hasattr(got, "isclose") or got is None:
         raise WrongAnswerError(f"{name} must be a tensor, not {got!r}")
     if got.shape != wanted.shape:

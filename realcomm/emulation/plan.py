@@ -55,7 +55,7 @@ class Direction(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The link's name in messages."""
+        """The link's name, as shown in error messages."""
         return f"{self.src} - {self.dst}"
 
 

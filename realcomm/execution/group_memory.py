@@ -92,7 +92,10 @@ def host_group() -> dist.ProcessGroup:
 
 
 def host_barrier() -> None:
-    """Wait for all ranks on the host. An NCCL barrier would occupy GPUs that other ranks still compute on."""
+    """Block this process until all ranks arrive.
+
+    An NCCL barrier would instead occupy GPUs on which other ranks still compute.
+    """
     dist.barrier(host_group())
 
 

@@ -155,8 +155,8 @@ def timeout_by_exception(rank: int, error: BaseException, status: str, elapsed: 
     if elapsed >= allowed:
         return TimedOut(f"not done after {allowed:g} s; rank {rank}: {status}")
     return TimedOut(
-        f"rank {rank} timed out after {elapsed:.2g} s of {allowed:g} s: {describe_error(error, None)} "
-        f"(status: {status})"
+        f"rank {rank} timed out after {elapsed:.2g} s (the limit is {allowed:g} s): "
+        f"{describe_error(error, None)} (status: {status})"
     )
 
 

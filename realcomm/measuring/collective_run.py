@@ -34,7 +34,7 @@ class TimedCall:
 
     call: CollectiveCall
     warmup: int
-    repetitions: int | None  # None: as many as fit in a second
+    repetitions: int | None  # None: from 5 to 49, to fill about ``total_s``
     inputs: Path | None  # folder of RANK.npy, real data to run the collective on once
     check: bool = True  # whether to check the result on known inputs
     total_s: float = 1.0  # of all repetitions, unless their number is set
@@ -89,10 +89,11 @@ def run(
     Defaults: float32, sum, root 0. A CollectiveCall instead of the algorithm already contains all of these.
 
     The ranks run the algorithm once on inputs with a known result (``facts["wrong"]`` counts the elements that differ),
-    once on ``buffers``, ``warmup`` times, and then ``repetitions`` times. Default: as often as fits in a second. Every
-    repetition starts on all ranks at once. ``elapsed`` is the median time in seconds from the first rank's start to the
-    last rank's end. Messages and spans come from the median repetition. The ranks use the ``network`` of
-    ``realcomm.emulate``, or the loopback.
+    once on ``buffers``, ``warmup`` times, and then ``repetitions`` times. Default: an odd number from 5 to 49 that
+    fills about one second. Every repetition starts on all ranks at once. ``elapsed`` is the median time in seconds from
+    the first rank's start to the last rank's end. Messages and spans come from the median repetition; on GPUs, from an
+    additional repetition, because recording takes time. The ranks use the ``network`` of ``realcomm.emulate``, or the
+    loopback.
 
     Raise InputError and ProgramError as ``simcomm.run`` does, and RankFailed and TimedOut as ``launch`` does. The
     ``trace`` of the last two exceptions shows the failed execution: the failed rank, and the rank that each other rank

@@ -120,7 +120,11 @@ def animate_command(
     algorithm: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Algorithm to draw, also FILE.py:NAME. Default: the scenario's last; in a player, all."
+            metavar="NAME",
+            help=(
+                "Algorithm to draw: a name or FILE.py:NAME. Default: all in a player, otherwise the scenario's last "
+                "one."
+            ),
         ),
     ] = None,
     *,

@@ -119,7 +119,9 @@ def check_used(calibration: Calibration | None, clusters: Sequence[Cluster], tra
     """Raise InputError if a calibration is given but no prediction uses it."""
     described = [cluster.title for cluster in clusters if not uses_calibration(cluster, training)]
     if check_calibration(calibration) is not None and len(described) == len(clusters) > 0:
-        raise InputError(f"calibration is not used on {described[0]}, which describes its own costs; remove it")
+        raise InputError(
+            f"{described[0]} describes its own costs, so a calibration has no effect on it; omit the calibration"
+        )
 
 
 def resolve_transport(cluster: Cluster, calibration: Calibration | None = None) -> tuple[Cluster, Transport]:

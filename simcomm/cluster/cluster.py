@@ -100,7 +100,7 @@ class Cluster:
     def check_measurable(self, backend: str, gpus: Callable[[], Sequence[str]]) -> None:
         """Raise InputError unless the cluster is this machine. ``gpus`` returns the GPU names from the driver."""
         raise InputError(
-            f"{self.title} is not this machine, so it cannot be measured here; predict it, build it with --emulate, "
+            f"{self.title} is not this machine, so it cannot be measured here; predict it, emulate it with --emulate, "
             'or add preset = "this-machine" as a [[what_if]]'
         )
 

@@ -49,9 +49,10 @@ class Jitter:
             check_number(key, getattr(self, key))
         if not 0 <= self.mean < inf:
             raise InputError(f"mean must be finite and non-negative, not {self.mean}")
-        if not 0 <= self.deviation < inf or (self.deviation == 0) == (self.distribution == "lognormal"):
-            needed = "must be positive" if self.distribution == "lognormal" else "must be omitted"
-            raise InputError(f"deviation {needed} for {self.distribution}, not {self.deviation}")
+        if self.distribution == "lognormal" and not 0 < self.deviation < inf:
+            raise InputError(f"deviation must be positive and finite for lognormal, not {self.deviation}")
+        if self.distribution != "lognormal" and self.deviation != 0:
+            raise InputError(f"{self.distribution} has no deviation; remove deviation = {self.deviation}")
 
     def quantile(self, uniform: Any) -> npt.NDArray[np.float64]:
         """Return the distribution's quantile for each number in ``uniform``, an array of numbers in [0, 1]."""

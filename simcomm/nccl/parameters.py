@@ -1,10 +1,10 @@
 """Read the model's parameters from ``parameters.toml``: each with its value, prior, meaning and source.
 
-Some parameters are factors on the time of one cluster's hosts, learned from other systems on these hosts. Two machines
-of one author, or two tables of one machine, usually deviate from the prediction in the same direction, for example
-because of a slot with four lanes, an old BIOS, or a congested fabric. A description names such hosts with ``cluster``.
-For each cluster, the fit has a factor for small, middle and large sizes, both for one node and for several nodes. Their
-prior is 1.
+Some parameters scale the predicted times of all systems on the hosts of one cluster. Two machines of one author, or two
+tables of one machine, usually deviate from the prediction in the same direction, for example because of a slot with
+four lanes, an old BIOS, or a congested fabric. The key ``cluster`` of a system description names such hosts. For each
+cluster, the fit has a factor for small, middle and large sizes, both for one node and for several nodes. The prior of
+these factors is 1.
 """
 
 import tomllib

@@ -158,7 +158,7 @@ def failed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("failed")
 @pytest.mark.parametrize("place", IN_HANDLING)
-def test_error_while_handling_a_failure_is_a_note(
+def test_error_while_handling_a_failure_is_added_as_a_note(
     place: str, ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, error = IN_HANDLING[place]
@@ -170,7 +170,7 @@ def test_error_while_handling_a_failure_is_a_note(
 
 
 @pytest.mark.usefixtures("failed")
-def test_error_while_handling_a_failure_is_a_note_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_after_a_failure_is_added_as_a_note_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("realcomm.training.checkpoints.CheckpointFolder.close", Mock(side_effect=OSError("no disk")))
     scenario = package.load("own.toml")
     for run in (

@@ -733,7 +733,7 @@ UNUSED: dict[str, Callable[[], Any]] = {  # an argument that a call does not dep
     ),
     "size requires a [collective] table; remove size": lambda: ringlab.load("resnet34-cifar10").trace(size="1 KiB"),
     "calibration is not used, because all costs are described; remove it": lambda: on_star().predict(calibration()),
-    "calibration is not used on star of 4 hosts, 10 Gbit/s, which describes its own costs": lambda: simcomm.run(
+    "star of 4 hosts, 10 Gbit/s describes its own costs, so a calibration has no effect on it": lambda: simcomm.run(
         RING, STAR, 64, calibration=calibration()
     ),
     "calibration is only used to resolve auto; remove it": lambda: on_star().run(calibration=calibration()),

@@ -111,7 +111,7 @@ def test_animate_names_its_default_algorithm(ringlab, star, tmp_path):
         ("predict STAR --trace -", "- (standard output) is only supported by --json"),
         ("bench --ranks 2000", "2000 ranks are too many for the"),
         ("run HERE --set cluster.world_size=2000", "2000 ranks are too many for the"),
-        ("compare STAR", "it cannot be measured here; predict it, build it with --emulate"),
+        ("compare STAR", "it cannot be measured here; predict it, emulate it with --emulate"),
         ("compare HERE --emulates", "No such option"),
         ("compare HERE --emulate --thorough", "--thorough requires a scenario of this machine, and cannot be combined"),
         ("compare STAR --thorough", "--thorough requires a scenario of this machine"),

@@ -65,7 +65,7 @@ def test_demo_has_one_short_table_and_three_sentences(shown: Demo) -> None:
     assert not any("?" in str(cell) for row in table.rows for cell in row)
 
 
-def test_demo_names_its_files_and_the_course_last(shown: Demo) -> None:
+def test_demo_output_ends_with_its_files_and_the_course(shown: Demo) -> None:
     *_, report, animation, last = map(str, shown.show())
     assert "a.html" in report and "b.gif" in animation and "ringlab learn" in last
 

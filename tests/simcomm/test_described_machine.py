@@ -64,7 +64,7 @@ def test_described_scenario_runs_and_marks_guesses(tmp_path: Path) -> None:
     assert f"gdr = true  # {log}:7" in lines
 
 
-def test_scenario_has_observed_gpudirect_and_settings(tmp_path: Path) -> None:
+def test_described_scenario_contains_observed_nccl_settings(tmp_path: Path) -> None:
     text = NCCL_LOG.format(gdr="") + "n0:10:20 [0] NCCL INFO NCCL_ALGO set by environment to Ring\n"
     log = write(tmp_path, "nccl.log", text)
     listed = write(tmp_path, "gpus.txt", gpus_listed("NVIDIA A100-SXM4-80GB", 8))

@@ -32,7 +32,10 @@ class RankWorlds:
 
 
 def _of_caller(name: str) -> Any:
-    """Return a property that reads an attribute of the caller's state; ``__getattr__`` would be slower."""
+    """Return a property that reads and writes an attribute of the calling rank's state.
+
+    ``__getattr__`` would be slower.
+    """
 
     def write(worlds: RankWorlds, value: Any) -> None:
         setattr(worlds.of_caller(), name, value)

@@ -62,7 +62,8 @@ def command(
         ),
     ],
     output: Annotated[
-        Path | None, Option("-o", "--output", metavar="FILE.json", help="Write the profile to a file for predictions.")
+        Path | None,
+        Option("-o", "--output", metavar="FILE.json", help="Write the profile to a file that predictions can read."),
     ] = None,
     *,
     timing: ProfileOptions,

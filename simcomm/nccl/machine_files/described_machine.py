@@ -54,9 +54,10 @@ class KeyValue:
 
 @dataclass(frozen=True)
 class DescribedMachine:
-    """A machine as its files describe it.
+    """The keys of a system description that a machine's files determine.
 
-    ``keys`` describe its hardware, and ``seen`` its observed use. Both are keys of a system description.
+    ``keys`` describe the hardware and software. ``seen`` has ``p2p`` and ``gdr``: whether logged connections used P2P
+    and GPUDirect.
     """
 
     keys: Mapping[str, KeyValue]

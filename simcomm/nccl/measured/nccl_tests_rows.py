@@ -184,7 +184,7 @@ def _check_values(where: str, dtype: str | None, side: Side, ranks: int) -> None
     if side.error and side.error != "N/A":
         most = ROUNDING.get(dtype or "", 0.0) * (max(ranks, 2) - 1)
         if read_figure(where[:-2], "error", side.error).value > most:
-            raise InputError(f"{where}error {side.error} exceeds rounding, {most:g}; {NOT_IT}")
+            raise InputError(f"{where}error {side.error} is larger than rounding explains (at most {most:g}); {NOT_IT}")
     if side.wrong != "N/A" and read_figure(where[:-2], "#wrong", side.wrong, instead=" or N/A").value:
         raise InputError(f"{where}{side.wrong} wrong values; {NOT_IT}")
 
