@@ -95,7 +95,8 @@ class RecordingBuilder:
     ) -> int:
         """Add a rank's part of a collective, and return its call number.
 
-        ``line`` names a communicator that runs its calls one after the other, as in NCCL. Default: none.
+        ``line`` names a communicator that runs its calls one after the other, as in NCCL. It is "" if the group's calls
+        may overlap.
         """
         call = RecordedCall(
             rank=rank,

@@ -207,10 +207,11 @@ class Scenario(scenarios.LoadedScenario):
         calibration: Source = None,
         engine: str | None = None,
     ) -> Trace:
-        """Simulate one algorithm and return its trace. Default: the last one at the largest size.
+        """Simulate one algorithm at one size, and return its trace.
 
-        ``size`` is a number of bytes, or a string such as "1 MiB". Raises InputError for an algorithm that the scenario
-        does not have.
+        ``algorithm`` is a name or an Algorithm. Default: the scenario's last algorithm. ``size`` is a number of bytes,
+        or a string such as "1 MiB". Default: the scenario's largest size. Raises InputError for the name of an
+        algorithm that the scenario does not have, and for a size if the scenario has no collective.
 
         >>> len(load("star8").trace("ring", "1 KiB").messages)
         112

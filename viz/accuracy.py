@@ -22,8 +22,8 @@ BAND = 1.3  # the grey band: predictions off by less than this factor
 class Dots:
     """The measured and predicted seconds of systems in one size class and family, as lists of the same length.
 
-    ``measured_range`` holds the lowest and highest measured times, ``predicted_range`` the prediction intervals.
-    Default: none.
+    ``measured_range`` holds the lowest and highest measured times, ``predicted_range`` the prediction intervals. Each
+    may be empty.
     """
 
     panel: str

@@ -135,7 +135,7 @@ def _arrange(network: GroupedNetwork) -> tuple[dict[str, Point], dict[Edge, Line
 
 
 def _extent(network: GroupedNetwork, kind: str, at: Mapping[str, Point]) -> tuple[float, float]:
-    """Return the width and height in inches of this kind of layout."""
+    """Return the width and height of a layout of this kind, in inches."""
     rows = Counter(y for _, y in at.values())
     widest = max(rows.values())
     if kind == "tiers":

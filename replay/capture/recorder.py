@@ -91,7 +91,7 @@ OPERATORS = {
 
 
 def find_operator() -> str:
-    """Return the reduction operator that was passed to the calling torch function. Default: sum.
+    """Return the name of the reduction operator that was passed to the calling torch function, or "sum".
 
     The kernel gets the operator as a C++ object that Python cannot read. DDP's Reducer divides gradients and then sums
     them.

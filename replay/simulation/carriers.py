@@ -100,10 +100,10 @@ class NetworkCarrier:
         return network_template(algorithm, fitted(shape, algorithm), self.transport.gamma)
 
     def message_seconds(self, pairs: Ints, nbytes: Floats, exchanges: Bools, computed: Floats) -> Floats:
-        """Return the seconds that each of the program's own messages takes in addition to its time on links.
+        """Return the seconds that each recorded message takes in addition to its time on links.
 
-        ``pairs`` [messages, 2] are the sender and the receiver. ``exchanges``: whether the two ranks also send in the
-        other direction at the same time. ``computed``: the seconds that the ranks computed before.
+        ``pairs`` [messages, 2] are the sender and the receiver. ``exchanges`` marks messages whose ranks also send in
+        the other direction at the same time. ``computed`` is the time in seconds that the ranks computed before.
         """
         return np.zeros(len(nbytes))
 
@@ -115,7 +115,7 @@ class MeasuredCarrier(NetworkCarrier):
 
     @cached_property
     def message_costs(self) -> Calibration:
-        """The calibration: the given one, else the cached one.
+        """The calibration that the caller gave. Without one, the cached calibration.
 
         Raise InputError if the calibration is missing, or has no message times although there are several ranks.
         """

@@ -45,7 +45,7 @@ def find_messages(
     laid: tuple[ReplayLayout, list[CallClass]],
     carrier: NetworkCarrier,
 ) -> ReplayedMessages:
-    """Return all messages of a layout and its call classes. The program's own messages come first."""
+    """Return all messages of a replay: first the recorded sends and receives, then the messages of collectives."""
     layout, classes = laid
     parts = [_of_programs(recording, segments, calls, layout, carrier)]
     for call_class, bases in zip(classes, layout.bases, strict=True):

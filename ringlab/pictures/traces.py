@@ -38,10 +38,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class OneRun:
-    """An algorithm of a scenario at one size. Default: the last algorithm at the largest size.
+    """A run of one algorithm of a scenario, at one size.
 
-    ``algorithm`` may be an Algorithm that the scenario does not have. Without a collective, the run consists of the
-    first steps of a training.
+    ``algorithm`` is a name, or an Algorithm that the scenario need not have. Default: the scenario's last algorithm.
+    ``nbytes`` is the size. Default: the largest size. Without a collective, the run is the first steps of a training.
     """
 
     scenario: LoadedScenario

@@ -48,7 +48,10 @@ def conclude(answer: ScenarioAnswer[Any], scenario: LoadedScenario, caveats: Seq
 
 
 def headline(answer: ScenarioAnswer[Any]) -> str:
-    """Return the sentence about the fastest training, else about the fastest collective, else the title."""
+    """Return the sentence about the fastest training.
+
+    Without a training, return the sentence about the fastest collective. Without either, return the title.
+    """
     return next(iter([*_fastest_training(answer), *_fastest_collective(answer)]), answer.title)
 
 

@@ -72,7 +72,7 @@ class VirtualStream:
         return False
 
     def record_event(self, event: VirtualEvent | None = None) -> VirtualEvent:
-        """Record ``event`` and return it. Default: a new event."""
+        """Record ``event``, or a new event if it is None, and return it."""
         event = event or VirtualEvent()
         event.record()
         return event

@@ -20,7 +20,10 @@ MOST_PATH = 4096  # bytes of a request, which is the path of a folder
 
 
 def serve(control: socket.socket, preloaded: Sequence[str]) -> None:
-    """Run programs one after the other until the host closes its end. Import the ``preloaded`` modules first."""
+    """Import the ``preloaded`` modules, then run one program after the other.
+
+    Return when the host closes its end of ``control``.
+    """
     for name in preloaded:
         import_module(name)
     while True:

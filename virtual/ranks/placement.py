@@ -75,9 +75,10 @@ class Placement:
             rank.extra[CHOSEN] = number
 
     def number(self, device: Any) -> int:
-        """Return the number of a GPU; negative for other devices. Raise RuntimeError for a GPU that does not exist.
+        """Return the number of a CUDA device. Raise RuntimeError for a GPU that does not exist.
 
-        ``device`` is a number, a device or a device's name. Without an index, it means the current GPU.
+        ``device`` is a number, a device or a device's name. A device without an index is the current GPU. A negative
+        number is returned unchanged.
         """
         if isinstance(device, int):
             number = device

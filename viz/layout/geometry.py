@@ -37,7 +37,7 @@ class Box:
     def around(cls, x: float, y: float, radius: float, tall: float | None = None) -> "Box":
         """Return the box that reaches ``radius`` to the left and right of a point, and ``tall`` up and down.
 
-        Default of ``tall``: ``radius``.
+        ``tall`` defaults to ``radius``.
         """
         tall = radius if tall is None else tall
         return cls(x - radius, y - tall, x + radius, y + tall)

@@ -69,7 +69,7 @@ def idle_hosts(graph: Graph, hosts: tuple[str, ...]) -> list[str]:
 
 
 def memory_edge(graph: Graph, hosts: tuple[str, ...]) -> Edge | None:
-    """Return the edge that every message crosses if the graph is ``this-machine``, else None."""
+    """Return the edge that every message crosses if the graph is ``this-machine``. Return None for another graph."""
     switches = [node for node in graph if node not in hosts]
     if len(switches) != 2:
         return None
@@ -163,7 +163,7 @@ def _racks(graph: Graph, hosts: list[str], switches: list[str]) -> dict[str, Poi
 
 
 def _rows(graph: Graph, hosts: list[str], tiers: dict[str, int]) -> dict[str, Point]:
-    """Return hosts in the lowest row, and each other node in the row of its distance, centered above its neighbors."""
+    """Return hosts in the lowest row, and each other node in a row by its tier, centered above its neighbors."""
     top = max(tiers.values()) or 1
     undirected = graph.to_undirected(as_view=True)
     at = {host: ((index + 0.5) / len(hosts), 1.0) for index, host in enumerate(hosts)}

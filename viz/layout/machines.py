@@ -52,7 +52,7 @@ def place_in_rows(graph: Graph, hosts: Sequence[str]) -> dict[str, Point]:
 
 
 def kind_of(graph: Graph, node: str, hosts: Sequence[str]) -> str:
-    """Return the node's kind in the graph. Default: ``host`` for a node in ``hosts``, otherwise ``switch``."""
+    """Return the node's kind in the graph. Without one, return ``host`` for a node in ``hosts``, else ``switch``."""
     kind: str = graph.nodes[node].get("kind") or ("host" if node in hosts else "switch")
     return kind
 
@@ -181,13 +181,13 @@ def lay_out_torus(graph: Graph, hosts: tuple[str, ...], box: Box) -> Layout | No
 
 
 def torus_seats(graph: Graph) -> dict[str, Point]:
-    """Return the position of each host of a torus in a unit box with y downwards, or nothing for another network."""
+    """Return the position of each host of a torus in a unit box with y downwards; {} for another network."""
     at = {node: (x + BEHIND * z, y - BEHIND * z) for node, (z, y, x) in _find_seats(graph).items()}
     return fit_into(Box(0.0, 0.0, 1.0, 1.0), at) if at else {}
 
 
 def _find_seats(graph: Graph) -> dict[str, Seat]:
-    """Return the plane, row and column of each host of a torus, or nothing for another network."""
+    """Return the plane, row and column of each host of a torus; {} for another network."""
     nodes, edges = sorted(graph, key=natural_order), set(graph.edges)
     shape = next((shape for shape in _shapes(len(nodes)) if _torus_edges(nodes, shape) == edges), None)
     if shape is None:

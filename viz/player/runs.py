@@ -220,8 +220,8 @@ LISTED = 48  # cables listed in the panel
 class PlayedRun:
     """A trace to play, its name, and a sentence about the run without its bottleneck.
 
-    ``buffers`` are the buffer contents if the caller knows them. Default: the trace's algorithm determines them, if
-    known. ``lines`` are the lines in the user's program that send and receive each message, if known.
+    ``buffers`` are the buffer contents, if the caller knows them. Otherwise, the trace's algorithm determines them, if
+    it is known. ``lines`` are the lines in the user's program that send and receive each message, if known.
     """
 
     trace: Trace

@@ -171,7 +171,7 @@ class NcclRow(AnswerRecord):
 
 @dataclass(frozen=True)
 class NcclCalibrationAnswer(Answer):
-    """The result of ``ringlab calibrate`` with an nccl-tests table. Predictions are those before the calibration."""
+    """The result of ``ringlab calibrate`` with an nccl-tests table. The predictions are from before the calibration."""
 
     system: str
     hosts: int

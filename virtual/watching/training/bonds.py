@@ -172,7 +172,10 @@ class Bonds(Watcher):
         return bond
 
     def tie_forgotten(self, logs: Sequence[OptimizerLog]) -> None:
-        """If most of the optimizer's parameters have bonds, create bonds for others whose initial values are equal."""
+        """If most parameters of the optimizer have bonds, create bonds for the remaining parameters.
+
+        A parameter gets a bond if its initial values are equal on all ranks.
+        """
         first = logs[0]
         bonds = [self.of(first.rank, parameter) for parameter in first.parameters]
         group = {log.rank for log in logs}

@@ -27,7 +27,7 @@ class HandOptimizer:
         self.state: dict[Any, Any] = {}
 
     def has_changed(self, samples: list[Values]) -> bool:
-        """Return whether the parameters differ from these samples."""
+        """Return whether any parameter differs from its sample in ``samples``."""
         return any(map(_differ, self.param_groups[0]["params"], samples))
 
     def sample(self) -> list[Values]:

@@ -145,7 +145,7 @@ class OptimizerLogs(Watcher):
         yield from self.logs.get(rank, {}).values()
 
     def are_watched(self, rank: Rank) -> bool:
-        """Return whether watchers check the next step of one of the rank's optimizers."""
+        """Return whether watchers check the next step of any of the rank's optimizers."""
         return any(log.is_watched(log.count) for log in self.of_rank(rank))
 
     def made_optimizer(self, rank: Rank, optimizer: Any) -> None:
