@@ -1,4 +1,4 @@
-"""Run collectives and trainings on real processes, which Ringlab starts on this machine or torchrun has started.
+"""Run collectives and training runs on real processes, which Ringlab starts on this machine or torchrun has started.
 
 * ``run`` measures a collective, ``train`` trains a model, ``calibrate`` measures this machine for predictions.
 * ``emulate`` creates a cluster's network on this machine, for the other functions to run on.

@@ -1,7 +1,7 @@
 """Predict, run and draw distributed training jobs in notebooks and scripts, as the command line does.
 
 * ``load``: read a built-in scenario or a file, with optional changes.
-* ``predict``: simulate the collectives and trainings of a scenario on its cluster.
+* ``predict``: simulate the collectives and training runs of a scenario on its cluster.
 * ``run``: measure them on real processes on this machine.
 * ``compare``: predict and measure them, and compare the times.
 * ``animate``: draw the messages as a player (.html), an animation (.gif, .mp4) or a timeline (.png).

@@ -84,7 +84,7 @@ def hosts_bandwidth(cluster: Cluster) -> float:
 
 
 def calibrate_for_emulation(scenario: LoadedScenario, session: Session) -> Calibration:
-    """Measure two emulated hosts with the cluster's most frequent link bandwidth, and the trainings' compute times.
+    """Measure two emulated hosts with the cluster's most frequent link bandwidth, and the training runs' compute times.
 
     The compute times are measured on as many processes as the cluster has ranks.
     """

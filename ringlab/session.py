@@ -255,7 +255,10 @@ def _calls_to_time(scenario: LoadedScenario) -> list[CollectiveCall]:
 
 
 def _trainings_to_time(scenario: LoadedScenario) -> list[Training]:
-    """Return the trainings without stated compute times. DistributedDataParallel is only predicted on this machine."""
+    """Return the training runs without stated compute times.
+
+    DistributedDataParallel is only predicted on this machine.
+    """
     trainings = scenario.trainings if scenario.cluster.is_here else predictable(scenario.trainings)
     return [training for training in trainings if training.compute is None]
 

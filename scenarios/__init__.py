@@ -1,4 +1,4 @@
-"""Read scenario files: TOML tables become checked sections, from which clusters, algorithms and trainings are built."""
+"""Read scenario files, check their tables, and build clusters, algorithms and training runs from them."""
 
 from scenarios.loader import CollectiveComparison, LoadedScenario, WhatIf, load
 from scenarios.toml_files import shipped

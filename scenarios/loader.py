@@ -209,7 +209,7 @@ def builder_of(reference: str | Path, overrides: Sequence[str] = ()) -> "tuple[P
 
 @dataclass(frozen=True)
 class Builder:
-    """Builds the clusters, algorithms and trainings of a validated scenario."""
+    """Builds the clusters, algorithms and training runs of a validated scenario."""
 
     where: str  # prefix of messages
     path: Path

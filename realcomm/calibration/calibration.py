@@ -47,7 +47,7 @@ BRIEF_BLOCK_S = 1.3  # most for all probes of such a block; with all sizes, ther
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """A kind of training to calibrate, and the trainings of this kind to run."""
+    """A kind of training to calibrate, and the training runs of this kind to run."""
 
     training: Training  # one training of this kind
     probes: tuple[Probe, ...]  # that replace the gradient sync
@@ -80,7 +80,7 @@ def make_plan(
     all_sizes: bool = False,
     turns: int = TURNS,
 ) -> CalibrationPlan:
-    """Plan a calibration for these collective calls and trainings. With ``runs``, also run them between the blocks.
+    """Plan a calibration for these collective calls and training runs. With ``runs``, also run them between the blocks.
 
     Messages are timed at the sizes that the calls send. With ``all_sizes``, they are also timed from 4 KiB to 16 MiB.
     ``turns`` is the number of training blocks and, without runs, also of collective blocks.
@@ -259,7 +259,7 @@ def _training_traces(
 
 
 def _prepare(trainings: Sequence[Training]) -> list[Training]:
-    """Check images and models before any rank starts. Return the trainings with their parameters counted."""
+    """Check images and models before any rank starts. Return the training runs with their parameters counted."""
     preload_for(trainings)
     for training in trainings:
         check_model(training)

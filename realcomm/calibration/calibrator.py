@@ -61,7 +61,7 @@ class CalibrationTraining:
         self._token = torch.zeros(1, device=own_device())
 
     def take_steps(self, count: int) -> list[BlockStep]:
-        """Take ``count`` steps, which use the probes in turn; return their times. All ranks call this."""
+        """Take ``count`` steps, which use the probes in turn; return their times. All ranks must call this."""
         self.batches.take_prefetched()
         self._offset = shared_clock_offset()
         dist.barrier()
@@ -110,7 +110,7 @@ class CalibrationTraining:
 
 
 class OverlapCalibrator:
-    """Measures the parts of a DistributedDataParallel step on one rank. All ranks call each method together."""
+    """Measures the parts of a DistributedDataParallel step on one rank. All ranks must call each method together."""
 
     def __init__(self, training: CalibrationTraining) -> None:
         self._training, self._offset = training, 0.0
@@ -193,7 +193,7 @@ class OverlapCalibrator:
 
 
 def take_turns(rank: int, world_size: int, plan: CalibrationPlan) -> RankTurns:
-    """Calibrate in turn with runs: first the collectives, then the trainings. Every rank executes this function."""
+    """Calibrate in turn with runs: first the collectives, then the training runs. All ranks must call this."""
     bench, blocks = ProbeBench(rank, world_size), list[RankBlock]()
     queue = QueueBench(rank, world_size) if world_size > 1 and own_device().type == "cuda" else None
     running = [RunningMeasurement(rank, world_size, measurement_plan) for measurement_plan in plan.measurements]

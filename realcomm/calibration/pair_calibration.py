@@ -66,7 +66,8 @@ def calibrate_emulated(
     timeout: float = 300.0,
     progress: Progress | None = None,
 ) -> Calibration:
-    """Measure a pair of emulated hosts, and the trainings' phases in ``ranks`` processes, to predict emulated clusters.
+    """Measure a pair of emulated hosts, and the phases of training runs in ``ranks`` processes, for predictions of
+    emulated clusters.
 
     ``bandwidth`` is the rate of the pair's links in bytes/s. The pair is never part of a predicted cluster. Raise as
     ``calibrate_pair`` does.

@@ -1,4 +1,4 @@
-"""Measure messages between two hosts, or between more ranks than cores. Each rank executes these functions."""
+"""Measure messages between two hosts, or between more ranks than cores. All ranks must call these functions."""
 
 import os
 import socket
@@ -150,7 +150,7 @@ def reduction(rank: int, world_size: int) -> Program:
 
 
 def probe_pair(rank: int, world_size: int, bandwidth: float) -> PairProbes:
-    """Measure the messages of a pair of hosts with links of ``bandwidth`` bytes/s; both ranks call this."""
+    """Measure the messages of a pair of hosts with links of ``bandwidth`` bytes/s; both ranks must call this."""
     tiny, exchanged = _tiny(rank, world_size)
     chains = tiny + [
         (size, hops, _seconds(partial(chain, hops), size, 1))
@@ -180,7 +180,7 @@ def probe_pair(rank: int, world_size: int, bandwidth: float) -> PairProbes:
 
 
 def time_crowd(rank: int, world_size: int) -> list[CrowdRound]:
-    """Time messages among more ranks than cores, round by round. All ranks call this; their number must be even.
+    """Time messages among more ranks than cores, round by round. All ranks must call this; their number must be even.
 
     The measured programs take turns, so that a disturbance affects all of them.
     """

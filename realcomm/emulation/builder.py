@@ -80,7 +80,10 @@ def _table(text: str) -> dict[str, dict[str, int]]:
 
 
 class NetworkBuilder:
-    """Builds the namespaces of a plan and keeps them open. This process has one thread and is in the core namespace."""
+    """Builds the namespaces of a plan and keeps them open.
+
+    The process must have one thread. It is moved into the core namespace, which contains the switches.
+    """
 
     def __init__(self, plan: NetworkPlan) -> None:
         """Build the network. Raise RunFailed if this system lacks a feature, and name the feature."""

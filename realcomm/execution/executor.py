@@ -52,8 +52,8 @@ def execute(
 ) -> None:
     """Run a collective on ``tensor``, in place.
 
-    All ranks of ``group`` call this with tensors of equal length and dtype. ``algorithm`` may be a name. ``root`` is a
-    rank of the group. This rank's events are appended to ``record``. Raise InputError for a tensor that is not
+    All ranks of ``group`` must call this with tensors of equal length and dtype. ``algorithm`` may be a name. ``root``
+    is a rank of the group. This rank's events are appended to ``record``. Raise InputError for a tensor that is not
     contiguous or that ``op`` cannot reduce. With two ranks:
 
     >>> tensor = torch.tensor([1.0, 2.0])

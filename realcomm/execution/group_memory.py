@@ -86,7 +86,7 @@ def _forget_destroyed() -> None:
 
 
 def host_group() -> dist.ProcessGroup:
-    """Return the default group, or a gloo group if the default group works on GPUs. All ranks call this together."""
+    """Return the default group, or a gloo group if the default group works on GPUs. All ranks must call this."""
     group = group_or_default()
     return group if own_device().type == "cpu" else keep_for(group, "host group", _make_host_group)
 

@@ -27,7 +27,7 @@ class ClockOffset:
         return self.measured == -inf or (self.seconds != 0.0 and perf_counter() - self.measured > RENEWED_S)
 
     def measure(self) -> None:
-        """Measure the offset by round trips to rank 0. All ranks call this together."""
+        """Measure the offset by round trips to rank 0. All ranks must call this together."""
         group, rank = host_group(), dist.get_rank()
         time = torch.zeros(1, dtype=torch.float64)
         if rank == 0:
@@ -64,7 +64,7 @@ def clock_offset() -> ClockOffset:
 
 
 def shared_clock_offset() -> float:
-    """Return the seconds to add to this rank's clock to get the shared clock. All ranks call this together."""
+    """Return the seconds to add to this rank's clock to get the shared clock. All ranks must call this together."""
     offset = clock_offset()
     if max_over_ranks(float(offset.is_stale())):
         offset.measure()
@@ -72,7 +72,7 @@ def shared_clock_offset() -> float:
 
 
 def shared_instant() -> float:
-    """Return one instant on every rank, in seconds of that rank's ``perf_counter``. All ranks call this together."""
+    """Return one instant on every rank, in seconds of its ``perf_counter``. All ranks must call this together."""
     offset = shared_clock_offset()
     return max_over_ranks(perf_counter() + offset) - offset
 

@@ -124,8 +124,8 @@ def all_gather_into_tensor(
 ) -> Handle:
     """Collect ``input_tensor`` of all ranks, in rank order, in ``output_tensor`` of every rank.
 
-    ``output_tensor`` must have ``world_size`` times the elements of ``input_tensor``, whose size is equal on every
-    rank.
+    ``input_tensor`` must have the same size on every rank, and ``output_tensor`` must have ``world_size`` times as many
+    elements.
 
     >>> gathered = torch.zeros(4)
     >>> realcomm.all_gather_into_tensor(gathered, torch.tensor([1.0, 2.0]) + rank)

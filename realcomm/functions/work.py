@@ -56,7 +56,7 @@ class GpuWork:
     """The handle of a collective in flight on a GPU. Only a stream waits for the collective; the host does not."""
 
     def __init__(self, action: Action, stream: torch.cuda.Stream, results: Tensors) -> None:
-        """Keep ``action``, which is already queued on ``stream``, and its memory alive."""
+        """Keep ``action`` and its memory alive. The action must already be queued on ``stream``."""
         self._action, self._stream, self._results = action, stream, results
         self._done = stream.record_event()
 

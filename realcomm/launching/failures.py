@@ -60,7 +60,9 @@ class RankFailed(LaunchFailed):
 
 
 class TimedOut(LaunchFailed):
-    """A real run exceeded its timeout and was terminated. The message has each rank's status.
+    """A real run exceeded its timeout and was terminated.
+
+    The message has each rank's status. Under torchrun, it has one rank's status or the missing ranks.
 
     >>> issubclass(TimedOut, RunFailed)
     True

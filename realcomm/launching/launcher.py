@@ -67,8 +67,8 @@ def launch(
     works on its emulated host.
 
     Raise RankFailed, with the first failed rank and its status, if a rank fails. Raise TimedOut, with the status of all
-    ranks, after the timeout, and RunFailed if the network lost packets. Raise InputError for a backend or number of
-    ranks that this machine cannot start, or if a worker raises it.
+    ranks (under torchrun: of one), after the timeout, and RunFailed if the network lost packets. Raise InputError for a
+    backend or number of ranks that this machine cannot start, or if a worker raises it.
 
     >>> from realcomm import launch
     >>> launch(max, 2)  # doctest: +SKIP

@@ -87,7 +87,7 @@ class ProbeBench:
         self._repetitions: dict[Probe, int] = {}
 
     def time(self, probe: Probe, seconds: float, repetitions: tuple[int, int]) -> list[Interval]:
-        """Return the begin and the end of each repetition of a probe on this rank. All ranks call this.
+        """Return the begin and the end of each repetition of a probe on this rank. All ranks must call this.
 
         The repetitions take about ``seconds`` in total. ``repetitions`` is their smallest and largest number.
         """
@@ -152,7 +152,7 @@ class QueueBench:
         self._runs: dict[int, Callable[[], None]] = {}
 
     def time(self, nbytes: int) -> QueuedTimes:
-        """Return the times of one message of ``nbytes`` bytes; all ranks call this.
+        """Return the times of one message of ``nbytes`` bytes; all ranks must call this.
 
         The first run includes the latency of the first message, so only the second run is measured.
         """

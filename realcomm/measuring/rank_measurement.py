@@ -152,7 +152,7 @@ def exact_input(call: CollectiveCall, rank: int) -> torch.Tensor:
 
 
 def exact_result(call: CollectiveCall, rank: int, world_size: int) -> tuple[slice, torch.Tensor] | None:
-    """Return the elements of ``rank`` that the collective defines, and their slice. All inputs are ``exact_input``.
+    """Return the elements of ``rank`` that the collective defines, and their slice, for inputs of ``exact_input``.
 
     Return None if no element is defined, or if contributions may count repeatedly, as in a barrier.
     """
@@ -196,7 +196,7 @@ class RunningMeasurement:
     """A measurement on one rank, executed block by block."""
 
     def __init__(self, rank: int, world_size: int, measurement: TimedCall) -> None:
-        """Check the result, run on real data if there is any, and warm up; all ranks call this."""
+        """Check the result, run on real data if there is any, and warm up; all ranks must call this."""
         call, name = measurement.call, measurement.call.algorithm.full_name
         self._executor = make_runner(call, rank, world_size, own_device())
         set_status(f"checking {name}")
@@ -214,7 +214,7 @@ class RunningMeasurement:
         self._records: list[list[Event]] = []
 
     def take_block(self, total_s: float = TOTAL_S, least: int = LEAST, most: int = MOST) -> None:
-        """Run the requested number of repetitions, or about ``total_s`` seconds of them; all ranks call this."""
+        """Run the requested number of repetitions, or about ``total_s`` seconds of them; all ranks must call this."""
         repetitions = self._count or repetitions_within(total_s, self._each, least, most)
         set_status(f"timing {self._executor.call.algorithm.full_name}")
         with without_garbage_collection():
@@ -223,7 +223,7 @@ class RunningMeasurement:
         self._records += records
 
     def result(self) -> RankMeasurement:
-        """Return the result of all blocks; all ranks call this."""
+        """Return the result of all blocks; all ranks must call this."""
         spans = first_to_last(gather_intervals(self._intervals))
         seconds, middle = [end - begin for begin, end in spans], median_index(spans)
         begin, record, queued = spans[middle][0], self._records[middle], None
@@ -234,14 +234,14 @@ class RunningMeasurement:
 
 
 def measure_rank(rank: int, world_size: int, measurement: TimedCall) -> RankMeasurement:
-    """Measure one collective call on this rank; all ranks call this with the same ``measurement``."""
+    """Measure one collective call on this rank; all ranks must call this with the same ``measurement``."""
     running = RunningMeasurement(rank, world_size, measurement)
     running.take_block(measurement.total_s, measurement.least)
     return running.result()
 
 
 def figures_of(measured: RankMeasurement) -> RankFigures:
-    """Combine the results that all ranks have for a measurement. All ranks call this and return equal figures."""
+    """Combine all ranks' results of a measurement. All ranks must call this, and all return equal figures."""
     seconds = measured.seconds
     return RankFigures(
         median_low(seconds), min(seconds), max(seconds), sum_over_ranks(measured.wrong), measured.queued_s

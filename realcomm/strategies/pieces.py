@@ -199,7 +199,7 @@ def _stages_step(
 
 
 def own_group(rank: int, world_size: int, size: int, stride: int, backend: str | None = None) -> dist.ProcessGroup:
-    """Return this rank's group of ``size`` ranks, ``stride`` apart. All ranks call this and create all groups."""
+    """Return this rank's group of ``size`` ranks, ``stride`` apart. All ranks must call this and create all groups."""
     firsts = [first for first in range(world_size) if first // stride % size == 0]
     members = [range(first, first + stride * size, stride) for first in firsts]
     groups = {ranks: dist.new_group([*ranks], backend=backend) for ranks in members if ranks[-1] < world_size}

@@ -141,7 +141,7 @@ class Spread:
         return nn.ModuleList(parts)
 
     def gather_weights(self) -> dict[str, Tensor] | None:
-        """Return the state_dict of the whole model on the first rank, None on other ranks. All ranks call this."""
+        """Return the state_dict of the whole model on the first rank, None on other ranks. All ranks must call this."""
         weights = dict[str, Tensor]()
         for place, module in self._own.items():
             for name, tensor in module.state_dict().items():

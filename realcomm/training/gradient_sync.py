@@ -137,7 +137,7 @@ class DdpSync(GradientSync):
 
 
 def make_bucket_runner(algorithm: Algorithm, piece: torch.Tensor) -> Runner:
-    """Return the runner that averages a bucket. All ranks call this together."""
+    """Return the runner that averages a bucket. All ranks must call this together."""
     call = CollectiveCall(algorithm, len(piece), op="mean")
     return make_runner(call, dist.get_rank(), dist.get_world_size(), piece.device, is_watched=False)
 
@@ -183,7 +183,7 @@ class DuringBackward(GradientSync):
     """
 
     def __init__(self, algorithm: Algorithm, buckets: Buckets, model: nn.Module, gradients: torch.Tensor) -> None:
-        """Make the model's gradients views of ``gradients``. All ranks call this together."""
+        """Make the model's gradients views of ``gradients``. All ranks must call this together."""
         self._algorithm, self._mb, self._gradients = algorithm, buckets.mb, gradients
         self._watch: Stopwatch | None = None
         self._named = named_parameters(model)

@@ -181,7 +181,7 @@ class JoinedBatchNorm(nn.Module):
 
 
 def synchronize_batch_norm(model: nn.Module) -> nn.Module:
-    """Return the model with batch norm over the batches of all ranks. All ranks of the default group call this."""
+    """Return the model with batch norm over the batches of all ranks. All ranks of the default group must call this."""
     if not dist.is_initialized():  # a rank alone
         return model
     group = dist.new_group()  # separate, so that its messages do not wait for gradients

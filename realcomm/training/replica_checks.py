@@ -29,7 +29,7 @@ class Difference(NamedTuple):
 
 
 def find_difference(model: nn.Module) -> Difference | None:
-    """Return the first parameter whose bits differ between ranks, or None. All ranks call this together."""
+    """Return the first parameter whose bits differ between ranks, or None. All ranks must call this together."""
     named = list(model.named_parameters())
     hashes_of_rank = [_hash(parameter) for _, parameter in named]
     by_rank = _gather(torch.tensor(hashes_of_rank, dtype=torch.int64))
@@ -121,8 +121,8 @@ def inspect_gradients(
 ) -> list[RankGradients]:
     """Run backward on a batch, and return the gradient norm and the unused parameters of each rank's own gradients.
 
-    All ranks call this together. The model, its buffers and the random states do not change. The gradients are zero
-    afterwards.
+    All ranks must call this together. The model, its buffers and the random states do not change. The gradients are
+    zero afterwards.
     """
     with_gradient, named = set[nn.Parameter](), named_parameters(model)
     buffers, random = [(each, each.clone()) for each in model.buffers()], get_random_states()

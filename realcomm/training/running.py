@@ -42,7 +42,7 @@ MEASURED_STEPS = 12
 
 
 class RunningTraining:
-    """A training on one rank, executed block by block. All ranks call each method together.
+    """A training on one rank, executed block by block. All ranks must call each method together.
 
     ``done`` is the number of finished steps. ``watch`` has the current step and phase, also after a failure.
     """

@@ -177,7 +177,7 @@ def count_images(training: Training) -> int:
 
 
 def preload_for(trainings: Iterable[Training]) -> None:
-    """Let the server import the modules that ranks of these trainings need. Has no effect on a running server."""
+    """Let the server import the modules that ranks of these training runs need. Has no effect on a running server."""
     for training in trainings:
         preload(*_ALL, *_BY_DATASET.get(training.dataset, ()))
         if not is_file_reference(training.model):

@@ -258,7 +258,7 @@ class Watch:
 
     @contextmanager
     def observing(self, resumes: bool) -> Iterator[list[Observer]]:
-        """Lock the folder within the context; yield the observers for a run's trainings.
+        """Lock the folder within the context; yield the observers for the training runs.
 
         Raise InputError as ``check`` does, and if another run has locked the folder.
         """

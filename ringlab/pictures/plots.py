@@ -22,7 +22,7 @@ from simcomm.simulate import simulate
 
 
 def waterfall(answer: ScenarioAnswer[Any]) -> "tuple[str, list[viz.Bar]]":
-    """Return a subtitle, and bars for all trainings, or else for all collectives at the largest size.
+    """Return a subtitle, and bars for all training runs, or else for all collectives at the largest size.
 
     A measured value has its own bar below the predicted one. Raises InputError if there are none.
     """

@@ -1,4 +1,4 @@
-"""Computes the results of collectives and trainings from their traces: one record for each row of an answer.
+"""Computes the results of collectives and training runs from their traces: one record for each row of an answer.
 
 ``N`` is the type of times and rates: ``SideBySide`` in a comparison, otherwise a float, or None if a run never ends.
 """

@@ -1,4 +1,4 @@
-"""Resolves ``auto`` in a scenario's collectives and trainings, and counts the messages to simulate."""
+"""Resolves ``auto`` in a scenario's collectives and training runs, and counts the messages to simulate."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -45,7 +45,7 @@ def resolve_training(training: Training, cluster: Cluster, calibration: Calibrat
 
 
 def predictable(trainings: Sequence[Training]) -> list[Training]:
-    """Return the trainings that can be predicted on every cluster: all except those with DistributedDataParallel."""
+    """Return the training runs that can be predicted on every cluster: all without DistributedDataParallel."""
     return [training for training in trainings if training.gradient_sync is not None]
 
 

@@ -1,4 +1,4 @@
-"""A network with 1.1 million parameters for trainings on emulated hosts, whose links are slow."""
+"""A network with 1.1 million parameters for training runs on emulated hosts, whose links are slow."""
 
 from typing import TYPE_CHECKING
 

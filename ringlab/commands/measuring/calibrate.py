@@ -147,7 +147,7 @@ def calibrate(
     progress: Progress | None = None,
     accept_noise: bool = False,
 ) -> CalibrationAnswer:
-    """Measure this machine with ``ranks`` processes for collectives and trainings, and cache the result for a day.
+    """Measure this machine with ``ranks`` processes for collectives and training runs, and cache the result for a day.
 
     ``backend`` is "gloo" or "nccl". The processes are stopped after ``timeout`` seconds. Raises InputError if a
     value is invalid. Raises RunFailed if a rank fails, or if measurements are noisy and ``accept_noise`` is not set.

@@ -1,4 +1,4 @@
-"""``ringlab run``: run the collectives and trainings of a scenario on real processes."""
+"""``ringlab run``: run the collectives and training runs of a scenario on real processes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """The options of ``ringlab run`` for trainings."""
+    """The options of ``ringlab run`` for training runs."""
 
     resume: str | None = option(
         None, help="Resume a training from its newest checkpoint (auto) or from FILE.", metavar="auto|FILE"
@@ -81,7 +81,7 @@ def command(
     outputs: AnswerOptions,
     set_keys: SetOpt = None,
 ) -> None:
-    """Run the collectives and trainings of a scenario on real processes. Also works under torchrun."""
+    """Run the collectives and training runs of a scenario on real processes. Also works under torchrun."""
     changes, ranks = [*(set_keys or ())], ranks_started() if training.elastic else None
     changes += [] if ranks is None else [f"cluster.world_size={ranks}"]
     if is_spread(scenario, changes):
@@ -140,7 +140,7 @@ class Kept(NamedTuple):
 
 
 class Work(NamedTuple):
-    """The collectives and trainings to measure, with ``auto`` resolved. Duplicates run once."""
+    """The collectives and training runs to measure, with ``auto`` resolved. Duplicates run once."""
 
     scenario: LoadedScenario
     calls: list[CollectiveCall]
@@ -148,7 +148,7 @@ class Work(NamedTuple):
 
     @classmethod
     def of(cls, scenario: LoadedScenario, calibration: Calibration | None) -> "Work":
-        """Return the collectives and trainings of a scenario, with ``auto`` resolved by the calibration.
+        """Return the collectives and training runs of a scenario, with ``auto`` resolved by the calibration.
 
         Raise ProgramError if an algorithm is incorrect.
         """
@@ -164,7 +164,7 @@ class Work(NamedTuple):
 
     @property
     def jobs(self) -> list[Training]:
-        """The trainings without duplicates."""
+        """The training runs without duplicates."""
         return list(dict.fromkeys(self.trainings))
 
     def answer(self, measured: Mapping[CollectiveCall | Training, Trace]) -> RunAnswer:
@@ -223,10 +223,10 @@ def measure(
     files: Kept,
     network: "RankNetwork | None" = None,
 ) -> RunAnswer:
-    """Run the collectives and trainings of a scenario, on an emulated ``network`` if it is set.
+    """Run the collectives and training runs of a scenario, on an emulated ``network`` if it is set.
 
-    A training is stopped if a step takes longer than the session's timeout. Raises RunFailed if a rank
-    fails, and InputError if ``files`` do not suit the trainings. Raises ProgramError before the first measurement if an
+    A training run is stopped if a step takes longer than the session's timeout. Raises RunFailed if a rank fails, and
+    InputError if ``files`` do not suit the training runs. Raises ProgramError before the first measurement if an
     algorithm is incorrect.
     """
     work, progress, watch = Work.of(scenario, calibration), session.progress, files.watch

@@ -81,7 +81,7 @@ class SweepAnswer(Answer):
     def lines(self) -> dict[str, dict[str, float | None]]:
         """Return the seconds by value, for each training and for each algorithm and size; None if a run never ends.
 
-        A sweep of sizes has one line per algorithm, and none for trainings, because they do not depend on the size.
+        A sweep of sizes has one line per algorithm, and none for training runs, because they do not depend on the size.
         """
         lines = dict[str, dict[str, float | None]]()
         for point in self.points:

@@ -1,4 +1,4 @@
-"""Simulates the collectives and trainings of a scenario and its what-ifs, and draws conclusions from their times."""
+"""Simulates the collectives and training runs of a scenario and its what-ifs, and draws conclusions from the times."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
