@@ -51,10 +51,10 @@ def bruck_all_gather(rank: int, world_size: int) -> Program:
 def bruck_all_to_all(rank: int, world_size: int) -> Program:
     """Swap chunk i of rank r with chunk r of rank i in ceil(log2 p) steps, the minimum, each with about n / 2 bytes.
 
-    A rotation puts the chunk for the rank j ahead at position j. In the step of ``distance``, a rank packs the
-    positions with that bit into scratch, sends them to the rank that far ahead, and unpacks the chunks that it
-    receives. At the end, position j has the chunk of the rank j behind. The last step moves it to the number of that
-    rank.
+    First, the chunk for the rank that is j ranks ahead is moved to position j. In the step of ``distance``, a rank
+    packs the chunks at positions with the bit ``distance`` into scratch, sends them ``distance`` ranks ahead, and
+    unpacks the chunks that it receives. Then position j has the chunk of the rank that is j ranks behind. The last step
+    moves each chunk to the number of the rank that it comes from.
     """
     if world_size == 1:
         return

@@ -161,7 +161,7 @@ def torus_all_reduce(
     ``columns`` is the number of consecutive ranks of a row; default: the largest divisor of p up to its square root.
     ``rows`` is the number of rows of a plane; default: all rows. Each of d dimensions with several ranks has two
     channels, one per direction, with n / 2d bytes each. A channel starts with its own dimension and then runs the
-    others.
+    other dimensions.
     """
     lines, stride = list[Line](), 1
     for size in torus_shape(world_size, columns, rows):

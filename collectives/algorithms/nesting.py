@@ -78,7 +78,7 @@ class Inner:
 def inner_channels(collective: str, name: str, world_size: int) -> tuple[Inner, ...]:
     """Return the channels of a library algorithm, each as an ``Inner``. Raise InputError for an unknown algorithm.
 
-    Also raise it if a channel does not use the same number of chunks of each rank's part.
+    Also raise InputError if a channel does not use the same number of chunks of each rank's part.
 
     >>> [inner.owned for inner in inner_channels("reduce_scatter", "bidirectional_ring", 2)]
     [(0, 2), (1, 3)]

@@ -90,7 +90,7 @@ def from_pair(pair: PairProbes, ranks: int) -> Calibration:
 
 
 def with_pair(calibration: Calibration, pair: PairProbes) -> Calibration:
-    """Return a calibration with a pair's message costs added. The same is done in each of its parts."""
+    """Return the calibration with a pair's message costs added, also to each of the calibration's parts."""
     alone = replace(calibration, parts=[])
     pair_parts = pair.parts or [pair] * len(calibration.parts)
     compute_parts = calibration.parts or [alone] * len(pair_parts)

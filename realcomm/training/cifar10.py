@@ -78,7 +78,7 @@ def read_cifar10(folder: Path, train: bool, verify: bool = True) -> Cifar10:
 def find_altered(folder: Path) -> list[str]:
     """Return a sentence per binary file that differs from the published one. Raise InputError if a file is missing.
 
-    The list is empty for the Python version, because ``read_cifar10`` rejects altered copies of that.
+    The list is empty for the Python version, because ``read_cifar10`` rejects altered copies of the Python version.
     """
     layout, where = find_layout(folder)
     files = [where / name for name in SHA1] if layout == BINARY else []

@@ -285,7 +285,7 @@ class EndlessBatches:
         return batch
 
     def take_prefetched(self) -> None:
-        """Skip the batches that are already loaded, which a training that is faster than its loader never has."""
+        """Skip the batches loaded ahead. A training run that is faster than its loader has no such batches."""
         for _ in range(self._shard.prefetched):
             next(self)
 
