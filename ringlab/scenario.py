@@ -37,9 +37,10 @@ def predict(
 ) -> Prediction:
     """Simulate a scenario and its what-ifs.
 
-    ``calibration`` is a Calibration or its file. Default: the cached one of this machine. ``engine`` is "simpy" or
-    "compiled". Default: chosen by the size of the problem. An interrupt returns the rows simulated so far and sets
-    ``interrupted``. Raises InputError if a value is invalid or a required calibration is missing.
+    ``calibration`` is a Calibration or its file. By default, this machine's cached calibration is used. ``engine`` is
+    "simpy" or "compiled". By default, the size of the problem determines the engine. An interrupt returns the rows
+    simulated so far and sets ``interrupted``. Raises InputError if a value is invalid or a required calibration is
+    missing.
 
     >>> ring = load("star8", "collective.sizes=1 MiB").predict().collectives[1]
     >>> ring.algorithm, round(1e3 * ring.time_s, 3), "ms"
@@ -155,9 +156,9 @@ def plot(
 ) -> "Picture":
     """Plot a training "step", its "scaling", the critical "path" or the "cluster" as .png, .svg or .pdf.
 
-    For a "path", ``source`` may also be a trace, and ``algorithm`` and ``size`` select the scenario's run. Default:
-    the last algorithm at the largest size. Raises InputError if ``kind``, the algorithm or the suffix is unknown, or
-    the scenario lacks the part to plot.
+    For a "path", ``source`` may also be a trace, and ``algorithm`` and ``size`` select the scenario's run. By default,
+    this is the last algorithm at the largest size. Raises InputError if ``kind``, the algorithm or the suffix is
+    unknown, or the scenario lacks the part to plot.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:

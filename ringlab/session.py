@@ -33,8 +33,8 @@ Source = Calibration | Path | str | None  # a calibration, its file, or None for
 class Session:
     """The options that all layers of a command share.
 
-    ``calibration`` is a Calibration, its file, or None for the cached one of this machine. ``engine`` is that of
-    ``simcomm.run``. Real ranks use ``backend``, "gloo" or "nccl", and are stopped after ``timeout_s`` seconds.
+    ``calibration`` is a Calibration, its file, or None for this machine's cached calibration. ``engine`` is an engine
+    of ``simcomm.run``. Real ranks use ``backend``, "gloo" or "nccl", and are stopped after ``timeout_s`` seconds.
     """
 
     calibration: Source = None
@@ -62,7 +62,7 @@ class Session:
         return computing(self.progress, text)
 
     def find_calibration(self, scenario: LoadedScenario) -> Calibration | None:
-        """Return the session's calibration, or else a fresh cached one if the scenario requires one.
+        """Return the session's calibration. Without one, return a fresh cached calibration if the scenario requires it.
 
         Raises InputError if the file is invalid, or the session has a calibration that the scenario does not use.
         """

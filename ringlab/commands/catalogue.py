@@ -108,8 +108,8 @@ class Names(Answer):
 def list_names(kind: str | None = None) -> Names:
     """Return the names in each category, or only in the category ``kind``, with one-line descriptions.
 
-    The description of an algorithm is its docstring, that of a model its parameter count, and otherwise a title. Raises
-    InputError for an unknown category.
+    Algorithms are described by their docstrings, models by their parameter counts, presets and scenarios by their
+    titles. Raises InputError for an unknown category.
 
     >>> [one.name for one in list_names().scenarios][:3]
     ['dgx-h100', 'faults', 'quickstart']

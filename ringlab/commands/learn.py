@@ -45,7 +45,7 @@ STATES = {"right": "good", "to do": "fair", "wrong": "poor"}
 
 @dataclass(frozen=True)
 class ActionOptions:
-    """The actions on a lesson. At most one may be set. Default: copy the lesson's file."""
+    """The actions on a lesson. At most one may be set. Without an action, the lesson's file is copied."""
 
     is_checked: bool = option(False, "--check", help="Check your file on virtual ranks.")
     is_shown: bool = option(False, "--show", help="Run your file and write a player that animates its messages.")

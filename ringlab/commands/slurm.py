@@ -234,9 +234,10 @@ class Job:
 
 
 def make_job(scenario: LoadedScenario, reference: str, options: JobOptions | None = None) -> Job:
-    """Return the job of a scenario. ``reference`` is its name or path. Default: one node for each host of its cluster.
+    """Return the job of a scenario. ``reference`` is the scenario's name or path.
 
-    Raises InputError if the nodes do not have exactly the scenario's number of ranks, and for an unknown backend.
+    By default, each machine of the scenario's cluster is a node. Raises InputError if the nodes do not have exactly the
+    scenario's number of ranks, and for an unknown backend.
     """
     options = JobOptions() if options is None else options
     _check_backend(options.backend)

@@ -389,7 +389,7 @@ def make_options(program: UserProgram, request: ProgramOptions) -> VirtualOption
 
 
 def choose_cluster(word: str | None, ranks: int) -> Cluster:
-    """Return the network that ``--on`` names, for ``ranks`` ranks. Default: a star.
+    """Return the network that ``--on`` names, or a star if the option is not set, for ``ranks`` ranks.
 
     Raise InputError as ``read_network`` does.
     """

@@ -22,9 +22,10 @@ from simcomm.simulate import simulate
 
 
 def waterfall(answer: ScenarioAnswer[Any]) -> "tuple[str, list[viz.Bar]]":
-    """Return a subtitle, and bars for all training runs, or else for all collectives at the largest size.
+    """Return a subtitle, and bars for all training runs. Without a training run, the bars are for collectives.
 
-    A measured value has its own bar below the predicted one. Raises InputError if there are none.
+    Only collectives at the largest size have a bar. A measured value has its own bar below the predicted one. Raises
+    InputError if there are neither trainings nor collectives.
     """
     clusters: Sequence[ClusterFigures[Any]] = [answer.own, *answer.what_ifs]
     below = "; what-ifs below" if answer.what_ifs else ""

@@ -146,8 +146,8 @@ def predict_runs(
 ) -> list[PlayedRun]:
     """Simulate a run. Without an algorithm, simulate the scenario's last algorithms, as many as a player shows.
 
-    A single run with faults is followed by the same run without faults. The errors of runs that are too large go to
-    ``leave_out``, or else are raised. Raises InputError for an unknown algorithm.
+    A single run with faults is followed by the same run without faults. If a run is too large, ``leave_out`` is called
+    with the error; without ``leave_out``, the error is raised. Raises InputError for an unknown algorithm.
     """
     names = [] if run.algorithm is not None else algorithm_names(run.scenario)[-MOST_RUNS:]
     selected = [replace(run, algorithm=name) for name in names] or [run]

@@ -54,9 +54,10 @@ class Answer(AnswerRecord):
         return render_html(self.show())
 
     def to_pandas(self, table: str | None = None) -> Any:
-        """Return the list ``table`` of ``to_dict()`` as a pandas DataFrame. Default: the first list that has rows.
+        """Return the list ``table`` of ``to_dict()`` as a pandas DataFrame.
 
-        Raises InputError for an unknown table, and if pandas is not installed.
+        By default, this is the first list that has rows. Raises InputError for an unknown table, for an answer without
+        tables, and if pandas is not installed.
         """
         lists = {
             key: rows

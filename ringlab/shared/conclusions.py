@@ -182,9 +182,10 @@ def reasons(figures: ClusterFigures[Any], title: str = "") -> list[str]:
 
 
 def effect(figures: ClusterFigures[Any], without: ClusterFigures[Any] | None = None) -> str:
-    """Return the effect of faults on the fastest training, or collective if there is none; "" without faults.
+    """Return the effect of faults on the fastest training run, or without training runs on the fastest collective.
 
     The time is compared with the time of the same run in ``without``, if its cluster is the same and has no faults.
+    Return "" without faults.
     """
     entry = min(_shown(figures), key=lambda each: _seconds(each) or inf, default=None)
     if entry is None or entry.faults is None:

@@ -31,7 +31,7 @@ from scenarios.training_section import TrainingSection
 
 
 def find_profile(training: TrainingSection, folder: Path) -> ModelProfile:
-    """Return the profile that training.compute.profile names, or else the profile of the model.
+    """Return the profile that training.compute.profile names. If the key is not set, return the model's profile.
 
     Raise InputError if the profile or the model is unknown or invalid.
     """
@@ -176,15 +176,15 @@ def check_precision(gpu: str, precision: str, key: str) -> None:
 
 
 def named_optimizer(training: TrainingSection) -> str:
-    """Return the scenario's optimizer. Default: "adamw", as usual for language models."""
+    """Return the scenario's optimizer, or "adamw" (usual for language models) if it names none."""
     return str(training.optimizer) if "optimizer" in training.model_fields_set else "adamw"
 
 
 def find_belief(gpu: str, framework: str, runs: Path | None = None) -> tuple[Belief, str | None]:
     """Return the parameters of the closed forms, and a note on the training runs that they are adapted to.
 
-    The runs come from the file ``runs``, or else from saved runs on this GPU. Without runs, the note is None. Raises
-    InputError if the file has no valid run.
+    The runs come from the file ``runs``. Without a file, they are the saved runs on this GPU with this framework.
+    Without saved runs, the note is None. Raises InputError if the file has no valid run.
     """
     if runs is not None:
         return _of_file(runs)

@@ -85,7 +85,7 @@ def is_auto(job: CollectiveCall | Training) -> bool:
 
 
 def count_work(job: CollectiveCall | Training, model: PerformanceModel, faults: Faults) -> WorkCount:
-    """Return the number of messages to simulate, 0 if a formula predicts the row.
+    """Return the numbers of messages and collectives to simulate. A formula that predicts the row needs 0 messages.
 
     Raises TooLarge if the schedule exceeds the memory limit, and ProgramError if the program is incorrect.
     """

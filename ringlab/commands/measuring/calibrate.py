@@ -37,7 +37,7 @@ PHASES = ("loading", "forward", "backward", "optimizer")
 
 @dataclass(frozen=True)
 class CalibrateOptions:
-    """The options of a measurement of this machine, and of imported measurements."""
+    """The options for measuring this machine, and for importing measurements."""
 
     ranks: int | None = option(
         None, help="Number of processes to measure. Default: the scenario's, or 2.", min=1, metavar="N"
@@ -211,9 +211,9 @@ def calibrate_nccl(
 ) -> NcclCalibrationAnswer:
     """Save a calibration from the output of nccl-tests, for predictions of the system that was measured.
 
-    The scenario (with ``transport = "nccl"``) describes the system, or else ``system`` names the machine, or else the
-    output names the GPU. Keys such as ``net=ib`` complete the description. Hosts and ranks come from the output. Raises
-    InputError if the output is not from nccl-tests or does not match the system description.
+    The scenario (with ``transport = "nccl"``) describes the system. Without a scenario, ``system`` names
+    the machine. Without either, the output or the keys name the GPU, and keys such as ``net=ib`` complete the
+    description. Raises InputError if the output is not from nccl-tests or does not match the system description.
     """
     described = None if scenario is None else system_of_scenario(scenario, "--nccl-tests")
     settings = parse_keys(keys)

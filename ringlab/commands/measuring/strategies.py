@@ -58,9 +58,10 @@ PARTS = {"compute": "compute", "optimizer": "optimizer", "tensor": "collectives 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class StrategyAnswer(Answer):
-    """The result of ``run`` or ``compare`` with a parallelism strategy. Memory is that of the rank that uses the most.
+    """The result of ``run`` or ``compare`` with a parallelism strategy.
 
-    ``alone_losses`` are the losses of a single rank that also trained the first steps.
+    ``held_bytes`` is the memory of the rank that uses the most. ``alone_losses`` are the losses of a single rank that
+    also trained the first steps.
     """
 
     kind: ClassVar[str] = "strategy"
