@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 COMPILED := $(VENV)/.compiled
 OUT := out
 FAST := tests/collectives tests/simcomm tests/scenarios tests/docs/test_imports.py
-WORKERS ?= -n 2 --dist worksteal  # runs two tests at a time; WORKERS= runs them one by one
+WORKERS ?= -n 3 --dist worksteal  # runs three tests at a time; WORKERS= runs them one by one
 unexport PYTHONDONTWRITEBYTECODE  # if it is set, each process of a test compiles the sources again
 PYTHONS ?= python3.12 python3.13
 PINS ?=  # additional requirements for pip, such as an exact version of torch
