@@ -14,15 +14,15 @@ from collectives.schedule.build import build_schedule
 from collectives.units import format_size, format_time
 from ringlab.commands.draw import draw_scenario
 from ringlab.commands.measuring.compare import Comparison, compare, describe_busy
-from ringlab.pictures.report import write_report
 from ringlab.session import Session, load_scenario
 from ringlab.shared.answer import Answer, AnswerRecord
 from ringlab.shared.figures import ClusterFigures, SideBySide
-from ringlab.shared.output import check_outputs, deliver
+from ringlab.shared.output import deliver
 from ringlab.shared.progress import Progress, TerminalProgress, check_progress
 from ringlab.table import Line, Part, Sentences, Table, format_interval, format_or_dash, time_unit
 from scenarios import LoadedScenario
 from simcomm.cluster.cluster import Cluster
+from viz.file_types import check_file
 
 SCENARIO = "quickstart"
 FOLDER = Path("ringlab-demo")
@@ -87,13 +87,18 @@ def demo(folder: Path | str = FOLDER, progress: Progress | None = None) -> Demo:
     """Predict the quickstart, run it on two processes, and write a report and an animation to ``folder``.
 
     This machine is calibrated first unless a calibration from the last 24 hours exists. Raises InputError if
-    ``folder`` is not writable, and RunFailed if a rank fails.
+    ``folder`` is not writable or if torch or matplotlib is missing, and RunFailed if a rank fails.
 
     >>> demo("out").rows[0].algorithm  # doctest: +SKIP
     'naive'
     """
-    report, animation = Path(folder) / "report.html", Path(folder) / "ring.gif"
-    check_outputs(report, animation)
+    from realcomm.launching.torch_process import check_installed  # takes 0.1 s to import
+
+    check_installed("torch")
+    report = check_file(Path(folder) / "report.html", "a report")
+    animation = check_file(Path(folder) / "ring.gif", "an animation")
+    from ringlab.pictures.report import write_report  # requires matplotlib
+
     scenario, session = load_scenario(SCENARIO), Session(progress=check_progress(progress))
     comparison = compare(scenario, session)
     calibrated = session.with_calibration(comparison.calibration)
