@@ -22,6 +22,7 @@ class VirtualStore(dist.Store):  # type: ignore[misc, name-defined]
     def __init__(self, world: VirtualWorld, job: RankJob, values: dict[str, bytes]) -> None:
         super().__init__()
         self.world, self.job, self.values = world, job, values
+        world.stores.append(self)
 
     def clone(self) -> "VirtualStore":
         return VirtualStore(self.world, self.job, self.values)

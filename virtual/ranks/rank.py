@@ -184,7 +184,6 @@ class Rank:
     futures: list[Any] = field(default_factory=list)  # works with pending futures
     unrecorded: list[Any] = field(default_factory=list)  # operations with set futures but unrecorded waits
     unwaited: dict[int, Any] = field(default_factory=dict)  # handles that no wait was called for, by id
-    stores: list[Any] = field(default_factory=list)  # c10d's C++ wrappers do not keep stores alive
     made_groups: list[tuple[tuple[int, ...], CallSite]] = field(default_factory=list)  # ranks, and line of new_group
     backwards: int = 0  # backward passes
     steps: list[int] = field(default_factory=list)  # number of backward passes before each optimizer step

@@ -77,6 +77,7 @@ class VirtualWorld:
         self.calendar, self.diagnoser, self.computing, self.belongings = calendar, diagnoser, computing, belongings
         self.jobs: list[RankJob] = []
         self.findings: list[ProgramFinding] = []
+        self.stores: list[object] = []  # kept, because torch's PrefixStore holds only their C++ half
         self.watch = Watchers()
         self.switches = 0  # hand-overs of the run token
         self.progress = 0  # number of events that ranks may wait for
