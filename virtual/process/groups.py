@@ -161,7 +161,7 @@ class GroupMaker:
             _take_number(caller, number)
         values = caller.job.stores.setdefault(caller.meetings, {})
         address, port = os.environ.get("MASTER_ADDR", "localhost"), int(os.environ.get("MASTER_PORT", 0))
-        store = dist.TCPStore(address, port)  # type: ignore[attr-defined]
+        store: Any = dist.TCPStore(address, port)  # type: ignore[attr-defined]
         store.values = values
         yield store, number, size
 
