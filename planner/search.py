@@ -147,10 +147,11 @@ def _meshes(job: MeshJob) -> Iterator[SearchedMesh]:
             count = job.batch // dp // micro
             if pp > 1 and count < pp:
                 continue
+            sizes = {"tp": tp, "pp": pp, "cp": cp, "dp": dp, "micro_batch": micro, "grad_accum": count}
             shardings = _shardings(job, size=dp * cp, tp=tp, is_one_stage=pp == 1)
             rows = product(_schedules(job, pp, count), shardings, RECOMPUTED, experts)
             for (schedule, vp), sharding, recompute, ep in rows:
-                yield SearchedMesh(tp, pp, cp, dp, ep, vp, micro, count, sharding, recompute, schedule)
+                yield SearchedMesh(**sizes, ep=ep, vp=vp, sharding=sharding, recompute=recompute, schedule=schedule)
 
 
 def _schedules(job: MeshJob, pp: int, count: int) -> list[tuple[str, int]]:
