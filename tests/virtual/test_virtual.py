@@ -65,6 +65,13 @@ def test_reinitialized_world_uses_fresh_store(virtual: VirtualRuns) -> None:
     assert ran.lines(1) == ["[3.0, 3.0]", "[6.0, 6.0]", "[9.0, 9.0]"]
 
 
+def test_request_for_mpi_is_rejected_as_by_torch(virtual: VirtualRuns, tmp_path: Path) -> None:
+    (tmp_path / "mpi.py").write_text("import torch.distributed as dist\ndist.init_process_group('mpi')\n")
+    (finding,) = virtual(tmp_path / "mpi.py", 2).outcome.findings
+    assert finding.kind == "exception"
+    assert "RuntimeError: Distributed package doesn't have MPI built in" in finding.text
+
+
 def test_custom_stores_work_and_rpc_is_rejected(virtual: VirtualRuns) -> None:
     ran = virtual(PROGRAMS / "stores.py", 3)
     lines = ["[9.0, 9.0] b'here' False", "torch.distributed.rpc cannot run on virtual ranks: "]
