@@ -43,6 +43,7 @@ KEYS: dict[str, str] = {  # "table.key" of a scenario file: what to write instea
     "plan.interruptions_per_day": "subtract the expected downtime from plan.deadline",
     "plan.lost_per_interruption": "subtract the expected downtime from plan.deadline",
 }
+FILE_SUFFIXES: dict[str, str] = {".mp4": "write a .gif, and convert it with `ffmpeg -i run.gif run.mp4`"}
 
 RENAMED_KEYS: dict[str, str] = {  # "table.key" of a scenario file: its new name, accepted until 0.2
     "trouble": "faults",

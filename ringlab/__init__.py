@@ -4,7 +4,7 @@
 * ``predict``: simulate the collectives and training runs of a scenario on its cluster.
 * ``run``: measure them on real processes on this machine.
 * ``compare``: predict and measure them, and compare the times.
-* ``animate``: draw the messages as a player (.html), an animation (.gif, .mp4) or a timeline (.png).
+* ``animate``: draw the messages as a player (.html), an animation (.gif) or a timeline (.png).
 * ``plot``: draw a training step, the scaling, the critical path or the cluster.
 * ``predict_devices``: predict the time, memory and cost of a training on 1 to N GPUs.
 * ``predict_sweep``: predict a scenario for each value of a key, such as a size.

@@ -126,7 +126,7 @@ def animate(
 ) -> "Picture":
     """Draw the messages of a scenario's algorithm, of a trace in a ``.json`` file, or of torch.profiler traces.
 
-    The suffix of ``path`` selects the format: .html for a player, .gif or .mp4 for an animation over the topology, and
+    The suffix of ``path`` selects the format: .html for a player, .gif for an animation over the topology, and
     .png, .svg or .pdf for a timeline of the ranks. By default, a player shows all algorithms at the largest size, and
     the other formats show the last one. torch.profiler traces are a ``.json`` or ``.json.gz`` file, or a folder whose
     path ends in "/". Raises InputError if the scenario, the algorithm or the suffix is unknown.

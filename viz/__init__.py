@@ -1,6 +1,6 @@
 """Draw a Trace as a player, animation, timeline or report, and a topology, sweep or step as a figure.
 
-* ``draw`` picks the format from the file's suffix: ``write_player`` (.html), ``animate`` (.gif, .mp4),
+* ``draw`` picks the format from the file's suffix: ``write_player`` (.html), ``animate`` (.gif),
   ``space_time_figure`` (.png, .svg, .pdf), ``write_perfetto`` (.perfetto.json).
 * Functions named ``..._figure`` return a matplotlib figure; ``write_figure`` writes it.
 

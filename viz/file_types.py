@@ -1,45 +1,41 @@
 """The file types that each kind of picture supports."""
 
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
 from collectives.checks import check_path
 from collectives.errors import InputError
 from collectives.output_files import check_output
+from collectives.removed import FILE_SUFFIXES, describe_removed
 
 FILE_TYPES = {
-    "an animation": (".gif", ".mp4"),
+    "an animation": (".gif",),
     "a player": (".html",),
-    "a picture of messages": (".html", ".gif", ".mp4", ".png", ".svg", ".pdf", ".perfetto.json"),
+    "a picture of messages": (".html", ".gif", ".png", ".svg", ".pdf", ".perfetto.json"),
     "a trace for Perfetto": (".perfetto.json",),
     "a plot": (".png", ".svg", ".pdf"),
     "a report": (".html", ".htm"),
 }
 PLAIN_TYPES = (".html", ".perfetto.json")  # written without matplotlib, except a report
-WITHOUT_FFMPEG = "an .mp4 is encoded by ffmpeg; install it with `pip install imageio-ffmpeg`, or write a .gif"
 
 
 def check_file(path: Path | str, what: str) -> Path:
     """Return the path of an output file after checking that ``what`` can be written to it.
 
     ``what`` is a key of ``FILE_TYPES``. Call this before long work. Raise InputError for an unsupported suffix, a file
-    that is not writable, a missing matplotlib that the file type requires, and an .mp4 without imageio-ffmpeg.
+    that is not writable, and a missing matplotlib that the file type requires.
 
     >>> check_file("film.avi", "an animation")
     Traceback (most recent call last):
-    collectives.errors.InputError: film.avi: an animation is written as .gif or .mp4, not '.avi'
+    collectives.errors.InputError: film.avi: an animation is written as .gif, not '.avi'
     """
     path = check_path("path", path)
     suffixes = FILE_TYPES[what]
+    if path.suffix.lower() == ".mp4" and ".gif" in suffixes:
+        raise InputError(f"{path}: {describe_removed(FILE_SUFFIXES, '.mp4')}")
     if not any(path.name.lower().endswith(suffix) and path.stem for suffix in suffixes) or not path.suffix:
         raise InputError(f"{path}: {what} is written as {' or '.join(suffixes)}, not {path.suffix!r}")
     check_output(path)
     if (what == "a report" or not path.name.lower().endswith(PLAIN_TYPES)) and find_spec("matplotlib") is None:
         raise InputError(f"{path}: {what} requires matplotlib: pip install 'ringlab[plots]'")
-    if path.suffix.lower() == ".mp4":
-        try:
-            import_module("imageio_ffmpeg").get_ffmpeg_exe()
-        except (ImportError, RuntimeError) as error:  # RuntimeError: neither it nor the system has the program
-            raise InputError(f"{path}: {WITHOUT_FFMPEG}") from error
     return path

@@ -29,7 +29,6 @@ def _draw_still(trace: Trace, path: Path) -> None:
 _WRITERS = {
     ".html": _play,
     ".gif": _animate,
-    ".mp4": _animate,
     ".png": _draw_still,
     ".svg": _draw_still,
     ".pdf": _draw_still,
@@ -40,9 +39,9 @@ _WRITERS = {
 def draw(trace: Trace, path: Path | str) -> None:
     """Write a Trace to ``path`` in the format of its suffix.
 
-    ``.html`` is the player; ``.gif`` and ``.mp4`` show messages moving; ``.png``, ``.svg`` and ``.pdf`` show ranks
-    against time; ``.perfetto.json`` opens in ui.perfetto.dev and chrome://tracing. Raise InputError for any other
-    suffix, an MP4 without ffmpeg, and a trace without messages and spans.
+    ``.html`` is the player; ``.gif`` shows messages moving; ``.png``, ``.svg`` and ``.pdf`` show ranks against time;
+    ``.perfetto.json`` opens in ui.perfetto.dev and chrome://tracing. Raise InputError for any other suffix, and a trace
+    without messages and spans.
 
     >>> from tempfile import TemporaryDirectory
     >>> from collectives import Message, Trace

@@ -110,7 +110,7 @@ def animate_command(
         drawing(
             "a picture of messages",
             (
-                "Output file. .html: player with all algorithms. .gif, .mp4: animation. .png, .svg, "
+                "Output file. .html: player with all algorithms. .gif: animation. .png, .svg, "
                 ".pdf: timeline of the ranks. .perfetto.json: Perfetto trace."
             ),
             "-o",
@@ -241,7 +241,7 @@ def check_unused(source: str | Path, why: str, **arguments: object) -> None:
 
 
 def draw_trace(trace: Trace, path: Path | str, session: Session) -> Picture:
-    """Draw a trace as a player (.html), an animation (.gif, .mp4) or a timeline (.png).
+    """Draw a trace as a player (.html), an animation (.gif) or a timeline (.png).
 
     Raise InputError for an unknown suffix.
     """

@@ -1,17 +1,14 @@
 """Animate a trace: its messages move over the topology in the trace's own time.
 
-The result is a GIF with one palette for all frames, or an MP4 encoded by ffmpeg.
+The result is a GIF with one palette for all frames.
 """
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
-from importlib import import_module
 from io import BytesIO
 from math import isfinite
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from textwrap import wrap
 
 import numpy as np
@@ -49,7 +46,6 @@ Codes = npt.NDArray[np.int64]  # red, green and blue in one number
 EXACT, MIXED = 191, 64  # palette entries: the most frequent colors, and mixtures of the others
 UNCHANGED = EXACT + MIXED  # the transparent palette entry, which shows the previous frame
 SAMPLES = 9  # frames that the palette is made from
-TIMEOUT = 300.0  # seconds of ffmpeg after the last frame
 
 
 def encode_gif(frame: Callable[[int], Pixels], count: int, fps: float, hold: float) -> bytes:
@@ -120,33 +116,6 @@ def _changes(frames: Iterable[Pixels], palette: _Palette) -> Iterator[Image.Imag
         yield picture
 
 
-def encode_mp4(frame: Callable[[int], Pixels], count: int, fps: float, hold: float) -> bytes:
-    """Return an MP4 of ``count`` frames at ``fps`` frames per second; the last frame stays for ``hold`` seconds.
-
-    ``frame(index)`` returns the pixels of a frame, and is called once per frame. Raise InputError if ffmpeg fails,
-    which prints its own message to stderr.
-    """
-    pixels = frame(0)
-    height, width, _ = pixels.shape
-    with TemporaryDirectory(prefix="ringlab-") as folder:
-        file = Path(folder, "animation.mp4")
-        try:
-            writer = import_module("imageio_ffmpeg").write_frames(
-                file, (width, height), fps=fps, quality=None, ffmpeg_log_level="error", ffmpeg_timeout=TIMEOUT,
-                output_params=["-movflags", "+faststart"],
-            )  # fmt: skip
-            with closing(writer):
-                writer.send(None)
-                for index in range(count + round(hold * fps)):
-                    pixels = frame(index) if 0 < index < count else pixels
-                    writer.send(np.ascontiguousarray(pixels))
-            return file.read_bytes()
-        except (OSError, RuntimeError) as error:
-            raise InputError(
-                f"ffmpeg cannot encode the animation: {str(error).strip().partition(chr(10))[0]}"
-            ) from error
-
-
 WIDTH, HEIGHT = 720, 480
 LINE = 104  # characters of small text that fit side by side
 HOLD = 2.0  # seconds that the last frame stays
@@ -157,14 +126,13 @@ BAR = Box(24, 22, WIDTH - 24, 30)
 def animate(
     trace: Trace, path: Path | str, *, seconds: float = 10, fps: float = 12, progress: Progress | None = None
 ) -> None:
-    """Write a GIF or MP4 of messages moving over the topology: 720 x 480 pixels, ``fps`` frames per second.
+    """Write a GIF of messages moving over the topology: 720 x 480 pixels, ``fps`` frames per second.
 
     The animation takes ``seconds`` seconds; its end stays for two more. Each message is in at least one frame.
-    ``progress(done, total)`` is called with numbers of frames. Raise InputError for a suffix other than ``.gif`` and
-    ``.mp4``, an MP4 without ffmpeg, a trace in which nothing happens, and more than 600 frames.
+    ``progress(done, total)`` is called with numbers of frames. Raise InputError for a suffix other than ``.gif``, a
+    trace in which nothing happens, and more than 600 frames.
 
-    >>> from tempfile import TemporaryDirectory
-    >>> from collectives import Message
+    >>>     >>> from collectives import Message
     >>> trace = Trace("one message", "predicted", 2, elapsed=1.0, messages=[Message(0, 1, 0, 0, 1000, 0.0, 1.0)])
     >>> with TemporaryDirectory() as folder:
     ...     animate(trace, Path(folder, "one.gif"), seconds=1, fps=2)
@@ -183,8 +151,7 @@ def animate(
             progress(next(drawn), count)
         return pixels
 
-    encode = encode_mp4 if path.suffix.lower() == ".mp4" else encode_gif
-    write_bytes(path, encode(frame, count, fps, HOLD))
+    write_bytes(path, encode_gif(frame, count, fps, HOLD))
 
 
 def _frame_count(seconds: float, fps: float) -> int:

@@ -84,7 +84,7 @@ def command(
         drawing(
             "a picture of messages",
             (
-                "Output file. .html: player. .gif, .mp4: animation. .png, .svg, .pdf: timeline. "
+                "Output file. .html: player. .gif: animation. .png, .svg, .pdf: timeline. "
                 ".perfetto.json: Perfetto trace."
             ),
         ),
