@@ -1,112 +1,138 @@
-"""Read and write Chakra's execution traces (MLCommons): one file ``NAME.RANK.et`` per rank, a graph of nodes.
+"""Read Chakra's execution traces (MLCommons): one file ``NAME.RANK.et`` per rank, a graph of nodes.
 
 This module reads the parts of the schema (``et_def.proto``, version 0.0.4) that determine computing and communication:
 compute nodes with their duration, collectives, sends, receives, and dependencies. A rank computes one node at a time,
 in file order as far as dependencies allow, and its calls run in parallel. A send is done when it is issued. A
-collective whose process group does not list its ranks (``pg_ranks``, which Ringlab writes) includes all ranks.
+collective whose process group does not list its ranks (``pg_ranks``) includes all ranks.
+
+The wire format is protobuf's: protobuf.dev/programming-guides/encoding. Truncated and overlong messages are rejected.
 """
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
 from pathlib import Path
 
+import networkx as nx
+
+from collectives.budget import Gigabyte, check_read
 from collectives.errors import InputError
 from collectives.input_files import FileBytes, read_bytes
-from collectives.output_files import write_bytes
 from collectives.quoting import make_printable
-from replay.formats.wire import (
-    WireField,
-    bytes_field,
-    number_field,
-    read_delimited,
-    read_fields,
-    read_varint,
-    write_varint,
-)
-from replay.recording import CallKind, Did, RecordedCall, Recording
+from replay.recording import Recording
 from replay.recording_builder import RecordedCollective, RecordingBuilder
 
-VERSION = "0.0.4"
 COMP, SEND, RECV, COLLECTIVE = 4, 5, 6, 7  # types of nodes
 VERBS = {
     0: "all_reduce", 1: "reduce", 2: "all_gather", 3: "gather", 4: "scatter", 5: "broadcast", 6: "all_to_all",
     7: "reduce_scatter", 8: "reduce_scatter", 9: "barrier",
 }  # fmt: skip
-INT64, BOOL, STRING = 9, 27, 29  # fields of an attribute's value
-NUMBERS = (7, 9, 11, 13, 15, 17, BOOL)
+NUMBERS, STRING = (7, 9, 11, 13, 15, 17, 27), 29  # fields of an attribute's value
 FILE = re.compile(r"(.*)\.(\d{1,7})\.et")
 MICRO = 1e6
 ROUNDED = "durations are whole microseconds in Chakra's traces"
 MEMORY = "memory and metadata nodes are ignored"
+
+VARINT, BYTES = 0, 2  # kinds of protobuf fields
+WIDTHS = {1: 8, 5: 4}  # bytes of the other kinds
+LONGEST_VARINT = 10  # maximum bytes of a varint
+
+
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return a varint and the position after it. Raise ValueError if it does not end."""
+    value = 0
+    for place, byte in enumerate(data[at : at + LONGEST_VARINT]):
+        value |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            return value & ((1 << 64) - 1), at + place + 1
+    raise ValueError(f"no number at byte {at}")
+
+
+def read_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield the number and the value of each field of a protobuf message. Raise ValueError if it is invalid.
+
+    >>> list(read_fields(b"\x08\x07\x12\x01a"))
+    [(1, 7), (2, b'a')]
+    """
+    at = 0
+    while at < len(data):
+        key, at = read_varint(data, at)
+        kind, number = key & 7, key >> 3
+        if kind == VARINT:
+            value, at = read_varint(data, at)
+            yield number, value
+            continue
+        if kind == BYTES:
+            size, at = read_varint(data, at)
+        elif kind in WIDTHS:
+            size = WIDTHS[kind]
+        else:
+            raise ValueError(f"no field at byte {at}")
+        if at + size > len(data):
+            raise ValueError(f"the field at byte {at} has {size} bytes, but the data has only {len(data)}")
+        yield number, data[at : at + size]
+        at += size
+
+
+def read_delimited(data: bytes, where: object) -> Iterator[bytes]:
+    """Yield length-prefixed messages. Raise ValueError for a truncated message, and TooLarge for too many messages."""
+    at = number = 0
+    while at < len(data):
+        size, at = read_varint(data, at)
+        if at + size > len(data):
+            raise ValueError(f"message {number} has {size} bytes, but only {len(data) - at} are left")
+        check_read(where, number + 1, Gigabyte.ENTRIES, "messages")
+        yield data[at : at + size]
+        at, number = at + size, number + 1
 
 
 @dataclass
 class ChakraNode:
     """A node of a rank's trace."""
 
-    number: int
-    name: str = ""
+    number: int = 0
     kind: int = 0
     after: list[int] = field(default_factory=list)  # numbers of the nodes that it depends on
     micros: int = 0
     numbers: dict[str, int] = field(default_factory=dict)  # attributes
     texts: dict[str, str] = field(default_factory=dict)
 
-    def to_bytes(self) -> bytes:
-        """Return the node as a protobuf message."""
-        message = number_field(1, self.number) + bytes_field(2, self.name.encode()) + number_field(3, self.kind)
-        message += b"".join(number_field(5, node) for node in self.after)
-        message += number_field(7, self.micros)
-        for name, value in self.numbers.items():
-            kind = BOOL if name.startswith("is_") else INT64
-            message += bytes_field(10, bytes_field(1, name.encode()) + number_field(kind, value))
-        for name, text in self.texts.items():
-            message += bytes_field(10, bytes_field(1, name.encode()) + bytes_field(STRING, text.encode()))
-        return message
-
 
 def _read_node(message: bytes) -> ChakraNode:
-    node = ChakraNode(-1)
-    for wire_field in read_fields(message):
-        if wire_field.number == 1:
-            node.number = wire_field.whole
-        elif wire_field.number == 2:
-            node.name = make_printable(wire_field.text, most=100)
-        elif wire_field.number == 3:
-            node.kind = wire_field.whole
-        elif wire_field.number in (4, 5):
-            node.after += _numbers(wire_field)
-        elif wire_field.number == 7:
-            node.micros = wire_field.whole
-        elif wire_field.number == 10:
-            _read_attribute(wire_field.inner, node)
-    node.number = max(0, node.number)  # 0 is not written
+    node = ChakraNode()  # protobuf does not write zeros
+    for field_ in read_fields(message):
+        match field_:
+            case 1, int(number):
+                node.number = number
+            case 3, int(kind):
+                node.kind = kind
+            case ((4 | 5), int(number)):
+                node.after.append(number)
+            case ((4 | 5), bytes(packed)):
+                at = 0
+                while at < len(packed):
+                    number, at = read_varint(packed, at)
+                    node.after.append(number)
+            case 7, int(micros):
+                node.micros = micros
+            case 10, bytes(attribute):
+                _read_attribute(attribute, node)
+            case (1 | 3 | 7 | 10) as number, _:
+                raise ValueError(f"field {number} has the wrong type")
     return node
-
-
-def _numbers(wire_field: WireField) -> list[int]:
-    """Return the integers of a repeated protobuf field, packed or not."""
-    if isinstance(wire_field.value, int):
-        return [wire_field.value]
-    numbers, at = list[int](), 0
-    while at < len(wire_field.value):
-        value, at = read_varint(wire_field.value, at)
-        numbers.append(value)
-    return numbers
 
 
 def _read_attribute(message: bytes, node: ChakraNode) -> None:
     name = ""
-    for wire_field in read_fields(message):
-        if wire_field.number == 1:
-            name = wire_field.text
-        elif wire_field.number in NUMBERS:
-            node.numbers[name] = wire_field.whole
-        elif wire_field.number == STRING:
-            node.texts[name] = wire_field.text
+    for field_ in read_fields(message):
+        match field_:
+            case 1, bytes(text):
+                name = text.decode()
+            case number, int(value) if number in NUMBERS:
+                node.numbers[name] = value
+            case number, bytes(text) if number == STRING:
+                node.texts[name] = text.decode()
 
 
 def chakra_files(path: Path) -> list[Path]:
@@ -158,26 +184,20 @@ class _Rank:
 
     def play(self) -> None:
         """Log posts, waits and computing. Raise ValueError for a dependency cycle or an unknown dependency."""
-        left = {number: set(node.after) for number, node in self.nodes.items()}
-        behind: defaultdict[int, list[int]] = defaultdict(list)
-        for number, after in left.items():
-            for dependency in after:
+        graph: nx.DiGraph[int] = nx.DiGraph()
+        graph.add_nodes_from(self.nodes)
+        for number, node in self.nodes.items():
+            for dependency in node.after:
                 if dependency not in self.nodes:
                     raise ValueError(f"node {number} depends on node {dependency}, which does not exist")
-                behind[dependency].append(number)
-        ready = [number for number, after in left.items() if not after]
-        heapify(ready)
-        done, seconds = 0, 0.0
-        while ready:
-            node = self.nodes[heappop(ready)]
-            seconds = self._do(node, seconds)
-            done += 1
-            for other in behind[node.number]:
-                left[other].discard(node.number)
-                if not left[other]:
-                    heappush(ready, other)
-        if done < len(self.nodes):
-            raise ValueError(f"{len(self.nodes) - done} nodes form a dependency cycle")
+                graph.add_edge(dependency, number)
+        seconds = 0.0
+        try:
+            for number in nx.lexicographical_topological_sort(graph):
+                seconds = self._do(self.nodes[number], seconds)
+        except nx.NetworkXUnfeasible as error:
+            cycle = [before for before, _ in nx.find_cycle(graph)]
+            raise ValueError(f"nodes {cycle[:8]} form a dependency cycle") from error
         self.builder.compute(self.rank, seconds)
 
     def _do(self, node: ChakraNode, seconds: float) -> float:
@@ -218,58 +238,3 @@ class _Rank:
         self.times[sends, ends, tag] += 1
         half = self.builder.send if sends else self.builder.recv
         return half(self.rank, peer, nbytes, key=(ends, tag, number), tag=tag)
-
-
-def write_chakra(recording: Recording, base: Path) -> list[Path]:
-    """Write a recording as ``BASE.RANK.et``, and return the files. Each stream of a rank becomes a chain of nodes."""
-    files = []
-    for rank in range(recording.world_size):
-        nodes = _nodes_of(recording, rank)
-        messages = [bytes_field(1, VERSION.encode()), *(node.to_bytes() for node in nodes)]
-        files.append(base.with_name(f"{base.name}.{rank}.et"))
-        write_bytes(files[-1], b"".join(write_varint(len(message)) + message for message in messages))
-    return files
-
-
-class _Nodes(list[ChakraNode]):
-    def add(self, node: ChakraNode) -> int:
-        node.number = len(self)
-        self.append(node)
-        return node.number
-
-    def compute(self, seconds: float, after: list[int]) -> list[int]:
-        """Add a compute node to a stream. Return the nodes that the stream's next node depends on."""
-        micros = round(seconds * MICRO)
-        return [self.add(ChakraNode(0, "compute", COMP, after, micros, {"is_cpu_op": 0}))] if micros else after
-
-
-def _nodes_of(recording: Recording, rank: int) -> list[ChakraNode]:
-    nodes, of_call, of_signal = _Nodes(), dict[int, int](), dict[int, list[int]]()
-    for stream in [number for number, stream in enumerate(recording.streams) if stream.rank == rank]:
-        after: list[int] = []  # dependencies of the stream's next node
-        for entry in recording.entries.select(recording.entries.stream == stream):
-            after = nodes.compute(entry.seconds, after)
-            if entry.did == Did.POST:
-                of_call[entry.number] = nodes.add(_call_node(recording, entry.number, after))
-            elif entry.did == Did.WAIT:
-                after = [*after, of_call[entry.number]]
-            elif entry.did == Did.SIGNAL:
-                of_signal[entry.number] = after
-            elif entry.did == Did.AWAIT:
-                after = [*after, *of_signal.get(entry.number, [])]
-        nodes.compute(recording.streams[stream].tail, after)
-    return nodes
-
-
-def _call_node(recording: Recording, number: int, after: list[int]) -> ChakraNode:
-    call: RecordedCall = recording.calls[number]
-    numbers = {"is_cpu_op": 0, "comm_size": call.nbytes}
-    if call.kind == CallKind.COLLECTIVE:
-        verb, group = recording.verbs[call.verb], recording.groups[call.group]
-        numbers |= {"comm_type": next(kind for kind, name in VERBS.items() if name == verb), "root": call.root}
-        texts = {"pg_name": group.name, "pg_ranks": ",".join(map(str, group.ranks))}
-        return ChakraNode(0, verb, COLLECTIVE, after, 0, numbers, texts)
-    sends = call.kind == CallKind.SEND
-    numbers |= {"comm_tag": call.tag, "comm_src": call.rank if sends else call.peer}
-    numbers["comm_dst"] = call.peer if sends else call.rank
-    return ChakraNode(0, "send" if sends else "recv", SEND if sends else RECV, after, 0, numbers)

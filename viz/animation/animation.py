@@ -132,7 +132,8 @@ def animate(
     ``progress(done, total)`` is called with numbers of frames. Raise InputError for a suffix other than ``.gif``, a
     trace in which nothing happens, and more than 600 frames.
 
-    >>>     >>> from collectives import Message
+    >>> from tempfile import TemporaryDirectory
+    >>> from collectives import Message
     >>> trace = Trace("one message", "predicted", 2, elapsed=1.0, messages=[Message(0, 1, 0, 0, 1000, 0.0, 1.0)])
     >>> with TemporaryDirectory() as folder:
     ...     animate(trace, Path(folder, "one.gif"), seconds=1, fps=2)

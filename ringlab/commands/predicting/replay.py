@@ -20,7 +20,6 @@ from collectives.records.waits import divide_path
 from collectives.spec import SPECS
 from collectives.units import format_size, format_time
 from replay.formats import read_any_recording
-from replay.formats.chakra import write_chakra
 from replay.recording import Recording
 from replay.simulation.figures import (
     CallFigures,
@@ -93,9 +92,6 @@ def command(
         Path | None, Option(metavar="FILE", help="Write all messages as a trace for `ringlab animate`.")
     ] = None,
     report: ReportOpt = None,
-    chakra: Annotated[
-        Path | None, Option(metavar="BASE", help="Write Chakra traces: BASE.0.et, BASE.1.et, ...")
-    ] = None,
     answer: AnswerOptions,
 ) -> None:
     """Replay a recorded run on other networks or with other algorithms, without running the script again."""
@@ -107,7 +103,6 @@ def command(
         from ringlab.pictures.report import write_replay_page  # imports viz's player
 
         writers.append(partial(write_replay_page, replayed, replayed.trace, replayed.own.cluster, report))
-    writers += [partial(write_chakra, replayed.recording, chakra)] if chakra is not None else []
     deliver(replayed, answer.json_to, *writers, explain=answer.explain)
 
 
@@ -209,7 +204,6 @@ class ReplayAnswer(Answer):
     stuck: tuple[str, ...]
     notes: tuple[str, ...]
     trace: Trace = field(metadata=NOT_IN_JSON)
-    recording: Recording = field(metadata=NOT_IN_JSON)  # with the number of ranks that was replayed
 
     def to_dict(self) -> dict[str, object]:
         content = super().to_dict()
@@ -321,5 +315,4 @@ def _answer(file: str, recording: Recording, named: tuple[str, ReplayedRun], wha
         stuck=tuple(describe_stuck(run)),
         notes=(*recording.notes, *run.carrier.notes),
         trace=trace,
-        recording=recording,
     )
