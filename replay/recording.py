@@ -6,11 +6,11 @@ one run of a program, virtual or real, can be replayed on any cluster with any a
 with a schema version; long columns are packed as in a Trace.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from collectives.checks import MOST_COUNTED, MOST_RANKS, MOST_SECONDS, check_printable
 from collectives.errors import InputError
 from collectives.input_files import FileBytes
-from collectives.records.columns import Column, Columnar, Floats, columns_to_plain, read_columns
+from collectives.records.columns import Column, Columnar, Floats
 from collectives.records.files import read_record, write_content
 from collectives.spec import find_spec
 
@@ -110,45 +110,10 @@ class Mark(NamedTuple):
     step: int = 0
 
 
-class _RecordColumns(Columnar[Any]):
-    """Columns of numbers, one row per call or log entry."""
-
-    row: ClassVar[Any]
-
-    def __init__(self, **columns: npt.ArrayLike) -> None:
-        """Store columns of equal length, each an array or a number. The row's defaults fill missing columns."""
-        super().__init__(self.row._field_defaults | columns)
-
-    @classmethod
-    def of(cls, rows: Iterable[Any]) -> Self:
-        columns: list[Any] = list(zip(*rows, strict=True)) or [np.zeros(0)] * len(cls.COLUMNS)
-        return cls(**dict(zip(cls.row._fields, map(np.array, columns), strict=True)))
-
-    @classmethod
-    def from_plain(cls, plain: object) -> Self:
-        return cls(**read_columns(plain, cls.COLUMNS))
-
-    def to_plain(self) -> dict[str, Any]:
-        return columns_to_plain(self)
-
-    def select(self, which: npt.NDArray[Any] | slice) -> Self:
-        return type(self)(**{name: column[which] for name, column in self.kept.items()})
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, type(self)):
-            return NotImplemented
-        return self._equal_columns(other, list(self.COLUMNS))
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def _make_rows(self, columns: dict[str, list[Any]]) -> Iterator[Any]:
-        return map(self.row._make, zip(*(columns[name] for name in self.row._fields), strict=True))
-
-
-class RecordedCalls(_RecordColumns):
+class RecordedCalls(Columnar[RecordedCall]):
     """The calls of a recording as columns. Indexing and iteration return rows."""
 
-    row = RecordedCall
+    ROW = RecordedCall
     rank = Column(np.int64)
     kind = Column(np.int64)
     key = Column(np.int64)
@@ -166,10 +131,10 @@ class RecordedCalls(_RecordColumns):
     location = Column(np.int64)
 
 
-class LogEntries(_RecordColumns):
+class LogEntries(Columnar[LogEntry]):
     """The log entries of all streams as columns, ordered by stream and then by time."""
 
-    row = LogEntry
+    ROW = LogEntry
     stream = Column(np.int64)
     did = Column(np.int64)
     number = Column(np.int64)

@@ -9,7 +9,7 @@ from collectives.call import Array, CollectiveCall, make_call
 from collectives.checks import check_cluster
 from collectives.declaration import Algorithm
 from collectives.records.calibration import Calibration, cached_calibration
-from collectives.records.spans import Spans, join_spans
+from collectives.records.spans import Spans
 from collectives.records.trace import Trace
 from collectives.records.waits import Record
 from collectives.training.workload import ComputePhases, Training, check_training
@@ -146,4 +146,4 @@ def split_loading(trace: Trace, training: Training, phases: ComputePhases) -> Tr
     loaded = forward.begin + phases.loading * slowed
     loading = Spans(("loading",), **(forward.kept | {"end": loaded, "name": np.zeros(len(forward), np.int64)}))
     computed = Spans(forward.names, **(forward.kept | {"begin": loaded}))
-    return replace(trace, spans=join_spans([loading, computed, others]).sorted())
+    return replace(trace, spans=Spans.join([loading, computed, others]).sorted())

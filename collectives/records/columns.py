@@ -10,10 +10,8 @@ encoded in base64. A file is checked before memory is allocated for its content.
 """
 
 import base64
-import binascii
 import zlib
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Generic, Self, TypeVar, overload
 
 import numpy as np
@@ -51,40 +49,95 @@ class Column(Generic[Number]):
         return column
 
 
-class Columnar(ABC, Generic[Row]):
-    """Immutable rows, stored as columns. The class has one ``Column`` per field of a row."""
+class Columnar(Generic[Row]):
+    """Immutable rows, stored as columns. The class has one ``Column`` per field of a row.
 
+    One column can contain *labels*, such as the names of spans: it is an index into ``labels``, and a row has the label
+    itself. Iterate or index for rows. A slice returns columns.
+    """
+
+    ROW: ClassVar[Any]  # the NamedTuple of a row
+    LABEL: ClassVar[str] = ""  # the column of labels
+    LABELS: ClassVar[str] = ""  # the key of all labels in a file
     COLUMNS: ClassVar[dict[str, type[np.generic]]]  # type of the numbers in each column
 
     def __init_subclass__(cls) -> None:
-        columns = ((name, value.kind) for name, value in vars(cls).items() if isinstance(value, Column))
-        cls.COLUMNS = dict(columns)
+        cls.COLUMNS = {name: value.kind for name, value in vars(cls).items() if isinstance(value, Column)}
 
-    def __init__(self, columns: dict[str, npt.ArrayLike]) -> None:
-        """Store columns of equal length. A column can be a single number, which applies to all rows."""
+    def __init__(self, labels: Any = (), **columns: npt.ArrayLike) -> None:
+        """Store columns of equal length, each an array or a single number. The row's defaults fill missing columns."""
+        columns = self.ROW._field_defaults | columns
         lengths = (np.size(column) for column in columns.values() if np.ndim(column))
-        self._number = number = next(lengths, 1)
-        self.kept = {name: _pack(columns[name], kind, number) for name, kind in self.COLUMNS.items()}
-
-    @abstractmethod
-    def _make_rows(self, columns: dict[str, list[Any]]) -> Iterator[Row]:
-        """Yield the rows whose fields are in ``columns``, a list per column."""
+        self.labels, self._number = labels, next(lengths, 1)
+        self.kept = {name: _pack(columns[name], kind, self._number) for name, kind in self.COLUMNS.items()}
 
     @classmethod
-    @abstractmethod
-    def from_plain(cls, plain: object) -> Self:
-        """Return the rows from the content of a file. Raise ValueError if it is invalid."""
+    def of(cls, rows: Iterable[Row]) -> Self:
+        """Return rows as columns."""
+        labels, columns = cls._split(rows)
+        return cls(labels, **columns)
 
-    @abstractmethod
+    @classmethod
+    def _split(cls, rows: Iterable[Row]) -> tuple[Any, dict[str, npt.NDArray[Any]]]:
+        fields: list[Sequence[Any]] = list(zip(*rows, strict=True)) or [()] * len(cls.ROW._fields)
+        columns, numbers = dict(zip(cls.ROW._fields, fields, strict=True)), dict[Any, int]()
+        if cls.LABEL:
+            columns[cls.LABEL] = [numbers.setdefault(label, len(numbers)) for label in columns[cls.LABEL]]
+        return cls._make_labels(numbers), {name: np.array(values) for name, values in columns.items()}
+
+    @classmethod
+    def join(cls, parts: Sequence[Self]) -> Self:
+        """Concatenate the rows of several parts. Equal labels are stored once."""
+        if not parts:
+            return cls.of(())
+        columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in cls.COLUMNS}
+        labels = parts[0].labels
+        if any(part.labels != labels for part in parts):
+            numbers: dict[Any, int] = {}
+            new = [np.array([numbers.setdefault(each, len(numbers)) for each in part.labels], int) for part in parts]
+            renumbered = [number[getattr(part, cls.LABEL)] for number, part in zip(new, parts, strict=True)]
+            columns[cls.LABEL], labels = np.concatenate(renumbered), cls._make_labels(numbers)
+        return cls(labels, **columns)
+
     def select(self, which: npt.NDArray[Any] | slice) -> Self:
         """Return the rows at some indices, in a slice, or in a mask."""
+        return type(self)(self.labels, **{name: column[which] for name, column in self.kept.items()})
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the rows as JSON content for ``from_plain``."""
+        columns = {name: column_to_plain(column) for name, column in self.kept.items()}
+        labels = {self.LABELS: self._labels_to_plain()} if self.LABELS else {}
+        return {"rows": len(self), "columns": columns, **labels}
+
+    @classmethod
+    def from_plain(cls, plain: object) -> Self:
+        """Return the rows from the content that ``to_plain`` created. Raise ValueError if it is invalid."""
+        table = take(plain, ("rows", "columns", *filter(None, [cls.LABELS])))
+        rows, given = check_rows(table["rows"], "rows"), take(table["columns"], tuple(cls.COLUMNS), "columns")
+        labels = cls._read_labels(table[cls.LABELS]) if cls.LABELS else ()
+        columns = {name: read_column(given[name], kind, rows, name) for name, kind in cls.COLUMNS.items()}
+        for at in np.flatnonzero(columns[cls.LABEL] >= len(labels))[:1].tolist() if cls.LABEL else []:
+            number = columns[cls.LABEL][at]
+            raise ValueError(f"columns: {cls.LABEL}.{at}: {number} is none of {len(labels)} {cls.LABELS}")
+        return cls(labels, **columns)
+
+    _make_labels: ClassVar[Any] = tuple  # from an iterable
+
+    def _labels_to_plain(self) -> Any:
+        return list(self.labels)
+
+    @classmethod
+    def _read_labels(cls, plain: Any) -> Any:
+        if not isinstance(plain, list) or not all(isinstance(label, str) for label in plain):
+            raise ValueError(f"{cls.LABELS}: must be a list of strings")
+        return tuple(plain)
 
     def __len__(self) -> int:
         return self._number
 
     def __iter__(self) -> Iterator[Row]:
         for first in range(0, self._number, AT_ONCE):
-            yield from self._make_rows(self._lists(slice(first, first + AT_ONCE)))
+            yield from self._rows(slice(first, first + AT_ONCE))
 
     @overload
     def __getitem__(self, index: int) -> Row: ...
@@ -94,10 +147,33 @@ class Columnar(ABC, Generic[Row]):
         if isinstance(index, slice):
             return self.select(index)
         at = range(self._number)[index]
-        return next(self._make_rows(self._lists(slice(at, at + 1))))
+        return next(self._rows(slice(at, at + 1)))
+
+    def _rows(self, which: slice) -> Iterator[Row]:
+        columns = self._lists(which)
+        if self.LABEL:
+            labels = {number: self.labels[number] for number in set(columns[self.LABEL])}
+            columns[self.LABEL] = [labels[number] for number in columns[self.LABEL]]
+        return map(self.ROW._make, zip(*(columns[name] for name in self.ROW._fields), strict=True))
+
+    def _lists(self, which: slice) -> dict[str, list[Any]]:
+        return {name: column[which].tolist() for name, column in self.kept.items()}
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self._number}>"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, type(self)):
+            return NotImplemented
+        names = self.COLUMNS.keys() - {self.LABEL}
+        if len(self) != len(other) or not all(np.array_equal(self.kept[name], other.kept[name]) for name in names):
+            return False
+        if not self.LABEL:
+            return True
+        pairs = np.unique(np.stack([self.kept[self.LABEL], other.kept[self.LABEL]]), axis=1).T.tolist()
+        return all(self.labels[number] == other.labels[two] for number, two in pairs)
+
+    __hash__ = None  # type: ignore[assignment]
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
@@ -111,18 +187,6 @@ class Columnar(ABC, Generic[Row]):
                 raise PydanticCustomError("columns", "{problem}", {"problem": str(error)}) from error
 
         return core_schema.no_info_plain_validator_function(read)
-
-    @property
-    def memory(self) -> int:
-        """The size of the columns in bytes. Shared memory counts once."""
-        columns = {id(column): column for column in self.kept.values()}
-        return sum(column.nbytes for column in columns.values() if column.strides != (0,))
-
-    def _lists(self, rows: slice) -> dict[str, list[Any]]:
-        return {name: column[rows].tolist() for name, column in self.kept.items()}
-
-    def _equal_columns(self, other: "Columnar[Any]", names: Sequence[str]) -> bool:
-        return len(self) == len(other) and all(np.array_equal(self.kept[name], other.kept[name]) for name in names)
 
 
 def _pack(values: npt.ArrayLike, kind: type[np.generic], number: int) -> npt.NDArray[Any]:
@@ -174,11 +238,6 @@ def narrow(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return column.astype(least, copy=False)
 
 
-def columns_to_plain(rows: Columnar[Any]) -> dict[str, Any]:
-    """Return the columns as JSON content for ``read_columns``."""
-    return {"rows": len(rows), "columns": {name: column_to_plain(column) for name, column in rows.kept.items()}}
-
-
 def column_to_plain(column: npt.NDArray[Any]) -> list[Any] | dict[str, Any]:
     """Return a column as JSON content for ``read_column``.
 
@@ -193,14 +252,6 @@ def column_to_plain(column: npt.NDArray[Any]) -> list[Any] | dict[str, Any]:
     little = np.ascontiguousarray(column, column.dtype.newbyteorder("<"))
     planes = little.view(np.uint8).reshape(len(column), -1).T.tobytes()
     return {"type": column.dtype.str[1:], "deflated": base64.b64encode(zlib.compress(planes, 1)).decode()}
-
-
-def read_columns(plain: object, kinds: Mapping[str, type[np.generic]]) -> dict[str, npt.NDArray[Any]]:
-    """Return the columns from the content that ``columns_to_plain`` created. Raise ValueError if it is invalid."""
-    table = take(plain, ("rows", "columns"))
-    rows = check_rows(table["rows"], "rows")
-    columns = take(table["columns"], tuple(kinds), "columns")
-    return {name: read_column(columns[name], kind, rows, name) for name, kind in kinds.items()}
 
 
 def check_rows(rows: object, name: str) -> int:
@@ -240,67 +291,44 @@ def take(plain: object, keys: tuple[str, ...], name: str = "") -> dict[str, Any]
     >>> take({"rows": 2}, ("rows",))
     {'rows': 2}
     """
-    where = f"{name}: " if name else ""
-    if not isinstance(plain, dict):
-        raise ValueError(f"{where}{quote(plain)} is not a table with the keys {', '.join(keys)}")
-    for key in keys:
-        if key not in plain:
-            raise ValueError(f"{where}{key} is missing")
-    for key in plain.keys() - set(keys):
-        raise ValueError(f"{where}{quote(key)} is not a key; choose one of {', '.join(keys)}")
+    if not isinstance(plain, dict) or plain.keys() != set(keys):
+        given = quote([*plain] if isinstance(plain, dict) else plain)
+        raise ValueError(f"{name and f'{name}: '}must be a table with the keys {', '.join(keys)}, not {given}")
     return plain
 
 
 def _read_list(values: list[Any], kind: type[np.generic], name: str) -> npt.NDArray[Any]:
-    right: Callable[[Any], bool]
-    if kind is np.int64:
-        right, expected = (lambda value: type(value) is int and 0 <= value < 1 << 63), "a non-negative integer"
-    elif kind is np.bool_:
-        right, expected = (lambda value: type(value) is bool), "true or false"
-    else:
-        right, expected = (lambda value: type(value) in (int, float) and abs(value) < np.inf), "a finite number"
+    is_right, expected = {
+        np.int64: (lambda value: type(value) is int and 0 <= value < 1 << 63, "a non-negative integer"),
+        np.bool_: (lambda value: type(value) is bool, "true or false"),
+        np.float64: (lambda value: type(value) in (int, float) and abs(value) < np.inf, "a finite number"),
+    }[kind]
     for number, value in enumerate(values):
-        if not right(value):
+        if not is_right(value):
             raise ValueError(f"{name}.{number}: {quote(value)} is not {expected}")
     return np.array(values, kind)
 
 
 def _unpack(plain: dict[str, Any], kind: type[np.generic], rows: int, name: str) -> npt.NDArray[Any]:
     """Return a packed column. No more than the expected size is decompressed."""
-    types, text = TYPES[kind], plain["deflated"]
-    if plain["type"] not in types:
-        raise ValueError(f"{name}.type: {quote(plain['type'])} is none of {', '.join(types)}")
-    dtype: np.dtype[Any] = np.dtype("<" + plain["type"])
+    if plain["type"] not in TYPES[kind]:
+        raise ValueError(f"{name}.type: {quote(plain['type'])} is none of {', '.join(TYPES[kind])}")
+    dtype, inflater = np.dtype("<" + plain["type"]), zlib.decompressobj()
     expected = rows * dtype.itemsize
     try:
-        column, nbytes = _inflate(base64.b64decode(text, validate=True), dtype, rows)
-    except (TypeError, ValueError, binascii.Error, zlib.error) as error:
+        packed = base64.b64decode(plain.pop("deflated"), validate=True)  # the text is no longer needed
+        content = inflater.decompress(packed, expected + 1)
+    except (TypeError, ValueError, zlib.error) as error:
         raise ValueError(f"{name}.deflated: {error}") from error
-    if column is None:
-        actual = f"more than {expected}" if nbytes > expected else nbytes
+    if len(content) != expected or not inflater.eof or inflater.unused_data:
+        actual = f"more than {expected}" if len(content) > expected else len(content)
         raise ValueError(f"{name}.deflated: {actual} bytes where {rows} rows take {expected}, or an incomplete stream")
-    if plain["type"] == "b1" and column.view(np.uint8).max(initial=0) > 1:
+    planes = np.frombuffer(content, np.uint8).reshape(dtype.itemsize, rows)
+    column: npt.NDArray[Any] = np.ascontiguousarray(planes.T).reshape(-1).view(dtype)
+    if plain["type"] == "b1" and planes.max(initial=0) > 1:
         raise ValueError(f"{name}.deflated: a byte that is neither 0 nor 1")
     if plain["type"] == "u8" and rows and column.max() >= 1 << 63:
         raise ValueError(f"{name}.deflated: a number of 2^63 or more")
     if kind is np.float64 and not np.isfinite(column).all():
         raise ValueError(f"{name}.deflated: a number that is not finite")
     return column
-
-
-def _inflate(packed: bytes, dtype: np.dtype[Any], rows: int) -> tuple[npt.NDArray[Any] | None, int]:
-    """Return the column in a deflated stream, or None if the size does not fit ``rows``, and the size in bytes.
-
-    The bytes of one significance are decompressed at a time.
-    """
-    column = np.empty(rows, dtype)
-    significance, inflater, nbytes = column.view(np.uint8).reshape(rows, dtype.itemsize), zlib.decompressobj(), 0
-    for at in range(dtype.itemsize if rows else 0):
-        plane = inflater.decompress(packed, rows)
-        packed, nbytes = inflater.unconsumed_tail, nbytes + len(plane)
-        if len(plane) < rows:
-            return None, nbytes
-        significance[:, at] = np.frombuffer(plane, np.uint8)
-    nbytes += len(inflater.decompress(packed, 1))
-    is_whole = nbytes == column.nbytes and inflater.eof and not inflater.unused_data
-    return (column if is_whole else None), nbytes

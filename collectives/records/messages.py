@@ -16,9 +16,7 @@ from collectives.records.columns import (
     Ints,
     check_rows,
     column_to_plain,
-    columns_to_plain,
     read_column,
-    read_columns,
     take,
 )
 
@@ -132,126 +130,75 @@ class Messages(Columnar[Message]):
     dst_posted = Column(np.float64)
     collective = Column(np.int64)
 
+    ROW, LABEL, LABELS = Message, "route", "routes"
+    _make_labels = MessageRoutes.of
+
     def __init__(self, routes: MessageRoutes = NO_ROUTES, **columns: npt.ArrayLike) -> None:
         """Store columns of equal length, each as an array or a single number. The defaults are those of ``Message``.
 
         ``begin`` can be passed instead of ``src_posted`` and ``dst_posted``. ``route`` is an index of ``routes``.
         """
-        begin = columns.pop("begin", None)
-        plain: dict[str, Any] = {"route": 0, "channel": 0, "count": 1, "reduces": False, "collective": 0}
+        begin = columns.pop("begin", nan)
         same = {"dst_step": columns["step"], "into": columns["chunk"], "src_posted": begin, "dst_posted": begin}
-        fields = plain | same | columns
-        super().__init__(fields)
-        self.routes = routes
-        if self.kept["into"] is not self.kept["chunk"] and np.array_equal(self.kept["into"], self.kept["chunk"]):
-            self.kept["into"] = self.kept["chunk"]  # equal in most collectives, so share the memory
-        if np.array_equal(self.kept["dst_step"], self.kept["step"]):
-            self.kept["dst_step"] = self.kept["step"]
+        super().__init__(routes, **({"route": 0} | same | columns))
+        for name, other in (("into", "chunk"), ("dst_step", "step")):  # equal in most collectives: share the memory
+            if np.array_equal(self.kept[name], self.kept[other]):
+                self.kept[name] = self.kept[other]
 
     @classmethod
-    def of(cls, rows: Iterable[Message]) -> "Messages":
+    def of(cls, rows: Iterable[Message]) -> Self:
         """Return rows of messages as columns."""
-        rows = list(rows)
-        numbers: dict[tuple[str, ...], int] = {}
-        route = [numbers.setdefault(tuple(row.route), len(numbers)) for row in rows]
-        if not rows:
-            return cls(NO_ROUTES, **dict.fromkeys(cls.COLUMNS, np.zeros(0)))
-        columns: dict[str, Any] = dict(zip(Message._fields, map(np.array, _numbers(rows)), strict=True))
+        routes, columns = cls._split(rows)
         begin = columns.pop("begin")
         for name, other in (("dst_step", "step"), ("into", "chunk")):
             columns[name] = np.where(columns[name] < 0, columns[other], columns[name])
         for name in ("src_posted", "dst_posted"):
             columns[name] = np.where(np.isnan(columns[name]), begin, columns[name])
-        return cls(MessageRoutes.of(numbers), **{**columns, "route": np.array(route)})
+        return cls(routes, **columns)
 
-    def to_plain(self) -> dict[str, Any]:
-        """Return the messages as JSON content for ``from_plain``."""
-        routes = {
+    def _labels_to_plain(self) -> dict[str, Any]:
+        return {
             "names": list(self.routes.names),
             "count": len(self.routes),
             "nodes": len(self.routes.node),
             "first": column_to_plain(self.routes.first),
             "node": column_to_plain(self.routes.node),
         }
-        return {**columns_to_plain(self), "routes": routes}
 
     @classmethod
-    def from_plain(cls, plain: object) -> Self:
-        """Return the messages from the content that ``to_plain`` created. Raise ValueError if it is invalid."""
-        table = dict(take(plain, ("rows", "columns", "routes")))
-        routes = _read_routes(table.pop("routes"))
-        columns = read_columns(table, cls.COLUMNS)
-        for number in _first(columns["route"] >= len(routes)):
-            raise ValueError(f"columns: route.{number}: {columns['route'][number]} is none of {len(routes)} routes")
-        return cls(routes, **columns)
+    def _read_labels(cls, plain: object) -> MessageRoutes:
+        table = take(plain, ("names", "count", "nodes", "first", "node"), "routes")
+        names, count, nodes = table["names"], table["count"], table["nodes"]
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise ValueError("routes.names: must be a list of strings")
+        for name, number in (("count", count), ("nodes", nodes)):
+            check_rows(number, f"routes.{name}")
+        first = read_column(table["first"], np.int64, count + 1, "routes.first")
+        node = read_column(table["node"], np.int64, nodes, "routes.node")
+        if first[0] != 0 or first[-1] != nodes or (np.diff(first.astype(np.int64)) < 0).any():
+            raise ValueError(f"routes.first: must increase from 0 to {nodes}")
+        if nodes and node.max() >= len(names):
+            raise ValueError(f"routes.node: {node.max()} is none of {len(names)} names")
+        return MessageRoutes(first, node, names)
+
+    @property
+    def routes(self) -> MessageRoutes:
+        """The routes that ``route`` refers to."""
+        routes: MessageRoutes = self.labels
+        return routes
 
     @property
     def begin(self) -> Floats:
         """The times in seconds by which both the send and the receive of a message were posted."""
         return np.maximum(self.src_posted, self.dst_posted)
 
-    def select(self, which: npt.NDArray[Any] | slice) -> Self:
-        """Return the messages at some indices, in a slice, or in a mask."""
-        return type(self)(self.routes, **{name: column[which] for name, column in self.kept.items()})
-
     def sorted(self) -> Self:
         """Return the messages sorted by ``begin``, then by sender."""
         return self.select(np.lexsort((self.kept["src"], self.begin)))
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Messages):
-            return NotImplemented
-        if not self._equal_columns(other, [name for name in self.COLUMNS if name != "route"]):
-            return False
-        pairs = np.unique(np.stack([self.route, other.route]), axis=1).T.tolist()
-        return all(self.routes[number] == other.routes[two] for number, two in pairs)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def _make_rows(self, columns: dict[str, list[Any]]) -> Iterator[Message]:
-        routes = {number: self.routes[number] for number in set(columns["route"])}
-        columns["begin"] = list(map(max, columns["src_posted"], columns["dst_posted"]))
-        columns["route"] = [routes[number] for number in columns["route"]]
-        return map(Message._make, zip(*(columns[name] for name in Message._fields), strict=True))
-
-
-def join_messages(parts: Sequence[Messages]) -> Messages:
-    """Concatenate the messages of several parts. Equal routes are stored once.
-
-    >>> one = Messages.of([Message(0, 1, 0, 0, 64, 0.0, 1e-3, ("h0", "h1"))])
-    >>> len(join_messages([one, one])), join_messages([one, one])[1].route
-    (2, ('h0', 'h1'))
-    """
-    if not parts:
-        return Messages.of(())
-    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in Messages.COLUMNS}
-    routes = parts[0].routes
-    if any(part.routes != routes for part in parts):
-        first = np.cumsum([0, *(len(part.routes) for part in parts)]).tolist()
-        columns["route"] = np.concatenate([part.route + at for part, at in zip(parts, first, strict=False)])
-        routes = MessageRoutes.of(route for part in parts for route in part.routes)
-    return Messages(routes, **columns)
-
-
-def _read_routes(plain: object) -> MessageRoutes:
-    table = take(plain, ("names", "count", "nodes", "first", "node"), "routes")
-    names, count, nodes = table["names"], table["count"], table["nodes"]
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError("routes.names: must be a list of strings")
-    for name, number in (("count", count), ("nodes", nodes)):
-        check_rows(number, f"routes.{name}")
-    first = read_column(table["first"], np.int64, count + 1, "routes.first")
-    node = read_column(table["node"], np.int64, nodes, "routes.node")
-    if first[0] != 0 or first[-1] != nodes or (np.diff(first.astype(np.int64)) < 0).any():
-        raise ValueError(f"routes.first: must increase from 0 to {nodes}")
-    if nodes and node.max() >= len(names):
-        raise ValueError(f"routes.node: {node.max()} is none of {len(names)} names")
-    return MessageRoutes(first, node, names)
-
-
-def _numbers(rows: list[Message]) -> Iterator[tuple[Any, ...]]:
-    for name, values in zip(Message._fields, zip(*rows, strict=True), strict=True):
-        yield (0,) * len(rows) if name == "route" else values
+    def _lists(self, which: slice) -> dict[str, list[Any]]:
+        columns = super()._lists(which)
+        return columns | {"begin": list(map(max, columns["src_posted"], columns["dst_posted"]))}
 
 
 def find_problems(messages: Messages, world_size: int) -> Iterator[str]:

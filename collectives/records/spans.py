@@ -1,13 +1,12 @@
 """Store the spans of a Trace (phases other than messages) as columns to compute with, which can be read as rows."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Self
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from collectives.checks import MOST_SECONDS
-from collectives.records.columns import Bools, Column, Columnar, columns_to_plain, read_columns, take
+from collectives.records.columns import Bools, Column, Columnar
 
 PHASES = ("loading", "forward", "backward", "sync", "optimizer")  # phases of a training step, in order
 
@@ -44,22 +43,12 @@ class Spans(Columnar[Span]):
     channel = Column(np.int64)
     collective = Column(np.int64)
 
-    def __init__(self, names: Sequence[str] = (), **columns: npt.ArrayLike) -> None:
-        """Store columns of equal length, each as an array or a single number. ``name`` is an index of ``names``."""
-        fields = {"channel": 0, "collective": 0} | columns
-        super().__init__(fields)
-        self.names = tuple(names)
+    ROW, LABEL, LABELS = Span, "name", "names"
 
-    @classmethod
-    def of(cls, rows: Iterable[Span]) -> "Spans":
-        """Return rows of spans as columns."""
-        rows = list(rows)
-        if not rows:
-            return cls((), **dict.fromkeys(cls.COLUMNS, np.zeros(0)))
-        names: dict[str, int] = {}
-        columns: dict[str, Any] = dict(zip(Span._fields, zip(*rows, strict=True), strict=True))
-        columns["name"] = [names.setdefault(name, len(names)) for name in columns["name"]]
-        return cls(tuple(names), **{name: np.array(values) for name, values in columns.items()})
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names that ``name`` refers to."""
+        return tuple(self.labels)
 
     @classmethod
     def of_all_ranks(cls, ranks: int, phases: Iterable[tuple[str, int, float, float]]) -> "Spans":
@@ -75,64 +64,14 @@ class Spans(Columnar[Span]):
         rank, named = np.tile(np.arange(ranks), len(rows)), np.repeat(np.array(name, np.int64), ranks)
         return cls(tuple(numbers), rank=rank, name=named, step=step, begin=begin, end=end, collective=step)
 
-    def to_plain(self) -> dict[str, Any]:
-        """Return the spans as JSON content for ``from_plain``."""
-        return {**columns_to_plain(self), "names": list(self.names)}
-
-    @classmethod
-    def from_plain(cls, plain: object) -> Self:
-        """Return the spans from the content that ``to_plain`` created. Raise ValueError if it is invalid."""
-        table = dict(take(plain, ("rows", "columns", "names")))
-        names = table.pop("names")
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise ValueError("names: must be a list of strings")
-        columns = read_columns(table, cls.COLUMNS)
-        for number in np.flatnonzero(columns["name"] >= len(names))[:1].tolist():
-            raise ValueError(f"columns: name.{number}: {columns['name'][number]} is none of {len(names)} names")
-        return cls(names, **columns)
-
     def named(self, *names: str) -> Bools:
         """Return a mask of the spans whose name is one of ``names``."""
         is_named: Bools = np.array([name in names for name in self.names], np.bool_)[self.name]
         return is_named
 
-    def select(self, which: npt.NDArray[Any] | slice) -> Self:
-        """Return the spans at some indices, in a slice, or in a mask."""
-        return type(self)(self.names, **{name: column[which] for name, column in self.kept.items()})
-
     def sorted(self) -> Self:
         """Return the spans sorted by ``begin``, then by rank. Equal spans keep their order."""
         return self.select(np.lexsort((self.kept["rank"], self.begin)))
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Spans):
-            return NotImplemented
-        if not self._equal_columns(other, [name for name in self.COLUMNS if name != "name"]):
-            return False
-        pairs = np.unique(np.stack([self.name, other.name]), axis=1).T.tolist()
-        return all(self.names[number] == other.names[two] for number, two in pairs)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def _make_rows(self, columns: dict[str, list[Any]]) -> Iterator[Span]:
-        columns["name"] = [self.names[number] for number in columns["name"]]
-        return map(Span._make, zip(*(columns[name] for name in Span._fields), strict=True))
-
-
-def join_spans(parts: Sequence[Spans]) -> Spans:
-    """Concatenate the spans of several parts.
-
-    >>> one = Spans.of([Span(0, "sync", 0, 2.0, 3.0)])
-    >>> join_spans([one, one]).names, len(join_spans([one, one]))
-    (('sync',), 2)
-    """
-    names: dict[str, int] = {}
-    numbered = [np.array([names.setdefault(name, len(names)) for name in part.names], np.int64) for part in parts]
-    columns = {
-        name: np.concatenate([getattr(part, name) for part in parts]) for name in Spans.COLUMNS if name != "name"
-    }
-    name = np.concatenate([number[part.name] for number, part in zip(numbered, parts, strict=True)])
-    return Spans(tuple(names), name=name, **columns)
 
 
 def find_problems(spans: Spans, world_size: int) -> Iterator[str]:

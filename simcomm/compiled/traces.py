@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from collectives.records.columns import Bools, Ints, shrink
 from collectives.records.messages import MessageRoutes, Messages
-from collectives.records.spans import Span, Spans, join_spans
+from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace, TracedLink, Unfinished
 from collectives.records.waits import BriefTrace
 from collectives.step import Kind
@@ -46,7 +46,7 @@ def make_trace(inputs: EngineInput, timing: Timing, facts: dict[str, float], *, 
         return BriefTrace.of(only, waited_by_steps([timing.by_steps]), path)
     if not record or timing.times is None:
         return only
-    spans = join_spans([trace_reductions(inputs, timing), Spans.of(_trace_mean_division(inputs, timing))]).sorted()
+    spans = Spans.join([trace_reductions(inputs, timing), Spans.of(_trace_mean_division(inputs, timing))]).sorted()
     links = link_records(inputs, [timing], only.elapsed)  # first, to save memory
     full = replace(only, messages=trace_messages(inputs, timing), spans=spans, links=links)
     return full.of_program(inputs.schedule.algorithm)

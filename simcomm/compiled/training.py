@@ -11,8 +11,8 @@ from math import inf
 import numpy as np
 
 from collectives.budget import Gigabyte, allowed
-from collectives.records.messages import Messages, join_messages
-from collectives.records.spans import Spans, join_spans
+from collectives.records.messages import Messages
+from collectives.records.spans import Spans
 from collectives.records.trace import Trace
 from collectives.records.waits import BriefTrace, Record
 from collectives.training.workload import ComputePhases
@@ -198,12 +198,12 @@ def trace_steps(
     """Return the trace of all steps. ``record`` adds messages, reductions and, unless it is ``WAITS``, links."""
     only = trace_nothing(inputs, elapsed, syncs[-1].timing.method if syncs else "")
     if not record.keeps_messages:
-        return replace(only, spans=join_spans(spans).sorted())
+        return replace(only, spans=Spans.join(spans).sorted())
     syncs = [sync.with_messages() for sync in syncs]
-    messages = join_messages([sync.messages() for sync in syncs])
+    messages = Messages.join([sync.messages() for sync in syncs])
     return replace(
         only,
         messages=messages if record is Record.WAITS else messages.sorted(),
-        spans=join_spans([*spans, *(sync.reductions() for sync in syncs)]).sorted(),
+        spans=Spans.join([*spans, *(sync.reductions() for sync in syncs)]).sorted(),
         links=[] if record is Record.WAITS else link_records(inputs, [sync.timing for sync in syncs], elapsed),
     )

@@ -105,7 +105,7 @@ def test_builder_names_ranks_with_different_collectives() -> None:
         ("schema_version", 99, "not a recording of schema version 1"),
         ("world_size", 0, "world_size must be between 1"),
         ("world_size", "four", "world_size"),
-        ("calls", {"rows": 1}, "columns is missing"),
+        ("calls", {"rows": 1}, "must be a table with the keys rows, columns, not"),
         ("streams", [], "rank 0 has no stream"),
         ("other", 1, "other"),
         ("title", "two\u202eracks", "must contain only printable characters"),
