@@ -17,13 +17,12 @@ from typing import Any
 
 from benchmarks.accuracy.judging import score_classes
 from benchmarks.accuracy.nccl_answer import accuracy
-from benchmarks.accuracy.tables import read_tables
+from benchmarks.accuracy.tables import MeasuredTable, read_tables
 from benchmarks.studies.nccl_ablations import ABLATIONS, ablation
 from benchmarks.studies.nccl_authors_left_out import DRAWS, compare_without_authors
 from collectives.output_files import write_text
 from collectives.records.environment import describe_environment
 from simcomm.nccl.descriptions import System, read_systems
-from simcomm.nccl.measured.tables import MeasuredTable
 
 RESULTS = Path(__file__).parent / "results" / "nccl_structure.json"
 COMPARED = 2  # draws of each ablation

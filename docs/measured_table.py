@@ -8,7 +8,7 @@ from pathlib import Path
 from page_writer import Parts, table
 from rich.console import Console
 
-from benchmarks.accuracy.tables import read_table
+from benchmarks.accuracy.tables import read_table, space_evenly
 from benchmarks.studies.measured_healthy import GROUPS, judge_healthy, print_table
 from ringlab.commands.predicting.explain_measured import explain_measured
 from ringlab.table import print_parts
@@ -22,7 +22,7 @@ COLUMNS = 100  # of the terminal in the example
 def example() -> str:
     """Return the output of the command for some rows of a published table."""
     system = read_systems()[EXAMPLE]
-    series = read_table(OWN_DATA / f"{EXAMPLE}.csv").series(system.ranks)["all_reduce"].evenly(ROWS)
+    series = space_evenly(read_table(OWN_DATA / f"{EXAMPLE}.csv").series(system.ranks)["all_reduce"], ROWS)
     with tempfile.TemporaryDirectory() as folder, StringIO() as file:
         path = Path(folder, "all_reduce.txt")
         path.write_text(print_table(system, series), encoding="utf-8")

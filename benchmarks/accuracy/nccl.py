@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.accuracy.judging import ClassScore, Floats, Judged, class_of, concatenate, score_classes
+from benchmarks.accuracy.tables import MeasuredTable, PublishedRow, space_evenly
 from collectives.costs.bounds import bus_factor
 from collectives.errors import InputError
 from collectives.units import count, parse_latency
@@ -24,7 +25,7 @@ from simcomm.nccl.choice import available
 from simcomm.nccl.communicator import make_communicator
 from simcomm.nccl.descriptions import System
 from simcomm.nccl.measured.calibration import PredictedPoints, adapt_to_points, find_points
-from simcomm.nccl.measured.tables import MeasuredRow, MeasuredTable, SizeSeries
+from simcomm.nccl.measured.tables import SizeSeries
 from simcomm.nccl.parameters import Parameters
 from simcomm.nccl.predict import COLLECTIVES, interval_log_limits, predict_collective, predict_seconds
 from simcomm.nccl.settings import NcclSettings
@@ -55,7 +56,7 @@ def judged_series(
         if not systems[slug].skip:
             for series in table.series(systems[slug].ranks).values():
                 if series.collective in COLLECTIVES:
-                    yield systems[slug], series.evenly()
+                    yield systems[slug], space_evenly(series)
 
 
 def compare_series(
@@ -206,7 +207,7 @@ def find_stated_choices(systems: Mapping[str, System], tables: Mapping[str, Meas
     return list(_find_choices(pairs))
 
 
-def _find_choices(pairs: list[tuple[System, MeasuredRow]]) -> Iterator[StatedChoice]:
+def _find_choices(pairs: list[tuple[System, PublishedRow]]) -> Iterator[StatedChoice]:
     for system, row in pairs:
         algorithm = ALGORITHMS.get(row.algorithm)
         if algorithm is not None and row.nbytes:
@@ -317,7 +318,7 @@ def _measured(
         for series in () if system.skip else table.series(system.ranks).values():
             if series.collective in COLLECTIVES:
                 points = find_points(system, series.collective, series.nbytes, parameters=values)
-                judged = np.flatnonzero(np.isin(series.nbytes, series.evenly().nbytes))
+                judged = np.flatnonzero(np.isin(series.nbytes, space_evenly(series).nbytes))
                 yield _MeasuredSeries(system, series, points, judged, values)
 
 

@@ -30,7 +30,7 @@ from benchmarks.accuracy.nccl import (
     model_predictor,
     tuner_formula,
 )
-from benchmarks.accuracy.tables import read_table
+from benchmarks.accuracy.tables import MeasuredTable, read_table
 from collectives.checks import check_path
 from collectives.errors import InputError, NotKnown
 from collectives.quoting import name_some
@@ -40,7 +40,7 @@ from ringlab.shared.answer import Answer, to_plain
 from ringlab.shared.progress import Progress, computing
 from ringlab.table import NOTHING, Part, Sentences, Table, format_or_dash
 from simcomm.nccl.descriptions import OWN_DATA, System, put_aside, read_systems
-from simcomm.nccl.measured.tables import LEAST_BANDWIDTH, MeasuredTable
+from simcomm.nccl.measured.tables import LEAST_BANDWIDTH
 from simcomm.nccl.parameters import Parameters
 
 Floats = NDArray[np.float64]

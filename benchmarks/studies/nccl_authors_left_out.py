@@ -18,11 +18,10 @@ import numpy as np
 
 from benchmarks.accuracy.judging import ClassScore, Judged, score_classes
 from benchmarks.accuracy.nccl import compare_series, judged_series, measure_gains, model_predictor
-from benchmarks.accuracy.tables import read_tables
+from benchmarks.accuracy.tables import MeasuredTable, read_tables
 from benchmarks.studies.nccl_fit import Observations, fit_parameters, observe_tables
 from collectives.input_files import read_text
 from simcomm.nccl.descriptions import OWN_DATA, System, read_systems
-from simcomm.nccl.measured.tables import MeasuredTable
 from simcomm.nccl.parameters import Parameters
 
 PAGE = re.compile(r"https://github\.com/[^/]+/[^/]+(/(issues|pull|discussions)/\d+)?")

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.accuracy.judging import class_of
-from benchmarks.accuracy.tables import read_tables
+from benchmarks.accuracy.tables import MeasuredTable, read_tables, space_evenly
 from benchmarks.studies.fitting import Floats, Springs, cauchy, fit_least_squares, write_parameters
 from simcomm.nccl.descriptions import System, read_systems
-from simcomm.nccl.measured.tables import MeasuredTable, SizeSeries
+from simcomm.nccl.measured.tables import SizeSeries
 from simcomm.nccl.parameters import FILE, EachMoved, Parameters, read_definitions, read_parameters
 from simcomm.nccl.predict import COLLECTIVES, predict_seconds
 
@@ -63,7 +63,7 @@ def observe_tables(systems: Mapping[str, System], tables: Mapping[str, MeasuredT
     observations = []
     for slug, table in tables.items():
         if not systems[slug].skip:
-            series = [series.evenly() for series in table.series(systems[slug].ranks).values()]
+            series = [space_evenly(series) for series in table.series(systems[slug].ranks).values()]
             if (observed := observe(systems[slug], series)) is not None:
                 observations.append(observed)
     return observations

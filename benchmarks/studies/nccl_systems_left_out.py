@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from benchmarks.accuracy.tables import MeasuredTable
 from benchmarks.studies.nccl_fit import fit_parameters, observe_tables
 from simcomm.nccl.descriptions import System
-from simcomm.nccl.measured.tables import MeasuredTable
 from simcomm.nccl.parameters import Parameters
 
 Tick = Callable[[int, int, int, str], None]  # (rank, done, total, text)

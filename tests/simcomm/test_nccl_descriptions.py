@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.accuracy.tables import COLUMNS, read_table, read_tables
+from benchmarks.accuracy.tables import COLUMNS, read_table, read_tables, space_evenly
 from collectives import InputError
 from collectives.costs.bounds import bus_factor
 from simcomm.cluster.hardware import machine_entries, parts
@@ -229,7 +229,7 @@ def test_measured_row_time_requires_sufficient_bandwidth():
 @given(st.lists(st.integers(1, 1 << 40), min_size=1, max_size=60, unique=True), st.integers(2, 12))
 def test_evenly_spaced_sizes_include_both_ends(sizes: list[int], most: int):
     nbytes = np.array(sorted(sizes), dtype=float)
-    chosen = SizeSeries("all_reduce", nbytes, nbytes * 2).evenly(most)
+    chosen = space_evenly(SizeSeries("all_reduce", nbytes, nbytes * 2), most)
     assert 1 <= len(chosen.nbytes) <= min(most, len(sizes)) or len(sizes) <= most
     assert (chosen.nbytes[0], chosen.nbytes[-1]) == (nbytes[0], nbytes[-1])
     assert np.all(np.diff(chosen.nbytes) > 0) and np.all(chosen.seconds == 2 * chosen.nbytes)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.accuracy.nccl import MEASURABLE, measure_gains, measured_rows
+from benchmarks.accuracy.tables import MeasuredTable, PublishedRow
 from benchmarks.studies import nccl_fit as fit
 from benchmarks.studies.nccl_ablations import ABLATIONS, WIDER, ablation
 from benchmarks.studies.nccl_fit import fit_parameters, observe, observe_tables
@@ -23,7 +24,7 @@ from benchmarks.studies.nccl_unseen import (
 from collectives import InputError
 from simcomm.nccl.descriptions import describe_preset, describe_system, put_aside, read_systems
 from simcomm.nccl.measured.calibration import adapt
-from simcomm.nccl.measured.tables import MeasuredRow, MeasuredTable, SizeSeries
+from simcomm.nccl.measured.tables import MeasuredRow, SizeSeries
 from simcomm.nccl.parameters import Parameters, read_definitions
 from simcomm.nccl.predict import interval_log_limits, predict_seconds, read_widths
 
@@ -40,7 +41,7 @@ def made_table(slug: str, values: Parameters, factor: float = 1.0) -> MeasuredTa
     seconds = factor * predict_seconds(SYSTEMS[slug], "all_reduce", SIZES, parameters=values)
     rows = zip(SIZES, seconds, strict=True)
     return MeasuredTable(
-        slug, tuple(MeasuredRow("all_reduce", int(size), float(time), None, None) for size, time in rows)
+        slug, tuple(PublishedRow("all_reduce", int(size), float(time), None, None) for size, time in rows)
     )
 
 

@@ -188,13 +188,13 @@ REFUSED = {  # a file without a row that can be used: the first reason
     table(MEASURED).replace("values : 0 OK", "values : 2 FAILED"): "2 FAILED values out of bounds, by nccl-tests' own",
     table(MEASURED).replace("values : 0 OK", "values : 0 FAILED"): "0 FAILED values out of bounds",
     table(MEASURED).replace("  time ", "cputime "): "the column cputime contains launch times, not those of the",
-    as_json(MEASURED).replace('"okay": "true"', '"okay": "false"'): "out_of_bounds = {'count': 0, 'okay': 'false'}",
+    as_json(MEASURED).replace('"okay": "true"', '"okay": "false"'): "0 FAILED values out of bounds",
     as_json(MEASURED).replace('"pid": 1000', '"pid": null', 1): "pid = None is not what nccl-tests writes",
     as_json(MEASURED).replace('"ngpus": 1', '"ngpus": 0', 1): "8 devices with 0 GPUs each",
 }  # fmt: skip
 SKIPPED_IN_JSON = {
     as_json(MEASURED).replace('"time": 34.66', '"time": "nan"', 1): "time = 'nan' is not what nccl-tests writes",
-    as_json(MEASURED).replace('"nwrong": 0.0', '"nwrong": 2.0', 1): "2.0 wrong values",
+    as_json(MEASURED).replace('"nwrong": 0.0', '"nwrong": 2.0', 1): "2 wrong values",
     as_json(MEASURED).replace('"time": 34.66', '"cpu_time": 34.66', 1): "cpu_time contains launch times",
     as_json(MEASURED).replace('"type": "float"', '"type": 4', 1): "type = 4 is not what nccl-tests writes",
 }

@@ -23,7 +23,7 @@ from simcomm.nccl.machine_files.facts import Facts
 from simcomm.nccl.machine_files.files import read_facts
 from simcomm.nccl.measured.nccl_tests import read_nccl_tests
 from simcomm.nccl.measured.nccl_tests_rows import NcclTestsRun
-from simcomm.nccl.measured.tables import MeasuredTable, SizeSeries
+from simcomm.nccl.measured.tables import SizeSeries, find_series
 from simcomm.nccl.measured.verdict import ComparedSeries, Finding, Verdict, compare_series
 from simcomm.nccl.predict import COLLECTIVES, predict_collective
 from simcomm.nccl.settings import NcclSettings
@@ -138,7 +138,7 @@ def explain_measured(
     for run in output.runs:
         if run.rows:
             machine = _of_scenario(file, run, system) if system else _describe(facts, run, values)
-            series = MeasuredTable(str(file), run.rows).series(run.ranks or machine.nodes * machine.gpus)
+            series = find_series(run.rows, run.ranks or machine.nodes * machine.gpus)
             tables += [_judge(run, sizes, machine, settings) for sizes in series.values()]
             notes |= dict.fromkeys((*(f"guess: {guess}" for guess in run.guesses), *machine.notes))
             if machine.system and series:

@@ -24,7 +24,7 @@ from collectives.records.files import read_record, write_record
 from collectives.units import count
 from simcomm.nccl.descriptions import System, describe_system
 from simcomm.nccl.measured.nccl_tests_rows import NcclTestsRun
-from simcomm.nccl.measured.tables import MeasuredRow, MeasuredTable
+from simcomm.nccl.measured.tables import MeasuredRow, find_series
 from simcomm.nccl.parameters import EachMoved, Floats, Parameters, read_definitions, read_parameters
 from simcomm.nccl.predict import (
     COLLECTIVES,
@@ -166,8 +166,7 @@ def adapt(system: System, rows: Sequence[MeasuredRow]) -> Adapted:
     >>> adapted.seconds("all_reduce", [2**30]).round(3)
     array([0.01])
     """
-    table = MeasuredTable(system.slug, tuple(rows))
-    series = [curve for curve in table.series(system.ranks).values() if curve.collective in COLLECTIVES]
+    series = [curve for curve in find_series(rows, system.ranks).values() if curve.collective in COLLECTIVES]
     if not series:
         raise InputError(f"cannot adapt the model: no row of {', '.join(COLLECTIVES)} has a time")
     points = [find_points(system, curve.collective, curve.nbytes) for curve in series]

@@ -7,34 +7,30 @@ inconsistent. Each skipped row is reported with its line and the reason.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from collectives.budget import Gigabyte, check_read
 from collectives.errors import InputError
 from collectives.input_files import FileBytes, parse_json
 from collectives.quoting import suggest
 from collectives.units import count
-from simcomm.nccl.measured.nccl_tests_columns import SIDES, Columns, find_columns, may_be_row, read_cells
+from simcomm.nccl.measured.nccl_tests_columns import SIDE, Columns, find_columns, may_be_row, read_cells
 from simcomm.nccl.measured.nccl_tests_rows import (
     CUT,
     MOST_RANKS,
     NOT_IT,
     Call,
-    Device,
     NcclTestsRun,
     PrintedRow,
-    Side,
     check_row,
     collective_of,
     find_call,
-    side_of,
-    version_of,
 )
 from simcomm.nccl.measured.tables import COLLECTIVES, MeasuredRow
-from simcomm.nccl.pasted import ELEMENT_BYTES, ROW_START, FilePlace, PastedLine, number_lines, read_pasted
+from simcomm.nccl.pasted import ROW_START, FilePlace, PastedLine, number_lines, read_pasted
 
 RANK = re.compile(
     r"Rank\s+(\d{1,7})\s+(?:Group\s+(\d{1,9})\s+)?Pid\s+(\d{1,12})\s+on\s+(\S+)\s+device\s+\d+\s+\[[^]]*\]\s*([^`]*)"
@@ -60,6 +56,16 @@ OF_LAUNCH = "contains launch times, not those of the collective; run nccl-tests 
 MOST_HEADING = 120  # characters of a line that can name the collective below it
 MOST_PIECES = 3  # lines into which a terminal can break a row
 MOST_BETWEEN = 200  # lines of other output between two pieces of a row
+
+
+class Device(NamedTuple):
+    """A rank of the device list, with its process, host and GPU."""
+
+    rank: int
+    group: int
+    pid: int
+    host: str
+    name: str
 
 
 @dataclass(frozen=True)
@@ -132,7 +138,7 @@ class _Reader:
     def read_other(self, at: int, text: str) -> None:
         if match := STARTING.search(text):
             self.end_run()
-            self.named = collective_of(match[1]) or ""
+            self.named = collective_of(match[1])
         elif (match := PROGRAM.search(text)) or (
             (match := HEADING.search(text)) and len(text) <= MOST_HEADING and self.columns is None
         ):
@@ -144,7 +150,8 @@ class _Reader:
                 self.named = named
             self.in_process = max(1, int(match[1]) * int(match[2]))
         if match := LIBRARY.search(text):
-            self.version = version_of(int(match[1]))
+            code = int(match[1])  # four digits until 2.8
+            self.version = (code // 1000, code // 100 % 10) if code < 10_000 else (code // 10_000, code // 100 % 100)
         elif match := VERSION.search(text):
             self.version = self.version or (int(match[1]), int(match[2]))
         if "Rank" in text and (match := self.find_device(at)):
@@ -162,14 +169,9 @@ class _Reader:
         columns = find_columns(self.lines[at].text)
         if columns is None or columns.separator:
             return columns
-        for piece in self.lines[at + 1 : at + MOST_PIECES]:
-            if not re.search(r"busbw|#?wrong|error|time|\bbw\b", piece.text) or "size" in piece.text:
-                break
-            for between in ("", " "):
-                longer = find_columns(self.lines[at].text + between + piece.text.lstrip("# "))
-                if longer is not None and all(column.quantity for column in longer.columns):
-                    return longer
-        return columns
+        joined = (find_columns(text.replace("# ", "")) for _, text in self._joined(at, self.lines[at].text))
+        whole = (each for each in joined if each and all(column.quantity for column in each.columns))
+        return next(whole, columns)
 
     def find_device(self, at: int) -> "re.Match[str] | None":
         """Return the match of a device line, which a terminal may have broken into two lines."""
@@ -197,12 +199,10 @@ class _Reader:
         words = outcome.split()
         wrong = words[0] if words[1:] == ["OK"] else outcome
         if not re.fullmatch(r"0*", wrong):
-            self.skip_wrong(f"{self.place(at)}: {wrong} values out of bounds, by nccl-tests' own check; {NOT_IT}")
-
-    def skip_wrong(self, reason: str) -> None:
-        for row in self.printed:
-            self.skip(row.place.line, reason)
-        self.printed = []
+            reason = f"{self.place(at)}: {wrong} values out of bounds, by nccl-tests' own check; {NOT_IT}"
+            for row in self.printed:
+                self.skip(row.place.line, reason)
+            self.printed = []
 
     def read_row(self, at: int) -> int:
         """Read the row that starts at a line, joining broken pieces. Return the number of the next line."""
@@ -240,7 +240,7 @@ class _Reader:
         self.printed.append(row)
         check_read(self.file, len(self.printed) + len(self.rows), Gigabyte.ENTRIES, "rows")
 
-    def _joined(self, at: int, text: str, before: str) -> Iterator[tuple[int, str]]:
+    def _joined(self, at: int, text: str, before: str = "") -> Iterator[tuple[int, str]]:
         """Yield the number of the next line, and a broken row joined with the pieces before that line."""
         pieces, next_at = 1, at + 1
         joined = [text]
@@ -266,7 +266,8 @@ class _Reader:
 
     def _take_table(self, rows: list[PrintedRow], named: str, ranks: int, nodes: int) -> None:
         named = self.named or named
-        hints = [*filter(None, [self.collective, self.hint]), *_hints_of_name(self.file)]
+        name = Path(self.file).stem.replace(".", " ").replace("_perf", "")
+        hints = [self.collective, self.hint, *(collective_of(match[1]) for match in HEADING.finditer(name))]
         listed = len(self.listed())
         call = find_call(rows, named, hints, listed or ranks or self.ranks, self.in_process)
         checked, broken = _check_rows(rows, call)
@@ -326,77 +327,66 @@ def _check_rows(rows: Sequence[PrintedRow], call: Call) -> tuple[list[MeasuredRo
     return checked, broken
 
 
-def _hints_of_name(file: str) -> Iterator[str]:
-    for match in HEADING.finditer(Path(file).stem.replace(".", " ").replace("_perf", "")):
-        yield collective_of(match[1]) or ""
-
-
 def read_table(file: str, lines: Sequence[PastedLine], collective: str = "", ranks: int = 0) -> NcclTestsOutput:
     """Return the runs in a text. ``collective`` and ``ranks`` are used if the text does not state them."""
     return _Reader(file, lines, ranks, collective).read()
 
 
 def read_json(path: Path, text: str, collective: str = "", ranks: int = 0) -> NcclTestsOutput:
-    """Return the run in a file that ``-J`` wrote. Raise InputError for any other file."""
+    """Return the run in a file that ``-J`` wrote, by way of the table that nccl-tests prints for it.
+
+    Raise InputError for any other file.
+    """
     try:
         content = parse_json(text, parse_constant=lambda name: name)
     except (ValueError, RecursionError) as error:  # ValueError: also an integer with thousands of digits
         raise InputError(f"{path}: not JSON: {error}") from error
-    config = _get(path, content, "config", dict)
+    config, arguments = _get(path, content, "config", dict), _get(path, content, "args", list)
     in_process = _get(path, config, "nthreads", int) * _get(path, config, "ngpus", int)
-    listed = [_read_device(path, entry) for entry in _get(path, config, "devices", list)]  # the first of each process
+    listed = [_device_text(path, device) for device in _get(path, config, "devices", list)]  # the first of each process
     if not 1 <= len(listed) * in_process <= MOST_RANKS:
         raise InputError(f"{path}: {len(listed)} devices with {in_process} GPUs each; use the output of nccl-tests")
-    reader = _Reader(str(path), (), ranks, collective)
-    devices = [device for device in listed for _ in range(in_process)]
-    reader.devices = {rank: device._replace(rank=rank) for rank, device in enumerate(devices)}
-    arguments, version = _get(path, content, "args", list), content.get("nccl_version")
-    reader.named = (collective_of(str(arguments[0])) or "") if arguments else ""
-    reader.version = version_of(version) if isinstance(version, int) else None
-    lines = [text.count("\n", 0, match.start()) + 1 for match in re.finditer(r'"size"\s*:', text)]
-    for number, result in enumerate(_get(path, content, "results", list)):
-        place = FilePlace(str(path), lines[number] if len(lines) == len(content["results"]) else 0)
+    head = [f"Collective test starting: {arguments[0]}"] if arguments else []
+    head.append(f"nccl-library={content.get('nccl_version')}")
+    head += [f"Rank {rank} {listed[rank // in_process]}" for rank in range(len(listed) * in_process)]
+    lines = [PastedLine(0, f"# {line}") for line in (*head, f"size count type redop root{2 * SIDE}")]
+    skipped, results = list[tuple[int, str]](), _get(path, content, "results", list)
+    numbers = [text.count("\n", 0, match.start()) + 1 for match in re.finditer(r'"size"\s*:', text)]
+    for at, result in enumerate(results):
+        place = FilePlace(str(path), numbers[at] if len(numbers) == len(results) else 0)
         try:
-            reader.take(_read_result(place, result))
+            lines.append(PastedLine(place.line, _row_text(place, result)))
         except InputError as error:
-            reader.skip(place.line, str(error))
+            skipped.append((place.line, str(error)))
     outcome = content.get("out_of_bounds")
-    if isinstance(outcome, Mapping) and (outcome.get("count") or outcome.get("okay") not in (True, "true")):
-        reader.skip_wrong(f"{path}: out_of_bounds = {dict(outcome)}: {NOT_IT}")
-    return reader.read()
+    if isinstance(outcome, dict) and (outcome.get("count") or outcome.get("okay") not in (True, "true")):
+        lines.append(PastedLine(0, f"Out of bounds values : {outcome.get('count')} FAILED"))
+    output = read_table(str(path), lines, collective, ranks)
+    return replace(output, skipped=tuple(sorted([*skipped, *output.skipped])))
 
 
-def _read_device(path: Path, device: object) -> Device:
-    keys = (("rank", int), ("group", int), ("pid", int), ("hostname", str), ("device_info", str))
-    return Device(*(_get(path, device, key, kind) for key, kind in keys))
+def _device_text(path: Path, device: object) -> str:
+    group, pid = (_get(path, device, key, int) for key in ("group", "pid"))
+    host, name = (_get(path, device, key, str) for key in ("hostname", "device_info"))
+    return f"Group {group} Pid {pid} on {host} device 0 [] {name}"
 
 
-def _read_result(place: FilePlace, result: object) -> PrintedRow:
-    size, count = (_get(place, result, key, int) for key in ("size", "count"))
-    dtype, redop, root = (_get(place, result, key, str).strip() for key in ("type", "redop", "root"))
+def _row_text(place: FilePlace, result: object) -> str:
+    cells = [str(_get(place, result, key, int)) for key in ("size", "count")]
+    cells += [_get(place, result, key, str) for key in ("type", "redop", "root")]
     assert isinstance(result, dict)
-    sides = [
-        _read_side(place, name, result[key])
-        for key, name in (("out_of_place", ""), ("in_place", SIDES[1]))
-        if result.get(key) is not None
-    ]
-    if not sides or dtype not in ELEMENT_BYTES or not re.fullmatch(r"-1|\d{1,9}", root):
-        raise InputError(f"{place}: cannot read type = {dtype!r} and root = {root!r} with {len(sides)} results; {CUT}")
-    return PrintedRow(place, size, tuple(sides), count, dtype, redop, int(root))
-
-
-def _read_side(place: FilePlace, name: str, body: object) -> Side:
-    if isinstance(body, Mapping) and "cpu_time" in body:
-        raise InputError(f"{place}: cpu_time {OF_LAUNCH}")
-    keys = (("time", "time"), ("algbw", "alg_bw"), ("busbw", "bus_bw"))
-    figures = {column: f"{_get(place, body, key, (float, int)):.6f}" for column, key in keys}
-    assert isinstance(body, Mapping)
-    wrong = body.get("nwrong")
-    return side_of(name, {**figures, "wrong": "N/A" if wrong is None else str(wrong)}, 1.0, place)
+    for body in (result.get("out_of_place"), result.get("in_place")):
+        if isinstance(body, dict) and "cpu_time" in body:
+            raise InputError(f"{place}: cpu_time {OF_LAUNCH}")
+        figures = [_get(place, body, key, (float, int)) for key in ("time", "alg_bw", "bus_bw")] if body else []
+        cells += [f"{figure:.6f}" for figure in figures] or ["-"] * 3
+        wrong = body.get("nwrong") if body else None
+        cells.append(f"{wrong:g}" if isinstance(wrong, float | int) else "N/A")
+    return " ".join(cells)
 
 
 def _get(where: object, content: object, key: str, kind: Any) -> Any:
-    if not isinstance(content, Mapping) or key not in content:
+    if not isinstance(content, dict) or key not in content:
         raise InputError(f"{where}: {key!r} is missing; use the output of nccl-tests -J")
     value = content[key]
     if not isinstance(value, kind) or isinstance(value, bool):

@@ -2,35 +2,40 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from contextlib import suppress
+from functools import cache
+from itertools import product
 from typing import NamedTuple
 
 from collectives.errors import InputError
-from simcomm.nccl.measured.nccl_tests_rows import CUT, PrintedRow, Side, collective_of, side_of
-from simcomm.nccl.measured.tables import find_algbw
+from simcomm.nccl.measured.nccl_tests_rows import CUT, PrintedRow, Side, collective_of
+from simcomm.nccl.measured.tables import PrintedFigure, find_algbw, read_figure
 from simcomm.nccl.pasted import ELEMENT_BYTES, ROW_START, FilePlace
 
-NAMES = {  # each column's possible headings, in lower case, without marks and unit
-    "collective": ("collective", "name", "operation", "test"),
-    "ranks": ("ranks", "nranks", "gpus", "ngpus", "worldsize"),
-    "nodes": ("nodes", "nnodes", "hosts"),
-    "inplace": ("inplace",),
-    "size": ("size", "bytes", "nbytes", "buffersize", "datasize", "messagesize", "msgsize", "message", "sizebytes"),
-    "count": ("count", "elements", "elems"),
-    "type": ("type", "dtype", "datatype"),
-    "redop": ("redop", "op"),
-    "root": ("root",),
-    "time": ("time", "latency", "completiontime", "timeus"),
-    "cputime": ("cputime",),
-    "algbw": ("algbw", "algorithmbandwidth", "algorithmbw", "algbwgbps"),
-    "busbw": ("busbw", "busbandwidth", "busbwgbps"),
-    "wrong": ("wrong", "nwrong", "errors"),
-    "error": ("error",),
+MEANINGS = {  # each heading in lower case, without marks and unit, and its quantity
+    name: quantity
+    for quantity, names in {
+        "collective": "collective name operation test",
+        "ranks": "ranks nranks gpus ngpus worldsize",
+        "nodes": "nodes nnodes hosts",
+        "inplace": "inplace",
+        "size": "size bytes nbytes buffersize datasize messagesize msgsize message sizebytes",
+        "count": "count elements elems",
+        "type": "type dtype datatype",
+        "redop": "redop op",
+        "root": "root",
+        "time": "time latency completiontime timeus",
+        "cputime": "cputime",
+        "algbw": "algbw algorithmbandwidth algorithmbw algbwgbps",
+        "busbw": "busbw busbandwidth busbwgbps",
+        "wrong": "wrong nwrong errors",
+        "error": "error",
+    }.items()
+    for name in names.split()
 }
-MEANINGS = {name: meaning for meaning, names in NAMES.items() for name in names}
 FIGURES = ("time", "algbw", "busbw")
-SIDES = ("out of place", "in place")
+SIDE = " time algbw busbw wrong"  # columns of a side
+OF_SIDE = (*FIGURES, "wrong", "error", "")
 SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 SCALES = {"s": 1e6, "ms": 1e3, **SIZES}  # factor of a column's unit, to us or bytes
 SIZE = re.compile(r"(\d{1,18}(?:\.\d+)?)\s*([KMG]?)(?:i?B|ytes)?", re.IGNORECASE)
@@ -52,39 +57,23 @@ class Column(NamedTuple):
     scale: float = 1.0
 
 
-@dataclass(frozen=True)
-class Columns:
+class Columns(NamedTuple):
     """The columns of a table, and the separator between its cells."""
 
     columns: tuple[Column, ...]
     separator: str = ""
 
-    @cached_property
-    def sides(self) -> tuple[int, ...]:
-        """The sides for which the table has results."""
-        return tuple(dict.fromkeys(column.side for column in self.columns if column.quantity in FIGURES))
-
-    def without(self, meaning: str) -> "Columns":
-        """Return the columns whose quantity is not ``meaning``."""
-        return replace(self, columns=tuple(column for column in self.columns if column.quantity != meaning))
-
-    def of_side(self, side: int) -> "Columns":
-        """Return the columns without the other side's results."""
-        figures = (*FIGURES, "wrong", "error", "")
-        columns = (column for column in self.columns if column.quantity not in figures or column.side == side)
-        return replace(self, columns=tuple(columns))
+    def without(self, *quantities: str) -> "Columns":
+        """Return the columns of other quantities."""
+        return self._replace(columns=tuple(column for column in self.columns if column.quantity not in quantities))
 
 
 @cache
 def standard_columns() -> tuple[Columns, ...]:
     """Return the columns of every version of nccl-tests, for tables without a header line."""
-    versions = []
-    for sides, each in ((2, 0), (1, 0), (2, 4)):  # with -M four more on each side
-        for more in (("redop", "root"), ("redop",), ("root",), ()):
-            names = (*FIGURES, "wrong", *[""] * each)
-            figures = [Column(meaning, side) for side in range(sides) for meaning in names]
-            versions.append(Columns((*(Column(meaning) for meaning in ("size", "count", "type", *more)), *figures)))
-    return tuple(versions)
+    sides = (SIDE * 2, SIDE, (SIDE + " - - - -") * 2)  # with -M four more columns on each side
+    headers = product(sides, ("redop root", "redop", "root", ""))
+    return tuple(filter(None, (find_columns(f"size count type {call}{figures}") for figures, call in headers)))
 
 
 def find_columns(text: str) -> Columns | None:
@@ -93,49 +82,36 @@ def find_columns(text: str) -> Columns | None:
     >>> [column.quantity for column in find_columns("| Size | Time (ms) | busbw (GB/s) |").columns]
     ['size', 'time', 'busbw']
     """
-    small = text.lower()
+    small = re.sub(r"\s+\(", "(", text.lower().lstrip("# "))  # a unit belongs to the word before
     if not (OF_SIZE.search(small) and OF_FIGURE.search(small)):
         return None
     for separator in SEPARATORS:
-        if separator not in text or not (separator or small.lstrip("# ").startswith("size")):
+        if separator not in text or not (separator or small.startswith("size")):
             continue
-        cells = _header_cells(small, separator)
+        cells = split_cells(small, separator)
         if any(NUMBER.fullmatch(cell) for cell in cells):
             return None
         columns: list[Column] = []
         for cell in cells:
             columns += [_column(cell, columns)] if cell != "timestamp" else []
-        meanings = {column.quantity for column in columns}
-        if "size" in meanings and {*FIGURES, "cputime"} & meanings and len(columns) > 1:
+        quantities = {column.quantity for column in columns}
+        if "size" in quantities and {*FIGURES, "cputime"} & quantities and len(columns) > 1:
             return Columns(tuple(columns), separator)
     return None
-
-
-def _header_cells(text: str, separator: str) -> list[str]:
-    if separator:
-        return split_cells(text, separator)
-    cells: list[str] = []
-    for word in text.lstrip("# ").split():
-        if word.startswith("(") and cells:  # the unit of the word before
-            cells[-1] += word
-        else:
-            cells.append(word)
-    return cells
 
 
 def _column(cell: str, before: Sequence[Column]) -> Column:
     unit = re.search(r"[(\[_ ]([kmg]i?b|us|µs|ms|s)\b", cell)
     name = re.sub(r"[^a-z]", "", re.sub(r"[(\[].*|_(?:[kmg]i?b|us|ms|s|gbps|bytes)$", "", cell))
     placed = re.match(r"(ip|inplace|oop|outofplace|out)(?=.)", name)
-    meaning = MEANINGS.get(name) or MEANINGS.get(name[placed.end() :] if placed else "", "")
-    sides = [column.side for column in before if column.quantity in FIGURES]
-    if meaning in FIGURES and placed is None:
-        side = min(1, sum(column.quantity == meaning for column in before))
-    else:
-        side = int(placed[1] in ("ip", "inplace")) if placed and meaning else sides[-1] if sides else 0
-    return Column(
-        meaning, side, SCALES.get(unit[1][:1] if unit and meaning == "size" else unit[1] if unit else "", 1.0)
-    )
+    quantity = MEANINGS.get(name) or MEANINGS.get(name[placed.end() :] if placed else "", "")
+    side = next((column.side for column in before[::-1] if column.quantity in FIGURES), 0)
+    if placed:
+        side = int(placed[1] in ("ip", "inplace")) if quantity else side
+    elif quantity in FIGURES:
+        side = min(1, sum(column.quantity == quantity for column in before))
+    scale = unit[1][:1] if unit and quantity == "size" else unit[1] if unit else ""
+    return Column(quantity, side, SCALES.get(scale, 1.0))
 
 
 def split_cells(text: str, separator: str) -> list[str]:
@@ -151,28 +127,24 @@ def read_cells(place: FilePlace, text: str, columns: Columns | None) -> PrintedR
     """
     text = STAMP.sub("", text)
     anchor = ROW_START.search(text)
-    as_printed = list(_split_printed(text[anchor.start() :])) if anchor else []
+    printed = [*_split_printed(text[anchor.start() :])] if anchor else []
     named = [columns] if columns else []
     if columns and not columns.separator:  # some versions print a blank cell
-        named += [columns.without("redop"), columns.without("root"), columns.without("redop").without("root")]
+        named += [columns.without(*quantities) for quantities in (("redop",), ("root",), ("redop", "root"))]
     rows = list[PrintedRow]()
-    for known in (named, standard_columns() if anchor else ()):
-        readings = [
-            (each, cells)
-            for each in known
-            for cells in ([split_cells(text, each.separator)] if each.separator or not anchor else []) + as_printed
-        ]
-        rows += [row for each, cells in readings if (row := _read_whole(place, cells, each))]
-        if known is named or not named:
-            rows += [row for each, cells in readings if (row := _read_cut(place, cells, each, text))]
+    for layouts in (named, standard_columns() if anchor else ()):
+        for layout in layouts:
+            by_separator = [split_cells(text, layout.separator)] if layout.separator or not anchor else []
+            rows += [row for cells in by_separator + printed if (row := _make_row(place, cells, layout, text))]
+        if layouts is not named and named:  # another version's row must be complete
+            rows = [row for row in rows if not row.is_cut]
         if rows:
-            break
-    if not rows:
-        raise InputError(
-            f"{place}: {text.strip()[:60]!r} is not a row of nccl-tests: it is cut off or mixed with other "
-            "output, or its type or redop is unknown; paste the row as nccl-tests prints it"
-        )
-    return next(filter(_is_likely, rows), rows[0])  # consistency is checked later
+            rows.sort(key=lambda row: row.is_cut)
+            return next(filter(_is_likely, rows), rows[0])  # consistency is checked later
+    raise InputError(
+        f"{place}: {text.strip()[:60]!r} is not a row of nccl-tests: it is cut off or mixed with other "
+        "output, or its type or redop is unknown; paste the row as nccl-tests prints it"
+    )
 
 
 def _split_printed(text: str) -> Iterator[list[str]]:
@@ -189,72 +161,71 @@ def _split_printed(text: str) -> Iterator[list[str]]:
         yield cells[: ends[-1]] if ends else cells
 
 
-def _read_whole(place: FilePlace, cells: list[str], columns: Columns) -> PrintedRow | None:
-    if len(cells) != len(columns.columns):
+def _make_row(place: FilePlace, cells: list[str], layout: Columns, text: str) -> PrintedRow | None:
+    """Return the row of these cells, with its complete sides only; None if a cell does not fit its column."""
+    columns = layout.columns
+    sides = [column.side for column in columns if column.quantity in FIGURES]
+    is_blank = len(cells) < len(columns) and 1 in sides and BLANK_SIDE.search(text) is not None
+    if is_blank:
+        columns = tuple(column for column in columns if column.quantity not in OF_SIDE or column.side == 1)
+    missing = columns[len(cells) :]
+    if len(cells) > len(columns) or (is_blank and missing):
         return None
-    try:
-        return _make_row(place, list(zip(columns.columns, cells, strict=True)), columns.sides)
-    except InputError:
-        return None
+    complete = [side for side in dict.fromkeys(sides) if side not in {each.side for each in missing if each.quantity}]
+    with suppress(InputError):
+        return _read_row(place, list(zip(columns, cells, strict=False)), complete, is_cut=bool(missing))
+    return None
 
 
-def _read_cut(place: FilePlace, cells: list[str], columns: Columns, text: str) -> PrintedRow | None:
-    if len(cells) >= len(columns.columns):
-        return None
-    if 1 in columns.sides and BLANK_SIDE.search(text):
-        return _read_whole(place, cells, columns.of_side(1))
-    missing = {column.side for column in columns.columns[len(cells) :] if column.quantity}
-    complete_sides = [side for side in columns.sides if side not in missing]
-    try:
-        row = _make_row(place, list(zip(columns.columns, cells, strict=False)), complete_sides)
-    except InputError:
-        return None
-    return replace(row, is_cut=True)
-
-
-def _make_row(place: FilePlace, read: Sequence[tuple[Column, str]], complete_sides: Sequence[int]) -> PrintedRow:
+def _read_row(
+    place: FilePlace, read: Sequence[tuple[Column, str]], complete: Sequence[int], *, is_cut: bool
+) -> PrintedRow:
     cell_of = {column.quantity: cell for column, cell in read if column.quantity and column.quantity not in FIGURES}
-    sides: list[Side] = []
-    for side in complete_sides:
-        side_cells = [(column, cell) for column, cell in read if column.side == side]
-        figures = {column.quantity: _plain(cell, column.quantity) for column, cell in side_cells}
-        wrong = figures.get("wrong", "")
-        if re.fullmatch(r"\d(?:\.\d+)?e[-+]\d+", wrong):  # versions until 2022, without a header line
-            figures["error"] = figures.pop("wrong")
-        elif not re.fullmatch(r"\d*|N/A", wrong):
-            raise InputError(f"{place}: {wrong!r} is not a number of wrong values; {CUT}")
-        scale = next((column.scale for column, _ in side_cells if column.quantity == "time"), 1.0)
-        sides.append(side_of(SIDES[side] if side else "", figures, scale, place))
-    if cell_of.get("inplace", "0").lower() in ("1", "true", "yes"):
-        sides = [side._replace(name=SIDES[1]) for side in sides]
+    is_in_place = cell_of.get("inplace", "0").lower() in ("1", "true", "yes")
+    sides = [
+        _read_side(place, "in place" if side or is_in_place else "", [each for each in read if each[0].side == side])
+        for side in complete
+    ]
     sides = [side for side in sides if side.time or side.algbw or side.busbw]
     dtype = cell_of.get("type")
     is_reduction = not NUMBER.fullmatch(cell_of.get("redop", ""))
     if not sides or "size" not in cell_of or not is_reduction or (dtype is not None and dtype not in ELEMENT_BYTES):
         raise InputError(f"{place}: a column is missing, or its type or redop is unknown")
-    named = collective_of(cell_of.get("collective", ""))
     return PrintedRow(
         place,
         read_bytes(place, cell_of["size"], next(column.scale for column, _ in read if column.quantity == "size")),
         tuple(sides),
-        count=None if "count" not in cell_of else read_bytes(place, cell_of["count"]),
+        count=read_bytes(place, cell_of["count"]) if "count" in cell_of else None,
         dtype=dtype,
         redop=cell_of.get("redop", ""),
-        root=_whole(place, cell_of.get("root", "-1")),
-        collective=named or "",
-        ranks=_whole(place, cell_of.get("ranks", "0")),
-        nodes=_whole(place, cell_of.get("nodes", "0")),
+        root=_integer(place, cell_of.get("root", "-1")),
+        collective=collective_of(cell_of.get("collective", "")),
+        ranks=_integer(place, cell_of.get("ranks", "0")),
+        nodes=_integer(place, cell_of.get("nodes", "0")),
+        is_cut=is_cut,
     )
 
 
-def _plain(cell: str, meaning: str) -> str:
-    if meaning not in FIGURES:
-        return cell
+def _read_side(place: FilePlace, name: str, read: Sequence[tuple[Column, str]]) -> Side:
+    cells = {column.quantity: cell for column, cell in read}
+    wrong, error = cells.get("wrong", ""), cells.get("error", "")
+    if re.fullmatch(r"\d(?:\.\d+)?e[-+]\d+", wrong):  # versions until 2022, without a header line
+        wrong, error = "", wrong
+    elif not re.fullmatch(r"\d*|N/A", wrong):
+        raise InputError(f"{place}: {wrong!r} is not a number of wrong values; {CUT}")
+    figures: dict[str, PrintedFigure | None] = dict.fromkeys(FIGURES)
+    for column, cell in read:
+        if column.quantity in FIGURES and (text := _plain(cell)):
+            value, rounding = read_figure(str(place), column.quantity, text)
+            scale = column.scale if column.quantity == "time" else 1.0
+            figures[column.quantity] = PrintedFigure(value * scale, rounding * scale)
+    return Side(name, **figures, wrong=wrong or "N/A", error=error)
+
+
+def _plain(cell: str) -> str:
     match = re.fullmatch(r"([\d.,eE+-]+)\s*(?:us|µs|GB/s)?", cell)
-    text = match[1] if match else cell
-    return (
-        "" if cell in ("", "-", "N/A") else text.replace(",", "." if text.count(",") == 1 and "." not in text else "")
-    )
+    text = "" if cell in ("-", "N/A") else match[1] if match else cell
+    return text.replace(",", "." if text.count(",") == 1 and "." not in text else "")
 
 
 def read_bytes(place: FilePlace, text: str, scale: float = 1) -> int:
@@ -263,8 +234,7 @@ def read_bytes(place: FilePlace, text: str, scale: float = 1) -> int:
     >>> read_bytes(FilePlace("a.txt", 1), "8 MB"), read_bytes(FilePlace("a.txt", 1), "104,857,600")
     (8388608, 104857600)
     """
-    plain = text.replace(",", "") if THOUSANDS.fullmatch(text.partition(" ")[0]) else text
-    match = SIZE.fullmatch(plain)
+    match = SIZE.fullmatch(text.replace(",", "") if THOUSANDS.fullmatch(text.partition(" ")[0]) else text)
     if match is None:
         raise InputError(f"{place}: the size must be an integer of bytes, not {text!r}")
     if scale == 1 and match[1].isdecimal() and not match[2]:
@@ -272,7 +242,7 @@ def read_bytes(place: FilePlace, text: str, scale: float = 1) -> int:
     return round(float(match[1]) * scale * SIZES[match[2].lower()])
 
 
-def _whole(place: FilePlace, text: str) -> int:
+def _integer(place: FilePlace, text: str) -> int:
     if not re.fullmatch(r"-1|\d{1,9}", text or "0"):
         raise InputError(f"{place}: {text!r} is not an integer")
     return int(text or "0")

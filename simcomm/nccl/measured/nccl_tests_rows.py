@@ -7,7 +7,7 @@ share.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil, floor
 from typing import NamedTuple
@@ -30,17 +30,8 @@ REDUCING, ROOTED = ("all_reduce", "reduce_scatter", "reduce"), ("broadcast", "re
 ROUNDING = {"half": 1e-2, "bfloat16": 1e-2, "float": 1e-5, "double": 1e-12}  # maximum "error" per peer, in old versions
 MOST_RANKS = 1_000_000
 SURE = 1e-9  # relative floating-point rounding
+NOT_IT = "the collective returned wrong results"
 CUT = "the row is cut off or mixed with other output; paste the complete row"
-
-
-class Device(NamedTuple):
-    """A rank of the device list, with its process, host and GPU."""
-
-    rank: int
-    group: int
-    pid: int
-    host: str
-    name: str
 
 
 class Side(NamedTuple):
@@ -71,9 +62,9 @@ class PrintedRow:
     is_cut: bool = False  # whether cells are missing at the end
 
     @property
-    def reduces(self) -> bool:
-        """Whether the row names a reduction."""
-        return self.redop not in ("", "none")
+    def called_bytes(self) -> int | None:
+        """The bytes of ``count`` elements; None if unknown."""
+        return None if self.count is None or self.dtype is None else self.count * ELEMENT_BYTES[self.dtype]
 
 
 @dataclass(frozen=True)
@@ -100,28 +91,23 @@ class NcclTestsRun:
         return "per_gpu" if self.processes > self.hosts or self.gpus == 1 else "single"
 
 
-def collective_of(name: str) -> str | None:
-    """Return the collective that a program's or a heading's name denotes, or None if it denotes none.
+def collective_of(name: str) -> str:
+    """Return the collective that a program's or a heading's name denotes, or "" if it denotes none.
 
     >>> collective_of("./build/alltoall_perf_mpi"), collective_of("AllReduce"), collective_of("Mine")
-    ('all_to_all', 'all_reduce', None)
+    ('all_to_all', 'all_reduce', '')
     """
     name = re.sub(r"_perf(_\w+)?$", "", name.rpartition("/")[2])
     letters = re.sub(r"[^a-z]", "", name.lower())
-    return next((known for key, known in COLLECTIVES.items() if key.replace("_", "") == letters), None)
-
-
-def version_of(code: int) -> tuple[int, int]:
-    """Return the version that NCCL's integer version code denotes. From 2.9 on, the code has five digits."""
-    return (code // 1000, code // 100 % 10) if code < 10_000 else (code // 10_000, code // 100 % 100)
+    return next((known for key, known in COLLECTIVES.items() if key.replace("_", "") == letters), "")
 
 
 def check_row(printed: PrintedRow, collective: str, ranks: int) -> MeasuredRow:
     """Return a checked row. ``ranks`` is 0 if unknown. Raise InputError for inconsistent values."""
-    where = f"{printed.place}: "
-    expected = _expected_size(printed, collective, ranks)
-    if expected not in (None, printed.nbytes):
-        shares = f" for each of {ranks} ranks" if collective in COUNTED_BY_RANK else ""
+    where, shares, expected = f"{printed.place}: ", "", printed.called_bytes
+    if collective in COUNTED_BY_RANK:
+        shares, expected = f" for each of {ranks} ranks", expected and ranks * expected
+    if expected not in (None, printed.nbytes) and (ranks or not shares):
         raise InputError(
             f"{where}size {printed.nbytes} is inconsistent with count {printed.count}: as {printed.dtype}{shares} "
             f"that is {expected} bytes for {collective}; {CUT}"
@@ -130,12 +116,6 @@ def check_row(printed: PrintedRow, collective: str, ranks: int) -> MeasuredRow:
         raise InputError(f"{where}root must be -1 or a rank below {ranks}, not {printed.root}; {CUT}")
     first, *_ = [_check_side(where, printed, side, collective, ranks) for side in printed.sides]
     return first
-
-
-def _expected_size(printed: PrintedRow, collective: str, ranks: int) -> int | None:
-    if printed.count is None or printed.dtype is None or (collective in COUNTED_BY_RANK and not ranks):
-        return None
-    return printed.count * ELEMENT_BYTES[printed.dtype] * (ranks if collective in COUNTED_BY_RANK else 1)
 
 
 def _check_side(where: str, printed: PrintedRow, side: Side, collective: str, ranks: int) -> MeasuredRow:
@@ -189,9 +169,6 @@ def _check_values(where: str, dtype: str | None, side: Side, ranks: int) -> None
         raise InputError(f"{where}{side.wrong} wrong values; {NOT_IT}")
 
 
-NOT_IT = "the collective returned wrong results"
-
-
 class Call(NamedTuple):
     """The collective and the number of ranks (0: unknown) of several rows, and which of both were guessed."""
 
@@ -214,7 +191,7 @@ def find_call(
     fitting = {fit.collective: fit for fit in fits if fit.rows == most}
     hinted = [name for name in dict.fromkeys(hints) if name in fitting]
     usual = [name for name in fitting if name != "hypercube"] or list(fitting)
-    printed_as = rows[0].reduces, rows[0].root >= 0
+    printed_as = rows[0].redop not in ("", "none"), rows[0].root >= 0
     alike = [name for name in usual if (name in REDUCING, name in ROOTED) == printed_as] or usual
     chosen = fitting[(hinted or alike)[0]]
     guesses = []
@@ -249,8 +226,8 @@ def _fit(rows: Sequence[PrintedRow], collective: str, ranks: int) -> _Fit:
 
 def _find_ranks(row: PrintedRow, collective: str) -> tuple[int, int] | None:
     low, high = 1, MOST_RANKS
-    if row.count and row.dtype is not None and row.nbytes:
-        shares, rest = divmod(row.nbytes, row.count * ELEMENT_BYTES[row.dtype])
+    if row.called_bytes and row.nbytes:
+        shares, rest = divmod(row.nbytes, row.called_bytes)
         if rest or (shares != 1 and collective not in COUNTED_BY_RANK):
             return None
         low, high = (shares, shares) if collective in COUNTED_BY_RANK else (low, high)
@@ -280,14 +257,3 @@ def _usual_number(least: int, most: int, in_process: int) -> int:
         return least if least == most else 0
     powers = [number for number in numbers if number & (number - 1) == 0]
     return [*powers, *(number for number in numbers if number % 8 == 0), *numbers][0]
-
-
-def side_of(name: str, figures: Mapping[str, str | None], time_scale: float, where: FilePlace) -> Side:
-    """Return a side from the texts in its columns, with times in us. Raise InputError for an invalid number."""
-    read = {
-        key: read_figure(str(where), key, text) if (text := figures.get(key)) else None
-        for key in ("time", "algbw", "busbw")
-    }
-    if (time := read["time"]) is not None:
-        read["time"] = PrintedFigure(time.value * time_scale, time.rounding * time_scale)
-    return Side(name, **read, wrong=figures.get("wrong") or "N/A", error=figures.get("error") or "")

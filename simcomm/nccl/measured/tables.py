@@ -1,5 +1,6 @@
 """Define rows of measured collectives, with the precision of their printed values, and times by size."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import NamedTuple
@@ -80,13 +81,6 @@ class MeasuredRow:
     seconds: float | None
     algbw: float | None
     busbw: float | None
-    algorithm: str = ""
-    protocol: str = ""
-    printed: tuple[PrintedFigure, PrintedFigure] | None = None  # algbw, stated or from the time, and busbw, if known
-
-    def fits(self, ranks: int) -> bool:
-        """Return whether busbw is consistent with algbw for this number of ranks. It is if either is unknown."""
-        return self.printed is None or busbw_follows(bus_factor(self.collective, ranks), *self.printed)
 
     def time(self, ranks: int) -> float | None:
         """Return the seconds, as stated or from a bandwidth; None if neither is usable. ``ranks`` is 0 if unknown."""
@@ -99,55 +93,28 @@ class MeasuredRow:
         return None
 
 
-@dataclass(frozen=True)
-class MeasuredTable:
-    """The measured rows of a system, in the order of its file."""
-
-    slug: str
-    rows: tuple[MeasuredRow, ...]
-
-    def dropped(self, ranks: int) -> int:
-        """Return the number of unusable rows: without bytes, or with neither a time nor a sufficient bandwidth."""
-        return sum(row.nbytes == 0 or row.time(ranks) is None for row in self.rows)
-
-    def series(self, ranks: int) -> "dict[str, SizeSeries]":
-        """Return the sizes and median times of each collective, sorted by size."""
-        return {
-            collective: SizeSeries(
-                collective,
-                np.array(sorted(by_size), dtype=np.float64),
-                np.array([np.median(by_size[nbytes]) for nbytes in sorted(by_size)]),
-            )
-            for collective, by_size in self._times(ranks).items()
-        }
-
-    def spread(self, ranks: int) -> float:
-        """Return the maximum ratio between two times of the same size; 1 if no size is repeated."""
-        all_times = [times for by_size in self._times(ranks).values() for times in by_size.values()]
-        return max((max(times) / min(times) for times in all_times), default=1.0)
-
-    def _times(self, ranks: int) -> dict[str, dict[int, list[float]]]:
-        times: dict[str, dict[int, list[float]]] = {}
-        for row in self.rows:
-            seconds = row.time(ranks)
-            if seconds is not None and row.nbytes > 0:
-                times.setdefault(row.collective, {}).setdefault(row.nbytes, []).append(seconds)
-        return times
-
-
-@dataclass(frozen=True)
-class SizeSeries:
+class SizeSeries(NamedTuple):
     """One collective's measured times on one system, in ascending order of bytes."""
 
     collective: str
     nbytes: NDArray[np.float64]
     seconds: NDArray[np.float64]
 
-    def evenly(self, most: int = 12) -> "SizeSeries":
-        """Return at most ``most`` of the points, evenly spaced in the logarithm of the size."""
-        if len(self.nbytes) <= most:
-            return self
-        logs = np.log(self.nbytes)
-        wanted = np.linspace(logs[0], logs[-1], most)
-        rows = np.unique([np.abs(logs - log).argmin() for log in wanted])
-        return SizeSeries(self.collective, self.nbytes[rows], self.seconds[rows])
+
+def times_by_size(rows: Sequence[MeasuredRow], ranks: int) -> dict[str, dict[int, list[float]]]:
+    """Return the seconds of all usable rows by collective and bytes, in the order of the rows."""
+    times: dict[str, dict[int, list[float]]] = {}
+    for row in rows:
+        seconds = row.time(ranks)
+        if seconds is not None and row.nbytes > 0:
+            times.setdefault(row.collective, {}).setdefault(row.nbytes, []).append(seconds)
+    return times
+
+
+def find_series(rows: Sequence[MeasuredRow], ranks: int) -> dict[str, SizeSeries]:
+    """Return the sizes and median times of each collective, sorted by size."""
+    series = {}
+    for collective, by_size in times_by_size(rows, ranks).items():
+        medians = [np.median(by_size[nbytes]) for nbytes in sorted(by_size)]
+        series[collective] = SizeSeries(collective, np.array(sorted(by_size), np.float64), np.array(medians))
+    return series
