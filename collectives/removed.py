@@ -31,6 +31,8 @@ OPTIONS: dict[str, str] = {  # "command --option": what to use instead
     "search --seq": "use `--sequence N`",
     "search --tokens": "use `--target-tokens N`",
     "search --framework": "use `--set training.framework=NAME`",
+    "search --deadline": "use `ringlab plan SCENARIO --deadline TIME`",
+    "search --budget": "use `ringlab plan SCENARIO --budget DOLLARS`",
     "search --export torch": "use `--export torchtitan=FILE`, `megatron=FILE` or `accelerate=FILE`",
     "run --tensorboard": "plot `metrics.jsonl` of `--log-dir`; the guide to checkpoints converts it to TensorBoard",
     "learn --real": "use `ringlab record --ranks N FILE`",

@@ -67,14 +67,14 @@ def test_predict_search_and_plan_give_one_answer(scenario: Path) -> None:
     assert isinstance(planned, CandidateStep)
     cost = estimate_cost(Candidate(instance, nodes, "on demand"), planned, SAMPLES)
     tokens = predicted.tokens_per_s / predicted.samples_per_s
-    assert searched.tokens_per_s / tokens == pytest.approx(predicted.samples_per_s)
+    assert searched["tokens_per_s"] / tokens == pytest.approx(predicted.samples_per_s)
     assert planned.samples_per_s == pytest.approx(predicted.samples_per_s)
     assert planned.interval == pytest.approx(predicted.interval)
-    assert searched.memory_bytes == pytest.approx(predicted.memory["total"])
+    assert searched["memory_bytes"] == pytest.approx(predicted.memory["total"])
     assert planned.memory_bytes == pytest.approx(predicted.memory["total"])
-    assert searched.chance_to_run == planned.chance_to_run == predicted.chance_to_run
+    assert searched["chance_to_run"] == planned.chance_to_run == predicted.chance_to_run
     assert cost.dollars == pytest.approx(predicted.epoch.dollars)
-    assert searched.dollars_per_billion_tokens * SAMPLES * tokens / 1e9 == pytest.approx(predicted.epoch.dollars)
+    assert searched["dollars_per_billion_tokens"] * SAMPLES * tokens / 1e9 == pytest.approx(predicted.epoch.dollars)
 
 
 @pytest.mark.parametrize("scenario", [ALMOST_FULL], indirect=True, ids=[" ".join(ALMOST_FULL)])
@@ -86,7 +86,7 @@ def test_predict_search_and_plan_have_one_memory_limit(scenario: Path) -> None:
     host = find_host(instance)
     options = SearchOptions(mesh=Training(job, host).mesh(parallelism).name, batch=int(job.batch) * parallelism.data)
     (row,) = find_meshes(scenario, replace(options, fill=1.0)).cases[0].best
-    assert FILL < row.memory_bytes / host.device.memory_bytes < 1
+    assert FILL < row["memory_bytes"] / host.device.memory_bytes < 1
     message = rf'of which {FILL:.0%} can be used .* --fill 1 --mesh "{options.mesh}"` predicts it'
     with pytest.raises(InputError, match=message):
         predict_devices(scenario, [gpus])
@@ -94,5 +94,5 @@ def test_predict_search_and_plan_have_one_memory_limit(scenario: Path) -> None:
         find_meshes(scenario, options)
     (error,) = CandidateSteps(job).predict([(instance, MACHINES["p4d.24xlarge"])])
     assert isinstance(error, TooLittleMemory)
-    assert error.needed == pytest.approx(row.memory_bytes / FILL)
+    assert error.needed == pytest.approx(row["memory_bytes"] / FILL)
     assert error.available == host.device.memory_bytes

@@ -4,25 +4,17 @@ The option names come from torchtitan's ``job_config.py``, Megatron-LM's ``argum
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 from collectives.checks import check_known
 from collectives.errors import InputError
+from collectives.quoting import quote
 from collectives.removed import OPTIONS, describe_removed
 from planner.jobs import OPTIMIZERS
 from planner.search import FoundMeshes, MeshJob, SearchedMesh
 
 FLAVORS = {"llama3-8b": "8B", "llama3-70b": "70B", "llama3-405b": "405B"}  # of torchtitan's llama3
-
-
-def _has_whole_kv_heads(job: MeshJob, mesh: SearchedMesh) -> bool:
-    return job.shape.kv_heads % mesh.tp == 0
-
-
-def can_torchtitan(job: MeshJob, mesh: SearchedMesh) -> bool:
-    """Return whether torchtitan supports the mesh: ddp, zero2, zero3 or hsdp, no zero bubble, no split KV heads."""
-    is_known = mesh.sharding in ("ddp", "zero2", "zero3", "hsdp") and mesh.schedule != "zero_bubble"
-    return is_known and _has_whole_kv_heads(job, mesh)
 
 
 def _flavor(job: MeshJob) -> str:
@@ -68,11 +60,6 @@ def torchtitan(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def can_megatron(job: MeshJob, mesh: SearchedMesh) -> bool:
-    """Return whether Megatron-LM supports the mesh: ddp or zero1, no zero bubble, no split KV heads."""
-    return mesh.sharding in ("ddp", "zero1") and mesh.schedule != "zero_bubble" and _has_whole_kv_heads(job, mesh)
-
-
 def megatron(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
     """Return a mesh as arguments of Megatron-LM's ``pretrain_gpt.py``, which ``$(< FILE)`` inserts into a command."""
     shape = job.shape
@@ -108,12 +95,6 @@ def megatron(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
     return "\n".join(words) + "\n"
 
 
-def can_accelerate(job: MeshJob, mesh: SearchedMesh) -> bool:
-    """Return whether accelerate's FSDP plugin supports the mesh: zero2 or zero3 alone, no selective recomputation."""
-    is_alone = mesh.tp == mesh.cp == mesh.pp == mesh.ep == 1
-    return mesh.sharding in ("zero2", "zero3") and is_alone and mesh.recompute != "selective"
-
-
 def accelerate(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
     """Return a mesh as the YAML file of ``accelerate launch --config_file``."""
     machines = max(1, job.gpus // job.node_gpus)
@@ -132,62 +113,72 @@ def accelerate(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
 
 
 class Format(NamedTuple):
-    """A configuration format, and the training jobs that it supports.
+    """A configuration format, and the meshes and the training jobs that it supports.
 
     accelerate supports any training, because the user's script defines it.
     """
 
-    can: Callable[[MeshJob, SearchedMesh], bool]
     write: Callable[[MeshJob, SearchedMesh, str], str]
+    shardings: tuple[str, ...]
     precisions: tuple[str, ...]
     optimizers: tuple[str, ...] = ("adamw",)
     kinds: tuple[str, ...] = ("llama",)
-    experts: bool = False
-    adapters: bool = False
+    has_experts: bool = False
+    has_adapters: bool = False
+    is_data_only: bool = False
+
+    def supports(self, job: MeshJob, mesh: SearchedMesh) -> bool:
+        """Return whether the format supports the mesh. No format supports zero bubble or split KV heads."""
+        if self.is_data_only and (mesh.tp * mesh.cp * mesh.pp * mesh.ep > 1 or mesh.recompute == "selective"):
+            return False
+        is_plain = mesh.schedule != "zero_bubble" and job.shape.kv_heads % mesh.tp == 0
+        return is_plain and mesh.sharding in self.shardings
+
+    def describe_unsupported(self, job: MeshJob) -> str:
+        """Return the parts of the training that the format does not support; "" if it supports all of them."""
+        unsupported = {
+            f"a {job.kind} (but {', '.join(self.kinds)})": job.kind not in self.kinds,
+            f"{job.precision} (but {', '.join(self.precisions)})": job.precision not in self.precisions,
+            f"optimizer {job.optimizer} (but {', '.join(self.optimizers)})": job.optimizer not in self.optimizers,
+            "experts": job.experts > 0 and not self.has_experts,
+            "adapters": job.lora > 0 and not self.has_adapters,
+            f"offload of {job.offload}": job.offload != "none",
+        }
+        return ", ".join(part for part in unsupported if unsupported[part])
 
 
 ANY = ("bf16", "fp16", "fp8", "float32")
 FORMATS = {
-    "torchtitan": Format(can_torchtitan, torchtitan, ("bf16", "float32")),
-    "megatron": Format(can_megatron, megatron, ANY, ("adamw", "sgd"), ("gpt", "llama"), experts=True),
-    "accelerate": Format(can_accelerate, accelerate, ANY, OPTIMIZERS, ("gpt", "bert", "llama"), True, True),
+    "torchtitan": Format(torchtitan, ("ddp", "zero2", "zero3", "hsdp"), ("bf16", "float32")),
+    "megatron": Format(megatron, ("ddp", "zero1"), ANY, ("adamw", "sgd"), ("gpt", "llama"), has_experts=True),
+    "accelerate": Format(accelerate, ("zero2", "zero3"), ANY, OPTIMIZERS, ("gpt", "bert", "llama"), True, True, True),
 }
 
 
-def check_format(name: str) -> None:
-    """Raise InputError for an unknown or removed format of ``search --export``."""
+def parse_export(text: str) -> tuple[str, Path]:
+    """Parse the format and the file of ``--export``. Raise InputError if the format is unknown or the file is missing.
+
+    >>> parse_export("megatron=args.txt")
+    ('megatron', PosixPath('args.txt'))
+    """
+    name, equals, file = text.partition("=")
     if removed := describe_removed(OPTIONS, f"search --export {name}"):
         raise InputError(removed)
     check_known("export format", name, FORMATS)
+    if not (equals and file):
+        raise InputError(f"--export {quote(text)}: expected FORMAT=FILE, such as {name}=FILE")
+    return name, Path(file)
 
 
 def write_mesh(meshes: FoundMeshes, model: str, format_name: str) -> tuple[int, str]:
     """Return the index of the fastest mesh that a format supports, and its configuration.
 
-    Raises InputError for an unknown format, and if it supports none of the meshes that fit into memory.
+    Raises InputError if the format does not support the training, or none of the meshes that fit into memory.
     """
-    check_format(format_name)
-    _check_said(meshes.job, format_name)
     target = FORMATS[format_name]
-    for number in meshes.order:
-        mesh = meshes.searched[int(number)]
-        if target.can(meshes.job, mesh):
-            return int(number), target.write(meshes.job, mesh, model)
+    if unsupported := target.describe_unsupported(meshes.job):
+        raise InputError(f"export {format_name}: the format does not support {unsupported}")
+    for number in meshes.order.tolist():
+        if target.supports(meshes.job, meshes.searched[number]):
+            return number, target.write(meshes.job, meshes.searched[number], model)
     raise InputError(f"export {format_name}: the format does not support any of the meshes that fit")
-
-
-def _check_said(job: MeshJob, format_name: str) -> None:
-    """Raise InputError if a configuration format cannot express the training."""
-    target = FORMATS[format_name]
-    unsaid = {
-        f"a {job.kind} (but {', '.join(target.kinds)})": job.kind not in target.kinds,
-        f"{job.precision} (but {', '.join(target.precisions)})": job.precision not in target.precisions,
-        f"optimizer {job.optimizer} (but {', '.join(target.optimizers)})": job.optimizer not in target.optimizers,
-        "experts": job.experts > 0 and not target.experts,
-        "adapters": job.lora > 0 and not target.adapters,
-        f"offload of {job.offload}": job.offload != "none",
-    }
-    if any(unsaid.values()):
-        raise InputError(
-            f"export {format_name}: the format does not support {', '.join(each for each in unsaid if unsaid[each])}"
-        )

@@ -1,0 +1,268 @@
+"""``ringlab search``: its meshes, prices and adaptation, the files that it exports, and its errors."""
+
+import json
+import re
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from collectives.errors import InputError
+from collectives.records.model_profile import parse_transformer
+from planner.gpus import PUBLISHED
+from planner.hosts import host_of_preset
+from planner.renting.prices import find_gpu_price, read_prices
+from planner.runs import gpu_name, read_table
+from planner.search import MeshJob, search
+from ringlab.commands.predicting.mesh_files import FORMATS, write_mesh
+from ringlab.commands.predicting.predict_devices import predict_devices
+from ringlab.commands.predicting.search import SearchOptions, find_meshes
+from simcomm.nccl.descriptions import describe_preset
+
+SCENARIO = """
+[cluster]
+preset = "dgx-h100"
+nodes = 8
+transport = "nccl"
+[training]
+model = "llama3-8b"
+batch_size = 4
+precision = "bf16"
+price_per_hour = 2.5
+"""
+RUNS = "layers,hidden,heads,kv_heads,ffn,vocab,seq,gpu,gpus,sharding,micro_batch,grad_accum,step_s\n"
+UNLISTED = 'cluster={system={nodes=1, gpus=8, gpu="Z1", generation="hopper", nvlink=0, pcie=5}, transport="nccl"}'
+
+
+def job(**changes):
+    """Return a job of an 8B model on 64 H100s."""
+    return MeshJob(**{
+        "kind": "llama", "shape": parse_transformer("llama3-8b")[1], "seq": 4096, "batch": 128,
+        "host": host_of_preset("dgx-h100"), "gpus": 64, **changes,
+    })  # fmt: skip
+
+
+@cache
+def meshes_of(**changes):
+    return search(job(**changes))
+
+
+@pytest.fixture
+def scenario(tmp_path):
+    file = tmp_path / "llama.toml"
+    file.write_text(SCENARIO)
+    return file
+
+
+@pytest.fixture
+def answer_of(ringlab, scenario, tmp_path):
+    """Run a command on the scenario; return its JSON, and its output on one line."""
+
+    def run(command, *options):
+        status, out, err = ringlab(command, scenario, *options, "--json", tmp_path / "a.json")
+        assert status == 0, err
+        return json.loads((tmp_path / "a.json").read_text()), " ".join(out.split())
+
+    return run
+
+
+def test_search_lists_the_fastest_meshes_with_prices(answer_of):
+    answer, out = answer_of("search", "--devices", "8,64", "--why")
+    assert "tokens/s" in out and "Try these meshes, whose" in out and "Why others are slower" in out
+    assert "H100 SXM at $2.50 an hour: training.price_per_hour." in out and "GiB per device: weights " in out
+    assert [case["devices"] for case in answer["cases"]] == [8, 64]
+    best = answer["cases"][1]["best"][0]
+    assert best["tokens_interval"][0] < best["tokens_per_s"] < best["tokens_interval"][1]
+    assert best["dollars_per_billion_tokens"] == pytest.approx(2.5 * 64 / 3600 / best["tokens_per_s"] * 1e9, rel=1e-5)
+    assert best["step_s"] == best["parts"].pop("total") == pytest.approx(sum(best["parts"].values()))
+    assert best["memory_bytes"] == pytest.approx(sum(best["memory_parts"].values()), rel=1e-5)
+
+
+def test_search_varies_a_key_or_an_option(answer_of):
+    answer, out = answer_of("search", "--what-if", "preset=dgx-h100,dgx-b200,rtx4090-pcie", "--target-tokens", "1e10")
+    assert [case["value"] for case in answer["cases"]] == ["dgx-h100", "dgx-b200"] and answer["key"] == "preset"
+    assert any("rtx4090-pcie" in reason for reason in answer["refused"])
+    best = [case["best"][0] for case in answer["cases"]]
+    assert best[1]["tokens_per_s"] > 1.5 * best[0]["tokens_per_s"]
+    money = best[0]["money"]
+    assert money["hours"] == pytest.approx(1e10 / best[0]["tokens_per_s"] / 3600, rel=1e-5)
+    assert money["dollars_interval"][0] < money["dollars"] < money["dollars_interval"][1]
+    assert "Cheapest for 1e+10 tokens: preset dgx-" in out
+    answer, _ = answer_of("search", "--what-if", "lora=0,16")
+    assert [case["value"] for case in answer["cases"]] == ["0", "16"]
+
+
+def test_search_adapts_to_own_runs(answer_of, tmp_path):
+    rows = [f"32,4096,32,8,14336,128256,8192,H100 SXM,{n},zero3,1,4,12.0\n" for n in (8, 16, 32)]
+    (tmp_path / "runs.csv").write_text(RUNS + "".join(rows))
+    usual, (adapted, out) = answer_of("search")[0], answer_of("search", "--runs", tmp_path / "runs.csv")
+    assert "Adapted to 3 runs" in out
+    before, after = (answer["cases"][0]["best"][0] for answer in (usual, adapted))
+    assert after["tokens_per_s"] < 0.8 * before["tokens_per_s"]
+    widths = [row["tokens_interval"][1] / row["tokens_per_s"] for row in (before, after)]
+    assert widths[1] < widths[0]  # own runs narrow the interval
+
+
+def test_saved_runs_are_used_until_removed(ringlab, scenario, tmp_path):
+    runs, answer = tmp_path / "runs.csv", tmp_path / "answer.json"
+    runs.write_text(RUNS + "32,4096,32,8,14336,128256,8192,H100,8,zero3,1,4,6.0\n")
+    status, out, err = ringlab("calibrate", "--runs", str(runs), "--json", str(answer))
+    assert status == 0 and "Saved to" in out, err
+    adapted = json.loads(answer.read_text())["kept"][0]
+    assert adapted["gpu"] == "H100 SXM" and adapted["within_after"] < adapted["within"]
+    assert abs(adapted["runs"][0]["after"] / 6.0 - 1) < abs(adapted["runs"][0]["before"] / 6.0 - 1)
+    assert "Adapted to 1 run on H100 SXM" in ringlab("search", str(scenario))[1]
+    assert "Adapted" not in ringlab("search", str(scenario), "--set", "training.framework=megatron")[1]
+    Path(adapted["file"]).unlink()
+    assert "Adapted" not in ringlab("search", str(scenario))[1]
+
+
+def test_sequence_and_target_options_agree_in_all_commands(answer_of):
+    size = ("--sequence", "2048", "--target-tokens", "2e9", "--set", 'training.parallelism.strategy="fsdp"')
+    row = answer_of("predict", "--devices", "8", *size)[0]["rows"][0]
+    case = answer_of("search", "--devices", "8", "--mesh", "zero3 8, mb 4", *size)[0]["cases"][0]
+    providers = ("--set", "plan.most_nodes=1", "--set", "plan.providers=['Lambda']")
+    plan = answer_of("plan", *providers, *size)[0]
+    same = next(row for row in plan["candidates"] if row["instance"] == "gpu_8x_h100_sxm5")
+    assert row["tokens_per_s"] == pytest.approx(2048 * row["samples_per_s"], rel=1e-5)
+    assert row["target"]["seconds"] == pytest.approx(2e9 / row["tokens_per_s"], rel=1e-5)
+    assert case["seq"] == 2048 and plan["target_tokens"] == 2e9
+    money, target = case["best"][0]["money"], row["target"]
+    assert [3600 * money["hours"], money["dollars"]] == pytest.approx([target["seconds"], target["dollars"]], rel=1e-3)
+    assert same["hours"] * 3600 == pytest.approx(target["seconds"], rel=0.05)
+
+
+def test_search_names_a_gpu_without_published_runs(answer_of):
+    assert {gpu_name(run["gpu"]) for run in read_table()[0]} == {*PUBLISHED}
+    _, out = answer_of("search", "--set", 'cluster.preset="dgx-1-v100"', "--precision", "fp16", "--devices", "64")
+    assert "No published run is on V100 SXM2 32GB" in out
+
+
+@pytest.mark.parametrize(
+    ("machine", "gpu", "nodes", "devices"),
+    [("p4d.24xlarge", "A100 40GB SXM", 2, 16), ("dgx-h100", "H100 SXM", 16, 128), ("rtx4090-pcie", "RTX 4090", 1, 8),
+     ("dgx-h100", "H100 SXM", 1, 1)],
+)  # fmt: skip
+def test_price_is_from_an_instance_type_like_the_machine(machine, gpu, nodes, devices):
+    system = describe_preset(machine, nodes, 8)
+    price = find_gpu_price(read_prices(), gpu, [devices], system)
+    assert price is not None and price.dollars == price.instance.price / price.instance.gpus
+    assert price.instance.gpus >= min(devices, 8) and price.instance.machine in (machine, None, "p5.48xlarge")
+    assert nodes == 1 or price.instance.nic_bandwidth >= system.nic * 1e9
+
+
+def test_price_is_none_if_instance_networks_are_too_slow():
+    system = describe_preset("rtx4090-pcie", 2, 8, net="ib", nic="3200 Gbit/s")
+    assert find_gpu_price(read_prices(), "RTX 4090", [16], system) is None
+
+
+def test_one_instance_type_prices_all_device_counts():
+    scenario, h100 = Path(__file__).parents[2] / "examples/gpt2_xl.toml", 'cluster.preset="dgx-h100"'
+    epochs = [(row.epoch, row.devices) for row in predict_devices(scenario, [8, 16], h100).cases[0].rows]
+    prices = {round(epoch.dollars / epoch.seconds / devices * 3600, 6) for epoch, devices in epochs}
+    for options in (SearchOptions(devices="8,16"), SearchOptions(what_if="nodes=1,2")):
+        answer = find_meshes(scenario, options, (h100,))
+        for row, devices in ((row, case.devices) for case in answer.cases for row in case.best):
+            hourly = row["dollars_per_billion_tokens"] / 1e9 * row["tokens_per_s"] * 3600
+            prices.add(round(hourly / devices, 6))
+        assert sum(" an hour: " in note for note in answer.notes) == 1
+    assert prices == {55.04 / 8}
+
+
+def test_fastest_mesh_is_exported_to_frameworks(answer_of, tmp_path):
+    files = {name: tmp_path / f"{name}.out" for name in FORMATS}
+    answer_of("search", *(word for name, file in files.items() for word in ("--export", f"{name}={file}")))
+    titan = tomllib.loads(files["torchtitan"].read_text())
+    degrees, product = titan["parallelism"], 1
+    axes = (
+        "data_parallel_replicate",
+        "data_parallel_shard",
+        "tensor_parallel",
+        "context_parallel",
+        "pipeline_parallel",
+    )
+    for name in axes:
+        product *= degrees[f"{name}_degree"]
+    assert product == 64 and titan["training"]["global_batch_size"] == 256
+    words = files["megatron"].read_text().split()
+    flags = {word: words[at + 1] for at, word in enumerate(words[:-1]) if word.startswith("--")}
+    assert (flags["--num-layers"], flags["--num-query-groups"], flags["--seq-length"]) == ("32", "8", "8192")
+    assert "num_processes: 64" in files["accelerate"].read_text()
+    _, out = answer_of("search", "--mesh", "zero1 32,tp 2, mb 1, full", "--export", f"megatron={files['megatron']}")
+    assert "compared with the fastest, " in out and "% longer, " in out and "fit; the fastest" not in out
+    assert "--tensor-model-parallel-size 2\n--pipeline-model-parallel-size 1\n" in files["megatron"].read_text()
+
+
+def test_torchtitan_export_defines_an_unknown_flavor():
+    text = write_mesh(meshes_of(), "llama2-70b", "torchtitan")[1]
+    assert "n_kv_heads=8, vocab_size=128256, multiple_of=14336)" in text and "ffn_dim_multiplier" not in text
+    assert tomllib.loads(text)["model"]["flavor"] == "ringlab"
+    narrow = search(job(shape=job().shape._replace(hidden=4096)))
+    factor = float(write_mesh(narrow, "a", "torchtitan")[1].partition("multiplier=")[2].partition(")")[0])
+    assert -(-int(factor * (8 * 4096 // 3)) // 4096) == 1
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_supported_mesh_is_written_by_its_format(name):
+    found, target = meshes_of(with_zero_bubble=True), FORMATS[name]
+    meshes = [mesh for mesh in found.searched if target.supports(found.job, mesh)]
+    assert meshes and all(target.write(found.job, mesh, "llama3-8b") for mesh in meshes[::25])
+    assert all(mesh.schedule != "zero_bubble" for mesh in meshes)
+    assert max(mesh.tp for mesh in meshes) == (1 if name == "accelerate" else 8)  # 8 KV heads are not split
+
+
+@pytest.mark.parametrize(
+    "name, changes, option",
+    [
+        ("torchtitan", {"experts": 8, "top_k": 2}, "experts"),
+        ("torchtitan", {"precision": "fp8"}, "fp8 (but bf16, float32)"),
+        ("torchtitan", {"optimizer": "sgd"}, "optimizer sgd (but adamw)"),
+        ("megatron", {"lora": 16}, "adapters"),
+        ("megatron", {"optimizer": "adamw8bit"}, "optimizer adamw8bit"),
+        ("accelerate", {"offload": "optimizer"}, "offload of optimizer"),
+    ],
+)
+def test_export_rejects_options_that_a_format_lacks(name, changes, option):
+    with pytest.raises(InputError, match=re.escape(f"export {name}: the format does not support {option}")):
+        write_mesh(meshes_of(**changes), "llama3-8b", name)
+
+
+def test_experts_are_only_exported_to_megatron():
+    found = meshes_of(experts=8, top_k=2)
+    number, text = write_mesh(found, "mine", "megatron")
+    assert f"--num-experts 8 --moe-router-topk 2\n--expert-model-parallel-size {found.searched[number].ep} " in text
+    assert found.searched[write_mesh(found, "mine", "accelerate")[0]].ep == 1
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (("--export", "megatron"), "expected FORMAT=FILE"),
+        (("--export", "megatrn=a"), "did you mean megatron"),
+        (("--export", "torch=a"), "--export torch was removed; use `--export torchtitan=FILE`"),
+        (("--set", 'training.model="resnet50"'), "is not a transformer with known dimensions"),
+        (("--devices", "0"), "--devices"),
+        (("--runs", "nowhere.csv"), "nowhere.csv"),
+        (("--set", 'cluster.transport="ideal"'), "transport"),
+        (("--set", UNLISTED, "--devices", "8"), "search requires a GPU from the catalog, but"),
+        (("--plot", "a.doc"), "a plot is written as"),
+        (("--framework", "jax"), "search --framework was removed; use `--set training.framework=NAME`"),
+        (("--deadline", "3 days"), "search --deadline was removed; use `ringlab plan SCENARIO --deadline TIME`"),
+        (("--set", "training.framework=jaxtitan"), "jaxtitan"),
+        (("--devices", "12"), "12 devices do not fill hosts of 8"),
+        (("--bits", "4"), "requires --lora RANK"),
+        (("--optimizer", "lion"), "unknown optimizer 'lion'"),
+        (("--offload", "everything"), "unknown offload 'everything'"),
+        (("--what-if", "color=red"), "--what-if: unknown key 'color'"),
+        (("--what-if", "lora=-1"), "--what-if lora='-1' must be an integer from 0 to 4096"),
+        (("--precision", "nvfp4"), "H100 SXM does not support nvfp4; set --precision to bf16, fp16, fp8,"),
+        (("--what-if", "sequence=long"), 'training.sequence = "long" must be an integer'),
+        (("--mesh", "zero3 64, mb 3"), "'zero3 64, mb 3' is not a mesh of 64 devices; did you mean zero3 64, mb"),
+        (("--mesh", "ddp 64, mb 1"), "mesh 'ddp 64, mb 1' does not fit: it needs"),
+        (("--set", 'training.model="llama:layers=2,width=64,heads=2"'), "missing; write llama:layers=32"),
+    ],
+)
+def test_search_command_rejects_invalid_input(ringlab, scenario, options, message):
+    status, _, err = ringlab("search", str(scenario), *options)
+    assert status == 2 and message in err and "Traceback" not in err
