@@ -93,10 +93,10 @@ PRIORS: dict[str, Prior] = {
     "host_update": Prior(4.0, 0.5),  # 10^9 parameters/s that a host's cores update (ZeRO-Offload, table of CPU-Adam:
     # 1e9 in 0.22 s, 1e10 in 2.6 s, https://arxiv.org/abs/2101.06840)
     "unpack_bytes": Prior(6.0, 0.6),  # memory traffic to dequantize a frozen weight of 8 or 4 bits and to read it
-    # machines without published runs: only the deviations matter
+    # machines without published runs: only the deviations matter; (*) benchmarks/studies/unseen_machines.py
     "unseen_gpu": Prior(1.0, 0.25),  # factor of the rates of a GPU without published runs of language models
-    "unseen_link": Prior(1.0, 0.85),  # factor of the rate of a described machine's PCIe or TCP
-    "unseen_several": Prior(1.0, 0.22),  # factor of the step of several GPUs on such a machine
+    "unseen_link": Prior(1.0, 0.94),  # factor of the rate of a described machine's PCIe or TCP (*)
+    "unseen_several": Prior(1.0, 0.38),  # factor of the step of several GPUs on such a machine (*)
     # on the same job, releases of mixtures of experts differ by up to 1.7 times
     "experts": Prior(1.0, 0.25),
     **{f"framework_{name}": Prior(1.0, 0.08) for name in FRAMEWORKS},

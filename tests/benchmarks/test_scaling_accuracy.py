@@ -8,8 +8,13 @@ import pytest
 from command_line import Ringlab
 
 from benchmarks.accuracy.series import OWN_DATA, read_series
+from benchmarks.accuracy.tables import read_tables
 from benchmarks.accuracy.training import BASELINES, accuracy_training
+from benchmarks.studies.unseen_machines import find_link_errors, find_step_errors, link_deviation, step_deviation
 from collectives.errors import InputError
+from planner.beliefs import read_shipped
+from planner.parameters import PRIORS
+from simcomm.nccl.descriptions import read_systems
 
 
 def test_scaling_accuracy_json_has_documented_keys(accuracy_of: Ringlab, tmp_path: Path) -> None:
@@ -126,3 +131,10 @@ def test_unknown_model_omits_its_series_only(tmp_path: Path) -> None:
     path.write_text(text.replace("ResNet-50", "ResNeXt-50"))
     with pytest.raises(InputError, match=r"no series left to predict: .*unknown model 'ResNeXt-50'"):
         accuracy_training(tmp_path)
+
+
+def test_widths_of_unseen_machines_follow_from_errors() -> None:
+    shared, links = read_shipped().deviations["shared"], [*find_link_errors(read_tables(read_systems()))]
+    assert len(links) == 24
+    assert shared * PRIORS["unseen_link"].spread == pytest.approx(link_deviation(links), rel=0.02)
+    assert shared * PRIORS["unseen_several"].spread == pytest.approx(step_deviation(find_step_errors()), rel=0.02)
