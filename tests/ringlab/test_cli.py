@@ -129,6 +129,8 @@ def test_animate_names_its_default_algorithm(ringlab, star, tmp_path):
         ("animate STAR -o a.bmp", "a.bmp"),
         ("animate STAR -o a.png --algorithm star", "'star'"),
         ("animate none.trace.json -o a.png", "none.trace.json"),
+        ("plot cluster STAR --algorithm ring -o a.png", "the plot 'cluster' has no algorithm; remove algorithm"),
+        ("bench --collective broadcast --op max", "broadcast does not reduce; remove op"),
         ("check nothing.py", "nothing.py: no such file"),
         ("check all_reduce/star", "unknown algorithm 'all_reduce/star'"),
         ("check all_reduce/ring --ranks 1-", "'1-' is not a number or a range"),
