@@ -5,21 +5,22 @@ import gzip
 import json
 import os
 import random
-import socket
 import tomllib
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import hostile_files as files
 from hostile_files import Tree
+from hostile_paths import SOURCES, targets
 from hostile_runs import HERE, Case
 
 from ringlab.cli import load_command
 from scenarios import shipped
 
-NET = {"net.json": files.as_json(files.TOPOLOGY)}
+NET = files.as_json(files.TOPOLOGY)
 SHIPPED = {name: tomllib.loads(path.read_text()) for name, path in shipped().items() if "/" not in name}
 SCENARIOS = {**files.SCENARIOS, **{name: table for name, table in SHIPPED.items() if name != "quickstart"}}
 EMULATED = shipped()["emulated/star4"].read_bytes()
@@ -55,14 +56,8 @@ VALID = (
 
 def systematic() -> Iterator[Case]:
     """Yield the cases that are not random."""
-    yield from _outputs()
-    yield from _inputs()
-    yield from _options()
-    yield from _words()
-    yield from _environments()
-    yield from _programs()
-    yield from _replaced()
-    yield from _packed()
+    for group in (_outputs, _inputs, _options, _words, _environments, _programs, _replaced, _packed):
+        yield from group()
 
 
 # What each command reads and writes -----------------------------------------------------------------------------------
@@ -84,106 +79,9 @@ def _outputs() -> Iterator[Case]:
     contents = {"in.toml": STAR, "in.trace.json": TRACE, "folder/file": b"precious"}
     for name, (arguments, suffix) in WRITERS.items():
         source = next((word for word in arguments if word.startswith("in.")), "folder/file")
-        for target, (path, make, writes) in _targets(suffix, source).items():
+        for target, (path, make, writes) in targets(suffix, source).items():
             extra = {path: make} if make else {}
             yield Case(f"{name} to {target}", (*arguments, path), tuple({**contents, **extra}.items()), writes)
-
-
-Target = tuple[str, "bytes | Callable[[Path], object] | None", tuple[str, ...]]
-
-
-def _targets(suffix: str, source: str) -> dict[str, Target]:
-    """Return kinds of output paths. For each: the path, the file that exists before, and the files that may change."""
-    out = f"out{suffix}"
-    deep = "/".join(["deep"] * 40) + suffix
-    return {
-        "new file": (out, None, (out,)),
-        "old file": (out, b"old", (out,)),
-        "new folder": (f"new/{out}", None, ("new/", f"new/{out}")),
-        "folder": (f"out{suffix}", lambda path: path.mkdir(), ()),
-        "null": (out, lambda path: path.symlink_to("/dev/null"), ()),
-        "full": (out, lambda path: path.symlink_to("/dev/full"), ()),
-        "node": (out, _make_null, ()),
-        "pipe": (out, os.mkfifo, ()),
-        "read pipe": (out, _make_read_pipe, ()),
-        "socket": (out, _make_socket, ()),
-        "link to file": (out, lambda path: path.symlink_to("folder/file"), ("folder/file",)),
-        "link to folder": (out, lambda path: path.symlink_to("folder"), ()),
-        "link to nothing": (out, lambda path: path.symlink_to("nothing"), ("nothing",)),
-        "link to itself": (out, lambda path: path.symlink_to(path.name), ()),
-        "link to the input": (out, lambda path: path.symlink_to(source), ("folder/file",)),
-        "name of the input": (
-            out,
-            lambda path: path.hardlink_to(path.parent / source),
-            (out,) if source == "folder/file" else (),
-        ),
-        "the input": (source if source.endswith(suffix) else f"./folder/../{source}", None, ("folder/file",)),
-        "proc": (f"/proc/new{suffix}", None, ()),
-        "proc comm": ("/proc/self/comm", None, ()),
-        "sys": (f"/sys/new{suffix}", None, ()),
-        "under a file": (f"in.toml/{out}", None, ()),
-        "under null": (f"/dev/null/{out}", None, ()),
-        "long name": ("n" * 300 + suffix, None, ()),
-        "longest name": ("n" * (255 - len(suffix)) + suffix, None, ("n" * (255 - len(suffix)) + suffix,)),
-        "long path": ("p/" * 3000 + out, None, ()),
-        "deep": (deep, None, (*("/".join(["deep"] * n) + "/" for n in range(1, 40)), deep)),
-        "empty": ("", None, ()),
-        "dot": (".", None, ()),
-        "dots": ("..", None, ()),
-        "wrong suffix": ("out.exe", None, ("out.exe",)),
-        "no suffix": ("out", None, ("out",)),
-        "option": (f"--{suffix}", None, (f"--{suffix}",)),
-        "escapes": (f"\x1b[31m\u202e{suffix}", None, (f"\x1b[31m\u202e{suffix}",)),
-        "lines": (f"a\nb{suffix}", None, (f"a\nb{suffix}",)),
-        "bytes": (f"\udcff{suffix}", None, (f"\\xff{suffix}",)),
-        "markup": (f"[red]{suffix}", None, (f"[red]{suffix}",)),
-        "read only": (out, _make_read_only, (out,)),
-        "closed folder": (f"closed/{out}", partial(_close, mode=0o555), (f"closed/{out}",)),
-        "secret folder": (f"closed/{out}", partial(_close, mode=0o000), (f"closed/{out}",)),
-        "new folder in a closed one": (
-            f"closed/new/{out}",
-            lambda path: (path.parent.rmdir(), path.parent.parent.chmod(0o555)),
-            ("closed/new/", f"closed/new/{out}"),
-        ),
-    }
-
-
-def _make_null(path: Path) -> None:
-    """Create a copy of the device /dev/null, or a link to it without the required rights."""
-    try:
-        os.mknod(path, 0o20666, os.makedev(1, 3))
-    except PermissionError:
-        path.symlink_to("/dev/null")
-
-
-def _make_read_pipe(path: Path) -> None:
-    os.mkfifo(path)
-    os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # stays open, and is not read, as long as the process of all cases
-
-
-def _make_socket(path: Path) -> None:
-    if len(os.fsencode(path)) < 100:
-        with socket.socket(socket.AF_UNIX) as made:
-            made.bind(str(path))
-
-
-def _make_hole(path: Path, nbytes: int) -> None:
-    path.touch()
-    os.truncate(path, nbytes)
-
-
-def _make_read_only(path: Path) -> None:
-    path.write_bytes(b"old")
-    path.chmod(0o444)
-
-
-def _close(path: Path, mode: int) -> None:
-    path.parent.chmod(mode)
-
-
-def _make_unreadable(path: Path) -> None:
-    path.write_bytes(b"")
-    path.chmod(0o000)
 
 
 READERS: dict[str, tuple[tuple[str, ...], dict[str, bytes]]] = {  # arguments with IN for the input, and other files
@@ -214,38 +112,8 @@ READERS: dict[str, tuple[tuple[str, ...], dict[str, bytes]]] = {  # arguments wi
 
 
 def _inputs() -> Iterator[Case]:
-    kinds: dict[str, tuple[str, bytes | Callable[[Path], object] | None]] = {
-        "pipe": ("in", os.mkfifo),
-        "zero": ("in", lambda path: path.symlink_to("/dev/zero")),
-        "random": ("in", lambda path: path.symlink_to("/dev/urandom")),
-        "stdin": ("in", lambda path: path.symlink_to("/dev/stdin")),
-        "node": ("in", _make_null),
-        "maps": ("in", lambda path: path.symlink_to("/proc/self/maps")),
-        "kcore": ("in", lambda path: path.symlink_to("/proc/kcore")),
-        "sys": ("in", lambda path: path.symlink_to("/sys/kernel/mm/transparent_hugepage/enabled")),
-        "folder": ("in", lambda path: path.mkdir()),
-        "socket": ("in", _make_socket),
-        "loop": ("in", lambda path: path.symlink_to(path.name)),
-        "nothing": ("in", lambda path: path.symlink_to("nothing")),
-        "terabyte": ("in", partial(_make_hole, nbytes=1 << 40)),
-        "70 MB": ("in", partial(_make_hole, nbytes=70 << 20)),
-        "3 MB": ("in", b"a = 1\n" * 500_000),
-        "unreadable": ("in", _make_unreadable),
-        "secret folder": ("closed/in", partial(_close, mode=0o000)),
-        "absent": ("in", None),
-        "empty": ("in", b""),
-        "NUL": ("in", b"\x00" * 1000),
-        "deep": ("in", b"[" * 100_000),
-        "number": ("in", b"9" * 10**6),
-        "list": ("in", b"[1, 2]"),
-        "binary": ("in", bytes(range(256)) * 10),
-        "long name": ("n" * 300, None),
-        "escapes": ("\x1b[31m\u202e", b""),
-        "bytes": ("\udcff", b""),
-        "lines": ("a\nb", b""),
-    }
     for reader, (arguments, others) in READERS.items():
-        for kind, (name, make) in kinds.items():
+        for kind, (name, make) in SOURCES.items():
             words = tuple(word.replace("IN", name) for word in arguments)
             suffix = next((word.partition("IN")[2].strip("'\"]}") for word in arguments if "IN" in word), "")
             contents = {**others, **({name + suffix: make} if make is not None else {})}
@@ -352,7 +220,7 @@ VARIABLES: dict[str, tuple[str, ...]] = {  # variables, and values that they mus
 def _environments() -> Iterator[Case]:
     scenario = files.toml({"cluster": {"preset": "this-machine", "world_size": 2}, "collective": files.ASKS})
     contents = (
-        ("a.toml", scenario), ("mine.py", (HEAD + MINE + RIGHT).encode()),
+        ("a.toml", scenario), ("mine.py", PROGRAM.encode()),
         ("closed", lambda path: path.mkdir(mode=0o555)),
     )  # fmt: skip
     commands = ("predict", "a.toml"), ("list",), ("doctor",), ("check", "mine.py", "--ranks", "2")
@@ -367,31 +235,21 @@ def _environments() -> Iterator[Case]:
                 yield Case(f"{variable} {value[:9]!r} {command[0]}", command, contents, ("a.png",), set_to)
 
 
-HEAD = "import os, sys, threading, time\nfrom collectives import algorithm, copy, recv, recv_reduce, reduce, send\n\n"
+HEAD = "import sys, threading, time\nfrom collectives import algorithm, recv_reduce, send\n\n"
 MINE = '@algorithm("all_reduce", chunks=1)\ndef mine(rank, world_size):\n'
 RIGHT = "    if world_size == 2:\n        yield send(1 - rank, 0), recv_reduce(1 - rank, 0)\n"
-BODIES: dict[str, str] = {  # in addition to those of test_hostile_programs.py
-    "prints megabytes": "    print('x' * 30_000_000)\n" + RIGHT,
-    "prints to no end": "    while True: print('x' * 1000)\n    yield ()\n",
-    "spoofs": "    sys.stderr.write('ringlab: \\x1b[31m\\n')\n" + RIGHT,
-    "deletes modules": "    sys.modules.clear()\n" + RIGHT,
-    "yields itself": "    step = []\n    step.append(step)\n    yield step\n",
-    "yields a huge step": "    yield (send(1 - rank, 0),) * 3_000_000\n",
-    "leaves threads": "    threading.Thread(target=time.sleep, args=(60,)).start()\n" + RIGHT,
-    "leaves a handler": "    import atexit; atexit.register(time.sleep, 60)\n" + RIGHT,
-}
 PROGRAM = HEAD + MINE + RIGHT
-FILES: dict[str, bytes] = {
+PROGRAMS: dict[str, bytes] = {  # in addition to those of test_hostile_programs.py
+    "prints to no end": f"{HEAD}{MINE}    while True: print('x' * 1000)\n    yield ()\n".encode(),
+    "deletes modules": f"{HEAD}{MINE}    sys.modules.clear()\n{RIGHT}".encode(),
+    "leaves threads": f"{HEAD}{MINE}    threading.Thread(target=time.sleep, args=(60,)).start()\n{RIGHT}".encode(),
     "in utf-16": PROGRAM.encode("utf-16"),
-    "in no encoding": b"# -*- coding: nothing -*-\n" + PROGRAM.encode(),
     "deep": (HEAD + "x = " + "(" * 5000 + ")" * 5000).encode(),
-    "deep in unary": (HEAD + "x = " + "-" * 100_000 + "1").encode(),
-    "with odd defaults": PROGRAM.replace("world_size", "world_size, x=[10**5000]", 1).encode(),
 }
 
 
 def _programs() -> Iterator[Case]:
-    for name, content in ({name: (HEAD + MINE + body).encode() for name, body in BODIES.items()} | FILES).items():
+    for name, content in PROGRAMS.items():
         yield Case(f"program {name}", ("check", "mine.py", "--ranks", "1-3"), (("mine.py", content),), (), QUICK)
 
 
@@ -445,68 +303,69 @@ def drawn(seeds: Iterable[int]) -> Iterator[Case]:
         yield _DRAWN[seed % len(_DRAWN)](random.Random(seed), str(seed))
 
 
-def _scenario(draw: random.Random, name: str) -> Case:
-    kind = draw.choice(list(SCENARIOS))
-    content = files.toml(files.mutate(SCENARIOS[kind], draw))
-    return Case(f"{name} {kind}", _reading(draw, "a.toml"), (("a.toml", content), *NET.items()), ("a.png", "a.gif"))
+class Mutable(NamedTuple):
+    """A valid file, the commands that read it, and the other files of these commands."""
+
+    file: str
+    tree: Tree
+    commands: tuple[tuple[str, ...], ...]
+    others: tuple[tuple[str, bytes], ...] = ()
 
 
-def _reading(draw: random.Random, file: str) -> tuple[str, ...]:
-    return draw.choice((
-        ("predict", file), ("predict", file, "--json", "-"), ("predict", file), ("predict", file, "--engine",
-        "compiled"),
-        ("predict", file, "--engine", "simpy", "--json", "-"), ("animate", file, "-o", "a.png"), ("compare", file),
-        ("explain", file),
-        ("predict", file, "--sweep", "collective.sizes=1,2KiB"), ("animate", file, "-o", "a.gif", "--size", "1 KiB"),
-    ))  # fmt: skip
+def _table(file: str, tree: Tree, *commands: str, **others: bytes) -> Mutable:
+    contents = tuple((name.replace("_", ".", 1), content) for name, content in others.items())
+    return Mutable(file, tree, tuple(tuple(command.split()) for command in commands), contents)
 
 
-def _text(draw: random.Random, name: str) -> Case:
-    content = files.mutate_text(files.toml(files.SCENARIOS[draw.choice(list(files.SCENARIOS))]), draw)
-    return Case(f"{name} text", ("predict", "a.toml"), (("a.toml", content), *NET.items()))
+TWO_READ, FOUR_HERE = ("predict a.toml", "predict a.toml --json -"), {"preset": "this-machine", "world_size": 4}
+CALIBRATED = tuple(f"{command} --calibration c.json" for command in TWO_READ)
+READING = (
+    *TWO_READ, "predict a.toml --engine compiled", "predict a.toml --engine simpy --json -", "animate a.toml -o a.png",
+    "compare a.toml", "explain a.toml", "predict a.toml --sweep collective.sizes=1,2KiB",
+    "animate a.toml -o a.gif --size 1KiB",
+)  # fmt: skip
+UNTIMED = {key: value for key, value in files.SCENARIOS["training"]["training"].items() if key != "compute"}
+MUTABLE: dict[str, Mutable] = {
+    **{name: _table("a.toml", tree, *READING, **{"net_json": NET}) for name, tree in SCENARIOS.items()},
+    **{name: _table("a.toml", tree, f"{name} a.toml") for name, tree in files.OTHERS.items() if name != "devices"},
+    "devices": _table("a.toml", files.OTHERS["devices"], "predict a.toml --devices 1,8"),
+    "topology": _table("net.json", files.TOPOLOGY, *TWO_READ, a_toml=files.toml(files.SCENARIOS["file"])),
+    "trace": _table("a.json", files.TRACE, "animate a.json -o a.png", "animate a.json -o a.gif"),
+    "profile": _table("a.json", files.PROFILE, "animate a.json -o a.png", "animate a.json -o a.html"),
+    "calibration": _table(
+        "c.json", files.CALIBRATION, *CALIBRATED, a_toml=files.toml({"cluster": FOUR_HERE, "collective": files.ASKS})
+    ),
+    "overlap": _table(
+        "c.json", {**files.OF_A_PAIR, "ranks": 4, "pair": None}, *CALIBRATED,
+        a_toml=files.toml({"cluster": FOUR_HERE, "training": UNTIMED}),
+    ),
+    "pair": _table(
+        "c.json", files.OF_A_PAIR, *(f"{command} --set collective.sizes=4KiB" for command in CALIBRATED),
+        a_toml=EMULATED,
+    ),
+    "model": _table(
+        "m.json", files.MODEL, "predict a.toml --devices 1,8 --set training.compute={profile='m.json'}", a_toml=DEVICES
+    ),
+}  # fmt: skip
 
 
-def _topology(draw: random.Random, name: str) -> Case:
-    content = files.as_json(files.mutate(files.TOPOLOGY, draw))
-    if draw.random() < 0.15:
-        content = files.mutate_text(files.as_json(files.TOPOLOGY), draw)
-    contents = (("a.toml", files.toml(files.SCENARIOS["file"])), ("net.json", content))
-    return Case(f"{name} topology", ("predict", "a.toml", *draw.choice(((), ("--json", "-")))), contents)
-
-
-def _trace(draw: random.Random, name: str) -> Case:
-    content = files.as_json(files.mutate(files.TRACE, draw))
-    if draw.random() < 0.15:
-        content = files.mutate_text(TRACE, draw)
-    picture = draw.choice(("a.png", "a.png", "a.gif"))
-    return Case(f"{name} trace", ("animate", "a.json", "-o", picture), (("a.json", content),), (picture,))
-
-
-def _calibration(draw: random.Random, name: str) -> Case:
-    content = files.as_json(files.mutate(files.CALIBRATION, draw))
-    if draw.random() < 0.15:
-        content = files.mutate_text(files.as_json(files.CALIBRATION), draw)
-    scenario = files.toml({"cluster": {"preset": "this-machine", "world_size": 4}, "collective": files.ASKS})
-    command = ("predict", "a.toml", "--calibration", "c.json", *draw.choice(((), ("--json", "-"))))
-    return Case(f"{name} calibration", command, (("a.toml", scenario), ("c.json", content)))
+def _file(draw: random.Random, name: str) -> Case:
+    kind = draw.choice(list(MUTABLE))
+    file, tree, commands, others = MUTABLE[kind]
+    write = files.toml if file.endswith(".toml") else files.as_json
+    content = files.mutate_text(write(tree), draw) if draw.random() < 0.15 else write(files.mutate(tree, draw))
+    return Case(f"{name} {kind}", draw.choice(commands), ((file, content), *others), ("a.png", "a.gif", "a.html"))
 
 
 def _set(draw: random.Random, name: str) -> Case:
-    keys = [".".join(map(str, path)) for path in files.places(files.SCENARIOS["star"])] + [
-        "faults.seed",
-        "what_if.0.title",
-        "x",
-    ]
+    keys = [".".join(map(str, path)) for path in files.places(files.SCENARIOS["star"])] + ["faults.seed", "x"]
     words = []
     for _ in range(draw.choice((1, 1, 2))):
         value = files.hostile_value(draw)
-        text = (
-            value
-            if isinstance(value, str)
-            else files.toml({"v": value}).decode(errors="replace").removeprefix('"v" = ')
-        )
-        words += ["--set", f"{draw.choice(keys)}={text.strip()[:100_000]}".replace("\x00", "")]
-    return Case(f"{name} set", ("predict", "a.toml", *map(_as_argument, words)), (("a.toml", STAR),))
+        if not isinstance(value, str):
+            value = files.toml({"v": value}).decode(errors="replace").removeprefix('"v" = ')
+        words += ["--set", _as_argument(f"{draw.choice(keys)}={value.strip()}")]
+    return Case(f"{name} set", ("predict", "a.toml", *words), (("a.toml", STAR),))
 
 
 def _option(draw: random.Random, name: str) -> Case:
@@ -523,43 +382,13 @@ def _as_argument(text: str) -> str:
     return os.fsdecode(text.encode(errors="replace").replace(b"\x00", b"?"))[:100_000]
 
 
-def _other(draw: random.Random, name: str) -> Case:
-    kind = draw.choice(list(files.OTHERS))
-    words = ("predict", "a.toml", "--devices", "1,8") if kind == "devices" else (kind, "a.toml")
-    return Case(f"{name} {kind}", words, (("a.toml", files.toml(files.mutate(files.OTHERS[kind], draw))),))
-
-
-def _profile(draw: random.Random, name: str) -> Case:
-    content, picture = files.as_json(files.mutate(files.PROFILE, draw)), draw.choice(("a.png", "a.html"))
-    return Case(f"{name} profile", ("animate", "a.json", "-o", picture), (("a.json", content),), (picture,))
-
-
-def _nccl_tests(draw: random.Random, name: str) -> Case:
-    return _nccl(name, files.mutate_nccl_tests(draw))
-
-
-def _pair(draw: random.Random, name: str) -> Case:
-    tree = json.loads(json.dumps(files.OF_A_PAIR))
-    key = draw.choice(("pair", "pair", "overlap", "compute"))
-    tree[key] = files.mutate(tree[key], draw)
-    words = ("predict", "a.toml", "--calibration", "c.json")
-    if key == "pair":
-        words = (*words, "--set", 'collective.algorithms=["ring"]', "--set", 'collective.sizes=["4 KiB"]')
-    else:
-        tree |= {"ranks": 4, "pair": None}
-    training = {name: setting for name, setting in files.SCENARIOS["training"]["training"].items() if name != "compute"}
-    here = files.toml({"cluster": {"preset": "this-machine", "world_size": 4}, "training": training})
-    contents = (("a.toml", EMULATED if key == "pair" else here), ("c.json", files.as_json(tree)))
-    return Case(f"{name} {key}", words, contents)
-
-
-def _model(draw: random.Random, name: str) -> Case:
-    contents = (("a.toml", DEVICES), ("m.json", files.as_json(files.mutate(files.MODEL, draw))))
-    words = ("predict", "a.toml", "--devices", "1,8", "--set", 'training.compute={profile="m.json"}')
-    return Case(f"{name} model", words, contents)
-
-
 _DRAWN = (
-    _scenario, _scenario, _scenario, _topology, _trace, _calibration, _text, _set, _option, _other, _profile,
-    _nccl_tests, _pair, _model,
-)  # fmt: skip
+    _file,
+    _file,
+    _file,
+    _file,
+    _file,
+    _set,
+    _option,
+    lambda draw, name: _nccl(name, files.mutate_nccl_tests(draw)),
+)
