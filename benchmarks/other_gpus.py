@@ -15,7 +15,6 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from collectives.errors import InputError
 from collectives.output_files import write_text
 from collectives.records.model_profile import ModelProfile, read_model_profile
 from planner.gpus import find_series_gpu
@@ -41,12 +40,10 @@ class Row(NamedTuple):
 def compare(profile: ModelProfile, where: str) -> list[Row]:
     """Return a row for each GPU type with published rates.
 
-    Raise InputError if the profile has no times of a GPU, or their precision is unknown.
+    Raise InputError if the profile has no times of a GPU.
     """
     measured, rate = measured_rate(profile, where)
     batch, precision = profile.measured[-1].batch_size, profile.measured[-1].precision
-    if not precision:
-        raise InputError(f"{where}: its times are of an unknown precision; profile the model on a GPU, without --trace")
     known = {series_gpu(measured): rate}
     names = [name for name, shipped in PROFILES.items() if shipped == profile.model]
     model = find_model(names[0]) if names else profile

@@ -54,7 +54,7 @@ def as_measured(profile: ModelProfile, device: str | None = None) -> Compute:
         )
     last = measured[-1]
     forward, backward = (tuple(each / last.batch_size for each in times) for times in (last.forward, last.backward))
-    source = f"measured on {last.device}, batches of {last.batch_size} in {last.precision_text}"
+    source = f"measured on {last.device}, batches of {last.batch_size} in {last.precision}"
     return Compute(profile, forward, backward, last.optimizer, source, MEASURED_SPREAD)
 
 

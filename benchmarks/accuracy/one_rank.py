@@ -185,7 +185,7 @@ def check_profile(profile: ModelProfile, training: Training, where: str) -> Meas
         )
     if (measured.batch_size, measured.precision) != (training.batch_size, training.precision):
         raise InputError(
-            f"profile {where} is for batch size {measured.batch_size} in {measured.precision_text}, but the "
+            f"profile {where} is for batch size {measured.batch_size} in {measured.precision}, but the "
             f"scenario uses batch size {training.batch_size} in {training.precision}; {make}"
         )
     if measured.threads != threads:

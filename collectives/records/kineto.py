@@ -38,8 +38,6 @@ BACKWARD = "autograd::engine::evaluate_function"
 STEP, OPTIMIZER = "ProfilerStep#", "Optimizer.step#"
 NOT_THE_USERS = (STEP, "Optimizer.", "DistributedDataParallel.", "ProfilerStep")
 NAMED = ("user_annotation", "gpu_user_annotation")
-LAUNCHES, ON_GPU = ("cuda_runtime", "cuda_driver"), ("kernel", "gpu_memcpy", "gpu_memset")
-STEP_PHASES = ("forward", "backward", "optimizer")
 COLLECTIVE_KERNELS = ("nccl", "rccl")
 LONGEST_NAME = 60
 MOST_BASE = 1 << 62  # nanoseconds; with the limits below, every sum fits into 64 bits
@@ -48,17 +46,13 @@ LOOKED_AT = 1 << 20  # bytes at the start of a file that identify a profile
 
 
 class Slice(NamedTuple):
-    """A slice of a profile. Its times are integer nanoseconds since 1970, because seconds as floats would lose digits.
-
-    ``correlation`` connects a GPU kernel with the call that launched it.
-    """
+    """A slice of a profile, in integer nanoseconds since 1970, because seconds as floats would lose digits."""
 
     name: str
     category: str
     thread: int | str | None
     begin: int
     end: int
-    correlation: int | None = None
     sent: "SentBytes | None" = None
 
     @property
@@ -88,17 +82,6 @@ class Profile(NamedTuple):
     host: str
     slices: list[Slice]
     forward: list[tuple[int | str | None, int]]  # thread and begin of each operator with an arrow to backward
-    gpu: str = ""  # the first GPU in the profile
-
-
-class PhaseTimes(NamedTuple):
-    """The durations of each phase in seconds, one per step.
-
-    ``gpu`` is "" if the times were measured on the host, or if the file does not name the GPU.
-    """
-
-    seconds: dict[str, list[float]]
-    gpu: str
 
 
 def read_slices(path: Path | str | Sequence[Path | str]) -> list[Profile]:
@@ -145,51 +128,6 @@ def read_profile(path: Path | str | Sequence[Path | str]) -> Trace:
         nodes=list(dict.fromkeys(hosts)),
         hosts=hosts,
     )
-
-
-def read_phase_times(path: Path | str) -> PhaseTimes:
-    """Return the time in seconds of each phase of one rank: on its GPU if it launched kernels, otherwise on the host.
-
-    A kernel belongs to the phase that launched it. A phase on a GPU lasts from the end of the previous phase of the
-    step until the end of its last kernel. This includes waits for the host. Raise InputError as ``read_profile`` does.
-
-    >>> read_phase_times("rank0.json.gz").seconds["backward"]  # doctest: +SKIP
-    [0.0213, 0.0211, 0.0211]
-    """
-    profile = min((_read(file) for file in _files(path)), key=lambda profile: profile.rank)
-    first = min((event.begin for event in profile.slices), default=0)
-    spans = sorted(_spans(profile, first), key=lambda span: span.begin)
-    if not spans:
-        raise InputError(f"{path}: contains no phases; expected a collective, backward, optimizer or record_function")
-    on_gpu = _on_gpu(profile, spans, first)
-    seconds: dict[str, dict[int, float]] = {}
-    for span in on_gpu or spans:
-        steps = seconds.setdefault(span.name, {})
-        steps[span.step] = steps.get(span.step, 0.0) + span.end - span.begin
-    return PhaseTimes({name: [*steps.values()] for name, steps in seconds.items()}, profile.gpu if on_gpu else "")
-
-
-def _on_gpu(profile: Profile, spans: Sequence[Span], first: int) -> list[Span]:
-    launched = {
-        event.correlation: (event.begin - first) / 1e9 for event in profile.slices if event.category in LAUNCHES
-    }
-    phases = [span for span in spans if span.name in STEP_PHASES]
-    begins = [span.begin for span in phases]
-    kernels: dict[int, list[Slice]] = {}
-    for event in profile.slices:
-        if event.category in ON_GPU and event.correlation is not None and event.correlation in launched:
-            at = launched[event.correlation]
-            place = int(np.searchsorted(begins, at, side="right")) - 1
-            if place >= 0 and at <= phases[place].end:
-                kernels.setdefault(place, []).append(event)
-    on_gpu = list[Span]()
-    for place in sorted(kernels):
-        phase, begin = phases[place], (min(event.begin for event in kernels[place]) - first) / 1e9
-        end = (max(event.end for event in kernels[place]) - first) / 1e9
-        if on_gpu and on_gpu[-1].step == phase.step:
-            begin = on_gpu[-1].end
-        on_gpu.append(phase._replace(begin=min(begin, end), end=end))
-    return on_gpu
 
 
 def read_run(path: Path | str) -> Trace:
@@ -265,13 +203,7 @@ def _read(path: Path) -> Profile:
         elif event.get("ph") == "s" and event.get("cat") == "fwdbwd":
             forward.append((_thread(path, number, event), base + _time(path, number, event, "ts")))
     host = str(content.get("host_name", "host"))[:LONGEST_NAME]
-    return Profile(rank, world_size, host, slices, forward, _gpu_name(content))
-
-
-def _gpu_name(content: dict[str, Any]) -> str:
-    devices = content.get("deviceProperties")
-    first = devices[0] if isinstance(devices, list) and devices else None
-    return str(first.get("name", ""))[:LONGEST_NAME] if isinstance(first, dict) else ""
+    return Profile(rank, world_size, host, slices, forward)
 
 
 def unpack(path: Path, content: bytes, most_bytes: int) -> bytes:
@@ -314,12 +246,8 @@ def _slice(path: Path, number: int, event: dict[str, Any], base: int) -> Slice:
     if lasting < 0:
         raise InputError(f"{path}: not a torch profile: traceEvents.{number} has {quote(event['dur'])} as dur")
     arguments = event.get("args")
-    correlation = arguments.get("correlation") if isinstance(arguments, dict) else None
-    return Slice(
-        name, category, _thread(path, number, event), begin, begin + lasting,
-        correlation if isinstance(correlation, int) else None,
-        _sent(arguments) if isinstance(arguments, dict) and "Collective name" in arguments else None,
-    )  # fmt: skip
+    sent = _sent(arguments) if isinstance(arguments, dict) and "Collective name" in arguments else None
+    return Slice(name, category, _thread(path, number, event), begin, begin + lasting, sent)
 
 
 ELEMENT_BYTES = {

@@ -67,7 +67,7 @@ class Measured(NamedTuple):
 
     device: str
     batch_size: int
-    precision: str  # "" if unknown, as in a trace of torch's profiler
+    precision: str
     forward: tuple[float, ...]
     backward: tuple[float, ...]
     optimizer: float
@@ -75,11 +75,6 @@ class Measured(NamedTuple):
     step: float
     source: str
     threads: int = 0  # CPU threads; 0 for a GPU, and if unknown
-
-    @property
-    def precision_text(self) -> str:
-        """The precision as text for a sentence, after the word "in"."""
-        return self.precision or "an unknown precision"
 
 
 class TransformerShape(NamedTuple):

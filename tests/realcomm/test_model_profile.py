@@ -18,11 +18,10 @@ from collectives.records.model_profile import (
     with_sequence,
 )
 from collectives.training.gradients import count_parameters, fill_buckets
-from planner.rates import as_measured
 from realcomm.profiling.measured import measure
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
-from realcomm.profiling.tracing import measured_by_profiler, trace_model
+from realcomm.profiling.tracing import trace_model
 from realcomm.training.model_files import torchvision_models
 from ringlab.commands.measuring.profile import profile_model
 
@@ -177,50 +176,6 @@ def test_measured_time_is_distributed_over_all_layers(tmp_path: Path) -> None:
     assert times["forward"] == pytest.approx(sum(block["forward_s"] for block in answer.to_dict()["blocks"]))
     answer.profile.write(tmp_path / "one.json")
     assert read_model_profile(tmp_path / "one.json").measured == (measured,)
-
-
-def test_times_come_from_torchs_profiler(tmp_path: Path) -> None:
-    events = [
-        {"ph": "X", "cat": "user_annotation", "name": name, "ts": 1000 * step + begin, "dur": lasting, "tid": 1}
-        for step in range(3)
-        for name, begin, lasting in (("forward", 0, 100), ("backward", 100, 200), ("Optimizer.step#SGD.step", 300, 50))
-    ]
-    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": events}))
-    profile = find_model_profile("resnet18")
-    measured = measured_by_profiler(tmp_path / "trace.json", profile, 8, "some GPU")
-    assert sum(measured.forward) == pytest.approx(100e-6)
-    assert sum(measured.backward) == pytest.approx(200e-6)
-    assert (measured.optimizer, measured.step) == (pytest.approx(50e-6), pytest.approx(350e-6))
-    assert measured.precision == ""
-    source = as_measured(replace(profile, measured=(measured,))).source
-    assert source == "measured on some GPU, batches of 8 in an unknown precision"
-
-
-def test_gpu_times_are_kernel_times(tmp_path: Path) -> None:
-    """The host launches kernels one microsecond apart; the GPU ends much later."""
-    events, number = [], 0
-    for step in range(3):
-        at = 10_000 * step
-        for name, begin, lasting, kernels in (
-            ("forward", 0, 10, [(50, 400), (450, 100)]),
-            ("backward", 10, 20, [(550, 900)]),
-            ("Optimizer.step#SGD.step", 30, 5, [(1450, 60), (1520, 30)]),
-        ):
-            events.append({"ph": "X", "cat": "user_annotation", "name": name, "ts": at + begin, "dur": lasting,
-                           "tid": 1})  # fmt: skip
-            for place, (first, long) in enumerate(kernels):
-                number += 1
-                called = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "tid": 1, "dur": 1}
-                events.append({**called, "ts": at + begin + 1 + place, "args": {"correlation": number}})
-                ran = {"ph": "X", "cat": "kernel", "name": "gemm", "tid": 7, "args": {"correlation": number}}
-                events.append({**ran, "ts": at + first, "dur": long})
-    written = {"traceEvents": events, "deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}]}
-    (tmp_path / "trace.json").write_text(json.dumps(written))
-    measured = measured_by_profiler(tmp_path / "trace.json", find_model_profile("resnet18"), 8, "cuda")
-    assert measured.device == "NVIDIA H100 80GB HBM3"
-    assert sum(measured.forward) == pytest.approx(500e-6)
-    assert sum(measured.backward) == pytest.approx(900e-6)
-    assert measured.optimizer == pytest.approx(100e-6)  # includes the wait between its two kernels
 
 
 @pytest.mark.parametrize(

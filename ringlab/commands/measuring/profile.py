@@ -9,12 +9,11 @@ from typer import Argument, Option
 
 from collectives.checks import check_text
 from collectives.errors import InputError
-from collectives.input_files import check_input
 from collectives.quoting import quote
 from collectives.records.model_profile import ModelProfile, find_model_profile, shipped_model_profiles
 from collectives.training.workload import Training, is_file_reference
 from collectives.units import format_size, format_time
-from realcomm.profiling.tracing import measured_by_profiler, trace_model
+from realcomm.profiling.tracing import trace_model
 from realcomm.training.model_files import check_model_file
 from ringlab.shared.answer import Answer
 from ringlab.shared.options import JsonOpt, option, with_groups
@@ -44,9 +43,6 @@ class ProfileOptions:
         None, help="Also measure data loading for this dataset: imagefolder, cifar10, ...", metavar="NAME"
     )
     data_folder: Path | None = option(None, help="Directory with the dataset.", metavar="DIR")
-    trace: Path | None = option(
-        None, help="Read the times from a torch.profiler trace instead of measuring.", metavar="FILE"
-    )
 
 
 @with_groups
@@ -70,8 +66,6 @@ def command(
     json_to: JsonOpt = None,
 ) -> None:
     """Show the FLOPs, bytes and memory of each block of a model, and the model's time on one device."""
-    if timing.trace is not None:
-        check_input(timing.trace)
     if is_file_reference(model):
         check_model_file(model)  # no output overwrites it
     check_outputs(json_to, output)
@@ -162,7 +156,7 @@ class ProfileAnswer(Answer):
             loading = f", loading {format_time(measured.loading)}" if measured.loading else ""
             rate = measured.batch_size / measured.step if measured.step else 0.0
             yield Line(
-                f"A batch of {measured.batch_size} in {measured.precision_text} on {measured.device}: forward "
+                f"A batch of {measured.batch_size} in {measured.precision} on {measured.device}: forward "
                 f"{format_time(sum(measured.forward))}, backward {format_time(sum(measured.backward))}, optimizer "
                 f"{format_time(measured.optimizer)}{loading}; {format_digits(rate)} samples/s."
             )
@@ -187,28 +181,23 @@ def profile_model(model: str, **timing: Any) -> ProfileAnswer:
     check_text("model", model, "resnet50")
     options = ProfileOptions(**timing)
     batch_size, shape = options.batch_size, parse_shape(options.shape)
-    if batch_size is None:
-        for option, file in (("--trace", options.trace), ("--dataset", options.dataset)):
-            if file is not None:
-                raise InputError(f"{option} {file} requires a batch size; add for example --batch-size 32")
+    if batch_size is None and options.dataset is not None:
+        raise InputError(f"--dataset {options.dataset} requires a batch size; add for example --batch-size 32")
     if model in shipped_model_profiles() and batch_size is None and shape is None:
         return ProfileAnswer(find_model_profile(model))
     loading = None if options.dataset is None else _training_to_load(model, shape, options)
     profile = trace_model(model, shape)
     if batch_size is None:
         return ProfileAnswer(profile)
-    if options.trace is not None:
-        measured = measured_by_profiler(options.trace, profile, batch_size, options.device)
-    else:
-        from realcomm.profiling.measured import load_seconds, measure  # imports torch
-        from realcomm.profiling.model_sources import find_model
+    from realcomm.profiling.measured import load_seconds, measure  # imports torch
+    from realcomm.profiling.model_sources import find_model
 
-        measured = measure(
-            find_model(model, shape), profile, batch_size, device=options.device, precision=options.precision,
-            steps=options.steps, threads=options.threads,
-        )  # fmt: skip
-        if loading is not None:
-            measured = measured._replace(loading=load_seconds(loading, batch_size))
+    measured = measure(
+        find_model(model, shape), profile, batch_size, device=options.device, precision=options.precision,
+        steps=options.steps, threads=options.threads,
+    )  # fmt: skip
+    if loading is not None:
+        measured = measured._replace(loading=load_seconds(loading, batch_size))
     return ProfileAnswer(replace(profile, measured=(measured,)))
 
 
