@@ -348,14 +348,6 @@ def test_too_fast_network_is_rejected_with_a_feasible_rate(namespaces: Ability, 
     assert "--set cluster.bandwidth='" in done.err
 
 
-@pytest.mark.slow
-@pytest.mark.namespaces
-def test_bench_runs_on_the_network_of_a_scenario(namespaces: Ability, ringlab: Ringlab):
-    done = ringlab("bench", "--emulate", "emulated/star4", "-b", "4K", "-e", "4K", "-n", "1", "-w", "0")
-    assert "all_reduce on 4 ranks of this machine on star of 4 hosts, 50 Mbit/s, emulated" in done.out
-    assert done.status == 0
-
-
 @pytest.mark.parametrize("command", ["run", "compare"])
 def test_faults_and_machines_are_rejected_before_building(command: str, ringlab: Ringlab):
     assert "cluster: 2 ranks of this machine cannot be emulated" in ringlab(command, "quickstart", "--emulate").err

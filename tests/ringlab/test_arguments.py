@@ -336,7 +336,6 @@ UNUSED: dict[str, Callable[[], Any]] = {  # an argument that a call does not dep
     "two-p5.toml: engine is not used, as no messages are simulated; remove it": lambda: ringlab.predict(
         ringlab.load("two-p5", "collective.algorithms=['nccl']"), engine="simpy"
     ),
-    "star8.toml has 8; remove ranks": lambda: ringlab.bench(ringlab.BenchOptions(ranks=3), emulated=on_star()),
     "ranks is 3, but its cluster has 2; remove ranks": lambda: ringlab.load("quickstart").calibrate(3),
     "all_reduce does not have a root; remove root": lambda: collectives.verify(RING, 4, root=1),
     "broadcast does not reduce; remove op": lambda: simcomm.sweep("broadcast/naive", STAR, [64], op="max"),

@@ -1,16 +1,13 @@
 """``ringlab bench``: measure collectives with nccl-tests' options and table, next to their predictions."""
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.console import Console
-from typer import Option
 
-import realcomm
 import simcomm
 from collectives.call import make_call
 from collectives.catalogue import find_algorithm, library
@@ -25,8 +22,7 @@ from collectives.units import count
 from collectives.variables import is_first_rank
 from realcomm.launching.launcher import check_launch
 from realcomm.measuring.collective_run import RankFigures, TimedCall, measure_all
-from ringlab.emulated import on_emulated
-from ringlab.session import find_cached, load_scenario
+from ringlab.session import find_cached
 from ringlab.shared.answer import Answer
 from ringlab.shared.figures import COLLECTIVE_FIGURES, CollectiveFigures, Number, collective_figures
 from ringlab.shared.options import TIMEOUT_S, BackendOpt, JsonOpt, TimeoutOpt, option, with_groups
@@ -34,8 +30,6 @@ from ringlab.shared.output import check_outputs, make_console, write_files, writ
 from ringlab.shared.ranges import grow_sizes
 from ringlab.shared.signals import INTERRUPTED
 from ringlab.table import Part, Table
-from scenarios import LoadedScenario
-from simcomm.cluster.cluster import Cluster
 from simcomm.schedules import verified_schedule
 from simcomm.selection import resolve_auto
 
@@ -76,9 +70,6 @@ def command(
     *,
     options: BenchOptions,
     backend: BackendOpt = "gloo",
-    emulate: Annotated[
-        str | None, Option(metavar="SCENARIO", help="Run on this scenario's network, emulated on this machine.")
-    ] = None,
     timeout: TimeoutOpt = TIMEOUT_S,
     json_to: JsonOpt = None,
 ) -> None:
@@ -86,8 +77,7 @@ def command(
 
     Press Ctrl-C to stop and keep the results so far.
     """
-    emulated = None if emulate is None else load_scenario(emulate)
-    benchmark = prepare(options, backend=backend, timeout=timeout, emulated=emulated)
+    benchmark = prepare(options, backend=backend, timeout=timeout)
     check_outputs(json_to)
     table = BenchTable(benchmark, make_console(quiet=json_to == "-" or not is_first_rank()))
     unshown: list[OSError] = []
@@ -182,7 +172,6 @@ class Benchmark:
     timeout: float  # seconds
     calibration: Calibration | None
     measurements: tuple[TimedCall, ...]
-    emulated: Cluster | None = None  # the cluster whose network is emulated on this machine
 
     def run(self, on_row: Callable[[BenchRow], None] | None = None) -> BenchAnswer:
         """Measure all rows and pass each to ``on_row``. An interrupt keeps the measured rows.
@@ -197,10 +186,8 @@ class Benchmark:
                 on_row(rows[-1])
 
         interrupted = False
-        options: dict[str, Any] = {"backend": self.backend, "timeout": self.timeout}
         try:
-            with nullcontext() if self.emulated is None else realcomm.emulate(self.emulated) as network:
-                measure_all(self.measurements, self.options.ranks, add, network=network, **options)
+            measure_all(self.measurements, self.options.ranks, add, backend=self.backend, timeout=self.timeout)
         except KeyboardInterrupt:
             interrupted = True
         return BenchAnswer(tuple(rows), interrupted)
@@ -236,46 +223,29 @@ def _measured(measurement: TimedCall, ranks: int, figures: RankFigures) -> Colle
     return collective_figures(trace)
 
 
-def bench(
-    options: BenchOptions | None = None,
-    *,
-    backend: str = "gloo",
-    timeout: float = 600.0,
-    emulated: LoadedScenario | None = None,
-) -> BenchAnswer:
+def bench(options: BenchOptions | None = None, *, backend: str = "gloo", timeout: float = TIMEOUT_S) -> BenchAnswer:
     """Measure collectives on real processes on this machine, and predict them if a calibration is cached.
 
-    If the scenario ``emulated`` is set, the ranks run on its network, which is emulated on this machine, and nothing is
-    predicted. ``timeout`` is in seconds. Raises InputError as ``prepare`` does, and RunFailed if a rank fails.
+    ``timeout`` is in seconds. Raises InputError as ``prepare`` does, and RunFailed if a rank fails.
 
     >>> answer = bench(BenchOptions(begin="1K", end="1K", iterations=1))  # doctest: +SKIP
     >>> answer.collectives[0].algorithm, answer.wrong  # doctest: +SKIP
     ('ring', 0)
     """
     chosen = BenchOptions() if options is None else options
-    return prepare(chosen, backend=backend, timeout=timeout, emulated=emulated).run()
+    return prepare(chosen, backend=backend, timeout=timeout).run()
 
 
-def prepare(
-    options: BenchOptions, *, backend: str = "gloo", timeout: float = 600.0, emulated: LoadedScenario | None = None
-) -> Benchmark:
-    """Return a benchmark that is ready to start. ``emulated`` sets its number of ranks.
+def prepare(options: BenchOptions, *, backend: str = "gloo", timeout: float = TIMEOUT_S) -> Benchmark:
+    """Return a benchmark that is ready to start.
 
     Raise InputError if an option is invalid, or ``auto`` has no calibration.
     """
     if not isinstance(options, BenchOptions):
         raise InputError(f"options must be BenchOptions, such as BenchOptions(collective='broadcast'), not {options!r}")
-    cluster = None
-    if emulated is not None:
-        if not isinstance(emulated, LoadedScenario):
-            raise InputError(f"emulated must be the result of ringlab.load, not {emulated!r}")
-        cluster = on_emulated(emulated).cluster
-        if options.ranks not in (BenchOptions.ranks, cluster.world_size):
-            raise InputError(f"ranks is {options.ranks} and {emulated.path} has {cluster.world_size}; remove ranks")
-        options = replace(options, ranks=cluster.world_size)
     check_launch(options.ranks, backend, timeout)
-    calibration = find_cached(options.ranks, backend) if cluster is None else None
-    return Benchmark(options, backend, timeout, calibration, measurements(options, calibration, backend), cluster)
+    calibration = find_cached(options.ranks, backend)
+    return Benchmark(options, backend, timeout, calibration, measurements(options, calibration, backend))
 
 
 def measurements(
@@ -329,9 +299,8 @@ class BenchTable:
 
     def show_head(self) -> None:
         """Print the headings."""
-        options, emulated = self._benchmark.options, self._benchmark.emulated
-        place = f"of this machine on {emulated.title}, emulated" if emulated else "of this machine"
-        self._print(f"# {options.collective} on {count(options.ranks, 'rank')} {place}, in place", "#")
+        options = self._benchmark.options
+        self._print(f"# {options.collective} on {count(options.ranks, 'rank')} of this machine, in place", "#")
         self._print(*map(self._align, headings_of(self._queued)))
 
     def show_row(self, row: BenchRow) -> None:
@@ -346,9 +315,7 @@ class BenchTable:
         self._print(f"# Out of bounds values : {answer.wrong} {outcome}")
         if busbw:
             self._print(f"# Avg bus bandwidth    : {sum(busbw) / len(busbw):g} GB/s")
-        if self._benchmark.emulated is not None:
-            self._print("# No prediction: `ringlab compare --emulate` predicts emulated networks")
-        elif self._benchmark.calibration is None:
+        if self._benchmark.calibration is None:
             self._print(f"# No prediction: calibrate with `ringlab calibrate --ranks {options.ranks}`")
         if answer.interrupted:
             self._print("# Interrupted: later rows are missing")
