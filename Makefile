@@ -83,7 +83,7 @@ pictures: $(STAMP) ## draw the pictures of the documentation
 	$(BIN)/ringlab plot path faults --algorithm double_tree -o docs/pictures/path.png
 	$(BIN)/ringlab predict two-racks --sweep 'collective.sizes=1..65536KiB*4' --plot docs/pictures/sizes.png \
 		--set 'collective.algorithms=["direct", "recursive_doubling", "halving_doubling", "ring"]'
-	$(BIN)/ringlab list hardware dgx-1-v100 -o docs/pictures/dgx-1-v100.png
+	$(BIN)/ringlab plot cluster dgx-h100 --set cluster.preset=dgx-1-v100 -o docs/pictures/dgx-1-v100.png
 	$(BIN)/ringlab plot cluster docs/fat_tree.toml -o docs/pictures/fat-tree.png
 	$(BIN)/ringlab explain two-p5 -o docs/pictures/two-p5-rings.png
 	$(BIN)/python -m benchmarks.accuracy --plot docs/pictures/accuracy.png

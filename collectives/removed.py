@@ -19,6 +19,7 @@ OPTIONS: dict[str, str] = {  # "command --option": what to use instead
     "compare --devices": "use `python -m benchmarks.accuracy.one_rank` in a checkout of Ringlab",
     "compare --profile": "use `python -m benchmarks.accuracy.one_rank` in a checkout of Ringlab",
     "predict --framework": "use `--set training.framework=NAME`",
+    "profile --trace": "measure on that machine: `ringlab profile MODEL --batch-size N --device cuda`",
     "run --predict": "use `ringlab compare`, which predicts, runs and shows both",
     "slurm --job-name": "use `--sbatch=--job-name=NAME`",
     "slurm --qos": "use `--sbatch=--qos=NAME`",
@@ -36,6 +37,9 @@ OPTIONS: dict[str, str] = {  # "command --option": what to use instead
     "search --export torch": "use `--export torchtitan=FILE`, `megatron=FILE` or `accelerate=FILE`",
     "run --tensorboard": "plot `metrics.jsonl` of `--log-dir`; the guide to checkpoints converts it to TensorBoard",
     "learn --real": "use `ringlab record --ranks N FILE`",
+    "list -o": "use `ringlab plot cluster dgx-h100 --set cluster.preset=NAME -o FILE`",
+    "list --output": "use `ringlab plot cluster dgx-h100 --set cluster.preset=NAME -o FILE`",
+    "bench --emulate": "use `ringlab run SCENARIO --emulate`",
     "plan --keep": "all candidates are predicted in seconds, so nothing is cached",
 }
 KEYS: dict[str, str] = {  # "table.key" of a scenario file: what to write instead

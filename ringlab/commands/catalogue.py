@@ -2,16 +2,14 @@
 
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from math import isfinite
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-import viz
 from collectives.catalogue import library
 from collectives.checks import check_text
 from collectives.declaration import Algorithm
@@ -21,26 +19,44 @@ from collectives.records.model_profile import find_model_profile, shipped_model_
 from collectives.units import format_time
 from collectives.verdict import differs_from
 from ringlab.shared.answer import Answer, AnswerRecord
-from ringlab.shared.options import JsonOpt, drawing
+from ringlab.shared.options import JsonOpt
 from ringlab.shared.output import check_outputs, deliver
-from ringlab.table import NOTHING, Line, Part, Table
+from ringlab.table import NOTHING, Part, Table
 from scenarios import shipped
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.hardware import TABLES, find_link, machine_entries, parts, preset
 
 PRESETS = {"this-machine": "processes on this machine that communicate through memory; requires a calibration"}
-GPU_COLUMNS = {
-    "fp32": "FP32",
-    "tf32": "TF32",
-    "fp16": "FP16/BF16",
-    "memory": "memory",
-    "memory_bandwidth": "bandwidth",
-    "pcie": "PCIe",
-    "nvlink": "NVLink",
-}
-SPEED_COLUMNS = ("line rate", "usable", "latency")
-
 Entry = dict[str, Any]
+Columns = dict[str, str | Callable[[Entry], str]]  # heading: key, or function of an entry
+SPEEDS: Columns = {
+    "line rate": lambda link: _rate(link["bandwidth"]),
+    "usable": lambda link: _rate(link["usable_bandwidth"]),
+    "latency": lambda link: format_time(link["latency"]) if link["latency"] else NOTHING,
+}
+CATALOG: dict[str, tuple[str, Columns, int]] = {  # title: field of the catalog, columns, number of text columns
+    "Machines": (
+        "machines",
+        {
+            "": "title",
+            "GPUs": lambda each: f"{each['gpus']} x {each['gpu']}",
+            "NICs": lambda each: f"{each['nics']} x {each['nic']}" if each["nics"] else NOTHING,
+        },
+        4,
+    ),
+    "GPUs: dense peak rates": (
+        "gpus",
+        {
+            "FP32": "fp32", "TF32": "tf32", "FP16/BF16": "fp16", "memory": "memory", "bandwidth": "memory_bandwidth",
+            "PCIe": "pcie", "NVLink": "nvlink",
+        },
+        1,
+    ),
+    "Links: GB/s per direction of one lane or link": ("links", SPEEDS, 1),
+    "NICs": ("nics", {"ports": "ports", "port": "port", "PCIe": "pcie"}, 1),
+    "GPU generations": ("generations", {"year": "year", "usual NIC": "port"}, 1),
+    "Networks of one kind of NIC": ("networks", {"": "title", "Gbit/s per NIC": "gbit_per_nic"}, 2),
+}  # fmt: skip
 
 
 def list_command(
@@ -54,23 +70,13 @@ def list_command(
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="With hardware: the machine, GPU, link or NIC to show.")
     ] = None,
-    output: Annotated[
-        Path | None,
-        drawing("a plot", "Draw the topology of the machine NAME, as .png, .svg or .pdf.", "-o", "--output"),
-    ] = None,
     json_to: JsonOpt = None,
 ) -> None:
     """List algorithms, machine presets, models and scenarios, or the hardware catalog with its sources."""
-    check_outputs(json_to, output)
-    if output is not None and name is None:
-        raise InputError(f"-o {output}: specify a machine, as in `ringlab list hardware dgx-h100 -o {output}`")
-    if kind == "hardware":
-        answer: Answer = hardware(name) if output is None else hardware_part(str(name)).draw(output)
-    elif name is not None:
+    check_outputs(json_to)
+    if kind != "hardware" and name is not None:
         raise InputError(f"list {kind} {quote(name)}: only hardware can be listed by name; omit the name")
-    else:
-        answer = list_names(kind)
-    deliver(answer, json_to)
+    deliver(hardware(name) if kind == "hardware" else list_names(kind), json_to)
 
 
 @dataclass(frozen=True)
@@ -145,23 +151,10 @@ class HardwareCatalog(Answer):
     networks: tuple[Entry, ...]  # by their names in system descriptions
 
     def show(self) -> Iterator[Part]:
-        rows = [
-            [each["name"], each["title"], f"{each['gpus']} x {each['gpu']}",
-             f"{each['nics']} x {each['nic']}" if each["nics"] else NOTHING]
-            for each in self.machines
-        ]  # fmt: skip
-        yield Table("Machines", ["name", "", "GPUs", "NICs"], rows, words=4)
-        rows = [[gpu["name"], *(gpu.get(column, NOTHING) for column in GPU_COLUMNS)] for gpu in self.gpus]
-        yield Table("GPUs: dense peak rates", ["name", *GPU_COLUMNS.values()], rows)
-        rows = [[link["name"], *_speed(link)] for link in self.links]
-        yield Table("Links: GB/s per direction of one lane or link", ["name", *SPEED_COLUMNS], rows)
-        rows = [[nic["name"], nic["ports"], nic["port"], nic.get("pcie", NOTHING)] for nic in self.nics]
-        yield Table("NICs", ["name", "ports", "port", "PCIe"], rows)
-        rows = [[each["name"], each["year"], each.get("port", NOTHING)] for each in self.generations]
-        yield Table("GPU generations", ["name", "year", "usual NIC"], rows)
-        rows = [[net["name"], net["title"], net["gbit_per_nic"]] for net in self.networks]
-        yield Table("Networks of one kind of NIC", ["name", "", "Gbit/s per NIC"], rows, words=2)
-        yield "`ringlab list hardware NAME` shows the sources; with -o FILE.png, it draws a machine."
+        for title, (field, columns, words) in CATALOG.items():
+            rows = [_row(entry, {"name": "name", **columns}) for entry in getattr(self, field)]
+            yield Table(title, ["name", *columns], rows, words)
+        yield "`ringlab list hardware NAME` shows the sources."
 
 
 @dataclass(frozen=True, repr=False)
@@ -174,35 +167,14 @@ class HardwarePart(Answer):
     title: str
     figures: tuple[Entry, ...]
     links: tuple[Entry, ...]
-    file: str | None = None  # the drawn picture
-
-    def draw(self, path: Path | str) -> "HardwarePart":
-        """Draw a machine's topology as ``.png``, ``.svg`` or ``.pdf``, and return this answer with ``file`` set.
-
-        Raises InputError for another suffix, and for a part that is not a machine.
-
-        >>> from tempfile import TemporaryDirectory
-        >>> with TemporaryDirectory() as folder:
-        ...     drawn = hardware_part("dgx-h100").draw(Path(folder, "node.svg"))
-        ...     Path(drawn.file).is_file()
-        True
-        """
-        if self.name not in machine_entries():
-            machines = ", ".join(machine_entries())
-            raise InputError(f"{quote(self.name)} is not a machine and has no topology; machines are {machines}")
-        cluster = preset(self.name)
-        viz.write_figure(viz.topology_figure(cluster.graph, cluster.hosts, cluster.title), path)
-        return replace(self, file=str(path))
 
     def show(self) -> Iterator[Part]:
         rows = [[figure["quantity"], figure["value"], figure["source"]] for figure in self.figures]
         yield Table(self.title, ["", "", "source"], rows, words=3)
         if self.links:
-            rows = [[link["medium"], str(link["count"]), *_speed(link)] for link in self.links]
-            yield Table("Links: GB/s per direction", ["", "number", *SPEED_COLUMNS], rows)
+            columns: Columns = {"": "medium", "number": lambda link: str(link["count"]), **SPEEDS}
+            yield Table("Links: GB/s per direction", [*columns], [_row(link, columns) for link in self.links])
             yield f'In a scenario: preset = "{self.name}"'
-        if self.file:
-            yield Line(f"{self.title}: {self.file}")
 
 
 def hardware(name: str | None = None) -> HardwareCatalog | HardwarePart:
@@ -296,9 +268,8 @@ def _in_words(number: float) -> str:
     return f"{number / 1e9:.4g} billion" if number >= 1e9 else f"{number / 1e6:.4g} million"
 
 
-def _speed(link: Entry) -> list[str]:
-    latency = format_time(link["latency"]) if link["latency"] else NOTHING
-    return [_rate(link["bandwidth"]), _rate(link["usable_bandwidth"]), latency]
+def _row(entry: Entry, columns: Columns) -> list[str]:
+    return [column(entry) if callable(column) else entry.get(column, NOTHING) for column in columns.values()]
 
 
 def _rate(bytes_per_second: float | None) -> str:

@@ -44,7 +44,8 @@ VALID = (
     case("fifo", "predict", "a.toml", "--engine", "compiled", a_toml=files.toml(files.SCENARIOS["ring"])),
     case("png", "animate", "a.json", "-o", "a.png", a_json=TRACE),
     case("sweep", "predict", "a.toml", "--sweep", "collective.sizes=1,2KiB", "--plot", "a.png", a_toml=STAR),
-    case("hardware", "list", "hardware", "rtx3090-pcie-4x", "-o", "a.png"),
+    case("cluster", "plot", "cluster", "star8", "-o", "a.png"),
+    case("hardware", "list", "hardware", "rtx3090-pcie-4x"),
     case("machine", "predict", "a.toml", a_toml=files.toml(files.SCENARIOS["machine"])),
     case("check", "check", "all_reduce/ring", "--ranks", "2"),
     case("list", "list"),
@@ -68,7 +69,7 @@ WRITERS: dict[str, tuple[tuple[str, ...], str]] = {  # arguments before the outp
     "compare --report": (("compare", "in.toml", "--report"), ".html"),
     "predict --plot": (("predict", "in.toml", "--sweep", "collective.sizes=1,2KiB", "--plot"), ".svg"),
     "animate -o": (("animate", "in.trace.json", "-o"), ".png"),
-    "list -o": (("list", "hardware", "rtx3090-pcie-4x", "-o"), ".svg"),
+    "plot -o": (("plot", "cluster", "in.toml", "-o"), ".svg"),
     "check --json": (("check", "all_reduce/ring", "--ranks", "2", "--json"), ".json"),
     "list --json": (("list", "--json"), ".json"),
     "explain -o": (("explain", "dgx-h100", "-o"), ".png"),
@@ -224,7 +225,7 @@ def _environments() -> Iterator[Case]:
         ("closed", lambda path: path.mkdir(mode=0o555)),
     )  # fmt: skip
     commands = ("predict", "a.toml"), ("list",), ("doctor",), ("check", "mine.py", "--ranks", "2")
-    for command in (*commands, ("list", "hardware", "rtx3090-pcie-4x", "-o", "a.png")):
+    for command in (*commands, ("plot", "cluster", "star8", "-o", "a.png")):
         for variable, values in VARIABLES.items():
             for value in values:
                 set_to = (

@@ -50,7 +50,6 @@ ANSWERS = {
     "list": ringlab.list_names,
     "list hardware": ringlab.hardware,
     "list hardware dgx-h100": lambda: ringlab.hardware("dgx-h100"),
-    "list hardware dgx-h100 -o node.svg": lambda: ringlab.hardware("dgx-h100").draw("node.svg"),
 }
 
 
