@@ -155,7 +155,6 @@ class TrainingSection(Section):
     checkpoints: str = Field("", min_length=1, description='a folder, for example "checkpoints"')
     checkpoint_every: int = Field(1, ge=1)
     download: bool = False
-    verify: bool = True  # reject CIFAR-10 files that differ from the published files
     num_workers: int = Field(0, le=1024)
     prefetch_factor: int = Field(1, le=10**6)
     pin_memory: bool = False

@@ -43,12 +43,11 @@ class DataLoading:
     pin_memory: bool = False  # copy batches to a GPU from pinned memory, in parallel with compute
     random_crop: int = 0  # pixels of padding on each side; 0: no crop
     flip: bool = False
-    verify: bool = True  # reject CIFAR-10 files that differ from the published files
 
     def __post_init__(self) -> None:
         for name in ("num_workers", "random_crop"):
             check_whole_number(name, getattr(self, name), at_least=0)
-        for name in ("pin_memory", "flip", "verify"):
+        for name in ("pin_memory", "flip"):
             check_bool(name, getattr(self, name))
         if self.prefetch_factor is None:
             return

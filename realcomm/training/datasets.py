@@ -22,7 +22,6 @@ from collectives.input_files import is_made_by_kernel, reason
 from collectives.training.workload import Training
 from realcomm.launching.group import own_device
 from realcomm.launching.torch_process import import_compiler
-from realcomm.training.cifar10 import CLASSES, find_altered, find_layout, read_cifar10
 from realcomm.training.rank_result import count_steps
 from realcomm.training.stopwatch import Stopwatch
 
@@ -31,7 +30,8 @@ Images = Dataset[Any]
 HELD_OUT = 0.2  # share of the digits, equal in every class; the same images for every seed
 SPLIT_SEED = 0
 
-# Mean and standard deviation of the 50,000 training images, per channel, scaled to 0..1.
+# CIFAR-10: its classes, and mean and standard deviation of the 50,000 training images, per channel, scaled to 0..1.
+CIFAR10_CLASSES = 10
 CIFAR10_MEAN, CIFAR10_STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 TEST_BATCH_SIZE = 256  # affects only speed
 Batch = tuple[torch.Tensor, torch.Tensor]  # images float32 [batch, 3, 32, 32], labels int64 [batch]
@@ -71,20 +71,13 @@ def _take(images: Images, training: Training, train: bool) -> Images:
 
 
 def describe_images(training: Training) -> list[str]:
-    """Return notes to print before a run: synthetic images, and altered files.
-
-    Raise InputError if CIFAR-10 is missing.
-    """
-    if training.dataset != "cifar10":
+    """Return a note to print before a run on synthetic images of CIFAR-10's shape, or an empty list."""
+    if training.dataset != "cifar10" or training.data_folder is not None:
         return []
-    if training.data_folder is None:
-        return [
-            f"dataset cifar10 without data_folder: {training.drawn} synthetic images of its shape are used, and "
-            "the accuracy is meaningless; set training.data_folder to the directory of your copy"
-        ]
-    if training.verify or _is_to_fetch(training):
-        return []  # altered files are rejected
-    return [f"warning: {words}" for words in find_altered(Path(training.data_folder))]
+    return [
+        f"dataset cifar10 without data_folder: {training.drawn} synthetic images of its shape are used, and "
+        "the accuracy is meaningless; set training.data_folder to the directory of your copy"
+    ]
 
 
 def _draw_images(training: Training, train: bool) -> Images:
@@ -164,35 +157,34 @@ def _digits(train: bool) -> Images:
 
 
 def _cifar10(training: Training, train: bool) -> Images:
-    """Return CIFAR-10's images. Raise InputError if files are missing, malformed, or (with ``verify``) altered."""
-    if training.classes < CLASSES:
-        raise InputError(f"classes is {training.classes}, but cifar10 has {CLASSES}; set classes = {CLASSES}")
-    folder = Path(training.data_folder or ".")
-    if _is_to_fetch(training):
-        _download(folder)
-    cifar = read_cifar10(folder, train, training.verify)
-    return PixelImages(torch.from_numpy(cifar.pixels), torch.from_numpy(cifar.labels))
+    if training.classes < CIFAR10_CLASSES:
+        raise InputError(
+            f"classes is {training.classes}, but cifar10 has {CIFAR10_CLASSES}; set classes = {CIFAR10_CLASSES}"
+        )
+    return _read_cifar10(Path(training.data_folder or "."), train, training.download)
 
 
-def _is_to_fetch(training: Training) -> bool:
-    if not training.download or training.data_folder is None:
-        return False
-    try:
-        find_layout(Path(training.data_folder))
-    except InputError:
-        return True
-    return False
-
-
-def _download(folder: Path) -> None:
-    """Download CIFAR-10 with torchvision, which checks the MD5 of the file and unpacks it."""
+@lru_cache(maxsize=2)  # training and held-out images
+def _read_cifar10(folder: Path, train: bool, download: bool) -> Images:
+    """Return CIFAR-10's images. torchvision unpickles only files that have the published MD5."""
     import_compiler()
-    from torchvision import datasets  # slow to import, and only needed here
+    from torchvision.datasets import CIFAR10  # slow to import, and only needed here
 
+    root = folder.parent if folder.name == CIFAR10.base_folder else folder
+    is_there = (root / CIFAR10.base_folder).is_dir()
+    if not is_there and not download:
+        raise InputError(
+            f"{folder}: CIFAR-10 not found; pass the folder that contains {CIFAR10.base_folder}, unpacked from "
+            "cifar-10-python.tar.gz of https://www.cs.toronto.edu/~kriz/cifar.html, or set download = true"
+        )
     try:
-        datasets.CIFAR10(str(folder), download=True)
+        files = CIFAR10(str(root), train, download=not is_there)
     except (RuntimeError, OSError) as error:
-        raise InputError(f"{folder}: CIFAR-10 cannot be downloaded: {error}") from error
+        why = "differs from the published files; use those, or dataset = 'imagefolder' for altered images"
+        raise InputError(
+            f"{root / CIFAR10.base_folder} {why}" if is_there else f"{folder}: CIFAR-10 cannot be downloaded: {error}"
+        ) from error
+    return PixelImages(torch.from_numpy(files.data).permute(0, 3, 1, 2), torch.tensor(files.targets))
 
 
 class PixelImages(Dataset[Any]):

@@ -35,7 +35,7 @@ TRAINING = {  # values that change the prediction or are rejected
 OF_RUNS = {
     "epochs", "seed", "learning_rate", "scale_learning_rate", "momentum", "weight_decay", "schedule", "warm_up",
     "clip_norm", "sync_batch_norm", "broadcast_weights", "check_every", "inspect_every", "data_folder", "checkpoints",
-    "checkpoint_every", "download", "verify", "num_workers", "prefetch_factor", "pin_memory", "random_crop", "flip",
+    "checkpoint_every", "download", "num_workers", "prefetch_factor", "pin_memory", "random_crop", "flip",
     "stem", "classes",
 }  # fmt: skip
 PARALLELISM = {

@@ -14,7 +14,7 @@ from torchvision.datasets import CIFAR10
 
 from collectives.errors import InputError
 from collectives.training.workload import Training
-from realcomm.training import cifar10, datasets
+from realcomm.training import datasets
 from realcomm.training.datasets import Augmented, Shard, describe_images, load_images
 from realcomm.training.trainer import count_images
 
@@ -66,9 +66,9 @@ def test_cifar10_without_a_folder_is_synthetic_with_a_note():
     assert describe_images(Training(None)) == []
 
 
-def test_missing_cifar10_names_the_folder_and_accepted_files(tmp_path):
+def test_missing_cifar10_names_the_folder_and_its_source(tmp_path):
     for folder in (tmp_path, tmp_path / "nowhere", Path("/proc/self")):
-        with pytest.raises(InputError, match=rf"{folder}: CIFAR-10 not found.*-py or cifar-10-batches-bin"):
+        with pytest.raises(InputError, match=rf"{folder}: CIFAR-10 not found.*cifar-10-batches-py.*python.tar.gz"):
             load("cifar10", train=True, folder=folder)
 
 
@@ -81,86 +81,51 @@ def pixels_of(file):
     return np.random.default_rng(FILES.index(file)).integers(0, 256, (4, 3072), dtype=np.uint8)
 
 
-def write_copy(folder, layout):
-    """Write a small copy of CIFAR-10 in one of the two published layouts, and return the folder of its files."""
-    where = folder / layout
+def write_copy(folder):
+    """Write a small copy of CIFAR-10, and return the folder of its files."""
+    where = folder / CIFAR10.base_folder
     where.mkdir(parents=True)
     for file in FILES:
-        labels, pixels = np.array(LABELS[file], np.uint8), pixels_of(file)
-        if layout == cifar10.BINARY:
-            (where / f"{file}.bin").write_bytes(np.hstack([labels[:, None], pixels]).tobytes())
-        else:
-            batch = {"batch_label": "one", "labels": LABELS[file], "data": pixels, "filenames": ["a.png"] * 4}
-            (where / file).write_bytes(pickle.dumps(batch))
-    if layout == cifar10.PYTHON:
-        (where / "batches.meta").write_bytes(pickle.dumps({"label_names": [*"abcdefghij"]}))
+        batch = {"batch_label": "one", "labels": LABELS[file], "data": pixels_of(file), "filenames": ["a.png"] * 4}
+        (where / file).write_bytes(pickle.dumps(batch))
+    (where / "batches.meta").write_bytes(pickle.dumps({"label_names": [*"abcdefghij"]}))
     return where
 
 
-def publish(where, monkeypatch):
-    """Make torchvision accept a small copy as the published one."""
+@pytest.fixture
+def copy(tmp_path, monkeypatch):
+    """The folder of a small copy, which torchvision accepts as the published one."""
+    where = write_copy(tmp_path)
     md5 = {path.name: hashlib.md5(path.read_bytes()).hexdigest() for path in where.iterdir()}
     monkeypatch.setattr(CIFAR10, "train_list", [[file, md5[file]] for file in FILES[:5]])
     monkeypatch.setattr(CIFAR10, "test_list", [["test_batch", md5["test_batch"]]])
     monkeypatch.setattr(CIFAR10, "meta", {**CIFAR10.meta, "md5": md5["batches.meta"]})
-
-
-@pytest.fixture(params=[cifar10.PYTHON, cifar10.BINARY], ids=["python", "binary"])
-def layout(request):
-    return request.param
-
-
-@pytest.fixture
-def copy(layout, tmp_path, monkeypatch):
-    """The folder of a small accepted copy, in each layout."""
-    where = write_copy(tmp_path, layout)
-    if layout == cifar10.PYTHON:
-        publish(where, monkeypatch)
     return where
 
 
-def test_cifar10_pixels_and_labels_match_its_files(copy):
+def test_cifar10_images_are_normalized_and_sharded(copy):
+    mean, std = (torch.tensor(each)[:, None, None] for each in ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)))
     for folder in (copy.parent, copy):
-        read = cifar10.read_cifar10(folder, train=True, verify=False)
-        assert np.array_equal(read.pixels.reshape(20, 3072), np.vstack([pixels_of(file) for file in FILES[:5]]))
-        assert read.labels.tolist() == [label for file in FILES[:5] for label in LABELS[file]]
-        assert np.array_equal(cifar10.read_cifar10(folder, False, False).pixels.reshape(4, 3072), pixels_of(FILES[5]))
-
-
-def test_cifar10_images_are_normalized_and_sharded(copy, tmp_path):
-    images, labels = tensors(load("cifar10", True, tmp_path, verify=False))
-    assert images.shape == (20, 3, 32, 32) and images.dtype == torch.float32 and labels[:4].tolist() == [0, 1, 2, 3]
-    first = pixels_of("data_batch_1").reshape(4, 3, 32, 32)[1, :, 5, 7] / 255
-    expected = [(first[0] - 0.4914) / 0.247, (first[1] - 0.4822) / 0.2435, (first[2] - 0.4465) / 0.2616]
-    assert images[1, :, 5, 7].tolist() == pytest.approx(expected, abs=1e-5)
-    job = Training(None, dataset="cifar10", data_folder=tmp_path, verify=False, batch_size=4)
+        for train, files in ((True, FILES[:5]), (False, FILES[5:])):
+            images, labels = tensors(load("cifar10", train, folder))
+            pixels = torch.from_numpy(np.vstack([pixels_of(file) for file in files])).view(-1, 3, 32, 32)
+            torch.testing.assert_close(images, (pixels / 255 - mean) / std)
+            assert labels.tolist() == [label for file in files for label in LABELS[file]]
+    job = Training(None, dataset="cifar10", data_folder=copy, batch_size=4)
     images, labels = next(iter(Shard(job, rank=0, world_size=2)))
     assert (images.shape, labels.shape, labels.dtype) == ((4, 3, 32, 32), (4,), torch.int64)
 
 
-def test_images_limits_the_number_of_images_from_files(tmp_path):
-    write_copy(tmp_path, cifar10.BINARY)
-    images, _ = tensors(load("cifar10", True, tmp_path, verify=False))
-    some, labels = tensors(load("cifar10", True, tmp_path, verify=False, images=8))
+def test_images_limits_the_number_of_images_from_files(copy):
+    images, _ = tensors(load("cifar10", True, copy))
+    some, labels = tensors(load("cifar10", True, copy, images=8))
     assert len(some) == 8 and torch.equal(some, images[[n * 20 // 8 for n in range(8)]]) and len({*labels.tolist()}) > 4
-    assert len(tensors(load("cifar10", False, tmp_path, verify=False, images=8))[0]) == 2
+    assert len(tensors(load("cifar10", False, copy, images=8))[0]) == 2
     assert len(tensors(load("digits", True, images=100))[0]) == 100
-    job = Training(None, dataset="cifar10", data_folder=tmp_path, verify=False, batch_size=2, images=8)
+    job = Training(None, dataset="cifar10", data_folder=copy, batch_size=2, images=8)
     assert count_images(job) == 8 and Shard(job, rank=0, world_size=2).steps_per_epoch == 2
     with pytest.raises(InputError, match="images is 21, but cifar10 has 20; use at most 20"):
-        load("cifar10", True, tmp_path, verify=False, images=21)
-
-
-def test_altered_cifar10_is_rejected_unless_unverified_binary(layout, tmp_path):
-    write_copy(tmp_path, layout)
-    with pytest.raises(InputError, match="differs from the published file"):
-        load("cifar10", True, tmp_path)
-    job = Training(None, dataset="cifar10", data_folder=tmp_path, verify=False)
-    if layout == cifar10.BINARY:
-        assert len(describe_images(job)) == 6 and len(load_images(job, True)) == 20
-    else:
-        with pytest.raises(InputError, match="unpack it as cifar-10-batches-bin"):
-            load_images(job, True)
+        load("cifar10", True, copy, images=21)
 
 
 class EndsThePython:
@@ -170,28 +135,11 @@ class EndsThePython:
         return sys.exit, ()
 
 
-def test_hostile_cifar10_pickle_is_never_read(tmp_path):
-    where = write_copy(tmp_path, cifar10.PYTHON)
-    (where / "test_batch").write_bytes(pickle.dumps(EndsThePython()))
-    for verify in (True, False):
-        with pytest.raises(InputError, match="differs from the published files"):
-            cifar10.read_cifar10(where, train=False, verify=verify)
-
-
-def test_malformed_binary_cifar10_is_rejected(tmp_path):
-    where = write_copy(tmp_path, cifar10.BINARY)
-    good = (where / "test_batch.bin").read_bytes()
-    for content, message in (
-        (good[:-1], "test_batch.bin is truncated: 12291 bytes are not a multiple of 3073"),
-        (b"", "test_batch.bin is truncated"),
-        (b"\x0b" + good[1:], "the label of image 0 must be from 0 to 9, not 11"),
-    ):
-        (where / "test_batch.bin").write_bytes(content)
-        with pytest.raises(InputError, match=message):
-            cifar10.read_cifar10(tmp_path, train=False, verify=False)
-    (where / "data_batch_4.bin").unlink()
-    with pytest.raises(InputError, match=r"data_batch_4.bin: no such file"):
-        cifar10.read_cifar10(where, train=True, verify=False)
+def test_altered_cifar10_is_rejected_and_never_unpickled(tmp_path):
+    (write_copy(tmp_path) / "test_batch").write_bytes(pickle.dumps(EndsThePython()))
+    for train in (True, False):
+        with pytest.raises(InputError, match=r"batches-py differs from the published files; use those, or dataset = "):
+            load("cifar10", train, tmp_path)
 
 
 def numbered(images, epochs=3, **changed):

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 STEPS = 10  # default, if the scenario does not set the number of samples
 CHECKED = 3  # steps that a single rank also trains, without --check
 LEARNT_BY = ("optimizer", "learning_rate", "momentum", "weight_decay")
-OF_IMAGES = ("data_folder", "download", "verify", "num_workers", "prefetch_factor", "pin_memory", "random_crop",
+OF_IMAGES = ("data_folder", "download", "num_workers", "prefetch_factor", "pin_memory", "random_crop",
              "flip")  # fmt: skip
 KNOWN = (*LEARNT_BY, *OF_IMAGES, "model", "dataset", "image_shape", "batch_size", "global_batch_size", "epochs",
          "images", "samples_per_epoch", "seed", "parallelism", "accumulate")  # fmt: skip
