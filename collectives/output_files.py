@@ -42,7 +42,7 @@ def check_output(path: Path | str) -> None:
         target = _follow(path)
         try:
             status = target.stat()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             if Path(path).is_symlink() and not target.parent.exists():
                 raise InputError(f"{path}: a link to {target}, whose directory does not exist") from None
         else:

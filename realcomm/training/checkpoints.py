@@ -17,12 +17,11 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from filelock import FileLock, Timeout
 from torch.utils._pytree import tree_map_only
 
 from collectives.checks import check_path
 from collectives.errors import InputError, RunFailed, describe_error
-from collectives.input_files import FileBytes, check_input, reason
+from collectives.input_files import FileBytes, check_input
 from collectives.output_files import TEMPORARY, check_output, write_bytes
 from collectives.quoting import quote
 from collectives.training.workload import RESUME_NEWEST, Training
@@ -31,6 +30,7 @@ from realcomm.execution.group_memory import host_group
 from realcomm.launching.status import set_status
 from realcomm.launching.torchrun import under_torchrun
 from realcomm.training.datasets import Shard
+from realcomm.training.folder_lock import lock_folder
 from realcomm.training.observing import EpochRecord, Observer, State, StepRecord
 from realcomm.training.running import RunningTraining
 
@@ -167,18 +167,9 @@ class CheckpointFolder:
 
     def __init__(self, folder: Path) -> None:
         """Create and lock the folder, and delete files that a killed writer left. Raise InputError if that fails."""
-        self.folder, self._lock = folder, FileLock(folder / LOCK, blocking=False)
-        _newest_first(folder)
-        check_output(folder / LOCK)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._lock.acquire()
-            for left in folder.glob(f"{TEMPORARY}*"):
-                left.unlink(missing_ok=True)
-        except Timeout:
-            raise InputError(f"another run is writing checkpoints to {folder}; use another directory") from None
-        except OSError as error:
-            raise InputError(f"{folder}: checkpoints cannot be written: {reason(error)}") from error
+        self.folder, self._lock = folder, lock_folder(folder, LOCK, "use another directory for checkpoints")
+        for left in folder.glob(f"{TEMPORARY}*"):
+            left.unlink(missing_ok=True)
 
     def write(self, state: State) -> Path:
         """Write a checkpoint to disk, then delete all but the newest ``KEPT``. Return its path."""

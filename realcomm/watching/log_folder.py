@@ -1,23 +1,23 @@
-"""Lock the folder of ``--log-dir`` for one run at a time, and write its ``metrics.jsonl``: a row per step and epoch."""
+"""Write ``metrics.jsonl`` in the folder of ``--log-dir``: a row per step and epoch, by one run at a time."""
 
 import errno
-import fcntl
 import json
 import os
-import socket
-import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple
 
 from collectives.errors import InputError
 from collectives.input_files import FileBytes, read_text, reason
 from collectives.output_files import check_output
 from collectives.quoting import cut, quote
+from realcomm.training.folder_lock import lock_folder
 
 Row = dict[str, Any]
 MOST_LINE = 1 << 20  # bytes; Ringlab writes no longer lines
 METRICS, LOCK = "metrics.jsonl", ".in-use"
+ADVICE = "use another directory for --log-dir"
 
 
 class MetricsFile:
@@ -39,7 +39,7 @@ class MetricsFile:
         self.path = path
         self.problem = ""  # why the last row could not be written
         self._kept = b""
-        self._handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._file = path.open("ab", buffering=0)
 
     @property
     def missing(self) -> int:
@@ -49,64 +49,42 @@ class MetricsFile:
     def add(self, row: Row) -> None:
         """Append a row. If that fails, keep the row and set ``problem``."""
         self._kept += json.dumps(row, allow_nan=False, ensure_ascii=False).encode() + b"\n"
-        size = os.fstat(self._handle).st_size
+        size = self._file.seek(0, os.SEEK_END)
         try:
-            if os.fstat(self._handle).st_nlink == 0:
-                raise OSError(errno.ENOENT, "the file was removed")
-            written = os.write(self._handle, self._kept)
-            if written < len(self._kept):
-                os.ftruncate(self._handle, size)
+            if self._file.write(self._kept) < len(self._kept):
+                self._file.truncate(size)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             self.problem = reason(error)
-            return
-        self._kept, self.problem = b"", ""
+        else:
+            self._kept, self.problem = b"", ""
 
     def close(self) -> None:
-        os.close(self._handle)
+        self._file.close()
 
 
-def repair(path: Path) -> str:
-    """Repair the last line of a file whose writer was killed; return the incomplete text that was removed, or "".
+class LastLines(NamedTuple):
+    """The last row of a file, or None, and the incomplete text after it, which a killed writer left."""
 
-    A complete row without a line end gets one. Raise OSError if the file cannot be written. If it has another format,
-    leave it unchanged and raise InputError.
+    row: Row | None
+    fragment: str
+
+
+def repair(path: Path) -> LastLines:
+    """Remove an incomplete last line from a file of rows, and return the end of the file.
+
+    Raise OSError if the file cannot be written. If it has another format, leave it unchanged and raise InputError.
     """
     with path.open("r+b") as file:
         end = file.seek(0, os.SEEK_END)
         file.seek(max(0, end - MOST_LINE))
-        *before, last = file.read().split(b"\n")
-        if not last:
-            return ""
-        if parse_row(last) is not None:
-            file.write(b"\n")
-            return ""
-        if before:
-            _check_row(path, before[-1])
-        if not last.startswith(b"{"):
-            raise _no_row(path, last)
+        *lines, last = file.read().split(b"\n")
+        row = parse_row(lines[-1]) if lines else None
+        if (lines and row is None) or (last and not last.startswith(b"{")):
+            line = quote((last or lines[-1])[:100])
+            raise InputError(f"{path}: the last line is not a row of metrics: {line}; {ADVICE}")
         file.truncate(end - len(last))
-        return last.decode(errors="backslashreplace")
-
-
-def last_row(path: Path) -> Row | None:
-    """Return the last row of a file whose lines are complete, or None. Raise InputError if that line is not a row."""
-    with path.open("rb") as file:
-        end = file.seek(0, os.SEEK_END)
-        file.seek(max(0, end - MOST_LINE))
-        lines = file.read().splitlines()
-    return _check_row(path, lines[-1]) if lines else None
-
-
-def _check_row(path: Path, line: bytes) -> Row:
-    row = parse_row(line)
-    if row is None:
-        raise _no_row(path, line)
-    return row
-
-
-def _no_row(path: Path, line: bytes) -> InputError:
-    return InputError(f"{path}: the last line is not a row of metrics: {quote(line[:100])}; use another directory")
+    return LastLines(row, last.decode(errors="backslashreplace"))
 
 
 def parse_row(line: bytes) -> Row | None:
@@ -141,98 +119,36 @@ def read_metrics(path: Path | str, gradient_sync: str | None = None, kind: str |
     return list(rows.values())
 
 
-class LogFolder:
-    """A folder for the metrics and logs of one run, locked within a ``with`` statement.
+class Start(NamedTuple):
+    """The state of a log folder at the start of a run."""
 
-    ``attempt`` counts earlier starts of this run. ``fragment`` is the incomplete line that its last writer left.
-    """
-
-    def __init__(self, path: Path | str, resumes: bool = False) -> None:
-        """Set the folder. With ``resumes``, it may already contain an earlier part of the same run."""
-        self.path = Path(path)
-        self.resumes = resumes
-        self.attempt = 0
-        self.fragment = ""
-        self._lock: int | None = None
-
-    def check(self) -> None:
-        """Raise InputError for a folder that is not writable, or that contains another run's metrics."""
-        check_log_folder(self.path)
-        metrics = self.path / METRICS
-        if metrics.exists() and not metrics.is_file():
-            raise InputError(f"{metrics} is not a regular file; use another --log-dir")
-        if not self.resumes and metrics.exists() and metrics.stat().st_size:
-            raise InputError(
-                f"{self.path} contains the metrics of another run; resume it with --resume auto, or use another "
-                "directory"
-            )
-
-    def __enter__(self) -> Self:
-        """Create the folder and lock it. Raise InputError as ``check`` does, and if another run has locked it."""
-        self.check()
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._acquire()
-            self.check()  # another run may just have ended
-            self._look_at_metrics()
-        except OSError as error:
-            self._release()
-            raise InputError(f"{self.path} is not writable: {reason(error)}; use another --log-dir") from error
-        except BaseException:
-            self._release()
-            raise
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._release()
-
-    def _acquire(self) -> None:
-        """Lock the folder, and write the owner into the lock file. The kernel releases the lock with this process."""
-        path = self.path / LOCK
-        if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
-            raise InputError(f"{path} is not a regular file; remove it, or use another --log-dir")
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            holder = os.read(lock, 200).decode(errors="replace").strip() or "another process"
-            os.close(lock)
-            raise InputError(f"{self.path} is in use by {cut(holder)}; use another --log-dir") from error
-        except OSError as error:
-            if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):  # the file system has no locks
-                os.close(lock)
-                raise
-        self._lock = lock
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, f"process {os.getpid()} of {socket.gethostname()}\n".encode(), 0)
-
-    def _look_at_metrics(self) -> None:
-        metrics = self.path / METRICS
-        if not metrics.exists():
-            return
-        self.fragment = cut(repair(metrics), 200)
-        row = last_row(metrics)
-        if row is not None:
-            attempt = row.get("attempt")
-            self.attempt = attempt + 1 if isinstance(attempt, int) else 1
-
-    def _release(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)  # the file stays, otherwise two runs could lock different files of this name
-            self._lock = None
+    attempt: int = 0  # counts earlier starts of this run
+    fragment: str = ""  # the incomplete line that its last writer left
 
 
-def check_log_folder(path: Path) -> None:
-    """Raise InputError for a path that cannot be a log folder. Nothing is created or changed.
+def check_log_folder(folder: Path, resumes: bool) -> None:
+    """Raise InputError for a folder that is not writable or, unless the run ``resumes``, has another run's metrics.
 
-    >>> check_log_folder(Path("/dev/null"))
+    >>> check_log_folder(Path("/dev/null"), resumes=False)
     Traceback (most recent call last):
-    collectives.errors.InputError: /dev/null is not a directory; use a directory for --log-dir
+    collectives.errors.InputError: /dev/null/metrics.jsonl cannot be written: /dev/null is not a directory
     """
-    try:
-        is_there = path.exists()
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: {reason(error)}; use a directory for --log-dir") from error
-    if is_there and not path.is_dir():
-        raise InputError(f"{path} is not a directory; use a directory for --log-dir")
-    check_output(path / METRICS)
+    metrics = folder / METRICS
+    check_output(metrics)
+    if not resumes and metrics.exists() and metrics.stat().st_size:
+        raise InputError(f"{folder} contains the metrics of another run; resume it with --resume auto, or {ADVICE}")
+
+
+@contextmanager
+def locked_log_folder(folder: Path, resumes: bool) -> Iterator[Start]:
+    """Create and lock the folder of a run within the context; yield its state after the repair of its metrics.
+
+    Raise InputError as ``check_log_folder`` does, and if another run has locked the folder.
+    """
+    check_log_folder(folder, resumes)
+    with lock_folder(folder, LOCK, ADVICE):
+        check_log_folder(folder, resumes)  # another run may just have ended
+        metrics = folder / METRICS
+        row, fragment = repair(metrics) if metrics.exists() else LastLines(None, "")
+        attempt = 0 if row is None else row.get("attempt")
+        yield Start(attempt + (row is not None) if isinstance(attempt, int) else 1, cut(fragment, 200))

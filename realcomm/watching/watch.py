@@ -6,7 +6,7 @@ import re
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -15,49 +15,44 @@ from typing import Any, NamedTuple
 import torch
 
 from collectives.errors import InputError
-from collectives.input_files import reason
 from collectives.quoting import quote
 from collectives.variables import is_first_rank
 from realcomm.launching.group import own_device
 from realcomm.launching.torchrun import restarts
 from realcomm.training.observing import EpochRecord, Observer, RankGradients, StepRecord
 from realcomm.training.running import RunningTraining
-from realcomm.watching.log_folder import METRICS, LogFolder, MetricsFile, Row
+from realcomm.watching.log_folder import METRICS, MetricsFile, Row, Start, check_log_folder, locked_log_folder
 
-LOGGER = "ringlab"  # also for users' code: logging.getLogger("ringlab")
 FORMAT = "%(asctime)s rank {rank} %(levelname)s %(message)s"
-logger = logging.getLogger(LOGGER)
+logger = logging.getLogger("ringlab")  # users' code also logs to it
 
 
-class RankLog:
-    """The log file of one rank; on rank 0, warnings also go to stderr.
+@contextmanager
+def logging_to(file: Path, rank: int) -> Iterator[None]:
+    """Write this rank's log to a file within the context. Warnings of rank 0 also go to stderr.
 
-    Errors while writing, for example on a full disk, are ignored.
+    Errors while writing, for example on a full disk, are ignored. Raise OSError if the file cannot be opened.
     """
-
-    def __init__(self, folder: Path, rank: int) -> None:
-        """Open ``rank-N.log`` in the folder. Raise OSError if that fails."""
-        self._logger = logging.getLogger(LOGGER)
-        self._before = self._logger.level, self._logger.propagate
-        self._logger.setLevel(logging.INFO)
-        self._logger.propagate = False
-        folder.mkdir(parents=True, exist_ok=True)
-        self._handlers: list[logging.Handler] = [_File(folder / f"rank-{rank}.log", encoding="utf-8")]
-        if rank == 0:
-            terminal = logging.StreamHandler(sys.stderr)
-            terminal.setLevel(logging.WARNING)
-            self._handlers.append(terminal)
-        for handler in self._handlers:
-            handler.setFormatter(_OneLine(FORMAT.format(rank=rank) if isinstance(handler, _File) else "%(message)s"))
-            self._logger.addHandler(handler)
-
-    def close(self) -> None:
-        """Close the file, and restore the logger."""
-        for handler in self._handlers:
-            self._logger.removeHandler(handler)
+    before = logger.level, logger.propagate
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handlers: list[logging.Handler] = [_File(file, encoding="utf-8")]
+    handlers[0].setFormatter(_OneLine(FORMAT.format(rank=rank)))
+    if rank == 0:
+        handlers.append(logging.StreamHandler(sys.stderr))
+        handlers[1].setFormatter(_OneLine("%(message)s"))
+        handlers[1].setLevel(logging.WARNING)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    for handler in handlers:
+        logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            logger.removeHandler(handler)
             handler.close()
-        level, self._logger.propagate = self._before
-        self._logger.setLevel(level)
+        logger.setLevel(before[0])
+        logger.propagate = before[1]
 
 
 class _File(logging.FileHandler):
@@ -86,23 +81,23 @@ class LogObserver(Observer):
     On a write error it warns once and tries again later; the training continues.
     """
 
-    def __init__(self, folder: Path, attempt: int = 0, fragment: str = "") -> None:
-        """Write into a locked ``LogFolder``, which supplies ``attempt`` and ``fragment``."""
-        self.folder, self.attempt, self.fragment = folder, attempt, fragment
-        self._log: RankLog | None = None
+    def __init__(self, folder: Path, start: Start = Start()) -> None:  # noqa: B008 - it is immutable
+        """Write into a locked log folder, whose state is ``start``."""
+        self.folder, self.start = folder, start
         self._metrics: MetricsFile | None = None
         self._has_warned = False
 
     def begin(self, running: RunningTraining) -> None:
-        self._log = RankLog(self.folder, running.rank)
+        self._log = ExitStack()
+        self._log.enter_context(logging_to(self.folder / f"rank-{running.rank}.log", running.rank))
         training, process = running.training, f"process {os.getpid()} of {socket.gethostname()}"
         logger.info(
             f"training/{training.sync_name}: {training.model} on {training.dataset}, step {running.done} of "
-            f"{running.steps}, {running.world_size} ranks, {own_device()}, {process}, attempt {self.attempt}"
+            f"{running.steps}, {running.world_size} ranks, {own_device()}, {process}, attempt {self.start.attempt}"
         )
         if running.rank == 0:
-            if self.fragment:
-                logger.warning(f"{METRICS}: its last line was incomplete and is dropped: {self.fragment}")
+            if self.start.fragment:
+                logger.warning(f"{METRICS}: its last line was incomplete and is dropped: {self.start.fragment}")
             self._metrics = MetricsFile(self.folder / METRICS)
 
     def step_done(self, running: RunningTraining, record: StepRecord) -> None:
@@ -129,16 +124,12 @@ class LogObserver(Observer):
                     f"{self._metrics.path}: {self._metrics.problem}; its last {self._metrics.missing} rows are missing"
                 )
             self._metrics.close()
-        if self._log is not None:
-            self._log.close()
-        self._metrics = self._log = None
+            self._metrics = None
+        self._log.close()
 
     def _write(self, row: Row) -> None:
         assert self._metrics is not None
-        try:
-            self._metrics.add({**row, "attempt": self.attempt})
-        except OSError as error:  # the file was removed
-            self._metrics.problem = reason(error)
+        self._metrics.add({**row, "attempt": self.start.attempt})
         if self._metrics.problem and not self._has_warned:
             self._has_warned = True
             logger.warning(
@@ -254,27 +245,21 @@ class Watch:
     def check(self, resumes: bool) -> None:
         """Raise InputError if the folder is not writable, or contains another run's metrics."""
         if is_first_rank():
-            self._log_folder(resumes).check()
+            check_log_folder(self.folder, resumes or restarts() > 0)
 
     @contextmanager
     def observing(self, resumes: bool) -> Iterator[list[Observer]]:
         """Lock the folder within the context; yield the observers for the training runs.
 
-        Raise InputError as ``check`` does, and if another run has locked the folder.
+        A run that torchrun has restarted continues in its folder. Raise InputError as ``check`` does, and if another
+        run has locked the folder.
         """
-        folder = self._log_folder(resumes)
-        with folder if is_first_rank() else nullcontext():
-            yield self._observers(folder)
-
-    def _log_folder(self, resumes: bool) -> LogFolder:
-        """Return the log folder of this run. A run that torchrun has restarted continues in its folder."""
-        return LogFolder(self.folder, resumes=resumes or restarts() > 0)
-
-    def _observers(self, folder: LogFolder) -> list[Observer]:
-        observers: list[Observer] = [LogObserver(self.folder, folder.attempt, folder.fragment)]
-        if self.profile is not None:
-            observers.append(ProfileObserver(self.folder, self.profile))
-        return observers
+        with ExitStack() as stack:
+            start = Start()
+            if is_first_rank():
+                start = stack.enter_context(locked_log_folder(self.folder, resumes or restarts() > 0))
+            profiles = [] if self.profile is None else [ProfileObserver(self.folder, self.profile)]
+            yield [LogObserver(self.folder, start), *profiles]
 
     def describe(self) -> str:
         """Return where to find the results."""

@@ -18,7 +18,7 @@ from realcomm.launching.failures import RankFailed
 from realcomm.launching.launcher import launch
 from realcomm.training.checkpoints import find_start
 from realcomm.training.observing import EpochRecord, RankGradients, StepRecord
-from realcomm.watching.log_folder import LogFolder, MetricsFile, last_row, read_metrics, repair
+from realcomm.watching.log_folder import MetricsFile, Start, locked_log_folder, read_metrics, repair
 from realcomm.watching.watch import LogObserver, Watch, parse_steps
 
 PHASES = {"forward": 0.1, "backward": 0.2, "sync": 0.05, "optimizer": 0.01}
@@ -50,7 +50,7 @@ def rows_of(file: Path) -> list[dict]:
 
 
 def test_metrics_have_a_row_for_each_step_and_epoch(tmp_path):
-    observer = LogObserver(tmp_path, attempt=1)
+    observer = LogObserver(tmp_path, Start(attempt=1))
     observer.begin(running())
     observer.step_done(running(done=4), step(3))
     observer.epoch_done(running(done=4), epoch(0))
@@ -68,7 +68,7 @@ def test_metrics_have_a_row_for_each_step_and_epoch(tmp_path):
 
 def test_only_rank_0_writes_metrics_and_every_rank_its_log(tmp_path, capsys):
     for rank in (0, 1):
-        observer = LogObserver(tmp_path, fragment='{"ste')
+        observer = LogObserver(tmp_path, Start(fragment='{"ste'))
         observer.begin(running(rank))
         logging.getLogger("ringlab").info("a line of mine\n\x1b[31m")
         observer.step_done(running(rank), step(0))
@@ -84,26 +84,28 @@ def test_only_rank_0_writes_metrics_and_every_rank_its_log(tmp_path, capsys):
     assert capsys.readouterr() == ("", warning)  # only rank 0 warns
 
 
-def test_incomplete_row_of_a_killed_writer_is_repaired(tmp_path):
+def test_incomplete_row_of_a_killed_writer_is_removed(tmp_path):
     file = tmp_path / "metrics.jsonl"
     rows = [{"kind": "step", "step": number, "loss": 0.5, "name": "ü"} for number in range(3)]
     lines = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode()
     before = lines.index(b"\n", lines.index(b"\n") + 1) + 1
     for cut in range(before, len(lines) + 1):
         file.write_bytes(lines[:cut])
-        rows_left = 3 if cut >= len(lines) - 1 else 2
-        fragment = repair(file)
-        assert fragment.encode("utf-8", "backslashreplace")[:1] == (b"{" if before < cut < len(lines) - 1 else b"")
-        assert last_row(file) == rows[rows_left - 1] and read_metrics(file) == rows[:rows_left]
-        assert repair(file) == ""
+        row, fragment = repair(file)
+        assert fragment[:1] == ("{" if before < cut < len(lines) else "")
+        rows_left = rows if cut == len(lines) else rows[:2]
+        assert row == rows_left[-1] and read_metrics(file) == rows_left and repair(file) == (row, "")
 
 
 @pytest.mark.parametrize("text", ["precious", "precious\n{", '{"step": 0}\nprecious', "[1]\n"])
 def test_foreign_metrics_file_is_rejected_and_not_changed(text: str, tmp_path):
     file = tmp_path / "metrics.jsonl"
     file.write_text(text)
-    with pytest.raises(InputError, match=r"metrics\.jsonl: the last line is not a row of metrics: .* another dir"):
-        LogFolder(tmp_path, resumes=True).__enter__()
+    with (
+        pytest.raises(InputError, match=r"metrics\.jsonl: the last line is not a row of metrics: .* another dir"),
+        locked_log_folder(tmp_path, resumes=True),
+    ):
+        pass
     assert file.read_text() == text
 
 
@@ -139,19 +141,11 @@ def test_training_continues_when_the_disk_is_full(tmp_path, capsys):
     assert (tmp_path / "metrics.jsonl").read_text() == ""
 
 
-def test_removed_metrics_file_is_noticed(tmp_path):
-    file = MetricsFile(tmp_path / "metrics.jsonl")
-    file.path.unlink()
-    file.add({"step": 0})
-    file.close()
-    assert (file.missing, file.problem) == (1, "the file was removed")
-
-
 def test_last_row_of_a_repeated_step_counts(tmp_path):
     for attempt, numbers in enumerate([(0, 1, 2), (2, 3)]):
-        with LogFolder(tmp_path, resumes=attempt > 0) as folder:
-            assert folder.attempt == attempt
-            observer = LogObserver(tmp_path, folder.attempt)
+        with locked_log_folder(tmp_path, resumes=attempt > 0) as start:
+            assert start == (attempt, "")
+            observer = LogObserver(tmp_path, start)
             observer.begin(running(done=numbers[0]))
             for number in numbers:
                 observer.step_done(running(), step(number))
@@ -204,25 +198,14 @@ def test_ranks_write_metrics_logs_and_profiles(tmp_path, monkeypatch):
 # The folder
 
 
-def make_pipe(path: Path) -> None:
-    path.mkdir()
-    os.mkfifo(path / "metrics.jsonl")
-
-
 def test_folder_is_locked_by_one_run(tmp_path):
-    with (
-        LogFolder(tmp_path / "new"),
-        pytest.raises(InputError, match=rf"new is in use by process {os.getpid()} of .*; use another --log-dir"),
-        LogFolder(tmp_path / "new"),
-    ):
-        pass
-    with LogFolder(tmp_path / "new"):
-        pass  # free again
-
-
-def test_full_disk_is_detected_before_the_run(tmp_path):
-    with small_files(0), pytest.raises(InputError, match=r"logs is not writable: .*; use another --log-dir"):
-        LogFolder(tmp_path / "logs").__enter__()
+    for _ in range(2):  # free again afterwards
+        with (
+            locked_log_folder(tmp_path / "new", resumes=False),
+            pytest.raises(InputError, match="new is in use by another run; use another directory for --log-dir"),
+            locked_log_folder(tmp_path / "new", resumes=False),
+        ):
+            pass
 
 
 def test_metrics_of_another_run_are_not_overwritten(tmp_path):
@@ -237,26 +220,25 @@ def test_run_restarted_by_torchrun_continues_its_metrics(tmp_path, monkeypatch):
     (tmp_path / "metrics.jsonl").write_text('{"attempt": 1}\n{"st')
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     with Watch(tmp_path).observing(resumes=False) as (observer,):
-        assert isinstance(observer, LogObserver)
-        assert (observer.attempt, observer.fragment) == (2, '{"st')
+        assert isinstance(observer, LogObserver) and observer.start == (2, '{"st')
 
 
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        (lambda path: path.write_text(""), "is not a directory; use a directory for --log-dir"),
+        (lambda path: path.write_text(""), "is not a directory"),
         (lambda path: path.symlink_to(path), "is not a directory|Too many levels"),
         (lambda path: path.symlink_to("/proc/self"), "virtual directory of the kernel"),
         (lambda path: (path / "metrics.jsonl").mkdir(parents=True), "is a directory"),
-        (make_pipe, "is a pipe"),
-        (lambda path: (path.mkdir(), (path / ".in-use").symlink_to("../precious")), r"\.in-use is not a regular file"),
+        (lambda path: (path.mkdir(), os.mkfifo(path / "metrics.jsonl")), "is a pipe"),
+        (lambda path: (path.mkdir(), (path / ".in-use").symlink_to("../precious")), r"\.in-use is a symbolic link"),
     ],
     ids=["file", "loop", "kernel", "directory", "pipe", "link in use"],
 )
 def test_invalid_log_folder_is_rejected(made, message, tmp_path):
     path = tmp_path / "logs"
     made(path)
-    with pytest.raises(InputError, match=message), LogFolder(path):
+    with pytest.raises(InputError, match=message), locked_log_folder(path, resumes=False):
         pass
 
 
