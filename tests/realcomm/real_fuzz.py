@@ -1,28 +1,23 @@
-"""Workers that make random sequences of calls: results next to torch's own, invalid arguments, and failures.
+"""Workers that make random sequences of calls: results next to torch's own, and invalid arguments.
 
 All ranks draw the same calls. Each rank waits for its handles in its own order.
 """
 
 import random
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from real_calls import MODES, ROOTS, Call, build, draw_call, flat, has_ones_around, torchs_results
-from real_failures import AFTER, BEFORE, MIDDLE, failing_next, outcome
-from real_functions import FUNCTIONS
+from real_calls import ROOTS, Call, build, draw_call, flat, has_ones_around, torchs_results
 
 from collectives.errors import InputError
 from collectives.pipeline import pipeline
 
 PENDING = 6  # handles that are not awaited yet, at most
 SLICE_BYTES = 16, 1 << 20  # so that small tensors travel in many slices, or in one
-ERRORS = OSError, MemoryError, RuntimeError, KeyboardInterrupt
 
 
 @dataclass
@@ -47,7 +42,6 @@ class Fuzz:
     """The calls of one rank, counted by function, and the problems found."""
 
     seed: int
-    failures: float  # the share of calls that belong to a group in which a collective fails
     made: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     pending: list[Callable[[], None]] = field(default_factory=list)
@@ -60,16 +54,13 @@ class Fuzz:
         pipeline.LARGEST_SLICE_BYTES = 4 * pipeline.SLICE_BYTES
         self.groups = [Group(None, list(range(world_size))), *(self.new_group() for _ in range(3))]
 
-    def new_group(self, least: int = 1, **options: Any) -> Group:
+    def new_group(self) -> Group:
         world_size = dist.get_world_size()
-        members = sorted(self.draw.sample(range(world_size), self.draw.randint(least, world_size)))
-        return Group(dist.new_group(members, **options), members)
+        members = sorted(self.draw.sample(range(world_size), self.draw.randint(1, world_size)))
+        return Group(dist.new_group(members), members)
 
     def step(self) -> None:
-        """Make a random call, or the calls of a group in which one fails."""
-        if self.draw.random() < self.failures:
-            self.fail()
-            return
+        """Make a random call."""
         group = self.draw.choice(self.groups)
         call, async_op = draw_call(self.draw, len(group.members)), self.draw.random() < 0.5
         erring = self.draw.sample(group.members, self.draw.randint(1, len(group.members)))
@@ -135,47 +126,6 @@ class Fuzz:
             else:
                 self.note(call, is_right=False, problem=f"a wrong argument is taken by {built.function}")
 
-    def fail(self) -> None:
-        """Let a call fail on some ranks of a new group. No rank may get other data than from torch's own call."""
-        self.settle()
-        group = self.new_group(least=2, timeout=timedelta(seconds=1))
-        calls = [draw_call(self.draw, len(group.members)) for _ in range(self.draw.randint(2, 4))]
-        number, after = self.draw.randrange(len(calls) - 1), self.draw.choice([BEFORE, MIDDLE, 2, AFTER])
-        failing = self.draw.sample(group.members, self.draw.randint(1, len(group.members)))
-        error = self.draw.choice(ERRORS)("on purpose")
-        if group.is_here:
-            wanted = [torchs_results(call, *group.place, group.group) for call in calls]
-            built = [build(call, *group.place) for call in calls]
-            works = [built_call.make(group.group, self.own.random() < 0.5) for built_call in built[:number]]
-            outcomes = [outcome(lambda work=work: work) for work in works]
-            if dist.get_rank() in failing:
-                with failing_next(group.group, error, after):
-                    outcomes += self.make_all(built[number:], group)
-                self.note(calls[number], outcomes[number] != "done", "it did not fail")  # or lose a failing rank
-                for call, later in zip(calls[number + 1 :], outcomes[number + 1 :], strict=True):
-                    self.note(call, later.startswith("DistBackendError"), f"{later} after a failure")
-            else:
-                outcomes += self.make_all(built[number:], group)
-            for call, outcome_of_call, tensors, results in zip(calls, outcomes, built, wanted, strict=True):
-                self.made["beside a failure"] += 1
-                right = all(map(torch.equal, map(flat, tensors.results), results))
-                self.note(call, outcome_of_call != "done" or right, f"{outcomes}: {tensors.results} is not {results}")
-            dist.destroy_process_group(group.group)
-        dist.barrier()
-
-    def make_all(self, built: list[Any], group: Group) -> list[str]:
-        """Make calls, some without waiting for earlier ones; return their outcomes."""
-        started = list[Callable[[], str]]()
-        for built_call in built:
-            async_op = self.own.random() < 0.5
-            try:
-                work = built_call.make(group.group, async_op)
-                started.append(lambda work=work: outcome(lambda: work))
-            except BaseException as error:
-                message = f"{type(error).__name__}: {error}"
-                started.append(lambda message=message: message)
-        return [start() for start in started]
-
     def settle(self) -> None:
         while self.pending:
             self.pending.pop(self.own.randrange(len(self.pending)))()
@@ -188,34 +138,11 @@ def _as_torchs(built: Any) -> Any:
     return built
 
 
-def random_calls(
-    rank: int, world_size: int, seed: int, count: int, failures: float, seconds: float = 1e9
-) -> tuple[dict[str, int], list[str]]:
-    """Make ``count`` random calls, or calls for some seconds; return their number by function, and problems."""
-    fuzz, until = Fuzz(seed, failures), time.monotonic() + seconds
-    for number in range(count):
+def random_calls(rank: int, world_size: int, seed: int, count: int) -> tuple[dict[str, int], list[str]]:
+    """Make ``count`` random calls; return their number by function, and problems."""
+    fuzz = Fuzz(seed)
+    for _ in range(count):
         fuzz.step()
-        if number % 50 == 0:
-            over = torch.tensor([float(time.monotonic() > until or len(fuzz.wrong) > 3)])
-            dist.all_reduce(over)
-            if over.item():
-                break
     fuzz.settle()
     dist.barrier()
-    return dict(fuzz.made), fuzz.wrong[:3]
-
-
-def every_mode(rank: int, world_size: int, made_in_modes: tuple[str, ...]) -> tuple[dict[str, int], list[str]]:
-    """Make every call in every mode, on tensors created in some modes; return as ``random_calls`` does.
-
-    The tensors need buffers of the functions' own, which are kept for the next call.
-    """
-    fuzz, everyone = Fuzz(seed=0, failures=0.0), Group(None, list(range(world_size)))
-    for mode in ("inference", *MODES, "usual"):
-        for made_in in made_in_modes:
-            for name in FUNCTIONS:
-                call = Call(name, (3, 5), layouts=("transposed", "every second"), made_in=made_in, mode=mode)
-                for async_op in (False, True):
-                    fuzz.compare(call, everyone, async_op)
-        fuzz.settle()
     return dict(fuzz.made), fuzz.wrong[:3]

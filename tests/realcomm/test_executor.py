@@ -8,8 +8,7 @@ import real_programs
 import torch
 
 from collectives.catalogue import library
-from collectives.pipeline.bound_steps import BoundStep, SliceMemory, bind_steps, staging_elements
-from collectives.step import Kind, copy, recv, recv_reduce, reduce, send
+from collectives.step import Kind
 from realcomm.execution import nccl
 from realcomm.launching.launcher import launch
 
@@ -129,36 +128,3 @@ def test_messages_arrive_after_they_are_sent(pair: dict[str, list[Any]]):
 def test_empty_operations_are_not_sent(trio: dict[str, list[Any]]):
     # one chunk of one element travels four times, and two ranks reduce it
     assert sum(len(events) for _, (_, events, _) in trio["recorded"]) == 4 * 2 + 2
-
-
-def bind(*step, n: int = 8, chunks: int = 4, scratch: int = 0) -> tuple[BoundStep[torch.Tensor], SliceMemory]:
-    staging = torch.empty(staging_elements((step,), n, chunks))
-    memory = SliceMemory(torch.arange(float(n)), torch.empty(scratch * n // chunks), staging, chunks)
-    (bound,) = bind_steps((step,), memory)
-    return bound, memory
-
-
-def inside(part: torch.Tensor, buffer: torch.Tensor) -> bool:
-    return part.untyped_storage().data_ptr() == buffer.untyped_storage().data_ptr()
-
-
-def test_unread_chunk_is_received_in_place():
-    step, memory = bind(send(1, 0), recv(2, 1, count=2))
-    assert step.receives[0].elements.tolist() == [2.0, 3.0, 4.0, 5.0]
-    assert inside(step.receives[0].elements, memory.buffer)
-    assert step.receives[0].write is None and not step.late_writes
-
-
-def test_reduction_waits_only_for_the_send_of_its_target():
-    apart, _ = bind(send(1, 0), recv_reduce(2, 1))
-    assert apart.receives[0].write is not None and not apart.late_writes
-    same, _ = bind(send(1, 1), recv_reduce(2, 1))
-    assert same.receives[0].write is None and same.late_writes[0].combines
-
-
-def test_local_operations_are_staged_only_when_needed():
-    apart, _ = bind(copy(0, into=1), reduce(2, into=3))
-    assert len(apart.writes) == 2 and not apart.saves and not apart.late_writes
-    circle, memory = bind(copy(0, into=1), copy(1, into=0))
-    assert not circle.writes and len(circle.saves) == len(circle.late_writes) == 2
-    assert all(inside(write.source, memory.staging) for write in circle.late_writes)

@@ -5,39 +5,37 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 from unittest.mock import Mock
 
+import psutil
 import pytest
 import real_workers
 import training_workers
 from command_line import Done, Ringlab, small_files
-from killed_trainings import killing
-from training_workers import faulty
 
 import realcomm
 import ringlab as package
 import simcomm
-from benchmarks.studies.faults_on_purpose import Fault
 from collectives import read_trace
 from collectives.errors import InputError, RunFailed, failure_first
 from realcomm.launching import launcher, server
 from realcomm.launching.failures import RankFailed
 
 TESTS = Path(__file__).parent
-OWN, SHIPPED = f"{TESTS / 'faulty_model.py'}:build", "resnet18"
-SCENARIO = """
+SCENARIO = f"""
 [cluster]
 preset = "this-machine"
 world_size = 2
 [training]
-model = "{model}"
+model = "{TESTS / "faulty_model.py"}:build"
 gradient_sync = "ring"
-batch_size = {batch_size}
+batch_size = 4
 epochs = 2
-images = {images}
+images = 24
 checkpoints = "kept"
 checkpoint_every = 2
 """
@@ -47,12 +45,10 @@ DOING = r"\(status: training step {step}, {phase}.*\)"
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory, with a scenario for a user's model and one for a shipped model."""
+    """The working directory, with a scenario for a user's model."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for name, model, batch_size in (("own", OWN, 4), ("shipped", SHIPPED, 2)):
-        text = SCENARIO.format(model=model, batch_size=batch_size, images=6 * batch_size)
-        (tmp_path / f"{name}.toml").write_text(text)
+    (tmp_path / "own.toml").write_text(SCENARIO)
     return tmp_path
 
 
@@ -97,38 +93,6 @@ def test_run_names_the_cause_when_a_users_model_fails(
     assert trace_is == "The trace up to this point is in t.json"
     trace = read_trace(here / "t.json")
     assert list(trace.failed) == [1] and {span.name for span in trace.spans} >= {"forward", "backward", "sync"}
-
-
-ON_SHIPPED_MODEL = {
-    "raise backward": "rank 1 failed with ZeroDivisionError: a fault on purpose .*"
-    + DOING.format(step=4, phase="backward"),
-    "full optimizer": r"rank 0 failed with OSError: .*File too large.*\.pt.*"
-    + DOING.format(step=5, phase="checkpoint"),
-    "kill writer optimizer": f"rank 0 was killed by {KILLED} " + DOING.format(step=5, phase="checkpoint"),
-}
-
-
-@pytest.mark.slow  # a user's model fails in the same ways, and is faster
-@pytest.mark.parametrize("fault", ON_SHIPPED_MODEL)
-def test_run_names_the_cause_when_a_shipped_model_fails(
-    fault: str, here: Path, ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kind, _, phase = fault.rpartition(" ")
-    observe(monkeypatch, faulty(kind, phase))
-    done = ringlab("run", "shipped.toml", "--trace", "t.json", "--log-dir", "logs")
-    resume, trace_is = check_failed(done, ON_SHIPPED_MODEL[fault])
-    assert "resume it with --resume auto" in resume and trace_is == "The trace up to this point is in t.json"
-    assert read_trace(here / "t.json").spans
-
-
-def observe(monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
-    """Add a fault to the observers of each training of a command."""
-    plain = realcomm.train
-
-    def train(*arguments: Any, observers: Any = (), **named: Any) -> Any:
-        return plain(*arguments, observers=[*observers, fault], **named)
-
-    monkeypatch.setattr("realcomm.train", train)
 
 
 IN_HANDLING = {
@@ -281,11 +245,34 @@ def test_other_commands_name_the_cause_when_a_users_model_fails(
     check_failed(ringlab(name, "own.toml", *options), rf"rank 1 was killed by {KILLED} \(status: calibrating a tra")
 
 
+@contextmanager
+def killing(rank: int, ranks: int, number: int) -> Iterator[list[int]]:
+    """Send a signal to a rank when all have started; list the process that got it."""
+    sent, is_over = list[int](), Event()
+
+    def kill() -> None:
+        while not is_over.wait(0.1):
+            with suppress(psutil.Error):
+                processes = sorted(psutil.Process(server.server_pid()).children(), key=lambda child: child.pid)
+                if len(processes) == ranks:
+                    processes[rank].send_signal(number)
+                    sent.append(processes[rank].pid)
+                    return
+
+    thread = Thread(target=kill)
+    thread.start()
+    try:
+        yield sent
+    finally:
+        is_over.set()
+        thread.join()
+
+
 @pytest.mark.parametrize(
     "command", ["bench -b 4M -e 4M -n 10000", pytest.param("calibrate --accept-noise", marks=pytest.mark.slow)]
 )
 def test_commands_name_a_rank_that_is_killed(command: str, here: Path, ringlab: Ringlab) -> None:
-    with killing(1, 2, signal.SIGTERM, delay_s=0.1) as sent:
+    with killing(1, 2, signal.SIGTERM) as sent:
         done = ringlab(*command.split())
     assert sent
     check_failed(done, r"rank 1 was killed by SIGTERM \(status: ")

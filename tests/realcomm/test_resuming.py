@@ -7,7 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import killed_trainings
 import numpy as np
 import pytest
 import torch
@@ -83,13 +82,6 @@ def test_other_rank_counts_need_the_same_global_batch(scenario: Path):
     keep(scenario / "local" / "ring", 10, sync_every=2)
     with pytest.raises(InputError, match=r"without sync_every, which gives each rank its own weights"):
         find_start(small(gradient_sync=RING, batch_size=4, sync_every=2, checkpoints="local"), 4, "auto")
-
-
-@pytest.mark.parametrize("seeds", [[49], pytest.param(range(150), marks=pytest.mark.slow)])
-def test_killed_and_resumed_training_is_bitwise_equal(seeds: Sequence[int]) -> None:
-    tried = [killed_trainings.try_seed(seed) for seed in seeds]
-    assert [problem for result in tried for problem in result.problems] == []
-    assert sum(result.kills for result in tried) == sum(result.named for result in tried) >= 1
 
 
 @pytest.mark.parametrize(
