@@ -19,7 +19,7 @@ from realcomm.launching.hangs import (
     report_hangs_by,
     watch_by,
 )
-from realcomm.launching.rendezvous import LocalRanks, Rendezvous, find_local_ranks, read_local_ranks
+from realcomm.launching.rendezvous import LocalRanks, Rendezvous, meet, read_local_ranks
 from realcomm.launching.status import collect_reports, get_status, private_slot, set_status, status_in
 from realcomm.launching.torch_process import keep_freed_memory
 from realcomm.launching.types import Progress, Worker, find_worker
@@ -73,10 +73,9 @@ def spans_nodes(timeout: float = 600.0) -> bool:
 
 
 class _Met:
-    """A cache for the results of the rendezvous, because a store can be opened only once."""
+    """A cache for the rendezvous, because a store can be opened only once."""
 
     rendezvous: Rendezvous | None = None
-    local: LocalRanks | None = None
 
 
 def _local_ranks(timeout: float) -> LocalRanks:
@@ -84,13 +83,11 @@ def _local_ranks(timeout: float) -> LocalRanks:
     rank, world_size = _rank_and_world_size()
     if local := read_local_ranks():
         return local
-    if _Met.local is None and is_in_group():
+    if _Met.rendezvous is None and is_in_group():
         local_size = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
         return LocalRanks(local_size, 0, local_size == world_size)
-    if _Met.local is None:
-        _Met.rendezvous = Rendezvous(rank, world_size, timeout)
-        _Met.local = find_local_ranks(_Met.rendezvous)
-    return _Met.local
+    _Met.rendezvous = _Met.rendezvous or meet(rank, world_size, timeout)
+    return _Met.rendezvous.local
 
 
 def has_stale_store() -> bool:

@@ -9,12 +9,11 @@ import torch
 import torch.distributed as dist
 
 import realcomm
-from collectives import InputError, find_algorithm
+from collectives import find_algorithm
 from collectives.call import CollectiveCall
 from realcomm.execution.collective_sequence import CollectiveSequence
 from realcomm.execution.own_collective import make_runner
 from realcomm.launching.launcher import launch
-from realcomm.launching.rendezvous import Place, local_ranks
 from realcomm.launching.status import COLLECTIVE_BYTES, OTHERS, Slot, padded, private_slot
 
 
@@ -74,16 +73,3 @@ def test_error_of_a_backend_collective_names_it(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(RuntimeError) as caught:
         runner.run(torch.ones(10), collective=CollectiveSequence().begin("all_reduce"))
     assert caught.value.__notes__ == ["rank 0: all_reduce/gloo, waiting for other ranks"]
-
-
-@pytest.mark.parametrize(
-    ("local", "message"),
-    [
-        (["1", None], "LOCAL_WORLD_SIZE is set on rank 0 but not on rank 1; set it on all ranks or on none"),
-        (["2", "2"], "rank 0 has LOCAL_WORLD_SIZE=2, but its host a has 1 of the ranks; set it to 1, or unset it"),
-    ],
-)
-def test_contradictory_local_world_sizes_are_rejected(local: list[str | None], message: str) -> None:
-    places = [Place(host, f"boot {host}", 7, 2, size) for host, size in zip("ab", local, strict=True)]
-    with pytest.raises(InputError, match=message):
-        local_ranks(places, 0)

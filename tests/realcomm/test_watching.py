@@ -198,6 +198,11 @@ def test_ranks_write_metrics_logs_and_profiles(tmp_path, monkeypatch):
 # The folder
 
 
+def make_pipe(path: Path) -> None:
+    path.mkdir()
+    os.mkfifo(path / "metrics.jsonl")
+
+
 def test_folder_is_locked_by_one_run(tmp_path):
     for _ in range(2):  # free again afterwards
         with (
@@ -230,7 +235,7 @@ def test_run_restarted_by_torchrun_continues_its_metrics(tmp_path, monkeypatch):
         (lambda path: path.symlink_to(path), "is not a directory|Too many levels"),
         (lambda path: path.symlink_to("/proc/self"), "virtual directory of the kernel"),
         (lambda path: (path / "metrics.jsonl").mkdir(parents=True), "is a directory"),
-        (lambda path: (path.mkdir(), os.mkfifo(path / "metrics.jsonl")), "is a pipe"),
+        (make_pipe, "is a pipe"),
         (lambda path: (path.mkdir(), (path / ".in-use").symlink_to("../precious")), r"\.in-use is a symbolic link"),
     ],
     ids=["file", "loop", "kernel", "directory", "pipe", "link in use"],
