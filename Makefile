@@ -88,10 +88,6 @@ pictures: $(STAMP) ## draw the pictures of the documentation
 	$(BIN)/ringlab explain two-p5 -o docs/pictures/two-p5-rings.png
 	$(BIN)/python -m benchmarks.accuracy --plot docs/pictures/accuracy.png
 	$(BIN)/ringlab plan examples/rent_resnet50.toml --plot docs/pictures/plan.png
-	mkdir -p $(OUT)
-	$(BIN)/ringlab predict examples/gpt2_xl.toml --devices 8 --trace $(OUT)/pipeline.json \
-		--set 'training.parallelism={pipeline = 4, microbatches = 8}'
-	$(BIN)/ringlab animate $(OUT)/pipeline.json -o docs/pictures/pipeline.png
 
 .PHONY: tables
 tables: $(COMPILED) ## write the tables of the last measurements into the pages

@@ -96,15 +96,14 @@ def _needed(run: StageRun, stage: int, stages: int) -> Key | None:
 
 
 def pipeline_seconds(
-    schedule: str, forward: Array, backward: Array, send: Array, devices: int, microbatches: int,
-    spans: list[tuple[PlacedRun, Array, Array]] | None = None,
-) -> Array:  # fmt: skip
+    schedule: str, forward: Array, backward: Array, send: Array, devices: int, microbatches: int
+) -> Array:
     """Return the time in seconds of pipelines.
 
     ``forward`` and ``backward`` have a row per training run and a column per stage.
 
     ``send`` has the seconds of the message after each stage. A device sends messages in the same direction one after
-    another. If ``spans`` is passed, each pass is appended to it with its begin and end.
+    another.
 
     >>> one = np.ones((1, 4))
     >>> float(pipeline_seconds("1f1b", one, 2 * one, np.zeros((1, 3)), 4, 8)[0])
@@ -120,6 +119,4 @@ def pipeline_seconds(
             way = (run.device, run.is_backward)
             sending[way] = arrived = np.maximum(end, sending.get(way, 0.0)) + send[:, behind]
         ready[run.is_backward, run.stage, run.microbatch] = arrived
-        if spans is not None:
-            spans.append((run, begin, end))
     return np.asarray(free.max(axis=1))

@@ -11,8 +11,6 @@ from math import exp, hypot, inf
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from collectives.budget import Gigabyte, allowed, more_memory
 from collectives.checks import check_number
 from collectives.errors import InputError, TooLarge
@@ -21,7 +19,6 @@ from collectives.training.parallelism import SHARDED, Parallelism
 from collectives.units import count, format_size
 from planner.beliefs import Belief, Slopes, believe, find_slopes
 from planner.calls import Call, check_strategy, gradient_item, stage_calls
-from planner.columns import Columns
 from planner.gpus import PRECISIONS
 from planner.hosts import Host
 from planner.jobs import LIMITED_LOADERS, OPTIMIZERS, TrainingJob, exchange_of, is_half
@@ -29,7 +26,6 @@ from planner.memory import FILL
 from planner.memory import PARTS as MEMORY_PARTS
 from planner.rates import Compute
 from planner.search import MeshJob, PredictedMeshes, SearchedMesh, predict_jobs, predict_meshes
-from planner.step import step_spans
 
 SHARDINGS = {
     "ddp": "ddp", "zero1": "zero1", "zero2": "zero2", "zero3": "zero3", "fsdp": "zero3", "hsdp": "hsdp",
@@ -113,8 +109,6 @@ class StepPrediction:
     alone: float  # samples/s of one device alone
     deviations: Deviations
     chance_to_run: float | None  # follows from the filled share of memory; None if the memory is unknown
-    columns: Columns = field(repr=False)  # one row
-    belief: Belief = field(repr=False)
 
     @property
     def parallelism(self) -> Parallelism:
@@ -130,11 +124,6 @@ class StepPrediction:
     def calls(self) -> tuple[Call, ...]:
         """The collectives per step of the device that sends the most bytes."""
         return max(stage_calls(self.job), key=lambda calls: sum(call.sent for call in calls))
-
-    @property
-    def spans(self) -> list[tuple[str, str, float, float]]:
-        """Name, stream, begin and end of each activity in a step, in seconds; empty if nothing overlaps."""
-        return step_spans(self.columns, self.belief.parameters)
 
     @property
     def sent_bytes(self) -> float:
@@ -407,8 +396,6 @@ class _Rows(NamedTuple):
             alone=self._alone_rate(mesh),
             deviations=self._deviations(mesh, parts),
             chance_to_run=float(predicted.chance[number]) if memory < inf else None,
-            columns=predicted.columns.take(np.array([number])),
-            belief=predicted.belief,
         )
 
     def _parts(self, mesh: DeviceMesh) -> StepParts:

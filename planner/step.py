@@ -30,7 +30,7 @@ from planner.compute import (
 )
 from planner.hosts import LINKS, Array, Group, Network, read_curves
 from planner.jobs import EXCHANGES, LOADERS, SCHEDULES
-from planner.pipeline import PlacedRun, pipeline_seconds
+from planner.pipeline import pipeline_seconds
 from planner.profiles import MIB
 
 NANOTRON, NETWORK, ZERO_BUBBLE = FRAMEWORKS.index("nanotron"), LINKS.index("network"), SCHEDULES.index("zero_bubble")
@@ -389,67 +389,3 @@ def _loading(c: Columns, p: Parameters, on_devices: Array) -> Array:
 def step_seconds(c: Columns, p: Parameters) -> Array:
     """Return the time in seconds of each training run's step."""
     return step_parts(c, p)["total"]
-
-
-def step_spans(c: Columns, p: Parameters) -> list[tuple[str, str, float, float]]:
-    """Return the name, stream, begin and end of each activity in a step of one training run, in seconds.
-
-    A pipeline has one stream per device. Other steps have a compute stream and a communication stream.
-    """
-    p = p if c.network is None else {**p, **ON_NETWORKS}
-    links, units, parts = Links(c, p), unit_seconds(c, p, Rates(c, p)), step_parts(c, p)
-    forward, backward = (float((c.unit_count * durations).sum()) for durations in units[:2])
-    count, devices, stages = int(c.count[0]), int(c.pp[0]), int(c.pp[0] * c.vp[0])
-    if devices > 1:
-        shares = (c.stage_forward, c.stage_backward) if not c.is_shaped[0] else (np.ones((1, stages)) / stages,) * 2
-        totals = (float(share.sum()) for share in shares)
-        ahead, back = (
-            share[:, :stages] * seconds / sum_
-            for share, seconds, sum_ in zip(shares, (forward, backward), totals, strict=True)
-        )
-        runs = list[tuple[PlacedRun, Array, Array]]()
-        send = np.zeros((1, stages - 1))
-        pipeline_seconds(SCHEDULES[int(c.schedule[0])], ahead, back, send, devices, count, runs)
-        return [
-            ("backward" if run.is_backward else "forward", f"compute {run.device}", float(begin[0]), float(end[0]))
-            for run, begin, end in runs
-        ]
-    begin = count * forward + (count - 1) * backward
-    spans = [("forward", "compute", 0.0, begin), ("backward", "compute", begin, begin + backward)]
-    end = begin
-    if c.exchange[0] == OVERLAPPED and c.zero[0] < 3:
-        buckets = _Buckets(c, links, exchanged_parameters(c), np.array([backward]), np.zeros(1))
-        name = "scatter" if c.zero[0] else "reduce"
-        pieces = int(buckets.alike[0]) if c.is_shaped[0] else int(c.is_bucket[0].sum())
-        nbytes = np.full((1, pieces), 1 / pieces) if c.is_shaped[0] else c.bucket_share[:, :pieces]
-        seconds = links.seconds(name, buckets.nbytes[:, None] * nbytes)[0]
-        ready = (np.arange(pieces) + 1) / pieces if c.is_shaped[0] else buckets.ready[0, :pieces]
-        for full, each in zip(ready, seconds, strict=True):
-            start = max(end, begin + float(full) * backward)
-            end = start + float(each)
-            spans.append(("sync", "communication", start, end))
-    elif c.zero[0] == 3 and parts["sync"][0] > 0:
-        return _unit_spans(c, links, units)
-    elif parts["sync"][0] > 0:
-        spans.append(("sync", "communication", begin + backward, begin + backward + float(parts["sync"][0])))
-    return spans if len(spans) > 2 and spans[-1][3] > spans[-1][2] else []
-
-
-def _unit_spans(c: Columns, links: Links, units: UnitSeconds) -> list[tuple[str, str, float, float]]:
-    gather, scatter, _ = _unit_exchange(c, links)
-    order = [unit for unit in range(c.unit_count.shape[1]) for _ in range(int(c.unit_count[0, unit]))]
-    spans, linked, began, computed = list[tuple[str, str, float, float]](), 0.0, 0.0, 0.0
-    passes = [("forward", units.forward, order), ("backward", units.backward, order[::-1])]
-    for name, seconds, places in passes * int(c.count[0]):
-        for unit in places:
-            start = max(linked, began)
-            linked = start + float(gather[0, unit])
-            spans.append(("all_gather", "communication", start, linked))
-            began = max(computed, linked)
-            computed = began + float(seconds[0, unit])
-            spans.append((name, "compute", began, computed))
-            if name == "backward":
-                start = max(linked, computed)
-                linked = start + float(scatter[0, unit])
-                spans.append(("reduce_scatter", "communication", start, linked))
-    return spans

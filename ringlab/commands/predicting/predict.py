@@ -80,6 +80,10 @@ def command(
     if options.devices is not None or options.what_if is not None:
         if options.sweep is not None or options.report is not None:
             raise InputError("--sweep and --report cannot be combined with --devices; use --what-if to vary a key")
+        if options.trace is not None:
+            raise InputError(
+                "--trace cannot be combined with --devices; trace your script with `ringlab virtual --trace FILE`"
+            )
         if options.calibration is not None or options.engine is not None:
             raise InputError(
                 "--calibration and --engine cannot be combined with --devices; set training.compute to "
@@ -114,12 +118,11 @@ def _predict_devices(scenario: str, overrides: tuple[str, ...], options: Predict
 
     devices, what_if = "1,2,4,8" if options.devices is None else options.devices, options.what_if
     counts = parse_world_sizes(devices, "--devices", most=65_536)
-    check_outputs(json_to, options.plot, options.trace)
+    check_outputs(json_to, options.plot)
     on = count(counts[0], "device") if len(counts) == 1 else f"{len(counts)} numbers of devices"
     with computing(TerminalProgress(), f"predicting {scenario} on {on}") as tick:
         answer = predict_devices(scenario, counts, *overrides, what_if=what_if, tick=tick)
-    writers = [] if options.trace is None else [partial(answer.timeline().write, options.trace)]
-    deliver(answer, json_to, draw_to(answer, options.plot, json_to), *writers, explain=options.explain)
+    deliver(answer, json_to, draw_to(answer, options.plot, json_to), explain=options.explain)
 
 
 def _predict_once(

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import zip_longest
 from math import sqrt
 from pathlib import Path
@@ -14,8 +14,6 @@ from collectives.declaration import NCCL
 from collectives.errors import InputError
 from collectives.quoting import cut, name_some
 from collectives.records.model_profile import flops_per_token, is_transformer, parse_transformer
-from collectives.records.spans import Span, Spans
-from collectives.records.trace import Trace
 from collectives.removed import RENAMED_WHAT_IFS, warn_renamed
 from collectives.units import count, format_size
 from planner.beliefs import describe_chance
@@ -23,7 +21,7 @@ from planner.clusters import check_devices, describe_network, host_of_cluster
 from planner.gpus import PRECISIONS, find_gpu, is_known
 from planner.prediction import StepPrediction, Training
 from ringlab.commands.predicting.predict_sweep import parse_sweep
-from ringlab.shared.answer import NOT_IN_JSON, Answer
+from ringlab.shared.answer import Answer
 from ringlab.shared.failures import refusals_about
 from ringlab.shared.machines import find_price
 from ringlab.shared.models import find_training
@@ -153,7 +151,6 @@ class DevicesAnswer(Answer):
     cases: tuple[DevicesCase, ...]
     key: str | None = None
     conclusions: tuple[str, ...] = ()
-    trace: Trace | None = field(default=None, compare=False, metadata=NOT_IN_JSON)  # of the last number of devices
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON. Without a what-if, it has ``rows`` and ``refused`` instead of ``cases``."""
@@ -173,15 +170,6 @@ class DevicesAnswer(Answer):
             headings = ["devices (80 %)", *(str(row.devices) for row in case.rows)]
             yield Table(None, headings, _table_rows(case.rows), letters=COLUMN)
         yield Sentences([*self.conclusions, f"Computing: {self.compute}."])
-
-    def timeline(self) -> Trace:
-        """Return the last step as a trace. Raise InputError if its communication does not overlap compute."""
-        if self.trace is None:
-            raise InputError(
-                "--trace: without a data axis and a pipeline, no communication overlaps compute; "
-                "pass more --devices, or set training.parallelism.pipeline"
-            )
-        return self.trace
 
     def draw(self, path: Path | str) -> None:
         """Plot throughput and efficiency against the number of devices, as .png, .svg or .pdf.
@@ -255,7 +243,6 @@ def predict_devices(
         cases=tuple(cases),
         key=key,
         conclusions=(*filter(None, [sharded]), *_conclude(key, cases), *networks, *price_notes),
-        trace=_make_trace(base.title, last),
     )
 
 
@@ -367,21 +354,6 @@ def _make_row(step: StepPrediction, spread: SpreadTraining, price: float | None,
         chance_to_run=step.chance_to_run,
         mfu=mfu,
     )
-
-
-def _make_trace(title: str, step: StepPrediction) -> Trace | None:
-    """Return a step as a trace with one rank per pipeline stage. Without a pipeline, each stream is a rank."""
-    timeline = step.spans
-    if not timeline:
-        return None
-    spans, stages = list[Span](), step.parallelism.pipeline
-    streams = [*dict.fromkeys(("compute", "communication", *(stream for _, stream, _, _ in timeline)))]
-    for name, stream, begin, end in timeline:
-        rank = int(stream.rpartition(" ")[2]) if stages > 1 else streams.index(stream)
-        spans.append(Span(rank, name, 0, begin, end, collective=0))
-    hosts = [f"stage {stage}" for stage in range(stages)] if stages > 1 else streams
-    label, elapsed = f"{title}: {step.parallelism.label}", max(span.end for span in spans)
-    return Trace(label, "predicted", len(hosts), elapsed, spans=Spans.of(spans).sorted(), nodes=hosts, hosts=hosts)
 
 
 def _conclude(key: str | None, cases: Sequence[DevicesCase]) -> list[str]:
