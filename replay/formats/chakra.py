@@ -41,6 +41,8 @@ LONGEST_VARINT = 10  # maximum bytes of a varint
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
     """Return a varint and the position after it. Raise ValueError if it does not end."""
+    if data[at : at + 1] < b"\x80" and at < len(data):  # most varints have one byte
+        return data[at], at + 1
     value = 0
     for place, byte in enumerate(data[at : at + LONGEST_VARINT]):
         value |= (byte & 0x7F) << (7 * place)
