@@ -5,15 +5,13 @@ import json
 import re
 import time
 from collections import Counter
-from itertools import groupby
 from math import isfinite
 from pathlib import Path
 
 import pytest
-from _pytest.mark.structures import ParameterSet
 from browser import Player, running_browser
 from command_line import Ringlab
-from course_files import SOLUTIONS, solved
+from course_files import SOLUTIONS, Mistake, read_mistakes, solved
 from virtual_runs import VirtualRuns
 
 from collectives.errors import InputError
@@ -27,13 +25,12 @@ from viz.player.buffers import COMPLETE
 from viz.player.page import write_player
 from viz.player.runs import find_depths
 
-MISTAKES = sorted((Path(__file__).parent / "course_mistakes").glob("*/*.py"))
+MISTAKES = [*read_mistakes()]
 RIGHT = sorted((Path(__file__).parent / "course_right").glob("*/*.py"))
-QUICK = 1  # mistakes of each lesson in the default suite
+QUICK_MISTAKES = {  # next to the first of each lesson
+    "torchs_all_reduce", "to_the_left", "torch_chunk", "stale_from_the_second_step",
+}  # fmt: skip
 QUICK_LESSONS = (4, 6)  # lessons with another solution in the default suite
-REPORT = re.compile(
-    r"# reported: (?P<exercise>\w[\w, ]*) \| (?P<words>.+?) \| (?P<elsewhere>elsewhere: )?(?P<lines>.+)$", re.MULTILINE
-)
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.file_name)
@@ -80,9 +77,8 @@ def test_shown_buffers_fill_step_by_step(number: int, steps: int, virtual: Virtu
 
 
 def test_wrong_sum_is_not_shown_as_complete(virtual: VirtualRuns, tmp_path: Path) -> None:
-    lesson, twice = find_lesson(4), tmp_path / "twice.py"
-    twice.write_text((SOLUTIONS / lesson.file_name).read_text().replace("+= ", "+= 2 * "))
-    file = solved(lesson, tmp_path, twice)
+    lesson = find_lesson(4)
+    file = solved(lesson, tmp_path, (SOLUTIONS / lesson.file_name).read_text().replace("+= ", "+= 2 * "))
     assert "+= 2 * " in file.read_text()
     _, (yours, _), _ = play_lesson(lesson, file, make_cluster(0, 8), virtual.host)
     assert yours.buffers is not None and (yours.buffers.value < COMPLETE).all()
@@ -102,62 +98,56 @@ def test_player_of_a_lesson_names_the_line_that_waits(virtual: VirtualRuns, tmp_
         assert match is not None and "send" in file.read_text().splitlines()[int(match[1]) - 1]
 
 
-def spread(files: list[Path], quick: set[Path]) -> list[ParameterSet]:
-    """Return one parameter per file. Files outside ``quick`` are marked as slow."""
-    return [
-        pytest.param(file, id=f"{file.parent.name}/{file.stem}", marks=() if file in quick else pytest.mark.slow)
-        for file in files
-    ]
-
-
-def first_of_each(files: list[Path], count: int) -> set[Path]:
-    """Return ``count`` evenly spaced files of each lesson."""
-    groups = [list(group) for _, group in groupby(files, key=lambda file: file.parent)]
-    return {file for group in groups for file in group[:: -(-len(group) // count)]}
-
-
-FORBIDDEN = {file for file in MISTAKES if f"{file.parent.name}/{file.stem}" in (
-    "04/torchs_all_reduce", "04/to_the_left", "04/torch_chunk", "06/stale_from_the_second_step"
-)}  # fmt: skip
-
-
-@pytest.mark.parametrize("file", spread(MISTAKES, first_of_each(MISTAKES, QUICK) | FORBIDDEN))
-def test_mistake_is_reported_at_its_line(file: Path, virtual: VirtualRuns, tmp_path: Path) -> None:
-    """The first line has the wrong exercise, a pattern of the report, and the lines at fault.
-
-    The line at fault is the line to change, one that the mistake lets happen, or a neighbor of a missing line.
-    ``elsewhere`` marks a mistake that is reported at another line.
-    """
-    wanted = REPORT.search(file.read_text())
-    assert wanted is not None, "the first line should be: # reported: exercise | words | lines"
-    lesson = find_lesson(int(file.parent.name))
-    exercise = next(exercise for exercise in lesson.checks.EXERCISES if exercise.name == wanted["exercise"])
-    wrong, _ = judge_exercise(lesson, solved(lesson, tmp_path, file), virtual.host, lambda *_: None, exercise)
-    assert wrong.state == "wrong"
-    assert re.search(wanted["words"], wrong.text), wrong.text
-    named = [wrong.source, *(line.rpartition("  ")[2] for line in wrong.text.splitlines()[1:])]
-    is_at_line = any(line.startswith(tuple(wanted["lines"].split(" ;; "))) for line in named)
-    assert is_at_line == (wanted["elsewhere"] is None), wrong.source
+FIRST = {mistake.lesson: mistake for mistake in reversed(MISTAKES)}
 
 
 @pytest.mark.parametrize(
-    "file", spread(RIGHT, {file for file in first_of_each(RIGHT, 1) if int(file.parent.name) in QUICK_LESSONS})
+    "mistake",
+    [
+        pytest.param(
+            mistake,
+            id=f"{mistake.lesson.number}-{mistake.name}",
+            marks=[pytest.mark.slow] * (mistake not in FIRST.values() and mistake.name not in QUICK_MISTAKES),
+        )
+        for mistake in MISTAKES
+    ],
+)
+def test_mistake_is_reported_at_its_line(mistake: Mistake, virtual: VirtualRuns, tmp_path: Path) -> None:
+    lesson = mistake.lesson
+    exercise = next(exercise for exercise in lesson.checks.EXERCISES if exercise.name == mistake.exercise)
+    file = solved(lesson, tmp_path, mistake.solution)
+    wrong, _ = judge_exercise(lesson, file, virtual.host, lambda *_: None, exercise)
+    assert wrong.state == "wrong"
+    assert re.search(mistake.words, wrong.text), wrong.text
+    named = [wrong.source, *(line.rpartition("  ")[2] for line in wrong.text.splitlines()[1:])]
+    assert any(line.startswith(mistake.lines) for line in named) != mistake.is_elsewhere, (wrong.source, wrong.text)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        pytest.param(
+            file,
+            id=f"{file.parent.name}-{file.stem}",
+            marks=[pytest.mark.slow] * (place % 5 > 0 or int(file.parent.name) not in QUICK_LESSONS),
+        )
+        for place, file in enumerate(RIGHT)
+    ],
 )
 def test_other_solution_is_right(file: Path, virtual: VirtualRuns, tmp_path: Path) -> None:
     lesson = find_lesson(int(file.parent.name))
-    answer = judge(lesson, solved(lesson, tmp_path, file), virtual.host, lambda *_: None)
+    answer = judge(lesson, solved(lesson, tmp_path, file.read_text()), virtual.host, lambda *_: None)
     assert {exercise.exercise: exercise.text for exercise in answer.exercises if exercise.state != "right"} == {}
 
 
 def test_lessons_have_ten_mistakes_and_five_solutions() -> None:
-    for files, least in ((MISTAKES, 10), (RIGHT, 5)):
-        counts = Counter(int(file.parent.name) for file in files)
-        assert set(counts) == {lesson.number for lesson in LESSONS} and min(counts.values()) >= least
+    mistakes = Counter(mistake.lesson for mistake in MISTAKES)
+    solutions = Counter(find_lesson(int(file.parent.name)) for file in RIGHT)
+    assert all(mistakes[lesson] >= 10 and solutions[lesson] >= 5 for lesson in LESSONS)
 
 
 def test_most_mistakes_are_reported_at_their_line() -> None:
-    reports = [REPORT.search(file.read_text()) for file in MISTAKES]
-    assert sum(report is not None and report["elsewhere"] is None for report in reports) >= 0.8 * len(MISTAKES)
+    assert sum(not mistake.is_elsewhere for mistake in MISTAKES) >= 0.8 * len(MISTAKES)
 
 
 @pytest.mark.parametrize(
