@@ -14,27 +14,12 @@ from collections.abc import Callable
 from math import inf
 from typing import NamedTuple
 
-from collectives.costs.closed_forms import UPPER_BOUNDS, CostModel, closed_form, least_seconds
+from collectives.costs.closed_forms import FORMS, UPPER_BOUNDS, CostModel, closed_form, least_seconds
 from collectives.declaration import Algorithm
 
-# Algorithms in which every rank sends to one rank at a time and receives from one at a time.
-ONE_AT_A_TIME = frozenset(
-    f"{collective}/{name}"
-    for collective, names in {
-        "broadcast": ("naive", "binomial", "chain"),
-        "reduce": ("naive", "binomial", "chain"),
-        "all_reduce": (
-            "naive", "binomial", "chain", "ring", "unchunked_ring", "recursive_doubling", "halving_doubling",
-        ),
-        "scatter": ("naive", "binomial"),
-        "gather": ("naive", "binomial"),
-        "all_gather": ("naive", "ring", "bruck", "recursive_doubling"),
-        "reduce_scatter": ("naive", "ring", "recursive_halving"),
-        "all_to_all": ("pairwise", "bruck"),
-        "barrier": ("naive", "binomial", "dissemination"),
-    }.items()
-    for name in names
-)  # fmt: skip
+SEVERAL_AT_ONCE = ("bidirectional_ring", "direct", "double_tree", "hierarchical", "torus")
+# algorithms in which every rank sends to one rank at a time and receives from one at a time
+ONE_AT_A_TIME = frozenset(name for name in FORMS if name.partition("/")[2] not in SEVERAL_AT_ONCE)
 DIRECT = frozenset(
     f"{collective}/direct" for collective in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 )

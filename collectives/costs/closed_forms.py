@@ -4,7 +4,7 @@ The formulas hold on a symmetric network without contention: each rank has its o
 and its simultaneous sends share that link. Buffers are divided into equal chunks. On such a network, the formulas equal
 the simulation to the last digit, except the formulas in ``UPPER_BOUNDS``, which are upper bounds.
 
-Each function is named after the library algorithm whose time it returns, in seconds.
+``FORMS`` has the formula of each library algorithm. Formulas return seconds.
 
 Sources: Chan, Heimlich, Purkayastha, van de Geijn (2007); Thakur, Rabenseifner, Gropp (2005); Patarasuk and Yuan (2009)
 for the ring; Sanders, Speck, Träff (2009) for the two trees. The remaining formulas are counted from the programs.
@@ -112,63 +112,12 @@ class CostModel(NamedTuple):
         return (self.p - 1) / self.p
 
 
-def naive_broadcast(m: CostModel) -> float:
-    return m.messages(m.p - 1, 1)
-
-
-def naive_reduce(m: CostModel) -> float:
-    return naive_broadcast(m) + m.work(m.p - 1)
-
-
-def naive_scatter(m: CostModel) -> float:
-    return m.messages(m.p - 1, 1 / m.p)
-
-
-def direct_all_gather(m: CostModel) -> float:
-    """Return the time of simultaneous messages, which share the link and wait for one latency."""
-    return m.messages(1, m.others) if m.p > 1 else 0.0
-
-
-def direct_reduce_scatter(m: CostModel) -> float:
-    return direct_all_gather(m) + m.work(m.others)
-
-
-def binomial_broadcast(m: CostModel) -> float:
-    return m.messages(m.doublings, 1)
-
-
-def binomial_reduce(m: CostModel) -> float:
-    return m.messages(m.doublings, 1) + m.work(m.doublings)
-
-
-def binomial_scatter(m: CostModel) -> float:
-    """Return the time of messages whose size halves in each step. Together, they carry all parts but the root's."""
-    return m.messages(m.doublings, 0) + m.messages(1, m.others) - m.alpha
-
-
 def chain_broadcast(m: CostModel, slices: int = 8) -> float:
     return m.messages(m.p + slices - 2, 1 / slices) if m.p > 1 else 0.0
 
 
 def chain_reduce(m: CostModel, slices: int = 8) -> float:
     return chain_broadcast(m, slices) + m.work((m.p + slices - 2) / slices if m.p > 1 else 0)
-
-
-def ring_all_gather(m: CostModel) -> float:
-    return m.messages(m.p - 1, 1 / m.p)
-
-
-def ring_reduce_scatter(m: CostModel) -> float:
-    return ring_all_gather(m) + m.work(m.others)
-
-
-def bidirectional_ring_reduce_scatter(m: CostModel) -> float:
-    """Return the time of two channels that share the link, but reduce their halves at the same time."""
-    return ring_all_gather(m) + m.work(m.others / 2)
-
-
-def unchunked_ring_all_reduce(m: CostModel) -> float:
-    return m.messages(m.p - 1, 1) + m.work(m.p)
 
 
 def spare_ranks(m: CostModel) -> float:
@@ -202,10 +151,6 @@ def recursive_halving_reduce_scatter(m: CostModel) -> float:
     return sum(m.messages(1, share) + m.work(share) for share in exchanged_shares(m)) + spare
 
 
-def bruck_all_gather(m: CostModel) -> float:
-    return m.alpha * m.doublings + m.others * m.nbytes * m.beta
-
-
 def bruck_all_to_all(m: CostModel) -> float:
     """Return the time if a part travels once per set bit of its distance, and is packed and unpacked each time.
 
@@ -215,14 +160,6 @@ def bruck_all_to_all(m: CostModel) -> float:
         return 0.0
     sends_per_part = sum(distance.bit_count() for distance in range(m.p)) / m.p
     return m.alpha * m.doublings + sends_per_part * m.nbytes * m.beta + m.work(2 + 2 * sends_per_part)
-
-
-def pairwise_all_to_all(m: CostModel) -> float:
-    return m.messages(m.p - 1 + m.p % 2, 1 / m.p) if m.p > 1 else 0.0
-
-
-def dissemination_barrier(m: CostModel) -> float:
-    return m.messages(m.doublings, 1) + m.work(m.doublings)
 
 
 def double_tree_broadcast(m: CostModel, slices: int = 8) -> float:
@@ -291,48 +228,61 @@ def hierarchical_all_reduce(
     return None if None in seconds else sum(filter(None, seconds))
 
 
-FORMS: dict[str, Callable[..., float | None]] = {
-    "broadcast/naive": naive_broadcast,
-    "broadcast/binomial": binomial_broadcast,
+Form = Callable[..., float | None]
+
+
+def one_after_the_other(*names: str) -> Form:
+    """Return the formula of an algorithm that runs others one after the other."""
+    return lambda m, **parameters: sum(FORMS[name](m, **parameters) or 0.0 for name in names)
+
+
+FORMS: dict[str, Form] = {
+    "broadcast/naive": lambda m: m.messages(m.p - 1, 1),
+    "broadcast/binomial": lambda m: m.messages(m.doublings, 1),
     "broadcast/chain": chain_broadcast,
     "broadcast/double_tree": double_tree_broadcast,
-    "reduce/naive": naive_reduce,
-    "reduce/binomial": binomial_reduce,
+    "reduce/naive": lambda m: m.messages(m.p - 1, 1) + m.work(m.p - 1),
+    "reduce/binomial": lambda m: m.messages(m.doublings, 1) + m.work(m.doublings),
     "reduce/chain": chain_reduce,
     "reduce/double_tree": double_tree_reduce,
-    "all_reduce/naive": lambda m: naive_reduce(m) + naive_broadcast(m),
-    "all_reduce/binomial": lambda m: binomial_reduce(m) + binomial_broadcast(m),
-    "all_reduce/chain": lambda m, slices=8: chain_reduce(m, slices) + chain_broadcast(m, slices),
-    "all_reduce/double_tree": lambda m, slices=8: double_tree_reduce(m, slices) + double_tree_broadcast(m, slices),
-    "all_reduce/ring": lambda m: ring_reduce_scatter(m) + ring_all_gather(m),
-    "all_reduce/bidirectional_ring": lambda m: bidirectional_ring_reduce_scatter(m) + ring_all_gather(m),
-    "all_reduce/direct": lambda m: direct_reduce_scatter(m) + direct_all_gather(m),
-    "all_reduce/unchunked_ring": unchunked_ring_all_reduce,
+    "all_reduce/naive": one_after_the_other("reduce/naive", "broadcast/naive"),
+    "all_reduce/binomial": one_after_the_other("reduce/binomial", "broadcast/binomial"),
+    "all_reduce/chain": one_after_the_other("reduce/chain", "broadcast/chain"),
+    "all_reduce/double_tree": one_after_the_other("reduce/double_tree", "broadcast/double_tree"),
+    "all_reduce/ring": one_after_the_other("reduce_scatter/ring", "all_gather/ring"),
+    "all_reduce/bidirectional_ring": one_after_the_other(
+        "reduce_scatter/bidirectional_ring", "all_gather/bidirectional_ring"
+    ),
+    "all_reduce/direct": one_after_the_other("reduce_scatter/direct", "all_gather/direct"),
+    "all_reduce/unchunked_ring": lambda m: m.messages(m.p - 1, 1) + m.work(m.p),
     "all_reduce/recursive_doubling": recursive_doubling_all_reduce,
     "all_reduce/halving_doubling": halving_doubling_all_reduce,
     "all_reduce/hierarchical": hierarchical_all_reduce,
     "all_reduce/torus": torus_all_reduce,
-    "scatter/naive": naive_scatter,
-    "scatter/binomial": binomial_scatter,
-    "gather/naive": naive_scatter,
-    "gather/binomial": binomial_scatter,
-    "all_gather/naive": lambda m: naive_scatter(m) + naive_broadcast(m),
-    "all_gather/ring": ring_all_gather,
-    "all_gather/bidirectional_ring": ring_all_gather,
-    "all_gather/direct": direct_all_gather,
-    "all_gather/bruck": bruck_all_gather,
+    "scatter/naive": lambda m: m.messages(m.p - 1, 1 / m.p),
+    # the size of messages halves in each step; together, they carry all parts but the root's
+    "scatter/binomial": lambda m: m.alpha * m.doublings + m.others * m.nbytes * m.beta,
+    "gather/naive": one_after_the_other("scatter/naive"),
+    "gather/binomial": one_after_the_other("scatter/binomial"),
+    "all_gather/naive": one_after_the_other("gather/naive", "broadcast/naive"),
+    "all_gather/ring": lambda m: m.messages(m.p - 1, 1 / m.p),
+    "all_gather/bidirectional_ring": one_after_the_other("all_gather/ring"),
+    # simultaneous messages share the link and wait for one latency
+    "all_gather/direct": lambda m: m.messages(1, m.others) if m.p > 1 else 0.0,
+    "all_gather/bruck": lambda m: m.alpha * m.doublings + m.others * m.nbytes * m.beta,
     "all_gather/recursive_doubling": recursive_doubling_all_gather,
-    "reduce_scatter/naive": lambda m: naive_reduce(m) + naive_scatter(m),
-    "reduce_scatter/ring": ring_reduce_scatter,
-    "reduce_scatter/bidirectional_ring": bidirectional_ring_reduce_scatter,
-    "reduce_scatter/direct": direct_reduce_scatter,
+    "reduce_scatter/naive": one_after_the_other("reduce/naive", "scatter/naive"),
+    "reduce_scatter/ring": lambda m: m.messages(m.p - 1, 1 / m.p) + m.work(m.others),
+    # the two channels share the link, but reduce their halves at the same time
+    "reduce_scatter/bidirectional_ring": lambda m: m.messages(m.p - 1, 1 / m.p) + m.work(m.others / 2),
+    "reduce_scatter/direct": lambda m: (m.messages(1, m.others) if m.p > 1 else 0.0) + m.work(m.others),
     "reduce_scatter/recursive_halving": recursive_halving_reduce_scatter,
-    "all_to_all/direct": direct_all_gather,
-    "all_to_all/pairwise": pairwise_all_to_all,
+    "all_to_all/direct": one_after_the_other("all_gather/direct"),
+    "all_to_all/pairwise": lambda m: m.messages(m.p - 1 + m.p % 2, 1 / m.p) if m.p > 1 else 0.0,
     "all_to_all/bruck": bruck_all_to_all,
-    "barrier/naive": lambda m: naive_reduce(m) + naive_broadcast(m),
-    "barrier/binomial": lambda m: binomial_reduce(m) + binomial_broadcast(m),
-    "barrier/dissemination": dissemination_barrier,
+    "barrier/naive": one_after_the_other("reduce/naive", "broadcast/naive"),
+    "barrier/binomial": one_after_the_other("reduce/binomial", "broadcast/binomial"),
+    "barrier/dissemination": lambda m: m.messages(m.doublings, 1) + m.work(m.doublings),
 }
 UPPER_BOUNDS = {"broadcast/double_tree", "reduce/double_tree", "all_reduce/double_tree"}
 

@@ -11,7 +11,7 @@ encoded in base64. A file is checked before memory is allocated for its content.
 
 import base64
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Generic, Self, TypeVar, overload
 
 import numpy as np
@@ -298,11 +298,12 @@ def take(plain: object, keys: tuple[str, ...], name: str = "") -> dict[str, Any]
 
 
 def _read_list(values: list[Any], kind: type[np.generic], name: str) -> npt.NDArray[Any]:
-    is_right, expected = {
+    checks: dict[type[np.generic], tuple[Callable[[Any], bool], str]] = {
         np.int64: (lambda value: type(value) is int and 0 <= value < 1 << 63, "a non-negative integer"),
         np.bool_: (lambda value: type(value) is bool, "true or false"),
         np.float64: (lambda value: type(value) in (int, float) and abs(value) < np.inf, "a finite number"),
-    }[kind]
+    }
+    is_right, expected = checks[kind]
     for number, value in enumerate(values):
         if not is_right(value):
             raise ValueError(f"{name}.{number}: {quote(value)} is not {expected}")
