@@ -15,8 +15,9 @@ from collectives.input_files import check_input
 from collectives.proof.verifier import check_bitwise_identical
 from collectives.quoting import cut, make_printable
 from collectives.spec import item_bytes
+from collectives.training.gradients import RESNETS
 from collectives.training.parallelism import Parallelism
-from collectives.training.workload import MODELS, Training, is_file_reference
+from collectives.training.workload import Training, is_file_reference
 from scenarios import toml_files
 from scenarios.cluster_sections import LinksSection
 from scenarios.faults import FaultsSection
@@ -247,7 +248,7 @@ class Builder:
             raise InputError(
                 f"{self.where}: faults: a training on many devices is predicted without single messages; remove "
                 "[faults], or set training.gradient_sync, forward, backward and optimizer in training.compute, and a "
-                f"training.model that ranks run ({', '.join(MODELS)}, or FILE.py:NAME)"
+                f"training.model that ranks run ({', '.join(RESNETS)}, or FILE.py:NAME)"
             )
         if section.collective is None and section.what_if:
             raise InputError(

@@ -13,12 +13,12 @@ from collectives.errors import InputError
 from collectives.quoting import quote, suggest
 from collectives.records.model_profile import is_transformer, with_sequence
 from collectives.removed import KEYS, describe_removed
+from collectives.training.gradients import RESNETS
 from collectives.training.parallelism import FRAMEWORKS, LOADERS, Parallelism
 from collectives.training.recipe import OPTIMIZERS, PRECISIONS
 from collectives.training.workload import (
     DATASETS,
     FILES,
-    MODELS,
     SHAPE,
     TO_TRAIN_ON,
     Buckets,
@@ -218,7 +218,7 @@ class TrainingSection(Section):
             how = "predict it with --devices 1,2,4,8"
             how += ", or run or compare it on ranks of this machine" if key == "parallelism" else ""
             return f"training: {key} only applies to training on many devices; {how}"
-        if self.gradient_sync is None and not is_file_reference(self.model) and self.model not in MODELS:
+        if self.gradient_sync is None and not is_file_reference(self.model) and self.model not in RESNETS:
             return f"training: ranks cannot run {quote(self.model)}; predict it on many devices with --devices 1,2,4,8"
         if self.gradient_sync is None:
             return (
@@ -232,7 +232,7 @@ class TrainingSection(Section):
         if self.gradient_sync is None or self.why_not_run:
             raise InputError(self.why_not_run)
         if not is_file_reference(self.model):
-            check_known("training.model", self.model, MODELS, f", {FILES}")
+            check_known("training.model", self.model, RESNETS, f", {FILES}")
         if self.dataset:
             check_known("training.dataset", self.dataset, DATASETS)
         return self.gradient_sync

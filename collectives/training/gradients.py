@@ -1,11 +1,11 @@
-"""Compute the sizes of gradients in backward order, the layers of ResNets, and gradient buckets.
+"""Compute the sizes of gradients in backward order, and gradient buckets."""
 
-The layers are those of He et al., Deep Residual Learning for Image Recognition, table 1
-(https://arxiv.org/abs/1512.03385), as torchvision builds them. A test compares the parameters with torchvision's.
-"""
-
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate
+from math import isqrt
+from pathlib import Path
 from typing import NamedTuple
 
 FIRST_BYTES = 1 << 20  # minimum size of the first bucket of DistributedDataParallel
@@ -67,79 +67,32 @@ def fill_buckets(
     return buckets
 
 
-BLOCKS = {
-    "resnet18": (2, 2, 2, 2),
-    "resnet34": (3, 4, 6, 3),
-    "resnet50": (3, 4, 6, 3),
-}  # residual blocks of each of four stages
-EXPANSION = {"resnet18": 1, "resnet34": 1, "resnet50": 4}  # output channels of a block, divided by its width
-WIDTHS = (64, 128, 256, 512)
+RESNETS = ("resnet18", "resnet34", "resnet50")
 STEMS = ("imagenet", "cifar")  # 7x7 with stride 2 and pooling; 3x3 without either, for images of 32x32
+PROFILES = Path(__file__).parent.parent / "model_profiles"
+PROFILED_SIZE, PROFILED_CLASSES = 224, 1000  # of the profiles
 
 
-class WeightLayer(NamedTuple):
-    """A layer with weights. It has the sizes of its parameter tensors and the multiplications of its forward pass."""
+@lru_cache
+def resnet_gradients(name: str, classes: int, stem: str = "imagenet", size: int = 32) -> tuple[Gradient, ...]:
+    """Return the gradients of a ResNet for square images in backward order, from the last layer to the first.
 
-    parameters: tuple[int, ...]
-    work: int
+    They are computed from the shipped profile. The share of a layer in backward is its share of the multiplications.
 
-
-def resnet_layers(name: str, classes: int, stem: str = "imagenet", size: int = 32) -> list[WeightLayer]:
-    """Return the layers of a ResNet for images of 3 x ``size`` x ``size`` pixels, from first to last.
-
-    >>> sum(sum(layer.parameters) for layer in resnet_layers("resnet18", classes=10))
+    >>> sum(gradient.nbytes for gradient in resnet_gradients("resnet18", classes=10)) // 4
     11181642
     """
-    return [*_resnet_layers(name, classes, stem, size)]
-
-
-def _resnet_layers(name: str, classes: int, stem: str, size: int) -> Iterator[WeightLayer]:
-    expansion, inputs = EXPANSION[name], 64
-    side = size if stem == "cifar" else -(-size // 2)
-    yield _convolution(3, 64, 3 if stem == "cifar" else 7, side)
-    yield WeightLayer((64, 64), 0)
-    side = side if stem == "cifar" else -(-side // 2)
-    for stage, (width, blocks) in enumerate(zip(WIDTHS, BLOCKS[name], strict=True)):
-        for block in range(blocks):
-            before, side = side, -(-side // 2) if stage and not block else side
-            yield from _block(inputs, width, expansion, before, side)
-            if not block and (stage or expansion > 1):  # if the shape changes, the shortcut is a convolution
-                yield _convolution(inputs, width * expansion, 1, side)
-                yield WeightLayer((width * expansion,) * 2, 0)
-            inputs = width * expansion
-    yield WeightLayer((inputs * classes, classes), inputs * classes)
-
-
-def _block(inputs: int, width: int, expansion: int, before: int, side: int) -> Iterator[WeightLayer]:
-    """Yield the layers of a residual block; ``before`` and ``side`` are its input and output size in pixels."""
-    if expansion == 1:
-        kernels = ((inputs, width, 3, side), (width, width, 3, side))
-    else:  # the middle convolution has the stride
-        outputs = width * expansion
-        kernels = ((inputs, width, 1, before), (width, width, 3, side), (width, outputs, 1, side))  # type: ignore[assignment]
-    for fan_in, made, kernel, pixels in kernels:
-        yield _convolution(fan_in, made, kernel, pixels)
-        yield WeightLayer((made, made), 0)
-
-
-def _convolution(inputs: int, outputs: int, kernel: int, side: int) -> WeightLayer:
-    weights = inputs * outputs * kernel * kernel
-    return WeightLayer((weights,), weights * side * side)
-
-
-def count_parameters(name: str, classes: int, stem: str = "imagenet") -> int:
-    """Return the number of parameters of a ResNet.
-
-    >>> count_parameters("resnet34", classes=10)
-    21289802
-    """
-    return sum(sum(layer.parameters) for layer in resnet_layers(name, classes, stem))
-
-
-def gradients_in_order(name: str, classes: int, stem: str = "imagenet", size: int = 32) -> list[Gradient]:
-    """Return the gradients of a ResNet in backward order, from the last layer to the first.
-
-    The share of a layer in backward is its share of the multiplications.
-    """
-    layers = resnet_layers(name, classes, stem, size)
-    return gradients_of([layer.parameters for layer in layers], [layer.work for layer in layers])
+    layers = [layer for layer in json.loads((PROFILES / f"{name}.json").read_text())["layers"] if layer[3]]
+    tensors, work = [tuple(sizes) for _, _, _, sizes, *_ in layers], list[int]()
+    if stem == "cifar":
+        tensors[0] = (tensors[0][0] * 3**2 // 7**2,)
+    features = tensors[-1][0] // PROFILED_CLASSES
+    tensors[-1] = features * classes, classes
+    for (_, kind, _, profiled, flops, *_), sizes in zip(layers, tensors, strict=True):
+        pixels = flops // (2 * profiled[0]) if kind == "Conv2d" else 0
+        if pixels:
+            halvings = (PROFILED_SIZE // isqrt(pixels)).bit_length() - 1
+            side = -(-size // 2 ** (max(0, halvings - 2) if stem == "cifar" else halvings))
+            pixels = side**2
+        work.append(sizes[0] * (1 if kind == "Linear" else pixels))
+    return tuple(gradients_of(tensors, work))

@@ -11,14 +11,13 @@ from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.spec import ITEM_BYTES
 from collectives.training.gradients import (
-    BLOCKS,
     FIRST_BYTES,
+    RESNETS,
     STEMS,
     Bucket,
     Gradient,
-    count_parameters,
     fill_buckets,
-    gradients_in_order,
+    resnet_gradients,
 )
 from collectives.training.recipe import Recipe
 
@@ -72,7 +71,6 @@ class DataLoading:
         return f"[{', '.join(settings)}]" if settings else ""
 
 
-MODELS = tuple(BLOCKS)
 RESUME_NEWEST = "auto"  # resumes the newest complete checkpoint
 DATASETS = ("digits", "cifar10", "imagefolder", "synthetic")
 SHAPE = (3, 32, 32)  # shape of an image: channels, height, width
@@ -173,7 +171,7 @@ class Training(Recipe, DataLoading):
             example = "for example find_algorithm('all_reduce/ring')"
             raise InputError(f"gradient_sync must be an Algorithm, {example}, not {quote(sync)}")
         if not is_file_reference(self.model):
-            check_known("model", self.model, MODELS, f", {FILES}")
+            check_known("model", self.model, RESNETS, f", {FILES}")
         check_known("dataset", self.dataset, DATASETS)
         check_known("stem", self.stem, STEMS)
         check_whole_number("classes", self.classes, at_least=1)
@@ -232,7 +230,7 @@ class Training(Recipe, DataLoading):
     def parameter_count(self) -> int:
         """The number of trained parameters. Raise InputError for a user's model if ``parameters`` is not set."""
         if not is_file_reference(self.model):
-            return count_parameters(self.model, self.classes, self.stem)
+            return sum(gradient.nbytes for gradient in self.gradients) // ITEM_BYTES["float32"]
         if self.parameters is None:
             raise InputError(
                 f"model {quote(self.model)} is only executed by a run; for a prediction, set its number "
@@ -244,7 +242,7 @@ class Training(Recipe, DataLoading):
     def gradients(self) -> list[Gradient]:
         """The gradients in backward order. A user's model is represented by a hundred gradients of equal size."""
         if not is_file_reference(self.model):
-            return gradients_in_order(self.model, self.classes, self.stem, max(self.image_shape[1:]))
+            return [*resnet_gradients(self.model, self.classes, self.stem, max(self.image_shape[1:]))]
         count, item = self.parameter_count, ITEM_BYTES["float32"]
         ends = [number * count // 100 for number in range(101)]
         return [Gradient((end - begin) * item, end / count) for begin, end in pairwise(ends)]

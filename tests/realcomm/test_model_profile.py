@@ -17,7 +17,7 @@ from collectives.records.model_profile import (
     shipped_model_profiles,
     with_sequence,
 )
-from collectives.training.gradients import count_parameters, fill_buckets
+from collectives.training.gradients import fill_buckets
 from realcomm.profiling.measured import measure
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
@@ -78,7 +78,7 @@ def test_transformer_profile_matches_closed_forms() -> None:
 def test_gradients_fill_ddps_buckets() -> None:
     profile = find_model_profile("resnet50")
     gradients = profile.gradients()
-    assert sum(each.nbytes for each in gradients) == 4 * profile.parameters == 4 * count_parameters("resnet50", 1000)
+    assert sum(each.nbytes for each in gradients) == 4 * profile.parameters
     assert [each.ready for each in gradients] == sorted(each.ready for each in gradients)
     assert gradients[-1].ready == 1.0
     assert len(fill_buckets(gradients)) == 5
