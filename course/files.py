@@ -7,11 +7,11 @@ from pathlib import Path
 from types import ModuleType
 
 from collectives.errors import InputError
-from course.checks.exercise import Shown
+from course.checks.exercise import Exercise, Shown
 
 FOLDER = Path(__file__).parent
 # files that a trial writes
-PREDICTIONS, ERROR, OBSERVED, STACK = "predictions.json", "error-{}.json", "observed-{}.json", "stack.txt"
+NOTES, STACK = "notes-{}.json", "stack.txt"
 CONTENTS, SPANS = "contents-{}.json", "spans-{}.json"  # and that ``--show`` writes
 NAMES = (
     "message", "deadlock", "collectives", "ring", "trees", "data_parallel", "hierarchy", "sharding", "tensor_parallel",
@@ -46,8 +46,13 @@ class Lesson:
 
     @property
     def checks(self) -> ModuleType:
-        """The lesson's check module, with ``EXERCISES`` and the function ``predicted``."""
+        """The lesson's check module, with exercises, ``SHOWN`` and the function ``predicted``."""
         return import_module(f"course.checks.{NAMES[self.number - 1]}")
+
+    @property
+    def exercises(self) -> list[Exercise]:
+        """The lesson's exercises, in order."""
+        return [value for value in vars(self.checks).values() if isinstance(value, Exercise) and value.name]
 
     @property
     def shown(self) -> Shown:

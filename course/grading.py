@@ -14,7 +14,7 @@ import course
 import virtual.hosting.confinement
 from collectives.errors import InputError
 from course.files import Lesson
-from course.judging import JudgedExercise, JudgedLesson, judge
+from course.judging import Judge, JudgedExercise, JudgedLesson
 from course.notebooks import opened
 from virtual.hosting.confinement import Confinement
 from virtual.hosting.host import VirtualHost
@@ -35,12 +35,10 @@ def grade(root: Path, files: Mapping[Path, Lesson], host: VirtualHost) -> Iterat
     for path, lesson in files.items():
         try:
             with copied(root, path, hidden) as (copy, confinement), opened(copy) as script:
-                judged = judge(lesson, script.path, host, _show_nothing, confinement)
+                judged = Judge(lesson, script.path, host, confinement=confinement).judge()
                 judged = replace(judged, exercises=tuple(map(script.locate, judged.exercises)))
         except InputError as error:
-            wrong = tuple(
-                JudgedExercise(exercise.name, "wrong", text=str(error)) for exercise in lesson.checks.EXERCISES
-            )
+            wrong = tuple(JudgedExercise(exercise.name, "wrong", text=str(error)) for exercise in lesson.exercises)
             judged = JudgedLesson(lesson.number, str(path), wrong, ())
         yield replace(judged, file=str(path))
 
@@ -77,7 +75,3 @@ def copied(root: Path, path: Path, hidden: tuple[str, ...]) -> Iterator[tuple[Pa
 def _not_copied(folder: str, names: list[str]) -> set[str]:
     """Return the names to skip: symlinks, which may lead to other submissions, and installed packages."""
     return {name for name in names if Path(folder, name).is_symlink()} | _NOT_COPIED(folder, names)
-
-
-def _show_nothing(stream: str, text: str) -> None:
-    pass

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,8 +17,8 @@ import simcomm
 from collectives.errors import InputError, RunFailed
 from collectives.quoting import make_printable
 from collectives.units import format_size, format_time
-from course.checks.exercise import Exercise, LearnerCall
-from course.files import ERROR, OBSERVED, PREDICTIONS, STACK, Lesson
+from course.checks.exercise import Exercise, LearnerCall, Predicted
+from course.files import NOTES, STACK, Lesson
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.placement import place_round_robin
 from virtual.hosting.confinement import Confinement
@@ -28,6 +29,7 @@ from virtual.process.programs import UserProgram
 
 TRIAL_SECONDS = 60.0  # wall-clock limit of a trial that blocks; a loop reaches the limit of CPU time earlier
 MOST_TEXT = 2000  # maximum characters of an error
+NO_NOTES: dict[str, Any] = {"error": None, "predictions": {}, "waited": {}, "calls": [], "measured": []}
 
 
 @dataclass(frozen=True)
@@ -47,64 +49,18 @@ class JudgedExercise:
 
 
 @dataclass(frozen=True)
-class PredictedNumber:
-    """A learner's prediction, the correct value, and an explanation."""
-
-    name: str
-    right: float
-    answer: float | None = None
-    why: str = ""
-
-
-@dataclass(frozen=True)
 class JudgedLesson:
     """The results for a learner's file."""
 
     lesson: int
     file: str
     exercises: tuple[JudgedExercise, ...]
-    predictions: tuple[PredictedNumber, ...]
+    predictions: tuple[Predicted, ...]
 
     @property
     def is_right(self) -> bool:
         """Whether all exercises are right."""
         return all(exercise.state == "right" for exercise in self.exercises)
-
-
-def judge(
-    lesson: Lesson,
-    path: Path,
-    host: VirtualHost,
-    show: Callable[[str, str], object],
-    confinement: Confinement | None = None,
-) -> JudgedLesson:
-    """Check every exercise of a lesson in a learner's file; ``show`` receives the file's output.
-
-    A ``confinement`` limits the files that the learner's file can use.
-    """
-    exercises, numbers = list[JudgedExercise](), dict[str, float]()
-    for exercise in lesson.checks.EXERCISES:
-        judged, predicted = judge_exercise(lesson, path, host, show, exercise, confinement)
-        exercises.append(judged)
-        numbers |= predicted
-    predictions = tuple(
-        PredictedNumber(name, right.value, numbers.get(name), right.why)
-        for name, right in lesson.checks.predicted().items()
-    )
-    return JudgedLesson(lesson.number, str(path), tuple(exercises), predictions)
-
-
-def judge_exercise(
-    lesson: Lesson,
-    path: Path,
-    host: VirtualHost,
-    show: Callable[[str, str], object],
-    exercise: Exercise,
-    confinement: Confinement | None = None,
-) -> tuple[JudgedExercise, dict[str, float]]:
-    """Check one exercise of a learner's file. Return the result, and the file's predictions by name."""
-    trials = _Trials(lesson, path.resolve(), host, show, exercise, confinement)
-    return trials.judge(), trials.predictions
 
 
 def make_cluster(racks: int, world_size: int) -> Cluster:
@@ -115,16 +71,21 @@ def make_cluster(racks: int, world_size: int) -> Cluster:
     return simcomm.star(world_size, "10 Gbit/s", "5 us")
 
 
-@dataclass(frozen=True)
-class _Observed:
-    calls: dict[int, list[LearnerCall]]
-    measured: list[list[list[float]]]  # begin and end of each block, by rank
-    waited: Counter[str]  # seconds of all ranks by line
+class _Trial:
+    """The notes of an exercise's ranks: their calls, their measured blocks, and their waits."""
+
+    def __init__(self, folder: Path, world_size: int) -> None:
+        files = [folder / NOTES.format(rank) for rank in range(world_size)]
+        self.notes = [json.loads(file.read_text()) if file.exists() else NO_NOTES for file in files]
+        self.calls = [[LearnerCall(*call) for call in notes["calls"]] for notes in self.notes]
+        # begin and end of each block on every rank, for blocks that all ranks have completed
+        self.blocks = list(zip(*(notes["measured"] for notes in self.notes), strict=False))
+        self.waited = sum((Counter(notes["waited"]) for notes in self.notes), Counter[str]())  # seconds by line
 
     @property
-    def blocks(self) -> list[tuple[list[float], ...]]:
-        """The begin and end of each block on every rank, for blocks that all ranks have completed."""
-        return list(zip(*self.measured, strict=False))
+    def error(self) -> dict[str, Any] | None:
+        """The error of the lowest rank that has one."""
+        return next((notes["error"] for notes in self.notes if notes["error"]), None)
 
     @property
     def elapsed(self) -> float | None:
@@ -147,126 +108,91 @@ class _Observed:
                 most = max(most, int(np.bincount(messages.src[inside], weights=messages.nbytes[inside]).max()))
         return most
 
+    def busiest_line(self) -> int:
+        """Return the line that sends most bytes, or 0."""
+        sent = Counter[int]()
+        for call in chain.from_iterable(self.calls):
+            if call.receiver >= 0 or call.name not in ("recv", "irecv"):
+                sent[call.line] += call.nbytes
+        return sent.most_common(1)[0][0] if sent else 0
+
 
 @dataclass
-class _Trials:
-    """Runs one exercise at each world size until a trial is wrong."""
+class Judge:
+    """Checks the exercises of a lesson in a learner's file.
+
+    ``show`` receives the file's output. A ``confinement`` limits the files that the learner's file can use.
+    """
 
     lesson: Lesson
     path: Path
     host: VirtualHost
-    show: Callable[[str, str], object]
-    exercise: Exercise
+    show: Callable[[str, str], object] = lambda stream, text: None
     confinement: Confinement | None = None
     predictions: dict[str, float] = field(default_factory=dict)
-    observed: _Observed = field(default_factory=lambda: _Observed({}, [], Counter()))
 
-    def judge(self) -> JudgedExercise:
-        judged = JudgedExercise(self.exercise.name, "right")
-        for world_size in self.exercise.world_sizes:
-            error, finished = self._try(world_size)
-            if finished is not None:
-                elapsed, sent = self.observed.elapsed, self.observed.most_sent(finished)
+    def judge(self) -> JudgedLesson:
+        """Check every exercise."""
+        exercises = tuple(self.judge_exercise(exercise) for exercise in self.lesson.exercises)
+        predictions = tuple(
+            replace(right, name=name, answer=self.predictions.get(name))
+            for name, right in self.lesson.checks.predicted().items()
+        )
+        return JudgedLesson(self.lesson.number, str(self.path), exercises, predictions)
+
+    def judge_exercise(self, exercise: Exercise) -> JudgedExercise:
+        """Check one exercise at each world size until it is wrong."""
+        judged = JudgedExercise(exercise.name, "right")
+        for world_size in exercise.world_sizes:
+            trial, finished, error = self._try(exercise, world_size)
+            if trial is not None:
+                elapsed, sent = trial.elapsed, trial.most_sent(finished)
                 judged = replace(judged, elapsed_s=elapsed, sent_bytes=sent)
                 if error is None or not error.get("to_do"):
-                    error = next(self._wrong_calls(world_size), None) or error
-                error = error or next(self._wrong_cost(world_size, elapsed or 0.0, sent), None)
+                    error = next(_wrong_calls(exercise, trial, world_size), None) or error
+                error = error or next(_wrong_cost(exercise, trial, world_size, sent), None)
             if error is not None:
-                on = f"on {world_size} rank{'s' * (world_size > 1)}: " if max(self.exercise.world_sizes) > 1 else ""
-                line = error.get("line") or self._line_of(self.exercise.name)
+                on = f"on {world_size} rank{'s' * (world_size > 1)}: " if max(exercise.world_sizes) > 1 else ""
+                line = error.get("line") or self._line_of(exercise.name)
                 text = "\n".join(map(make_printable, f"{on}{error['text']}"[:MOST_TEXT].splitlines()))
                 state, source = "to do" if error.get("to_do") else "wrong", self._source(line)
-                return replace(judged, state=state, text=text, line=line, source=source, read=self.exercise.read)
+                return replace(judged, state=state, text=text, line=line, source=source, read=exercise.read)
             judged = replace(judged, world_sizes=(*judged.world_sizes, world_size))
         return judged
 
-    def _try(self, world_size: int) -> tuple[dict[str, Any] | None, Finished | None]:
-        """Return the error, if any, and the run, if it ended."""
+    def _try(self, exercise: Exercise, world_size: int) -> tuple[_Trial | None, Any, dict[str, Any] | None]:
+        """Return the notes and the run, if it ended, and the error, if any."""
         scratch = self.confinement.scratch if self.confinement is not None else None
+        path = self.path.resolve()
         with TemporaryDirectory(prefix="ringlab-learn-", dir=scratch) as folder:
-            arguments = (str(self.path), str(self.lesson.number), self.exercise.name, folder)
-            program = UserProgram("course.trial", arguments, is_module=True)
-            options = VirtualOptions(program, world_size, make_cluster(self.exercise.racks, world_size), timing="live")
-            notes = Path(folder)
+            program = UserProgram(
+                "course.trial", (str(path), str(self.lesson.number), exercise.name, folder), is_module=True
+            )
+            options = VirtualOptions(program, world_size, make_cluster(exercise.racks, world_size), timing="live")
             try:
                 finished = self.host.run(options, timeout=TRIAL_SECONDS, show=self.show, confinement=self.confinement)
             except (InputError, RunFailed) as failure:
+                stack = Path(folder, STACK).read_text() if Path(folder, STACK).exists() else ""
+                if at := re.search(rf'File "{re.escape(str(path))}", line (\d+)', stack):
+                    text = "endless: the loop or call in this line does not end"
+                    return None, None, {"text": text, "line": int(at[1])}
                 why = str(failure).replace(program.title, "your file").removesuffix(MORE_TIME)
-                return self._endless(notes / STACK, why), None
-            if (notes / PREDICTIONS).exists():
-                self.predictions.update(json.loads((notes / PREDICTIONS).read_text()))
-            self.observed = _read_observed(notes, world_size)
-            for rank in range(world_size):
-                if (notes / ERROR.format(rank)).exists():
-                    error: dict[str, Any] = json.loads((notes / ERROR.format(rank)).read_text())
-                    causes = () if error.get("is_explained") else ("missing wait", "buffer in use")
-                    cause = self._mistake(finished, causes) if causes else None
-                    return (cause | {"text": f"{error['text']}\n{cause['text']}"} if cause else error), finished
-            return self._mistake(finished), finished
-
-    def _endless(self, stack: Path, why: str) -> dict[str, Any]:
-        """Return the line at which the CPU time ran out, or else why the result is missing."""
-        at = re.search(rf'File "{re.escape(str(self.path))}", line (\d+)', stack.read_text() if stack.exists() else "")
-        if at is None:
-            return {"text": f"no result: {why}"}
-        return {"text": "endless: the loop or call in this line does not end", "line": int(at[1])}
+                return None, None, {"text": f"no result: {why}"}
+            trial = _Trial(Path(folder), world_size)
+        self.predictions |= trial.notes[0]["predictions"]
+        if (error := trial.error) is None:
+            return trial, finished, self._mistake(finished)
+        causes = () if error.get("is_explained") else ("missing wait", "buffer in use")
+        cause = self._mistake(finished, causes) if causes else None
+        return trial, finished, cause | {"text": f"{error['text']}\n{cause['text']}"} if cause else error
 
     def _mistake(self, finished: Finished, kinds: tuple[str, ...] = ()) -> dict[str, Any] | None:
         for finding in finished.outcome.findings:
             if kinds and finding.kind not in kinds:
                 continue
-            lines = [place.line for _, place in finding.where if Path(place.file).resolve() == self.path]
+            lines = [place.line for _, place in finding.where if Path(place.file).resolve() == self.path.resolve()]
             return {"text": finding.text, "line": (lines or [0])[0]}
         return None
-
-    def _wrong_calls(self, world_size: int) -> Iterator[dict[str, Any]]:
-        allowed, receivers = self.exercise.calls, self.exercise.receivers
-        for rank, calls in self.observed.calls.items():
-            for call in calls:
-                if allowed is not None and call.name not in allowed:
-                    names = [f"dist.{name}" for name in sorted(allowed)]
-                    only = f"use only {', '.join(names[:-1])} and {names[-1]}"
-                    yield {"text": f"dist.{call.name} is not allowed in this exercise; {only}", "line": call.line}
-                if receivers is not None and call.receiver >= 0 and call.receiver not in receivers(rank, world_size):
-                    to = " or ".join(map(str, sorted(receivers(rank, world_size)))) or "none"
-                    yield {"text": f"rank {rank} sends to rank {call.receiver}, not to {to}", "line": call.line}
-
-    def _wrong_cost(self, world_size: int, elapsed: float, sent: int) -> Iterator[dict[str, Any]]:
-        exercise, busy = self.exercise, self._busiest_line()
-        if exercise.least_bytes is not None and sent < exercise.least_bytes(world_size):
-            least = format_size(int(exercise.least_bytes(world_size)))
-            yield {
-                "text": f"the result is right, but a rank sends {format_size(sent)}, less than {least}: {exercise.hint}"
-            }
-        if exercise.most_bytes is not None and sent > exercise.most_bytes(world_size):
-            most = format_size(int(exercise.most_bytes(world_size)))
-            yield {
-                "text": f"the result is right, but a rank sends {format_size(sent)}; {most} is enough: {exercise.hint}",
-                "line": busy,
-            }
-        if exercise.all_reduced is not None:
-            wanted = sorted(exercise.all_reduced(world_size))
-            got = sorted(call.nbytes for call in self.observed.calls.get(0, []) if call.name == "all_reduce")
-            if got != wanted:
-                number = f"{len(got)} all_reduces, not {len(wanted)}"
-                different = f"all_reduces of {_sizes(got)}, not of {_sizes(wanted)}"
-                calls = number if len(got) != len(wanted) else different
-                text = f"the result is right, but a rank calls {calls}: {exercise.hint}"
-                yield {"text": text, "line": busy}
-        if exercise.most_seconds is not None and elapsed > exercise.most_seconds(world_size):
-            most = format_time(exercise.most_seconds(world_size))
-            slow_text = f"the result is right, but takes {format_time(elapsed)}; {most} is enough"
-            (line, _), *_ = (*self.observed.waited.most_common(1), ("0", 0.0))
-            where = "; ranks wait longest in this line" if line != "0" else ""
-            yield {"text": f"{slow_text}: {exercise.hint}{where}", "line": int(line)}
-
-    def _busiest_line(self) -> int:
-        sent = Counter[int]()
-        for calls in self.observed.calls.values():
-            for call in calls:
-                if call.receiver >= 0 or call.name not in ("recv", "irecv"):
-                    sent[call.line] += call.nbytes
-        return sent.most_common(1)[0][0] if sent else 0
 
     def _line_of(self, name: str) -> int:
         try:
@@ -281,15 +207,45 @@ class _Trials:
         return make_printable(lines[line - 1].strip()) if 0 < line <= len(lines) else ""
 
 
-def _read_observed(notes: Path, world_size: int) -> _Observed:
-    observed = _Observed({}, [], Counter())
-    for rank in range(world_size):
-        file = notes / OBSERVED.format(rank)
-        plain = json.loads(file.read_text()) if file.exists() else {"waited": {}, "calls": [], "measured": []}
-        observed.calls[rank] = [LearnerCall(*call) for call in plain["calls"]]
-        observed.measured.append(plain["measured"])
-        observed.waited.update(plain["waited"])
-    return observed
+def _wrong_calls(exercise: Exercise, trial: _Trial, world_size: int) -> Iterator[dict[str, Any]]:
+    allowed, receivers = exercise.calls, exercise.receivers
+    for rank, calls in enumerate(trial.calls):
+        for call in calls:
+            if allowed is not None and call.name not in allowed:
+                names = [f"dist.{name}" for name in sorted(allowed)]
+                only = f"use only {', '.join(names[:-1])} and {names[-1]}"
+                yield {"text": f"dist.{call.name} is not allowed in this exercise; {only}", "line": call.line}
+            if receivers is not None and call.receiver >= 0 and call.receiver not in receivers(rank, world_size):
+                to = " or ".join(map(str, sorted(receivers(rank, world_size)))) or "none"
+                yield {"text": f"rank {rank} sends to rank {call.receiver}, not to {to}", "line": call.line}
+
+
+def _wrong_cost(exercise: Exercise, trial: _Trial, world_size: int, sent: int) -> Iterator[dict[str, Any]]:
+    elapsed, busy = trial.elapsed or 0.0, trial.busiest_line()
+    if exercise.least_bytes is not None and sent < exercise.least_bytes(world_size):
+        least = format_size(int(exercise.least_bytes(world_size)))
+        yield {"text": f"the result is right, but a rank sends {format_size(sent)}, less than {least}: {exercise.hint}"}
+    if exercise.most_bytes is not None and sent > exercise.most_bytes(world_size):
+        most = format_size(int(exercise.most_bytes(world_size)))
+        yield {
+            "text": f"the result is right, but a rank sends {format_size(sent)}; {most} is enough: {exercise.hint}",
+            "line": busy,
+        }
+    if exercise.all_reduced is not None:
+        wanted = sorted(exercise.all_reduced(world_size))
+        got = sorted(call.nbytes for call in trial.calls[0] if call.name == "all_reduce")
+        if got != wanted:
+            number = f"{len(got)} all_reduces, not {len(wanted)}"
+            different = f"all_reduces of {_sizes(got)}, not of {_sizes(wanted)}"
+            calls = number if len(got) != len(wanted) else different
+            text = f"the result is right, but a rank calls {calls}: {exercise.hint}"
+            yield {"text": text, "line": busy}
+    if exercise.most_seconds is not None and elapsed > exercise.most_seconds(world_size):
+        most = format_time(exercise.most_seconds(world_size))
+        slow_text = f"the result is right, but takes {format_time(elapsed)}; {most} is enough"
+        (line, _), *_ = (*trial.waited.most_common(1), ("0", 0.0))
+        where = "; ranks wait longest in this line" if line != "0" else ""
+        yield {"text": f"{slow_text}: {exercise.hint}{where}", "line": int(line)}
 
 
 def _sizes(nbytes: list[int]) -> str:

@@ -2,7 +2,7 @@
 
     python -m course.trial FILE LESSON EXERCISE NOTES
 
-Each rank writes its error and its observations into the folder NOTES; rank 0 also writes the file's predictions.
+Each rank writes its error, its observations and the file's predictions into the folder NOTES.
 """
 
 import faulthandler
@@ -19,7 +19,7 @@ from typing import Any
 import torch.distributed as dist
 
 from course.checks.exercise import MEASURED, WrongAnswerError, read_number
-from course.files import ERROR, OBSERVED, PREDICTIONS, STACK, find_lesson
+from course.files import NOTES, STACK, find_lesson
 from course.lines import LineNotes, noting_lines
 
 CPU_SECONDS = 5  # CPU time limit of all ranks of one trial; a solution needs less than two seconds
@@ -28,35 +28,33 @@ MEMORY = 2 << 30  # limit in bytes; without the learner's tensors, the ranks nee
 
 def main() -> None:
     """Load the learner's file and call the exercise's check; exit with status 1 if the file raises."""
-    path, number, name, notes = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
+    path, number, name, folder = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
     warnings.simplefilter("ignore")
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
-    exercises = {exercise.name: exercise for exercise in find_lesson(number).checks.EXERCISES}
+    exercises = {exercise.name: exercise for exercise in find_lesson(number).exercises}
     exercise, functions = exercises[name], name.split(", ")
     others = [function for names in exercises for function in names.split(", ") if function not in functions]
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     if rank == 0:
-        faulthandler.register(signal.SIGXCPU, (notes / STACK).open("w"))  # names the line of an endless loop
+        faulthandler.register(signal.SIGXCPU, (folder / STACK).open("w"))  # names the line of an endless loop
+    lesson, notes = ModuleType("lesson"), dict[str, Any](error=None, predictions={})
     with noting_lines(str(path), functions, others) as lines:
-        lesson = ModuleType("lesson")
         try:
             load(path, lesson)
-            if rank == 0:
-                (notes / PREDICTIONS).write_text(json.dumps(numbers_in(getattr(lesson, "PREDICTIONS", None))))
+            notes["predictions"] = numbers_in(getattr(lesson, "PREDICTIONS", None))
             missing = [function for function in functions if not hasattr(lesson, function)]
             if missing:
                 raise WrongAnswerError(f"{path.name} does not define {missing[0]}; copy it from the lesson")
             exercise.check(lesson)
         except (Exception, SystemExit) as error:
-            (notes / ERROR.format(rank)).write_text(json.dumps(describe(error, path, lines)))
+            notes["error"] = describe(error, path, lines)
             if not isinstance(error, WrongAnswerError):
                 sys.exit(1)  # after a wrong answer the run continues, to find unmatched messages
         finally:
-            measured = lesson.__dict__.get(MEASURED, [])
-            observed = {"waited": lines.waited, "calls": lines.calls, "measured": measured}
-            (notes / OBSERVED.format(rank)).write_text(json.dumps(observed))
+            notes |= {"waited": lines.waited, "calls": lines.calls, "measured": lesson.__dict__.get(MEASURED, [])}
+            (folder / NOTES.format(rank)).write_text(json.dumps(notes))
 
 
 def load(path: Path, lesson: ModuleType) -> ModuleType:

@@ -65,6 +65,22 @@ def whose(counts: dict[int, int]) -> str:
     return " and ".join(filter(None, [", ".join(shares[:-1]), shares[-1]]))
 
 
+def one_by_one(p: int) -> float:
+    return 1.01 * (p - 1) * (ALPHA + 4 * ELEMENTS * BETA) + 1e-9
+
+
+def by_messages(read: str, most_seconds: Callable[[int], float] = one_by_one) -> Exercise:
+    return Exercise(
+        read,
+        (1, 2, 3, 5),
+        calls=BLOCKING,
+        least_bytes=lambda p: 4 * ELEMENTS * (p > 1),
+        most_seconds=most_seconds,
+        hint="each rank but one needs one message each way",
+    )
+
+
+@by_messages("torch.distributed.broadcast: what each rank holds before and after; the question above 'Your turn'")
 def broadcast(lesson: ModuleType) -> None:
     rank, last = dist.get_rank(), dist.get_world_size() - 1
     for src, (elements, dtype) in zip((0, last, last // 2, last), (MEASURED, *SMALL), strict=True):
@@ -74,6 +90,7 @@ def broadcast(lesson: ModuleType) -> None:
         expect_sum(tensor, [src], f"rank {rank}: tensor after broadcast from rank {src}")
 
 
+@by_messages("torch.distributed.reduce: what the root holds afterwards, and what the others may hold")
 def reduce(lesson: ModuleType) -> None:
     rank, last = dist.get_rank(), dist.get_world_size() - 1
     for dst, (elements, dtype) in zip((0, last, last // 2, last), (MEASURED, *SMALL), strict=True):
@@ -86,6 +103,7 @@ def reduce(lesson: ModuleType) -> None:
             expect_sum(tensor, [rank], f"rank {rank}: tensor, which must not change in a reduce to rank {dst},")
 
 
+@by_messages("torch.distributed.all_reduce; your own two functions above it", lambda p: 2 * one_by_one(p))
 def all_reduce(lesson: ModuleType) -> None:
     check_sums(lesson, lesson.all_reduce, (MEASURED, *SMALL))
 
@@ -103,6 +121,7 @@ def check_sums(
         expect_sum(tensor, range(world_size), f"rank {rank}: the sum{of}", elements)
 
 
+@Exercise("lesson 1: alpha + n * beta; which messages wait for each other, in `ringlab learn 3 --show`")
 def all_reduce_seconds(lesson: ModuleType) -> None:
     for p, nbytes in ((2, 1000), (5, 1 << 16), (8, 8 << 20)):
         wanted = 2 * (p - 1) * (ALPHA + nbytes * BETA)
@@ -113,43 +132,6 @@ def all_reduce_seconds(lesson: ModuleType) -> None:
         }
         got = lesson.all_reduce_seconds(p, nbytes, ALPHA, BETA)
         expect_close(got, wanted, f"all_reduce_seconds({p}, {nbytes}, ..)", mistakes=mistakes)
-
-
-def one_by_one(p: int) -> float:
-    return 1.01 * (p - 1) * (ALPHA + 4 * ELEMENTS * BETA) + 1e-9
-
-
-def by_messages(
-    check: Callable[[ModuleType], None], read: str, most_seconds: Callable[[int], float] = one_by_one
-) -> Exercise:
-    return Exercise(
-        check.__name__,
-        check,
-        read,
-        (1, 2, 3, 5),
-        calls=BLOCKING,
-        least_bytes=lambda p: 4 * ELEMENTS * (p > 1),
-        most_seconds=most_seconds,
-        hint="each rank but one needs one message each way",
-    )
-
-
-EXERCISES = [
-    by_messages(
-        broadcast, "torch.distributed.broadcast: what each rank holds before and after; the question above 'Your turn'"
-    ),
-    by_messages(reduce, "torch.distributed.reduce: what the root holds afterwards, and what the others may hold"),
-    by_messages(
-        all_reduce,
-        "torch.distributed.all_reduce; your own two functions above it",
-        lambda p: 2 * one_by_one(p),
-    ),
-    Exercise(
-        "all_reduce_seconds",
-        all_reduce_seconds,
-        "lesson 1: alpha + n * beta; which messages wait for each other, in `ringlab learn 3 --show`",
-    ),
-]
 
 
 def predicted() -> dict[str, Predicted]:

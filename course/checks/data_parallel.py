@@ -85,6 +85,7 @@ def expect_means(of: nn.Sequential, step: int, when: str = "") -> None:
         expect_equal(parameter.grad, mean, f"{when}rank {dist.get_rank()}: the gradient of parameter {number}")
 
 
+@Exercise("torch.distributed.all_reduce, which sums; Tensor.div_; parameters whose grad is None", (1, 2, 3, 5))
 def average_gradients(lesson: ModuleType) -> None:
     for make in (model, odd_model):
         mine = make()
@@ -101,6 +102,23 @@ def average_gradients(lesson: ModuleType) -> None:
             expect_means(mine, step, f"step {step + 1}, " * bool(step))
 
 
+def bucket_bytes(world_size: int) -> list[int]:
+    """Return the bytes of each all_reduce that one rank calls during the check."""
+    step = [BUCKET] * (LAYERS // 2) + [LAYER] * (LAYERS % 2)
+    return STEPS * step + 2 * ODD_BUCKETS
+
+
+@Exercise(
+    "Tensor.register_post_accumulate_grad_hook; what all_reduce with async_op=True "
+    "returns; torch's note 'Distributed Data Parallel' on buckets",
+    (2, 3, 5),
+    most_seconds=lambda p: 1.05 * ((LAYERS - 1) * BACKWARD + all_reduce_seconds(p)),
+    all_reduced=bucket_bytes,
+    hint="the last parameters fill the first bucket until it has bucket_bytes or more, and so on; the hook of a "
+    "bucket's last gradient begins its all_reduce, with async_op=True; only the last one is waited for after "
+    "backward",
+    name="OverlappedGradients",
+)
 def overlapped_gradients(lesson: ModuleType) -> None:
     mine = model()
     averaging = lesson.OverlappedGradients(mine, BUCKET)
@@ -119,36 +137,8 @@ def overlapped_gradients(lesson: ModuleType) -> None:
         expect_means(odd, step, f"in layers of unlike sizes, step {step + 1}, ")
 
 
-def bucket_bytes(world_size: int) -> list[int]:
-    """Return the bytes of each all_reduce that one rank calls during the check."""
-    step = [BUCKET] * (LAYERS // 2) + [LAYER] * (LAYERS % 2)
-    return STEPS * step + 2 * ODD_BUCKETS
-
-
 def all_reduce_seconds(p: int) -> float:
     return 2 * (p - 1) * (ALPHA + LAYER / p * BETA)
-
-
-EXERCISES = [
-    Exercise(
-        "average_gradients",
-        average_gradients,
-        "torch.distributed.all_reduce, which sums; Tensor.div_; parameters whose grad is None",
-        (1, 2, 3, 5),
-    ),
-    Exercise(
-        "OverlappedGradients",
-        overlapped_gradients,
-        "Tensor.register_post_accumulate_grad_hook; what all_reduce with async_op=True "
-        "returns; torch's note 'Distributed Data Parallel' on buckets",
-        (2, 3, 5),
-        most_seconds=lambda p: 1.05 * ((LAYERS - 1) * BACKWARD + all_reduce_seconds(p)),
-        all_reduced=bucket_bytes,
-        hint="the last parameters fill the first bucket until it has bucket_bytes or more, and so on; the hook of a "
-        "bucket's last gradient begins its all_reduce, with async_op=True; only the last one is waited for after "
-        "backward",
-    ),
-]
 
 
 def predicted() -> dict[str, Predicted]:

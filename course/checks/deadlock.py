@@ -22,6 +22,9 @@ ELEMENTS = 1 << 18
 TYPES = torch.float32, torch.int64, torch.bfloat16
 
 
+@Exercise(
+    "torch.distributed.send: when it returns; the cycle that `ringlab learn 2 --show` draws", (2, 4), calls=BLOCKING
+)
 def exchange(lesson: ModuleType) -> None:
     rank, world_size = dist.get_rank(), dist.get_world_size()
     for dtype in TYPES:
@@ -33,6 +36,14 @@ def exchange(lesson: ModuleType) -> None:
             expect_equal(mine, torch.full((8,), rank, dtype=dtype), f"rank {rank}: mine, which must not change,")
 
 
+@Exercise(
+    "torch.distributed.isend, irecv and batch_isend_irecv, and what their wait() guarantees",
+    (2, 3, 5),
+    calls=POINT_TO_POINT,
+    receivers=lambda rank, p: {(rank + 1) % p},
+    most_seconds=lambda p: 1.01 * (ALPHA + 4 * ELEMENTS * BETA),
+    hint="all ranks can send at the same time: post the send and the receive before you wait for either",
+)
 def shift(lesson: ModuleType) -> None:
     rank, left = dist.get_rank(), (dist.get_rank() - 1) % dist.get_world_size()
     for elements, dtype in zip((ELEMENTS, 3, 1), TYPES, strict=True):
@@ -45,6 +56,7 @@ def shift(lesson: ModuleType) -> None:
         expect_equal(mine, torch.full((elements,), rank, dtype=dtype), f"rank {rank}: mine, which must not change,")
 
 
+@Exercise("the cycle of `ringlab learn 2 --show`: go from a rank to the one that it waits for, until a rank repeats")
 def find_cycle(lesson: ModuleType) -> None:
     cases: list[tuple[dict[int, int], list[int]]] = [
         ({0: 1, 1: 0}, [0, 1]),
@@ -63,32 +75,6 @@ def find_cycle(lesson: ModuleType) -> None:
             raise
         if cycle != wanted:
             raise WrongAnswerError(f"find_cycle({waits_for}) must be {wanted}, not {cycle!r}")
-
-
-EXERCISES = [
-    Exercise(
-        "exchange",
-        exchange,
-        "torch.distributed.send: when it returns; the cycle that `ringlab learn 2 --show` draws",
-        (2, 4),
-        calls=BLOCKING,
-    ),
-    Exercise(
-        "shift",
-        shift,
-        "torch.distributed.isend, irecv and batch_isend_irecv, and what their wait() guarantees",
-        (2, 3, 5),
-        calls=POINT_TO_POINT,
-        receivers=lambda rank, p: {(rank + 1) % p},
-        most_seconds=lambda p: 1.01 * (ALPHA + 4 * ELEMENTS * BETA),
-        hint="all ranks can send at the same time: post the send and the receive before you wait for either",
-    ),
-    Exercise(
-        "find_cycle",
-        find_cycle,
-        "the cycle of `ringlab learn 2 --show`: go from a rank to the one that it waits for, until a rank repeats",
-    ),
-]
 
 
 def predicted() -> dict[str, Predicted]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,16 +31,22 @@ class WrongAnswerError(Exception):
 
 @dataclass(frozen=True)
 class Exercise:
-    """One function or class of a lesson: its check, the calls that it may make, and its limits.
+    """One function or class of a lesson: its check, the calls that it may make, and its limits. Decorates the check.
 
     Every rank of every world size calls ``check`` with the learner's module; the check raises ``WrongAnswerError``.
     The limits hold for each block of the check inside ``measuring``; they are functions of the world size.
+
+    >>> @Exercise("the lesson's first paragraph", (1, 2))
+    ... def bubble(lesson):
+    ...     pass
+    >>> bubble.name, bubble.world_sizes
+    ('bubble', (1, 2))
     """
 
-    name: str
-    check: Callable[[ModuleType], None]
     read: str  # what to read after a wrong answer; never the solution itself
     world_sizes: tuple[int, ...] = (1,)
+    name: str = ""  # of the learner's function or class; default: the name of the check
+    check: Callable[[ModuleType], None] = print
     racks: int = 0  # joined by a thin trunk; 0: all hosts at one switch
     calls: Collection[str] | None = None  # allowed functions of torch.distributed; None: all
     receivers: Callable[[int, int], Collection[int]] | None = None  # allowed receivers, by rank and world size
@@ -49,6 +55,9 @@ class Exercise:
     most_seconds: Callable[[int], float] | None = None  # maximum virtual time until the slowest rank is done
     all_reduced: Callable[[int], list[int]] | None = None  # bytes of each all_reduce of a rank
     hint: str = ""  # for a correct result that costs too much or too little
+
+    def __call__(self, check: Callable[[ModuleType], None]) -> Exercise:
+        return replace(self, name=self.name or check.__name__, check=check)
 
 
 @dataclass(frozen=True)
@@ -91,10 +100,12 @@ class LearnerCall(NamedTuple):
 
 @dataclass(frozen=True)
 class Predicted:
-    """The correct value of a prediction, with a one-sentence explanation."""
+    """A prediction: its correct value, a one-sentence explanation, and the learner's answer."""
 
-    value: float
-    why: str
+    right: float
+    why: str = ""
+    name: str = ""
+    answer: float | None = None
 
 
 @contextmanager

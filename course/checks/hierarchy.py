@@ -28,6 +28,7 @@ def layouts(world_size: int) -> list[list[list[int]]]:
     ]
 
 
+@Exercise("torch.distributed.new_group: which ranks must call it, and in what order", (4, 6, 8), racks=2)
 def make_groups(lesson: ModuleType) -> None:
     rank = dist.get_rank()
     for layout in layouts(dist.get_world_size()):
@@ -46,6 +47,13 @@ def make_groups(lesson: ModuleType) -> None:
                 )
 
 
+@Exercise(
+    "the three stages in 'Your turn' of lesson 7; the argument group of collectives",
+    (4, 6, 8),
+    racks=2,
+    most_seconds=lambda p: 1.1 * seconds(p, 4 * (ELEMENTS // 12 * p)),
+    hint="only the stage in the middle may cross the trunk, and each rank sends only its part there",
+)
 def hierarchical_all_reduce(lesson: ModuleType) -> None:
     p = dist.get_world_size()
     inside, across = lesson.make_groups(racks(p))
@@ -58,26 +66,6 @@ def seconds(p: int, nbytes: float) -> float:
     hosts = p // 2
     inside = 2 * (hosts - 1) * (ALPHA + nbytes / hosts * BETA)
     return inside + 2 * (2 * ALPHA + nbytes / 2 * BETA)
-
-
-EXERCISES = [
-    Exercise(
-        "make_groups",
-        make_groups,
-        "torch.distributed.new_group: which ranks must call it, and in what order",
-        (4, 6, 8),
-        racks=2,
-    ),
-    Exercise(
-        "hierarchical_all_reduce",
-        hierarchical_all_reduce,
-        "the three stages in 'Your turn' of lesson 7; the argument group of collectives",
-        (4, 6, 8),
-        racks=2,
-        most_seconds=lambda p: 1.1 * seconds(p, 4 * (ELEMENTS // 12 * p)),
-        hint="only the stage in the middle may cross the trunk, and each rank sends only its part there",
-    ),
-]
 
 
 def predicted() -> dict[str, Predicted]:

@@ -48,6 +48,7 @@ def numbers_of(mesh: Any, whose: str) -> list[int]:
     return same
 
 
+@Exercise("model_state_bytes of lesson 8; the docstring, which says what each size divides")
 def bytes_per_device(lesson: ModuleType) -> None:
     n = 70_000_000_000
     for tensor, pipeline, data, stage, wanted in (
@@ -69,6 +70,7 @@ def bytes_per_device(lesson: ModuleType) -> None:
         expect_close(got, wanted, call_text, mistakes=mistakes)
 
 
+@Exercise("the units: tokens, tokens per second, hours")
 def dollars(lesson: ModuleType) -> None:
     for tokens, tokens_per_s, devices, price in ((36e6, 1000.0, 8, 2.0), (1e9, 50_000.0, 64, 2.5)):
         wanted = tokens / tokens_per_s / 3600 * devices * price
@@ -80,6 +82,7 @@ def dollars(lesson: ModuleType) -> None:
         expect_close(lesson.dollars(tokens, tokens_per_s, devices, price), wanted, call_text, mistakes=mistakes)
 
 
+@Exercise("the table of `ringlab search llama2_70b.toml --devices 64 --batch 128`: its columns of memory and tokens/s")
 def choose(lesson: ModuleType) -> None:
     all_meshes = meshes()
     same = [n for n in numbers_of(lesson.choose(), "choose()") if n in all_meshes.order]
@@ -95,6 +98,7 @@ def choose(lesson: ModuleType) -> None:
         raise WrongAnswerError(f"choose(): the training costs {cost:,.0f} dollars; the budget is {BUDGET:,.0f}")
 
 
+@Exercise("`ringlab search llama2_70b.toml --devices 64 --batch 128 --why`: why each mesh loses")
 def defend(lesson: ModuleType) -> None:
     cases = lesson.defend()
     if not isinstance(cases, (list, tuple)) or any(not isinstance(case, tuple) or len(case) != 2 for case in cases):
@@ -140,22 +144,4 @@ def predicted() -> dict[str, Predicted]:
     }
 
 
-EXERCISES = [
-    Exercise(
-        "bytes_per_device",
-        bytes_per_device,
-        "model_state_bytes of lesson 8; the docstring, which says what each size divides",
-    ),
-    Exercise("dollars", dollars, "the units: tokens, tokens per second, hours"),
-    Exercise(
-        "choose",
-        choose,
-        "the table of `ringlab search llama2_70b.toml --devices 64 --batch 128`: its columns of memory and tokens/s",
-    ),
-    Exercise(
-        "defend",
-        defend,
-        "`ringlab search llama2_70b.toml --devices 64 --batch 128 --why`: why each mesh loses",
-    ),
-]
 SHOWN = Shown(1)

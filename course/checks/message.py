@@ -21,6 +21,13 @@ BETAS = {"alpha: the two are swapped": 3e-6, "the bandwidth: beta is seconds per
 ALPHAS = {"the time of the first point, which includes the time of its bytes": 3e-6 + SIZES[0] * 4e-9}
 
 
+@Exercise(
+    "torch.distributed.send and recv, time.perf_counter; what one way means, in the docstring",
+    (2,),
+    calls=POINT_TO_POINT | {"barrier"},
+    least_bytes=lambda p: max(SIZES),
+    hint="send all nbytes there and back, and take the time of that",
+)
 def measure(lesson: ModuleType) -> None:
     timings = []  # measure all before checking, because each call reads the clock twice
     for nbytes in SIZES:
@@ -37,6 +44,7 @@ def measure(lesson: ModuleType) -> None:
         expect_close(seconds, ALPHA + nbytes * BETA, call_text, within=0.02, mistakes=mistakes)
 
 
+@Exercise("numpy.polyfit, which fits a line to points by least squares")
 def fit(lesson: ModuleType) -> None:
     for alpha, beta, sizes in ((3e-6, 4e-9, SIZES), (20e-6, 1e-9, (100, 2000, 30_000, 400_000))):
         parameters = lesson.fit(list(sizes), [alpha + nbytes * beta for nbytes in sizes])
@@ -48,27 +56,13 @@ def fit(lesson: ModuleType) -> None:
         expect_close(parameters[0], alpha, f"alpha, the first number, of {line}", mistakes=ALPHAS if is_first else None)
 
 
+@Exercise("'Your turn': the two terms of alpha + n * beta")
 def half_size(lesson: ModuleType) -> None:
     for alpha, beta in ((10e-6, 1e-9), (2e-6, 4e-9)):
         size = alpha / beta
         mistakes = {"beta / alpha": 1 / size, "bits: the size of a message is in bytes": 8 * size}
         call_text = f"half_size({alpha * 1e6:g} us, {beta * 1e9:g} ns), in bytes,"
         expect_close(lesson.half_size(alpha, beta), size, call_text, mistakes=mistakes)
-
-
-EXERCISES = [
-    Exercise(
-        "measure",
-        measure,
-        "torch.distributed.send and recv, time.perf_counter; what one way means, in the docstring",
-        (2,),
-        calls=POINT_TO_POINT | {"barrier"},
-        least_bytes=lambda p: max(SIZES),
-        hint="send all nbytes there and back, and take the time of that",
-    ),
-    Exercise("fit", fit, "numpy.polyfit, which fits a line to points by least squares"),
-    Exercise("half_size", half_size, "'Your turn': the two terms of alpha + n * beta"),
-]
 
 
 def predicted() -> dict[str, Predicted]:

@@ -114,14 +114,37 @@ def run(lesson: ModuleType, schedule: Callable[[Stage, int], None], is_gpipe: bo
             )
 
 
+def seconds(p: int) -> float:
+    steps = MICRO_BATCHES + p - 1
+    return 1.01 * steps * (FORWARD + BACKWARD) + 4 * (steps + p) * (ALPHA + 16 * BETA)
+
+
+def neighbors(rank: int, p: int) -> set[int]:
+    return {rank - 1, rank + 1} & set(range(p))
+
+
+def schedule(read: str) -> Exercise:
+    return Exercise(
+        read,
+        (1, 2, 3, 5),
+        calls=POINT_TO_POINT,
+        receivers=neighbors,
+        most_seconds=seconds,
+        hint="a stage that waits until its neighbor takes a message cannot compute: see the waits in `--show`",
+    )
+
+
+@schedule("'Your turn': what forward and backward of a stage take and return; `ringlab learn 10 --show`")
 def gpipe(lesson: ModuleType) -> None:
     run(lesson, lesson.gpipe, is_gpipe=True)
 
 
+@schedule("the order in the docstring; lesson 2 on sending both ways; `ringlab learn 10 --show`")
 def one_f_one_b(lesson: ModuleType) -> None:
     run(lesson, lesson.one_f_one_b, is_gpipe=False)
 
 
+@Exercise("the picture of `ringlab learn 10 --show`: the time in which the first stage does not compute")
 def bubble(lesson: ModuleType) -> None:
     for stages, micro_batches in ((4, 8), (8, 64), (1, 4)):
         steps = micro_batches + stages - 1
@@ -132,41 +155,6 @@ def bubble(lesson: ModuleType) -> None:
         }
         call_text = f"bubble({stages} stages, {micro_batches} micro batches)"
         expect_close(lesson.bubble(stages, micro_batches), (stages - 1) / steps, call_text, mistakes=mistakes)
-
-
-def seconds(p: int) -> float:
-    steps = MICRO_BATCHES + p - 1
-    return 1.01 * steps * (FORWARD + BACKWARD) + 4 * (steps + p) * (ALPHA + 16 * BETA)
-
-
-def neighbors(rank: int, p: int) -> set[int]:
-    return {rank - 1, rank + 1} & set(range(p))
-
-
-READ = {
-    gpipe: "'Your turn': what forward and backward of a stage take and return; `ringlab learn 10 --show`",
-    one_f_one_b: "the order in the docstring; lesson 2 on sending both ways; `ringlab learn 10 --show`",
-}
-EXERCISES = [
-    *(
-        Exercise(
-            check.__name__,
-            check,
-            read,
-            (1, 2, 3, 5),
-            calls=POINT_TO_POINT,
-            receivers=neighbors,
-            most_seconds=seconds,
-            hint="a stage that waits until its neighbor takes a message cannot compute: see the waits in `--show`",
-        )
-        for check, read in READ.items()
-    ),
-    Exercise(
-        "bubble",
-        bubble,
-        "the picture of `ringlab learn 10 --show`: the time in which the first stage does not compute",
-    ),
-]
 
 
 def predicted() -> dict[str, Predicted]:

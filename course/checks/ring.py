@@ -10,6 +10,16 @@ from course.checks.exercise import ALPHA, BETA, POINT_TO_POINT, Exercise, Predic
 ELEMENTS = 100_003  # a prime, so no number of ranks divides it
 
 
+@Exercise(
+    "the first paragraph of lesson 4; `ringlab learn 4 --show`, which plays your run next to the ring",
+    (1, 2, 3, 5, 8),
+    calls=POINT_TO_POINT,
+    receivers=lambda rank, p: {(rank + 1) % p},
+    most_bytes=lambda p: 2 * (p - 1) * 4 * -(-ELEMENTS // p),
+    least_bytes=lambda p: 2 * (p - 1) * 4 * (ELEMENTS // p),
+    most_seconds=lambda p: 1.01 * seconds(p, 4 * (ELEMENTS + p)) + 1e-9,
+    hint="a rank sends one p-th of the buffer in each of 2 (p - 1) steps, and receives at the same time",
+)
 def ring_all_reduce(lesson: ModuleType) -> None:
     check_sums(lesson, lesson.ring_all_reduce, ((ELEMENTS, torch.float32), *SMALL, (1200, torch.int32)))
 
@@ -18,6 +28,7 @@ def seconds(p: int, nbytes: int) -> float:
     return 2 * (p - 1) * (ALPHA + nbytes / p * BETA)
 
 
+@Exercise("the first paragraph of lesson 4: how many steps, of how many bytes each")
 def ring_seconds(lesson: ModuleType) -> None:
     for p, nbytes in ((2, 1000), (5, 1 << 16), (8, 8 << 20)):
         mistakes = {
@@ -31,33 +42,12 @@ def ring_seconds(lesson: ModuleType) -> None:
         expect_close(got, seconds(p, nbytes), f"ring_seconds({p}, {nbytes}, ..)", mistakes=mistakes)
 
 
+@Exercise("the docstring, which gives the other time; where two straight lines cross")
 def ring_wins_from(lesson: ModuleType) -> None:
     for p in (3, 8, 64):
         wanted = ALPHA / BETA * p * (p - 2) / (p - 1) ** 2
         call_text = f"ring_wins_from({p}, 10 us, 10 Gbit/s), the bytes for which both take the same time,"
         expect_close(lesson.ring_wins_from(p, ALPHA, BETA), wanted, call_text)
-
-
-EXERCISES = [
-    Exercise(
-        "ring_all_reduce",
-        ring_all_reduce,
-        "the first paragraph of lesson 4; `ringlab learn 4 --show`, which plays your run next to the ring",
-        (1, 2, 3, 5, 8),
-        calls=POINT_TO_POINT,
-        receivers=lambda rank, p: {(rank + 1) % p},
-        most_bytes=lambda p: 2 * (p - 1) * 4 * -(-ELEMENTS // p),
-        least_bytes=lambda p: 2 * (p - 1) * 4 * (ELEMENTS // p),
-        most_seconds=lambda p: 1.01 * seconds(p, 4 * (ELEMENTS + p)) + 1e-9,
-        hint="a rank sends one p-th of the buffer in each of 2 (p - 1) steps, and receives at the same time",
-    ),
-    Exercise("ring_seconds", ring_seconds, "the first paragraph of lesson 4: how many steps, of how many bytes each"),
-    Exercise(
-        "ring_wins_from",
-        ring_wins_from,
-        "the docstring, which gives the other time; where two straight lines cross",
-    ),
-]
 
 
 def predicted() -> dict[str, Predicted]:

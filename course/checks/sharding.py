@@ -24,6 +24,7 @@ COLUMNS = 4  # columns of ShardedLinear's weight
 STEPS = 3
 
 
+@Exercise("the question of lesson 8: bytes per parameter, and what each stage divides (Rajbhandari et al. 2020)")
 def model_state_bytes(lesson: ModuleType) -> None:
     for n, p in ((7_000_000_000, 8), (1_000_000, 64)):
         wanted = [16 * n, 4 * n + 12 * n / p, 2 * n + 14 * n / p, 16 * n / p]
@@ -39,6 +40,14 @@ def gradients(shapes: tuple[tuple[int, ...], ...], rank: int, step: int) -> list
     return [torch.arange(torch.Size(shape).numel()).reshape(shape).float() % 5 + rank - step for shape in shapes]
 
 
+@Exercise(
+    "torch.distributed.reduce_scatter_tensor and all_gather_into_tensor: shapes; the formula of torch.optim.SGD",
+    (1, 2, 3, 5),
+    calls=SHARDING,
+    most_bytes=lambda p: 2 * (p - 1) * 4 * -(-26 // p),
+    hint="one reduce_scatter_tensor and one all_gather_into_tensor per step send as much as one all_reduce",
+    name="ShardedMomentum",
+)
 def sharded_momentum(lesson: ModuleType) -> None:
     check_momentum(lesson, SHAPES)
     check_momentum(lesson, TINY)
@@ -74,6 +83,19 @@ def check_momentum(lesson: ModuleType, shapes: tuple[tuple[int, ...], ...]) -> N
             expect_equal(parameter.detach(), new, f"rank {rank}, step {step + 1}: parameter {number}")
 
 
+def linear_bytes(p: int) -> int:
+    return 3 * (p - 1) * 4 * COLUMNS * (8 // p + 1)
+
+
+@Exercise(
+    "torch.autograd.Function: what forward may keep and what backward returns; the docstring on shard.grad",
+    (1, 2, 3, 5),
+    calls=SHARDING,
+    most_bytes=linear_bytes,
+    least_bytes=linear_bytes,
+    hint="forward gathers the weight once; backward gathers it once more and scatters the gradient once",
+    name="ShardedLinear",
+)
 def sharded_linear(lesson: ModuleType) -> None:
     rank, world_size = dist.get_rank(), dist.get_world_size()
     rows = 8 // world_size + 1  # rows of each rank
@@ -106,38 +128,6 @@ def sharded_linear(lesson: ModuleType) -> None:
         with torch.no_grad():  # a weight that was gathered in the step before is wrong now
             layer.shard.sub_(0.01 * layer.shard.grad)
             weight = weight - 0.01 * full_weight.grad
-
-
-def linear_bytes(p: int) -> int:
-    return 3 * (p - 1) * 4 * COLUMNS * (8 // p + 1)
-
-
-EXERCISES = [
-    Exercise(
-        "model_state_bytes",
-        model_state_bytes,
-        "the question of lesson 8: bytes per parameter, and what each stage divides (Rajbhandari et al. 2020)",
-    ),
-    Exercise(
-        "ShardedMomentum",
-        sharded_momentum,
-        "torch.distributed.reduce_scatter_tensor and all_gather_into_tensor: shapes; the formula of torch.optim.SGD",
-        (1, 2, 3, 5),
-        calls=SHARDING,
-        most_bytes=lambda p: 2 * (p - 1) * 4 * -(-26 // p),
-        hint="one reduce_scatter_tensor and one all_gather_into_tensor per step send as much as one all_reduce",
-    ),
-    Exercise(
-        "ShardedLinear",
-        sharded_linear,
-        "torch.autograd.Function: what forward may keep and what backward returns; the docstring on shard.grad",
-        (1, 2, 3, 5),
-        calls=SHARDING,
-        most_bytes=linear_bytes,
-        least_bytes=linear_bytes,
-        hint="forward gathers the weight once; backward gathers it once more and scatters the gradient once",
-    ),
-]
 
 
 def predicted() -> dict[str, Predicted]:

@@ -25,6 +25,13 @@ def tensors(p: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, tor
     return first, second, inputs
 
 
+@Exercise(
+    "torch.autograd.Function; the docstrings, which give both directions of each",
+    (1, 2, 3, 5),
+    most_bytes=lambda p: 2 * (p - 1) * 8 * 6 * 2,
+    hint="a reduce_scatter sends half of the bytes of an all_reduce, and each rank needs only its part",
+    name="Copy, Sum, GatherSequence, ScatterSequence",
+)
 def functions(lesson: ModuleType) -> None:
     rank, world_size = dist.get_rank(), dist.get_world_size()
     for shape, dtype in (((-1, 1), torch.float32), ((-1, 2, 3), torch.float64)):
@@ -94,30 +101,17 @@ def mlp(lesson: ModuleType, sequence: bool, dtype: torch.dtype) -> None:
         first, second = first - 1e-3 * wanted_first, second - 1e-3 * wanted_second
 
 
+@Exercise(
+    "the docstring: which rank holds which rows and columns; Shoeybi et al. 2019, section 3",
+    (1, 2, 3, 5),
+    most_bytes=lambda p: 2 * 2 * (p - 1) * 8 * 2 * WIDTH,
+    hint="one all_reduce in forward and one in backward are enough, or a gather and a scatter in place of each",
+    name="ParallelMLP",
+)
 def parallel_mlp(lesson: ModuleType) -> None:
     for dtype in (torch.float32, torch.float64):
         for sequence in (False, True):
             mlp(lesson, sequence, dtype)
-
-
-EXERCISES = [
-    Exercise(
-        "Copy, Sum, GatherSequence, ScatterSequence",
-        functions,
-        "torch.autograd.Function; the docstrings, which give both directions of each",
-        (1, 2, 3, 5),
-        most_bytes=lambda p: 2 * (p - 1) * 8 * 6 * 2,
-        hint="a reduce_scatter sends half of the bytes of an all_reduce, and each rank needs only its part",
-    ),
-    Exercise(
-        "ParallelMLP",
-        parallel_mlp,
-        "the docstring: which rank holds which rows and columns; Shoeybi et al. 2019, section 3",
-        (1, 2, 3, 5),
-        most_bytes=lambda p: 2 * 2 * (p - 1) * 8 * 2 * WIDTH,
-        hint="one all_reduce in forward and one in backward are enough, or a gather and a scatter in place of each",
-    ),
-]
 
 
 def predicted() -> dict[str, Predicted]:

@@ -12,6 +12,14 @@ from course.checks.exercise import ALPHA, BETA, POINT_TO_POINT, Exercise, Predic
 ELEMENTS = 1 << 14
 
 
+@Exercise(
+    "the first paragraph of lesson 5: which ranks have the tensor after each round",
+    (1, 2, 3, 5, 8),
+    calls=POINT_TO_POINT,
+    least_bytes=lambda p: 4 * ELEMENTS * (p > 1),
+    most_seconds=lambda p: 1.01 * math.ceil(math.log2(p)) * (ALPHA + 4 * ELEMENTS * BETA) + 1e-9,
+    hint="in every round each rank that has the tensor sends it to one that has not, so their number doubles",
+)
 def tree_broadcast(lesson: ModuleType) -> None:
     rank = dist.get_rank()
     for elements, dtype in ((ELEMENTS, torch.float32), *SMALL):
@@ -21,12 +29,23 @@ def tree_broadcast(lesson: ModuleType) -> None:
         expect_sum(tensor, [0], f"rank {rank}: the tensor")
 
 
+@Exercise(
+    "`ringlab learn 5 --show`, which plays the algorithm next to yours: which half goes where in each step",
+    (2, 4, 8),
+    calls=POINT_TO_POINT,
+    receivers=lambda rank, p: {rank ^ 1 << step for step in range(p.bit_length() - 1)},
+    most_bytes=lambda p: 2 * (p - 1) * 4 * ELEMENTS // p,
+    least_bytes=lambda p: 2 * (p - 1) * 4 * ELEMENTS // p,
+    most_seconds=lambda p: 1.01 * halving_seconds(p),
+    hint="first exchange half of the buffer, then a quarter; both ranks of a pair send at the same time",
+)
 def halving_doubling_all_reduce(lesson: ModuleType) -> None:
     p = dist.get_world_size()
     cases = (ELEMENTS, torch.float32), (p, torch.int64), (3 * p, torch.float64)
     check_sums(lesson, lesson.halving_doubling_all_reduce, cases)
 
 
+@Exercise("lesson 1: alpha + n * beta; how many rounds of doubling reach all ranks")
 def tree_seconds(lesson: ModuleType) -> None:
     for p, nbytes in ((2, 1000), (64, 4000)):
         wanted = 2 * math.log2(p) * (ALPHA + nbytes * BETA)
@@ -44,6 +63,7 @@ def crossing(p: int) -> float:
     return ALPHA / BETA * p * (p - 1 - depth) / (p * depth - (p - 1))
 
 
+@Exercise("the function of this name in lesson 4; where two straight lines cross")
 def ring_wins_from(lesson: ModuleType) -> None:
     for p in (4, 64):
         call_text = f"ring_wins_from({p}, 10 us, 10 Gbit/s), the bytes for which both take the same time,"
@@ -52,34 +72,6 @@ def ring_wins_from(lesson: ModuleType) -> None:
 
 def halving_seconds(p: int) -> float:
     return 2 * math.log2(p) * ALPHA + 2 * (p - 1) / p * 4 * ELEMENTS * BETA
-
-
-EXERCISES = [
-    Exercise(
-        "tree_broadcast",
-        tree_broadcast,
-        "the first paragraph of lesson 5: which ranks have the tensor after each round",
-        (1, 2, 3, 5, 8),
-        calls=POINT_TO_POINT,
-        least_bytes=lambda p: 4 * ELEMENTS * (p > 1),
-        most_seconds=lambda p: 1.01 * math.ceil(math.log2(p)) * (ALPHA + 4 * ELEMENTS * BETA) + 1e-9,
-        hint="in every round each rank that has the tensor sends it to one that has not, so their number doubles",
-    ),
-    Exercise(
-        "halving_doubling_all_reduce",
-        halving_doubling_all_reduce,
-        "`ringlab learn 5 --show`, which plays the algorithm next to yours: which half goes where in each step",
-        (2, 4, 8),
-        calls=POINT_TO_POINT,
-        receivers=lambda rank, p: {rank ^ 1 << step for step in range(p.bit_length() - 1)},
-        most_bytes=lambda p: 2 * (p - 1) * 4 * ELEMENTS // p,
-        least_bytes=lambda p: 2 * (p - 1) * 4 * ELEMENTS // p,
-        most_seconds=lambda p: 1.01 * halving_seconds(p),
-        hint="first exchange half of the buffer, then a quarter; both ranks of a pair send at the same time",
-    ),
-    Exercise("tree_seconds", tree_seconds, "lesson 1: alpha + n * beta; how many rounds of doubling reach all ranks"),
-    Exercise("ring_wins_from", ring_wins_from, "the function of this name in lesson 4; where two straight lines cross"),
-]
 
 
 def predicted() -> dict[str, Predicted]:

@@ -16,10 +16,10 @@ from collectives.output_files import write_text
 from collectives.quoting import quote
 from collectives.records.spans import Span, Spans
 from collectives.units import format_size, format_time
-from course.checks.exercise import times
+from course.checks.exercise import Predicted, times
 from course.files import LESSONS, Lesson, find_lesson, lesson_of
 from course.grading import can_confine, grade
-from course.judging import JudgedExercise, JudgedLesson, PredictedNumber, judge, make_cluster
+from course.judging import Judge, JudgedExercise, JudgedLesson, make_cluster
 from course.notebooks import NOTEBOOK, opened
 from realcomm.launching.torch_process import check_torch
 from ringlab.pictures.lesson_runs import RankSpan, find_wrong_end, play_contents, read_spans
@@ -229,12 +229,12 @@ def _place(exercise: JudgedExercise) -> str:
     return f"code cell {exercise.cell}, line {exercise.line}" if exercise.cell else f"line {exercise.line}"
 
 
-def _compare(number: PredictedNumber) -> str:
+def _compare(number: Predicted) -> str:
     """Compare a prediction with the right value in words.
 
-    >>> _compare(PredictedNumber("seconds", 2.0, 1.0)), _compare(PredictedNumber("seconds", 2.0, 5.0))
+    >>> _compare(Predicted(2.0, answer=1.0)), _compare(Predicted(2.0, answer=5.0))
     ('half of that', '2.5 times that')
-    >>> _compare(PredictedNumber("ranks that end", 4.0, 0.0))
+    >>> _compare(Predicted(4.0, name="ranks that end", answer=0.0))
     'not that'
     """
     ratio = (number.answer or 0.0) / number.right if number.right else inf
@@ -262,7 +262,7 @@ def check_lesson(number: int, file: Path | None = None) -> CheckedLessons:
             raise InputError(f"{mine}: {error}; nothing was checked") from error
         check_torch()
         with VirtualHost() as host:
-            judged = judge(lesson, script.path, host, show_on_own)
+            judged = Judge(lesson, script.path, host, show_on_own).judge()
         exercises = tuple(script.locate(exercise) for exercise in judged.exercises)
     return CheckedLessons((replace(judged, file=str(mine), exercises=exercises),))
 

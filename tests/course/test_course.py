@@ -15,8 +15,9 @@ from course_files import SOLUTIONS, Mistake, read_mistakes, solved
 from virtual_runs import VirtualRuns
 
 from collectives.errors import InputError
+from course.checks.exercise import Predicted
 from course.files import LESSONS, Lesson, find_lesson
-from course.judging import JudgedExercise, JudgedLesson, PredictedNumber, judge, judge_exercise, make_cluster
+from course.judging import Judge, JudgedExercise, JudgedLesson, make_cluster
 from ringlab.commands.learn import CheckedLessons, play_lesson
 from ringlab.pictures.lesson_runs import find_wrong_end
 from ringlab.shared.output import make_console
@@ -35,9 +36,9 @@ QUICK_LESSONS = (4, 6)  # lessons with another solution in the default suite
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.file_name)
 def test_solution_is_right(lesson: Lesson, virtual: VirtualRuns, tmp_path: Path) -> None:
-    answer = judge(lesson, solved(lesson, tmp_path), virtual.host, lambda *_: None)
+    answer = Judge(lesson, solved(lesson, tmp_path), virtual.host).judge()
     assert {exercise.exercise: (exercise.state, exercise.text) for exercise in answer.exercises} == {
-        exercise.name: ("right", "") for exercise in lesson.checks.EXERCISES
+        exercise.name: ("right", "") for exercise in lesson.exercises
     }
 
 
@@ -51,7 +52,7 @@ def test_solution_is_right(lesson: Lesson, virtual: VirtualRuns, tmp_path: Path)
 def test_unedited_skeleton_is_reported_as_to_do(lesson: Lesson, virtual: VirtualRuns, tmp_path: Path) -> None:
     path = tmp_path / lesson.file_name
     path.write_text(lesson.skeleton)
-    answer = judge(lesson, path, virtual.host, lambda *_: None)
+    answer = Judge(lesson, path, virtual.host).judge()
     assert not answer.is_right
     for exercise in answer.exercises:
         assert exercise.state == "to do" or (lesson.number == 2 and exercise.text.startswith("on 2 ranks: deadlock")), (
@@ -114,9 +115,9 @@ FIRST = {mistake.lesson: mistake for mistake in reversed(MISTAKES)}
 )
 def test_mistake_is_reported_at_its_line(mistake: Mistake, virtual: VirtualRuns, tmp_path: Path) -> None:
     lesson = mistake.lesson
-    exercise = next(exercise for exercise in lesson.checks.EXERCISES if exercise.name == mistake.exercise)
+    exercise = next(exercise for exercise in lesson.exercises if exercise.name == mistake.exercise)
     file = solved(lesson, tmp_path, mistake.solution)
-    wrong, _ = judge_exercise(lesson, file, virtual.host, lambda *_: None, exercise)
+    wrong = Judge(lesson, file, virtual.host).judge_exercise(exercise)
     assert wrong.state == "wrong"
     assert re.search(mistake.words, wrong.text), wrong.text
     named = [wrong.source, *(line.rpartition("  ")[2] for line in wrong.text.splitlines()[1:])]
@@ -136,7 +137,7 @@ def test_mistake_is_reported_at_its_line(mistake: Mistake, virtual: VirtualRuns,
 )
 def test_other_solution_is_right(file: Path, virtual: VirtualRuns, tmp_path: Path) -> None:
     lesson = find_lesson(int(file.parent.name))
-    answer = judge(lesson, solved(lesson, tmp_path, file.read_text()), virtual.host, lambda *_: None)
+    answer = Judge(lesson, solved(lesson, tmp_path, file.read_text()), virtual.host).judge()
     assert {exercise.exercise: exercise.text for exercise in answer.exercises if exercise.state != "right"} == {}
 
 
@@ -188,25 +189,25 @@ def test_wrong_exercise_names_a_text_to_read(
     virtual: VirtualRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "120")
-    assert all(exercise.read for lesson in LESSONS for exercise in lesson.checks.EXERCISES)
+    assert all(exercise.read for lesson in LESSONS for exercise in lesson.exercises)
     mine = solved(LESSONS[0], tmp_path)
     assert "/ 2" in mine.read_text()
     mine.write_text(mine.read_text().replace("/ 2", "/ 1"))
-    answer = judge(LESSONS[0], mine, virtual.host, lambda *_: None)
-    read = LESSONS[0].checks.EXERCISES[0].read
+    answer = Judge(LESSONS[0], mine, virtual.host).judge()
+    read = LESSONS[0].exercises[0].read
     assert answer.exercises[0].read == read and not answer.exercises[1].read
     print_parts(CheckedLessons((answer,)).show(), make_console())
     assert f"Read {read}." in " ".join(capsys.readouterr().out.split())
 
 
 def test_check_asks_for_a_missing_prediction() -> None:
-    predictions = PredictedNumber("seconds", 2.0, 2.0), PredictedNumber("bytes", 8.0)
+    predictions = Predicted(2.0, "", "seconds", 2.0), Predicted(8.0, "", "bytes")
     shown = [*CheckedLessons((JudgedLesson(1, "mine.py", (), predictions),)).show()]
     assert shown[-1] == Line("Write a number into PREDICTIONS for 'bytes'.", wrap=True)
 
 
 def test_wrong_prediction_is_explained() -> None:
-    predictions = PredictedNumber("seconds", 2.0, 2.0, "Not shown."), PredictedNumber("bytes", 8.0, 4.0, "Two each.")
+    predictions = Predicted(2.0, "Not shown.", "seconds", 2.0), Predicted(8.0, "Two each.", "bytes", 4.0)
     shown = [*CheckedLessons((JudgedLesson(1, "mine.py", (), predictions),)).show()]
     assert [part.text for part in shown if isinstance(part, Line)] == ["bytes: Two each."]
 
@@ -218,7 +219,7 @@ def test_predictions_have_a_value_and_a_reason(lesson: Lesson) -> None:
     predicted = lesson.checks.predicted()
     assert list(ast.literal_eval(match[1])) == list(predicted)
     for prediction in predicted.values():
-        assert isfinite(prediction.value) and prediction.why.endswith(".") and 5 < len(prediction.why.split()) <= 25
+        assert isfinite(prediction.right) and prediction.why.endswith(".") and 5 < len(prediction.why.split()) <= 25
 
 
 def test_lesson_is_written_once(ringlab: Ringlab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
