@@ -4,8 +4,7 @@ from typing import Any
 
 from page_writer import Parts, read_results, table
 
-from planner.beliefs import read_shipped
-from planner.parameters import PRIORS
+from planner.beliefs import PRIORS, read_shipped
 
 MEANINGS = {
     "eff_link": "share of the bus bandwidth inside a host that training runs reach",

@@ -7,6 +7,7 @@ deviates by another ``noise``. Both are fitted by leave-one-source-out cross-val
 """
 
 import json
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -19,18 +20,27 @@ import numpy as np
 from collectives.units import format_size
 from planner.columns import Columns
 from planner.hosts import Array
-from planner.parameters import NAMES, PRIORS
 from planner.step import step_seconds
 
 FITTED = Path(__file__).parent / "data" / "parameters.json"
-
-
+PRIORS_FILE = FITTED.with_name("priors.toml")
 Z_80 = NormalDist().inv_cdf(0.9)  # half-width of the 80 % interval of a normal distribution, in standard deviations
 MOVED = 0.02  # step of finite differences, in prior deviations
 OUTLYING = 2.0  # deviations beyond which a measured run has a lower weight
 ROUNDS = 4  # Gauss-Newton iterations in an adaptation
 SURE = 0.9  # probability to run below which the memory usage is reported
 normal_cdf = np.vectorize(NormalDist().cdf, otypes=[float])  # importing scipy takes half a second
+
+
+class Prior(NamedTuple):
+    """The prior of a parameter: its median, and the standard deviation of its logarithm."""
+
+    value: float
+    spread: float
+
+
+PRIORS = {name: Prior(*prior) for name, prior in tomllib.loads(PRIORS_FILE.read_text(encoding="utf-8"))["step"].items()}
+NAMES = tuple(PRIORS)
 
 
 class Shipped(NamedTuple):

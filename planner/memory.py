@@ -11,20 +11,6 @@ from planner.hosts import Array
 from planner.jobs import SCHEDULES, STATE_BYTES
 from planner.step import data_division
 
-# The parameters of the memory model, with the medians of their priors.
-MEMORY_PRIORS = {
-    "act_hidden": 9.5,  # bytes saved for backward per layer, token and element of the hidden width
-    "act_heads": 5.7,  # the same per element of queries, keys and values
-    "act_ffn": 1.42,  # the same per element and matrix of the MLP
-    "logits": 11.6,  # bytes per logit
-    "fragments": 0.07,  # share of the other memory that is lost to fragmentation
-    "context_gb": 0.84,  # GB of the CUDA context
-    "buffers": 0.52,  # share of 4 bytes per parameter that the buckets of gradients need
-    "in_flight": 1.17,  # factor of the microbatches in flight, except on the last stage
-    "selective": 0.6,  # share of the saved bytes that remains with selective recomputation
-    "transient": 8.0,  # bytes per token and element of the hidden width that a tensor group gathers temporarily
-    "gathered": 4.0,  # bytes per element of the hidden width that torch's autograd saves in gathered form
-}
 FILL = 0.85  # largest usable share of a device's memory; above it, allocators retry, and most published runs failed
 GPIPE, INTERLEAVED = SCHEDULES.index("gpipe"), SCHEDULES.index("interleaved")
 DEEPSPEED = FRAMEWORKS.index("megatron-deepspeed")

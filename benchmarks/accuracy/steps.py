@@ -14,11 +14,10 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.accuracy.series import OWN_DATA, Series, columns_of_series, read_series
 from collectives.input_files import read_text
-from planner.beliefs import read_shipped
+from planner.beliefs import NAMES, PRIORS, read_shipped
 from planner.columns import Columns
 from planner.compute import Parameters
 from planner.hosts import Array
-from planner.parameters import NAMES, PRIORS
 from planner.step import step_seconds
 
 WEIGHT = 60.0  # largest weight of a source, in points

@@ -10,6 +10,7 @@ Runs of a slow mode (``mark_slow``) are never fitted. Takes minutes.
 import argparse
 import json
 import random
+import tomllib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -32,11 +33,10 @@ from benchmarks.accuracy.steps import (
     weigh,
 )
 from collectives.output_files import write_text
-from planner.beliefs import FITTED, Z_80, find_slopes
+from planner.beliefs import FITTED, PRIORS, PRIORS_FILE, Z_80, find_slopes
 from planner.columns import Columns
 from planner.hosts import Array
-from planner.memory import MEMORY_PRIORS, memory_parts
-from planner.parameters import PRIORS
+from planner.memory import memory_parts
 from planner.runs import columns_of_runs, has_time, read_table
 
 LOT_SEED, LOT_SOURCES, LOT_SYSTEMS = 20261129, ("ultrascale", "llm-foundry"), 6
@@ -171,17 +171,17 @@ def judge_losses(errors: SeriesErrors, shared: float) -> dict[str, float]:
 
 def fit_memory(columns: Columns, measured: Array, sources: Sequence[str]) -> dict[str, float]:
     """Return the parameters that explain the measured bytes best. Priors with deviations of 40 % hold them."""
-    names = list(MEMORY_PRIORS)
+    priors = tomllib.loads(PRIORS_FILE.read_text(encoding="utf-8"))["memory"]
     weights = weigh(np.asarray(sources))
 
     def at(x: Array) -> dict[str, float]:
-        return {name: MEMORY_PRIORS[name] * float(np.exp(0.4 * move)) for name, move in zip(names, x, strict=True)}
+        return {name: priors[name] * float(np.exp(0.4 * move)) for name, move in zip(priors, x, strict=True)}
 
     def residuals(x: Array) -> Array:
         logs = np.log(memory_parts(columns, at(x))["total"] / measured)
         return np.concatenate([weights * soften(logs, 0.2) / 0.1, x])
 
-    best: Any = least_squares(residuals, np.zeros(len(names)), diff_step=np.full(len(names), 1e-3))
+    best: Any = least_squares(residuals, np.zeros(len(priors)), diff_step=np.full(len(priors), 1e-3))
     return at(best.x)
 
 

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from benchmarks.accuracy.meshes import judge, mark_slow, mesh_accuracy
 from collectives.errors import InputError
 from collectives.records.model_profile import parse_transformer
-from planner.beliefs import believe, chance_to_run, find_slopes, read_shipped
+from planner.beliefs import PRIORS, believe, chance_to_run, find_slopes, read_shipped
 from planner.hosts import Host, host_of_preset
 from planner.jobs import ZERO
 from planner.memory import FILL, memory_parts
-from planner.parameters import PRIORS
 from planner.runs import columns_of_runs, complete, has_time, read_own_runs, read_table
 from planner.search import (
     MeshJob,

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from collectives.records.model_profile import find_model_profile
+from planner.beliefs import PRIORS
 from planner.columns import Columns, make_columns
 from planner.hosts import GRID, Group, Host, host_of_preset
-from planner.parameters import PRIORS
 from planner.pipeline import pipeline_seconds
 from planner.step import PARTS, step_parts, step_seconds
 

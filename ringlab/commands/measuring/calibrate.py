@@ -14,8 +14,7 @@ from collectives.quoting import MOST_NAMED
 from collectives.records.calibration import Calibration
 from collectives.training.workload import Training
 from collectives.units import count, format_size
-from planner.beliefs import believe, find_slopes
-from planner.parameters import PRIORS
+from planner.beliefs import PRIORS, believe, find_slopes
 from planner.runs import OwnRuns, columns_of_runs, compare_runs, complete, read_own_runs
 from ringlab.session import RANKS, Session, load_scenario, session_of
 from ringlab.shared.answer import Answer, AnswerRecord
