@@ -7,10 +7,11 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
-from math import inf, prod
+from math import prod
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -25,48 +26,31 @@ from collectives.training.parallelism import FRAMEWORKS, RECOMPUTED
 from collectives.units import count
 from planner.beliefs import Belief, believe
 from planner.columns import Columns, make_columns
-from planner.gpus import PRECISIONS, RUN_NAMES, find_gpu
+from planner.gpus import PRECISIONS, find_gpu
 from planner.hosts import CORES, Host, host_of_preset
-from planner.jobs import BITS, DIMENSIONS, OFFLOADED, OPTIMIZERS, SCHEDULES, ZERO
-from planner.step import step_seconds
+from planner.jobs import BITS, CHOICES, DEFAULTS, OFFLOADED, OPTIMIZERS, SCHEDULES, ZERO
 
 SHIPPED = Path(__file__).parent / "data" / "meshes.csv"
 NEEDED = ("layers", "hidden", "heads", "vocab", "seq", "gpu", "gpus")
-WHOLE = (
-    *DIMENSIONS, "micro_batch", "gpus", "dp", "tp", "cp", "pp", "vp", "ep", "sequence_parallel", "async_tp",
-    "node_gpus", "lora",
-)  # fmt: skip
-COLUMNS = (
-    *WHOLE, "gpu", "sharding", "schedule", "grad_accum", "precision", "attention", "recompute", "framework", "compile",
-    "note", "nic_gbps", "gpu_memory_gb", "optimizer", "frozen_bits", "offload",
-)  # fmt: skip
-USUAL = {  # defaults of optional columns
-    "mlp_matrices": 3, "tied": 0, "experts": 0, "top_k": 0, "expert_ffn": 0, "shared_ffn": 0, "dense_layers": 0,
-    "window": 0, "tp": 1, "cp": 1, "pp": 1, "vp": 1, "ep": 1, "sequence_parallel": 0, "async_tp": 0, "compile": 0,
-    "micro_batch": 1, "node_gpus": 8, "nic_gbps": 50, "sharding": "ddp", "precision": "bf16", "attention": "flash",
-    "recompute": "none", "framework": "other", "status": "ok", "note": "", "source": "yours", "step_s": "",
-    "memory_gb": "", "model": "", "tokens_per_s_per_gpu": "", "group": "", "lora": 0, "frozen_bits": "16",
-    "optimizer": "adamw", "offload": "none",
+INTEGERS: dict[str, tuple[int, int]] = {  # the least value and the default of columns with integers
+    **dict.fromkeys(("tp", "cp", "pp", "vp", "ep", "micro_batch"), (1, 1)), "node_gpus": (1, 8), "mlp_matrices": (1, 3),
+    **dict.fromkeys(("tied", "experts", "top_k", "expert_ffn", "shared_ffn", "dense_layers", "window"), (0, 0)),
+    **dict.fromkeys(("sequence_parallel", "async_tp", "compile", "lora"), (0, 0)),
 }  # fmt: skip
-COMMENTS = (  # columns that are ignored
-    "row", "version", "mla", "mfu_percent", "tflops", "memory_kind",
-)  # fmt: skip
-KNOWN = {*COLUMNS, *USUAL, *COMMENTS, "global_batch", "kv_heads", "head_dim", "ffn", "gpu_memory_gb", "step_s"}
+COUNTS = ("kv_heads", "head_dim", "ffn", "dp", "grad_accum", "global_batch")  # their defaults follow from other columns
+NUMBERS = {"nic_gbps": 50.0, "tokens_per_s_per_gpu": "", "step_s": "", "memory_gb": "", "gpu_memory_gb": ""}
+NAMED: dict[str, tuple[Collection[str], str]] = {  # accepted values and defaults; a default of "" follows from others
+    "sharding": (ZERO, "ddp"), "precision": (PRECISIONS, "bf16"), "recompute": (RECOMPUTED, "none"),
+    "attention": (CHOICES["attention"], "flash"), "optimizer": (OPTIMIZERS, "adamw"), "offload": (OFFLOADED, "none"),
+    "frozen_bits": (BITS, "16"), "schedule": (SCHEDULES, ""),
+}  # fmt: skip
+TEXTS = {"framework": "other", "status": "ok", "note": "", "source": "yours", "model": "", "group": ""}
+USUAL = {
+    **{name: default for name, (_, default) in (INTEGERS | NAMED).items() if default != ""}, **NUMBERS, **TEXTS,
+}  # fmt: skip
+IGNORED = ("row", "version", "mla", "mfu_percent", "tflops", "memory_kind")
+KNOWN = {*NEEDED, *COUNTS, *NAMED, *USUAL, *IGNORED}
 MOST_WHOLE, MOST_NUMBER = 2**31, 1e12
-MAY_BE_ZERO = {
-    "tied", "experts", "top_k", "expert_ffn", "shared_ffn", "dense_layers", "window", "sequence_parallel", "async_tp",
-    "compile", "lora",
-}  # fmt: skip
-NAMED: dict[str, Collection[str]] = {
-    "sharding": ZERO, "precision": PRECISIONS, "recompute": RECOMPUTED, "attention": ("flash", "unfused"),
-    "schedule": SCHEDULES, "optimizer": OPTIMIZERS, "offload": OFFLOADED, "frozen_bits": BITS,
-}  # fmt: skip
-
-
-SAME = (
-    "dp", "tp", "cp", "pp", "vp", "ep", "sharding", "sequence_parallel", "async_tp", "recompute", "micro_batch",
-    "precision", "framework", "optimizer", "attention", "lora", "frozen_bits", "offload", "schedule",
-)  # fmt: skip
 PRESETS = {
     "A100 80GB SXM": "dgx-a100", "H100 SXM": "dgx-h100", "H200 SXM": "dgx-h200", "B200": "dgx-b200",
     "B300": "p6-b300.48xlarge",
@@ -123,19 +107,17 @@ def complete(row: Mapping[str, Any]) -> dict[str, Any]:
     for name in NEEDED:
         if name not in run:
             raise InputError(f"{name} is missing")
-    for name in (*WHOLE, "grad_accum", "global_batch", "compile"):
-        if name in run:
-            run[name] = _whole(run, name)
-    for name in ("tokens_per_s_per_gpu", "step_s", "memory_gb", "nic_gbps"):
-        run[name] = _number(run, name)
+    for name in (*NEEDED, *INTEGERS, *COUNTS):
+        if name in run and name != "gpu":
+            run[name] = _whole(name, str(run[name]), INTEGERS.get(name, (1,))[0])
+    for name in NUMBERS:
+        run[name] = _number(name, run[name])
     run["recompute"] = "none" if run["recompute"] == "unknown" else run["recompute"]
-    for name, known in NAMED.items():
-        if name in run and run[name] not in known:
-            raise InputError(f"unknown {name} {quote(str(run[name]))}; {suggest(str(run[name]), known)}")
+    for name, (known, _) in NAMED.items():
+        if name in run and (value := str(run[name])) not in known:
+            raise InputError(f"unknown {name} {quote(value)}; {suggest(value, known)}")
     run["framework"] = run["framework"] if run["framework"] in FRAMEWORKS else "other"
-    memory_bytes = find_gpu(str(run["gpu"])).memory_bytes
-    run.setdefault("gpu_memory_gb", memory_bytes / 2**30)
-    run["gpu_memory_gb"] = _number(run, "gpu_memory_gb")
+    run["gpu_memory_gb"] = run["gpu_memory_gb"] or find_gpu(str(run["gpu"])).memory_bytes / 2**30
     _add_model(run)
     _add_mesh(run)
     return run
@@ -145,12 +127,9 @@ def _add_model(run: dict[str, Any]) -> None:
     if "head_dim" not in run and run["hidden"] % run["heads"]:
         raise InputError(f"hidden must be a multiple of the {run['heads']} heads, not {run['hidden']}; or set head_dim")
     gated = -(-8 * run["hidden"] // 3 // 256) * 256
-    usual = {
-        "kv_heads": run["heads"], "head_dim": run["hidden"] // run["heads"],
-        "ffn": gated if run["mlp_matrices"] > 2 else 4 * run["hidden"],
-    }  # fmt: skip
-    for name, value in usual.items():
-        run.setdefault(name, value)
+    run.setdefault("kv_heads", run["heads"])
+    run.setdefault("head_dim", run["hidden"] // run["heads"])
+    run.setdefault("ffn", gated if run["mlp_matrices"] > 2 else 4 * run["hidden"])
 
 
 def _add_mesh(run: dict[str, Any]) -> None:
@@ -159,7 +138,12 @@ def _add_mesh(run: dict[str, Any]) -> None:
     if run["dp"] * split != run["gpus"]:
         mesh = " x ".join(f"{name} {run[name]}" for name in ("dp", "tp", "cp", "pp"))
         raise InputError(f"gpus must be the product of the mesh, {mesh}, not {run['gpus']}")
-    _check_divided(run)
+    if run["heads"] % run["tp"]:
+        raise InputError(f"tp must divide the {run['heads']} heads, not {run['tp']}")
+    if run["experts"] % run["ep"]:
+        raise InputError(f"ep must divide the {run['experts']} experts, not {run['ep']}")
+    if run["top_k"] > run["experts"]:
+        raise InputError(f"top_k must be at most the number of experts, {run['experts']}, not {run['top_k']}")
     samples = run["dp"] * run["micro_batch"]
     run.setdefault("grad_accum", max(1, run.get("global_batch", samples) // samples))
     run.setdefault("global_batch", samples * run["grad_accum"])
@@ -168,34 +152,19 @@ def _add_mesh(run: dict[str, Any]) -> None:
         run["step_s"] = run["global_batch"] * run["seq"] / run["tokens_per_s_per_gpu"] / run["gpus"]
 
 
-def _check_divided(run: Mapping[str, Any]) -> None:
-    if run["heads"] % run["tp"]:
-        raise InputError(f"tp must divide the {run['heads']} heads, not {run['tp']}")
-    if run["experts"] % run["ep"]:
-        raise InputError(f"ep must divide the {run['experts']} experts, not {run['ep']}")
-    if run["top_k"] > run["experts"]:
-        raise InputError(f"top_k must be at most the number of experts, {run['experts']}, not {run['top_k']}")
-
-
-def _whole(run: Mapping[str, Any], name: str) -> int:
-    text = str(run[name])
-    least = 0 if name in MAY_BE_ZERO else 1
+def _whole(name: str, text: str, least: int) -> int:
     if not (text.isascii() and text.isdecimal() and least <= int(text[:12]) < MOST_WHOLE):
         raise InputError(f"{name} must be an integer from {least} to {MOST_WHOLE - 1}, not {quote(text)}")
     return int(text)
 
 
-def _number(run: Mapping[str, Any], name: str) -> float | None:
-    text = run[name]
-    if text == "":
+def _number(name: str, value: object) -> float | None:
+    if value == "":
         return None
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < MOST_NUMBER:
-        raise InputError(f"{name} must be a positive number, not {quote(str(text))}")
-    return value
+    with suppress(ValueError):
+        if 0 < (number := float(str(value))) < MOST_NUMBER:
+            return number
+    raise InputError(f"{name} must be a positive number, not {quote(str(value))}")
 
 
 def has_time(run: Mapping[str, Any]) -> bool:
@@ -264,36 +233,23 @@ def read_own_runs(path: Path) -> ReadRuns:
     timed = [run for run in table if has_time(run)]
     if not timed:
         raise InputError(f"{path}: no run can be used: {'; '.join(refused) or 'the table has no rows'}")
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    groups = dict[tuple[str, str], list[dict[str, Any]]]()
     for run in timed:
-        groups.setdefault((gpu_name(run["gpu"]), run["framework"]), []).append(run)
+        row = {name: value for name, value in run.items() if value not in (None, "")}
+        groups.setdefault((find_gpu(run["gpu"]).name, run["framework"]), []).append(row)
     runs = [
-        OwnRuns(gpu=gpu, framework=framework, rows=[_plain(run) for run in runs], source=str(path))
-        for (gpu, framework), runs in groups.items()
+        OwnRuns(gpu=gpu, framework=framework, rows=rows, source=str(path)) for (gpu, framework), rows in groups.items()
     ]
     return ReadRuns(runs, refused)
-
-
-def _plain(run: Mapping[str, Any]) -> dict[str, str | int | float | None]:
-    return {name: run[name] for name in (*COLUMNS, "global_batch", "step_s", "memory_gb") if run.get(name) is not None}
-
-
-def gpu_name(name: str) -> str:
-    """Return a GPU's name in the catalog.
-
-    >>> gpu_name("H100")
-    'H100 SXM'
-    """
-    return RUN_NAMES.get(name, name)
 
 
 def runs_file(gpu: str, framework: str) -> Path:
     """Return the path of the file with the runs on a GPU with a framework.
 
-    >>> runs_file("H100", "torchtitan").name
+    >>> runs_file("H100 SXM", "torchtitan").name
     'meshes-h100-sxm-torchtitan.json'
     """
-    slug = re.sub(r"[^a-z0-9]+", "-", f"{gpu_name(gpu)} {framework}".lower())
+    slug = re.sub(r"[^a-z0-9]+", "-", f"{gpu} {framework}".lower())
     return cache_folder() / f"meshes-{slug}.json"
 
 
@@ -305,17 +261,9 @@ def find_own_runs(gpu: str, framework: str) -> OwnRuns | None:
     path = runs_file(gpu, framework)
     if framework == "other" and not path.is_file():
         files = sorted(path.parent.glob(path.name.replace("-other.", "-*.")))
-        known = [record for record in (read_record(file, OwnRuns) for file in files) if record.gpu == gpu_name(gpu)]
+        known = [record for record in (read_record(file, OwnRuns) for file in files) if record.gpu == gpu]
         return known[0] if len(known) == 1 else None
     return read_record(path, OwnRuns) if path.is_file() else None
-
-
-def compare_runs(record: OwnRuns) -> list[tuple[float, float, float]]:
-    """Return the measured seconds of each run, and the predicted seconds before and after adaptation."""
-    runs = [complete(row) for row in record.rows]
-    columns, belief = columns_of_runs(runs), record.belief
-    before, after = (step_seconds(columns, estimate.parameters) for estimate in (believe(), belief))
-    return [(float(run["step_s"]), float(a), float(b)) for run, a, b in zip(runs, before, after, strict=True)]
 
 
 def belief_of(groups: Sequence[OwnRuns]) -> Belief:
@@ -342,15 +290,14 @@ def host_of_run(source: str, gpu: str, node_gpus: int, nic_gbps: float) -> Host:
 
 def columns_of_runs(runs: Sequence[Mapping[str, Any]]) -> Columns:
     """Return runs with the keys of ``meshes.csv`` as ``Columns``."""
-    table: dict[str, Any] = {name: [run[name] for run in runs] for name in (*DIMENSIONS, *SAME)}
+    table: dict[str, Any] = {name: [run[name] for run in runs] for name in DEFAULTS if name in KNOWN}
     return make_columns(
         {
             **table,
             "host": [host_of_run(run["source"], run["gpu"], run["node_gpus"], run["nic_gbps"]) for run in runs],
             "count": [run["grad_accum"] for run in runs],
             "compiled": [run["compile"] for run in runs],
-            "frozen_bits": [str(run["frozen_bits"]) for run in runs],
-            "gpu_memory": [(run["gpu_memory_gb"] or inf) * 2**30 for run in runs],
+            "gpu_memory": [run["gpu_memory_gb"] * 2**30 for run in runs],
             "bucket_mb": RUN_BUCKETS_MB,
             "gradient_bytes": [2.0 if "PURE" in run["note"] else 4.0 for run in runs],
         },

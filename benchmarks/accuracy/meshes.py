@@ -15,9 +15,10 @@ from collectives.errors import InputError
 from collectives.units import count
 from planner.beliefs import Belief, believe, chance_to_run, find_slopes, read_shipped
 from planner.columns import Columns
+from planner.gpus import RUN_NAMES
 from planner.hosts import Array
 from planner.memory import FILL, memory_parts
-from planner.runs import SHIPPED, columns_of_runs, gpu_name, has_time, read_table
+from planner.runs import SHIPPED, columns_of_runs, has_time, read_table
 from planner.step import step_seconds
 from ringlab.shared.answer import Answer
 from ringlab.shared.progress import Progress, computing
@@ -406,8 +407,8 @@ def mesh_accuracy(
 def _unseen(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     fitted = read_table()[0]
     for name in ("source", "framework", "gpu"):
-        known = {gpu_name(run[name]) for run in fitted}
-        yield from (f"{name} {gpu}" for gpu in dict.fromkeys(gpu_name(run[name]) for run in runs) if gpu not in known)
+        seen, mine = (dict.fromkeys(RUN_NAMES.get(run[name], run[name]) for run in rows) for rows in (fitted, runs))
+        yield from (f"{name} {value}" for value in mine if value not in seen)
 
 
 def _rows(errors: Mapping[str, StepErrors]) -> list[list[str]]:

@@ -25,8 +25,7 @@ from benchmarks.accuracy.nccl import judged_series
 from benchmarks.accuracy.series import OWN_DATA
 from benchmarks.accuracy.tables import read_put_aside_tables, read_tables
 from benchmarks.studies.nccl_authors_left_out import author_of
-from planner.beliefs import Z_80, read_shipped
-from planner.parameters import PRIORS
+from planner.beliefs import PRIORS, Z_80, read_shipped
 from ringlab.shared.models import find_training
 from scenarios.loader import read_spread_training
 from simcomm.nccl.descriptions import System, describe_system, read_systems

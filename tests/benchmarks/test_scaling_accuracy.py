@@ -12,8 +12,7 @@ from benchmarks.accuracy.tables import read_tables
 from benchmarks.accuracy.training import BASELINES, accuracy_training
 from benchmarks.studies.unseen_machines import find_link_errors, find_step_errors, link_deviation, step_deviation
 from collectives.errors import InputError
-from planner.beliefs import read_shipped
-from planner.parameters import PRIORS
+from planner.beliefs import PRIORS, read_shipped
 from simcomm.nccl.descriptions import read_systems
 
 

@@ -15,7 +15,8 @@ from collectives.records.calibration import Calibration
 from collectives.training.workload import Training
 from collectives.units import count, format_size
 from planner.beliefs import PRIORS, believe, find_slopes
-from planner.runs import OwnRuns, columns_of_runs, compare_runs, complete, read_own_runs
+from planner.runs import OwnRuns, columns_of_runs, complete, read_own_runs
+from planner.step import step_seconds
 from ringlab.session import RANKS, Session, load_scenario, session_of
 from ringlab.shared.answer import Answer, AnswerRecord
 from ringlab.shared.machines import check_gpu, machine_line, parse_keys, show_skipped, system_of_scenario
@@ -337,7 +338,8 @@ def calibrate_runs(file: Path) -> RunsCalibrationAnswer:
 
 def _keep(group: OwnRuns) -> RunsKept:
     before, after, runs = believe(), group.belief, [complete(row) for row in group.rows]
-    slopes = find_slopes(columns_of_runs(runs), after.parameters)
+    columns = columns_of_runs(runs)
+    slopes, unadapted = find_slopes(columns, after.parameters), step_seconds(columns, before.parameters)
     logs = {name: float(np.log(after.parameters[name] / before.parameters[name])) for name in after.parameters}
     named = (name for name in logs if abs(logs[name]) > MOVED * PRIORS[name].spread)
     moved = sorted(named, key=lambda name: -abs(logs[name]))
@@ -345,7 +347,8 @@ def _keep(group: OwnRuns) -> RunsKept:
         gpu=group.gpu,
         framework=group.framework,
         runs=tuple(
-            OwnRun(run["gpus"], _mesh(run), *seconds) for run, seconds in zip(runs, compare_runs(group), strict=True)
+            OwnRun(run["gpus"], _mesh(run), float(run["step_s"]), float(a), float(b))
+            for run, a, b in zip(runs, unadapted, np.exp(slopes.logs), strict=True)
         ),
         moved={name: float(np.exp(logs[name])) for name in moved[:MOST_NAMED]},
         within=float(np.log(np.median(before.factors_of(slopes)))),
