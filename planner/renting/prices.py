@@ -6,11 +6,12 @@ row names its source. A row's date is the one that the source states, or else th
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
-from math import isfinite
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,6 +33,7 @@ BUILT_IN = Path(__file__).parent / "prices.csv"
 INTERCONNECTS = ("NVSwitch", "NVLink mesh", "NVLink pairs", "PCIe")
 OF_MACHINES = {"switch": "NVSwitch", "cube-mesh": "NVLink mesh", "pairs": "NVLink pairs"}
 LIKE_LINKS = {"nvswitch": "NVSwitch", "mesh": "NVLink mesh", "bridge": "NVLink pairs", "pcie": "PCIe"}
+NOT_SOLD = ("0", "0.0", "0.00")  # as SkyPilot's fetchers write it
 SAME_RATE = 0.99  # share of a NIC rate that counts as equal
 OLD_AFTER_DAYS = 90  # GPU prices have halved within a year
 
@@ -73,12 +75,12 @@ def read_prices(path: Path | str | None = None) -> tuple[InstanceType, ...]:
     >>> len(read_prices()) > 90
     True
     """
-    return _shipped() if path is None else tuple(_read(read_text(Path(path), FileBytes.PRICES), str(path)))
+    return _shipped() if path is None else _read(read_text(Path(path), FileBytes.PRICES), str(path))
 
 
 @cache
 def _shipped() -> tuple[InstanceType, ...]:
-    return tuple(_read(BUILT_IN.read_text(encoding="utf-8"), BUILT_IN.name))
+    return _read(BUILT_IN.read_text(encoding="utf-8"), BUILT_IN.name)
 
 
 def is_old(instance: InstanceType, today: date) -> bool:
@@ -90,160 +92,113 @@ def is_old(instance: InstanceType, today: date) -> bool:
     return (today - instance.dated).days > OLD_AFTER_DAYS
 
 
-def _read(text: str, where: str) -> Iterator[InstanceType]:
-    rows = csv.reader(io.StringIO(text))
+def _read(text: str, where: str) -> tuple[InstanceType, ...]:
+    rows, instances = csv.reader(io.StringIO(text)), list[InstanceType]()
     try:
         heading = next(rows, [])
-        missing = [name for name in COLUMNS if name not in heading]
-        if missing:
-            raise InputError(
-                f"{where}, line 1: missing {count(len(missing), 'column')} {', '.join(missing)}; copy the heading of "
-                f"{BUILT_IN}"
-            )
-        row_count = 0
-        for row in rows:
-            if not any(map(str.strip, row)):
-                continue
+        if missing := [name for name in COLUMNS if name not in heading]:
+            columns = f"{count(len(missing), 'column')} {', '.join(missing)}"
+            raise InputError(f"missing {columns}; copy the heading of {BUILT_IN}")
+        for row in (row for row in rows if any(map(str.strip, row))):
             if len(row) != len(heading):
-                raise InputError(f"{where}, line {rows.line_num}: {len(row)} values for {len(heading)} columns")
-            row_count += 1
-            values = dict(zip(heading, map(str.strip, row), strict=True))
-            yield _Row(values, f"{where}, line {rows.line_num}").instance_type()
-    except csv.Error as error:
-        raise InputError(f"{where}, line {rows.line_num}: not CSV: {error}") from error
-    if not row_count:
+                raise InputError(f"{len(row)} values for {len(heading)} columns")
+            instances.append(_instance_type(dict(zip(heading, map(str.strip, row), strict=True))))
+    except (csv.Error, InputError) as error:
+        problem = f"not CSV: {error}" if isinstance(error, csv.Error) else error
+        raise InputError(f"{where}, line {max(1, rows.line_num)}: {problem}") from error
+    if not instances:
         raise InputError(f"{where}: the price list is empty; add a row for each instance type")
+    return tuple(instances)
 
 
-@dataclass(frozen=True)
-class _Row:
-    values: Mapping[str, str]
-    where: str
+def _instance_type(row: Mapping[str, str]) -> InstanceType:
+    """Return the instance type of a row, completed from the hardware catalog.
 
-    def instance_type(self) -> InstanceType:
-        """Return the instance type of the line, completed from the hardware catalog.
+    Raise InputError if a value is missing, invalid, or contradicts the catalog.
+    """
+    gpu, gpus, interconnect = row["Gpu"], _number(row, "AcceleratorCount"), row["Interconnect"]
+    if gpu not in parts("GPU"):
+        raise InputError(f"Gpu {quote(gpu)} is not in the hardware catalog; {suggest(gpu, parts('GPU'))}")
+    if gpus is None or gpus != int(gpus) or gpus > MOST_RANKS:
+        text = quote(row["AcceleratorCount"])
+        raise InputError(f"AcceleratorCount must be an integer from 1 to {MOST_RANKS}, not {text}")
+    machine = _machine(row, gpu, int(gpus))
+    price, spot = (None if row[name] in NOT_SOLD else _number(row, name) for name in ("Price", "SpotPrice"))
+    if price is None and spot is None:
+        raise InputError("neither Price nor SpotPrice; set one of them, in dollars an hour")
+    if interconnect and interconnect not in INTERCONNECTS:
+        raise InputError(f"unknown Interconnect {quote(interconnect)}; {suggest(interconnect, INTERCONNECTS)}")
+    if machine is not None:
+        interconnect = OF_MACHINES.get(str(machine.get("nvlink")), "PCIe")
+    if gpus > 1 and not interconnect:
+        raise InputError(f"Interconnect must be one of {', '.join(INTERCONNECTS)} for {int(gpus)} GPUs")
+    for name in ("InstanceType", "Provider", "Region", "Source"):
+        if not row[name]:
+            raise InputError(f"{name} must not be empty")
+    interconnect = interconnect if gpus > 1 else ""
+    return InstanceType(
+        instance=row["InstanceType"], provider=row["Provider"], region=row["Region"], gpu=gpu, gpus=int(gpus),
+        cores=_number(row, "vCPUs"), price=price, spot_price=spot, interconnect=interconnect,
+        peer_to_peer=_peer_to_peer(row, int(gpus), interconnect), nic_bandwidth=_nic(row, machine), dated=_date(row),
+        source=row["Source"], machine=row["Machine"] or None,
+    )  # fmt: skip
 
-        Raise InputError if a value is missing, invalid, or contradicts the catalog.
-        """
-        gpu = self._gpu()
-        gpus = self._whole("AcceleratorCount")
-        entry = self._machine(gpu, gpus)
-        price, spot = self._price("Price"), self._price("SpotPrice")
-        if price is None and spot is None:
-            raise InputError(f"{self.where}: neither Price nor SpotPrice; set one of them, in dollars an hour")
-        interconnect = self._interconnect(entry, gpus)
-        return InstanceType(
-            instance=self._text("InstanceType"),
-            provider=self._text("Provider"),
-            region=self._text("Region"),
-            gpu=gpu,
-            gpus=gpus,
-            cores=self._number("vCPUs"),
-            price=price,
-            spot_price=spot,
-            interconnect=interconnect,
-            peer_to_peer=self._peer_to_peer(gpu, gpus, interconnect),
-            nic_bandwidth=self._nic(entry),
-            dated=self._date(),
-            source=self._text("Source"),
-            machine=self.values["Machine"] or None,
-        )
 
-    def _text(self, column: str) -> str:
-        if not self.values[column]:
-            raise InputError(f"{self.where}: {column} must not be empty")
-        return self.values[column]
+def _number(row: Mapping[str, str], column: str) -> float | None:
+    if not row[column]:
+        return None
+    with suppress(ValueError):
+        if 0 < (number := float(row[column])) < inf:
+            return number
+    raise InputError(f"{column} must be a positive number or empty, not {quote(row[column])}")
 
-    def _number(self, column: str) -> float | None:
-        text = self.values[column]
-        if not text:
-            return None
-        try:
-            number = float(text)
-        except ValueError:
-            number = float("nan")
-        if not (isfinite(number) and number > 0):
-            raise InputError(f"{self.where}: {column} must be a positive number or empty, not {quote(text)}")
-        return number
 
-    def _price(self, column: str) -> float | None:
-        is_none = self.values[column] in ("0", "0.0", "0.00")  # SkyPilot's fetchers write 0 for "not sold"
-        return None if is_none else self._number(column)
+def _machine(row: Mapping[str, str], gpu: str, gpus: int) -> Mapping[str, object] | None:
+    """Return the catalog entry of a row's Machine, if any.
 
-    def _whole(self, column: str) -> int:
-        number = self._number(column)
-        if number is None or number != int(number) or number > MOST_RANKS:
-            text = quote(self.values[column])
-            raise InputError(f"{self.where}: {column} must be an integer from 1 to {MOST_RANKS}, not {text}")
-        return int(number)
+    Raise InputError if it has other GPUs, or if the row states what the entry defines.
+    """
+    name = row["Machine"]
+    if not name:
+        return None
+    entry: Mapping[str, object] = find_entry(machine_entries(), "Machine", name)
+    if (entry["gpu"], entry["gpus"]) != (gpu, gpus):
+        raise InputError(f"Machine {name} has {entry['gpus']} x {entry['gpu']}, but the line has {gpus} x {gpu}")
+    for column in ("Interconnect", "NicGbps"):
+        if row[column]:
+            raise InputError(
+                f"{column} is {quote(row[column])}, but Machine {name} defines it already; leave {column} or Machine "
+                "empty"
+            )
+    return entry
 
-    def _gpu(self) -> str:
-        name = self.values["Gpu"]
-        if name not in parts("GPU"):
-            known = suggest(name, parts("GPU"))
-            raise InputError(f"{self.where}: Gpu {quote(name)} is not in the hardware catalog; {known}")
-        return name
 
-    def _machine(self, gpu: str, gpus: int) -> Mapping[str, object] | None:
-        """Return the catalog entry of the line's Machine, if any. Raise InputError if it has other GPUs."""
-        name = self.values["Machine"]
-        if not name:
-            return None
-        try:
-            entry: Mapping[str, object] = find_entry(machine_entries(), "Machine", name)
-        except InputError as error:
-            raise InputError(f"{self.where}: {error}") from error
-        if (entry["gpu"], entry["gpus"]) != (gpu, gpus):
-            has = f"{entry['gpus']} x {entry['gpu']}"
-            raise InputError(f"{self.where}: Machine {name} has {has}, but the line has {gpus} x {gpu}")
-        return entry
+def _peer_to_peer(row: Mapping[str, str], gpus: int, interconnect: str) -> bool:
+    if row["P2P"] not in ("", "yes", "no"):
+        raise InputError(f"P2P must be yes, no or empty (the GPU's default), not {quote(row['P2P'])}")
+    if row["P2P"]:
+        return row["P2P"] == "yes"
+    if row["Machine"] and interconnect == "PCIe":
+        return describe_preset(row["Machine"], 1, gpus).p2p
+    level = find_part("GPU", row["Gpu"]).get("p2p_level")
+    return interconnect not in ("PCIe", "") or level is None or level.value != "NVL"
 
-    def _redundant(self, column: str) -> InputError:
-        return InputError(
-            f"{self.where}: {column} is {quote(self.values[column])}, but Machine {self.values['Machine']} defines it "
-            f"already; leave {column} or Machine empty"
-        )
 
-    def _interconnect(self, entry: Mapping[str, object] | None, gpus: int) -> str:
-        text = self.values["Interconnect"]
-        if text and text not in INTERCONNECTS:
-            raise InputError(f"{self.where}: unknown Interconnect {quote(text)}; {suggest(text, INTERCONNECTS)}")
-        if entry is not None and text:
-            raise self._redundant("Interconnect")
-        interconnect = OF_MACHINES.get(str(entry.get("nvlink")), "PCIe") if entry is not None else text
-        if gpus > 1 and not interconnect:
-            accepted = ", ".join(INTERCONNECTS)
-            raise InputError(f"{self.where}: Interconnect must be one of {accepted} for {gpus} GPUs")
-        return interconnect if gpus > 1 else ""
+def _nic(row: Mapping[str, str], machine: Mapping[str, object] | None) -> float | None:
+    if machine is None:
+        rate = _number(row, "NicGbps")
+        return None if rate is None else rate * 1e9 / 8
+    if "nic" not in machine:
+        return None
+    card = find_part("NIC", str(machine["nic"]))
+    return find_link(card["port"].value).bandwidth * int(card["ports"].value) * int(str(machine["nics"]))
 
-    def _peer_to_peer(self, gpu: str, gpus: int, interconnect: str) -> bool:
-        text = self.values["P2P"]
-        if text not in ("", "yes", "no"):
-            raise InputError(f"{self.where}: P2P must be yes, no or empty (the GPU's default), not {quote(text)}")
-        if text:
-            return text == "yes"
-        if self.values["Machine"] and interconnect == "PCIe":
-            return describe_preset(self.values["Machine"], 1, gpus).p2p
-        level = find_part("GPU", gpu).get("p2p_level")
-        return interconnect not in ("PCIe", "") or level is None or level.value != "NVL"
 
-    def _nic(self, entry: Mapping[str, object] | None) -> float | None:
-        rate = self._number("NicGbps")
-        if entry is None:
-            return None if rate is None else rate * 1e9 / 8
-        if rate is not None:
-            raise self._redundant("NicGbps")
-        if "nic" not in entry:
-            return None
-        card = find_part("NIC", str(entry["nic"]))
-        return find_link(card["port"].value).bandwidth * int(card["ports"].value) * int(str(entry["nics"]))
-
-    def _date(self) -> date:
-        text = self.values["Date"]
-        try:
-            return date.fromisoformat(text)
-        except ValueError:
-            raise InputError(f"{self.where}: Date must be a day such as 2026-08-26, not {quote(text)}") from None
+def _date(row: Mapping[str, str]) -> date:
+    try:
+        return date.fromisoformat(row["Date"])
+    except ValueError:
+        raise InputError(f"Date must be a day such as 2026-08-26, not {quote(row['Date'])}") from None
 
 
 class GpuPrice(NamedTuple):
