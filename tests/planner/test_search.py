@@ -10,10 +10,10 @@ import pytest
 
 from collectives.errors import InputError
 from collectives.records.model_profile import parse_transformer
-from planner.gpus import PUBLISHED
+from planner.gpus import PUBLISHED, find_gpu
 from planner.hosts import host_of_preset
 from planner.renting.prices import find_gpu_price, read_prices
-from planner.runs import gpu_name, read_table
+from planner.runs import read_table
 from planner.search import MeshJob, search
 from ringlab.commands.predicting.mesh_files import FORMATS, write_mesh
 from ringlab.commands.predicting.predict_devices import predict_devices
@@ -134,7 +134,7 @@ def test_sequence_and_target_options_agree_in_all_commands(answer_of):
 
 
 def test_search_names_a_gpu_without_published_runs(answer_of):
-    assert {gpu_name(run["gpu"]) for run in read_table()[0]} == {*PUBLISHED}
+    assert {find_gpu(run["gpu"]).name for run in read_table()[0]} == {*PUBLISHED}
     _, out = answer_of("search", "--set", 'cluster.preset="dgx-1-v100"', "--precision", "fp16", "--devices", "64")
     assert "No published run is on V100 SXM2 32GB" in out
 
