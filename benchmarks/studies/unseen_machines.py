@@ -23,13 +23,12 @@ from scipy.stats import norm
 
 from benchmarks.accuracy.nccl import judged_series
 from benchmarks.accuracy.series import OWN_DATA
-from benchmarks.accuracy.tables import read_put_aside_tables, read_tables
+from benchmarks.accuracy.tables import MeasuredTable, read_put_aside_tables, read_tables
 from benchmarks.studies.nccl_authors_left_out import author_of
 from planner.beliefs import PRIORS, Z_80, read_shipped
 from ringlab.shared.models import find_training
 from scenarios.loader import read_spread_training
 from simcomm.nccl.descriptions import System, describe_system, read_systems
-from simcomm.nccl.measured.tables import MeasuredTable
 from simcomm.nccl.predict import predict_seconds
 
 LARGE = 8e6  # bytes from which the bandwidth determines the time
