@@ -176,6 +176,20 @@ def _check(operation: str, **numbers: Any) -> tuple[int, ...]:
     return tuple(checked)
 
 
+LARGEST = 2**30  # largest number in an operation, so that the sum of two fits into 32 bits
+
+
+def describe_invalid(number: object) -> str:
+    """Return the problem with a peer, chunk or count of an operation, or an empty string if it is valid.
+
+    >>> describe_invalid(0.5)
+    '0.5 is not an integer; peers, chunks and counts are (divide with //)'
+    """
+    if not isinstance(number, int | np.integer):
+        return f"{shorten(number)} is not an integer; peers, chunks and counts are (divide with //)"
+    return "" if -LARGEST <= number <= LARGEST else f"{shorten(number, 40)} is too large for a peer, chunk or count"
+
+
 DEEPEST = 1000  # maximum nesting of programs by ``yield from``
 
 

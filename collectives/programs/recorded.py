@@ -64,7 +64,7 @@ class RecordedSteps:
     lines: Ints  # the line of each step; 0: unknown
     ends: Ints  # index after each step's last operation
     numbers: Ints  # [operations, 5]
-    odd: dict[int, Any]  # index of a number to its replacement
+    symbols: dict[int, Any]  # symbolic numbers by their index
     failures: dict[int, RecordedFailure]  # by rank
 
     def channels(self, rank: int) -> tuple[Iterator[Step], ...]:
@@ -101,18 +101,18 @@ class RecordedSteps:
 
     def _operations(self, begin: int, end: int) -> list[Operation]:
         rows = self.numbers[begin:end].tolist()
-        if self.odd:
+        if self.symbols:
             for at, row in enumerate(rows, begin):
-                row[:] = [self.odd.get(5 * at + place, number) for place, number in enumerate(row)]
+                row[:] = [self.symbols.get(5 * at + place, number) for place, number in enumerate(row)]
         return [Operation(KINDS[kind], peer, chunk, count, into) for kind, peer, chunk, count, into in rows]
 
     def table(self) -> Ints:
         """Return one row per operation: its rank, channel and step, and its five numbers; shape [operations, 8].
 
-        Raise InputError if a program failed, or if a value is not a number.
+        Raise InputError if a program failed.
         """
-        if self.odd or self.failures:
-            raise InputError("a rank has failed or has values that are not numbers")
+        if self.failures:
+            raise InputError("a rank has failed")
         locations = [(rank, channel) for rank, counts in enumerate(self.counts) for channel in range(len(counts))]
         counts = np.array([count for counts in self.counts for count in counts], np.int32)
         steps = np.arange(counts.sum(), dtype=np.int32) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -293,22 +293,18 @@ def read_recorded_steps(
     kinds = numbers[:, 0]
     if (sizes < 0).any() or sizes.sum(dtype=np.int64) != operations or not ((kinds >= 0) & (kinds < len(KINDS))).all():
         raise ValueError("invalid steps or kinds")
-    odd: dict[int, Any] = {_whole(index): _odd(value) for index, value in header["odd"]}
+    symbols: dict[int, Any] = {}
     for index, shift, base, stride in np.frombuffer(parts[2], np.int64).reshape(-1, 4).tolist():
-        odd[index] = _shifted(shift, base, world_size, stride)
+        symbols[index] = _shifted(shift, base, world_size, stride)
     values = np.frombuffer(parts[4], np.int64).reshape(vectors, width)
     for index, row in zip(np.frombuffer(parts[3], np.int64).tolist(), values, strict=True):
-        odd[index] = VectorRank(row)
-    if any(index % 5 == 0 for index in odd):
+        symbols[index] = VectorRank(row)
+    if any(index % 5 == 0 for index in symbols):
         raise ValueError("an invalid kind of operation")
     failures = {failure.at[0]: failure for failure in (_failure(entry, counts, file) for entry in header["failures"])}
     if len(counts) < (world_size if ranks == "all" else 1) and len(counts) - 1 not in failures:
         raise ValueError("missing ranks")
-    return RecordedSteps(counts, lines.copy(), np.cumsum(sizes, dtype=np.int32), numbers, odd, failures)
-
-
-def _odd(value: Any) -> Any:
-    return value if type(value) is int else Shown(make_printable(str(value)))
+    return RecordedSteps(counts, lines.copy(), np.cumsum(sizes, dtype=np.int32), numbers, symbols, failures)
 
 
 def _shifted(shift: int, base: int, world_size: int, stride: int) -> ShiftedRank:

@@ -15,7 +15,7 @@ from collectives.budget import Gigabyte, allowed, more_memory
 from collectives.declaration import Algorithm
 from collectives.errors import InputError, Undefined, describe_error, first_line, line_in, shorten
 from collectives.programs.limits import MOST_CHANNELS, MOST_STEPS
-from collectives.step import Kind, Step, as_step, line_reached
+from collectives.step import LARGEST, Kind, Step, as_step, describe_invalid, line_reached
 from collectives.symbolic_rank import Diverges, ShiftedRank, VectorRank
 
 PLAIN = frozenset({int, Kind})  # types of ordinary numbers
@@ -35,7 +35,6 @@ class Recorder:
         self.most = allowed(Gigabyte.YIELDED)  # operations
         self.channels: list[list[int]] = []  # steps of each channel of each rank
         self.steps, self.numbers = array("i"), array("i")  # line and size of each step; five numbers per operation
-        self.odd: list[list[Any]] = []  # index of a number, and its replacement: a text or a large number
         self.shifted, self.vectors, self.values = array("q"), array("q"), list[Any]()
         self.failures: list[dict[str, Any]] = []  # at most one per rank
 
@@ -78,31 +77,25 @@ class Recorder:
                 raise InputError(f"{shorten(op)} is not an operation; use send, recv, recv_reduce, copy or reduce")
         if len(self.numbers) + len(numbers) > 5 * self.most:
             raise TooMuch(f"the programs of all ranks yield more than {self.most:,} operations; {more_memory(2)}")
+        if not set(map(type, numbers)) <= PLAIN or max(map(abs, numbers), default=0) > LARGEST:
+            for op in step:
+                for number in op:
+                    if not isinstance(number, ShiftedRank | VectorRank) and (problem := describe_invalid(number)):
+                        raise InputError(f"{op.kind.name.lower()}: {problem}")
+            numbers = [self._take_symbol(number, index) for index, number in enumerate(numbers, len(self.numbers))]
+        self.numbers.fromlist(numbers)
         self.steps.extend((line, len(step)))
-        if set(map(type, numbers)) <= PLAIN:
-            try:
-                self.numbers.fromlist(numbers)
-            except OverflowError:
-                self._add_odd(numbers)
-        else:
-            self._add_odd(numbers)
 
-    def _add_odd(self, numbers: list[Any]) -> None:
-        for number in numbers:
-            index = len(self.numbers)
-            value = 0
-            if isinstance(number, ShiftedRank):
-                self.shifted.extend((index, number.shift, number.base, number.stride))
-            elif isinstance(number, VectorRank):
-                self.vectors.append(index)
-                self.values.append(np.asarray(number.values, np.int64))
-            elif not isinstance(number, int | np.integer):
-                self.odd.append([index, shorten(number)])
-            elif abs(int(number)) < 2**31:
-                value = int(number)
-            else:
-                self.odd.append([index, int(number) if abs(int(number)) < 2**62 else shorten(number, most=40)])
-            self.numbers.append(value)
+    def _take_symbol(self, number: Any, index: int) -> int:
+        """Return a number as an int. Record a symbolic number and return 0."""
+        if isinstance(number, ShiftedRank):
+            self.shifted.extend((index, number.shift, number.base, number.stride))
+        elif isinstance(number, VectorRank):
+            self.vectors.append(index)
+            self.values.append(np.asarray(number.values, np.int64))
+        else:
+            return int(number)
+        return 0
 
     def _describe(self, error: BaseException, at: list[int], program: Any) -> dict[str, Any]:
         file, how, text = self.algorithm.source, "refused", first_line(error, most=1000)
@@ -119,8 +112,7 @@ class Recorder:
         """Return the recorded steps as a header and bytes."""
         header = {
             "channels": self.channels, "steps": len(self.steps) // 2, "operations": len(self.numbers) // 5,
-            "odd": self.odd, "shifted": len(self.shifted) // 4, "vectors": len(self.vectors),
-            "failures": self.failures,
+            "shifted": len(self.shifted) // 4, "vectors": len(self.vectors), "failures": self.failures,
         }  # fmt: skip
         parts = [part.tobytes() for part in (self.steps, self.numbers, self.shifted, self.vectors, *self.values)]
         return header, b"".join(parts)

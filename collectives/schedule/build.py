@@ -18,9 +18,8 @@ from collectives.declaration import Algorithm
 from collectives.errors import InputError, ProgramEnded, ProgramError, Undefined, describe_error, line_in, with_line
 from collectives.schedule.rules import DIFFERENT_CHUNKS, Keys, first_mismatch, first_violation, match_halves, pair_keys
 from collectives.schedule.schedule import OperationColumns, ProgramCall, Schedule, make_call
-from collectives.step import Kind, Step
+from collectives.step import LARGEST, Kind, Step, describe_invalid
 
-LARGEST = 2**30  # largest number in an operation, so that the sum of two fits into 32 bits
 MOST_STEPS_SHOWN = 10_000  # steps of a program that may never end
 Programs = list[list[list[Step]]]  # [rank][channel][step]
 
@@ -121,7 +120,7 @@ def columns_of(call: ProgramCall, programs: Programs) -> tuple[OperationColumns,
     failure = None
     if odd is not None:
         index = odd // 5
-        name, problem = Kind(numbers[5 * index]).name.lower(), _describe_odd(numbers[odd])
+        name, problem = Kind(numbers[5 * index]).name.lower(), describe_invalid(numbers[odd])
         rank, channel, step = location[index].tolist()
         problem += call.at_line(rank, channel, step)
         failure = _program_error(call, len(programs[rank]) > 1, (rank, channel, step), f"{name}: {problem}")
@@ -140,17 +139,7 @@ def _as_array(numbers: list[int]) -> tuple[npt.NDArray[Any], int | None]:
             return array, None
     except (ValueError, TypeError):  # an entry is not like a number
         pass
-    return array, next((index for index, number in enumerate(numbers) if not _is_usual(number)), None)
-
-
-def _is_usual(number: object) -> bool:
-    return isinstance(number, int | np.integer) and bool(-LARGEST <= number <= LARGEST)
-
-
-def _describe_odd(number: object) -> str:
-    if isinstance(number, int | np.integer):
-        return f"{number} is too large for a peer, chunk or count"
-    return f"{number!r} is not an integer; peers, chunks and counts are (divide with //)"
+    return array, next((index for index, number in enumerate(numbers) if describe_invalid(number)), None)
 
 
 def _mismatch_error(schedule: Schedule, key: Keys, index: int) -> ProgramError:
