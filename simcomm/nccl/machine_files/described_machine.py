@@ -15,14 +15,13 @@ from simcomm.nccl.machine_files.facts import (
     CommRank,
     Facts,
     GpuSeen,
+    GpuSlot,
     LibraryVersion,
     LoggedHop,
     MeasuredRun,
     NetworkUsed,
     NvLinks,
     PathMatrix,
-    PcieSlot,
-    Port,
     Processor,
     VariableSet,
 )
@@ -64,14 +63,9 @@ class DescribedMachine:
     seen: Mapping[str, KeyValue] = field(default_factory=dict)
     missing: str = ""  # why it cannot be predicted; "": it can
 
-    def line(self, **changes: Any) -> dict[str, Any]:
-        """Return the keys as a line of a system description. ``changes`` replace keys; None removes a key."""
-        values = {key: known.value for key, known in self.keys.items()} | changes
-        return {key: value for key, value in values.items() if value is not None}
-
     def system(self, **changes: Any) -> System:
         """Return the system with some keys changed. Raise InputError if a key is missing or invalid."""
-        return describe_system("the machine", self.line(**changes))
+        return describe_system("the machine", {key: known.value for key, known in self.keys.items()} | changes)
 
 
 def describe_machine(facts: Facts, user_keys: Mapping[str, Any] | None = None) -> DescribedMachine:
@@ -117,8 +111,7 @@ def _gpu_of(keys: Mapping[str, KeyValue]) -> Gpu | None:
 
 def _named_gpus(facts: Facts) -> list[tuple[str, FilePlace]]:
     named = [(table.run.gpu_name, table.place) for table in facts.of(MeasuredRun) if table.run.gpu_name]
-    named += [(board.name, board.place) for board in facts.of(GpuSeen)]
-    return named + [(slot.name, slot.place) for slot in facts.of(PcieSlot) if slot.kind == "gpu" and slot.name]
+    return named + [(board.name, board.place) for board in facts.of(GpuSeen)]
 
 
 def _find_gpu(facts: Facts) -> KeyValue | None:
@@ -138,7 +131,7 @@ def _count(facts: Facts) -> tuple[int, int, FilePlace] | None:
         return _count_of_communicator(facts)
     for matrix in facts.of(PathMatrix):
         return 1, len(matrix.gpus), matrix.place
-    slots = {slot.bus: slot.place for slot in facts.of(PcieSlot) if slot.kind == "gpu"}
+    slots = {slot.bus: slot.place for slot in facts.of(GpuSlot)}
     gpus = {board.index: board.place for board in facts.of(GpuSeen)}
     places = max(list(slots.values()), list(gpus.values()), key=len)
     return (1, len(places), places[0]) if places else None
@@ -203,7 +196,7 @@ def _layout(paths: list[str]) -> str:
 
 
 def _slots(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> Iterator[tuple[str, KeyValue]]:
-    slots = [slot for slot in facts.of(PcieSlot) if slot.kind == "gpu"]
+    slots = facts.of(GpuSlot)
     widest = max(slots, key=lambda slot: slot.generation, default=None)
     if widest is not None and gpu is not None and 0 < widest.generation < gpu.pcie:
         yield "pcie", KeyValue(widest.generation, widest.place)
@@ -238,11 +231,6 @@ def _network(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> Ite
 
 
 def _rdma_evidence(facts: Facts) -> FilePlace | None:
-    ports = [
-        port.place
-        for port in facts.of(Port)
-        if port.is_up and (not port.is_ethernet or port.name.startswith(RDMA_NICS))
-    ]
     listed = [
         adapter.place
         for adapter in facts.of(Adapter)
@@ -254,8 +242,7 @@ def _rdma_evidence(facts: Facts) -> FilePlace | None:
         if variable.name == "NCCL_IB_HCA" and "mlx" in variable.value
     ]
     nics = [matrix.place for matrix in facts.of(PathMatrix) if any(nic.startswith(RDMA_NICS) for nic in matrix.nics)]
-    slots = [slot.place for slot in facts.of(PcieSlot) if "infiniband" in slot.name.lower()]
-    return next(iter([*ports, *listed, *variables, *nics, *slots]), None)
+    return next(iter([*listed, *variables, *nics]), None)
 
 
 def _nics(
@@ -265,14 +252,10 @@ def _nics(
         return
     gpus = keys["gpus"].value if "gpus" in keys else 8
     rates = {adapter.name: adapter for adapter in facts.of(Adapter) if adapter.gbit}
-    ports = {port.name: port for port in facts.of(Port) if port.is_up and port.gbit}
-    nic_rates = {name: (nic.gbit / 8, nic.place) for name, nic in (rates or ports).items()}
-    if network in ("tcp", None) and not rates:
-        nic_rates = {name: nic for name, nic in nic_rates.items() if not name.startswith(RDMA_NICS)} or nic_rates
-    if nic_rates:
-        total = sum(rate for rate, _ in nic_rates.values()) if gpus > 1 else max(rate for rate, _ in nic_rates.values())
+    if rates:
+        total = (sum if gpus > 1 else max)(adapter.gbit / 8 for adapter in rates.values())
         if total > 0:
-            yield "nic", KeyValue(round(total, 3), next(iter(nic_rates.values()))[1])
+            yield "nic", KeyValue(round(total, 3), next(iter(rates.values())).place)
         return
     if network in (None, "tcp") or gpu is None:
         return

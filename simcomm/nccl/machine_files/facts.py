@@ -1,8 +1,7 @@
 """Define facts about a machine. Each names the file and the line that states it."""
 
-from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from simcomm.nccl.measured.nccl_tests_rows import NcclTestsRun
@@ -67,24 +66,12 @@ class Adapter(Fact):
 
 
 @dataclass(frozen=True)
-class PcieSlot(Fact):
-    """A PCIe device with its maximum generation and lanes or, if these are unknown, those in use. 0 means unknown."""
+class GpuSlot(Fact):
+    """The PCIe slot of a GPU, with its generation and lanes. 0 means unknown."""
 
     bus: str
-    kind: str  # gpu, nic or bridge
     generation: int
     lanes: int
-    name: str = ""
-
-
-@dataclass(frozen=True)
-class Port(Fact):
-    """A port of a NIC."""
-
-    name: str
-    gbit: float
-    is_up: bool
-    is_ethernet: bool
 
 
 @dataclass(frozen=True)
@@ -133,26 +120,17 @@ class MeasuredRun(Fact):
 Row = TypeVar("Row", bound=Fact)
 
 
-@dataclass
-class Facts:
+class Facts(dict[type[Fact], list[Any]]):
     """All facts of the files, by type."""
 
-    _rows: dict[type[Fact], list[Any]] = field(default_factory=lambda: defaultdict(list))
-
-    def add(self, row: Fact) -> None:
+    def add(self, fact: Fact) -> None:
         """Add a fact."""
-        self._rows[type(row)].append(row)
+        self.setdefault(type(fact), []).append(fact)
 
     def of(self, kind: type[Row]) -> list[Row]:
         """Return the facts of a type, in the order of the files."""
-        return list(self._rows.get(kind, ()))
-
-    def __len__(self) -> int:
-        return sum(map(len, self._rows.values()))
+        return self.get(kind, [])
 
     def settings(self) -> dict[str, str]:
         """Return NCCL's environment variables. If a variable is set several times, its first value is returned."""
-        settings: dict[str, str] = {}
-        for row in self.of(VariableSet):
-            settings.setdefault(row.name, row.value)
-        return settings
+        return {row.name: row.value for row in reversed(self.of(VariableSet))}

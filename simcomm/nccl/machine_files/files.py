@@ -12,7 +12,7 @@ from simcomm.nccl.pasted import FilePlace, number_lines, read_pasted
 
 KNOWN = (
     "the output of nccl-tests or rccl-tests (text, or JSON of -J), a log of NCCL_DEBUG=INFO, nvidia-smi, "
-    "nvidia-smi topo -m, NCCL's topology as XML, lspci -vv, ibstat, ibv_devinfo or ethtool"
+    "nvidia-smi topo -m, or the XML of NCCL_TOPO_DUMP_FILE, which replaces lspci, ibstat and ethtool"
 )
 
 
@@ -21,13 +21,13 @@ def read_facts(paths: Iterable[Path | str]) -> Facts:
 
     Raise InputError if a file is invalid or contains no facts.
     """
-    facts = Facts()
+    facts, total = Facts(), 0
     for path in (file for each in paths for file in _files_of(Path(each))):
-        before = len(facts)
-        for fact in _read(path):
+        before = total
+        for total, fact in enumerate(_read(path), start=before + 1):
             facts.add(fact)
-            check_read(path, len(facts), Gigabyte.ENTRIES, "facts")
-        if len(facts) == before:
+            check_read(path, total, Gigabyte.ENTRIES, "facts")
+        if total == before:
             raise InputError(f"{path}: contains no facts about a machine; pass {KNOWN}")
     return facts
 

@@ -8,12 +8,12 @@ from xml.parsers import expat
 from collectives.budget import Gigabyte, check_read
 from collectives.errors import InputError
 from collectives.quoting import quote
-from simcomm.nccl.machine_files.facts import Adapter, Fact, NvLinks, PcieSlot, Processor
+from simcomm.nccl.machine_files.facts import Adapter, Fact, GpuSlot, NvLinks, Processor
 from simcomm.nccl.pasted import FilePlace
 
 MOST_DEPTH = 64
-GT = {"2.5": 1, "5": 2, "5.0": 2, "8": 3, "8.0": 3, "16": 4, "16.0": 4, "32": 5, "32.0": 5, "64": 6, "64.0": 6}
-GPU_CLASSES, NIC_CLASSES, SWITCHED = ("0x0302", "0x0300"), ("0x0200", "0x0207"), "0x068000"
+GT = {"2.5": 1, "5": 2, "5.0": 2, "8": 3, "8.0": 3, "16": 4, "16.0": 4, "32": 5, "32.0": 5, "64": 6, "64.0": 6}  # GT/s
+GPU_CLASSES, SWITCHED = ("0x0302", "0x0300"), "0x068000"
 VENDORS = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}
 
 
@@ -55,11 +55,11 @@ class TopologyReader:
     def place(self) -> FilePlace:
         return FilePlace(self.file, self.parser.CurrentLineNumber)
 
-    def number(self, attributes: dict[str, str], key: str, usual: float = 0.0) -> float:
-        """Return an attribute as a number. Raise InputError if its text is not a number."""
+    def number(self, attributes: dict[str, str], key: str) -> float:
+        """Return an attribute as a number; 0 if unknown. Raise InputError if its text is not a number."""
         text = attributes.get(key)
         if text is None or text in ("", "Unknown"):
-            return usual
+            return 0.0
         if not re.fullmatch(r"-?\d{1,9}(\.\d{1,9})?", text):
             raise InputError(f"{self.place()}: {key} = {quote(text)} is not a number")
         return float(text)
@@ -71,11 +71,10 @@ class TopologyReader:
             self.facts.append(Processor(self.place(), vendor))
 
     def take_pci(self, attributes: dict[str, str]) -> None:
-        kind = attributes.get("class", "")
-        name = "gpu" if kind.startswith(GPU_CLASSES) else "nic" if kind.startswith(NIC_CLASSES) else "bridge"
         speed = attributes.get("link_speed", "").split(" ")[0]
         lanes = int(self.number(attributes, "link_width"))
-        self.facts.append(PcieSlot(self.place(), attributes.get("busid", ""), name, GT.get(speed, 0), lanes))
+        if attributes.get("class", "").startswith(GPU_CLASSES):
+            self.facts.append(GpuSlot(self.place(), attributes.get("busid", ""), GT.get(speed, 0), lanes))
 
     def take_nvlink(self, attributes: dict[str, str]) -> None:
         self.facts.append(NvLinks(self.place(), attributes.get("tclass") == SWITCHED))
