@@ -1,9 +1,9 @@
 """Measure the wall and CPU seconds of commands, and of a thousand predictions.
 
-    python benchmarks/waiting.py [--repetitions 5] [--parts start cliffs peers sweep] [-o FILE]
+    python benchmarks/waiting.py [--repetitions 5] [--parts start cliffs peers calls] [-o FILE]
 
 Each row runs in its own process, so imports and loading machine code count. The thousand predictions are 8 numbers of
-hosts, 5 bandwidths, 5 algorithms and 5 sizes on a star: by one ``simcomm.sweep``, and one by one by ``simcomm.run``.
+hosts, 5 bandwidths, 5 algorithms and 5 sizes on a star: one by one by ``simcomm.run``.
 *Cliffs* are commands that were once much slower than similar ones: a ring with unequal chunks, and direct exchanges by
 gloo over TCP. *Peers* are the peers of a direct all-to-all in a user's file, computed from their distance or number.
 """
@@ -34,12 +34,9 @@ PREDICTIONS = """if True:
     algorithms, sizes = [f"all_reduce/{name}" for name in names], [1 << 10, 1 << 15, 1 << 20, 1 << 25, 1 << 28]
     hosts = [int(number) for number in sys.argv[2:]]
     stars = [simcomm.star(p, f"{b} Gbit/s", "5 us") for p in hosts for b in (1, 10, 25, 100, 400)]
-    if sys.argv[1] == "sweep":
-        found = simcomm.sweep(algorithms, stars, sizes).seconds.size
-    else:
-        ask = {"record": False, "engine": sys.argv[1] if sys.argv[1] != "run" else None}
-        found = len([simcomm.run(a, c, s, **ask).elapsed for c in stars for a in algorithms for s in sizes])
-    assert found == 125 * len(hosts)
+    ask = {"record": False, "engine": sys.argv[1] if sys.argv[1] != "run" else None}
+    found = [simcomm.run(a, c, s, **ask).elapsed for c in stars for a in algorithms for s in sizes]
+    assert len(found) == 125 * len(hosts)
 """
 PROGRAM = """
 from collectives import algorithm, recv, send
@@ -71,7 +68,6 @@ cluster = { topology = "star", hosts = 128, bandwidth = "10 Gbit/s", latency = "
 collective = { name = "all_reduce", algorithms = ["direct"], sizes = ["64 MiB"] }
 """
 WAYS = {
-    "sweep": "simcomm.sweep",
     "compiled": "simcomm.run one by one, the compiled engine",
     "run": "simcomm.run one by one",
 }
@@ -145,15 +141,14 @@ def peers(options: argparse.Namespace) -> Iterator[Row]:
             yield row("peers", called, call, options.repetitions, at_most_s=0.8)
 
 
-def sweep(options: argparse.Namespace) -> Iterator[Row]:
+def calls(options: argparse.Namespace) -> Iterator[Row]:
     """Yield rows of the thousand predictions: 125 for each number of hosts in the options."""
     for way in options.ways:
         name = f"{125 * len(options.hosts):,} predictions: {WAYS[way]}"
-        call, goal = ["-c", PREDICTIONS, way, *map(str, options.hosts)], {"at_most_s": 2.0} if way == "sweep" else {}
-        yield row("sweep", name, call, options.repetitions, **goal)
+        yield row("calls", name, ["-c", PREDICTIONS, way, *map(str, options.hosts)], options.repetitions)
 
 
-PARTS = {"start": start, "cliffs": cliffs, "peers": peers, "sweep": sweep}
+PARTS = {"start": start, "cliffs": cliffs, "peers": peers, "calls": calls}
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from collectives.removed import RENAMED_FUNCTIONS, warn_renamed
+from collectives.removed import FUNCTIONS, RENAMED_FUNCTIONS, describe_removed, warn_renamed
 
 
 def exports_of(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
@@ -40,7 +40,8 @@ def exports_of(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
             warn_renamed(package, name, new)
             name = new
         if name not in home:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            removed = describe_removed(FUNCTIONS, f"{package}.{name}")
+            raise AttributeError(removed or f"module {package!r} has no attribute {name!r}")
         if home[name] == package:
             return import_module(f"{package}.{name}")
         return getattr(import_module(home[name]), name)

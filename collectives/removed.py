@@ -64,6 +64,9 @@ RENAMED_FIELDS: dict[str, str] = {  # "record.field" of a JSON file: its new nam
     for old, new in {"hops": "message_classes", "overlap.steal": "overlap.overlap_slowdown"}.items()
 } | {"recording.sites": "recording.locations", "recording.calls.columns.site": "recording.calls.columns.location"}
 RENAMED_WHAT_IFS = {"form": "strategy"}  # of predict --what-if, accepted until 0.2
+FUNCTIONS: dict[str, str] = {  # "package.name" of Python: what to use instead
+    "simcomm.sweep": 'call simcomm.run(..., engine="compiled", record=False) in a loop, or use ringlab.predict_sweep',
+}
 RENAMED_FUNCTIONS: dict[str, str] = {  # "package.name" of Python: its new name, accepted until 0.2
     "collectives.Request": "CollectiveCall",
     "collectives.make_request": "make_call",

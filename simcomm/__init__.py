@@ -1,6 +1,6 @@
 """Simulate collectives and training runs on a cluster that you describe.
 
-* ``run`` simulates a collective, ``train`` a training run, ``sweep`` many collectives.
+* ``run`` simulates a collective, ``train`` a training run.
 * ``choose`` returns the fastest algorithm.
 * ``star``, ``ring``, ``torus``, ``fat_tree``, ``two_level_tree``, ``dragonfly`` and ``fully_connected`` build networks.
 * ``preset`` builds machines of the hardware catalog, and ``this_machine`` is your computer.

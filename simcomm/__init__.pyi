@@ -26,6 +26,5 @@ from simcomm.model.jitter import Jitter as Jitter
 from simcomm.selection import choose as choose
 from simcomm.simulate import run as run
 from simcomm.simulate import train as train
-from simcomm.sweeping import sweep as sweep
 
 __all__: list[str]

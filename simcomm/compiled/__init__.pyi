@@ -1,7 +1,6 @@
 from simcomm.compiled.engine import by_segments as by_segments
 from simcomm.compiled.engine import by_shortcut as by_shortcut
 from simcomm.compiled.engine import one_by_one as one_by_one
-from simcomm.compiled.planning.engine_input import SharedInputs as SharedInputs
 from simcomm.compiled.planning.engine_input import busiest_link_seconds as busiest_link_seconds
 from simcomm.compiled.tcp.plan import Phases as Phases
 from simcomm.compiled.traces import make_trace as make_trace

@@ -121,6 +121,5 @@ class Estimator:
         if not algorithm.is_builtin:
             verified_schedule(algorithm, self.world_size, call.root)  # tests verify the library's own algorithms
         schedule = unverified_schedule(algorithm, self.world_size, call.root)
-        inputs = compiled.SharedInputs(schedule, keeps_plans=False)
-        self.last[:] = [inputs.next(call, self.cluster, self.simulator.transport)]
+        self.last[:] = [EngineInput(call, schedule, self.cluster, self.simulator.transport)]
         return self.last[0]

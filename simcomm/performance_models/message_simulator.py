@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import inf
 from typing import TYPE_CHECKING
 
 from collectives.budget import Gigabyte
@@ -121,18 +120,6 @@ class MessageSimulator:
         """Return the cluster's cost model and None if it is a symmetric star, else None and that of a faster star."""
         star = star_model(self.cluster, nbytes)
         return star, None if star is not None else faster_star(self.cluster, nbytes)
-
-    def sweep_seconds(self, call: CollectiveCall, faults: Faults, shared: "compiled.SharedInputs") -> float:
-        """Return the time of one call in a sweep over one schedule, in seconds; infinity if the run hangs."""
-        is_whole = self.cluster.world_size <= VERIFIED_UP_TO or call.elements >= shared.schedule.chunks
-        if faults == NO_FAULTS and is_whole:
-            return self.timing(shared.next(call, self.cluster, self.transport)).elapsed
-        return self.seconds(call, faults)
-
-    def seconds(self, call: CollectiveCall, faults: Faults) -> float:
-        """Return the time in seconds on the compiled engine; infinity if the run hangs."""
-        trace = self.collective(call, SimulationOptions("compiled", faults, Record.TIMES))
-        return trace.elapsed if trace.is_complete else inf
 
     def training(
         self, training: Training, compute: ComputePhases, steps: int, options: SimulationOptions, cores: int | None

@@ -71,9 +71,6 @@ class TcpSimulator(MessageSimulator):
         """Return (None, None): there are no closed forms for TCP connections."""
         return None, None
 
-    def sweep_seconds(self, call: CollectiveCall, faults: Faults, shared: "compiled.SharedInputs") -> float:
-        return self.seconds(call, faults)
-
     def training(
         self, training: Training, compute: ComputePhases, steps: int, options: SimulationOptions, cores: int | None
     ) -> Trace:

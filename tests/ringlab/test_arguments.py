@@ -155,7 +155,6 @@ def _of_simcomm(folder: Path) -> dict[str, dict[str, Any]]:
         "rail_aware": {"graph": two.graph},
         "shortest": {"graph": STAR.graph},
         "run": {"algorithm": RING, "cluster": STAR, "nbytes": 4100},
-        "sweep": {"algorithms": RING, "clusters": STAR, "sizes": [1024]},
         "this_machine": {"ranks": 2},
         "train": {"training": TRAINING, "cluster": STAR, "steps": 1},
         "with_usable_bandwidths": {"cluster": STAR},
@@ -338,7 +337,6 @@ UNUSED: dict[str, Callable[[], Any]] = {  # an argument that a call does not dep
     ),
     "ranks is 3, but its cluster has 2; remove ranks": lambda: ringlab.load("quickstart").calibrate(3),
     "all_reduce does not have a root; remove root": lambda: collectives.verify(RING, 4, root=1),
-    "broadcast does not reduce; remove op": lambda: simcomm.sweep("broadcast/naive", STAR, [64], op="max"),
 }
 
 

@@ -82,8 +82,6 @@ def test_declared_function_is_an_algorithm_that_can_be_called() -> None:
 TAKES_ALGORITHMS: dict[str, Callable[[Algorithm], Any]] = {
     "simcomm.run": lambda algorithm: simcomm.run(algorithm, STAR, 1024).messages,
     "simcomm.train": lambda algorithm: simcomm.train(Training(algorithm, compute=PHASES), STAR, steps=1).messages,
-    "simcomm.sweep": lambda algorithm: simcomm.sweep(algorithm, STAR, [1024]).seconds[0, 0, 0] > 1e-5,
-    "simcomm.sweep of several": lambda algorithm: simcomm.sweep([algorithm], [STAR], [1024]).seconds[0, 0, 0] > 1e-5,
     "simcomm.choose": lambda algorithm: choose("all_reduce", STAR, 1024, among=[algorithm]).algorithm is algorithm,
     "verify": lambda algorithm: verify(algorithm, 4).messages == 6,
     "find_algorithm": lambda algorithm: find_algorithm(algorithm, "all_reduce") is algorithm,
@@ -156,19 +154,6 @@ def test_pickle_rejects_a_local_program() -> None:
         pickle.dumps(mine)
 
 
-def test_sweep_of_a_local_function_stays_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simcomm.parallel.LOOK_AFTER_S", -1.0)
-    monkeypatch.setattr("simcomm.parallel.WORTH_PROCESSES_S", -1.0)
-    monkeypatch.setattr("simcomm.parallel.Parallel", None)
-
-    @algorithm("all_reduce", chunks=1)
-    def mine(rank, world_size):
-        yield from through_rank_0.function(rank, world_size)
-
-    stars = [simcomm.star(hosts, "10 Gbit/s", "5 us") for hosts in (3, 4, 5)]
-    assert (simcomm.sweep(mine, stars, [1024]).seconds > 0).all()
-
-
 @pytest.mark.parametrize(
     ("scenario", "changes", "message"),
     [
@@ -202,7 +187,7 @@ def hand_on(rank: int, world_size: int, root: int) -> Program:
 reveal_type(hand_on)
 several: list[Algorithm] = [hand_on, hand_on.with_parameters(slices=2)]
 realcomm.run(hand_on, simcomm.this_machine(2), nbytes=1024)
-simcomm.sweep(several, simcomm.star(2, "10 Gbit/s", "5 us"), ["1 MiB", 1024])
+simcomm.choose("all_reduce", simcomm.star(2, "10 Gbit/s", "5 us"), "1 MiB", among=several)
 hand_on(0, "four", 1)
 """
 TOLD = [

@@ -1,16 +1,9 @@
-"""Define the input of the compiled engine, and the data derived from it, which is computed on first use.
+"""Define the input of the compiled engine, and the data derived from it, which is computed on first use."""
 
-Inputs with the same program may differ in sizes, bandwidths and latencies only. Pairs, routes and private links do not
-depend on link speeds if the routing does not. So ``SharedInputs`` passes them from one input to the next. The results
-are bit-identical.
-"""
-
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import product
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -23,7 +16,6 @@ from collectives.schedule.symmetric import SymmetricSchedule
 from collectives.step import Kind
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
-from simcomm.cluster.routing import ListedRouter, RailAwareRouter, ShortestRouter, rail_aware, shortest
 from simcomm.compiled.kernel.arrays import Bools, Floats, Ints, LinkRecords
 from simcomm.compiled.planning.routes import (
     Routes,
@@ -32,7 +24,6 @@ from simcomm.compiled.planning.routes import (
     make_link_records,
     one_at_a_time,
     private_links,
-    with_speeds,
 )
 from simcomm.compiled.planning.schedule_plan import (
     ChunkSizes,
@@ -267,96 +258,3 @@ def _bytes_by_distance(schedule: SymmetricSchedule, inputs: EngineInput) -> Floa
     all_distances = distances(schedule)
     number = np.searchsorted(all_distances, schedule.peer[sends])
     return np.bincount(number, weights=schedule.count[sends] * float(shortest), minlength=len(all_distances))
-
-
-SPEEDS = {"bandwidth", "shared_bandwidth", "usable_bandwidth", "latency"}
-KNOWN_ROUTING = (shortest, rail_aware, ShortestRouter, RailAwareRouter, ListedRouter)  # bandwidth ratios suffice
-
-
-class SharedInputs:
-    """Creates inputs without faults for one schedule, and passes derived data from one input to the next."""
-
-    def __init__(self, schedule: AnySchedule, *, keeps_plans: bool = True) -> None:
-        """Initialize without inputs. Set ``keeps_plans`` if the same sizes will be requested again."""
-        self.schedule = schedule
-        self._last: EngineInput | None = None
-        self._plans: dict[tuple[int, int, float], SchedulePlan] = {}
-        # number of plans to keep
-        self._keeps = 1_000_000 // max(1, schedule.messages) if keeps_plans else 0
-
-    def next(self, call: CollectiveCall, cluster: Cluster, transport: Transport) -> EngineInput:
-        """Return the input of a call, reusing routes and plans of earlier inputs."""
-        self._keep_plan()
-        inputs = EngineInput(call, self.schedule, cluster, transport)
-        if call.elements < self.schedule.chunks:  # empty messages are not sent, so pairs and plan differ
-            return inputs
-        derived, last = inputs.derived, self._last
-        plan = self._plans.get(_plan_key(inputs))
-        if plan is not None:
-            derived["schedule_plan"] = plan
-        if last is not None and last.cluster is cluster and last.transport == transport:
-            _reuse(last, derived, ("pairs", "found_routes", "private", ("link_records", ())))
-        elif last is not None and "found_routes" in last.derived and same_paths(last.cluster, cluster):
-            _reuse(last, derived, ("pairs", "private"))
-            derived["found_routes"] = with_speeds(last.found_routes, cluster, transport)
-        self._last = inputs
-        return inputs
-
-    def _keep_plan(self) -> None:
-        plan = self._last.derived.get("schedule_plan") if self._last is not None else None
-        if self._last is not None and plan is not None and len(self._plans) < self._keeps:
-            self._plans[_plan_key(self._last)] = plan
-
-
-def _plan_key(inputs: EngineInput) -> tuple[int, int, float]:
-    return inputs.call.elements, inputs.call.itemsize, inputs.transport.gamma
-
-
-def _reuse(last: EngineInput, derived: dict[Any, Any], names: tuple[Any, ...]) -> None:
-    derived.update({name: last.derived[name] for name in names if name in last.derived})
-
-
-def same_paths(cluster: Cluster, other: Cluster) -> bool:
-    """Return whether both clusters certainly have the same routes.
-
-    This holds if they differ only in latencies and in one common factor of all bandwidths.
-
-    >>> import simcomm
-    >>> tree, wider, other = (simcomm.two_level_tree(2, 2, "1 GB/s", "1 us", over) for over in (1, 1, 4))
-    >>> same_paths(tree, wider), same_paths(tree, other)
-    (True, False)
-    """
-    if (
-        cluster.hosts != other.hosts
-        or _policy(cluster.routing) is None
-        or _policy(cluster.routing) != _policy(other.routing)
-    ):
-        return False
-    if list(cluster.graph.nodes(data=True)) != list(other.graph.nodes(data=True)):
-        return False
-    edges = [list(cluster.graph.edges(data=True)) for cluster in (cluster, other)]
-    if len(edges[0]) != len(edges[1]):
-        return False
-    widths: dict[float, float] = {}
-    for (src, dst, data), (other_src, other_dst, other_data) in zip(*edges, strict=True):
-        if (src, dst) != (other_src, other_dst) or _without_speeds(data) != _without_speeds(other_data):
-            return False
-        if widths.setdefault(data["bandwidth"], other_data["bandwidth"]) != other_data["bandwidth"]:
-            return False
-    # all ratios of two bandwidths are equal
-    return len(widths) <= 16 and all(a / b == widths[a] / widths[b] for a, b in product(widths, repeat=2) if a != b)
-
-
-def _without_speeds(data: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in data.items() if key not in SPEEDS}
-
-
-def _policy(routing: Any) -> tuple[Any, ...] | None:
-    """Return a comparable key of a routing policy from the library, or None for a user's own policy."""
-    if isinstance(routing, partial):
-        inner = _policy(routing.func)
-        policies = [value for value in (*routing.args, *routing.keywords.values()) if callable(value)]
-        if inner is None or any(_policy(value) is None for value in policies):
-            return None
-        return (*inner, routing.args, tuple(sorted(routing.keywords.items(), key=str)))
-    return (routing,) if routing in KNOWN_ROUTING else None

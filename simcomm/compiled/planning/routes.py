@@ -53,11 +53,6 @@ def find_routes(cluster: Cluster, transport: Transport, pairs: Pairs) -> Routes:
     return _make_routes(first.astype(np.int32, copy=False), link.astype(np.int32, copy=False), cluster, transport)
 
 
-def with_speeds(routes: Routes, cluster: Cluster, transport: Transport) -> Routes:
-    """Return the same routes with another cluster's bandwidths and latencies. Its links must have the same numbers."""
-    return _make_routes(routes.first_hop, routes.hop_link, cluster, transport)
-
-
 def _make_routes(first: Ints, link: Ints, cluster: Cluster, transport: Transport) -> Routes:
     alone, shared, latency = find_shortest_paths(cluster.graph).speeds
     delay = transport.overhead + _reduced(np.add, latency[link], first, 0.0)
