@@ -6,13 +6,12 @@ timeouts.
 
 import json
 import os
-import pickle
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from multiprocessing.connection import Connection
 from os import getpid
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from collectives.errors import InputError, RunFailed
 from collectives.records.environment import cores
@@ -22,16 +21,14 @@ from realcomm.emulation.plan import (
     CANNOT,
     INTERFACE,
     Direction,
-    InterfaceNames,
     NetworkPlan,
     check_tools,
-    core_links,
     forwarding_entries,
-    host_settings,
+    link_commands,
+    node_commands,
     run_batch,
     run_tool,
     shapers,
-    testers,
 )
 from realcomm.launching.namespaces import OWN_NETWORK, HostNamespaces, enter_network, new_network, unshare_network
 from realcomm.launching.worker import end_with_launcher
@@ -43,13 +40,12 @@ ATTEMPTS = (
 AT_ONCE = 25e6  # bytes/s of links measured at the same time
 BEARABLE = 0.14  # share of CPU time for the kernel to move the bytes; ranks need several times as much
 CONGESTION_CONTROL = "reno"
-HOST_SETTINGS = {  # files under /proc/sys/net of every host
+SETTINGS = {  # files under /proc/sys/net of every node
     "ipv4/tcp_congestion_control": CONGESTION_CONTROL,
     "ipv4/tcp_no_metrics_save": "1",  # no state is kept from earlier connections
     "ipv6/conf/all/disable_ipv6": "1",  # IPv6 sends packets on its own
     "ipv6/conf/default/disable_ipv6": "1",
 }
-VERIFY, MARK, COMPLAINTS = "verify", "mark", "complaints"  # requests of the launcher, in this order
 
 
 class PacketCounts(NamedTuple):
@@ -82,21 +78,20 @@ def _table(text: str) -> dict[str, dict[str, int]]:
 class NetworkBuilder:
     """Builds the namespaces of a plan and keeps them open.
 
-    The process must have one thread. It is moved into the core namespace, which contains the switches.
+    The process must have one thread. It is moved into a namespace of its own.
     """
 
     def __init__(self, plan: NetworkPlan) -> None:
         """Build the network. Raise RunFailed if this system lacks a feature, and name the feature."""
-        self.plan, self.names = plan, InterfaceNames(plan)
+        self.plan = plan
         self.has_own_user = _unshare()
-        self.rights = "by a user namespace" if self.has_own_user else "as root"
-        self.core = os.open(OWN_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
-        self.files = {host: new_network() for host in (*plan.hosts, *self.names.probes)}
-        enter_network(self.core)
+        self.home = os.open(OWN_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
+        self.files = {node: new_network() for node in plan.numbers}
+        enter_network(self.home)
         self.bearable = BEARABLE * cores() * measure_speed()  # total bytes/s of all hosts
         self.delays = plan.is_delayed and self._has_netem()
         self._build()
-        self.before: dict[str | None, PacketCounts] = {}
+        self.before: dict[str, PacketCounts] = {}
 
     def _has_netem(self) -> bool:
         run_batch("ip", ["link add trial type veth peer name trial2"])
@@ -109,23 +104,21 @@ class NetworkBuilder:
         return True
 
     def _build(self) -> None:
-        files = {host: f"/proc/self/fd/{file}" for host, file in self.files.items()}
-        run_batch("ip", ["link set lo up", *core_links(self.names, files)], [*self.files.values()])
-        run_batch("bridge", forwarding_entries(self.names))
-        run_batch("tc", shapers(self.names, None, delays=self.delays))
-        for host, file in self.files.items():
+        files = {node: f"/proc/self/fd/{file}" for node, file in self.files.items()}
+        run_batch("ip", link_commands(self.plan, files), [*self.files.values()])
+        for node, file in self.files.items():
             enter_network(file)
-            for name, value in HOST_SETTINGS.items():
+            for name, value in SETTINGS.items():
                 _set(name, value)
-            run_batch("ip", host_settings(self.names, host))
-            run_batch("tc", shapers(self.names, host, delays=self.delays))
-        enter_network(self.core)
+            run_batch("ip", node_commands(self.plan, node))
+            run_batch("bridge", forwarding_entries(self.plan, node))
+            run_batch("tc", shapers(self.plan, node, delays=self.delays))
+        enter_network(self.home)
 
     def verify(self) -> list[float]:
         """Measure each direction of each link, alone on its path; return the goodputs in bytes/s.
 
-        Remove the probe hosts at the end. Raise RunFailed if a direction misses its rate by more than ``TOLERANCE`` in
-        every attempt.
+        Raise RunFailed if a direction misses its rate by more than ``TOLERANCE`` in every attempt.
         """
         goodputs = dict.fromkeys(self.plan.directions, 0.0)
         wrong, seconds = list(self.plan.directions), MEASURED_S
@@ -140,16 +133,11 @@ class NetworkBuilder:
             seconds *= 2
         if wrong:
             raise RunFailed(_describe(wrong, goodputs))
-        for probe in self.names.probes:
-            os.close(self.files.pop(probe))
         return list(goodputs.values())
 
     def _measure(self, directions: list[Direction], seconds: float) -> list[float]:
-        pairs = [tuple(map(self._endpoint, testers(self.names, direction))) for direction in directions]
-        return measure_goodput(pairs, seconds)  # type: ignore[arg-type]
-
-    def _endpoint(self, host: str) -> Endpoint:
-        return Endpoint(self.files[host], self.names.address(host))
+        ends = {node: Endpoint(file, self.plan.address(node)) for node, file in self.files.items()}
+        return measure_goodput([(ends[direction.src], ends[direction.dst]) for direction in directions], seconds)
 
     def mark(self) -> None:
         """Start counting dropped packets and timeouts."""
@@ -158,30 +146,28 @@ class NetworkBuilder:
     def complaints(self) -> list[str]:
         """Return one text per problem that the network has had since the last mark."""
         complaints, after = [], self._read()
+        links = {
+            (direction.src, self.plan.interface(direction.src, direction.dst)): direction.name
+            for direction in self.plan.directions
+        }
         for host, counts in after.items():
             before = self.before[host]
             for interface, drops in counts.drops.items():
                 if dropped := drops - before.drops.get(interface, 0):
-                    complaints.append(f"the queue of the link {self._link(host, interface)} dropped {dropped} packets")
+                    link = links.get((host, interface), f"{host}, {interface}")
+                    complaints.append(f"the queue of the link {link} dropped {dropped} packets")
             if timeouts := counts.timeouts - before.timeouts:
                 segments = counts.retransmissions - before.retransmissions
                 complaints.append(f"TCP on {host} timed out {timeouts} times and retransmitted {segments} segments")
         return complaints
 
-    def _read(self) -> dict[str | None, PacketCounts]:
-        counts: dict[str | None, PacketCounts] = {None: read_counts()}
-        for host in self.plan.hosts:
-            enter_network(self.files[host])
-            counts[host] = read_counts()
-        enter_network(self.core)
+    def _read(self) -> dict[str, PacketCounts]:
+        counts = {}
+        for node, file in self.files.items():
+            enter_network(file)
+            counts[node] = read_counts()
+        enter_network(self.home)
         return counts
-
-    def _link(self, host: str | None, interface: str) -> str:
-        for direction in self.plan.directions:
-            end = self.names.end(direction.src, direction.dst)
-            if (end.host, end.interface) == (host, interface):
-                return direction.name
-        return f"{host} - its switch" if interface == INTERFACE else interface
 
 
 def _unshare() -> bool:
@@ -243,24 +229,19 @@ def hold(connection: Connection, plan: NetworkPlan) -> None:
     try:
         builder = NetworkBuilder(plan)
     except (InputError, RunFailed) as error:
-        _send(connection, error)
+        connection.send(error)
         return
     end_with_launcher()  # starts a second thread, which must not exist before unshare
-    _send(connection, (_namespaces(builder), builder.delays, builder.bearable))
-    answers: dict[str, Callable[[], object]] = {
-        VERIFY: builder.verify,
-        MARK: builder.mark,
-        COMPLAINTS: builder.complaints,
-    }
+    connection.send((_namespaces(builder), builder.delays, builder.bearable))
     while True:
         try:
-            request = pickle.loads(connection.recv_bytes())  # written by our own launcher
+            request = connection.recv()  # the name of a method, pickled by our own launcher
         except (EOFError, OSError):
             return
         try:
-            _send(connection, answers[request]())
+            connection.send(getattr(builder, request)())
         except (InputError, RunFailed) as error:
-            _send(connection, error)
+            connection.send(error)
 
 
 def _namespaces(builder: NetworkBuilder) -> list[HostNamespaces]:
@@ -269,7 +250,3 @@ def _namespaces(builder: NetworkBuilder) -> list[HostNamespaces]:
     return [
         HostNamespaces((*user, f"/proc/{getpid()}/fd/{builder.files[host]}"), INTERFACE) for host in builder.plan.ranks
     ]
-
-
-def _send(connection: Connection, value: Any) -> None:
-    connection.send_bytes(pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL))

@@ -122,8 +122,8 @@ def connect(sender: Endpoint, receiver: Endpoint) -> TimedTransfer:
 def measure_speed() -> float:
     """Return how many bytes one CPU-second can send and receive through a token bucket, in segments of ``MTU`` bytes.
 
-    Only CPU time is measured, so other processes hardly affect the result. The process must have one thread and be in
-    the core namespace of an emulation, to which it returns.
+    Only CPU time is measured, so other processes hardly affect the result. The process must have one thread, and
+    returns to its namespace.
     """
     home = os.open(OWN_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
     away = new_network()

@@ -1,9 +1,9 @@
 """Let the launcher build an emulated network, check it for lost packets, and remove it."""
 
-import pickle
 import time
+from contextlib import nullcontext
 from multiprocessing import get_context
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 from collectives.errors import InputError, RunFailed
 from collectives.quoting import name_some
 from collectives.units import format_bandwidth
-from realcomm.emulation.builder import COMPLAINTS, MARK, VERIFY, hold
+from realcomm.emulation.builder import hold
 from realcomm.emulation.plan import CANNOT, Direction, Emulable, NetworkPlan, plan_network
 from realcomm.launching.interrupts import HeldInterrupts
 from realcomm.launching.namespaces import HostNamespaces
@@ -53,7 +53,7 @@ class EmulatedNetwork:
                 self._start()
                 self.namespaces, self.delays, self.bearable = self._receive(interrupts)
                 self._check_rate()
-                self._ask(VERIFY)
+                self._ask("verify")
                 self.goodputs = self._receive(interrupts)
             except BaseException:
                 self.close()
@@ -76,12 +76,12 @@ class EmulatedNetwork:
 
     def mark(self) -> None:
         """Start counting dropped packets and timeouts."""
-        self._ask(MARK)
+        self._ask("mark")
         self._receive()
 
     def complaints(self) -> list[str]:
         """Return one text per queue that dropped packets, and per host with TCP timeouts, since the last ``mark``."""
-        self._ask(COMPLAINTS)
+        self._ask("complaints")
         complaints: list[str] = self._receive()
         return complaints
 
@@ -114,19 +114,16 @@ class EmulatedNetwork:
     def _ask(self, request: str) -> None:
         if self._connection is None:
             raise InputError("the emulated network is closed; use it inside its with statement")
-        self._connection.send_bytes(pickle.dumps(request))
+        self._connection.send(request)
 
     def _receive(self, interrupts: HeldInterrupts | None = None) -> Any:
         assert self._connection is not None
-        if interrupts is None:
-            wait([self._connection], TIMEOUT_S)
-        else:
-            with interrupts.allowed():
-                wait([self._connection], TIMEOUT_S)
-        if not self._connection.poll():
+        with interrupts.allowed() if interrupts else nullcontext():
+            is_ready = self._connection.poll(TIMEOUT_S)
+        if not is_ready:
             raise RunFailed(f"the emulated network did not answer within {TIMEOUT_S:g} s")
         try:
-            answer = pickle.loads(self._connection.recv_bytes())  # written by our own builder
+            answer = self._connection.recv()  # pickled by our own builder
         except EOFError as error:
             raise RunFailed("the process of the emulated network has ended") from error
         if isinstance(answer, Exception):
@@ -147,7 +144,7 @@ def round_down(value: float) -> int:
 def emulate(cluster: Emulable) -> EmulatedNetwork:
     """Return the network of a cluster. Entering its ``with`` statement builds the network on this machine.
 
-    Each host is a network namespace, each switch a bridge, and each link is rate-limited in both directions. Pass the
+    Each host and switch is a network namespace, and each link is rate-limited in both directions. Pass the
     object of ``with`` as ``network`` to ``run``, ``train`` and ``launch``. No cleanup is needed, however this process
     ends. Raise InputError for a cluster that cannot be emulated. Entering raises InputError for more traffic than this
     machine can emulate, and RunFailed if the network cannot be built or a link misses its rate.

@@ -1,8 +1,8 @@
-"""Plan an emulated cluster: hosts, switches and links, and the commands of ip and tc that build them.
+"""Plan an emulated cluster, and the commands of ip, bridge and tc that build it.
 
-Switches forward frames by destination. A node with ranks and one link is a namespace, and its end of the link is its
-interface. An emulated host has only one interface. So a host that has several links or forwards messages also gets a
-switch, to which an unlimited link connects it.
+Each host and each switch is a network namespace. Its interface ``eth0`` has the node's address. A host with one link
+has its end of the link as ``eth0``. Every other node is a bridge: ``eth0`` is the bridge itself, and each link is a
+port of it. Bridges forward frames by destination, also to and from their own address.
 """
 
 import os
@@ -10,6 +10,7 @@ import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from math import isfinite
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -19,6 +20,14 @@ from collectives.errors import InputError, RunFailed
 
 MOST_HOSTS = 64  # no machine can emulate more
 FORWARDING_KINDS = ("host", "switch")
+TOOLS = ("ip", "tc", "bridge")
+CANNOT = "clusters cannot be emulated here"
+INTERFACE = "eth0"  # the interface of every node that has its address
+MTU = 1500
+FRAME, PAYLOAD = 1514, 1448  # bytes of a full frame as tc counts it, and of TCP's data in it (with time stamps)
+BURST = 4096  # bytes that a link's token bucket saves while idle
+QUEUE = 1_000_000_000  # bytes; exceeds all TCP windows together, so nothing is dropped
+PATIENCE_S = 5  # TCP's retransmission timeout; nothing is dropped, only queued
 
 
 class FoundRoutes(Protocol):
@@ -61,14 +70,24 @@ class Direction(NamedTuple):
 
 @dataclass(frozen=True)
 class NetworkPlan:
-    """The network to build, as plain values that can be sent to another process."""
+    """The network to build, as plain values that can be sent to another process.
+
+    >>> plan = NetworkPlan("pair", ("h0", "h1"), ("h0", "h1"), ("s0",), (), {})
+    >>> plan.address("h1"), plan.mac("s0"), plan.interface("h0", "s0"), plan.interface("s0", "h1")
+    ('10.77.0.2', '02:00:00:00:00:02', 'eth0', 'p1')
+    """
 
     title: str
     ranks: tuple[str, ...]  # the host of each rank
-    hosts: tuple[str, ...]  # nodes that are namespaces
-    switches: tuple[str, ...]  # nodes that are bridges; a host with several links is in both
+    hosts: tuple[str, ...]
+    bridges: tuple[str, ...]  # the switches, and hosts that have several links or forward messages
     directions: tuple[Direction, ...]
-    forwarding: dict[str, dict[str, str]]  # each switch's next hop to each host
+    forwarding: dict[str, dict[str, str]]  # each bridge's next hop to each host and to its neighbors
+
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """All hosts and switches, with a number for each."""
+        return {node: number for number, node in enumerate(dict.fromkeys([*self.hosts, *self.bridges]))}
 
     @property
     def rate(self) -> float:
@@ -80,13 +99,27 @@ class NetworkPlan:
         """Whether any link has latency."""
         return any(direction.latency > 0 for direction in self.directions)
 
+    def mac(self, node: str) -> str:
+        """Return the hardware address of a node."""
+        number = self.numbers[node]
+        return f"02:00:00:00:{number >> 8:02x}:{number & 255:02x}"
+
+    def address(self, node: str) -> str:
+        """Return the IPv4 address of a node."""
+        number = self.numbers[node] + 1
+        return f"10.77.{number >> 8}.{number & 255}"
+
+    def interface(self, node: str, neighbor: str) -> str:
+        """Return the interface of ``node`` at its link to a neighbor."""
+        return f"p{self.numbers[neighbor]}" if node in self.bridges else INTERFACE
+
 
 def plan_network(cluster: Emulable) -> NetworkPlan:
     """Plan the network of a cluster. Raise InputError for a cluster that cannot be emulated.
 
     >>> import simcomm
     >>> plan = plan_network(simcomm.star(4, "50 Mbit/s", "0 us"))
-    >>> plan.hosts, plan.switches, plan.rate * 8 / 1e6
+    >>> plan.hosts, plan.bridges, plan.rate * 8 / 1e6
     (('h0', 'h1', 'h2', 'h3'), ('s0',), 200.0)
     """
     check_cluster(cluster, Emulable)
@@ -112,7 +145,7 @@ def plan_network(cluster: Emulable) -> NetworkPlan:
         hosts,
         tuple(sorted(passing | several)),
         tuple(_directions(cluster, sorted(used))),
-        _forwarding(routes, hosts, passing | several),
+        _forwarding([*routes, *used], passing | several),
     )
 
 
@@ -139,18 +172,16 @@ def _directions(cluster: Emulable, used: list[tuple[str, str]]) -> Iterator[Dire
         yield Direction(src, dst, float(data["bandwidth"]), float(data["latency"]))
 
 
-def _forwarding(routes: list[tuple[str, ...]], hosts: tuple[str, ...], switches: set[str]) -> dict[str, dict[str, str]]:
-    """Return each switch's next hop to each host. Raise InputError if a next hop depends on the sender.
+def _forwarding(routes: list[tuple[str, ...]], bridges: set[str]) -> dict[str, dict[str, str]]:
+    """Return each bridge's next hop to the ends of the routes. Raise InputError if a next hop depends on the sender.
 
-    Pairs without a route over a switch have no entry, so stray frames are dropped.
+    Pairs without a route over a bridge have no entry, so stray frames are dropped.
     """
-    next_hops: dict[str, dict[str, str]] = {switch: {} for switch in sorted(switches)}
-    for host in switches & {*hosts}:
-        next_hops[host][host] = host
+    next_hops: dict[str, dict[str, str]] = {bridge: {} for bridge in sorted(bridges)}
     for route in routes:
         dst = route[-1]
         for node, onward in pairwise(route):
-            if node not in switches:
+            if node not in bridges:
                 continue
             known = next_hops[node].setdefault(dst, onward)
             if known != onward:
@@ -159,16 +190,6 @@ def _forwarding(routes: list[tuple[str, ...]], hosts: tuple[str, ...], switches:
                     'depending on the sender; use routing by destination, for example routing = "shortest"'
                 )
     return next_hops
-
-
-TOOLS = ("ip", "tc", "bridge")
-CANNOT = "clusters cannot be emulated here"
-INTERFACE = "eth0"  # the interface of every host
-MTU = 1500
-FRAME, PAYLOAD = 1514, 1448  # bytes of a full frame as tc counts it, and of TCP's data in it (with time stamps)
-BURST = 4096  # bytes that a link's token bucket saves while idle
-QUEUE = 1_000_000_000  # bytes; exceeds all TCP windows together, so nothing is dropped
-PATIENCE_S = 5  # TCP's retransmission timeout; nothing is dropped, only queued
 
 
 def check_tools() -> None:
@@ -197,143 +218,53 @@ def _find(tool: str) -> str | None:
     return shutil.which(tool, path=os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"]))
 
 
-@dataclass(frozen=True)
-class End:
-    """One end of a link: the interface, and the host that it belongs to, or None if it is in the core namespace."""
-
-    host: str | None
-    interface: str
-
-
-class InterfaceNames:
-    """The names, addresses and numbers of everything in a plan. The probe host of switch ``s0`` is ``@s0``.
-
-    >>> from realcomm.emulation.plan import NetworkPlan
-    >>> names = InterfaceNames(NetworkPlan("pair", ("h0", "h1"), ("h0", "h1"), ("s0",), (), {}))
-    >>> names.address("h1"), names.mac("@s0"), names.end("s0", "h1")
-    ('10.77.0.2', '02:00:00:01:00:02', End(host=None, interface='p2-1'))
-    """
-
-    def __init__(self, plan: NetworkPlan) -> None:
-        self.plan = plan
-        nodes = dict.fromkeys([*plan.hosts, *plan.switches])
-        self._number = {node: number for number, node in enumerate(nodes)}
-        self.probes = tuple(f"@{switch}" for switch in plan.switches)
-
-    def mac(self, host: str) -> str:
-        """Return the hardware address of a host or probe host."""
-        kind, number = self._kind_and_number(host)
-        return f"02:00:00:{kind:02x}:{number >> 8:02x}:{number & 255:02x}"
-
-    def address(self, host: str) -> str:
-        """Return the IPv4 address of a host or probe host."""
-        kind, number = self._kind_and_number(host)
-        return f"10.{77 + kind}.{(number + 1) >> 8}.{(number + 1) & 255}"
-
-    def bridge(self, switch: str) -> str:
-        """Return the name of a switch's bridge."""
-        return f"s{self._number[switch]}"
-
-    def end(self, node: str, neighbor: str) -> End:
-        """Return a node's end of its link to a neighbor. If a host has its own switch, ``node`` means the switch."""
-        if node not in self.plan.switches or node.startswith("@"):
-            return End(node, INTERFACE)
-        if neighbor.startswith("@"):
-            return End(None, f"q{self._number[node]}")
-        return End(None, f"p{self._number[node]}-{self._number[neighbor]}")
-
-    def _kind_and_number(self, host: str) -> tuple[int, int]:
-        return int(host.startswith("@")), self._number[host.removeprefix("@")]
-
-
-def cables(names: InterfaceNames) -> Iterator[tuple[End, End]]:
-    """Yield both ends of every link: the plan's links, and those between hosts or probe hosts and switches."""
-    plan = names.plan
+def link_commands(plan: NetworkPlan, files: dict[str, str]) -> Iterator[str]:
+    """Yield the ``ip`` commands that create all links. ``files`` contains the namespace file of each node."""
     for direction in plan.directions:
         if direction.src < direction.dst:
-            yield names.end(direction.src, direction.dst), names.end(direction.dst, direction.src)
-    for host in plan.hosts:
-        if host in plan.switches:
-            yield names.end(host, host), End(host, INTERFACE)
-    for probe in names.probes:
-        yield names.end(probe.removeprefix("@"), probe), End(probe, INTERFACE)
+            ends = []
+            for node, neighbor in ((direction.src, direction.dst), (direction.dst, direction.src)):
+                mac = "" if node in plan.bridges else f" address {plan.mac(node)}"
+                ends.append(f"name {plan.interface(node, neighbor)} mtu {MTU}{mac} netns {files[node]}")
+            yield f"link add {ends[0]} type veth peer {ends[1]}"
 
 
-def core_links(names: InterfaceNames, namespace: dict[str, str]) -> Iterator[str]:
-    """Yield the ``ip`` commands for the core. ``namespace`` contains the namespace file of each host and probe host."""
-    for switch in names.plan.switches:
-        yield f"link add {names.bridge(switch)} mtu {MTU} type bridge stp_state 0 mcast_snooping 0"
-        yield f"link set {names.bridge(switch)} up"
-    for cable in cables(names):
-        ends = [_end_arguments(names, end, namespace) for end in cable]
-        yield f"link add {ends[0]} type veth peer {ends[1]}"
-    quiet = "learning off flood off mcast_flood off bcast_flood off"
-    for switch, port in ports(names):
-        yield f"link set {port} master {names.bridge(switch)} up"
-        yield f"link set {port} type bridge_slave {quiet}"
-
-
-def _end_arguments(names: InterfaceNames, end: End, namespace: dict[str, str]) -> str:
-    if end.host is None:
-        return f"name {end.interface} mtu {MTU}"
-    return f"name {end.interface} mtu {MTU} address {names.mac(end.host)} netns {namespace[end.host]}"
-
-
-def ports(names: InterfaceNames) -> Iterator[tuple[str, str]]:
-    """Yield each switch with each port of its bridge."""
-    for switch in names.plan.switches:
-        neighbors = [direction.dst for direction in names.plan.directions if direction.src == switch]
-        itself = [switch] if switch in names.plan.hosts else []
-        for neighbor in [*neighbors, *itself, f"@{switch}"]:
-            yield switch, names.end(switch, neighbor).interface
-
-
-def forwarding_entries(names: InterfaceNames) -> Iterator[str]:
-    """Yield the ``bridge`` commands for the core: each bridge's next hop to each host and adjacent probe host."""
-    plan = names.plan
-    for switch in plan.switches:
-        by_host = dict(plan.forwarding[switch])
-        by_host[f"@{switch}"] = f"@{switch}"
-        by_host |= {
-            f"@{direction.dst}": direction.dst
-            for direction in plan.directions
-            if direction.src == switch and direction.dst in plan.switches
-        }
-        for host, onward in by_host.items():
-            yield f"fdb replace {names.mac(host)} dev {names.end(switch, onward).interface} master static"
-
-
-def host_settings(names: InterfaceNames, host: str) -> Iterator[str]:
-    """Yield the ``ip`` commands for the namespace of a host or probe host."""
+def node_commands(plan: NetworkPlan, node: str) -> Iterator[str]:
+    """Yield the ``ip`` commands for the namespace of a node."""
     yield "link set lo up"
+    if node in plan.bridges:
+        yield f"link add {INTERFACE} mtu {MTU} address {plan.mac(node)} type bridge stp_state 0 mcast_snooping 0"
+        quiet = "learning off flood off mcast_flood off bcast_flood off"
+        for port in (plan.interface(node, direction.dst) for direction in plan.directions if direction.src == node):
+            yield f"link set {port} master {INTERFACE} up"
+            yield f"link set {port} type bridge_slave {quiet}"
     yield f"link set {INTERFACE} up"
-    yield f"address add {names.address(host)}/8 dev {INTERFACE}"
-    route = f"10.0.0.0/8 dev {INTERFACE} proto kernel scope link src {names.address(host)}"
+    yield f"address add {plan.address(node)}/8 dev {INTERFACE}"
+    route = f"10.0.0.0/8 dev {INTERFACE} proto kernel scope link src {plan.address(node)}"
     yield f"route replace {route} rto_min {PATIENCE_S}s"
-    for other in [*names.plan.hosts, *names.probes]:
-        if other != host:
-            address = f"{names.address(other)} lladdr {names.mac(other)}"
+    for other in plan.numbers:
+        if other != node:
+            address = f"{plan.address(other)} lladdr {plan.mac(other)}"
             yield f"neighbor replace {address} dev {INTERFACE} nud permanent"
 
 
-def shapers(names: InterfaceNames, host: str | None, *, delays: bool) -> Iterator[str]:
-    """Yield the ``tc`` commands for the namespace of a host, or for the core: a token bucket for each direction.
+def forwarding_entries(plan: NetworkPlan, node: str) -> Iterator[str]:
+    """Yield the ``bridge`` commands for the namespace of a node: its next hop to each other node."""
+    for destination, onward in plan.forwarding.get(node, {}).items():
+        yield f"fdb replace {plan.mac(destination)} dev {plan.interface(node, onward)} master static"
+
+
+def shapers(plan: NetworkPlan, node: str, *, delays: bool) -> Iterator[str]:
+    """Yield the ``tc`` commands for the namespace of a node: a token bucket at its end of each link.
 
     With ``delays``, frames first wait for the link's latency (``netem``).
     """
-    for direction in names.plan.directions:
-        end = names.end(direction.src, direction.dst)
-        if end.host != host:
+    for direction in plan.directions:
+        if direction.src != node:
             continue
-        above = "root handle 1:"
+        interface, above = plan.interface(node, direction.dst), "root handle 1:"
         if delays and direction.latency > 0:
-            yield f"qdisc add dev {end.interface} {above} netem delay {direction.latency * 1e6:.0f}us limit 1000000"
+            yield f"qdisc add dev {interface} {above} netem delay {direction.latency * 1e6:.0f}us limit 1000000"
             above = "parent 1: handle 10:"
         rate = f"rate {direction.bandwidth * 8:.0f}bit burst {BURST} limit {QUEUE}"
-        yield f"qdisc add dev {end.interface} {above} tbf {rate}"
-
-
-def testers(names: InterfaceNames, direction: Direction) -> tuple[str, str]:
-    """Return a sender and a receiver, hosts or probe hosts, between which only ``direction`` limits the rate."""
-    sender, receiver = (f"@{node}" if node in names.plan.switches else node for node in (direction.src, direction.dst))
-    return sender, receiver
+        yield f"qdisc add dev {interface} {above} tbf {rate}"

@@ -23,15 +23,7 @@ from collectives.errors import InputError, RunFailed
 from realcomm.emulation import builder as building
 from realcomm.emulation.builder import groups
 from realcomm.emulation.network import Ability, EmulatedNetwork, emulate, try_emulation
-from realcomm.emulation.plan import (
-    InterfaceNames,
-    NetworkPlan,
-    cables,
-    core_links,
-    forwarding_entries,
-    plan_network,
-    shapers,
-)
+from realcomm.emulation.plan import plan_network, shapers
 from ringlab.scenario import load
 from scenarios import shipped
 from simcomm.cluster.routing import ecmp, listed_routes
@@ -62,19 +54,11 @@ def namespaces() -> Ability:
 
 def test_network_plan_forwards_along_the_routes():
     plan = plan_network(TWO_RACKS.on_first(3))
-    assert plan.hosts == ("h0", "h1", "h2") and plan.switches == ("s0", "s1")
+    assert plan.hosts == ("h0", "h1", "h2") and plan.bridges == ("s0", "s1")
     assert {(link.src, link.dst): link.bandwidth * 8 / 1e6 for link in plan.directions}["s0", "s1"] == 20
     assert "h3" not in {link.src for link in plan.directions}  # no rank is there
-    assert plan.forwarding["s0"] == {"h0": "h0", "h1": "h1", "h2": "s1"}
+    assert plan.forwarding["s0"] == {"h0": "h0", "h1": "h1", "h2": "s1", "s1": "s1"}
     assert plan.rate == pytest.approx(3 * 40e6 / 8)
-
-
-def test_hosts_with_several_links_get_their_own_switch():
-    plan = plan_network(simcomm.ring(4, "10 Mbit/s", "0 us"))
-    assert plan.switches == plan.hosts == ("h0", "h1", "h2", "h3")
-    assert plan.forwarding["h1"]["h1"] == "h1"
-    names = InterfaceNames(plan)
-    assert len([*cables(names)]) == 4 + 4 + 4  # the links, a host to its switch, a probe at each switch
 
 
 @pytest.mark.parametrize(
@@ -98,22 +82,9 @@ def test_forwarding_entries_follow_the_routes(cluster: simcomm.Cluster):
             assert tuple(route) == cluster.router().route(src, dst)
 
 
-def test_every_link_end_is_shaped_and_bridges_do_not_flood():
-    names = InterfaceNames(plan_network(SWITCH_RING))
-    everywhere = [line for host in (None, *names.plan.hosts) for line in shapers(names, host, delays=False)]
-    assert len(everywhere) == len(names.plan.directions) == 16
-    assert all("rate 20000000bit burst 4096" in line for line in everywhere)
-    files = dict.fromkeys([*names.plan.hosts, *names.probes], "/proc/self/fd/9")
-    lines = [*core_links(names, files)]
-    ports = [line for line in lines if "bridge_slave" in line]
-    assert len(ports) == len([line for line in lines if " master " in line]) == 4 + 8 + 4
-    assert all("learning off flood off" in line for line in ports)
-    assert len({*forwarding_entries(names)}) == 4 * (4 + 1 + 2)
-
-
 def test_latency_is_a_delay_before_the_token_bucket():
-    names = InterfaceNames(plan_network(simcomm.star(2, "10 Mbit/s", "250 us")))
-    first, second = shapers(names, "h0", delays=True)
+    plan = plan_network(simcomm.star(2, "10 Mbit/s", "250 us"))
+    first, second = shapers(plan, "h0", delays=True)
     assert "root handle 1: netem delay 250us" in first and "parent 1:" in second and "tbf rate 10000000bit" in second
 
 
@@ -188,6 +159,15 @@ def test_ring_of_switches_does_not_loop_after_a_failed_rank(namespaces: Ability)
     assert trace.facts["wrong"] == 0
 
 
+@pytest.mark.namespaces
+def test_hosts_with_several_links_forward_for_others(namespaces: Ability):
+    cluster = simcomm.ring(4, "20 Mbit/s", "0 us")
+    with emulate(cluster) as network:
+        assert network.plan.bridges == network.plan.hosts and len(network.goodputs) == 8
+        trace = realcomm.run("all_to_all/direct", cluster, 1 << 16, network=network, warmup=0, repetitions=1)
+    assert trace.facts["wrong"] == 0
+
+
 READS = "-all,+dac_read_search"  # an interpreter in root's home
 AS_NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
     *(f"--{kind}-{caps}={READS}" for kind, caps in (("bounding", "set"), ("inh", "caps"), ("ambient", "caps"))),
@@ -239,24 +219,14 @@ def reduce_some(rank: int, world_size: int) -> None:
 
 @pytest.mark.namespaces
 def test_dropped_packets_invalidate_the_run_and_name_the_link(namespaces: Ability):
-    short = NetworkPlan(**vars(plan_network(simcomm.star(3, "20 Mbit/s", "0 us"))))
-    with ShortQueues(short) as network, pytest.raises(RunFailed) as refused:
-        realcomm.launch(reduce_some, 3, network=network)
-    assert "the queue of the link s0 - h0 dropped" in str(refused.value)
-
-
-class ShortQueues(EmulatedNetwork):
-    """A network whose switch queues only ten packets for each host."""
-
-    def __enter__(self) -> "ShortQueues":
-        super().__enter__()
-        namespace, *_ = self.namespaces
-        holder = namespace.files[-1].split("/")[2]
-        ends = [InterfaceNames(self.plan).end("s0", host).interface for host in self.plan.hosts]
-        shorten = [f"qdisc replace dev {end} root tbf rate 20mbit burst 4kb limit 15000" for end in ends]
-        call = ["nsenter", f"--net=/proc/{holder}/ns/net", "tc", "-batch", "-"]
-        subprocess.run(call, input="\n".join(shorten), text=True, check=True)
-        return self
+    with emulate(simcomm.star(3, "20 Mbit/s", "0 us")) as network:
+        for place in network.namespaces:
+            call = ["nsenter", f"--net={place.files[-1]}", "tc", "qdisc", "replace", "dev", place.interface, "root"]
+            subprocess.run(
+                [*call, *["tbf", "rate", "20mbit", "burst", "4kb", "limit", "15000"]], check=True
+            )  # ten packets
+        with pytest.raises(RunFailed, match=r"the queue of the link h[12] - s0 dropped \d+ packets"):
+            realcomm.launch(reduce_some, 3, network=network)
 
 
 # Removal

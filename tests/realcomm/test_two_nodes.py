@@ -16,7 +16,7 @@ from warm_ranks import run_each
 import simcomm
 from collectives.errors import RunFailed
 from realcomm.emulation.network import EmulatedNetwork, emulate
-from realcomm.emulation.plan import INTERFACE, InterfaceNames
+from realcomm.emulation.plan import INTERFACE
 from realcomm.watching.log_folder import read_metrics
 from ringlab.commands.slurm import JobOptions, SlurmOptions, make_job, write_batch_file
 from ringlab.scenario import load
@@ -58,12 +58,11 @@ def test_two_nodes_resume_after_a_rank_is_killed(tmp_path: Path):
         (tmp_path / name).write_text(script)
         (tmp_path / name).chmod(0o755)
     with emulated_nodes() as network:
-        names = InterfaceNames(network.plan)
         environment = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "two", "PYTHONPATH": f"{TESTS.parents[1]}:{TESTS}"}
         environment["PATH"] = f"{tmp_path}:{os.environ['PATH']}:/usr/sbin:/sbin"
         for number, (place, host) in enumerate(zip(network.namespaces, network.plan.hosts, strict=True)):
             environment[f"NODE{number}"] = " ".join(entering(place.files))
-            environment[f"ADDRESS{number}"] = names.address(host)
+            environment[f"ADDRESS{number}"] = network.plan.address(host)
         call = ["bash", str(tmp_path / "job.sbatch")]
         done = subprocess.run(
             call, env={**os.environ, **environment}, capture_output=True, text=True, timeout=200, check=False
@@ -105,7 +104,7 @@ def test_ranks_find_out_that_they_are_on_two_nodes(tmp_path: Path):
     (tmp_path / "bare.py").write_text(BARE)
     usual = {name: value for name, value in os.environ.items() if not name.startswith(("LOCAL_", "TORCHELASTIC"))}
     with emulated_nodes() as network:
-        addresses = [InterfaceNames(network.plan).address(host) for host in network.plan.hosts]
+        addresses = [network.plan.address(host) for host in network.plan.hosts]
         usual |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": addresses[0], "MASTER_PORT": "29500"}
         ranks = [
             {**usual, "RANK": str(rank), "ADDRESS": address, "NAMESPACES": " ".join(place.files)}
