@@ -1,4 +1,4 @@
-"""Derive the deviations of ``unseen_link`` and ``unseen_several``: machines over PCIe or TCP that users only describe.
+"""Derive the widths of intervals for hardware that no published training run used.
 
     python -m benchmarks.studies.unseen_machines [--open]
 
@@ -9,7 +9,9 @@ as users describe a machine that they have not rented. The largest all_reduce is
 The deviation follows from the median errors of the trainings. Each training is judged by a deviation that follows from
 the other three.
 
-With ``--open``, the first error is also computed for the held-out systems.
+``unseen_gpu``: the published runs of language models on each GPU generation are predicted by a fit to the others.
+
+With ``--open``, the first error is also computed for the held-out systems. Takes minutes.
 """
 
 import argparse
@@ -21,11 +23,15 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import norm
 
+from benchmarks.accuracy.meshes import mark_slow
 from benchmarks.accuracy.nccl import judged_series
-from benchmarks.accuracy.series import OWN_DATA
+from benchmarks.accuracy.series import OWN_DATA, read_series
+from benchmarks.accuracy.steps import Fitted, RunSteps, fit, fit_of_series, put_aside
 from benchmarks.accuracy.tables import MeasuredTable, read_put_aside_tables, read_tables
 from benchmarks.studies.nccl_authors_left_out import author_of
 from planner.beliefs import PRIORS, Z_80, read_shipped
+from planner.gpus import GENERATIONS
+from planner.runs import columns_of_runs, has_time, read_table
 from ringlab.shared.models import find_training
 from scenarios.loader import read_spread_training
 from simcomm.nccl.descriptions import System, describe_system, read_systems
@@ -86,6 +92,27 @@ def find_step_errors() -> Iterator[StepError]:
             yield StepError(name, log(step.efficiency * devices / speedup), others)
 
 
+def find_gpu_errors() -> dict[str, float]:
+    """Return the root mean square error of each source's runs on a GPU generation whose runs were left out of the fit.
+
+    The keys are the source and the generation. An error is the logarithm of predicted by measured seconds.
+    """
+    rows = [run for run in read_table()[0] if has_time(run)]
+    fast = [run for run, slow in zip(rows, mark_slow(rows), strict=True) if not slow]
+    sources, measured = np.array([run["source"] for run in fast]), np.array([run["step_s"] for run in fast])
+    runs, hidden = RunSteps(columns_of_runs(fast), measured, sources), put_aside()
+    series = fit_of_series([curve for curve in read_series() if curve.system not in hidden])
+    errors = dict[str, float]()
+    for number in np.unique(runs.columns.generation):
+        mine = runs.columns.generation == number
+        left = runs.take(mine)
+        logs = left.logs(fit([Fitted.of(runs.take(~mine)), series]))
+        for source in np.unique(left.sources):
+            squares = np.square(logs[left.sources == source])
+            errors[f"{source}, {GENERATIONS[int(number)]}"] = float(np.sqrt(np.mean(squares)))
+    return errors
+
+
 def group_errors(errors: Iterable[LinkError | StepError]) -> dict[str, list[float]]:
     """Return the errors by author, or by training."""
     groups = defaultdict[str, list[float]](list)
@@ -124,7 +151,14 @@ def main() -> None:
         print(f"{link.system:40} {link.error:+.2f} {'inside' if is_inside else 'outside'} {link.author}")
     for step, is_inside in judge_left_out():
         print(f"{step.training:40} {step.error:+.2f} {'inside' if is_inside else 'outside'}")
-    for name, value in (("unseen_link", deviation), ("unseen_several", step_deviation(find_step_errors()))):
+    gpus = find_gpu_errors()
+    for name, error in gpus.items():
+        print(f"{name:40} {error:+.2f}")
+    deviations = {
+        "unseen_link": deviation, "unseen_several": step_deviation(find_step_errors()),
+        "unseen_gpu": float(np.sqrt(np.mean(np.square([*gpus.values()])))),
+    }  # fmt: skip
+    for name, value in deviations.items():
         print(f"{name}: deviation {value:.2f}, spread {value / shared:.2f}")
 
 
