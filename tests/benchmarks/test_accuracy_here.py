@@ -1,10 +1,8 @@
 """``python -m benchmarks.accuracy --here``: the errors of predictions of emulated clusters, and its output."""
 
-import errno
 import json
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 from command_line import Ringlab
@@ -17,7 +15,6 @@ from collectives.call import make_call
 from collectives.errors import RunFailed
 from collectives.records.calibration import CrowdRound, MachineLoad, PairProbes
 from realcomm.calibration.pair_calibration import from_pair
-from ringlab.shared.progress import NoProgress
 from scenarios import load
 from simcomm.cluster.pair_fit import fit_pair
 
@@ -78,14 +75,6 @@ def test_scaling_accuracy_shows_writes_and_draws(accuracy_of: Ringlab, monkeypat
     assert f"The picture: {tmp_path / 'here.png'}" in done.out
 
 
-def test_unwritten_picture_is_not_listed(accuracy_of: Ringlab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    answer = AccuracyHere(EmulatedRows(ROWS, {}, 12.0))
-    monkeypatch.setattr(program, "accuracy_here", lambda names, **options: answer)
-    monkeypatch.setattr(AccuracyHere, "draw", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
-    done = accuracy_of("--here", "--plot", tmp_path / "here.png")
-    assert done.status == 1 and "4 rows in 12 s" in done.out and "The picture" not in done.out
-
-
 def test_busy_machine_is_reported_and_its_rows_are_marked(accuracy_of: Ringlab, monkeypatch: pytest.MonkeyPatch):
     loads = {"star4": MachineLoad(0.31, 0.0, ["cc1plus"]), "star8": MachineLoad(0.01, 0.0)}
     rows = (*(replace(row, is_busy=True) for row in ROWS), replace(ROWS[0], scenario="star8"))
@@ -95,25 +84,6 @@ def test_busy_machine_is_reported_and_its_rows_are_marked(accuracy_of: Ringlab, 
     assert message in accuracy_of("--here").out
     assert [row["is_busy"] for row in answer.to_dict()["rows"]] == [True] * 4 + [False]
     assert replace(answer.found, loads={"star8": loads["star8"]}).busy == ""
-
-
-def test_pair_is_calibrated_once_per_bandwidth(monkeypatch: pytest.MonkeyPatch):
-    pair, computing = Mock(return_value=PAIR), Mock(return_value=from_pair(PAIR, 2))
-    rounds = [CrowdRound(8, step=1e-4 * number, further=5e-5, waking=2e-3) for number in (1, 2)]
-    monkeypatch.setattr(emulated_rows, "calibrate_pair", pair)
-    monkeypatch.setattr(here, "probe_crowd", lambda bandwidth, **_: [rounds[bandwidth > 10e6]])
-    monkeypatch.setattr("realcomm.calibrate", computing)
-    scenarios = [load(f"emulated/{name}") for name in ("star4", "training", "star8", "training8", "star4", "star4")]
-    fast = replace(scenarios[1], path=Path("b.toml"), trainings=())
-    scenarios[4:] = [replace(scenarios[4], path=Path("a.toml")), fast]
-    pairs, crowds = dict[float, PairProbes](), dict[str, list[CrowdRound]]()
-    calibrations = [here.calibrate(scenario, pairs, crowds, NoProgress()) for scenario in scenarios]
-    assert [call.args[0] for call in pair.call_args_list] == [6.25e6, 12.5e6]
-    assert [call.kwargs["crowd"] for call in pair.call_args_list] == [None, PAIR]  # the cores are the same
-    assert [call.args[1] for call in computing.call_args_list] == [scenarios[1].trainings, scenarios[3].trainings]
-    crowds_of_pairs = [calibration.pair and calibration.pair.crowds for calibration in calibrations]
-    assert crowds_of_pairs == [[], [], rounds[:1], [], rounds[:1], rounds[1:]]
-    assert crowds == {"star8": rounds[:1], "a": rounds[:1], "b": rounds[1:]}
 
 
 def test_committed_pair_measurements_are_readable():
@@ -128,13 +98,6 @@ def test_here_rejects_options_of_other_accuracy_modes(accuracy_of: Ringlab):
     assert "--only requires --here" in accuracy_of("--only", "star8").err
 
 
-def test_only_option_selects_the_emulated_scenarios(accuracy_of: Ringlab, monkeypatch: pytest.MonkeyPatch):
-    answered = Mock(return_value=AccuracyHere(EmulatedRows(ROWS, {}, 12.0)))
-    monkeypatch.setattr(program, "accuracy_here", answered)
-    accuracy_of("--here", "--only", "star8", "--only", "mine.toml")
-    assert answered.call_args.args == (["emulated/star8", "mine.toml"],)
-
-
 def test_accuracy_here_fails_without_emulation(monkeypatch: pytest.MonkeyPatch):
     def refuse(*arguments: object, **options: object) -> None:
         raise RunFailed("clusters cannot be emulated here: ip is missing")
@@ -142,9 +105,3 @@ def test_accuracy_here_fails_without_emulation(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(emulated_rows, "calibrate_pair", refuse)
     with pytest.raises(RunFailed, match="ip is missing"):
         accuracy_here(["emulated/star4"])
-
-
-def test_slow_row_is_measured_once_without_warm_up():
-    call = make_call("all_reduce/ring", 4, 8 << 20)
-    long, short = (here._measurement(call, seconds) for seconds in (2.0, 0.002))
-    assert (long.warmup, long.repetitions) == (0, 1) and (short.warmup, short.repetitions) == (1, None)

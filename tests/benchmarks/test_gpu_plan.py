@@ -80,25 +80,6 @@ def test_count_gpus_ignores_hidden_gpus(monkeypatch: pytest.MonkeyPatch):
     assert GPU["count_gpus"]() == 2
 
 
-def test_results_name_their_commit_when_git_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def commit() -> Any:
-        GPU["write_results"](tmp_path / "found.json", Asked("gloo", 1, True), [])
-        return json.loads((tmp_path / "found.json").read_text())["commit"]
-
-    assert re.fullmatch(r"[0-9a-f]{40}( and changes)?", commit())
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert commit() == ""
-
-
-def test_plan_has_all_gpu_tests():
-    marked = {
-        file.name
-        for file in (ROOT / "tests").rglob("test_*.py")
-        if re.search(r"^@pytest.mark.gpu", file.read_text(), re.M)
-    }
-    assert {Path(name).name for name in GPU["gpu_tests"]()} == marked >= {"test_executor.py", "test_functional.py"}
-
-
 def runs(process: int) -> bool:
     """Return whether a process is running, and not a zombie."""
     try:

@@ -9,7 +9,7 @@ import pytest
 from command_line import Ringlab, in_this_process
 
 import simcomm
-from benchmarks.accuracy import emulated_rows, one_rank
+from benchmarks.accuracy import one_rank
 from benchmarks.accuracy.emulated_rows import EmulatedRow, EmulatedRows, compare_each
 from benchmarks.accuracy.one_rank import computing_of
 from collectives.errors import InputError, RunFailed
@@ -110,18 +110,6 @@ def test_failed_scenario_is_left_out() -> None:
     assert [replace(compared, is_busy=False) for compared in rows.rows] == [row] and compare.call_count == 3
     with pytest.raises(RunFailed, match="too wide"):
         compare_each([("a", scenario)], Mock(side_effect=InputError("too wide")), NoProgress())
-
-
-def test_training_is_repeated_after_a_timeout(monkeypatch: pytest.MonkeyPatch):
-    scenario, answers = load("emulated/training8"), [RunFailed("h3 timed out"), ["traces"]]
-    network = Mock(complaints=lambda: ["TCP on h3 timed out"])
-    monkeypatch.setattr(emulated_rows, "_train_once", Mock(side_effect=answers))
-    assert emulated_rows._train_undisturbed(scenario, [3], network, NoProgress()) == (["traces"], 2)
-    broken = Mock(side_effect=RunFailed("rank 3 ran out of memory"))
-    monkeypatch.setattr(emulated_rows, "_train_once", broken)
-    with pytest.raises(RunFailed, match="out of memory"):
-        emulated_rows._train_undisturbed(scenario, [3], Mock(complaints=list), NoProgress())
-    assert broken.call_count == 1
 
 
 def test_small_network_has_the_stated_parameters():

@@ -30,6 +30,7 @@ from ringlab.commands.measuring.bench import (
     measurements,
     prepare,
 )
+from ringlab.shared.output import PlainConsole
 from ringlab.shared.ranges import parse_short_size
 
 
@@ -163,11 +164,11 @@ def test_bench_writes_rows_to_the_file_when_the_pipe_breaks(ringlab: Ringlab, mo
             taken.append(row)
         return BenchAnswer((row, row), interrupted=False)
 
-    def break_pipe(*lines):
+    def break_pipe(*lines, **options):
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
     monkeypatch.setattr(Benchmark, "run", measure)
-    monkeypatch.setattr(BenchTable, "_print", break_pipe)
+    monkeypatch.setattr(PlainConsole, "print", break_pipe)
     file = tmp_path / "rows.json"
     assert ringlab("bench", "--json", file) == (1, "", "")
     assert len(taken) == 2 and len(json.loads(file.read_text())["collectives"]) == 2

@@ -289,14 +289,6 @@ def test_inner_nodes_of_the_double_tree_differ_between_trees(nodes: int):
         assert all(tree[child].parent == node.rank for node in tree for child in node.children)
 
 
-def test_system_without_p2p_uses_host_memory():
-    line = {"nodes": 1, "gpus": 2, "gpu": "RTX 4090", "layout": "switch"}
-    far, near = (nccl_cluster(describe_system("box", line | {"p2p": p2p})) for p2p in (False, True))
-    through = [simcomm.run("all_reduce/ring", network, 1 << 16).links for network in (far, near)]
-    memory = [any("memory" in link.dst for link in links if link.nbytes) for links in through]
-    assert memory == [True, False]
-
-
 def test_rack_has_the_nics_of_all_boards(tmp_path: Path, ringlab: Ringlab):
     racks = '[cluster]\npreset = "gb200-nvl72"\nnodes = 2\ntransport = "nccl"\n' + OWN
     system = own_cluster(read(tmp_path, racks)).system

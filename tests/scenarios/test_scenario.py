@@ -1,8 +1,10 @@
 """Check valid scenario files: shipped scenarios, trainings, TCP terms and overrides."""
 
 import re
+from collections.abc import Callable
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scenario_texts import ASKS, HERE, LINKS, STAR, TRAINS, write
@@ -54,34 +56,37 @@ def test_links_have_both_directions(tmp_path: Path) -> None:
     assert cluster.graph.edges["h1", "s0"] == {"bandwidth": 125e6, "latency": 0.0}
 
 
-def test_world_size_selects_the_first_hosts(tmp_path: Path) -> None:
-    reference = write(tmp_path, STAR.replace("4", "12") + "world_size = 11\n" + ASKS)
-    assert load(reference).cluster.hosts == tuple(f"h{i}" for i in range(11))
+BROADCAST = ["collective.name=broadcast", "collective.algorithms=naive", "collective.root=3"]
+SIZES = "collective.sizes=['1003 B', '8 B']"
+TITLED = 'title = "A question"' + STAR + ASKS
+READ: list[tuple[str, list[str], Callable[[Any], object], object]] = [  # text, overrides, value of the scenario
+    (STAR + ASKS, ["cluster.hosts=12", "cluster.world_size=3"], lambda read: read.cluster.hosts, ("h0", "h1", "h2")),
+    (HERE + ASKS, [], lambda read: read.cluster.world_size, 2),
+    (HERE + ASKS, ["cluster.world_size=3"], lambda read: read.cluster.world_size, 3),
+    (STAR + ASKS, ["cluster.transport=gloo-tcp"], lambda read: read.cluster.transport, None),
+    (STAR + ASKS, ["cluster.transport=ideal"], lambda read: read.cluster.transport, IDEAL),
+    (STAR + ASKS, [SIZES], lambda read: (read.collective.sizes, read.collective.dtype), ((1000, 8), "float32")),
+    (STAR + ASKS, ["collective.sizes=1003 B", "collective.dtype=float64"], lambda read: read.collective.sizes, (1000,)),
+    (STAR + ASKS, BROADCAST, lambda read: read.collective.root, 3),
+    (STAR + ASKS, BROADCAST, lambda read: read.collective.algorithms[0].full_name, "broadcast/naive"),
+    (STAR + ASKS, [], lambda read: read.title, "asked"),
+    (TITLED, [], lambda read: read.title, "A question"),
+    (STAR + ASKS, ["title=A = B"], lambda read: read.title, "A = B"),
+    (STAR + ASKS, ["cluster.hosts=3", "cluster.hosts=6"], lambda read: read.cluster.world_size, 6),
+    (STAR + ASKS, ["collective.op=max"], lambda read: read.collective.op, "max"),
+    (
+        LINKS + ASKS,
+        ["cluster.link.1.bandwidth=8 bit/s"],
+        lambda read: read.cluster.graph.edges["s0", "h1"]["bandwidth"],
+        1.0,
+    ),
+    (STAR + ASKS, ["training.gradient_sync=ddp"], lambda read: read.trainings[0].sync_name, "ddp"),
+]
 
 
-def test_this_machine_has_two_ranks_by_default(tmp_path: Path) -> None:
-    reference = write(tmp_path, HERE + ASKS)
-    assert [load(reference, changes).cluster.world_size for changes in ([], ["cluster.world_size=3"])] == [2, 3]
-
-
-def test_gloo_requires_a_calibration_and_ideal_does_not(tmp_path: Path) -> None:
-    reference = write(tmp_path, STAR + ASKS)
-    transports = [load(reference, [f"cluster.transport={name}"]).cluster.transport for name in ("gloo-tcp", "ideal")]
-    assert transports == [None, IDEAL]
-
-
-def test_sizes_are_rounded_down_to_whole_elements(tmp_path: Path) -> None:
-    reference = write(tmp_path, STAR + ASKS)
-    for dtype, sizes, expected in (("float32", "['1003 B', '8 B']", (1000, 8)), ("float64", "1003 B", (1000,))):
-        collective = load(reference, [f"collective.sizes={sizes}", f"collective.dtype={dtype}"]).collective
-        assert collective is not None and (collective.sizes, collective.dtype) == (expected, dtype)
-
-
-def test_rooted_collective_keeps_its_root(tmp_path: Path) -> None:
-    changes = ["collective.name=broadcast", "collective.algorithms=naive", "collective.root=3"]
-    collective = load(write(tmp_path, STAR + ASKS), changes).collective
-    assert collective is not None
-    assert (collective.root, collective.algorithms[0].full_name) == (3, "broadcast/naive")
+@pytest.mark.parametrize(("text", "overrides", "value", "expected"), READ)
+def test_key_or_override_has_its_value(tmp_path, text, overrides, value, expected) -> None:
+    assert value(load(write(tmp_path, text), overrides)) == expected
 
 
 def test_training_has_defaults_for_missing_keys(tmp_path: Path) -> None:
@@ -153,29 +158,6 @@ def test_what_if_has_its_own_cluster(tmp_path: Path) -> None:
     assert scenario.what_ifs[0].cluster.graph.edges["h0", "s0"]["bandwidth"] == 125e6
 
 
-def test_title_defaults_to_the_file_name(tmp_path: Path) -> None:
-    assert load(write(tmp_path, STAR + ASKS)).title == "asked"
-    assert load(write(tmp_path, 'title = "A question"' + STAR + ASKS)).title == "A question"
-
-
-def test_override_is_toml_or_a_string_and_the_last_one_wins(tmp_path: Path) -> None:
-    reference = write(tmp_path, STAR + ASKS)
-    changed = load(
-        reference,
-        ["title=A = B", "cluster.hosts=3", "cluster.hosts=6", "collective.algorithms=['ring']", "collective.op=max"],
-    )
-    assert (changed.title, changed.cluster.world_size) == ("A = B", 6)
-    assert changed.collective is not None
-    assert ([algorithm.name for algorithm in changed.collective.algorithms], changed.collective.op) == (["ring"], "max")
-
-
-def test_override_sets_an_entry_of_a_list_or_adds_a_table(tmp_path: Path) -> None:
-    changes = ["cluster.link.1.bandwidth=8 bit/s", "training.gradient_sync=ddp", "training.batch_size=8"]
-    scenario = load(write(tmp_path, LINKS + ASKS), changes)
-    assert scenario.cluster.graph.edges["s0", "h1"]["bandwidth"] == 1.0
-    assert [(training.sync_name, training.batch_size) for training in scenario.trainings] == [("ddp", 8)]
-
-
 def test_global_batch_size_is_divided_by_the_ranks(tmp_path: Path):
     asks = write(tmp_path, STAR + TRAINS + "global_batch_size = 192\n")
     assert [load(asks, [f"cluster.world_size={ranks}"]).trainings[0].batch_size for ranks in (1, 2, 3)] == [192, 96, 64]
@@ -231,18 +213,9 @@ def test_tcp_terms_are_set_or_switched_off(tmp_path: Path, transport: str):
     values = terms(tmp_path, "window=147 kB", "send_buffer=1 MB", "burst=4096 B", "cores=2", transport=transport)
     assert values == TcpTerms(window=147e3, send_buffer=1e6, burst=4096.0, cores=2)
     assert terms(tmp_path, "pipeline=true", transport=transport) == TcpTerms()
-    off = [
-        "cores",
-        "window",
-        "piece",
-        "send_buffer",
-        "burst",
-        "headers",
-        "acknowledgements",
-        "pipeline",
-        "receive_ready",
-    ]
-    assert terms(tmp_path, *(f"{key}=false" for key in off), transport=transport) == TcpTerms(
+    switches = ("cores", "window", "piece", "send_buffer", "burst", "headers", "acknowledgements", "pipeline")
+    off = [f"{key}=false" for key in (*switches, "receive_ready")]
+    assert terms(tmp_path, *off, transport=transport) == TcpTerms(
         pipeline=False, receive_ready=False, send_buffer=0.0, window=inf, header=0.0, burst=0.0, acknowledgement=0.0
     )
 
