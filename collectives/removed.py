@@ -19,6 +19,8 @@ OPTIONS: dict[str, str] = {  # "command --option": what to use instead
     "compare --devices": "use `python -m benchmarks.accuracy.one_rank` in a checkout of Ringlab",
     "compare --profile": "use `python -m benchmarks.accuracy.one_rank` in a checkout of Ringlab",
     "predict --framework": "use `--set training.framework=NAME`",
+    "profile --dataset": "set `training.loader_rate` to the samples/s that the loaders of one host deliver",
+    "profile --data-folder": "set `training.loader_rate` to the samples/s that the loaders of one host deliver",
     "profile --trace": "measure on that machine: `ringlab profile MODEL --batch-size N --device cuda`",
     "run --predict": "use `ringlab compare`, which predicts, runs and shows both",
     "slurm --job-name": "use `--sbatch=--job-name=NAME`",

@@ -71,7 +71,7 @@ class Measured(NamedTuple):
     forward: tuple[float, ...]
     backward: tuple[float, ...]
     optimizer: float
-    loading: float  # time in which one process loads a batch and does nothing else; 0 if nothing was loaded
+    loading: float  # 0; files from before 0.1 may contain the time in which one process loads a batch
     step: float
     source: str
     threads: int = 0  # CPU threads; 0 for a GPU, and if unknown

@@ -5,16 +5,14 @@ over the layers.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 from statistics import median
-from time import perf_counter
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from collectives.checks import check_known, check_whole_number
 from collectives.errors import InputError, first_line
@@ -22,16 +20,13 @@ from collectives.quoting import quote
 from collectives.records.environment import cores, describe_environment
 from collectives.records.model_profile import Measured, ModelProfile
 from collectives.training.recipe import PRECISIONS
-from collectives.training.workload import Training
 from realcomm.execution.device_clock import HostClock, device_clock
 from realcomm.launching.torch_process import import_compiler, keep_freed_memory
 from realcomm.profiling.meta import WatchedOps
 from realcomm.profiling.model_sources import ModelSource, loss_of
-from realcomm.training.datasets import load_images
 
 WARM_UP = 2
 WATCHED = 3  # steps in which each operation is timed
-LOADED = 5  # batches whose loading is timed
 PHASES = ("forward", "backward", "optimizer")
 
 
@@ -47,7 +42,7 @@ def measure(
 ) -> Measured:
     """Return the times of a batch on a device, layer by layer: medians of ``steps`` steps.
 
-    Loading the batch is not included; see ``load_seconds``. ``threads`` is only for a CPU; default: torch's number.
+    Loading the batch is not included. ``threads`` is only for a CPU; default: torch's number.
     Raise InputError for an unavailable device, for a batch that does not fit into memory, and for a model that fails.
     """
     check_whole_number("batch_size", batch_size, at_least=1)
@@ -174,24 +169,3 @@ def _watch_step(model: nn.Module, batch: Tensor, precision: str, clock: HostCloc
 def _normalized(values: Sequence[float]) -> list[float]:
     total = sum(values)
     return [value / total for value in values] if total > 0 else [1 / len(values)] * len(values)
-
-
-def load_seconds(training: Training, batch_size: int) -> float:
-    """Return the seconds that one process needs to load a batch of a training's images.
-
-    Raise InputError if the dataset has less than one batch.
-    """
-    loader: DataLoader[Any] = DataLoader(load_images(training, train=True), batch_size, drop_last=True)
-
-    def times() -> Iterator[float]:
-        each = iter(loader)
-        for _ in range(1 + LOADED):
-            begin = perf_counter()
-            if next(each, None) is None:
-                return
-            yield perf_counter() - begin
-
-    seconds = list(times())
-    if not seconds:
-        raise InputError(f"dataset {training.dataset} has less than one batch of {batch_size}; use a smaller one")
-    return median(seconds[1:] or seconds)

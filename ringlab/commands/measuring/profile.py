@@ -11,7 +11,7 @@ from collectives.checks import check_text
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.records.model_profile import ModelProfile, find_model_profile, shipped_model_profiles
-from collectives.training.workload import Training, is_file_reference
+from collectives.training.workload import is_file_reference
 from collectives.units import format_size, format_time
 from realcomm.profiling.tracing import trace_model
 from realcomm.training.model_files import check_model_file
@@ -39,10 +39,6 @@ class ProfileOptions:
         None, help="CPU threads. Use 1 to match many ranks that share one machine.", min=1, metavar="N"
     )
     shape: str | None = option(None, help="Shape of one sample. Default: the model's.", metavar="3,224,224")
-    dataset: str | None = option(
-        None, help="Also measure data loading for this dataset: imagefolder, cifar10, ...", metavar="NAME"
-    )
-    data_folder: Path | None = option(None, help="Directory with the dataset.", metavar="DIR")
 
 
 @with_groups
@@ -153,12 +149,11 @@ class ProfileAnswer(Answer):
             wrap=True,
         )
         for measured in profile.measured[-1:]:
-            loading = f", loading {format_time(measured.loading)}" if measured.loading else ""
             rate = measured.batch_size / measured.step if measured.step else 0.0
             yield Line(
                 f"A batch of {measured.batch_size} in {measured.precision} on {measured.device}: forward "
                 f"{format_time(sum(measured.forward))}, backward {format_time(sum(measured.backward))}, optimizer "
-                f"{format_time(measured.optimizer)}{loading}; {format_digits(rate)} samples/s."
+                f"{format_time(measured.optimizer)}; {format_digits(rate)} samples/s."
             )
 
 
@@ -180,50 +175,26 @@ def profile_model(model: str, **timing: Any) -> ProfileAnswer:
     """
     check_text("model", model, "resnet50")
     options = ProfileOptions(**timing)
-    batch_size, shape = options.batch_size, parse_shape(options.shape)
-    if batch_size is None and options.dataset is not None:
-        raise InputError(f"--dataset {options.dataset} requires a batch size; add for example --batch-size 32")
+    batch_size, shape = options.batch_size, _parse_shape(options.shape)
     if model in shipped_model_profiles() and batch_size is None and shape is None:
         return ProfileAnswer(find_model_profile(model))
-    loading = None if options.dataset is None else _training_to_load(model, shape, options)
     profile = trace_model(model, shape)
     if batch_size is None:
         return ProfileAnswer(profile)
-    from realcomm.profiling.measured import load_seconds, measure  # imports torch
+    from realcomm.profiling.measured import measure  # imports torch
     from realcomm.profiling.model_sources import find_model
 
     measured = measure(
         find_model(model, shape), profile, batch_size, device=options.device, precision=options.precision,
         steps=options.steps, threads=options.threads,
     )  # fmt: skip
-    if loading is not None:
-        measured = measured._replace(loading=load_seconds(loading, batch_size))
     return ProfileAnswer(replace(profile, measured=(measured,)))
 
 
-def parse_shape(text: str | None) -> tuple[int, ...] | None:
-    """Parse the shape of a sample. Raise InputError unless it has 1 to 6 positive integers, separated by commas.
-
-    >>> parse_shape("3,32,32")
-    (3, 32, 32)
-    """
+def _parse_shape(text: str | None) -> tuple[int, ...] | None:
     if text is None:
         return None
     parts = [part.strip() for part in check_text("shape", text, "3,224,224").split(",")]
     if not all(part.isascii() and part.isdigit() and 0 < int(part[:12]) < 1 << 30 for part in parts) or len(parts) > 6:
         raise InputError(f"--shape {quote(text)} must be positive integers separated by commas, such as 3,224,224")
     return tuple(map(int, parts))
-
-
-def _training_to_load(model: str, shape: tuple[int, ...] | None, timing: ProfileOptions) -> Training:
-    from realcomm.profiling.model_sources import find_model  # imports torch
-    from realcomm.training.datasets import load_images
-
-    sample = find_model(model, shape).sample
-    pixels = sample if len(sample) == 3 else (3, 32, 32)
-    images = 10 * (timing.batch_size or 1) if timing.data_folder is None else None  # None: all images in the folder
-    loading = Training(
-        None, dataset=str(timing.dataset), data_folder=timing.data_folder, image_shape=pixels, images=images
-    )
-    load_images(loading, train=True)
-    return loading
