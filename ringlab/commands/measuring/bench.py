@@ -79,28 +79,17 @@ def command(
     """
     benchmark = prepare(options, backend=backend, timeout=timeout)
     check_outputs(json_to)
-    table = BenchTable(benchmark, make_console(quiet=json_to == "-" or not is_first_rank()))
-    unshown: list[OSError] = []
-
-    def show(print_it: Callable[..., None], *of: object) -> None:
-        """Print a part of the table. After an OSError, print nothing more and only write the JSON file."""
-        try:
-            if not unshown:
-                print_it(*of)
-        except OSError as error:
-            if json_to is None:
-                raise
-            unshown.append(error)
-
-    show(table.show_head)
-    answer = benchmark.run(partial(show, table.show_row))
-    show(table.show_foot, answer)
+    console = make_console(quiet=json_to == "-" or not is_first_rank())
+    table = BenchTable(benchmark, console, goes_on=json_to is not None)
+    table.show_head()
+    answer = benchmark.run(table.show_row)
+    table.show_foot(answer)
     if is_first_rank():
         write_files(partial(write_json, answer, json_to))
     if answer.interrupted:
         raise typer.Exit(INTERRUPTED)
-    if unshown:
-        raise unshown[0]
+    if table.error is not None:
+        raise table.error
     if answer.wrong:
         raise typer.Exit(1)
 
@@ -159,7 +148,6 @@ class BenchAnswer(Answer):
 
 
 def headings_of(queued: bool) -> list[tuple[str, ...]]:
-    """Return the two lines of headings."""
     return [(*line, more) if queued else line for line, more in zip(HEADINGS, QUEUED, strict=True)]
 
 
@@ -193,34 +181,25 @@ class Benchmark:
         return BenchAnswer(tuple(rows), interrupted)
 
     def _row(self, measurement: TimedCall, figures: RankFigures) -> BenchRow:
-        call, ranks = measurement.call, self.options.ranks
-        predicted = self._predict(measurement)
+        call, ranks, median = measurement.call, self.options.ranks, figures.median_s
+        facts = {"nbytes": float(call.nbytes), "time_min_s": figures.least_s, "time_max_s": figures.most_s}
+        trace = Trace(call.algorithm.full_name, "measured", ranks, median, facts=facts)
+        predicted = None
+        if self.calibration is not None:
+            predicted = simcomm.run(call, simcomm.this_machine(ranks), calibration=self.calibration).elapsed
         row = {
-            **vars(_measured(measurement, ranks, figures)),
+            **vars(collective_figures(trace)),
             "count": call.elements // ranks if call.spec.has_parts else call.elements,
             "dtype": call.dtype,
             "op": call.op if call.spec.reduces else "none",
             "root": call.root if call.spec.rooted else -1,
             "wrong": figures.wrong if measurement.check else None,
             "predicted_s": predicted,
-            "error": None if predicted is None else (predicted - figures.median_s) / figures.median_s,
+            "error": None if predicted is None else (predicted - median) / median,
             "queued_s": figures.queued_s,
         }
         nothing_sent = dict.fromkeys((*COLLECTIVE_FIGURES, "wrong", "predicted_s", "error", "queued_s"))
         return BenchRow(**(row if call.elements else row | nothing_sent))
-
-    def _predict(self, measurement: TimedCall) -> float | None:
-        if self.calibration is None:
-            return None
-        cluster = simcomm.this_machine(self.options.ranks)
-        return simcomm.run(measurement.call, cluster, calibration=self.calibration).elapsed
-
-
-def _measured(measurement: TimedCall, ranks: int, figures: RankFigures) -> CollectiveFigures[Number]:
-    nbytes = float(measurement.call.nbytes)
-    facts = {"nbytes": nbytes, "time_min_s": figures.least_s, "time_max_s": figures.most_s}
-    trace = Trace(measurement.call.algorithm.full_name, "measured", ranks, figures.median_s, facts=facts)
-    return collective_figures(trace)
 
 
 def bench(options: BenchOptions | None = None, *, backend: str = "gloo", timeout: float = TIMEOUT_S) -> BenchAnswer:
@@ -254,16 +233,18 @@ def measurements(
     """Return the measurement of each row. Sizes are rounded down to a whole number of elements.
 
     The calibration resolves ``auto``. Raises InputError if an option is invalid, or ``auto`` has no calibration.
-    ``backend`` is named in that error.
     """
     check_op(options.op, options.dtype)
     check_whole_number("iterations", options.iterations, at_least=1)
     check_whole_number("warmup", options.warmup, at_least=0)
-    algorithms = _algorithms(options)
+    collective, ranks = find_spec(options.collective).name, options.ranks
+    usual = [name for name in USUAL if f"{collective}/{name}" in library()][:1]
+    names = check_sequence("algorithms", options.algorithms, of="names") or usual
+    algorithms = [auto(collective) if name == AUTO else find_algorithm(name, collective) for name in names]
     if calibration is None and any(not algorithm.is_decided for algorithm in algorithms):
         raise InputError(
-            f"--algorithm {AUTO} needs a calibration of this machine for {count(options.ranks, 'rank')} with {backend}"
-            f"; run `ringlab calibrate --ranks {options.ranks}{'' if backend == 'gloo' else f' --backend {backend}'}`"
+            f"--algorithm {AUTO} needs a calibration of this machine for {count(ranks, 'rank')} with {backend}"
+            f"; run `ringlab calibrate --ranks {ranks}{'' if backend == 'gloo' else f' --backend {backend}'}`"
         )
     sizes = grow_sizes(options.begin, options.end, options.factor)
     return tuple(_measurement(options, algorithm, size, calibration) for size in sizes for algorithm in algorithms)
@@ -280,18 +261,15 @@ def _measurement(
     return TimedCall(call, options.warmup, options.iterations, None, bool(options.check))
 
 
-def _algorithms(options: BenchOptions) -> list[Algorithm]:
-    collective = find_spec(options.collective).name
-    usual = [name for name in USUAL if f"{collective}/{name}" in library()][:1]
-    names = check_sequence("algorithms", options.algorithms, of="names") or usual
-    return [auto(collective) if name == AUTO else find_algorithm(name, collective) for name in names]
-
-
 class BenchTable:
-    """The printed table, in the format of nccl-tests, one row at a time."""
+    """The printed table, in the format of nccl-tests, one row at a time.
 
-    def __init__(self, benchmark: Benchmark, console: Console) -> None:
-        self._benchmark, self._console = benchmark, console
+    With ``goes_on``, the first OSError ends printing and is kept in ``error``.
+    """
+
+    def __init__(self, benchmark: Benchmark, console: Console, goes_on: bool = False) -> None:
+        self._benchmark, self._console, self._goes_on = benchmark, console, goes_on
+        self.error: OSError | None = None
         labels = [len(measurement.call.algorithm.label) for measurement in benchmark.measurements]
         wide = dict(enumerate(WIDTHS)) | {5: max([WIDTHS[5], *labels])}  # fits the longest algorithm name
         self._queued = benchmark.backend == "nccl"
@@ -321,8 +299,13 @@ class BenchTable:
             self._print("# Interrupted: later rows are missing")
 
     def _print(self, *lines: str) -> None:
-        for line in lines:
-            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+        try:
+            for line in () if self.error else lines:
+                self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+        except OSError as error:
+            if not self._goes_on:
+                raise
+            self.error = error
 
     def _align(self, cells: Iterable[str]) -> str:
         return "  ".join(cell.rjust(width) for cell, width in zip(cells, self._widths, strict=True)).rstrip()
