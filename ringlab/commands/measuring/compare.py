@@ -19,7 +19,7 @@ from realcomm.calibration.calibration import run_in_turns
 from realcomm.calibration.load import watch_load
 from realcomm.launching.launcher import check_launch
 from realcomm.launching.torchrun import spans_nodes
-from ringlab.commands.measuring.run import Kept, RunAnswer, Work, measure, with_counted_models
+from ringlab.commands.measuring.run import Kept, RunAnswer, Work, has_parallelism, measure, with_counted_models
 from ringlab.commands.predicting.prediction import Prediction, predict_whole
 from ringlab.emulated import as_built, calibrate_for_emulation, emulated, on_emulated
 from ringlab.session import Session, gpu_names, load_scenario, real_session
@@ -50,7 +50,6 @@ from ringlab.shared.progress import Progress
 from ringlab.shared.scenario_answer import ScenarioAnswer
 from ringlab.table import MOST_SENTENCES, keep_few
 from scenarios import LoadedScenario
-from scenarios.loader import is_spread
 from simcomm.model.faults import NO_FAULTS
 
 if TYPE_CHECKING:
@@ -77,17 +76,13 @@ def command(
 ) -> None:
     """Predict and run a scenario, and show the error of each prediction. Also works under torchrun."""
     overrides = tuple(set_keys or ())
-    if is_spread(scenario, overrides):
-        if report is not None or thorough or real.emulate or real.calibration is not None:
-            raise InputError(
-                "--report, --thorough, --emulate and --calibration cannot be combined with [training.parallelism]"
-            )
+    replicas_only = {"--report": report, "--thorough": thorough, "--emulate": real.emulate,
+                     "--calibration": real.calibration}  # fmt: skip
+    if has_parallelism(scenario, overrides, check, replicas_only):
         from ringlab.commands.measuring.strategies import carry_out  # imports the planner
 
         carry_out(scenario, overrides, real, outputs, RunOptions(check), predict=True)
         return
-    if check:
-        raise InputError("--check requires [training.parallelism]; for replicas, set check_every in [training]")
     loaded, session, writers = load_scenario(scenario, *overrides), real_session(real), []
     check_outputs(outputs.json_to, report, reads=real.calibration)
     answer = compare(loaded, session, real.emulate, thorough)
@@ -130,22 +125,21 @@ def compare(scenario: LoadedScenario, session: Session, emulate: bool = False, t
     if emulate:
         return _compare_emulated(on_emulated(scenario), session)
     if not spans_nodes(session.timeout_s):
-        check_comparable(scenario, session.backend)
+        _check_comparable(scenario, session.backend)
     if not thorough:
         calibration = session.find_or_calibrate(scenario)
         predicted = predict_whole(scenario, session.with_calibration(calibration))
         return _run_predicted(scenario, predicted, calibration, session)
     if scenario.trainings:
         session.progress.note(_describe_training(scenario.trainings))
-    measure_once = partial(measure_in_turns, scenario, session.calibration_to_choose(scenario), session)
+    measure_once = partial(_measure_in_turns, scenario, session.calibration_to_choose(scenario), session)
     measured, calibration = measure_when_free(measure_once, session.progress)
     session.keep_if_none(calibration)
     predicted = predict_whole(scenario, session.with_calibration(calibration), in_turns=True)
     return make_comparison(scenario, predicted, measured, calibration)
 
 
-def check_comparable(scenario: LoadedScenario, backend: str = "gloo") -> None:
-    """Raise InputError unless the scenario can be both predicted and measured on this machine."""
+def _check_comparable(scenario: LoadedScenario, backend: str) -> None:
     with refusals_about(f"{scenario.path}: cluster"):
         scenario.cluster.check_measurable(backend, gpu_names)
     if scenario.faults != NO_FAULTS:
@@ -177,25 +171,15 @@ def _run_predicted(
     return make_comparison(scenario, predicted, measured, calibration, load)
 
 
-def measure_in_turns(
+def _measure_in_turns(
     scenario: LoadedScenario, calibration: Calibration | None, session: Session
 ) -> tuple[RunAnswer, Calibration]:
-    """Alternate between running a scenario and calibrating, and return the results and the new calibration.
-
-    ``calibration`` resolves ``auto``. The session's timeout limits the whole launch. Raises RunFailed if a rank
-    fails. Raises ProgramError before the first measurement if an algorithm is incorrect.
-    """
+    """Alternate between running a scenario and calibrating. ``calibration`` resolves ``auto``."""
     work = Work.of(scenario, calibration)
     session.report_images(work.jobs)
     with session.progress.task("calibrating and running in turns") as tick:
-        turns = run_in_turns(
-            work.once,
-            work.jobs,
-            scenario.cluster,
-            backend=session.backend,
-            timeout=session.timeout_s,
-            progress=tick,
-        )
+        options: dict[str, Any] = {"backend": session.backend, "timeout": session.timeout_s, "progress": tick}
+        turns = run_in_turns(work.once, work.jobs, scenario.cluster, **options)
     measured: dict[CollectiveCall | Training, Trace] = {}
     measured |= zip([*work.once, *work.jobs], [*turns.collectives, *turns.trainings], strict=True)
     return work.answer(measured), make_calibration(turns.calibration, turns.setting)

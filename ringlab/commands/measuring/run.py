@@ -84,17 +84,13 @@ def command(
     """Run the collectives and training runs of a scenario on real processes. Also works under torchrun."""
     changes, ranks = [*(set_keys or ())], ranks_started() if training.elastic else None
     changes += [] if ranks is None else [f"cluster.world_size={ranks}"]
-    if is_spread(scenario, changes):
-        for option, value in (("--emulate", real.emulate), ("--calibration", real.calibration),
-                              ("--resume", training.resume), ("--log-dir", training.log_dir)):  # fmt: skip
-            if value:
-                raise InputError(f"{option} cannot be combined with [training.parallelism]")
+    replicas_only = {"--emulate": real.emulate, "--calibration": real.calibration, "--resume": training.resume,
+                     "--log-dir": training.log_dir}  # fmt: skip
+    if has_parallelism(scenario, changes, also.check, replicas_only):
         from ringlab.commands.measuring.strategies import carry_out  # imports the planner
 
         carry_out(scenario, changes, real, outputs, also, predict=False, weights=training.weights)
         return
-    if also.check:
-        raise InputError("--check requires [training.parallelism]; for replicas, set check_every in [training]")
     loaded = load_scenario(scenario, *changes)
     check_outputs(outputs.json_to, also.trace, training.weights, reads=real.calibration)
     files = Kept(training.resume, training.watch(), training.weights)
@@ -104,6 +100,17 @@ def command(
     deliver(answer, outputs.json_to, *writers, explain=outputs.explain)
     if files.watch is not None and is_first_rank():
         make_console(stderr=True).print(files.watch.describe(), soft_wrap=True)
+
+
+def has_parallelism(scenario: str, changes: Sequence[str], check: bool, replicas_only: Mapping[str, object]) -> bool:
+    """Return whether a scenario has ``[training.parallelism]``. Raise InputError for options of the other case."""
+    if is_spread(scenario, changes):
+        for option in (option for option, value in replicas_only.items() if value):
+            raise InputError(f"{option} cannot be combined with [training.parallelism]")
+        return True
+    if check:
+        raise InputError("--check requires [training.parallelism]; for replicas, set check_every in [training]")
+    return False
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
