@@ -35,18 +35,17 @@ from viz.file_types import FILE_TYPES
 USUAL = "star8"  # the scenario in which an algorithm file is drawn by default
 
 
-def load_drawn(source: str, algorithm: str | None, set_keys: Sequence[str] = ()) -> tuple[LoadedScenario, str | None]:
+def _load_drawn(source: str, algorithm: str | None, set_keys: Sequence[str]) -> tuple[LoadedScenario, str | None]:
     """Return the scenario to draw and the name of its algorithm. An algorithm file is drawn in a built-in scenario.
 
-    An algorithm file that the scenario does not name replaces the algorithms of the scenario. Raises InputError if the
-    scenario or the file is invalid, or both arguments name an algorithm file.
+    An algorithm file that the scenario does not name replaces the algorithms of the scenario.
     """
-    if names_program(source):
+    if _names_program(source):
         if algorithm is not None:
             raise InputError(f"--algorithm {algorithm} cannot be combined with {source}; pass FILE.py:NAME instead")
         return _with_programs(USUAL, source, set_keys), None
     scenario = load_scenario(source, *set_keys)
-    if algorithm is None or not names_program(algorithm):
+    if algorithm is None or not _names_program(algorithm):
         return scenario, algorithm
     programs = scenario.collective.programs if scenario.collective else ()
     if algorithm.rpartition(".py:")[2] in [program.name for program in programs if program.source]:
@@ -54,12 +53,7 @@ def load_drawn(source: str, algorithm: str | None, set_keys: Sequence[str] = ())
     return _with_programs(source, algorithm, set_keys), None
 
 
-def names_program(reference: str) -> bool:
-    """Return whether a reference is ``FILE.py`` or ``FILE.py:NAME``.
-
-    >>> names_program("my.py"), names_program("my.py:ring"), names_program("star8")
-    (True, True, False)
-    """
+def _names_program(reference: str) -> bool:
     return reference.endswith(".py") or ".py:" in reference
 
 
@@ -91,9 +85,15 @@ class DrawOptions:
     size: str | None = option(None, help="Buffer size. Default: the scenario's largest.", metavar="SIZE")
     calibration: CalibrationOpt = None
     json_to: JsonOpt = None
+    set_keys: SetOpt = None
 
     def session(self) -> Session:
         return Session(calibration=self.calibration, progress=TerminalProgress())
+
+    def check_unused(self, trace: str, algorithm: str | None) -> None:
+        """Raise InputError if an option is set that a picture of a trace does not use."""
+        others = {"--size": self.size, "--calibration": self.calibration, "--set": self.set_keys}
+        check_unused(trace, ONE_RUN, **{"--algorithm": algorithm, **others})
 
 
 @with_groups
@@ -109,10 +109,8 @@ def animate_command(
         Path,
         drawing(
             "a picture of messages",
-            (
-                "Output file. .html: player with all algorithms. .gif: animation. .png, .svg, "
-                ".pdf: timeline of the ranks. .perfetto.json: Perfetto trace."
-            ),
+            "Output file. .html: player with all algorithms. .gif: animation. .png, .svg, .pdf: timeline of the ranks. "
+            ".perfetto.json: Perfetto trace.",
             "-o",
             "--output",
         ),
@@ -121,15 +119,12 @@ def animate_command(
         str | None,
         typer.Option(
             metavar="NAME",
-            help=(
-                "Algorithm to draw: a name or FILE.py:NAME. Default: all in a player, otherwise the scenario's last "
-                "one."
-            ),
+            help="Algorithm to draw: a name or FILE.py:NAME. Default: all in a player, otherwise the scenario's last "
+            "one.",
         ),
     ] = None,
     *,
     drawn: DrawOptions,
-    set_keys: SetOpt = None,
 ) -> None:
     """Visualize the messages of a collective: as an interactive player, an animation or a timeline.
 
@@ -138,11 +133,10 @@ def animate_command(
     check_outputs(drawn.json_to, output, reads=drawn.calibration)
     session = drawn.session()
     if is_record(source):
-        other_options = {"--size": drawn.size, "--calibration": drawn.calibration, "--set": set_keys}
-        check_unused(source, ONE_RUN, **{"--algorithm": algorithm, **other_options})
+        drawn.check_unused(source, algorithm)
         answer = draw_trace(read_run(source), output, session)
     else:
-        scenario, named = load_drawn(source, algorithm, set_keys or ())
+        scenario, named = _load_drawn(source, algorithm, drawn.set_keys or ())
         answer = draw_scenario(scenario, output, named, drawn.size, session)
     deliver(answer, drawn.json_to)
 
@@ -153,10 +147,8 @@ def plot_command(
         str,
         typer.Argument(
             metavar="step|scaling|path|cluster",
-            help=(
-                "step: phases of a training step, with what-ifs. scaling: samples/s against ranks. path: "
-                "critical path. cluster: topology."
-            ),
+            help="step: phases of a training step, with what-ifs. scaling: samples/s against ranks. path: critical "
+            "path. cluster: topology.",
         ),
     ],
     source: Annotated[
@@ -172,18 +164,18 @@ def plot_command(
     ] = None,
     *,
     drawn: DrawOptions,
-    set_keys: SetOpt = None,
 ) -> None:
     """Plot a scenario's predictions, or the critical path of a trace."""
     _check_kind(kind, output)
     check_outputs(drawn.json_to, output, reads=drawn.calibration)
     session = drawn.session()
     if is_record(source):
-        other_options = {"--size": drawn.size, "--calibration": drawn.calibration, "--set": set_keys}
-        check_unused(source, ONE_RUN, **{"--algorithm": algorithm, **other_options})
+        drawn.check_unused(source, algorithm)
         answer = plot_trace(kind, source, output)
     else:
-        answer = plot_scenario(load_scenario(source, *(set_keys or ())), kind, output, algorithm, drawn.size, session)
+        answer = plot_scenario(
+            load_scenario(source, *(drawn.set_keys or ())), kind, output, algorithm, drawn.size, session
+        )
     deliver(answer, drawn.json_to)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import inf, isclose, isfinite
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -88,27 +88,18 @@ def command(
     if action.grade is not None:
         answer: Answer = grade_folder(action.grade, number)
     elif number is None:
-        answer = ListedLessons(tuple(ListedLesson(lesson.number, lesson.title, lesson.file_name) for lesson in LESSONS))
+        answer = ListedLessons(
+            tuple({"number": each.number, "title": each.title, "file": each.file_name} for each in LESSONS)
+        )
     elif action.is_checked:
         answer = check_lesson(number, file)
     elif action.is_shown:
-        answer = show_lesson(number, file, on, output)
+        answer = _show_lesson(number, file, on, output)
     else:
-        answer = open_lesson(number, file)
+        answer = _open_lesson(number, file)
     deliver(answer, json_to)
-    if (isinstance(answer, CheckedLessons) and not answer.is_right) or (
-        isinstance(answer, ShownLesson) and answer.status
-    ):
+    if getattr(answer, "status", 0):
         raise typer.Exit(1)
-
-
-@dataclass(frozen=True)
-class ListedLesson:
-    """A lesson in the list of lessons."""
-
-    number: int
-    title: str
-    file: str
 
 
 @dataclass(frozen=True)
@@ -117,10 +108,10 @@ class ListedLessons(Answer):
 
     kind = "lessons"
 
-    lessons: tuple[ListedLesson, ...]
+    lessons: tuple[dict[str, Any], ...]
 
     def show(self) -> Iterator[Part]:
-        rows = [[str(lesson.number), lesson.title, lesson.file] for lesson in self.lessons]
+        rows = [[*map(str, lesson.values())] for lesson in self.lessons]
         yield Table("The course", ["lesson", "", "file"], rows, words=2)
         yield "Start with `ringlab learn 1`, which writes the first lesson here."
 
@@ -140,8 +131,7 @@ class OpenedLesson(Answer):
         yield f"Then run `ringlab learn {self.lesson} --check`."
 
 
-def open_lesson(number: int, file: Path | None = None) -> OpenedLesson:
-    """Copy a lesson's file. Raise InputError if the file exists."""
+def _open_lesson(number: int, file: Path | None) -> OpenedLesson:
     lesson = find_lesson(number)
     target = file or Path(lesson.file_name)
     if target.exists():
@@ -165,11 +155,17 @@ class CheckedLessons(Answer):
         """Whether every exercise of every file is right."""
         return all(file.is_right for file in self.files)
 
+    @property
+    def status(self) -> int:
+        """The exit status of the command."""
+        return int(not self.is_right)
+
     def show(self) -> Iterator[Part]:
         if len(self.files) == 1:
             yield from _show_one(self.files[0])
         else:
-            yield self._summarize()
+            headings = ["file", "lesson", "right", "first problem"]
+            yield Table("Graded files", headings, [*map(_summarize, self.files)], words=4)
         if self.left_out:
             yield Line(f"Not graded, because no lesson has this file name: {', '.join(self.left_out)}.", wrap=True)
         if not self.is_confined:
@@ -178,14 +174,15 @@ class CheckedLessons(Answer):
                 wrap=True,
             )
 
-    def _summarize(self) -> Table:
-        rows = []
-        for file in self.files:
-            right = sum(exercise.state == "right" for exercise in file.exercises)
-            wrong = next((exercise for exercise in file.exercises if exercise.state != "right"), None)
-            problem = f"{wrong.exercise}: {_first_line(wrong)}" if wrong is not None else ""
-            rows.append([file.file, str(file.lesson), f"{right} of {len(file.exercises)}", problem])
-        return Table("Graded files", ["file", "lesson", "right", "first problem"], rows, words=4)
+
+def _summarize(file: JudgedLesson) -> Row:
+    right = sum(exercise.state == "right" for exercise in file.exercises)
+    wrong = next((exercise for exercise in file.exercises if exercise.state != "right"), None)
+    problem = "" if wrong is None else f"{wrong.exercise}: {wrong.state}"
+    if wrong is not None and wrong.state == "wrong" and wrong.text:
+        place = f"{_place(wrong)}: " * bool(wrong.line)
+        problem = f"{wrong.exercise}: {place}{wrong.text.splitlines()[0]}"
+    return [file.file, str(file.lesson), f"{right} of {len(file.exercises)}", problem]
 
 
 def _show_one(file: JudgedLesson) -> Iterator[Part]:
@@ -195,14 +192,8 @@ def _show_one(file: JudgedLesson) -> Iterator[Part]:
         elapsed = format_time(each.elapsed_s) if each.elapsed_s else "-"
         sent = format_size(each.sent_bytes) if each.sent_bytes else "-"
         rows.append([each.exercise, Cell(each.state, STATES[each.state]), passed, elapsed, sent])
-    headings = [
-        "exercise",
-        "is",
-        "right with\nworld_size",
-        "virtual time\nwith the last",
-        "sent by a rank\nwith the last",
-    ]
-    yield Table(f"Lesson {file.lesson}: {find_lesson(file.lesson).title}", headings, rows, words=1)
+    headings = ["is", "right with\nworld_size", "virtual time\nwith the last", "sent by a rank\nwith the last"]
+    yield Table(f"Lesson {file.lesson}: {find_lesson(file.lesson).title}", ["exercise", *headings], rows, words=1)
     for each in file.exercises:
         if each.state == "to do":
             yield Line(f"{each.exercise} is still to do: {_place(each)}")
@@ -243,12 +234,6 @@ def _compare(number: Predicted) -> str:
     return times(ratio, NEAR) or (f"{ratio:.2g} times that" if ratio and isfinite(ratio) else "not that")
 
 
-def _first_line(exercise: JudgedExercise) -> str:
-    if exercise.state != "wrong" or not exercise.text:
-        return exercise.state
-    return f"{_place(exercise)}: " * bool(exercise.line) + exercise.text.splitlines()[0]
-
-
 def check_lesson(number: int, file: Path | None = None) -> CheckedLessons:
     """Check a lesson file. Raise InputError if the file is missing or not valid Python."""
     lesson = find_lesson(number)
@@ -256,10 +241,9 @@ def check_lesson(number: int, file: Path | None = None) -> CheckedLessons:
     with opened(mine) as script:
         try:
             ast.parse(script.path.read_bytes(), str(mine))
-        except SyntaxError as error:
-            raise InputError(f"{mine}: line {error.lineno}: {error.msg}; nothing was checked") from error
-        except ValueError as error:
-            raise InputError(f"{mine}: {error}; nothing was checked") from error
+        except (SyntaxError, ValueError) as error:
+            why = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else error
+            raise InputError(f"{mine}: {why}; nothing was checked") from error
         check_torch()
         with VirtualHost() as host:
             judged = Judge(lesson, script.path, host, show_on_own).judge()
@@ -320,8 +304,7 @@ class ShownLesson(Answer):
             yield Line("no player: the program sent no message")
 
 
-def show_lesson(number: int, file: Path | None, on: str | None, output: Path | None) -> ShownLesson:
-    """Run a lesson file on virtual ranks, and write a player that shows its messages and the library's algorithm."""
+def _show_lesson(number: int, file: Path | None, on: str | None, output: Path | None) -> ShownLesson:
     lesson = find_lesson(number)
     mine, shown = _mine(lesson, file), lesson.shown
     player = output or mine.with_suffix(".html")
@@ -358,13 +341,13 @@ def show_lesson(number: int, file: Path | None, on: str | None, output: Path | N
 
 
 def _draw_picture(number: int, played: "PlayedLesson", ranks: int, file: Path) -> bool:
-    deadlock = next((finding for finding in played.finished.outcome.findings if finding.circle), None)
     kind = PICTURES.get(number)
-    if (kind == "waits" and deadlock is None) or (kind == "schedules" and not played.spans) or kind is None:
+    deadlock = next((finding for finding in played.finished.outcome.findings if finding.circle), None)
+    if not (kind == "waits" and deadlock) and not (kind == "schedules" and played.spans):
         return False
     from ringlab.pictures.lesson_pictures import draw_schedules, draw_waits  # matplotlib is slow to import
 
-    if deadlock is not None and kind == "waits":
+    if kind == "waits" and deadlock is not None:
         draw_waits(deadlock, ranks, file)
     else:
         draw_schedules(played.spans, ranks, ("gpipe", "one_f_one_b"), file)

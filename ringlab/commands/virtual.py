@@ -130,26 +130,26 @@ class VirtualAnswer(Answer):
         return make_trace(self.replayed)
 
     def __repr__(self) -> str:
-        end = f", {self.findings[0].kind}" if self.findings else ""
-        return (
-            f"<VirtualAnswer of {self.program}: {count(len(self.ranks), 'rank')}, {format_time(self.elapsed_s)}{end}>"
-        )
+        parts = [
+            count(len(self.ranks), "rank"),
+            format_time(self.elapsed_s),
+            *(each.kind for each in self.findings[:1]),
+        ]
+        return f"<VirtualAnswer of {self.program}: {', '.join(parts)}>"
 
-    def writers(
-        self, trace: Path | None, recording: Path | None, player: Path | None
-    ) -> Iterator[Callable[[], object]]:
+    def writers(self, files: "FileOptions") -> Iterator[Callable[[], object]]:
         """Yield a writer for each requested file. If errors left no data to write, the writer only reports that.
 
         Raises InputError if a run without findings has nothing to write.
         """
-        if recording is not None:
-            yield self._writer(self.recording, recording, Recording.write)
-        if trace is not None:
-            yield self._writer(self.trace, trace, Trace.write)
-        if player is not None:
+        if files.recording is not None:
+            yield self._writer(self.recording, files.recording, Recording.write)
+        if files.trace is not None:
+            yield self._writer(self.trace, files.trace, Trace.write)
+        if files.report is not None:
             from ringlab.commands.draw import draw_trace  # importing it is slow
 
-            yield self._writer(self.trace, player, partial(draw_trace, session=Session()))
+            yield self._writer(self.trace, files.report, partial(draw_trace, session=Session()))
 
     def _writer(self, content: Any, path: Path, write: Callable[[Any, Path], object]) -> Callable[[], object]:
         if content is not None:
@@ -342,16 +342,13 @@ def command(
     """
     check_outputs(outputs.json_to, files.trace, files.recording, files.report)
     words = program[1 + (program[1:2] == ["--"]) :]
-    request = make_options(UserProgram(program[0], tuple(words), is_module=module), options)
+    request = _make_options(UserProgram(program[0], tuple(words), is_module=module), options)
     if not request.program.is_module:
         request.program.compile()  # report a mistyped name before torch is imported
     check_torch()
-    show: Show = show_on_own
-    if outputs.json_to == "-":
-        show = lambda stream, text: show_on_own("stderr", text)  # noqa: E731
-    answer = run_virtually(request, options.timeout, show)
-    writers = answer.writers(files.trace, files.recording, files.report)
-    deliver(answer, outputs.json_to, *writers, explain=outputs.explain)
+    to_stderr: Show = lambda stream, text: show_on_own("stderr", text)  # noqa: E731
+    answer = run_virtually(request, options.timeout, to_stderr if outputs.json_to == "-" else show_on_own)
+    deliver(answer, outputs.json_to, *answer.writers(files), explain=outputs.explain)
     if answer.findings:
         raise typer.Exit(1)
 
@@ -367,24 +364,19 @@ def run_virtually(options: VirtualOptions, timeout: float, show: Show) -> Virtua
     return VirtualAnswer.of(finished, options, watch.share_of_others() if watch is not None else None)
 
 
-def make_options(program: UserProgram, request: ProgramOptions) -> VirtualOptions:
-    """Convert command-line options to the options of a run. Raise InputError if an option is invalid."""
+def _make_options(program: UserProgram, request: ProgramOptions) -> VirtualOptions:
     cluster = choose_cluster(request.on, request.ranks)
+    unchanged = ("compute", "timing", "acts_as", "gpu", "strict", "fake")
     return VirtualOptions(
         program,
         request.ranks,
         cluster,
         per_node=request.per_node or (_gpus_of_a_node(cluster) if request.ranks else None),
-        compute=request.compute,
         launch_s=parse_latency(request.launch),
-        timing=request.timing,  # type: ignore[arg-type]  # VirtualOptions checks it
-        acts_as=request.acts_as,
-        gpu=request.gpu,
         own=frozenset(request.own or ()),
-        strict=request.strict,
-        fake=request.fake,
         only=_numbers(request.only) if request.only else (),
         algorithms=read_algorithms(request.algorithm or ()),
+        **{name: getattr(request, name) for name in unchanged},
     )
 
 

@@ -23,7 +23,7 @@ from ringlab.shared.machines import check_gpu, machine_line, parse_keys, show_sk
 from ringlab.shared.options import TIMEOUT_S, BackendOpt, JsonOpt, SetOpt, TimeoutOpt, option, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress
-from ringlab.table import NOTHING, Part, Sentences, Table, format_digits, format_ratio, time_unit
+from ringlab.table import NOTHING, Format, Part, Sentences, Table, format_digits, format_ratio, time_unit
 from scenarios import LoadedScenario
 from simcomm.nccl.catalogue import match_gpu
 from simcomm.nccl.descriptions import System, describe_system, read_systems
@@ -106,29 +106,20 @@ class CalibrationAnswer(Answer):
         calibration = self.calibration
         lines = {"one way": calibration.one_way, "both ways": calibration.both_ways, "reduction": calibration.reduction}
         unit, form = time_unit(line.fixed for line in lines.values())
-        rows = [
-            [
-                name,
-                form(line.fixed),
-                format_ratio(1 / line.per_byte / 1e9) if line.per_byte else NOTHING,
-                f"{line.worst_residual:.0%}",
-            ]
-            for name, line in lines.items()
-        ]
+        rows = []
+        for name, line in lines.items():
+            rate = format_ratio(1 / line.per_byte / 1e9) if line.per_byte else NOTHING
+            rows.append([name, form(line.fixed), rate, f"{line.worst_residual:.0%}"])
         title = f"This machine, {count(calibration.ranks, 'rank')} of {count(calibration.threads, 'thread')}"
         yield Table(title, ["", f"fixed\n({unit})", "GB/s", "worst residual"], rows)
         unit, form = time_unit(getattr(point.phases, name) for point in calibration.compute for name in PHASES)
         rows = [
             [
-                point.model,
-                point.dataset,
-                str(point.batch_size),
-                f"{point.processes} x {point.threads}",
-                *(form(getattr(point.phases, name)) for name in PHASES),
-                f"{point.spread:.0%}",
+                point.model, point.dataset, str(point.batch_size), f"{point.processes} x {point.threads}",
+                *(form(getattr(point.phases, name)) for name in PHASES), f"{point.spread:.0%}",
             ]
             for point in calibration.compute
-        ]
+        ]  # fmt: skip
         if rows:
             times = [f"{name}\n({unit})" for name in PHASES]
             headings = ["model", "dataset", "batch", "processes\nx threads", *times, "spread"]
@@ -187,19 +178,17 @@ class NcclCalibrationAnswer(Answer):
         """Yield each measured row with its prediction before the calibration."""
         unit, form = time_unit(seconds for row in self.rows for seconds in (row.measured, row.predicted))
         rows = [
-            [
-                row.collective,
-                format_size(row.nbytes),
-                form(row.measured),
-                form(row.predicted),
-                f"{row.predicted / row.measured - 1:+.0%}",
-            ]
+            [row.collective, format_size(row.nbytes), form(row.measured), *_compare(row.predicted, row.measured, form)]
             for row in self.rows
         ]
         title = f"{self.system}: {count(self.ranks, 'rank')} on {count(self.hosts, 'host')}"
         yield Table(title, ["", "size", f"measured\n({unit})", f"predicted\n({unit})", "error"], rows)
         yield from show_skipped(self.skipped)
         yield f"Saved to {self.file}; predictions for this hardware are adapted to it."
+
+
+def _compare(predicted: float, measured: float, form: Format = format_digits) -> list[str]:
+    return [form(predicted), f"{predicted / measured - 1:+.0%}"]
 
 
 def calibrate_nccl(
@@ -211,9 +200,8 @@ def calibrate_nccl(
 ) -> NcclCalibrationAnswer:
     """Save a calibration from the output of nccl-tests, for predictions of the system that was measured.
 
-    The scenario (with ``transport = "nccl"``) describes the system. Without a scenario, ``system`` names
-    the machine. Without either, the output or the keys name the GPU, and keys such as ``net=ib`` complete the
-    description. Raises InputError if the output is not from nccl-tests or does not match the system description.
+    The scenario (with ``transport = "nccl"``), ``system`` or the output names the GPU. Keys such as ``net=ib`` complete
+    the description.
     """
     described = None if scenario is None else system_of_scenario(scenario, "--nccl-tests")
     settings = parse_keys(keys)
@@ -301,9 +289,8 @@ class RunsCalibrationAnswer(Answer):
         for group in self.kept:
             rows = [
                 [
-                    str(run.gpus), run.mesh, format_digits(run.measured), format_digits(run.before),
-                    f"{run.before / run.measured - 1:+.0%}", format_digits(run.after),
-                    f"{run.after / run.measured - 1:+.0%}",
+                    str(run.gpus), run.mesh, format_digits(run.measured), *_compare(run.before, run.measured),
+                    *_compare(run.after, run.measured),
                 ]
                 for run in group.runs
             ]  # fmt: skip

@@ -77,7 +77,7 @@ def record_program(words: list[str], ranks: int, output: Path, timeout: float) -
     """
     with TemporaryDirectory(prefix="ringlab-record-") as folder:
         start_ranks(ranks, ["record", "--parts", folder, "-o", str(output.absolute()), *words], timeout)
-    return describe_recording(read_recording(output), str(output))
+    return _describe(read_recording(output), str(output))
 
 
 def _record_rank(words: list[str], output: Path, folder: Path, module: bool) -> Recording | None:
@@ -121,8 +121,7 @@ class RecordAnswer(Answer):
         yield from (Line(note, wrap=True) for note in self.notes)
 
 
-def describe_recording(recording: Recording, file: str) -> RecordAnswer:
-    """Return the answer for a recording. On a calibrated machine, it includes the time of a replay."""
+def _describe(recording: Recording, file: str) -> RecordAnswer:
     ranks, replayed = recording.world_size, None
     if ranks > 1 and recording.where == "gloo" and is_cached(ranks, "gloo"):
         replayed = replay(recording, this_machine(ranks)).elapsed

@@ -67,17 +67,16 @@ class StrategyJob:
 
 
 def read_strategy_job(scenario: str | Path, *overrides: str, check_all: bool = False) -> StrategyJob:
-    """Read the training of a scenario. Raise InputError for settings that torch's classes do not support."""
-    spread = read_spread_training(scenario, overrides)
-    with refusals_about(f"{spread.path}: training"):
-        return make_strategy_job(spread, check_all)
-
-
-def make_strategy_job(spread: SpreadTraining, check_all: bool = False) -> StrategyJob:
-    """Plan a training. With ``check_all``, a single rank also trains all steps, not only three.
+    """Plan the training of a scenario. With ``check_all``, a single rank also trains all steps, not only three.
 
     Raise InputError for settings that torch's classes do not support.
     """
+    spread = read_spread_training(scenario, overrides)
+    with refusals_about(f"{spread.path}: training"):
+        return _make_strategy_job(spread, check_all)
+
+
+def _make_strategy_job(spread: SpreadTraining, check_all: bool) -> StrategyJob:
     training, cluster = spread.training, spread.cluster
     _check_keys(training)
     _check_images(training)
@@ -106,8 +105,7 @@ def plan_strategy(
 ) -> "StrategyPlan":
     """Return the plan that the ranks run. ``batch_size`` is the sum over all ranks.
 
-    Raises InputError if torch's classes do not support the strategy for this model, or if the pipeline has too many
-    stages.
+    Raises InputError if torch's classes do not support the strategy for this model.
     """
     from realcomm.strategies.blocks import block_names
     from realcomm.strategies.plan import StrategyPlan, check_divisible
@@ -117,16 +115,16 @@ def plan_strategy(
     check_divisible(plan)
     if parallelism.pipeline == 1:
         return plan
-    return plan._replace(stages=stage_blocks(profile, block_names(model), parallelism.pipeline * parallelism.virtual))
+    return plan._replace(stages=_stage_blocks(profile, block_names(model), parallelism.pipeline * parallelism.virtual))
 
 
 def _check_keys(training: TrainingSection) -> None:
-    values = {key: getattr(training, key) for key in training.model_fields_set}
-    for key in values.keys() - {*KNOWN, *PREDICTED_BY}:
-        if (key, values[key]) == ("precision", "float32"):
+    for key in training.model_fields_set - {*KNOWN, *PREDICTED_BY}:
+        value = getattr(training, key)
+        if (key, value) == ("precision", "float32"):
             continue
         raise InputError(
-            f"{key} = {quote(values[key])} is not supported with [training.parallelism], which trains "
+            f"{key} = {quote(value)} is not supported with [training.parallelism], which trains "
             f"on random samples or a dataset, in float32, with {', '.join(LEARNT_BY)}; remove {key}, "
             "or remove parallelism to train replicas"
         )
@@ -207,11 +205,8 @@ def _count_steps(training: TrainingSection, batch_size: int, images: Training | 
     return count_steps(images, lambda: count_images(images), replicas, steps)[1]
 
 
-def stage_blocks(profile: ModelProfile, known: Sequence[str], parts: int) -> tuple[tuple[str, ...], ...]:
-    """Return the block names of each pipeline stage. A block without compute joins the stage of the previous block.
-
-    Raises InputError if the profile has other blocks, and for more stages than blocks.
-    """
+def _stage_blocks(profile: ModelProfile, known: Sequence[str], parts: int) -> tuple[tuple[str, ...], ...]:
+    """Return the block names of each pipeline stage. A block without compute joins the stage of the previous block."""
     cut = cut_stages(profile, parts)
     stage_of = {block.name: number for number, stage in enumerate(cut) for block in stage}
     stages, last = [list[str]() for _ in cut], 0
@@ -225,8 +220,7 @@ def stage_blocks(profile: ModelProfile, known: Sequence[str], parts: int) -> tup
     return tuple(map(tuple, stages))
 
 
-def timed_collective(call: Call) -> "TimedCollective":
-    """Return the collective that ranks time for a predicted call."""
+def _timed(call: Call) -> "TimedCollective":
     from realcomm.strategies.pieces import TimedCollective  # imports torch
 
     size = 2 if call.collective == "send_recv" else call.group.size
@@ -235,7 +229,7 @@ def timed_collective(call: Call) -> "TimedCollective":
 
 def collectives_to_time(jobs: Sequence[TrainingJob]) -> "list[TimedCollective]":
     """Return the collectives that the jobs are predicted to call in a step, without duplicates."""
-    return [*dict.fromkeys(timed_collective(call) for job in jobs for calls in stage_calls(job) for call in calls)]
+    return [*dict.fromkeys(_timed(call) for job in jobs for calls in stage_calls(job) for call in calls)]
 
 
 class KnownPieces(NamedTuple):
@@ -248,7 +242,7 @@ class KnownPieces(NamedTuple):
 
     def seconds(self, calls: Iterable[Call]) -> float:
         """Return the total time of calls that run one after another, in seconds."""
-        return sum(call.times * self.collectives[timed_collective(call)] for call in calls)
+        return sum(call.times * self.collectives[_timed(call)] for call in calls)
 
 
 class StrategyPrediction(NamedTuple):
@@ -289,7 +283,7 @@ def predict_step(
         tensor, sync = pieces.seconds(within), pieces.seconds(exchanged)
         compute = max(0.0, pieces.silent - optimizer)
         if not (gloo and (job.parallelism.has_dtensors or ranks >= cores())) and exchanged:
-            last = pieces.collectives[timed_collective(exchanged[-1])]
+            last = pieces.collectives[_timed(exchanged[-1])]
             sync = max(last, sync - compute * sum(pieces.computing.backward) / pieces.computing.sample)
         parts = StepParts(compute=compute, optimizer=optimizer, tensor=tensor, sync=sync)
     loading = max(0.0, pieces.loading - parts.total) if ahead else pieces.loading
@@ -325,7 +319,7 @@ def _pipelined(
         for number in range(len(stages))
     ]
     messages = [call for stage in calls for call in stage if call.collective == "send_recv"]
-    send = max((pieces.collectives[timed_collective(message)] for message in messages), default=0.0)
+    send = max((pieces.collectives[_timed(message)] for message in messages), default=0.0)
     ahead = busy * sum(pieces.computing.forward) / pieces.computing.sample + np.array([each]) / 2
     back = busy + np.array([each]) - ahead
     schedule = "gpipe" if parallelism.schedule == "naive" else parallelism.schedule
