@@ -127,29 +127,6 @@ gpu["run_part"](gpu["Part"]("sleeping", 60, ({sleeper!r},)), Path({str(tmp_path)
         time.sleep(0.02)
 
 
-def test_time_limit_of_part_includes_time_saved_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    inside, now, limits = GPU["measure"].__globals__, [100.0], []
-
-    def run_part(part: Any, folder: Path, limit_s: float) -> dict[str, Any]:
-        limits.append(limit_s)
-        now[0] += 4  # of the part's seconds
-        return {"part": part.name, "status": "done", "seconds": 4.0, "limit_s": limit_s, "output": []}
-
-    monkeypatch.setitem(inside, "run_part", run_part)
-    monkeypatch.setitem(inside, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    parts = [Part(name, limit, ()) for name, limit in (("a", 10), ("b", 20), ("c", 30))]
-    GPU["measure"](parts, tmp_path, 65.0, lambda known: None)
-    assert limits == [65 - 50, 65 - 4 - 30, 65 - 8]
-
-
-def test_plan_is_shown_before_anything_is_installed():
-    make = ["make", "--no-print-directory", "-n", "gpu"]
-    outputs = [subprocess.run([*make, *options], cwd=ROOT, capture_output=True, text=True, timeout=60).stdout
-            for options in ([], ["GPU_OPTIONS=--plan --small", "PYTHON=python3"])]  # fmt: skip
-    assert "gpu_wheels.py install" in outputs[0] and "/bin/python benchmarks/gpu.py" in outputs[0]
-    assert outputs[1] == "python3 benchmarks/gpu.py --plan --small\n"
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_make_gpu_starts_nothing_without_a_gpu():
     done = run_python("benchmarks/gpu.py")

@@ -30,17 +30,6 @@ def test_commits_after_first_are_checked(repository: Path, monkeypatch: pytest.M
     assert problem.endswith(f'{JOINED}: the subject joins changes by ";"; make two commits')
 
 
-def test_all_commits_of_shallow_clone_are_checked(repository: Path, tmp_path: Path) -> None:
-    git(tmp_path, "clone", "-q", "--depth", "2", f"file://{repository}", "shallow")
-    joined, long = check_texts.commit_problems(tmp_path / "shallow")
-    assert f" {JOINED}: the subject joins" in joined and f" {LONG}: the subject is longer than 72" in long
-
-
-def test_commits_are_not_checked_without_history(tmp_path: Path, repository: Path) -> None:
-    assert list(check_texts.commit_problems(tmp_path)) == []  # no repository
-    assert list(check_texts.commit_problems(repository)) == []  # another history
-
-
 def test_long_names_are_reported_above_the_share() -> None:
     long = f"test_a.py:1: test_{'x' * 60}"
     assert list(check_texts.name_problems([long])) == [f"{long} is longer than 60 characters"]

@@ -197,22 +197,3 @@ def test_import_cycle_between_folders_is_found(tmp_path: Path) -> None:
         paths[module].write_text(text)
     assert circles(paths, str) == []
     assert circles(paths, folder_of) == [["p.a", "p.b", "p.c"]]
-
-
-def test_import_scan_skips_type_checking_and_functions() -> None:
-    source = """
-import one
-if TYPE_CHECKING:
-    import two
-try:
-    import three
-except ImportError:
-    pass
-class Body:
-    import four
-def later():
-    import five
-"""
-    tree = ast.parse(source)
-    assert imported(run_at_import(tree)) == {"one", "three", "four"}
-    assert imported(ast.walk(tree)) == {"one", "two", "three", "four", "five"}

@@ -3,24 +3,12 @@
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
+
+from command_line import ROOT
+from test_imports import MAY_IMPORT
 
 from course.files import LESSONS
 from scenarios.toml_files import EXAMPLES
-
-PACKAGES = (
-    "collectives",
-    "simcomm",
-    "realcomm",
-    "replay",
-    "planner",
-    "virtual",
-    "scenarios",
-    "viz",
-    "course",
-    "ringlab",
-)
-ROOT = Path(__file__).parents[2]
 
 
 def test_wheel_has_scenarios_and_no_tests(tmp_path):
@@ -31,7 +19,7 @@ def test_wheel_has_scenarios_and_no_tests(tmp_path):
     for scenario in (ROOT / "scenarios").glob("*.toml"):
         assert f"scenarios/{scenario.name}" in names
     assert {"ringlab/cli.py", "collectives/algorithms/ring.py", "viz/report.html.jinja"} <= set(names)
-    assert {f"{package}/py.typed" for package in PACKAGES} <= set(names)
+    assert {f"{package}/py.typed" for package in MAY_IMPORT} <= set(names)
     assert {f"scenarios/examples/{file}" for files in EXAMPLES.values() for file in files} <= set(names)
     assert {f"course/lessons/{lesson.file_name}" for lesson in LESSONS} <= set(names)
     left_out = ("tests/", "examples/", "benchmarks/")

@@ -22,7 +22,6 @@ from scenarios import shipped
 
 NET = files.as_json(files.TOPOLOGY)
 SHIPPED = {name: tomllib.loads(path.read_text()) for name, path in shipped().items() if "/" not in name}
-SCENARIOS = {**files.SCENARIOS, **{name: table for name, table in SHIPPED.items() if name != "quickstart"}}
 EMULATED = shipped()["emulated/star4"].read_bytes()
 STAR, TRAINING = (files.toml(files.SCENARIOS[name]) for name in ("star", "training"))
 PLAN, DEVICES = (files.toml(files.OTHERS[name]) for name in ("plan", "devices"))
@@ -322,12 +321,13 @@ TWO_READ, FOUR_HERE = ("predict a.toml", "predict a.toml --json -"), {"preset": 
 CALIBRATED = tuple(f"{command} --calibration c.json" for command in TWO_READ)
 READING = (
     *TWO_READ, "predict a.toml --engine compiled", "predict a.toml --engine simpy --json -", "animate a.toml -o a.png",
-    "compare a.toml", "explain a.toml", "predict a.toml --sweep collective.sizes=1,2KiB",
-    "animate a.toml -o a.gif --size 1KiB",
+    "explain a.toml", "predict a.toml --sweep collective.sizes=1,2KiB", "animate a.toml -o a.gif --size 1KiB",
 )  # fmt: skip
+COMPARE = "compare a.toml"
 UNTIMED = {key: value for key, value in files.SCENARIOS["training"]["training"].items() if key != "compute"}
 MUTABLE: dict[str, Mutable] = {
-    **{name: _table("a.toml", tree, *READING, **{"net_json": NET}) for name, tree in SCENARIOS.items()},
+    **{name: _table("a.toml", tree, *READING, net_json=NET) for name, tree in SHIPPED.items()},
+    **{name: _table("a.toml", tree, *READING, COMPARE, net_json=NET) for name, tree in files.SCENARIOS.items()},
     **{name: _table("a.toml", tree, f"{name} a.toml") for name, tree in files.OTHERS.items() if name != "devices"},
     "devices": _table("a.toml", files.OTHERS["devices"], "predict a.toml --devices 1,8"),
     "topology": _table("net.json", files.TOPOLOGY, *TWO_READ, a_toml=files.toml(files.SCENARIOS["file"])),

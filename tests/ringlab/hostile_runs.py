@@ -9,7 +9,6 @@ import json
 import os
 import re
 import resource
-import select
 import shutil
 import signal
 import stat
@@ -26,6 +25,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 import typer.main
 
 SILENCE = 5.0  # seconds of computing without a word
@@ -34,13 +34,7 @@ MOST_BYTES = 1 << 30
 STATUSES = (0, 1, 2, 130)
 HERE = "<here>"  # in the environment of a case: its folder
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
-UNWANTED = (
-    "Traceback (most recent call last)",
-    "internal error",
-    "Exception ignored",
-    "Warning:",
-    "Error in sys.",
-)
+UNWANTED = ("Traceback (most recent call last)", "internal error", "Exception ignored", "Warning:", "Error in sys.")
 
 
 class Case(NamedTuple):
@@ -139,29 +133,27 @@ def _hash(file: Path) -> str:
 
 
 def run_in_fork(case: Case, folder: Path) -> Ended:
-    """Run a case in a fork of this process."""
-    out, err = os.pipe(), os.pipe()
-    child = os.fork()
-    if child == 0:
-        _be_the_command(case, folder, out[1], err[1])
-    for end in (out[1], err[1]):
-        os.close(end)
-    try:
-        outputs, silence = _listen(child, (out[0], err[0]))
-    finally:
-        for end in (out[0], err[0]):
-            os.close(end)
+    """Run a case in a fork of this process, until it ends or is silent for too long."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        child = os.fork()
+        if child == 0:
+            _be_the_command(case, folder, out.fileno(), err.fileno())
+        written, silence, spoke_at, spoke_cpu, ended = 0, 0.0, time.monotonic(), 0.0, 0
+        while not ended:
+            time.sleep(0.01)
+            cpu, before = _cpu_seconds(child), written
+            written = sum(os.fstat(file.fileno()).st_size for file in (out, err))
+            silence = max(silence, cpu - spoke_cpu)
+            if written > before:
+                spoke_at, spoke_cpu = time.monotonic(), cpu
+            if time.monotonic() - spoke_at > WALL or silence > SILENCE:
+                silence = max(silence, SILENCE + time.monotonic() - spoke_at)
+                os.killpg(child, signal.SIGKILL)
+            ended, status, used = os.wait4(child, os.WNOHANG)
         with suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)
-    _, status, used = os.wait4(child, 0)
-    ended = os.waitstatus_to_exitcode(status)
-    return Ended(
-        ended,
-        outputs[out[0]].decode(errors="replace"),
-        outputs[err[0]].decode(errors="replace"),
-        silence,
-        used.ru_maxrss << 10,
-    )
+            os.killpg(child, signal.SIGKILL)  # processes that it has left
+        texts = [os.pread(file.fileno(), 20_000_000, 0).decode(errors="replace") for file in (out, err)]
+    return Ended(os.waitstatus_to_exitcode(status), *texts, silence, used.ru_maxrss << 10)
 
 
 def _be_the_command(case: Case, folder: Path, out: int, err: int) -> None:
@@ -169,12 +161,8 @@ def _be_the_command(case: Case, folder: Path, out: int, err: int) -> None:
     status = 70
     try:
         os.setpgid(0, 0)
-        for name, number in (
-            (resource.RLIMIT_CORE, 0),
-            (resource.RLIMIT_AS, 8 << 30),
-            (resource.RLIMIT_FSIZE, 1 << 30),
-        ):
-            resource.setrlimit(name, (number, number))
+        for name, most in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, 8 << 30), (resource.RLIMIT_FSIZE, 1 << 30)):
+            resource.setrlimit(name, (most, most))
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.chdir(folder)
         os.dup2(out, 1)
@@ -200,33 +188,11 @@ def _status_of_main() -> int:
     try:
         cli.main()
     except SystemExit as end:
-        if end.code is None or isinstance(end.code, int):
-            return end.code or 0
-        sys.stderr.write(f"{end.code}\n")
-        return 1
+        return int(end.code or 0)
     except BaseException:
         traceback.print_exc()
         return 1
     return 0
-
-
-def _listen(child: int, pipes: tuple[int, int]) -> tuple[dict[int, bytes], float]:
-    """Return the output of each pipe until both are closed, and the longest silence in CPU seconds."""
-    outputs = dict.fromkeys(pipes, b"")
-    open_pipes, longest, spoke_at, spoke_cpu = list(pipes), 0.0, time.monotonic(), 0.0
-    while open_pipes:
-        ready, _, _ = select.select(open_pipes, [], [], 0.1)
-        now, cpu = time.monotonic(), _cpu_seconds(child)
-        longest = max(longest, cpu - spoke_cpu)
-        if now - spoke_at > WALL or longest > SILENCE:
-            return outputs, max(longest, SILENCE + now - spoke_at)
-        for pipe in ready:
-            piece = os.read(pipe, 65536)
-            outputs[pipe] = (outputs[pipe] + piece)[:20_000_000]
-            spoke_at, spoke_cpu = now, cpu
-            if not piece:
-                open_pipes.remove(pipe)
-    return outputs, longest
 
 
 def _cpu_seconds(process: int) -> float:
@@ -259,17 +225,13 @@ def warm_up() -> None:
 def _run_here(case: Case, folder: Path) -> None:
     for name, content in case.files:
         (folder / name).write_bytes(content)
-    before, streams, argv = Path.cwd(), (sys.stdout, sys.stderr), sys.argv
-    os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
-    os.chdir(folder)
-    with Path(folder, "said").open("w+") as log:
-        sys.stdout = sys.stderr = log
-        sys.argv = ["ringlab", *case.arguments]
-        try:
-            status = _status_of_main()
-        finally:
-            (sys.stdout, sys.stderr), sys.argv = streams, argv
-            os.chdir(before)
+    with pytest.MonkeyPatch.context() as patch, Path(folder, "said").open("w+") as log:
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        patch.chdir(folder)
+        patch.setattr(sys, "stdout", log)
+        patch.setattr(sys, "stderr", log)
+        patch.setattr(sys, "argv", ["ringlab", *case.arguments])
+        status = _status_of_main()
         log.seek(0)
         assert status == 0, f"{case.name}: {log.read()}"
 

@@ -11,7 +11,6 @@ import pytest
 import real_workers
 import scenario_texts
 import typer
-from command_line import run_python
 from scenario_texts import ASKS, changed
 
 import simcomm
@@ -241,17 +240,6 @@ def test_doctor_reports_findings_and_list_shows_names(ringlab, monkeypatch):
     assert status == 0
     for name in ("all_reduce/ring", "this-machine", "quickstart"):
         assert name in out
-
-
-def test_help_and_predict_do_not_import_torch(star):
-    script = (
-        "import sys; from ringlab import cli; sys.argv = ['ringlab', *sys.argv[1:]]\n"
-        "try: cli.main()\n"
-        "except SystemExit: pass\n"
-        "assert 'torch' not in sys.modules, 'torch was imported'\n"
-    )
-    for arguments in (["--help"], ["predict", str(star)]):
-        assert run_python("-c", script, *arguments).returncode == 0
 
 
 def test_unexpected_end_of_file_is_reported_as_an_error(capsys):

@@ -17,19 +17,6 @@ from ringlab.commands.slurm import Job, JobOptions, SlurmOptions, make_job, writ
 from ringlab.scenario import load
 from scenarios import shipped
 
-# All long options of sbatch(1) that take part in a job's description.
-OPTIONS = """
-account acctg-freq array batch bb bbf begin chdir cluster-constraint clusters comment constraint container container-id
-contiguous core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task deadline delay-boot dependency distribution
-error exclude exclusive export export-file extra extra-node-info get-user-env gid gpu-bind gpu-freq gpus gpus-per-node
-gpus-per-socket gpus-per-task gres gres-flags hint hold ignore-pbs input job-name kill-on-invalid-dep licenses mail-type
-mail-user mcs-label mem mem-bind mem-per-cpu mem-per-gpu mincpus network nice no-kill no-requeue nodefile nodelist nodes
-ntasks ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket open-mode output overcommit oversubscribe
-partition power prefer priority profile propagate qos reboot requeue reservation resv-ports segment signal
-sockets-per-node spread-job stepmgr switches thread-spec threads-per-core time time-min tmp tres-bind tres-per-task uid
-use-min-nodes wait wait-all-nodes wckey
-"""
-SBATCH = {*OPTIONS.split()}
 HOSTILE = 'it\'s "$(touch pwned)" `touch pwned`; #SBATCH --nodes=99\n#SBATCH --nodes=99\r\x1b[31m $$(HOME) $(POD_IP) ü'
 STAR = """
 [cluster]
@@ -93,7 +80,7 @@ def test_every_built_in_scenario_has_a_job(name):
     loaded = load(name)
     job = make_job(loaded, name, JobOptions(backend="gloo"))
     assert job.nodes * job.ranks_per_node == loaded.cluster.world_size
-    assert set(directives(write_batch_file(job, SlurmOptions()))) <= SBATCH
+    assert directives(write_batch_file(job, SlurmOptions()))["nodes"] == str(job.nodes)
 
 
 def test_gpus_of_a_machine_share_a_node():
@@ -106,7 +93,6 @@ def test_batch_file_requests_the_options():
         "2-00:00:00", "gpu", "lab", 64, "ib0", directives=["--exclusive", "--job-name=mine", "--output=logs/%j.log"],
     )  # fmt: skip
     requested = directives(write_batch_file(JOB, options))
-    assert set(requested) <= SBATCH
     assert requested == {
         "job-name": "mine", "nodes": "2", "ntasks-per-node": "1", "gpus-per-node": "4", "cpus-per-task": "64",
         "time": "2-00:00:00", "partition": "gpu", "account": "lab", "output": "logs/%j.log", "open-mode": "append",
@@ -145,7 +131,8 @@ def test_hostile_scenario_executes_nothing(cluster, tmp_path):
     overrides = [f"title={title}"]
     job = make_job(load(file, *overrides), str(file), JobOptions(overrides, log_dir=HOSTILE))
     text = write_batch_file(job, SlurmOptions(python="python", folder=str(folder)))
-    assert directives(text)["nodes"] == "2" and set(directives(text)) <= SBATCH
+    assert directives(text)["nodes"] == "2"
+    assert "\u202e" not in write_batch_file(replace(job, scenario="a\u202eb.toml", title="x\u202ey"), SlurmOptions())
     done = run_batch_file(text, cluster, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     expected = ["-m", "ringlab", "run", "--backend", "nccl", "--set", overrides[0], "--log-dir", HOSTILE, str(file)]
@@ -206,15 +193,10 @@ def test_time_limit_is_accepted_when_slurm_reads_it(text):
     assert directives(write_batch_file(JOB, SlurmOptions(text)))["time"] == text
 
 
-@pytest.mark.parametrize("text", ["", "0", "1h", "-5", "1:2:3:4", "24:00:00\n", "٣"])
-def test_invalid_time_limit_is_rejected(text):
-    with pytest.raises(InputError, match="time limit"):
-        write_batch_file(JOB, SlurmOptions(text))
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        *(({"time_limit": text}, "time limit") for text in ("", "0", "1h", "-5", "1:2:3:4", "24:00:00\n", "٣")),
         ({"partition": "a b"}, "--partition 'a b' must not contain"),
         ({"account": "x\n#SBATCH --uid=0"}, "--account 'x"),
         ({"directives": ["exclusive"]}, "--sbatch 'exclusive': expected a long sbatch option"),
@@ -228,7 +210,7 @@ def test_value_that_slurm_misreads_is_rejected(changes, message):
 
 
 def test_slurm_job_must_have_the_ranks_of_the_scenario():
-    for changes in (JobOptions(nodes=3), JobOptions(per_node=16), JobOptions(nodes=2, per_node=2)):
+    for changes in (JobOptions(nodes=3), JobOptions(nodes=2, per_node=2)):
         with pytest.raises(InputError, match="has 8 ranks"):
             make_job(load("star8"), "star8", changes)
     assert make_job(load("star8"), "star8", JobOptions(nodes=2)).ranks_per_node == 4
@@ -259,11 +241,6 @@ def test_quoted_word_is_unchanged_for_bash(text: str) -> None:
     assert word.isprintable()
     done = subprocess.run(["bash", "-c", f"printf %s {word}"], capture_output=True, timeout=20, check=True)
     assert done.stdout == os.fsencode(text)
-
-
-def test_batch_file_contains_no_control_characters() -> None:
-    text = write_batch_file(replace(JOB, scenario="a\u202eb.toml", title="x\u202ey"), SlurmOptions())
-    assert "\u202e" not in text
 
 
 def test_script_starts_on_each_node_with_its_arguments(cluster, ringlab, tmp_path, monkeypatch):
