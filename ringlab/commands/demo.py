@@ -7,8 +7,6 @@ from pathlib import Path
 from statistics import median
 from typing import Annotated, Any, ClassVar
 
-import typer
-
 from collectives.catalogue import find_algorithm
 from collectives.schedule.build import build_schedule
 from collectives.units import format_size, format_time
@@ -17,6 +15,7 @@ from ringlab.commands.measuring.compare import Comparison, compare, describe_bus
 from ringlab.session import Session, load_scenario
 from ringlab.shared.answer import Answer, AnswerRecord
 from ringlab.shared.figures import ClusterFigures, SideBySide
+from ringlab.shared.options import output_option
 from ringlab.shared.output import deliver
 from ringlab.shared.progress import Progress, TerminalProgress, check_progress
 from ringlab.table import Line, Part, Sentences, Table, format_interval, format_or_dash, time_unit
@@ -31,9 +30,7 @@ SAME = 1.05  # times that differ by a smaller factor count as equal
 
 
 def command(
-    output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="DIR", help="Directory for the report and the animation.")
-    ] = FOLDER,
+    output: Annotated[Path, output_option("Directory for the report and the animation.", "DIR")] = FOLDER,
 ) -> None:
     """Predict and run two ranks of this machine, compare the times, and predict eight hosts. Takes a minute."""
     deliver(demo(output, TerminalProgress()), None)

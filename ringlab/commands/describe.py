@@ -14,7 +14,7 @@ from collectives.output_files import write_text
 from collectives.quoting import make_printable
 from ringlab.shared.answer import NOT_IN_JSON, Answer
 from ringlab.shared.machines import machine_line, parse_keys
-from ringlab.shared.options import JsonOpt
+from ringlab.shared.options import JsonOpt, output_option
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.table import Line, Part, Table
 from simcomm.nccl.descriptions import System, with_unit
@@ -30,9 +30,7 @@ def command(
         list[Path],
         Argument(metavar="FILE...", help="Logs, benchmark tables or topology files. The format is detected."),
     ],
-    output: Annotated[
-        Path, Option("-o", "--output", metavar="FILE.toml", help="Scenario file to write; must end in .toml.")
-    ],
+    output: Annotated[Path, output_option("Scenario file to write; must end in .toml.", "FILE.toml")],
     system: Annotated[
         str | None,
         Option(

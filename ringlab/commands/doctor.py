@@ -3,6 +3,7 @@
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,58 +69,39 @@ def doctor(progress: Progress | None = None) -> DoctorAnswer:
     >>> doctor().findings[0].subject  # doctest: +SKIP
     'Python'
     """
-    looks = (_python, _packages, _processor, _memory, _gloo, _gpus, _emulation, _calibration, _disk)
-    with computing(progress, "looking at this machine") as tick:
-        findings = []
-        for number, look in enumerate(looks):
-            tick(0, number, len(looks), f"looks, {look.__name__.strip('_')}")
-            findings.append(look())
-    return DoctorAnswer(tuple(findings))
+    with computing(progress, "looking at this machine"):
+        return DoctorAnswer((*_look_at_machine(), *_look_at_torch(), _emulation(), *_look_at_files()))
 
 
-def _python() -> Finding:
-    version = describe_environment()["python"]
-    return Finding("Python", sys.version_info >= (3, 11), f"{version} (3.11 or later is required)")
-
-
-def _packages() -> Finding:
+def _look_at_machine() -> Iterator[Finding]:
+    about, free = describe_environment(), psutil.virtual_memory().available
+    yield Finding("Python", sys.version_info >= (3, 11), f"{about['python']} (3.11 or later is required)")
     missing = [name for name in PACKAGES if not is_installed(name)]
-    if not missing:
-        return Finding("packages", True, "all installed")
     extra = "plots" if missing == ["matplotlib"] else "torch"
     cure = f"; predictions do not require them: pip install 'ringlab[{extra}]'" * ({*missing} <= {*OPTIONAL})
-    return Finding("packages", False, f"missing: {', '.join(missing)}{cure}")
+    packages = f"missing: {', '.join(missing)}{cure}" if missing else "all installed"
+    yield Finding("packages", not missing, packages)
+    runs = f"{about['cpu']}, {cores()} cores: runs up to {cores()} ranks without sharing a core"
+    yield Finding("processor", True, runs)
+    yield Finding("memory", free > 2 * 2**30, f"{free / 2**30:.1f} GiB free (a ResNet-18 rank takes about 1)")
 
 
-def _processor() -> Finding:
-    cpu = describe_environment()["cpu"]
-    return Finding("processor", True, f"{cpu}, {cores()} cores: runs up to {cores()} ranks without sharing a core")
-
-
-def _memory() -> Finding:
-    free = psutil.virtual_memory().available
-    return Finding("memory", free > 2 * 2**30, f"{free / 2**30:.1f} GiB free (a ResNet-18 rank takes about 1)")
-
-
-def _gloo() -> Finding:
+def _look_at_torch() -> Iterator[Finding]:
+    gloo, gpus = "gloo (CPU ranks)", "GPUs (NCCL ranks)"
     if not is_installed("torch"):
-        return Finding("gloo (CPU ranks)", False, "torch is not installed")
+        yield from (Finding(subject, False, "torch is not installed") for subject in (gloo, gpus))
+        return
+    import torch
     import torch.distributed as dist
 
     works = dist.is_available() and dist.is_gloo_available()
-    return Finding("gloo (CPU ranks)", works, f"torch was built {'with' if works else 'without'} gloo")
-
-
-def _gpus() -> Finding:
-    if not is_installed("torch"):
-        return Finding("GPUs (NCCL ranks)", False, "torch is not installed")
-    import torch
-
+    yield Finding(gloo, works, f"torch was built {'with' if works else 'without'} gloo")
     number = torch.cuda.device_count() if torch.cuda.is_available() else 0
     names = ", ".join(sorted({torch.cuda.get_device_name(i) for i in range(number)}))
-    if number and not (torch.distributed.is_available() and torch.distributed.is_nccl_available()):
-        return Finding("GPUs (NCCL ranks)", False, f"{number}: {names}; but torch was built without NCCL")
-    return Finding("GPUs (NCCL ranks)", number > 0, f"{number}: {names}" if number else "none that torch can use")
+    if number and not (dist.is_available() and dist.is_nccl_available()):
+        yield Finding(gpus, False, f"{number}: {names}; but torch was built without NCCL")
+    else:
+        yield Finding(gpus, number > 0, f"{number}: {names}" if number else "none that torch can use")
 
 
 def _emulation() -> Finding:
@@ -132,17 +114,14 @@ def _emulation() -> Finding:
     return Finding("emulation", True, f"{trial.rights}; supports {rates}; latencies: {latencies}")
 
 
-def _calibration() -> Finding:
+def _look_at_files() -> Iterator[Finding]:
     calibrations = []
     for file in sorted(cache_file(1).parent.glob("calibration-*.json")):
-        try:
+        with suppress(InputError):
             calibration = read_calibration(file)
-        except InputError:
-            continue
-        calibrations.append(f"{count(calibration.ranks, 'rank')} ({'fresh' if calibration.is_fresh() else 'stale'})")
-    return Finding("calibration", bool(calibrations), ", ".join(calibrations) or "none yet; run `ringlab calibrate`")
-
-
-def _disk() -> Finding:
+            calibrations.append(
+                f"{count(calibration.ranks, 'rank')} ({'fresh' if calibration.is_fresh() else 'stale'})"
+            )
+    yield Finding("calibration", bool(calibrations), ", ".join(calibrations) or "none yet; run `ringlab calibrate`")
     free = shutil.disk_usage(Path.cwd()).free
-    return Finding("disk", free > 10**9, f"{free / 1e9:.0f} GB free in the current directory")
+    yield Finding("disk", free > 10**9, f"{free / 1e9:.0f} GB free in the current directory")

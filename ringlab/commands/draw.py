@@ -23,7 +23,7 @@ from ringlab.pictures.plots import describe_curves, scaling_curves, waterfall
 from ringlab.pictures.traces import OneRun, algorithm_names, predict_runs
 from ringlab.session import Session, load_scenario
 from ringlab.shared.answer import Answer
-from ringlab.shared.options import CalibrationOpt, JsonOpt, SetOpt, drawing, option, with_groups
+from ringlab.shared.options import CalibrationOpt, JsonOpt, SetOpt, drawing, option, output_option, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import TerminalProgress
 from ringlab.table import Part
@@ -157,7 +157,7 @@ def plot_command(
             metavar="SCENARIO|TRACE", help="Scenario. For path, also a .trace.json file or a torch.profiler trace."
         ),
     ],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Output file: .png, .svg or .pdf.")],
+    output: Annotated[Path, output_option("Output file: .png, .svg or .pdf.")],
     algorithm: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Algorithm whose critical path is drawn. Default: the scenario's last one."),

@@ -12,6 +12,7 @@ from collectives.errors import InputError
 from collectives.input_files import read_text
 from collectives.output_files import write_text
 from ringlab.shared.answer import Answer
+from ringlab.shared.options import output_option
 from ringlab.shared.output import check_outputs, make_console
 from ringlab.table import Line, Part, Table, print_parts
 from scenarios.toml_files import beginnings, describe_beginning, find_beginning
@@ -22,10 +23,7 @@ def command(
         str | None, typer.Argument(metavar="[NAME]", help="Example or built-in scenario to copy. Default: list all.")
     ] = None,
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output", metavar="FILE", help="Output file. Default: the original name, in the current directory."
-        ),
+        Path | None, output_option("Output file. Default: the original name, in the current directory.")
     ] = None,
 ) -> None:
     """Copy an example or a built-in scenario for editing. Without a name, list them."""

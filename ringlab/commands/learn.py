@@ -24,7 +24,7 @@ from course.notebooks import NOTEBOOK, opened
 from realcomm.launching.torch_process import check_torch
 from ringlab.pictures.lesson_runs import RankSpan, find_wrong_end, play_contents, read_spans
 from ringlab.shared.answer import Answer
-from ringlab.shared.options import JsonOpt, option, with_groups
+from ringlab.shared.options import JsonOpt, option, output_option, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.ranges import MOST_CASES
 from ringlab.table import Cell, Line, Part, Row, Table
@@ -70,9 +70,7 @@ def command(
     on: Annotated[
         str | None, typer.Option(metavar="SCENARIO", help="With --show: run on this scenario's cluster.")
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="With --show: write the player to this file.")
-    ] = None,
+    output: Annotated[Path | None, output_option("With --show: write the player to this file.")] = None,
     json_to: JsonOpt = None,
 ) -> None:
     """Learn collectives and distributed training in eleven lessons. Without a number, list them.

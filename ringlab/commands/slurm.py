@@ -14,14 +14,13 @@ from typing import Annotated
 
 import typer
 from jinja2 import Environment, StrictUndefined
-from typer import Option
 
 from collectives.errors import InputError
 from collectives.output_files import write_text
 from collectives.quoting import cut, quote, quote_for_bash
 from collectives.units import count
 from ringlab.session import BACKENDS, load_scenario
-from ringlab.shared.options import option, with_groups
+from ringlab.shared.options import option, output_option, with_groups
 from ringlab.shared.output import check_outputs, make_console
 from scenarios import LoadedScenario
 
@@ -141,9 +140,7 @@ def slurm(
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[-- ARGUMENTS]", help="Arguments of the script.")
     ] = None,
-    output: Annotated[
-        Path | None, Option("-o", "--output", metavar="FILE", help="Output file. Default: standard output.")
-    ] = None,
+    output: Annotated[Path | None, output_option("Output file. Default: standard output.")] = None,
     *,
     job: JobOptions,
     options: SlurmOptions,

@@ -70,6 +70,11 @@ def drawing(subject: str, about: str, *names: str, metavar: str = "FILE") -> Any
     return typer.Option(*names, metavar=metavar, help=about, callback=check)
 
 
+def output_option(about: str, metavar: str = "FILE") -> Any:
+    """Return the option ``-o`` of a command."""
+    return typer.Option("-o", "--output", metavar=metavar, help=about)
+
+
 ReportOpt = Annotated[Path | None, drawing("a report", "Write an HTML report with figures.", metavar="FILE.html")]
 ExplainOpt = Annotated[bool, typer.Option("--explain", help="Show all notes below the tables.")]
 

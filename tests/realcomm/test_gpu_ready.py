@@ -162,7 +162,7 @@ def test_torch_without_nccl_is_rejected(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(dist, "is_nccl_available", lambda: False)
     with pytest.raises(InputError, match="this torch was built without NCCL"):
         check_launch(1, "nccl", 60)
-    check = doctor._gpus()
+    _, check = doctor._look_at_torch()
     assert not check.works and check.detail == "1: H200; but torch was built without NCCL"
 
 

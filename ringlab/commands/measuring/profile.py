@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from typer import Argument, Option
+from typer import Argument
 
 from collectives.checks import check_text
 from collectives.errors import InputError
@@ -16,7 +16,7 @@ from collectives.units import format_size, format_time
 from realcomm.profiling.tracing import trace_model
 from realcomm.training.model_files import check_model_file
 from ringlab.shared.answer import Answer
-from ringlab.shared.options import JsonOpt, option, with_groups
+from ringlab.shared.options import JsonOpt, option, output_option, with_groups
 from ringlab.shared.output import check_outputs, deliver, make_console
 from ringlab.shared.progress import TerminalProgress, computing
 from ringlab.table import MOST_ROWS, NOTHING, Line, Part, Table, format_digits
@@ -53,10 +53,7 @@ def command(
             ),
         ),
     ],
-    output: Annotated[
-        Path | None,
-        Option("-o", "--output", metavar="FILE.json", help="Write the profile to a file that predictions can read."),
-    ] = None,
+    output: Annotated[Path | None, output_option("Write a profile that predictions can read.", "FILE.json")] = None,
     *,
     timing: ProfileOptions,
     json_to: JsonOpt = None,

@@ -21,7 +21,7 @@ from replay.capture.rank_log import join_parts, parts_folder, start_ranks
 from replay.recording import Recording, read_recording
 from replay.simulation.replay import replay
 from ringlab.shared.answer import Answer
-from ringlab.shared.options import JsonOpt, TimeoutOpt, option, with_groups
+from ringlab.shared.options import JsonOpt, TimeoutOpt, option, output_option, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.table import Line, Part
 from simcomm.cluster.calibrated import this_machine
@@ -44,9 +44,7 @@ def command(
     arguments: Annotated[list[str] | None, Argument(metavar="[ARGS]...", help="Arguments of the script.")] = None,
     *,
     started: RankOptions,
-    output: Annotated[Path, Option("-o", "--output", metavar="RUN.json", help="Output file for the recording.")] = Path(
-        "run.json"
-    ),
+    output: Annotated[Path, output_option("Output file for the recording.", "RUN.json")] = Path("run.json"),
     module: Annotated[bool, Option("-m", help="Treat SCRIPT as a module, as python -m does.")] = False,
     parts: Annotated[Path | None, Option(hidden=True)] = None,
     json_to: JsonOpt = None,
