@@ -1,24 +1,22 @@
 """Computes the data of two plots: the waterfall of a training step, and the scaling curve."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import viz
 from collectives.errors import InputError, TooLarge
 from collectives.records.calibration import Calibration
 from collectives.records.spans import PHASES
-from collectives.training.workload import Training
-from collectives.units import count, format_size
+from collectives.units import format_size
 from ringlab.shared.failures import refusals_about
-from ringlab.shared.figures import ClusterFigures, CollectiveFigures, SideBySide, TrainingFigures, training_figures
+from ringlab.shared.figures import ClusterFigures, CollectiveFigures, SideBySide, TrainingFigures
 from ringlab.shared.progress import Progress, Tick
 from ringlab.shared.scenario_answer import ScenarioAnswer
-from ringlab.shared.workload import WorkCount, count_work, predictable, resolve_training
-from scenarios import LoadedScenario
-from simcomm.cluster.cluster import Cluster
+from ringlab.shared.simulator import Simulator
+from ringlab.shared.workload import predictable
+from scenarios import LoadedScenario, WhatIf
 from simcomm.model.faults import NO_FAULTS
-from simcomm.performance_models.performance_model import PerformanceModel, performance_model
-from simcomm.simulate import simulate
 
 
 def waterfall(answer: ScenarioAnswer[Any]) -> "tuple[str, list[viz.Bar]]":
@@ -89,50 +87,27 @@ def scaling_curves(
     if not trainings:
         raise InputError(f"{scenario.path}: a [training] table is required to plot its scaling")
     with refusals_about(str(scenario.path)):
-        firsts = [cluster.on_first(ranks) for ranks in doublings(cluster.world_size)]
-    points, refused = _points(trainings, firsts, calibration)
-    if not any(points):
-        raise refused[0]
-    done, total = 0, sum(resolved.work.messages for row in points for resolved in row)
-    curves = []
-    for training, row in zip(trainings, points, strict=True):
-        figures: dict[int, TrainingFigures[float | None]] = {}
-        for resolved, model, work in row:
-            tick(0, done, total, f"messages, {training.sync_name}, {count(model.cluster.world_size, 'rank')}")
-            try:
-                figures[model.cluster.world_size] = training_figures(simulate(model, resolved, record=False), resolved)
-            except TooLarge as error:
-                refused.append(error)
-            done += work.messages
-        rates = [resolved.samples_per_s for resolved in figures.values()]
-        shares = [resolved.scaling_efficiency for resolved in figures.values()]
+        first, *others = (cluster.on_first(ranks) for ranks in doublings(cluster.world_size))
+    parts = replace(
+        scenario, cluster=first, collective=None, faults=NO_FAULTS,
+        what_ifs=tuple(WhatIf(other.title, other) for other in others),
+    )  # fmt: skip
+    curves, refused = list[viz.Curve](), list[TooLarge]()
+    for training in trainings:
+        simulator = Simulator(replace(parts, trainings=(training,)), calibration, None)
+        simulated, interrupted = simulator.simulate(simulator.rows(), tick)
+        if interrupted:
+            raise KeyboardInterrupt
+        refused += simulator.refused
+        figures = {row.place.cluster.world_size: each for row, each in simulated if isinstance(each, TrainingFigures)}
+        rates = [each.samples_per_s for each in figures.values()]
+        shares = [each.scaling_efficiency for each in figures.values()]
         curves.append(viz.Curve(training.sync_name, list(figures), rates, shares))
     if not any(curve.world_sizes for curve in curves):
         raise refused[0]
     if refused and progress is not None:
         progress.note(f"Not simulated: {'; '.join(dict.fromkeys(map(str, refused)))}.")
     return curves
-
-
-class _Point(NamedTuple):
-    training: Training
-    model: PerformanceModel
-    work: WorkCount
-
-
-def _points(
-    trainings: Sequence[Training], firsts: Sequence[Cluster], calibration: Calibration | None
-) -> tuple[list[list[_Point]], list[TooLarge]]:
-    points, refused = list[list[_Point]](), list[TooLarge]()
-    for training in trainings:
-        points.append([])
-        for first in firsts:
-            try:
-                resolved, model = resolve_training(training, first, calibration), performance_model(first, calibration)
-                points[-1].append(_Point(resolved, model, count_work(resolved, model, NO_FAULTS)))
-            except TooLarge as error:
-                refused.append(error)
-    return points, refused
 
 
 def doublings(most: int) -> list[int]:

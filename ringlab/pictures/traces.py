@@ -14,10 +14,8 @@ from collectives.declaration import Algorithm
 from collectives.errors import InputError, ProgramError, TooLarge
 from collectives.quoting import quote
 from collectives.records.calibration import Calibration
-from collectives.records.limits import RunLimits, find_limits
 from collectives.records.trace import Trace
 from collectives.training.workload import Training
-from collectives.units import format_bandwidth, format_time
 from ringlab.session import Session
 from ringlab.shared.progress import Tick
 from ringlab.shared.workload import predictable, resolve_training
@@ -30,8 +28,6 @@ from simcomm.selection import resolve_auto
 from simcomm.simulate import simulate
 from viz.player.page import MOST_RUNS
 from viz.player.runs import PlayedRun
-
-WIDER = 2.0  # factor of a full link's bandwidth in the what-if sentence of the player
 
 T = TypeVar("T")
 
@@ -164,7 +160,7 @@ def predict_runs(
                 raise
             leave_out(error)
             continue
-        runs.append(PlayedRun(trace, short_name(trace), _say_what_if(each, trace)))
+        runs.append(PlayedRun(trace, short_name(trace)))
     if len(runs) == 1 and run.scenario.faults != NO_FAULTS:
         quiet = replace(selected[0], scenario=replace(run.scenario, faults=NO_FAULTS)).simulate()
         runs.append(PlayedRun(quiet, f"{short_name(quiet)} without faults"))
@@ -183,35 +179,3 @@ def beside_measured(predicted: Sequence[PlayedRun], measured: Sequence[Trace]) -
 def short_name(trace: Trace) -> str:
     """Return the part of the trace's title after its collective: ``ring`` for ``all_reduce/ring``."""
     return trace.title.partition("/")[2] or trace.title
-
-
-def _say_what_if(run: OneRun, trace: Trace) -> str:
-    limits = find_limits(trace)
-    if not limits.standing_out or not trace.is_complete:
-        return ""
-    cables = {
-        frozenset((trace.links[link].src, trace.links[link].dst))
-        for cable in limits.cables[: limits.standing_out]
-        for link in cable.links
-    }
-    then = replace(run, scenario=_repair_links(run.scenario, cables, limits)).simulate().elapsed
-    is_single = limits.standing_out == 1
-    if limits.kind == "slow":
-        full = "the link had its" if is_single else "all of them had their"
-        full = f"{full} {format_bandwidth(limits.cables[0].bandwidth)}"
-        return f"The run takes {format_time(trace.elapsed)}; it would take {format_time(then)} if {full}."
-    where = "there" if is_single else "on all of them"
-    return f"With {WIDER:g} times the bandwidth {where}: {format_time(trace.elapsed)} → {format_time(then)}."
-
-
-def _repair_links(scenario: LoadedScenario, cables: set[frozenset[str]], limits: RunLimits) -> LoadedScenario:
-    degraded = [fault for fault in scenario.faults.links if frozenset(fault.between) in cables]
-    if limits.kind == "slow" and degraded:
-        links = tuple(fault for fault in scenario.faults.links if fault not in degraded)
-        return replace(scenario, faults=replace(scenario.faults, links=links))
-    graph = scenario.cluster.graph.copy()
-    factor = WIDER if limits.kind == "full" else 1 / limits.cables[0].peak
-    for src, dst, link in graph.edges(data=True):
-        if frozenset((src, dst)) in cables:
-            link |= {key: link[key] * factor for key in ("bandwidth", "shared_bandwidth") if key in link}
-    return replace(scenario, cluster=replace(scenario.cluster, graph=graph))

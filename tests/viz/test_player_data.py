@@ -22,7 +22,6 @@ from collectives.errors import InputError
 from collectives.records.limits import find_limits
 from collectives.records.link_loads import link_loads
 from collectives.records.trace import Trace
-from collectives.units import format_time
 from ringlab.pictures.traces import OneRun, predict_runs
 from scenarios import load
 from simcomm.cluster.topologies import fat_tree, torus, two_level_tree
@@ -191,19 +190,11 @@ def test_runs_on_different_networks_are_rejected():
         page.write_player("x", [PlayedRun(played, "a")], "x.txt")
 
 
-def test_scenario_shows_all_algorithms_and_gain_of_wider_trunk():
-    runs = predict_runs(OneRun(load("two-racks")))
-    assert [run.name for run in runs][-1] == "ring"
-    match = re.fullmatch(r"With 2 times the bandwidth there: (\S+) (\S+) → (\S+) (\S+)\.", runs[-1].what_if)
-    assert match, runs[-1].what_if
-
-
-def test_player_reports_the_cost_of_a_slow_link(tmp_path):
+def test_player_shows_all_algorithms_or_the_run_without_faults(tmp_path):
+    assert [run.name for run in predict_runs(OneRun(load("two-racks")))][-1] == "ring"
     (tmp_path / "slow.toml").write_text(SLOW)
     slow, quiet = predict_runs(OneRun(load(tmp_path / "slow.toml")))
-    mended = format_time(quiet.trace.elapsed)
-    took = f"The run takes {format_time(slow.trace.elapsed)}; it would take {mended}"
-    assert slow.what_if == f"{took} if the link had its 10 Gbit/s."
+    assert (slow.name, quiet.name) == ("ring", "ring without faults")
     assert slow.trace.elapsed > 4 * quiet.trace.elapsed
 
 

@@ -218,7 +218,7 @@ LISTED = 48  # cables listed in the panel
 
 @dataclass(frozen=True)
 class PlayedRun:
-    """A trace to play, its name, and a sentence about the run without its bottleneck.
+    """A trace to play, and its name.
 
     ``buffers`` are the buffer contents, if the caller knows them. Otherwise, the trace's algorithm determines them, if
     it is known. ``lines`` are the lines in the user's program that send and receive each message, if known.
@@ -226,7 +226,6 @@ class PlayedRun:
 
     trace: Trace
     name: str
-    what_if: str = ""
     buffers: Buffers | None = None
     lines: Sequence[tuple[int, int]] = ()
 
@@ -239,7 +238,6 @@ def export_run(run: PlayedRun, groups: Sequence[tuple[str, int]], in_groups: boo
     failed = dict(trace.failed)
     if trace.failure is not None and not trace.failure.circle:
         failed.setdefault(trace.failure.rank, trace.failure.at)
-    sentence = f"{limits.sentence} {run.what_if}".strip()
     figures = {
         "name": run.name,
         "title": trace.title,
@@ -252,7 +250,7 @@ def export_run(run: PlayedRun, groups: Sequence[tuple[str, int]], in_groups: boo
         "limits": {
             "kind": limits.kind,
             "heading": limits.heading,
-            "sentence": sentence,
+            "sentence": limits.sentence,
             "standing": limits.standing_out,
         },
         "cables": [_cable(cable, loads) for cable in limits.cables[:LISTED]],

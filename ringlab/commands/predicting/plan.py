@@ -274,32 +274,28 @@ def plan(
     )
     within = [estimate for estimate in ranked if limits.allow(estimate.hours, estimate.dollars)]
     front = {*pareto_front([(estimate.hours, estimate.dollars) for estimate in within])}
-    left_out = [
-        f"not supported: {count(len(candidates), 'candidate')} such as {candidates[0].label}: {reason}"
-        for reason, candidates in screened.unsupported.items()
-    ]
-    if len(within) < len(ranked):
-        left_out.append(f"late or over budget: {len(ranked) - len(within)} of {len(ranked)} candidates")
     source = "built-in list" if options.prices is None else str(options.prices)
+    notes = [*_left_out(screened, len(ranked) - len(within)), *steps.notes, *_unpublished(within, steps)]
     return PlanAnswer(
-        title=planned.title,
-        file=str(planned.path),
-        model=job.model.model,
-        target_samples=samples,
-        target_tokens=None if context is None else samples * context,
-        deadline_hours=wanted.deadline,
-        budget=wanted.budget,
-        prices=source,
-        prices_newest=max(estimate.dated for estimate in instances).isoformat(),
+        title=planned.title, file=str(planned.path), model=job.model.model, target_samples=samples,
+        target_tokens=None if context is None else samples * context, deadline_hours=wanted.deadline,
+        budget=wanted.budget, prices=source, prices_newest=max(estimate.dated for estimate in instances).isoformat(),
         candidates=tuple(_row(place, estimate, place in front, limits, when) for place, estimate in enumerate(within)),
         beyond_limits=len(ranked) - len(within),
         too_little_memory=tuple(
             MemoryRow(gpu=gpu, gpus=gpus, needed_bytes=error.needed, memory_bytes=error.available)
             for (gpu, gpus), error in screened.too_small.items()
         ),
-        notes=(*left_out, *steps.notes, *_unpublished(within, steps), *_price_notes(planned, instances, source, when)),
+        notes=(*notes, *_price_notes(planned, instances, source, when)),
         advice=_advise(within, ranked, limits) if ranked else _describe_closest(screened),
-    )
+    )  # fmt: skip
+
+
+def _left_out(screened: Screening, beyond: int) -> Iterator[str]:
+    for reason, candidates in screened.unsupported.items():
+        yield f"not supported: {count(len(candidates), 'candidate')} such as {candidates[0].label}: {reason}"
+    if beyond:
+        yield f"late or over budget: {beyond} of {len(screened.estimates)} candidates"
 
 
 def _samples(planned: PlannedTraining, wanted: PlanSection, context: int | None) -> float:
@@ -409,29 +405,13 @@ def _describe_closest(screened: Screening) -> str:
 
 
 def _row(place: int, estimate: CostEstimate, is_front: bool, limits: Limits, today: date) -> PlanRow:
-    candidate, instance, step = estimate.candidate, estimate.candidate.instance, estimate.step
+    candidate, instance = estimate.candidate, estimate.candidate.instance
+    step = estimate.step._asdict()
+    del step["interval"]
     return PlanRow(
-        rank=place + 1,
-        label=candidate.label,
-        provider=instance.provider,
-        instance=instance.instance,
-        region=instance.region,
-        gpu=instance.gpu,
-        gpus=candidate.gpus,
-        nodes=candidate.nodes,
-        market=candidate.market,
-        price_per_hour=candidate.price,
-        price_is_old=is_old(instance, today),
-        samples_per_s=step.samples_per_s,
-        efficiency=step.efficiency,
-        bottleneck=step.bottleneck,
-        mesh=step.mesh,
-        memory_bytes=step.memory_bytes,
-        chance_to_run=step.chance_to_run,
-        hours=estimate.hours,
-        hours_80=estimate.hours_80,
-        cost=estimate.dollars,
-        cost_80=estimate.dollars_80,
-        high_end_within_limits=limits.allow(estimate.hours_80[1], estimate.dollars_80[1]),
-        front=is_front,
-    )
+        rank=place + 1, label=candidate.label, provider=instance.provider, instance=instance.instance,
+        region=instance.region, gpu=instance.gpu, gpus=candidate.gpus, nodes=candidate.nodes, market=candidate.market,
+        price_per_hour=candidate.price, price_is_old=is_old(instance, today), **step, hours=estimate.hours,
+        hours_80=estimate.hours_80, cost=estimate.dollars, cost_80=estimate.dollars_80,
+        high_end_within_limits=limits.allow(estimate.hours_80[1], estimate.dollars_80[1]), front=is_front,
+    )  # fmt: skip

@@ -1,7 +1,7 @@
 """``ringlab predict --devices``: predict time, throughput, memory and cost of training on numbers of devices."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from math import sqrt
@@ -19,7 +19,7 @@ from collectives.units import count, format_size
 from planner.beliefs import describe_chance
 from planner.clusters import check_devices, describe_network, host_of_cluster
 from planner.gpus import PRECISIONS, find_gpu, is_known
-from planner.prediction import StepPrediction, Training
+from planner.prediction import Training
 from ringlab.commands.predicting.predict_sweep import parse_sweep
 from ringlab.shared.answer import Answer
 from ringlab.shared.failures import refusals_about
@@ -47,11 +47,7 @@ COLUMN = 20  # characters of a value with its interval
 WORTH_A_LINE_S = 5e-7  # shorter parts of a step are not shown
 UNITS = (("h", 3600.0, 7200.0), ("s", 1.0, 1.0), ("ms", 1e-3, 1e-3), ("us", 1e-6, 0.0))  # in s; smallest time shown
 NOTICED = 0.001  # an efficiency that exceeds 1 by less is a rounding error
-PARTS = {
-    "compute": "compute", "optimizer": "optimizer", "tensor": "tensor", "expert": "experts", "pipeline": "pipeline",
-    "sync": "sync", "copies": "copies", "stragglers": "stragglers",
-    "input": "loading", "processes": "processes",
-}  # fmt: skip
+LABELS = {"expert": "experts", "input": "loading"}  # parts that the table names otherwise
 WORDS = {
     "sync": "exchanging gradients and parameters", "tensor": "collectives within layers (tensor)",
     "expert": "all_to_alls of experts", "pipeline": "waiting for other stages of the pipeline",
@@ -214,25 +210,26 @@ def predict_devices(
     base = read_spread_training(scenario, overrides)
     cases, trainings, sharded = list[DevicesCase](), list[Training](), ""
     networks, price_notes = dict[str, None](), dict[str, None]()
-    last: StepPrediction | None = None
     for number, value in enumerate(values):
-
-        def on_row(place: int, before: int = number * len(devices)) -> None:
-            tick(0, before + place, len(values) * len(devices), f"predictions, {count(devices[place], 'device')}")
-
         spread = base if key is None else _read_with(scenario, overrides, base, f"{key}={value}")
         training = find_training(spread, base.training.batch_size)
         price = find_price(spread, base, devices)
-        case, step = _predict_case(value, spread, training, devices, price.dollars, on_row)
-        if price.note is not None and any(row.epoch or row.target for row in case.rows):
+        rows, refused = list[DevicesRow](), list[Refused]()
+        for place, each in enumerate(devices):
+            done, total = number * len(devices) + place, len(values) * len(devices)
+            tick(0, done, total, f"predictions, {count(each, 'device')}")
+            try:
+                rows.append(_predict_row(each, spread, training, price.dollars))
+            except InputError as error:
+                refused.append(Refused(each, str(error)))
+        if price.note is not None and any(row.epoch or row.target for row in rows):
             price_notes[price.note] = None
-        cases.append(case)
+        if rows and training.job.parallelism.has_dtensors:
+            sharded = OWN_WORK.format(strategy=rows[-1].parallelism)
+        cases.append(DevicesCase(value, tuple(rows), tuple(refused)))
         trainings.append(training)
         networks |= dict.fromkeys(describe_network(spread.cluster))
-        if step is not None and step.parallelism.has_dtensors:
-            sharded = OWN_WORK.format(strategy=step.parallelism.label)
-        last = step or last
-    if last is None:
+    if not any(case.rows for case in cases):
         raise InputError(f"{base.path}: training: {cases[0].refused[-1].reason}")
     return DevicesAnswer(
         title=base.title,
@@ -292,33 +289,14 @@ def _read_with(scenario: str | Path, overrides: Sequence[str], base: SpreadTrain
     return read_spread_training(scenario, (*overrides, *(f"cluster.{table}.{change}" for change in LINKS[link])))
 
 
-def _predict_case(
-    value: str,
-    spread: SpreadTraining,
-    training: Training,
-    devices: Sequence[int],
-    price: float | None,
-    on_row: Callable[[int], None],
-) -> tuple[DevicesCase, StepPrediction | None]:
-    rows, refused, last = list[DevicesRow](), list[Refused](), None
-    for place, number in enumerate(devices):
-        on_row(place)
-        try:
-            check_devices(spread.cluster, number)
-            last = step = training.predict(number)
-        except InputError as error:
-            refused.append(Refused(number, str(error)))
-            continue
-        rows.append(_make_row(step, spread, price, training.job.batch / float(training.alone.step_s[0])))
-    return DevicesCase(value, tuple(rows), tuple(refused)), last
-
-
-def _make_row(step: StepPrediction, spread: SpreadTraining, price: float | None, alone: float) -> DevicesRow:
-    """Return the row of a step. ``alone`` is the rate of one device in samples/s, against which the efficiency is
-    computed.
+def _predict_row(devices: int, spread: SpreadTraining, training: Training, price: float | None) -> DevicesRow:
+    """Predict the step on ``devices``. ``price`` is in dollars per device and hour. The efficiency is the rate divided
+    by that of as many devices, each of which computes alone.
     """
+    check_devices(spread.cluster, devices)
+    step, alone = training.predict(devices), training.job.batch / float(training.alone.step_s[0])
     bounds, shares = step.interval(COVERAGE), step.efficiency_interval(COVERAGE)
-    hourly = None if price is None else price * step.devices
+    hourly = None if price is None else price * devices
     model, epoch, tokens_per_s, mfu = spread.training.model, spread.training.epoch, None, None
     context = parse_transformer(model)[1].context if is_transformer(model) else None
     with refusals_about(f"{spread.path}: plan"):
@@ -327,10 +305,10 @@ def _make_row(step: StepPrediction, spread: SpreadTraining, price: float | None,
         tokens_per_s = step.rate * context
         gpu, precision = host_of_cluster(spread.cluster).gpu, spread.training.precision
         if isinstance(gpu, str) and precision in PRECISIONS and is_known(gpu):
-            peak = find_gpu(gpu).peak(precision) * step.devices
+            peak = find_gpu(gpu).peak(precision) * devices
             mfu = tokens_per_s * flops_per_token(*parse_transformer(model)) / peak
     return DevicesRow(
-        devices=step.devices,
+        devices=devices,
         parallelism=step.parallelism.label + (f", {spread.algorithm.label}" if spread.algorithm is not None else ""),
         samples_per_s=step.rate,
         interval=bounds,
@@ -429,7 +407,7 @@ def _table_rows(rows: Sequence[DevicesRow]) -> list[list[str]]:
         ["MFU", *(format_or_dash(row.mfu, "{:.0%}".format) for row in rows)],
         ["efficiency", *map(_format_efficiency, rows)],
         _time_row("step", [row.step_s for row in rows], [row.step_interval for row in rows]),
-        *(_time_row(f"  {PARTS[name]}", [row.parts[name] for row in rows]) for name in PARTS),
+        *(_time_row(f"  {LABELS.get(name, name)}", [row.parts[name] for row in rows]) for name in rows[0].parts),
         ["sent by a device", *(NOTHING if not row.sent_bytes else format_size(round(row.sent_bytes)) for row in rows)],
         ["memory of a device", *(format_size(row.memory["total"]) for row in rows)],
     ]

@@ -18,14 +18,7 @@ from planner.clusters import check_devices, describe_network, host_of_cluster
 from planner.gpus import PRECISIONS, describe_unpublished, is_published
 from planner.jobs import BITS, OFFLOADED, OPTIMIZERS
 from planner.memory import FILL
-from planner.search import (
-    FoundMeshes,
-    MeshJob,
-    SearchedMesh,
-    keep_mesh,
-    pareto_front,
-    search,
-)
+from planner.search import FoundMeshes, MeshJob, SearchedMesh, keep_mesh, pareto_front, search
 from planner.step import PARTS
 from ringlab.commands.predicting.mesh_files import parse_export, write_mesh
 from ringlab.commands.predicting.mesh_rows import PRICE, Case, Money, Row, format_value, make_case
