@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import oracle_data as oracle
 from declared_programs import declared
 
 import simcomm
 from collectives import Algorithm, Kind, Operation, Transport
-from collectives.call import part_slice
 from collectives.spec import SPECS
 from collectives.step import Program
 from simcomm.reference.engine import Buffer, Simulation
@@ -286,31 +286,9 @@ def is_right_when_run(algorithm: Algorithm, p: int, root: int = 0, seed: int = 0
     except (ValueError, IndexError):  # what arrives has another length
         return False
     ends = [buffer.data for buffer in buffers if buffer.data is not None]
+    collective = "all_reduce" if collective == "barrier" else collective
     return not simulation.unfinished() and all(
-        np.array_equal(ends[rank][part_slice(part, n, p)], wanted)
-        for rank, part, wanted in _wanted(collective, p, root, start)
+        np.array_equal(data[where], wanted)
+        for rank, data in enumerate(ends)
+        for where, wanted in oracle.expected(collective, operator, start, root, rank)
     )
-
-
-def _wanted(collective: str, p: int, root: int, start: list[Ints]) -> Iterator[tuple[int, int, Ints]]:
-    """Yield the rank, the part and the integers of each part that a rank must have at the end."""
-    for part in range(p):
-        at = part_slice(part, len(start[0]), p)
-        total = np.sum([data[at] for data in start], axis=0)
-        if collective in ("reduce", "gather"):
-            yield root, part, total if collective == "reduce" else start[part][at]
-        elif collective in ("scatter", "reduce_scatter"):
-            yield part, part, total if collective == "reduce_scatter" else start[root][at]
-        else:
-            for rank in range(p):
-                yield (
-                    rank,
-                    part,
-                    {
-                        "broadcast": start[root][at],
-                        "all_reduce": total,
-                        "barrier": np.max([data[at] for data in start], axis=0),
-                        "all_gather": start[part][at],
-                        "all_to_all": start[part][part_slice(rank, len(start[0]), p)],
-                    }[collective],
-                )

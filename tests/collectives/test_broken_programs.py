@@ -44,73 +44,67 @@ def test_deadlock_names_only_the_ranks_in_it() -> None:
     assert "rank 2" not in message
 
 
-def test_missing_step_message_names_the_lost_contribution() -> None:
-    def wrong(rank, world_size):
-        left, right = (rank - 1) % world_size, (rank + 1) % world_size
-        for step in range(world_size - 2):
-            yield send(right, (rank - 1 - step) % world_size), recv_reduce(left, (rank - 2 - step) % world_size)
-        yield from ring_all_gather(rank, world_size)
-
-    message = (
-        "of ranks 1, 2, 3: that of rank 1 last reached rank 3, in step 1, which never forwards it; rank 0 never rec"
-    )
-    assert message in refusal("all_reduce", wrong, 4)
+def skips_a_step(rank, world_size):
+    left, right = (rank - 1) % world_size, (rank + 1) % world_size
+    for step in range(world_size - 2):
+        yield send(right, (rank - 1 - step) % world_size), recv_reduce(left, (rank - 2 - step) % world_size)
+    yield from ring_all_gather(rank, world_size)
 
 
-def test_missing_contribution_is_explained_for_its_chunk() -> None:
-    def wrong(rank, world_size):
-        left, right = (rank - 1) % world_size, (rank + 1) % world_size
-        for step in range(world_size - 1):
-            yield send(right, (rank - step) % world_size), recv_reduce(left, (rank - step - 1) % world_size)
-
-    for collective in ("all_reduce", "reduce_scatter"):
-        message = (
-            "rank 1 never sends chunk 0 (it has held ranks 0, 1 of it since step 0); rank 0 never receives chunk 0"
-        )
-        assert refusal(collective, wrong, 2).endswith(message)
+def reduces_only(rank, world_size):
+    yield send((rank + 1) % world_size, rank), recv_reduce((rank - 1) % world_size, (rank - 1) % world_size)
 
 
-def test_overwritten_contribution_is_rejected() -> None:
-    def wrong(rank, world_size):
-        yield send(1, 0) if rank == 0 else recv(0, 0)
-        yield recv(1, 0) if rank == 0 else send(0, 0)
-
-    message = refusal("all_reduce", wrong, 2, chunks=1)
-    assert "rank 1 does not send its own data before step 0, where recv(from rank 0, chunk 0) puts the data" in message
-    assert message.endswith("last in step 1, where recv(from rank 1, chunk 0) brings the data of rank 0")
+def overwrites_its_own(rank, world_size):
+    yield send(1, 0) if rank == 0 else recv(0, 0)
+    yield recv(1, 0) if rank == 0 else send(0, 0)
 
 
-def test_broadcast_without_the_last_rank_is_rejected() -> None:
-    def wrong(rank, world_size, root):
-        yield from naive_broadcast(rank, world_size - 1, root) if rank < world_size - 1 else ()
-
-    assert refusal("broadcast", wrong, 3, chunks=1).endswith(
-        "at the end chunk 0 of rank 2 holds nothing; it should hold the data of rank 0: it last reached rank 1, in "
-        "step 0, which never forwards it; rank 2 never receives chunk 0"
-    )
+def forgets_the_last(rank, world_size, root):
+    yield from naive_broadcast(rank, world_size - 1, root) if rank < world_size - 1 else ()
 
 
-def test_reduce_that_overwrites_is_rejected() -> None:
-    def wrong(rank, world_size, root):
-        for peer in range(world_size):
-            if rank == root != peer:
-                yield recv(peer, 0)
-            elif rank == peer != root:
-                yield send(root, 0)
-
-    assert refusal("reduce", wrong, 3, chunks=1).endswith(
-        "at the end chunk 0 of rank 0 lacks the contribution of ranks 0, 1: rank 0 had that of rank 0 until step 0, "
-        "where recv(from rank 1, chunk 0) put the data of rank 1 in its place"
-    )
+def overwrites_others(rank, world_size, root):
+    for peer in range(world_size):
+        if peer != root and rank in (root, peer):
+            yield recv(peer, 0) if rank == root else send(root, 0)
 
 
-def test_reduce_to_the_wrong_root_is_rejected() -> None:
-    def wrong(rank, world_size, root):
-        yield from naive_reduce(rank, world_size, 0)
+def ignores_the_root(rank, world_size, root):
+    yield from naive_reduce(rank, world_size, 0)
 
-    assert verify(declared("reduce", wrong, chunks=1), 3, root=0).steps == 2
-    message = "reduce/wrong, world size 3, root 2: at the end chunk 0 of rank 2 lacks the contribution of ranks 0, 1: "
-    assert refusal("reduce", wrong, 3, root=2, chunks=1).startswith(message)
+
+def mixes_chunks(rank, world_size):
+    yield send(1 - rank, 0), recv_reduce(1 - rank, 1)
+
+
+@pytest.mark.parametrize(
+    ("collective", "program", "world_size", "root", "chunks", "message"),
+    [
+        ("all_reduce", skips_a_step, 4, 0, None,
+         "of ranks 1, 2, 3: that of rank 1 last reached rank 3, in step 1, which never forwards it; rank 0 never rec"),
+        *((collective, reduces_only, 2, 0, None,
+           "rank 1 never sends chunk 0 (it has held ranks 0, 1 of it since step 0); rank 0 never receives chunk 0")
+          for collective in ("all_reduce", "reduce_scatter")),
+        ("all_reduce", overwrites_its_own, 2, 0, 1,
+         "rank 1 does not send its own data before step 0, where recv(from rank 0, chunk 0) puts the data of rank 0 "
+         "in its place; rank 0 receives chunk 0 last in step 1, where recv(from rank 1, chunk 0) brings the data of "),
+        ("broadcast", forgets_the_last, 3, 0, 1,
+         "at the end chunk 0 of rank 2 holds nothing; it should hold the data of rank 0: it last reached rank 1, in "
+         "step 0, which never forwards it; rank 2 never receives chunk 0"),
+        ("reduce", overwrites_others, 3, 0, 1,
+         "at the end chunk 0 of rank 0 lacks the contribution of ranks 0, 1: rank 0 had that of rank 0 until step 0, "
+         "where recv(from rank 1, chunk 0) put the data of rank 1 in its place"),
+        ("reduce", ignores_the_root, 3, 2, 1,
+         "reduce/wrong, world size 3, root 2: at the end chunk 0 of rank 2 lacks the contribution of ranks 0, 1: "),
+        ("all_to_all", mixes_chunks, 2, 0, None,
+         "rank 1, step 0: recv_reduce(from rank 0, chunk 1): data of chunk 0 would be added to data of chunk 1"),
+    ],
+)  # fmt: skip
+def test_wrong_result_is_explained(
+    collective: str, program: Any, world_size: int, root: int, chunks: int | None, message: str
+) -> None:
+    assert message in refusal(collective, program, world_size, root, chunks=chunks)
 
 
 def test_unmatched_send_is_rejected() -> None:
@@ -128,6 +122,8 @@ def test_unmatched_send_is_rejected() -> None:
 @pytest.mark.parametrize(
     ("op", "problem"),
     [
+        (copy(2, into=5, count=2), "copy(chunk 2..3 into 5): its chunks begin in the buffer and end in the scratch"),
+        (copy(0, into=9), "copy(chunk 0 into 9): chunk 9 does not exist; chunks are 0..8, the last 6 of them scratch"),
         (send(3, 0), "send(to rank 3, chunk 0): rank 3 does not exist; ranks are 0..2"),
         (Operation(Kind.RECV, -1, 0, 1, 0), "recv(from rank -1, chunk 0): rank -1 does not exist; ranks are 0..2"),
         (send(1, 3), "send(to rank 1, chunk 3): chunk 3 does not exist; chunks are 0..2"),
@@ -147,23 +143,8 @@ def test_error_locates_an_invalid_operation(op: Operation, problem: str) -> None
             yield ()
             yield op
 
-    assert refusal("all_reduce", wrong, 3).startswith(f"all_reduce/wrong, world size 3, rank 0, step 1: {problem}")
-
-
-def test_chunks_across_the_end_of_the_buffer_are_rejected() -> None:
-    def wrong(rank, world_size):
-        yield copy(1, into=3, count=2)
-
-    message = refusal("all_reduce", wrong, 2, scratch=4)
-    assert message.endswith("copy(chunk 1..2 into 3): its chunks begin in the buffer and end in the scratch")
-
-
-def test_chunk_outside_the_scratch_is_rejected() -> None:
-    def wrong(rank, world_size):
-        yield copy(0, into=2)
-
-    message = refusal("all_reduce", wrong, 2, chunks=1, scratch=1)
-    assert message.endswith("chunk 2 does not exist; chunks are 0..1, the last 1 of them scratch")
+    message = refusal("all_reduce", wrong, 3, scratch=6 * ("scratch" in problem))
+    assert message.startswith(f"all_reduce/wrong, world size 3, rank 0, step 1: {problem}")
 
 
 def test_program_that_exits_fails() -> None:
@@ -203,24 +184,6 @@ def test_program_that_is_not_a_generator_is_rejected(returned: object) -> None:
     )
 
 
-def test_program_that_yields_other_values_is_rejected() -> None:
-    def wrong(rank, world_size):
-        yield send(1 - rank, 0), recv_reduce(1 - rank, 0)
-        yield None
-
-    assert refusal("all_reduce", wrong, 2, chunks=1).endswith(
-        "rank 0, step 1: None is not an operation; yield send, recv, recv_reduce, copy, reduce"
-    )
-
-
-def test_sum_of_different_chunks_is_rejected() -> None:
-    def wrong(rank, world_size):
-        yield send(1 - rank, 0), recv_reduce(1 - rank, 1)
-
-    message = "rank 1, step 0: recv_reduce(from rank 0, chunk 1): data of chunk 0 would be added to data of chunk 1"
-    assert refusal("all_to_all", wrong, 2).endswith(message)
-
-
 def test_group_chunks_that_are_not_contiguous_are_rejected() -> None:
     def pair(rank):
         yield send(1 - rank, 0, count=2), recv_reduce(1 - rank, 0, count=2)
@@ -230,14 +193,6 @@ def test_group_chunks_that_are_not_contiguous_are_rejected() -> None:
 
     message = "send(to rank 1, chunk 0..1): 2 chunks of a group with stride 2 are not contiguous"
     assert refusal("all_reduce", wrong, 2, chunks=4).endswith(message)
-
-
-def test_long_rank_lists_are_shortened() -> None:
-    def wrong(rank, world_size):
-        yield ()
-
-    message = refusal("all_reduce", wrong, 17, chunks=1)
-    assert "chunk 0 of rank 0 lacks the contribution of ranks 1, 2, 3, 4, 5, 6, 7, 8 and 8 more: rank 1" in message
 
 
 GALLERY = Path(__file__).parent / "broken"
@@ -273,13 +228,6 @@ def test_broken_program_has_its_smallest_counterexample(name: str) -> None:
     assert (verdict.counter_example["world_size"], verdict.counter_example["root"]) == (world_size, root)
     assert f"/wrong, world size {world_size}" in verdict.problem and re.search(message, verdict.problem)
     assert all(report.world_size < world_size for report in verdict.reports)
-
-
-@pytest.mark.parametrize("name", CAUGHT)
-def test_broken_program_is_correct_on_fewer_ranks(name: str) -> None:
-    (algorithm,) = load_file(GALLERY / f"{name}.py")
-    world_size, *_ = CAUGHT[name]
-    assert prove(algorithm, range(1 if name != "empty_scratch" else 2, world_size)).problem is None
 
 
 def test_failure_on_one_rank_only_adds_a_hint() -> None:

@@ -274,10 +274,6 @@ def test_error_states_the_type_that_an_argument_needs(call, message: str):
         call()
 
 
-def test_schedule_is_built_from_a_name():
-    assert build_schedule("all_reduce/ring", 4).programs == build_schedule(RING, 4).programs
-
-
 def test_run_accepts_a_call():
     call = make_call("reduce/binomial", 4, 1 << 20, dtype="float64", op="max", root=3)
     trace = simcomm.run(call, STAR)

@@ -8,18 +8,14 @@ from hypothesis import strategies as st
 
 import simcomm
 from collectives import Algorithm, Transport, find_algorithm, library, verify
-from collectives.algorithms.double_tree import in_order_tree
 from collectives.costs.bounds import bus_factor, least_sent_share, least_steps
 from collectives.costs.closed_forms import (
     FORMS,
     UPPER_BOUNDS,
     CostModel,
     closed_form,
-    double_tree_broadcast,
-    double_tree_reduce,
     least_seconds,
 )
-from collectives.spec import SPECS
 
 MORE_SIZES = [pytest.param(p, marks=[pytest.mark.slow] * (p == 7 or p > 8)) for p in range(1, 18)]
 TRANSPORT = Transport("test", overhead=3e-6, goodput=0.9, gamma=1e-10)
@@ -78,21 +74,6 @@ def test_upper_bounds_hold_and_are_close(name: str, p: int) -> None:
         nbytes = divisible(algorithm, p) * times
         ratio = (formula(algorithm, p, nbytes, latency) or 1) / (simulated(algorithm, p, nbytes, latency) or 1)
         assert 1 - 1e-9 <= ratio < 1.5
-
-
-@pytest.mark.parametrize("p", [2, 3, 4, 5, 8, 9, 31, 32, 33, 511, 512, 513])
-def test_in_order_tree_has_the_stated_depth(p: int) -> None:
-    model = CostModel(p, 1.0, 1.0, 0.0, 0.0)  # a second a message: a slice goes down the tree, or up in steps
-
-    def depth(position: int) -> int:
-        return max((1 + depth(child) for child in in_order_tree(position, p).children), default=0)
-
-    def begins(position: int, most: int) -> int:
-        children = enumerate(in_order_tree(position, p).children)
-        return max((most + begins(child, most) - number for number, child in children), default=-most)
-
-    assert double_tree_broadcast(model, slices=1) == depth(0)
-    assert double_tree_reduce(model, slices=1) == begins(0, 1 if p < 4 else 2) + 1
 
 
 @pytest.mark.parametrize("name", sorted(UPPER_BOUNDS))
@@ -166,21 +147,6 @@ def test_proof_equals_the_closed_form_and_respects_the_bounds(name: str, sizes: 
         stated = closed_form(algorithm, CostModel(p, nbytes=0.0, alpha=1.0, beta=0.0, gamma=0.0))
         assert stated is not None
         assert report.steps <= stated if name in UPPER_BOUNDS else report.steps == stated, p
-
-
-@pytest.mark.parametrize(
-    ("ports", "steps"),
-    [(1, {1: 0, 2: 1, 3: 2, 4: 2, 5: 3, 8: 3, 9: 4, 1024: 10}), (2, {9: 2, 10: 3}), (3, {1: 0}), (7, {8: 1, 9: 2})],
-)
-def test_least_steps_depend_on_ports(ports: int, steps: dict[int, int]) -> None:
-    assert {p: least_steps(p, ports) for p in steps} == steps
-
-
-def test_every_collective_has_bounds_and_a_bus_factor() -> None:
-    for collective in SPECS:
-        assert least_sent_share(collective, 1) == 0
-        assert least_sent_share(collective, 4) > 0
-        assert bus_factor(collective, 4) > 0
 
 
 def test_bus_factors_equal_nccl_tests() -> None:

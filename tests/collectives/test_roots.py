@@ -89,29 +89,25 @@ def without_modulo(rank, world_size, root) -> Program:
         yield send(rank + 1, 0)
 
 
-def by_name(rank, world_size, root) -> Program:
-    """Correct except at root 7."""
-    yield from without_modulo(0, 1, 0) if f"{root}" == "7" else naive(rank, world_size, root)
-
-
-def by_table(rank, world_size, root) -> Program:
-    """Correct except at root 7."""
-    yield from without_modulo(0, 1, 0) if {7: True}.get(root) else naive(rank, world_size, root)
-
-
-def by_loop(rank, world_size, root) -> Program:
-    """Correct except at root 7."""
-    yield from without_modulo(0, 1, 0) if len(range(root)) == 7 else naive(rank, world_size, root)
-
-
 def naive(rank, world_size, root) -> Program:
     for peer in range(world_size):
         if peer != root and rank in (root, peer):
             yield send(peer, 0) if rank == root else recv(root, 0)
 
 
-@pytest.mark.parametrize(("program", "root"), [(without_modulo, 1), (by_name, 7), (by_table, 7), (by_loop, 7)])
-def test_root_with_an_odd_difference_is_found(program, root: int) -> None:
+ODD = {
+    "text": lambda root: f"{root}" == "7",
+    "table": lambda root: {7: True}.get(root, False),
+    "loop": lambda root: len(range(root)) == 7,
+}
+
+
+@pytest.mark.parametrize(("way", "root"), [("modulo", 1), *((way, 7) for way in ODD)])
+def test_root_with_an_odd_difference_is_found(way: str, root: int) -> None:
+    def broadcast(rank, world_size, root) -> Program:
+        yield from iter(()) if ODD[way](root) else naive(rank, world_size, root)
+
+    program = without_modulo if way == "modulo" else broadcast
     verdict = prove(declared("broadcast", program, chunks=1), [12])
     assert verdict.counter_example is not None and verdict.counter_example["root"] == root
 

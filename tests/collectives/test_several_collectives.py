@@ -3,14 +3,13 @@
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
 import simpy
 
 import simcomm
 from collectives import find_algorithm
-from collectives.step import Kind, Operation, on_group
+from collectives.step import on_group
 from simcomm.cluster.calibrated import resolve_transport
-from simcomm.reference.engine import Buffer, Location, Simulation
+from simcomm.reference.engine import Buffer, Simulation
 from simcomm.schedules import verified_schedule
 
 STAR = simcomm.star(4, "8 Gbit/s", "1 us")
@@ -56,34 +55,3 @@ def test_collectives_started_in_different_orders_stay_separate() -> None:
     pairs = [(message.collective, message.step, message.dst_step) for message in simulation.messages]
     assert len(pairs) == 8
     assert all(step == dst_step for _, step, dst_step in pairs)
-
-
-def test_late_rank_delays_only_dependent_ranks() -> None:
-    ends = {}
-
-    def rank(number: int) -> Any:
-        def run(simulation: Simulation) -> Process:
-            yield simulation.env.timeout(1.0 if number == 3 else 0.0)
-            yield from part(simulation, "broadcast/naive", (0, 1, 2, 3), number, 0)
-            ends[number] = simulation.env.now
-
-        return run
-
-    simulate(map(rank, range(4)))
-    alone = simcomm.run("broadcast/naive", STAR, nbytes=1_000_000).elapsed
-    assert ends[3] == ends[0] == pytest.approx(1.0 + alone / 3, rel=1e-3)
-    assert ends[1] < ends[2] < 0.01
-
-
-def test_point_to_point_messages_of_a_program_match() -> None:
-    def rank(number: int) -> Any:
-        def run(simulation: Simulation) -> Process:
-            kind = (Kind.SEND, Kind.RECV)[number]
-            yield simulation.env.timeout(0.5 * number)
-            yield simulation.post(Location(7, number, 0, 0), Operation(kind, 1 - number, 0, 1, 0), 1_000_000).done
-
-        return run
-
-    elapsed, simulation = simulate(map(rank, range(2)))
-    assert elapsed == pytest.approx(0.501002)
-    assert [(message.collective, message.begin - message.src_posted) for message in simulation.messages] == [(7, 0.5)]

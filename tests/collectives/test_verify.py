@@ -24,8 +24,6 @@ from collectives import (
     verify,
 )
 from collectives.errors import TooLarge
-from collectives.proof.completion import completion_order
-from collectives.schedule.build import build_schedule
 from collectives.verdict import prove
 from ringlab.commands.check import check, find_algorithms
 
@@ -115,13 +113,6 @@ def test_brackets_without_parameters_in_a_name_are_rejected(reference: str) -> N
         find_algorithm(reference, "all_reduce")
 
 
-@pytest.mark.parametrize("p", range(2, 18))
-def test_ring_sends_the_minimum_and_the_unchunked_ring_more(p: int) -> None:
-    ring = verify(find_algorithm("all_reduce/ring"), p).sent_share
-    assert ring == 2 * (p - 1) / p
-    assert verify(find_algorithm("all_reduce/unchunked_ring"), p).sent_share == pytest.approx(p / 2 * ring, rel=1e-12)
-
-
 def test_message_can_meet_its_receive_in_a_later_step() -> None:
     def staggered(rank, world_size, root):
         if rank == 0:
@@ -142,17 +133,6 @@ def test_sends_read_chunks_as_before_the_step() -> None:
 
     report = verify(declared("all_reduce", doubling, chunks=1), 16)
     assert (report.steps, report.messages, report.sent_share) == (4, 64, 4.0)
-
-
-@settings(deadline=None)
-@given(st.sampled_from(sorted(library())), st.integers(1, 9))
-def test_steps_complete_once_and_in_order(name: str, p: int) -> None:
-    schedule = build_schedule(find_algorithm(name), p)
-    done = list(completion_order(schedule))
-    assert len(done) == len(set(done)) == sum(len(program) for programs in schedule.programs for program in programs)
-    for rank, programs in enumerate(schedule.programs):
-        for channel, program in enumerate(programs):
-            assert [step for who, on, step in done if (who, on) == (rank, channel)] == list(range(len(program)))
 
 
 def test_too_many_tracked_chunks_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
