@@ -19,7 +19,7 @@ from typing import Any
 from virtual.ranks.finding import ProgramFinding
 
 FOLDER = Path(__file__).parent / "virtual_programs"
-HEADER = re.compile(r"^# (ranks|kind|args|options|parameters): (.*)$", re.MULTILINE)
+HEADER = re.compile(r"^# (ranks|kind|args|options): (.*)$", re.MULTILINE)
 REPORTED = re.compile(r"# reported(?:: (?P<ranks>[-0-9,; ]+?))?(?:  # fix:.*)?$")
 FIX = re.compile(r"(?P<indent> *)(?P<code>.*?) *# fix:(?: (?P<fix>.*))?$")
 
@@ -57,11 +57,6 @@ class CorpusProgram:
         if "--per-node" in words:
             options["per_node"] = int(words[words.index("--per-node") + 1])
         return options
-
-    @property
-    def has_unlike_parameters(self) -> bool:
-        """Whether parameters with the same name differ between ranks on purpose, because layers are split."""
-        return "split" in self.header.get("parameters", "")
 
     @property
     def kinds(self) -> list[str]:

@@ -84,8 +84,7 @@ def test_fixed_program_runs_on_gloo(program: CorpusProgram, tmp_path: Path) -> N
     assert [err for status, _, err in done if status] == []
     results = [json.loads(out.splitlines()[-1]) for _, out, _ in done]
     assert [error for error, _ in results] == [""] * program.ranks
-    if not program.has_unlike_parameters:
-        assert all(parameters == results[0][1] for _, parameters in results)
+    assert all(parameters == results[0][1] for _, parameters in results)
 
 
 @pytest.mark.slow

@@ -49,7 +49,6 @@ class VirtualGroup:
         self.present = _find_present(ranks, job.only or ranks)
         self.expected = len(set(self.present))
         self.is_ordered = False
-        self.timeout = 1800.0  # seconds
         self.gpus: dict[tuple[int, str], int] = {}  # the rank that uses each GPU, if known
         self.counts = [0] * len(ranks)  # collectives that each rank has called
         self.callers: list[list[tuple[CallSite, ...]]] = [[] for _ in ranks]

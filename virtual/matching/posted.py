@@ -61,8 +61,6 @@ class Posted:
     reduces: Any = None  # the parameters whose gradients it reduces
     clock: Any = None  # vector clock of its rank when it was posted
     learnt: Any = None  # vector clock that its rank merges after the wait
-    came: float = 0.0  # when its rank posted it, in seconds
-    ready: float | None = None  # when the last rank that it needs arrived, in seconds
 
     way: ClassVar[str] = "calls"  # "calls" for a collective, "sends" or "receives" for a message
 

@@ -33,13 +33,11 @@ EVENTS = (
     "dropping",  # dropout is about to draw random numbers
     "evaluating",  # module whose ``eval`` is called
     "replicated",  # tensor that becomes a DTensor with replicated placements; mesh, placements
-    "joined",  # tensors and their concatenation; or one tensor and its argmax
     "adding",  # two tensors, before the second is added to the first in place
     "added",  # tensor after an addition in place
     "summed",  # two tensors, and their sum as a new tensor
     "put_together",  # tensors that are about to be concatenated or stacked
     "used",  # tensor that is about to be divided or summed up
-    "compared",  # two tensors that are compared element by element
     "sampling",  # DistributedSampler whose iteration starts
     "setting_epoch",  # DistributedSampler
     "made_sampler",  # DistributedSampler

@@ -7,7 +7,7 @@ from virtual.ranks.finding import ProgramFinding, format_ranks
 from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.watching import Watcher, Watchers
 from virtual.watching.calls.files import Clocks, FileRaces
-from virtual.watching.calls.grouping import Grouping, LateComers
+from virtual.watching.calls.grouping import Grouping
 from virtual.watching.calls.in_flight import InFlight
 from virtual.watching.calls.own_reductions import OwnReductions
 from virtual.watching.calls.reads import Reads
@@ -19,7 +19,7 @@ from virtual.watching.training.inputs import DropoutSeeds, ReplicatedTensors
 from virtual.watching.training.logs import OptimizerLogs
 from virtual.watching.training.losses import ReducedLosses, SampleWeights
 from virtual.watching.training.replicas import Replicas
-from virtual.watching.training.samplers import GatheredOrder, Samplers
+from virtual.watching.training.samplers import Samplers
 from virtual.watching.training.shards import ShardFactors
 
 
@@ -42,10 +42,8 @@ def watch_everything(strict: bool) -> Watchers:
             ReducedLosses(),
             Samplers(),
             ReplicatedTensors(),
-            GatheredOrder(),
             FileRaces(clocks),
             InFlight(),
-            LateComers(),
             Grouping(),
             OwnReductions(),
             *more,
@@ -54,9 +52,9 @@ def watch_everything(strict: bool) -> Watchers:
 
 
 def watch_calls() -> Watchers:
-    """Return the watchers for a run without tensor data: file races, late ranks and misuse of groups."""
+    """Return the watchers for a run without tensor data: file races and misuse of groups."""
     clocks = Clocks()
-    return Watchers((clocks, FileRaces(clocks), LateComers(), Grouping()))
+    return Watchers((clocks, FileRaces(clocks), Grouping()))
 
 
 def tell_silent(watchers: Watchers, job: RankJob) -> list[ProgramFinding]:

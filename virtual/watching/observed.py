@@ -52,7 +52,7 @@ class ProgramObserver:
         observe(loading._BaseDataLoaderIter, "__next__", before=self._draw_batch)
         observe(sampler, "__iter__", before="sampling")
         observe(sampler, "set_epoch", before="setting_epoch")
-        observe(sampler, "__init__", before=self._once(self._listen_to_results, replaced), after="made_sampler")
+        observe(sampler, "__init__", after="made_sampler")
         observe(ddp, "__init__", after="wrapped")
         observe(ddp, "forward", before="forward_begins")
         observe(torch.autograd, "backward", before=self._begin_backward, after=self._end_backward)
@@ -181,22 +181,6 @@ class ProgramObserver:
         return register
 
     # -- operations on tensors
-
-    def _listen_to_results(self, replaced: Replaced) -> None:
-        for owner, name in ((torch, "cat"), (torch, "concat"), (torch, "argmax"), (torch.Tensor, "argmax")):
-            self._observe(replaced, owner, name, after=self._join)
-        for owner, name in ((torch, "eq"), (torch.Tensor, "eq"), (torch.Tensor, "__eq__")):
-            self._observe(replaced, owner, name, before=self._compare)
-
-    def _join(self, concatenated: Any, *arguments: Any, **named: Any) -> None:
-        parts = arguments[0] if arguments else ()
-        parts = [parts] if isinstance(parts, torch.Tensor) else parts
-        if parts and all(map(is_plain, (*parts, concatenated))):
-            self.tell("joined", parts, concatenated)
-
-    def _compare(self, *arguments: Any, **named: Any) -> None:
-        if _are_two_tensors(arguments, named):
-            self.tell("compared", *arguments)
 
     def _listen_to_tensors(self, replaced: Replaced) -> None:
         dtensor = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)

@@ -1,9 +1,8 @@
-"""Find misuse of groups: calls by non-members, unsorted ranks, groups that some ranks never create, late ranks."""
+"""Find misuse of groups: calls by non-members, unsorted ranks, and groups that some ranks never create."""
 
 from typing import Any
 
 from virtual.diagnosis.hangs import find_mismatched_groups, find_missing_groups
-from virtual.ranks.finding import FindingPlace, ProgramFinding
 from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.sites import find_site
 from virtual.ranks.watching import Watcher
@@ -53,48 +52,3 @@ class Grouping(Watcher):
         finding = find_mismatched_groups(job) or find_missing_groups(job)
         if finding is not None:
             self.tell(job, finding)
-
-
-ADVICE = "do slow work on one rank before creating the group, or pass a longer timeout= to init_process_group"
-
-
-class LateComers(Watcher):
-    """Finds ranks that reach a collective later than the group's timeout allows.
-
-    Without a calendar, the clock of a rank contains only its compute time, so waits are added here.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._clocks: dict[Rank, tuple[float, float]] = {}  # clock of each rank, and its compute time at that clock
-
-    def now(self, rank: Rank) -> float:
-        """Return a rank's clock, in seconds."""
-        clock, computed = self._clocks.get(rank, (0.0, 0.0))
-        clock += rank.computed - computed
-        self._clocks[rank] = (clock, rank.computed)
-        return clock
-
-    def posted(self, posted: Any) -> None:
-        posted.came = self.now(posted.rank)
-
-    def complete(self, collective: Any) -> None:
-        calls = collective.in_order()
-        first, last = min(calls, key=lambda call: call.came), max(calls, key=lambda call: call.came)
-        for call in calls:
-            call.ready = last.came
-        group, late = collective.group, last.came - first.came
-        if late > group.timeout:
-            title = (
-                f"rank {last.rank.number} reaches {last.what.partition('(')[0]} {late:.0f} s after rank "
-                f"{first.rank.number}, later than the group's timeout of {group.timeout:.0f} s"
-            )
-            place = FindingPlace((last.rank.number,), last.what, last.site)
-            self.tell(group.job, ProgramFinding("timeout", title, (place,), ADVICE))
-
-    def met(self, sender: Any, receiver: Any) -> None:
-        receiver.ready = max(sender.came, receiver.came)
-
-    def waited(self, posted: Any) -> None:
-        if posted.ready is not None:
-            self._clocks[posted.rank] = (max(self.now(posted.rank), posted.ready), posted.rank.computed)

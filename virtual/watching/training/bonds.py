@@ -25,7 +25,6 @@ from virtual.ranks.sites import CallSite
 from virtual.ranks.watching import Watcher
 from virtual.watching.training.logs import OptimizerLog, OptimizerLogs
 
-SPLITTING = ("all_reduce", "all_gather", "reduce_scatter")  # collectives of hand-written tensor parallelism
 MOST_FORGOTTEN = 0.5  # share of an optimizer's parameters that may be forgotten
 
 
@@ -35,7 +34,6 @@ class Bond:
 
     parameters: dict[Rank, torch.Tensor]
     by_ddp: bool = False
-    of_norm: bool = False  # a norm's weight, replicated by hand-written tensor parallelism
     hook: CallSite | None = None  # line that registered the communication hook
     sum_given: Values | None = None  # sample of the sum of the hook's last inputs
     _given: dict[int, dict[Rank, Values]] = field(default_factory=dict)  # by number of the backward pass
@@ -56,7 +54,6 @@ class Bonds(Watcher):
         self.logs = logs
         self._of: dict[Rank, WeakIdKeyDictionary] = {}
         self._counts: dict[tuple[Rank, Any], int] = {}
-        self._splitting: dict[Rank, Any] = {}  # the group with which a rank communicates within backward
         self.modules: dict[Rank, list[Any]] = {}
         self._hooked: dict[Rank, torch.Tensor] = {}  # the parameter whose hook a rank is running
         self.missed = WeakIdKeyDictionary()  # parameters that DDP does not reduce
@@ -84,28 +81,11 @@ class Bonds(Watcher):
         self._hooked.pop(rank, None)
 
     def posted(self, posted: Any) -> None:
-        """Detect groups with hand-written tensor parallelism, which reduce gradients of activations during backward."""
-        rank = posted.rank
-        if posted.way != "calls" or not posted.is_programs or not posted.tensors:
-            return
-        verb, is_backward = posted.exchange.collective, torch._C._current_graph_task_id() != -1
-        if verb == "all_reduce" and is_backward and rank in self._hooked:
-            posted.reduces = self.find_reduced(rank, posted.tensors[0])
-        is_new = rank not in self._splitting and is_backward and verb in SPLITTING
-        if is_new and not self.find_reduced(rank, posted.tensors[0]):
-            self._splitting[rank] = posted.group
-
-    def stepping(self, rank: Rank, optimizer: Any) -> None:
-        """Create bonds for norm weights, which hand-written tensor parallelism replicates unlike other layers."""
-        log, group = self.logs.of(rank, optimizer), self._splitting.get(rank)
-        if group is None or log.count or len(group.ranks) < 2:
-            return
-        gathered = [*(self.gather((group, log.number), rank, log, len(group.ranks)) or {}).values()]
-        if len({len(peer.parameters) for peer in gathered}) == 1:
-            for place, parameter in enumerate(log.parameters):
-                sample = _first_sample(log, place)
-                if parameter.dim() == 1 and sample.size and bool((sample == 1.0).all()):
-                    self._tie_if_equal(gathered, place, is_drawn=False, of_norm=True)
+        """Note the parameter whose gradient hook posts an all_reduce of it."""
+        if posted.rank in self._hooked and posted.is_programs and posted.way == "calls" and posted.tensors:
+            is_backward = torch._C._current_graph_task_id() != -1
+            if is_backward and posted.exchange.collective == "all_reduce":
+                posted.reduces = self.find_reduced(posted.rank, posted.tensors[0])
 
     def complete(self, collective: Any) -> None:
         """Create bonds for parameters whose gradients are reduced by one all_reduce."""
@@ -160,13 +140,13 @@ class Bonds(Watcher):
                         return parameters[begin:last]
         return []
 
-    def tie(self, parameters: dict[Rank, torch.Tensor], by_ddp: bool = False, of_norm: bool = False) -> Bond:
+    def tie(self, parameters: dict[Rank, torch.Tensor], by_ddp: bool = False) -> Bond:
         """Create a bond, unless the parameters already have one."""
         first_rank, first = next(iter(parameters.items()))
         known = self.of(first_rank, first)
         if known is not None:
             return known
-        bond = Bond(parameters, by_ddp, of_norm)
+        bond = Bond(parameters, by_ddp)
         for rank, parameter in parameters.items():
             self._of.setdefault(rank, WeakIdKeyDictionary())[parameter] = bond
         return bond
@@ -179,7 +159,7 @@ class Bonds(Watcher):
         first = logs[0]
         bonds = [self.of(first.rank, parameter) for parameter in first.parameters]
         group = {log.rank for log in logs}
-        tied = sum(bond is not None and not bond.of_norm and bond.parameters.keys() == group for bond in bonds)
+        tied = sum(bond is not None and bond.parameters.keys() == group for bond in bonds)
         if tied == len(bonds) or tied < MOST_FORGOTTEN * len(bonds):
             return
         rest = [place for place, bond in enumerate(bonds) if bond is None]
@@ -194,16 +174,14 @@ class Bonds(Watcher):
             if len(alike) == len(logs) and all(parameter.shape == shape for parameter in alike):
                 self._tie_if_equal(logs, place)
 
-    def _tie_if_equal(
-        self, logs: Sequence[OptimizerLog], place: int, is_drawn: bool = True, of_norm: bool = False
-    ) -> None:
+    def _tie_if_equal(self, logs: Sequence[OptimizerLog], place: int, is_drawn: bool = True) -> None:
         """Create a bond if a parameter's initial values are equal. ``is_drawn`` rejects constants such as zeros."""
         if logs[0].parameters[place] in self.missed:
             return
         first_samples = [log.first_sample(place) for log in logs]
         samples = [sample for sample in first_samples if sample is not None]
         if len(samples) == len(logs) and are_equal(samples) and not (is_drawn and is_constant(samples[0])):
-            self.tie({log.rank: log.parameters[place] for log in logs}, of_norm=of_norm)
+            self.tie({log.rank: log.parameters[place] for log in logs})
 
 
 def _first_sample(log: OptimizerLog, place: int) -> Values:

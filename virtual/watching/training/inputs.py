@@ -90,7 +90,7 @@ class DropoutSeeds(Watcher):
 
     def _averages(self, rank: Rank) -> bool:
         bonds = [self.bonds.of(rank, parameter) for log in self.logs.of_rank(rank) for parameter in log.parameters]
-        are_own = all(bond is not None and not bond.by_ddp and not bond.of_norm for bond in bonds)
+        are_own = all(bond is not None and not bond.by_ddp for bond in bonds)
         return bool(bonds) and are_own
 
     def _compare(self, rank: Rank, among: Any, ranks: int) -> list[Rank]:

@@ -37,10 +37,6 @@ AFTER = (
     "average the gradient of every parameter on all ranks in every step; call the DDP module itself, not the module "
     "inside it, and run the last micro-batch outside of no_sync()"
 )
-SHARED = (
-    "parameters that all tensor-parallel ranks hold need equal gradients: all_reduce their gradients if each rank has "
-    "a part of the sequence; otherwise use the same data and the same random numbers (dropout) on these ranks"
-)
 BETWEEN = (
     "change parameters (load_state_dict, averaging of weights, clamp) identically on all ranks, or broadcast them "
     "afterwards"
@@ -157,7 +153,7 @@ class Replicas(Watcher):
         if is_first and is_after:  # the first step of a HandOptimizer is not observed
             when = f"before step {first.number_of(step)}"
         title = f"{when}, {name}{more} differs between {_ranks(peers)}"
-        advice = SHARED if unlike[0].of_norm else BEFORE if is_first else AFTER
+        advice = BEFORE if is_first else AFTER
         self._tell(key, "parameter mismatch", title, words_by_log, advice)
 
     def _bonds(self, log: OptimizerLog) -> list[Bond]:

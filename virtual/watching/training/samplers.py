@@ -1,11 +1,9 @@
-"""Find samplers that do not split the data, missing set_epoch calls, and results compared in the wrong order."""
+"""Find samplers that do not split the data, and missing set_epoch calls."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import torch
 from torch.utils.data import Subset
 
 from virtual.ranks.finding import ProgramFinding, group_places
@@ -91,69 +89,3 @@ class Samplers(Watcher):
             (rank.number, words, self._logs[by_rank[rank]].site) for rank, words in words_by_rank.items()
         )
         self.tell(next(iter(by_rank)).job, ProgramFinding("sampler", title, places, advice))
-
-
-KEPT = 16  # gathered tensors of a rank that are remembered
-SAME_ORDER = (
-    "gather the labels too, or restore the order: torch.stack(parts, 1).flatten(0, 1) undoes a DistributedSampler "
-    "without shuffle"
-)
-
-
-class GatheredOrder(Watcher):
-    """Finds gathered results that are in rank order, although the sampler distributed samples in a different order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._sampler: dict[Rank, Any] = {}
-        self._parts: dict[Rank, list[Sequence[torch.Tensor]]] = {}  # results of one all_gather each, in rank order
-        self._wholes: dict[Rank, list[torch.Tensor]] = {}
-
-    def sampling(self, rank: Rank, sampler: Any) -> None:
-        self._sampler[rank] = sampler
-
-    def waited(self, posted: Any) -> None:
-        sampler = self._sampler.get(posted.rank)
-        if sampler is None or posted.way != "calls" or not posted.what.startswith("all_gather") or not posted.tensors:
-            return
-        ranks, rows = len(posted.group.ranks), posted.tensors[0].shape[:1]
-        if ranks == sampler.num_replicas > 1 and rows and rows[0] == sampler.num_samples:
-            outputs = [tensors[0] for tensors in posted.exchange.outputs]
-            _keep(self._parts.setdefault(posted.rank, []), outputs)
-            if len({tensor.untyped_storage().data_ptr() for tensor in outputs}) == 1:
-                _keep(self._wholes.setdefault(posted.rank, []), outputs[0])
-
-    def joined(self, rank: Rank, parts: Sequence[Any], concatenated: Any) -> None:
-        """Track a tensor that is made from gathered parts, or from the rows of another tensor."""
-        known = self._parts.get(rank, ())
-        if len(parts) == 1:
-            is_whole = self._is_whole(rank, parts[0])
-        else:
-            is_whole = any(len(gathered) == len(parts) and all(map(_is_same, gathered, parts)) for gathered in known)
-        if is_whole:
-            _keep(self._wholes.setdefault(rank, []), concatenated)
-
-    def compared(self, rank: Rank, tensor: Any, other: Any) -> None:
-        sampler = self._sampler.get(rank)
-        if sampler is None or tensor.shape != other.shape or not tensor.shape:
-            return
-        if tensor.shape[0] not in (sampler.total_size, len(sampler.dataset)):
-            return
-        if self._is_whole(rank, tensor) != self._is_whole(rank, other):
-            title = (
-                "results that were gathered rank by rank are compared with labels in another order: a "
-                f"DistributedSampler gives rank r the samples r, r + {sampler.num_replicas}, ..."
-            )
-            self.find("rank order", title, rank, find_site(), SAME_ORDER)
-
-    def _is_whole(self, rank: Rank, tensor: torch.Tensor) -> bool:
-        return any(_is_same(tensor, known) for known in self._wholes.get(rank, ()))
-
-
-def _is_same(tensor: Any, other: Any) -> bool:
-    return bool(tensor.untyped_storage().data_ptr() == other.untyped_storage().data_ptr())
-
-
-def _keep(known: list[Any], value: Any) -> None:
-    known.append(value)
-    del known[:-KEPT]
