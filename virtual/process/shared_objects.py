@@ -3,11 +3,11 @@
 import multiprocessing
 import pickle
 import queue
+import threading
 from collections import deque
 from collections.abc import Callable
 from multiprocessing.context import BaseContext
-from threading import BrokenBarrierError
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -18,7 +18,6 @@ from virtual.ranks.world import Act, VirtualWorld
 
 POLLING_S = 1800.0  # virtual time after which ranks that poll are reported as stuck
 POLL_S = 0.01  # minimum time of a poll
-TOO_OFTEN = "semaphore or lock released too many times"  # multiprocessing's message
 
 
 def install_shared_objects(world: VirtualWorld, replaced: Replaced) -> None:
@@ -46,8 +45,8 @@ class SharedObject:
     """
 
     def __init__(self, world: VirtualWorld) -> None:
-        self._world = world
-        self._place = len(MADE)
+        self._world, self._place = world, len(MADE)
+        self.title = type(self).__name__.removeprefix("Virtual")
         MADE.append(self)
 
     def __reduce__(self) -> Any:
@@ -60,9 +59,10 @@ class SharedObject:
 
     def _wait(self, method: str, is_ready: Callable[[], bool], timeout: float | None = None) -> bool:
         """Wait for a condition. Return False if the timeout passes first."""
-        operation, caller = f"{type(self).__name__.removeprefix('Virtual')}.{method}()", self._caller()
+        caller = self._caller()
         gives_up = timeout is not None and caller.now < POLLING_S
-        self._world.wait_until(caller, is_ready, RankWait(operation, find_site(), gives_up=gives_up))
+        waiting = RankWait(f"{self.title}.{method}()", find_site(), gives_up=gives_up)
+        self._world.wait_until(caller, is_ready, waiting)
         if is_ready() or timeout is None:
             return True
         caller.spend(max(timeout, POLL_S))
@@ -85,14 +85,11 @@ class VirtualQueue(SharedObject):
         self._changed()
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        if not block and not self._items:
-            raise queue.Empty
-        if not self._wait("get", lambda: bool(self._items), timeout):
+        if not (self._wait("get", lambda: bool(self._items), timeout) if block else self._items):
             raise queue.Empty
         return pickle.loads(self._items.popleft())  # pickled by this process
 
-    def put_nowait(self, item: Any) -> None:
-        self.put(item)
+    put_nowait = put
 
     def get_nowait(self) -> Any:
         return self.get(block=False)
@@ -113,23 +110,33 @@ class VirtualQueue(SharedObject):
 
 
 class VirtualSemaphore(SharedObject):
-    """A semaphore that a given number of ranks can hold."""
+    """A semaphore that a given number of ranks can hold. The holder of a reentrant lock can acquire it again."""
+
+    is_bounded: ClassVar[bool] = False  # raises ValueError if it is released more often than acquired
+    is_reentrant: ClassVar[bool] = False
 
     def __init__(self, world: VirtualWorld, value: int = 1) -> None:
         super().__init__(world)
-        self._free = value
+        self._free = self._most = value
+        self._holder: Rank | None = None  # the last rank that acquired it
+        self._times = 0
 
     def acquire(self, block: bool = True, timeout: float | None = None) -> bool:
-        if not block and not self._free:
-            return False
-        if not self._wait("acquire", lambda: self._free > 0, timeout):
-            return False
-        self._free -= 1
+        caller = self._caller()
+        if not (self.is_reentrant and self._holder is caller):
+            if not (self._wait("acquire", lambda: self._free > 0, timeout) if block else self._free):
+                return False
+            self._free -= 1
+        self._holder, self._times = caller, self._times + 1
         return True
 
     def release(self) -> None:
-        self._free += 1
-        self._changed()
+        if self.is_bounded and self._free >= self._most:
+            raise ValueError("semaphore or lock released too many times")
+        self._times -= 1
+        if not (self.is_reentrant and self._times):
+            self._free, self._holder = self._free + 1, None
+            self._changed()
 
     def __enter__(self) -> bool:
         return self.acquire()
@@ -139,56 +146,21 @@ class VirtualSemaphore(SharedObject):
 
 
 class VirtualBoundedSemaphore(VirtualSemaphore):
-    """A semaphore that raises ValueError if it is released more often than acquired."""
-
-    def __init__(self, world: VirtualWorld, value: int = 1) -> None:
-        super().__init__(world, value)
-        self._most = value
-
-    def release(self) -> None:
-        if self._free >= self._most:
-            raise ValueError(TOO_OFTEN)
-        super().release()
+    is_bounded = True
 
 
-class VirtualLock(VirtualSemaphore):
-    """A lock that one rank holds. If ``held_again``, its holder can acquire it again."""
-
-    held_again = False
-
-    def __init__(self, world: VirtualWorld) -> None:
-        super().__init__(world)
-        self._holder: Rank | None = None
-        self._times = 0
-
-    def acquire(self, block: bool = True, timeout: float | None = None) -> bool:
-        caller = self._caller()
-        if not (self.held_again and self._holder is caller) and not super().acquire(block, timeout):
-            return False
-        self._holder, self._times = caller, self._times + 1
-        return True
-
-    def release(self) -> None:
-        if not self._times:
-            raise ValueError(TOO_OFTEN)
-        self._times -= 1
-        if not self._times:
-            self._holder = None
-            super().release()
+class VirtualLock(VirtualBoundedSemaphore):
+    """A lock that one rank holds."""
 
 
 class VirtualRLock(VirtualLock):
-    """A lock that its holder can acquire again."""
-
-    held_again = True
+    is_reentrant = True
 
 
 class VirtualEvent(SharedObject):
     """A flag that ranks wait for."""
 
-    def __init__(self, world: VirtualWorld) -> None:
-        super().__init__(world)
-        self._flag = False
+    _flag = False
 
     def is_set(self) -> bool:
         return self._flag
@@ -204,49 +176,6 @@ class VirtualEvent(SharedObject):
         return self._wait("wait", self.is_set, timeout)
 
 
-class VirtualBarrier(SharedObject):
-    """A barrier for a given number of ranks."""
-
-    def __init__(
-        self, world: VirtualWorld, parties: int, action: Act | None = None, timeout: float | None = None
-    ) -> None:
-        super().__init__(world)
-        self.parties, self._action = parties, action
-        self.n_waiting, self.broken = 0, False
-        self._round = list[bool]()  # empty while ranks wait, then whether they pass
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Wait until all ranks have arrived. Return the number of ranks that arrived earlier.
-
-        Raises BrokenBarrierError after ``abort``, and if the barrier is reset during the wait.
-        """
-        if self.broken:
-            raise BrokenBarrierError
-        place, mine = self.n_waiting, self._round
-        self.n_waiting += 1
-        if self.n_waiting == self.parties:
-            if self._action is not None:
-                self._action()
-            self._end_round(True)
-        self._wait("wait", lambda: bool(mine))
-        if not mine[0]:
-            raise BrokenBarrierError
-        return place
-
-    def abort(self) -> None:
-        self.broken = True
-        self._end_round(False)
-
-    def reset(self) -> None:
-        self.broken = False
-        self._end_round(False)
-
-    def _end_round(self, they_pass: bool) -> None:
-        self._round.append(they_pass)
-        self.n_waiting, self._round = 0, []
-        self._changed()
-
-
 class VirtualCondition(SharedObject):
     """A lock that a rank releases while it waits for a notification."""
 
@@ -254,7 +183,7 @@ class VirtualCondition(SharedObject):
         super().__init__(world)
         self._lock = lock or VirtualRLock(world)
         self.acquire, self.release = self._lock.acquire, self._lock.release
-        self._waiting = deque[list[bool]]()  # for each wait, a list with a flag: whether it is over
+        self._waiting: dict[object, None] = {}  # a token for each wait that was not notified
 
     def __enter__(self) -> bool:
         return self.acquire()
@@ -263,24 +192,38 @@ class VirtualCondition(SharedObject):
         self.release()
 
     def wait(self, timeout: float | None = None) -> bool:
-        box = [False]
-        self._waiting.append(box)
+        token = object()
+        self._waiting[token] = None
         self.release()
-        self._wait("wait", lambda: box[0])
-        return self.acquire()
+        is_notified = self._wait("wait", lambda: token not in self._waiting, timeout)
+        self._waiting.pop(token, None)
+        self.acquire()
+        return is_notified
 
     def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
-        while not (value := predicate()):
-            self.wait()
-        return value
+        while not (value := predicate()) and self.wait(timeout):
+            pass
+        return value or predicate()
 
     def notify(self, n: int = 1) -> None:
-        for _ in range(min(n, len(self._waiting))):
-            self._waiting.popleft()[0] = True
+        for token in [*self._waiting][:n]:
+            del self._waiting[token]
         self._changed()
 
     def notify_all(self) -> None:
         self.notify(len(self._waiting))
+
+
+class VirtualBarrier(SharedObject, threading.Barrier):
+    """A barrier for a given number of ranks: Python's barrier of threads, with a condition that ranks share."""
+
+    def __init__(
+        self, world: VirtualWorld, parties: int, action: Act | None = None, timeout: float | None = None
+    ) -> None:
+        SharedObject.__init__(self, world)
+        threading.Barrier.__init__(self, parties, action, timeout)
+        self._cond: Any = VirtualCondition(world)
+        self._cond.title = self.title
 
 
 KINDS: dict[str, type[SharedObject]] = {
