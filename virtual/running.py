@@ -25,7 +25,7 @@ from virtual.options import VirtualOptions
 from virtual.outcome import Finished, JobOutcome, RankOutcome, VirtualOutcome
 from virtual.process.clocks import install_clocks, record_steps, step_seconds
 from virtual.process.groups import GroupMaker, install_stores
-from virtual.process.interpreter import install_interpreter, install_random
+from virtual.process.interpreter import install_interpreter
 from virtual.process.output import RankedOutput
 from virtual.process.profiles import install_profiles
 from virtual.process.programs import name_as_torchrun
@@ -57,7 +57,7 @@ class VirtualRun:
         self.world = VirtualWorld(self.timing, ProgramDiagnoser(), self.computing, belongings)
         self.world.watch = watch_calls() if options.fake else watch_everything(options.strict)
         self.placement = Placement(self.world, options.local_ranks) if options.gpu else None
-        self.replaced = Replaced()
+        self.replaced = Replaced(self.world.me)
         self._outputs: list[RankedOutput] = []
 
     def run(self) -> Finished:
@@ -89,7 +89,6 @@ class VirtualRun:
         GroupMaker(world, self.timing, title, options.acts_as, usual, self.placement).install(replaced)
         install_stores(world, replaced)
         install_clocks(world, replaced)
-        install_random(world, replaced)
         install_profiles(world, replaced)
         if self.placement is not None:
             VirtualDevices(world, options.compute, self.placement).install(replaced)

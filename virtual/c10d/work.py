@@ -163,15 +163,10 @@ def wait_for_a_future(world: VirtualWorld, rank: Rank) -> None:
     set_futures(rank)
 
 
-def waiting_for_futures(world: VirtualWorld, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Wrap ``Future.wait`` so that virtual time passes during the wait."""
-
-    def wait(self: Any) -> Any:
-        rank = world.me()
-        while rank is not None and not self.done() and rank.futures:
-            wait_for_a_future(world, rank)
-        if rank is not None and rank.unrecorded:
-            record_waits(world, rank)
-        return original(self)
-
-    return wait
+def wait_for_future(world: VirtualWorld, rank: Rank, original: Callable[[Any], Any], future: Any) -> Any:
+    """Let virtual time pass during ``Future.wait``."""
+    while not future.done() and rank.futures:
+        wait_for_a_future(world, rank)
+    if rank.unrecorded:
+        record_waits(world, rank)
+    return original(future)

@@ -3,6 +3,7 @@
 import time
 import timeit
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -25,36 +26,13 @@ CLOCKS = {"time": EPOCH_S, "perf_counter": 0.0, "monotonic": 0.0}
 
 def install_clocks(world: VirtualWorld, replaced: Replaced) -> None:
     """Make Python's clocks show the calling rank's time. Ringlab's own threads read the real clocks."""
-    for name, start in CLOCKS.items():
-        read = _clock(world, getattr(time, name), start)
-        replaced.put(time, name, read)
-        replaced.put(time, f"{name}_ns", _in_ns(world, getattr(time, f"{name}_ns"), read))
-    replaced.put(time, "sleep", _sleep(world, time.sleep))
-    _replace_timeit(replaced)
 
-
-def _clock(world: VirtualWorld, real: Callable[[], float], start: float) -> Callable[[], float]:
-    def read() -> float:
-        rank = world.me()
-        if rank is None:
-            return real()
+    def read(start: float, rank: Rank, _: Callable[[], float]) -> float:
         world.computing.charge(rank)
         rank.spend(READ_S)
         return start + rank.now
 
-    return read
-
-
-def _in_ns(world: VirtualWorld, real: Callable[[], int], read: Callable[[], float]) -> Callable[[], int]:
-    return lambda: real() if world.me() is None else round(read() * 1e9)
-
-
-def _sleep(world: VirtualWorld, real: Callable[[float], None]) -> Callable[[float], None]:
-    def sleep(seconds: float) -> None:
-        rank = world.me()
-        if rank is None:
-            real(seconds)
-            return
+    def sleep(rank: Rank, real: Callable[[float], None], seconds: float) -> None:
         if seconds < 0:
             raise ValueError("sleep length must be non-negative")
         world.computing.charge(rank)
@@ -68,7 +46,11 @@ def _sleep(world: VirtualWorld, real: Callable[[float], None]) -> Callable[[floa
             rank.waiting = None
         world.computing.forget(rank)
 
-    return sleep
+    for name, start in CLOCKS.items():
+        replaced.wrap_for_ranks(time, name, partial(read, start))
+        replaced.wrap_for_ranks(time, f"{name}_ns", lambda rank, _, start=start: round(read(start, rank, _) * 1e9))
+    replaced.wrap_for_ranks(time, "sleep", sleep)
+    _replace_timeit(replaced)
 
 
 def _replace_timeit(replaced: Replaced) -> None:

@@ -4,7 +4,7 @@ Values that torch itself needs stay real: mesh ranks, pickled objects, sampler o
 """
 
 from collections.abc import Callable
-from functools import lru_cache, wraps
+from functools import lru_cache, partial
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -30,6 +30,7 @@ from torch.utils.data import dataloader as loading
 from torch.utils.weak import WeakIdKeyDictionary
 
 from virtual.process.replaced import Replaced
+from virtual.ranks.rank import Rank
 from virtual.ranks.world import VirtualWorld
 
 NAMESPACE = "_c10d_functional"
@@ -105,25 +106,23 @@ def install_fake_tensors(world: VirtualWorld, replaced: Replaced, gpu: bool) -> 
     if gpu:  # one kernel on a GPU, but ten operators on a CPU
         replaced.put(functional, "rms_norm", _as_one_kernel)
     tried = "_propagate_tensor_meta_non_cached"
-    replaced.put(ShardingPropagator, tried, _uncounted(world, getattr(ShardingPropagator, tried)))
-    init_mesh = _with_data(device_mesh.init_device_mesh)
+    replaced.wrap_for_ranks(ShardingPropagator, tried, partial(_call_uncounted, world))
     for module in (dist, c10d):
         for name in OBJECTS:
-            replaced.put(module, name, _with_data(getattr(c10d, name)))
+            replaced.wrap(module, name, _call_with_data)
     for place in (dist, device_mesh):
-        replaced.put(place, "init_device_mesh", init_mesh)
+        replaced.wrap(place, "init_device_mesh", _call_with_data)
     for name in MESHES:
-        replaced.put(device_mesh.DeviceMesh, name, _with_data(getattr(device_mesh.DeviceMesh, name)))
+        replaced.wrap(device_mesh.DeviceMesh, name, _call_with_data)
     for sampler in (DistributedSampler, RandomSampler):
-        replaced.put(sampler, "__iter__", _all_at_once(sampler.__iter__))
+        replaced.wrap(sampler, "__iter__", lambda original, self: iter(_call_with_data(lambda: [*original(self)])))
     for name in ("__init__", "__next__"):
-        replaced.put(loading._BaseDataLoaderIter, name, _with_data(getattr(loading._BaseDataLoaderIter, name)))
+        replaced.wrap(loading._BaseDataLoaderIter, name, _call_with_data)
     for module in (optimizers, _foreach_utils):
         replaced.put(module, "_foreach_supported_types", [*module._foreach_supported_types, FakeTensor])
     # moving a module swaps its parameters, which torch rejects if modes refer to them
     replaced.put(torch.utils, "weakref", SimpleNamespace(getweakrefs=lambda tensor: ()))
-    verify = "_verify_param_shape_across_processes"
-    replaced.put(data_parallel, verify, _with_data(getattr(data_parallel, verify)))
+    replaced.wrap(data_parallel, "_verify_param_shape_across_processes", _call_with_data)
     # DDP's second step broadcasts the order of gradients as values; without it, buckets keep the order of parameters
     replaced.put(dist.Reducer, "_rebuild_buckets", lambda reducer: False)  # type: ignore[attr-defined]
 
@@ -144,29 +143,13 @@ def _changes_values_alone(func: Any) -> bool:
     return bool(schema.name.startswith("aten::_foreach_") and not schema.returns)
 
 
-def _with_data(function: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(function)
-    def called(*args: Any, **named: Any) -> Any:
-        with unset_fake_temporarily():
-            return function(*args, **named)
-
-    return called
+def _call_with_data(function: Callable[..., Any], *args: Any, **named: Any) -> Any:
+    with unset_fake_temporarily():
+        return function(*args, **named)
 
 
-def _uncounted(world: VirtualWorld, function: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(function)
-    def called(*args: Any, **named: Any) -> Any:
-        rank = world.me()
-        if rank is None:
-            return function(*args, **named)
-        world.computing.charge(rank)
-        result = function(*args, **named)
-        world.computing.forget(rank)
-        return result
-
-    return called
-
-
-def _all_at_once(function: Callable[..., Any]) -> Callable[..., Any]:
-    listed = _with_data(lambda sampler: [*function(sampler)])
-    return lambda sampler: iter(listed(sampler))
+def _call_uncounted(world: VirtualWorld, rank: Rank, function: Callable[..., Any], *args: Any, **named: Any) -> Any:
+    world.computing.charge(rank)
+    result = function(*args, **named)
+    world.computing.forget(rank)
+    return result

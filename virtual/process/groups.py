@@ -4,6 +4,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from importlib import import_module
 from threading import get_ident
 from typing import Any, NoReturn
@@ -19,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from virtual.c10d.process_group import VirtualProcessGroup
 from virtual.c10d.rank_worlds import RankWorlds
 from virtual.c10d.store import VirtualStore
-from virtual.c10d.work import waiting_for_futures
+from virtual.c10d.work import wait_for_future
 from virtual.matching.group import VirtualGroup
 from virtual.matching.recorder import JobRecorder
 from virtual.matching.timing import CallTiming
@@ -57,18 +58,17 @@ class GroupMaker:
         dist.Backend.register_backend(NAME, self._create, extended_api=True, devices=["cpu", "cuda"])
         replaced.put(c10d, "_world", RankWorlds(self.world))
         torch._C._distributed_c10d._set_thread_isolation_mode(True)  # type: ignore[attr-defined]
-        replaced.put(torch._C.Future, "wait", waiting_for_futures(self.world, torch._C.Future.wait))
-        replaced.put(c10d, "_new_process_group_helper", self._as_virtual(c10d._new_process_group_helper))
+        replaced.wrap_for_ranks(torch._C.Future, "wait", partial(wait_for_future, self.world))
+        replaced.wrap(c10d, "_new_process_group_helper", self._make)
         replaced.put(c10d, "_get_pg_default_device", lambda group=None: torch.device("cpu"))
         replaced.put(c10d, "rendezvous", self._meet)
-        logged = _naming_backend(DistributedDataParallel._get_ddp_logging_data)
-        replaced.put(DistributedDataParallel, "_get_ddp_logging_data", logged)
-        replaced.put(device_mesh.DeviceMesh, "__init__", _of_its_thread(device_mesh.DeviceMesh.__init__))
+        replaced.wrap(DistributedDataParallel, "_get_ddp_logging_data", _get_log)
+        replaced.wrap(device_mesh.DeviceMesh, "__init__", _init_mesh)
         barrier = c10d._store_based_barrier  # skipped if only some ranks run
         replaced.put(c10d, "_store_based_barrier", lambda *args: None if self.caller().job.only else barrier(*args))
         for module in (dist, c10d):
             replaced.put(module, "split_group", self._split)
-            replaced.put(module, "batch_isend_irecv", self._together(c10d.batch_isend_irecv))
+            replaced.wrap(module, "batch_isend_irecv", self._post_batch)
 
     def caller(self) -> Rank:
         """Return the calling rank. Raise RuntimeError in a thread that does not belong to a rank."""
@@ -89,7 +89,6 @@ class GroupMaker:
         if key not in groups:
             recorder = self._recorder(rank.job, max(ranks) + 1)
             groups[key] = VirtualGroup(self.world, self.timing, recorder, rank.job, str(options.group_id), ranks)
-            groups[key].timeout = options.timeout.total_seconds()
         return VirtualProcessGroup(groups[key], options.group_rank)
 
     def _recorder(self, job: RankJob, ranks: int) -> JobRecorder:
@@ -98,26 +97,33 @@ class GroupMaker:
         recorder: JobRecorder = job.logs[0]
         return recorder
 
-    def _as_virtual(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def make(size: int, place: int, ranks: list[int], backend: Any, store: Any, *args: Any, **named: Any) -> Any:
-            if size < 0:  # asked for MPI, which knows the ranks itself
-                raise RuntimeError("Distributed package doesn't have MPI built in, nor do virtual ranks have it")
-            device, _ = named.pop("device_id", None), named.pop("backend_options", None)
-            rank = self.caller()
-            if rank is rank.job.ranks[0]:
-                rank.job.made_groups.append(tuple(ranks) or tuple(range(size)))
-            made, own_store = original(size, place, ranks, NAME, store, *args, **named)
-            name = self.usual if backend in (None, "undefined", "") else str(backend)
-            if isinstance(made, VirtualProcessGroup):
-                c10d._world.pg_map[made] = (name, c10d._world.pg_map[made][1])
-                made.group.is_ordered = "nccl" in (self.acts_as or name)
-                self._set_backends(made, self.acts_as or (Backend.UNDEFINED if backend is None else str(backend)))
-                made.bound_device_id = device
-                if device is not None and self.placement is not None and not self.placement.is_used:
-                    self.placement.choose(device)
-            return made, own_store
-
-        return make
+    def _make(
+        self,
+        original: Callable[..., Any],
+        size: int,
+        place: int,
+        ranks: list[int],
+        backend: Any,
+        *args: Any,
+        device_id: Any = None,
+        backend_options: Any = None,
+        **named: Any,
+    ) -> Any:
+        if size < 0:  # asked for MPI, which knows the ranks itself
+            raise RuntimeError("Distributed package doesn't have MPI built in, nor do virtual ranks have it")
+        rank = self.caller()
+        if rank is rank.job.ranks[0]:
+            rank.job.made_groups.append(tuple(ranks) or tuple(range(size)))
+        made, own_store = original(size, place, ranks, NAME, *args, **named)
+        name = self.usual if backend in (None, "undefined", "") else str(backend)
+        if isinstance(made, VirtualProcessGroup):
+            c10d._world.pg_map[made] = (name, c10d._world.pg_map[made][1])
+            made.group.is_ordered = "nccl" in (self.acts_as or name)
+            self._set_backends(made, self.acts_as or (Backend.UNDEFINED if backend is None else str(backend)))
+            made.bound_device_id = device_id
+            if device_id is not None and self.placement is not None and not self.placement.is_used:
+                self.placement.choose(device_id)
+        return made, own_store
 
     def _set_backends(self, made: VirtualProcessGroup, backend: str) -> None:
         if self.placement is None:
@@ -165,16 +171,13 @@ class GroupMaker:
         store.values = values
         yield store, number, size
 
-    def _together(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def batched(operations: Any) -> Any:
-            rank = self.caller()
-            rank.batch = object()
-            try:
-                return original(operations)
-            finally:
-                rank.batch = None
-
-        return batched
+    def _post_batch(self, original: Callable[..., Any], operations: Any) -> Any:
+        rank = self.caller()
+        rank.batch = object()
+        try:
+            return original(operations)
+        finally:
+            rank.batch = None
 
 
 def _take_number(rank: Rank, number: int) -> None:
@@ -186,27 +189,19 @@ def _take_number(rank: Rank, number: int) -> None:
         rank.number, other.number = number, rank.number
 
 
-def _of_its_thread(original: Callable[..., None]) -> Callable[..., None]:
-    """Wrap ``DeviceMesh.__init__`` to add the thread to the hash, so that ranks share no entries of torch's caches."""
-
-    def init(self: Any, *args: Any, **named: Any) -> None:
-        original(self, *args, **named)
-        self._thread_id, self._hash = get_ident(), None
-
-    return init
+def _init_mesh(original: Callable[..., None], self: Any, *args: Any, **named: Any) -> None:
+    """Add the thread to a mesh's hash, so that ranks share no entries of torch's caches."""
+    original(self, *args, **named)
+    self._thread_id, self._hash = get_ident(), None
 
 
-def _naming_backend(original: Callable[[Any], dict[str, Any]]) -> Callable[[Any], dict[str, Any]]:
+def _get_log(original: Callable[[Any], dict[str, Any]], ddp: Any) -> dict[str, Any]:
     """Add the backend and the rank's environment variables to DDP's log, because its C++ code does not see them."""
-
-    def logged(ddp: Any) -> dict[str, Any]:
-        logged_data, backend = original(ddp), dist.get_backend(ddp.process_group)
-        variables = [name for name, value in logged_data.items() if value == "N/A"] + LOGGED.get(backend, [])
-        known = {name: os.environ.get(name.upper(), "N/A") for name in variables}
-        threads = {"gloo_num_threads": 2} if backend == "gloo" else {}
-        return logged_data | known | threads | {"backend_name": backend}
-
-    return logged
+    logged_data, backend = original(ddp), dist.get_backend(ddp.process_group)
+    variables = [name for name, value in logged_data.items() if value == "N/A"] + LOGGED.get(backend, [])
+    known = {name: os.environ.get(name.upper(), "N/A") for name in variables}
+    threads = {"gloo_num_threads": 2} if backend == "gloo" else {}
+    return logged_data | known | threads | {"backend_name": backend}
 
 
 NO_RPC = (
@@ -238,14 +233,7 @@ def install_stores(world: VirtualWorld, replaced: Replaced) -> None:
                 replaced.put(module, store.__name__, store)
     if torch.distributed.rpc.is_available():
         replaced.put(torch.distributed.rpc, "init_rpc", _refuse_rpc)
-    accept = socket.socket.accept
-
-    def refuse_of_ranks(listening: socket.socket) -> tuple[socket.socket, Any]:
-        if world.me() is not None:
-            raise RuntimeError(NO_SOCKETS)
-        return accept(listening)
-
-    replaced.put(socket.socket, "accept", refuse_of_ranks)
+    replaced.wrap_for_ranks(socket.socket, "accept", _refuse_sockets)
 
 
 def _shared(world: VirtualWorld, place: tuple[object, ...]) -> tuple[Any, ...]:
@@ -257,3 +245,7 @@ def _shared(world: VirtualWorld, place: tuple[object, ...]) -> tuple[Any, ...]:
 
 def _refuse_rpc(*args: Any, **named: Any) -> NoReturn:
     raise RuntimeError(NO_RPC)
+
+
+def _refuse_sockets(*args: Any) -> NoReturn:
+    raise RuntimeError(NO_SOCKETS)

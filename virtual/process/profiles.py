@@ -31,31 +31,27 @@ class EmptyResult:
 def install_profiles(world: VirtualWorld, replaced: Replaced) -> None:
     """Let one rank at a time use the process's profiler."""
     module: Any = torch.autograd.profiler  # torch exports none of these names
-    disable, holder = module._disable_profiler, None
+    holder = None
 
-    def beginning(original: Callable[..., Any]) -> Callable[..., Any]:
-        def begin(*args: Any, **named: Any) -> Any:
-            nonlocal holder
-            holder = holder or world.me()
-            return original(*args, **named) if holder is world.me() else None
+    def begin(original: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        nonlocal holder
+        holder = holder or world.me()
+        return original(*args, **named) if holder is world.me() else None
 
-        return begin
-
-    def end() -> Any:
+    def end(original: Callable[[], Any]) -> Any:
         nonlocal holder
         if holder is not world.me():
             return EmptyResult()
         holder = None
-        return disable()
+        return original()
 
     for name in ("_prepare_profiler", "_enable_profiler"):
-        replaced.put(module, name, beginning(getattr(module, name)))
-    replaced.put(module, "_disable_profiler", end)
-    replaced.put(module.profile, "__init__", _without_gpus(module.profile.__init__))
+        replaced.wrap(module, name, begin)
+    replaced.wrap(module, "_disable_profiler", end)
+    replaced.wrap(module.profile, "__init__", _init_without_gpus)
 
 
-def _without_gpus(original: Callable[..., None]) -> Callable[..., None]:
-    def init(self: Any, *args: Any, use_device: Any = None, use_cuda: Any = None, **named: Any) -> None:
-        original(self, *args, **named)
-
-    return init
+def _init_without_gpus(
+    original: Callable[..., None], self: Any, *args: Any, use_device: Any = None, use_cuda: Any = None, **named: Any
+) -> None:
+    original(self, *args, **named)

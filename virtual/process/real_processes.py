@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from multiprocessing import process, spawn
 from pathlib import Path
 from typing import Any, NoReturn
@@ -27,9 +28,9 @@ NO_POOL = (
 
 def install_real_processes(world: VirtualWorld, replaced: Replaced) -> None:
     """Start processes with the environment of their rank, and remember those that are not daemons."""
-    replaced.put(subprocess.Popen, "__init__", _keeping(world, subprocess.Popen.__init__))
-    replaced.put(process.BaseProcess, "start", _keeping(world, process.BaseProcess.start))
-    replaced.put(spawn, "get_preparation_data", _guarding(world, spawn.get_preparation_data))
+    for kind, name in ((subprocess.Popen, "__init__"), (process.BaseProcess, "start")):
+        replaced.wrap_for_ranks(kind, name, partial(_start, world))
+    replaced.wrap_for_ranks(spawn, "get_preparation_data", _prepare)
 
 
 def wait_for_real_processes(rank: Rank, seconds: float, sleep: Callable[[float], None]) -> None:
@@ -41,18 +42,13 @@ def wait_for_real_processes(rank: Rank, seconds: float, sleep: Callable[[float],
             sleep(seconds)
 
 
-def _keeping(world: VirtualWorld, original: Callable[..., None]) -> Callable[..., None]:
-    def start(self: Any, *args: Any, **named: Any) -> None:
-        rank = world.me()
-        if rank is not None:
-            if isinstance(self, subprocess.Popen) and _launches_ranks(args[0] if args else named.get("args", ())):
-                raise RuntimeError(NO_LAUNCHER)
-            _export(rank, world.ranks)
-        original(self, *args, **named)
-        if rank is not None and not getattr(self, "daemon", False):
-            rank.extra.setdefault(STARTED, []).append(self)
-
-    return start
+def _start(world: VirtualWorld, rank: Rank, original: Callable[..., None], self: Any, *args: Any, **named: Any) -> None:
+    if isinstance(self, subprocess.Popen) and _launches_ranks(args[0] if args else named.get("args", ())):
+        raise RuntimeError(NO_LAUNCHER)
+    _export(rank, world.ranks)
+    original(self, *args, **named)
+    if not getattr(self, "daemon", False):
+        rank.extra.setdefault(STARTED, []).append(self)
 
 
 class _Guard:
@@ -62,12 +58,8 @@ class _Guard:
         return _refuse_groups, ()
 
 
-def _guarding(world: VirtualWorld, original: Callable[[str], dict[str, Any]]) -> Callable[[str], dict[str, Any]]:
-    def prepare(name: str) -> dict[str, Any]:
-        prepared = original(name)
-        return prepared if world.me() is None else prepared | {"guard": _Guard()}
-
-    return prepare
+def _prepare(rank: Rank, original: Callable[[str], dict[str, Any]], name: str) -> dict[str, Any]:
+    return original(name) | {"guard": _Guard()}
 
 
 def _refuse_groups() -> None:

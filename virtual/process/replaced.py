@@ -1,26 +1,54 @@
 """Replace attributes of modules and classes, and restore them."""
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 _MISSING = object()
 
 
 class Replaced:
-    """Replaces attributes of modules and classes, and restores them.
+    """Replaces attributes of modules and classes, and restores them. ``me`` returns the calling thread's rank, or None.
 
     >>> import math
     >>> replaced = Replaced()
     >>> replaced.put(math, "pi", 3)
-    >>> replaced.restore(); math.pi > 3
-    True
+    >>> replaced.wrap(math, "sqrt", lambda sqrt, x: -sqrt(x))
+    >>> math.pi, math.sqrt(4.0)
+    (3, -2.0)
+    >>> replaced.restore(); math.sqrt(4.0), math.pi > 3
+    (2.0, True)
     """
 
-    def __init__(self) -> None:
+    def __init__(self, me: Callable[[], Any] = lambda: None) -> None:
+        self._me = me
         self._before: list[tuple[Any, str, Any]] = []
 
     def put(self, owner: Any, name: str, value: Any) -> None:
+        """Replace an attribute."""
         self._before.append((owner, name, getattr(owner, name, _MISSING)))
         setattr(owner, name, value)
+
+    def wrap(self, owner: Any, name: str, around: Callable[..., Any]) -> None:
+        """Replace a function: calls go to ``around``, with the original function as first argument."""
+        original = getattr(owner, name)
+
+        @wraps(original)
+        def wrapped(*args: Any, **named: Any) -> Any:
+            return around(original, *args, **named)
+
+        self.put(owner, name, wrapped)
+
+    def wrap_for_ranks(self, owner: Any, name: str, around: Callable[..., Any]) -> None:
+        """Replace a function: calls of ranks go to ``around``, with the rank and the original as first arguments."""
+        original, me = getattr(owner, name), self._me
+
+        @wraps(original)
+        def wrapped(*args: Any, **named: Any) -> Any:
+            rank = me()
+            return original(*args, **named) if rank is None else around(rank, original, *args, **named)
+
+        self.put(owner, name, wrapped)
 
     def restore(self) -> None:
         """Restore all attributes in reverse order."""
