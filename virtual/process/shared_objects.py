@@ -57,7 +57,7 @@ class SharedObject:
         assert caller is not None, "a thread of the runtime"
         return caller
 
-    def _wait(self, method: str, is_ready: Callable[[], bool], timeout: float | None = None) -> bool:
+    def _block(self, method: str, is_ready: Callable[[], bool], timeout: float | None = None) -> bool:
         """Wait for a condition. Return False if the timeout passes first."""
         caller = self._caller()
         gives_up = timeout is not None and caller.now < POLLING_S
@@ -85,7 +85,7 @@ class VirtualQueue(SharedObject):
         self._changed()
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        if not (self._wait("get", lambda: bool(self._items), timeout) if block else self._items):
+        if not (self._block("get", lambda: bool(self._items), timeout) if block else self._items):
             raise queue.Empty
         return pickle.loads(self._items.popleft())  # pickled by this process
 
@@ -124,7 +124,7 @@ class VirtualSemaphore(SharedObject):
     def acquire(self, block: bool = True, timeout: float | None = None) -> bool:
         caller = self._caller()
         if not (self.is_reentrant and self._holder is caller):
-            if not (self._wait("acquire", lambda: self._free > 0, timeout) if block else self._free):
+            if not (self._block("acquire", lambda: self._free > 0, timeout) if block else self._free):
                 return False
             self._free -= 1
         self._holder, self._times = caller, self._times + 1
@@ -173,7 +173,7 @@ class VirtualEvent(SharedObject):
         self._flag = False
 
     def wait(self, timeout: float | None = None) -> bool:
-        return self._wait("wait", self.is_set, timeout)
+        return self._block("wait", self.is_set, timeout)
 
 
 class VirtualCondition(SharedObject):
@@ -195,7 +195,7 @@ class VirtualCondition(SharedObject):
         token = object()
         self._waiting[token] = None
         self.release()
-        is_notified = self._wait("wait", lambda: token not in self._waiting, timeout)
+        is_notified = self._block("wait", lambda: token not in self._waiting, timeout)
         self._waiting.pop(token, None)
         self.acquire()
         return is_notified
