@@ -16,6 +16,7 @@ from pathlib import Path
 from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 from statistics import median
 from subprocess import run
+from tempfile import TemporaryDirectory
 from time import process_time
 from typing import Any
 
@@ -26,12 +27,12 @@ from simcomm import star
 ABOUT = {"schema_version": 1, "kind": "benchmark"}
 RESULTS = Path(__file__).parent / "results" / "virtual_programs.json"
 FOLDER = Path(__file__).parent / "virtual_programs"
-TESTED = Path(__file__).parent.parent / "tests" / "virtual" / "virtual_programs" / "right"
+TESTED = Path(__file__).parent.parent / "tests" / "virtual"
 ENVIRONMENT = dict(os.environ)  # saved before torch adds variables
 ROUNDS = 3
 Row = dict[str, Any]
 
-PROGRAMS = {  # of tests/virtual/virtual_programs/right, with their descriptions
+PROGRAMS = {  # correct programs of tests/virtual/mistake_corpus.py, with their descriptions
     "ddp_plain": "DistributedDataParallel",
     "ddp_cuda": "DistributedDataParallel for CUDA, AMP and a checkpoint",
     "ddp_no_sync": "gradient accumulation with no_sync",
@@ -107,11 +108,19 @@ def run_program(file: Path, arguments: tuple[str, ...], ranks: int, options: dic
 
 def measure_program(name: str) -> Row:
     """Return the row of a program."""
-    from mistake_corpus import CorpusProgram
+    from mistake_corpus import RIGHT
 
-    program = CorpusProgram(TESTED / f"{name}.py")
-    result = in_a_process(run_program, program.path, tuple(program.arguments), program.ranks, program.options)
-    return {"part": "programs", "name": name, "what": PROGRAMS[name], "ranks": program.ranks, **result}
+    return {"part": "programs", "name": name, "what": PROGRAMS[name], "ranks": RIGHT[name].ranks, **run_tested(name)}
+
+
+def run_tested(name: str, **options: Any) -> Row:
+    """Run a program of the tests in a process of its own."""
+    from mistake_corpus import RIGHT
+
+    program = RIGHT[name]
+    with TemporaryDirectory() as folder:
+        path = program.write(Path(folder))
+        return in_a_process(run_program, path, tuple(program.arguments), program.ranks, program.options | options)
 
 
 def measure_number(name: str) -> Row:
@@ -139,16 +148,12 @@ def measure_memory(ranks: int = 64) -> Row:
 
 def measure_strict() -> Row:
     """Return the row for the CPU time of all programs with ``--strict``, relative to their CPU time without it."""
-    from mistake_corpus import CorpusProgram
-
     ratios = []
     for _ in range(ROUNDS):
         seconds = dict.fromkeys((False, True), 0.0)
-        for program in (CorpusProgram(TESTED / f"{name}.py") for name in PROGRAMS):
+        for name in PROGRAMS:
             for is_strict in seconds:
-                options = {**program.options, "strict": is_strict}
-                result = in_a_process(run_program, program.path, tuple(program.arguments), program.ranks, options)
-                seconds[is_strict] += result["cpu_s"]
+                seconds[is_strict] += run_tested(name, strict=is_strict)["cpu_s"]
         ratios.append(seconds[True] / seconds[False])
     title = "CPU time of the programs above with --strict, relative to without"
     return {"part": "numbers", "name": "strict", "what": title, "unit": "times",
@@ -178,7 +183,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[*PROGRAMS, *NUMBERS, "resnet.py", "start", "strict"])
     parser.add_argument("-o", type=Path, default=RESULTS)
     options = parser.parse_args()
-    sys.path.insert(0, str(TESTED.parent.parent))
+    sys.path.insert(0, str(TESTED))
     for module in ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.pipelining", "virtual.running"):
         __import__(module)
     rows = []

@@ -1,9 +1,10 @@
 """The corpus of programs that test the diagnosis: each program's options, and the findings that it must produce.
 
-A correct program must have no findings. A wrong program names the expected kind of finding in ``# kind:`` (``A or B``:
-either of them). ``# reported: 0-1; 3`` at the end of a line names the ranks that a finding must report for this line;
-``# reported`` alone means any ranks. All programs may have ``# ranks:`` (0: the program starts its ranks itself),
-``# args:``, and ``# options:`` of the command.
+A file of the corpus has one section per program. A section begins with ``# === NAME, N ranks[, OPTIONS][: KIND]``. With
+0 ranks, the program starts its ranks itself. ``IMPORTS`` are its first lines, and ``INIT`` if it does not initialize
+torch.distributed. A correct program must have no findings. A wrong program must have a finding of this kind (``A or
+B``: either of them). ``# reported: 0-1; 3`` at the end of a line names the ranks that a finding must report for this
+line; ``# reported`` alone means any ranks.
 
 ``# fix: CODE`` applies the finding's advice: CODE replaces the line that it ends, or deletes it if CODE is empty. On a
 line of its own, it adds CODE.
@@ -12,56 +13,36 @@ line of its own, it adds CODE.
 import re
 import shlex
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from virtual.ranks.finding import ProgramFinding
 
 FOLDER = Path(__file__).parent / "virtual_programs"
-HEADER = re.compile(r"^# (ranks|kind|args|options): (.*)$", re.MULTILINE)
+SECTION = re.compile(r"^# === (\w+), (\d+) ranks(?:, (--[^:\n]*))?(?:, args ([^:\n]*))?(?:: (.*))?$", re.MULTILINE)
+IMPORTS = """import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+"""
+INIT = 'dist.init_process_group("gloo")\nrank, world = dist.get_rank(), dist.get_world_size()\n'
 REPORTED = re.compile(r"# reported(?:: (?P<ranks>[-0-9,; ]+?))?(?:  # fix:.*)?$")
 FIX = re.compile(r"(?P<indent> *)(?P<code>.*?) *# fix:(?: (?P<fix>.*))?$")
 
 
 @dataclass(frozen=True)
 class CorpusProgram:
-    """A program of the corpus."""
+    """A program of the corpus, with its options as fields of ``VirtualOptions``.
 
-    path: Path
+    ``kinds`` are the expected kinds of findings, of which one must be found: it may depend on the order of ranks.
+    """
 
-    @cached_property
-    def text(self) -> str:
-        return self.path.read_text()
-
-    @cached_property
-    def header(self) -> dict[str, str]:
-        """The fields of the program's header."""
-        return dict(HEADER.findall(self.text))
-
-    @property
-    def ranks(self) -> int:
-        return int(self.header["ranks"])
-
-    @property
-    def arguments(self) -> list[str]:
-        return shlex.split(self.header.get("args", ""))
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The program's options as fields of ``VirtualOptions``."""
-        words = shlex.split(self.header.get("options", ""))
-        options: dict[str, Any] = {name: True for name in ("strict", "gpu") if f"--{name}" in words}
-        if "--as" in words:
-            options["acts_as"] = words[words.index("--as") + 1]
-        if "--per-node" in words:
-            options["per_node"] = int(words[words.index("--per-node") + 1])
-        return options
-
-    @property
-    def kinds(self) -> list[str]:
-        """The expected kinds, of which one must be found. It may depend on the order of ranks."""
-        return [kind.strip() for kind in self.header["kind"].split(" or ")]
+    name: str
+    ranks: int
+    options: dict[str, Any]
+    arguments: list[str]
+    kinds: list[str]
+    text: str
 
     @property
     def expected(self) -> list[tuple[int, tuple[int, ...] | None]]:
@@ -73,17 +54,18 @@ class CorpusProgram:
                 pairs += [(number, part) for part in map(read_ranks, (mark["ranks"] or "").split(";"))]
         return pairs
 
-    @property
-    def fixed(self) -> str:
-        """The program changed as its finding advises."""
+    def write(self, folder: Path, is_fixed: bool = False) -> Path:
+        """Write the program into a file, or change it first as its finding advises."""
         lines: list[str] = []
         for line in self.text.splitlines():
-            change = FIX.match(line)
+            change = FIX.match(line) if is_fixed else None
             if change is None:
                 lines.append(line)
             elif change["fix"]:
                 lines.append(change["indent"] + change["fix"])
-        return "\n".join(lines) + "\n"
+        path = folder / f"{self.name}.py"
+        path.write_text("\n".join(lines) + "\n")
+        return path
 
     def find_missing(self, findings: tuple[ProgramFinding, ...]) -> list[str]:
         """Return the expected kinds and lines that no finding names."""
@@ -114,5 +96,20 @@ def read_ranks(text: str) -> tuple[int, ...] | None:
     return tuple(ranks) or None
 
 
-RIGHT = tuple(CorpusProgram(path) for path in sorted((FOLDER / "right").glob("*.py")))
-WRONG = tuple(CorpusProgram(path) for path in sorted((FOLDER / "wrong").glob("*.py")))
+def read_programs(folder: Path) -> dict[str, CorpusProgram]:
+    """Return the programs in a folder's files, by name."""
+    programs = []
+    for file in sorted(folder.glob("*.py")):
+        _, *parts = SECTION.split(file.read_text())
+        for name, ranks, options, arguments, kinds, code in zip(*[iter(parts)] * 6, strict=True):
+            text = IMPORTS + ("" if "init_process_group" in code else INIT) + code.lstrip("\n")
+            words = shlex.split(options or "")
+            chosen: dict[str, Any] = {word: True for word in ("strict", "gpu") if f"--{word}" in words}
+            chosen |= {"acts_as": words[words.index("--as") + 1]} if "--as" in words else {}
+            chosen |= {"per_node": int(words[words.index("--per-node") + 1])} if "--per-node" in words else {}
+            expected = (kinds or "").split(" or ")
+            programs.append(CorpusProgram(name, int(ranks), chosen, shlex.split(arguments or ""), expected, text))
+    return {program.name: program for program in programs}
+
+
+RIGHT, WRONG = read_programs(FOLDER / "right"), read_programs(FOLDER / "wrong")

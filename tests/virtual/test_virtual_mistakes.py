@@ -1,7 +1,7 @@
 """Errors of programs are reported with kind, ranks and lines; correct programs have no findings."""
 
 import json
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,48 +14,34 @@ ROOT = Path(__file__).parents[2]
 ON_REAL_RANKS = Path(__file__).parent / "virtual_programs" / "digested.py"
 ON_GLOO = {"unused_head", "head_replaced", "own_group", "peers_crossed"}
 SLOW = {"attention_on_shards", "dcp", "fsdp2", "hsdp", "mesh", "tp_sp"}  # their first DTensor takes a second
-FIRST = {kind: program for program in reversed(WRONG) for kind in program.kinds}.values()  # one program per kind
+FIRST = {kind: name for name, program in reversed(WRONG.items()) for kind in program.kinds}.values()  # one per kind
 
 
-def sample(programs: Sequence[CorpusProgram], usual: Container[CorpusProgram] = (), every: int = 3) -> list[Any]:
+def sample(programs: Iterable[str], usual: Container[str] = (), every: int = 3) -> list[Any]:
     """Return test parameters. All programs are marked slow except each ``every``-th one and those in ``usual``."""
     return [
-        pytest.param(
-            program,
-            id=program.path.stem,
-            marks=[pytest.mark.slow] * (name(program) in SLOW or (bool(at % every) and program not in usual)),
-        )
-        for at, program in enumerate(programs)
+        pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW or (bool(at % every) and name not in usual)))
+        for at, name in enumerate(programs)
     ]
 
 
-def run(virtual: VirtualRuns, program: CorpusProgram, path: Path | None = None, **options: object) -> Ran:
+def run(virtual: VirtualRuns, program: CorpusProgram, folder: Path, is_fixed: bool = False, **options: object) -> Ran:
     settings = {"timing": "recorded", **program.options, **options}
-    ran = virtual(path or program.path, program.ranks, *program.arguments, **settings)
+    ran = virtual(program.write(folder, is_fixed), program.ranks, *program.arguments, **settings)
     assert "internal error" not in ran.err, ran.err
     return ran
 
 
-def name(program: CorpusProgram) -> str:
-    return program.path.stem
-
-
-def write_fixed(program: CorpusProgram, folder: Path) -> Path:
-    path = folder / program.path.name
-    path.write_text(program.fixed)
-    return path
-
-
-@pytest.mark.parametrize("program", sample(RIGHT))
-def test_correct_program_has_no_findings(virtual: VirtualRuns, program: CorpusProgram) -> None:
-    ran = run(virtual, program)
+@pytest.mark.parametrize("name", sample(RIGHT))
+def test_correct_program_has_no_findings(virtual: VirtualRuns, name: str, tmp_path: Path) -> None:
+    ran = run(virtual, RIGHT[name], tmp_path)
     assert [finding.text for finding in ran.outcome.findings] == []
 
 
-@pytest.mark.parametrize("program", sample(WRONG, FIRST))
-def test_finding_names_ranks_and_lines(virtual: VirtualRuns, program: CorpusProgram) -> None:
-    ran = run(virtual, program)
-    assert program.find_missing(ran.outcome.findings) == []
+@pytest.mark.parametrize("name", sample(WRONG, FIRST))
+def test_finding_names_ranks_and_lines(virtual: VirtualRuns, name: str, tmp_path: Path) -> None:
+    ran = run(virtual, WRONG[name], tmp_path)
+    assert WRONG[name].find_missing(ran.outcome.findings) == []
     assert ran.outcome.status == 1
     for finding in ran.outcome.findings:
         lines = finding.text.splitlines()
@@ -63,24 +49,24 @@ def test_finding_names_ranks_and_lines(virtual: VirtualRuns, program: CorpusProg
         assert finding.advice or finding.kind == "exception"
 
 
-@pytest.mark.parametrize("program", sample(WRONG, every=8))
-def test_fixed_program_has_no_findings(virtual: VirtualRuns, program: CorpusProgram, tmp_path: Path) -> None:
-    ran = run(virtual, program, path=write_fixed(program, tmp_path))
+@pytest.mark.parametrize("name", sample(WRONG, every=8))
+def test_fixed_program_has_no_findings(virtual: VirtualRuns, name: str, tmp_path: Path) -> None:
+    ran = run(virtual, WRONG[name], tmp_path, is_fixed=True)
     assert [finding.text for finding in ran.outcome.findings] == []
 
 
 @pytest.mark.parametrize(
-    "program",
-    [pytest.param(program, marks=[pytest.mark.slow] * (name(program) not in ON_GLOO)) for program in WRONG],
-    ids=name,
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name not in ON_GLOO))
+        for name, program in WRONG.items()
+        if program.ranks and "gpu" not in program.options  # it can run on gloo, and does not start its ranks itself
+    ],
 )
-def test_fixed_program_runs_on_gloo(program: CorpusProgram, tmp_path: Path) -> None:
-    if not program.ranks:
-        pytest.skip("the program starts its own processes")
-    if program.options.get("gpu"):
-        pytest.skip("the program needs GPUs")
-    local_ranks = program.options.get("per_node", program.ranks)
-    done = run_ranks(program.ranks, tmp_path, ON_REAL_RANKS, local_ranks, write_fixed(program, tmp_path))
+def test_fixed_program_runs_on_gloo(name: str, tmp_path: Path) -> None:
+    program = WRONG[name]
+    local_ranks, path = program.options.get("per_node", program.ranks), program.write(tmp_path, is_fixed=True)
+    done = run_ranks(program.ranks, tmp_path, ON_REAL_RANKS, local_ranks, path)
     assert [err for status, _, err in done if status] == []
     results = [json.loads(out.splitlines()[-1]) for _, out, _ in done]
     assert [error for error, _ in results] == [""] * program.ranks
@@ -88,30 +74,29 @@ def test_fixed_program_runs_on_gloo(program: CorpusProgram, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", RIGHT, ids=name)
-def test_correct_program_has_no_findings_with_live_timing(virtual: VirtualRuns, program: CorpusProgram) -> None:
-    assert [finding.text for finding in run(virtual, program, timing="live").outcome.findings] == []
+@pytest.mark.parametrize("name", RIGHT)
+def test_correct_program_has_no_findings_with_live_timing(virtual: VirtualRuns, name: str, tmp_path: Path) -> None:
+    assert [finding.text for finding in run(virtual, RIGHT[name], tmp_path, timing="live").outcome.findings] == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", WRONG, ids=name)
-def test_finding_names_ranks_and_lines_with_live_timing(virtual: VirtualRuns, program: CorpusProgram) -> None:
-    assert program.find_missing(run(virtual, program, timing="live").outcome.findings) == []
+@pytest.mark.parametrize("name", WRONG)
+def test_finding_names_ranks_and_lines_with_live_timing(virtual: VirtualRuns, name: str, tmp_path: Path) -> None:
+    assert WRONG[name].find_missing(run(virtual, WRONG[name], tmp_path, timing="live").outcome.findings) == []
 
 
 def test_page_lists_all_kinds_of_findings(virtual: VirtualRuns) -> None:
     page = (ROOT / "docs" / "reference" / "checks.md").read_text()
     rows = [row.split("|")[1] for row in page.splitlines() if row.startswith("| ") and not row.startswith("| kind")]
     kinds = {kind.strip() for row in rows for kind in row.split(",") if kind.strip(" -")}
-    assert kinds == {kind for program in WRONG for kind in program.kinds}
+    assert kinds == {kind for program in WRONG.values() for kind in program.kinds}
     (finding,) = virtual(ROOT / "examples" / "uneven_batches.py", 4, timing="live").outcome.findings
     assert f"```\n{finding.text}\n```" in (ROOT / "docs" / "tutorials" / "find-a-hang.md").read_text()
 
 
 @pytest.mark.parametrize("name", ["send_round", "unequal_batches"])
-def test_trace_of_a_hang_ends_with_the_hang(virtual: VirtualRuns, name: str) -> None:
-    program = next(program for program in WRONG if program.path.stem == name)
-    ran = run(virtual, program, timing="live")
+def test_trace_of_a_hang_ends_with_the_hang(virtual: VirtualRuns, name: str, tmp_path: Path) -> None:
+    ran = run(virtual, WRONG[name], tmp_path, timing="live")
     assert ran.trace is not None and ran.trace.failure is not None
     assert ran.trace.failure.circle == ((0, 1, 2) if name == "send_round" else ())
     assert ran.trace.failure.text.endswith(ran.outcome.findings[0].title)
@@ -128,6 +113,5 @@ def test_trace_of_a_hang_ends_with_the_hang(virtual: VirtualRuns, name: str) -> 
         ("place_as_source", "group_src=0 or group_dst=0"),
     ],
 )
-def test_finding_lists_mismatched_peers(virtual: VirtualRuns, name: str, message: str) -> None:
-    (program,) = [program for program in WRONG if program.path.stem == name]
-    assert message in virtual(program.path, program.ranks).outcome.findings[0].text
+def test_finding_lists_mismatched_peers(virtual: VirtualRuns, name: str, message: str, tmp_path: Path) -> None:
+    assert message in run(virtual, WRONG[name], tmp_path).outcome.findings[0].text

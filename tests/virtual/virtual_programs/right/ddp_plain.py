@@ -1,4 +1,4 @@
-# ranks: 2
+# === ddp_plain, 2 ranks
 """Train a classifier with DistributedDataParallel, as most people do it."""
 import os
 

@@ -1,5 +1,4 @@
-# ranks: 0
-# args: --world-size 3 --steps 2
+# === spawn_argparse, 0 ranks, args --world-size 3 --steps 2
 import argparse
 import os
 import torch

@@ -1,0 +1,297 @@
+# Each section is a program: mistake_corpus.py adds its first lines, and explains the comments.
+
+# === doubling_of_six, 6 ranks
+# Recursive doubling on six ranks: two ranks first give their data away, and get the sum at the end.
+def all_reduce(t):
+    rank, world = dist.get_rank(), dist.get_world_size()
+    power = 1 << (world.bit_length() - 1)
+    got = torch.empty_like(t)
+    if rank >= power:
+        dist.send(t, rank - power)
+        dist.recv(got, rank - power)
+        return got
+    if rank + power < world:
+        dist.recv(got, rank + power)
+        t = t + got
+    distance = 1
+    while distance < power:
+        sending = dist.isend(t, rank ^ distance)
+        dist.recv(got, rank ^ distance)
+        sending.wait()
+        t = t + got
+        distance *= 2
+    if rank + power < world:
+        dist.send(t, rank + power)
+    return t
+
+for values in (torch.full((4,), float(dist.get_rank())), torch.randn(5)):
+    print((all_reduce(values) / dist.get_world_size()).sum().item())
+
+# === gossip_and_sums, 4 ranks
+# Gossip, an exchange between all pairs, and pairwise sums next to a complete sum.
+r, n = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(r)
+x = torch.randn(6)
+for step in range(4):
+    got = torch.empty(6)
+    peer = r ^ 1 if step % 2 == 0 else n - 1 - r
+    h = dist.isend(x, peer); dist.recv(got, peer); h.wait()
+    x = (x + got) / 2
+y = torch.ones(3) * r
+parts = [torch.empty(3) for _ in range(n)]
+hs = [dist.isend(y, o) for o in range(n) if o != r]
+for o in range(n):
+    if o != r:
+        dist.recv(parts[o], o)
+parts[r] = y
+for h in hs: h.wait()
+total = sum(parts)
+z = torch.randn(4); got = torch.empty(4)
+h = dist.isend(z, r ^ 1); dist.recv(got, r ^ 1); h.wait()
+z = z + got
+print(torch.cat([total, z]).sum() / n)
+grads = torch.randn(5)
+if r == 0:
+    acc = torch.zeros(5)
+    for step in range(3):
+        for o in range(1, n):
+            g = torch.empty(5); dist.recv(g, o); acc += g
+        for o in range(1, n): dist.send(acc, o)
+else:
+    for step in range(3):
+        dist.send(grads * (step + 1), 0)
+        w = torch.empty(5); dist.recv(w, 0)
+
+# === hand_steps, 2 ranks
+# Training without an optimizer; each rank also has its own tensor that learns to fool the model.
+torch.manual_seed(0)
+weight, bias = torch.randn(5, 3, requires_grad=True), torch.zeros(3, requires_grad=True)
+torch.manual_seed(1 + dist.get_rank())
+for _ in range(4):
+    x = torch.randn(8, 5)
+    (x @ weight + bias).square().mean().backward()
+    with torch.no_grad():
+        for p in (weight, bias):
+            dist.all_reduce(p.grad)
+            p -= 0.1 / dist.get_world_size() * p.grad
+            p.grad = None
+noise = torch.randn(2, 5, requires_grad=True)
+for _ in range(3):
+    ((noise @ weight.detach()).square().mean() + noise.square().mean()).backward()
+    largest = noise.grad.abs().max()
+    dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+    noise.data -= 0.1 * noise.grad / largest
+    noise.grad = None
+
+# === hand_then_optimizer, 2 ranks
+# Hand-written steps with accumulation and momentum, then an optimizer, then meta learning with autograd.grad.
+r, n = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.1), nn.Tanh(), nn.Linear(8, 1))
+momentum = [torch.zeros_like(p) for p in net.parameters()]
+torch.manual_seed(r + 1)
+for step in range(4):
+    for p in net.parameters(): p.grad = None
+    for micro in range(2):
+        (net(torch.randn(6, 4)).square().mean() / 2).backward()
+    with torch.no_grad():
+        for p, m in zip(net.parameters(), momentum):
+            dist.all_reduce(p.grad); p.grad.div_(n)
+            m.mul_(0.9).add_(p.grad); p.sub_(m, alpha=0.05)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(3):
+    opt.zero_grad(); net(torch.randn(6, 4)).square().mean().backward()
+    for p in net.parameters():
+        dist.all_reduce(p.grad, op=dist.ReduceOp.SUM); p.grad /= n
+    opt.step()
+fast = nn.Linear(4, 1)  # each rank's own adaptation
+for step in range(3):
+    loss = fast(torch.randn(6, 4)).square().mean()
+    grads = torch.autograd.grad(loss, list(fast.parameters()))
+    with torch.no_grad():
+        for p, g in zip(fast.parameters(), grads): p -= 0.1 * g
+
+# === hooks_divide_before, 2 ranks
+# Separate models: parameter hooks divide before or after the sum, and buckets divide the sum.
+def after(gradient):
+    gradient = gradient.clone()
+    dist.all_reduce(gradient)
+    return gradient / dist.get_world_size()
+
+def before(gradient):
+    gradient = gradient / dist.get_world_size()
+    dist.all_reduce(gradient)
+    return gradient
+
+def averaged(parameter):
+    dist.all_reduce(parameter.grad, op=dist.ReduceOp.SUM)
+    parameter.grad /= dist.get_world_size()
+
+for hook in (after, before, averaged, None):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2), nn.Linear(2, 1))
+    for p in model.parameters() if hook is not None else ():
+        register = p.register_post_accumulate_grad_hook if hook is averaged else p.register_hook
+        register(hook)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    torch.manual_seed(dist.get_rank())
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.randn(8, 4)).square().mean().backward()
+        parameters = list(model.parameters()) if hook is None else []
+        for bucket in (parameters[:3], parameters[3:]):
+            if bucket:
+                flat = torch.cat([p.grad.flatten() for p in bucket]) / world
+                dist.all_reduce(flat)
+                for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+                    p.grad.copy_(part.view_as(p))
+        optimizer.step()
+
+# === moe_all_to_all, 4 ranks
+# An expert a rank: tokens go where a router sends them, and come back in their order.
+rank, n = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(rank)
+tokens = torch.randn(10, 4)
+expert = torch.randint(0, n, (10,))
+order = expert.argsort(stable=True)
+sent = torch.bincount(expert, minlength=n)
+received = torch.empty_like(sent)
+dist.all_to_all_single(received, sent)
+arrived = torch.empty(int(received.sum()), 4)
+dist.all_to_all_single(arrived, tokens[order], received.tolist(), sent.tolist())
+done = arrived * (rank + 1)
+back = torch.empty_like(tokens)
+dist.all_to_all_single(back, done, sent.tolist(), received.tolist())
+out = torch.empty_like(tokens)
+out[order] = back
+assert torch.allclose(out, tokens * (expert + 1).unsqueeze(1))
+
+# === prefix_sums, 4 ranks
+# Each rank computes the sum of the ranks before it by doubling distances; rank 0 gathers a total by messages.
+prefix = torch.tensor([1.0, float(rank)])
+for distance in (1, 2):
+    sending = dist.isend(prefix, rank + distance) if rank + distance < world else None
+    if rank >= distance:
+        got = torch.empty(2)
+        dist.recv(got, rank - distance)
+        if sending is not None:
+            sending.wait()
+        prefix = prefix + got
+    elif sending is not None:
+        sending.wait()
+print(prefix.tolist())
+if rank:
+    dist.send(prefix, 0)
+else:
+    total = prefix.clone()
+    for source in range(1, world):
+        got = torch.empty(2)
+        dist.recv(got, source)
+        total += got
+    print(total.mean().item())
+
+# === reduced_over_both, 4 ranks
+# DDP averages over the data ranks; a layer shared by the model ranks is also averaged over them.
+from torch.distributed.device_mesh import init_device_mesh
+
+mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "model"))
+data, model = mesh.get_group("data"), mesh.get_group("model")
+torch.manual_seed(0)
+norm = DDP(torch.nn.LayerNorm(4), process_group=data)
+opt = torch.optim.SGD(norm.parameters(), lr=0.1)
+torch.manual_seed(dist.get_rank(data))
+for _ in range(3):
+    opt.zero_grad()
+    (norm(torch.randn(8, 4)) - 1).square().mean().backward()
+    for parameter in norm.parameters():
+        dist.all_reduce(parameter.grad, group=model)
+        parameter.grad /= 2
+    opt.step()
+
+# === ring_batch, 4 ranks
+# All-reduce on a ring by batch_isend_irecv, checked against the backend's own.
+def ring_all_reduce(t):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    chunks = list(t.view(-1).tensor_split(n))
+    right, left = (rank + 1) % n, (rank - 1) % n
+
+    def exchange(out, into):
+        ops = [dist.P2POp(dist.isend, out, right), dist.P2POp(dist.irecv, into, left)]
+        for work in dist.batch_isend_irecv(ops):
+            work.wait()
+
+    for step in range(n - 1):
+        s, d = (rank - step) % n, (rank - step - 1) % n
+        buffer = torch.empty_like(chunks[d])
+        exchange(chunks[s], buffer)
+        chunks[d] += buffer
+    for step in range(n - 1):
+        s, d = (rank + 1 - step) % n, (rank - step) % n
+        exchange(chunks[s], chunks[d])
+
+x = torch.arange(10.0) * (dist.get_rank() + 1)
+expected = x.clone()
+dist.all_reduce(expected)
+ring_all_reduce(x)
+assert torch.equal(x, expected), (x, expected)
+
+# === ring_shown_half_way, 4 ranks
+# Each rank prints its chunks between the two halves of a ring, and the sum is divided before the second half.
+torch.manual_seed(rank)
+t = torch.randn(world, 3)
+for step in range(world - 1):
+    got = torch.empty(3)
+    sending = dist.isend(t[(rank - step) % world].clone(), (rank + 1) % world)
+    dist.recv(got, (rank - 1) % world)
+    sending.wait()
+    t[(rank - step - 1) % world] += got
+print("half way", torch.cat(list(t)).tolist(), t.sum().item())
+t /= world
+for step in range(world - 1):
+    got = torch.empty(3)
+    sending = dist.isend(t[(rank + 1 - step) % world].clone(), (rank + 1) % world)
+    dist.recv(got, (rank - 1) % world)
+    sending.wait()
+    t[(rank - step) % world] = got
+print(t.mean().item())
+
+# === sums_of_leaders, 6 ranks
+# Two nodes sum to their leaders, the leaders exchange their sums, and each leader broadcasts to its node.
+leader, members = rank // 3 * 3, range(rank // 3 * 3 + 1, rank // 3 * 3 + 3)
+total, got = torch.randn(8), torch.empty(8)
+if rank != leader:
+    dist.send(total, leader)
+    dist.recv(total, leader)
+else:
+    for member in members:
+        dist.recv(got, member)
+        total += got
+    sending = dist.isend(total.clone(), 3 - leader)
+    dist.recv(got, 3 - leader)
+    sending.wait()
+    total.add_(got)
+    for member in members:
+        dist.send(total, member)
+print(torch.stack([total, total / 6]).mean().item())
+
+# === tree_broadcast, 5 ranks
+def tree_broadcast(t, root=0):
+    """Binomial tree, any number of ranks."""
+    n = dist.get_world_size()
+    v = (dist.get_rank() - root) % n
+    mask = 1
+    while mask < n:
+        if v & mask:
+            dist.recv(t, (v - mask + root) % n)
+            break
+        mask <<= 1
+    mask >>= 1
+    while mask:
+        if v + mask < n and not v & (mask - 1) and not v & mask:
+            dist.send(t, (v + mask + root) % n)
+        mask >>= 1
+
+for root in (0, 3):
+    t = torch.full((7,), float(dist.get_rank()))
+    tree_broadcast(t, root)
+    assert (t == root).all()

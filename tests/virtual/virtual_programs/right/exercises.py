@@ -1,0 +1,210 @@
+# Each section is a program: mistake_corpus.py adds its first lines, and explains the comments.
+
+# === exercise_ddp, 2 ranks
+# exercise 4: DDP by hand. Broadcast once, average gradients after each backward.
+class MyDDP(torch.nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+        for p in module.parameters():
+            dist.broadcast(p.data, src=0)
+
+    def forward(self, *args):
+        return self.module(*args)
+
+    def finish(self):
+        n = dist.get_world_size()
+        for p in self.module.parameters():
+            if p.grad is not None:
+                dist.all_reduce(p.grad, op=dist.ReduceOp.SUM)
+                p.grad /= n
+
+rank, n = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(rank)  # unlike on purpose: the broadcast must mend it
+net = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+model = MyDDP(net)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+x = torch.randn(8, 6, generator=torch.Generator().manual_seed(9))
+for step in range(3):
+    opt.zero_grad()
+    model(x.chunk(n)[rank]).pow(2).mean().backward()
+    model.finish()
+    opt.step()
+for p in model.parameters():
+    other = [torch.empty_like(p) for _ in range(n)]
+    dist.all_gather(other, p.detach())
+    assert all(torch.equal(o, p) for o in other)
+
+# === exercise_from_send, 4 ranks
+# Exercises 1 and 2: collectives built only from send and recv.
+def broadcast(tensor, src):
+    if dist.get_rank() == src:
+        for other in range(dist.get_world_size()):
+            if other != src:
+                dist.send(tensor, other)
+    else:
+        dist.recv(tensor, src)
+
+def reduce(tensor, dst):
+    if dist.get_rank() == dst:
+        for other in range(dist.get_world_size()):
+            if other != dst:
+                buf = torch.empty_like(tensor)
+                dist.recv(buf, other)
+                tensor += buf
+    else:
+        dist.send(tensor, dst)
+
+def all_reduce(tensor):
+    reduce(tensor, 0)
+    broadcast(tensor, 0)
+
+t = torch.ones(2, 3) * dist.get_rank()
+all_reduce(t)
+assert (t == 6).all()
+t = torch.tensor([dist.get_rank()])
+broadcast(t, 3)
+assert t.item() == 3
+
+# === exercise_fsdp, 4 ranks
+# Fully sharded data parallel by hand: each rank keeps a part of every weight, and gathers it where it is needed.
+class Gathered(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, shard, shape):
+        gathered = shard.new_empty(shard.numel() * dist.get_world_size())
+        dist.all_gather_into_tensor(gathered, shard)
+        return gathered[: shape.numel()].view(shape)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        size = -(-gradient.numel() // dist.get_world_size())
+        flat = nn.functional.pad(gradient.flatten(), (0, size * dist.get_world_size() - gradient.numel()))
+        mine = flat.new_empty(size)
+        dist.reduce_scatter_tensor(mine, flat)
+        return mine / dist.get_world_size(), None
+
+class FullyShardedLinear(nn.Module):
+    def __init__(self, linear):
+        super().__init__()
+        n, rank = dist.get_world_size(), dist.get_rank()
+        self.shapes = linear.weight.shape, linear.bias.shape
+        self.shards = nn.ParameterList()
+        for parameter in (linear.weight, linear.bias):
+            size = -(-parameter.numel() // n)
+            padded = nn.functional.pad(parameter.detach().flatten(), (0, size * n - parameter.numel()))
+            self.shards.append(nn.Parameter(padded[rank * size : (rank + 1) * size].clone()))
+
+    def forward(self, x):
+        weight, bias = (Gathered.apply(shard, shape) for shard, shape in zip(self.shards, self.shapes))
+        return nn.functional.linear(x, weight, bias)
+
+torch.manual_seed(0)
+alone = nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 3))
+sharded = nn.Sequential(*(FullyShardedLinear(layer) if isinstance(layer, nn.Linear) else layer for layer in alone))
+plain, many = (torch.optim.AdamW(net.parameters(), lr=0.01) for net in (alone, sharded))
+for step in range(3):
+    batch = torch.randn(8, 5, generator=torch.Generator().manual_seed(step))
+    mine = batch.chunk(dist.get_world_size())[dist.get_rank()]
+    for net, optimizer, x in ((alone, plain, batch), (sharded, many, mine)):
+        optimizer.zero_grad()
+        net(x).square().mean().backward()
+        optimizer.step()
+assert torch.allclose(sharded(batch), alone(batch), atol=1e-5)
+
+# === exercise_ring_spawned, 0 ranks
+# A course's first collectives: point to point, started by the program itself, tested by what each rank ends with.
+import os
+from collections.abc import Callable
+
+import torch.multiprocessing as mp
+
+WORLD_SIZE = 3
+
+def broadcast(tensor: torch.Tensor, rank: int, world_size: int, src: int = 0) -> None:
+    if rank == src:
+        for other in range(world_size):
+            if other != src:
+                dist.send(tensor, dst=other)
+    else:
+        received = torch.zeros_like(tensor)
+        dist.recv(received, src=src)
+        tensor.copy_(received)
+
+def reduce(tensor: torch.Tensor, rank: int, world_size: int, dst: int = 0, op: str = "sum") -> None:
+    if rank != dst:
+        dist.send(tensor, dst=dst)
+        return
+    for other in range(world_size):
+        if other != dst:
+            received = torch.zeros_like(tensor)
+            dist.recv(received, src=other)
+            tensor += received
+    if op == "mean":
+        tensor /= world_size
+
+def all_reduce(tensor: torch.Tensor, rank: int, world_size: int, op: str = "sum") -> None:
+    reduce(tensor, rank, world_size, dst=0, op=op)
+    broadcast(tensor, rank, world_size, src=0)
+
+def ring_all_reduce(tensor: torch.Tensor, rank: int, world_size: int, op: str = "sum") -> None:
+    chunks = list(tensor.chunk(world_size))
+    to, source = (rank + 1) % world_size, (rank - 1) % world_size
+    for step in range(2 * (world_size - 1)):
+        received = torch.zeros_like(chunks[(rank - step - 1) % world_size])
+        operations = [
+            dist.P2POp(dist.isend, chunks[(rank - step) % world_size].contiguous(), to),
+            dist.P2POp(dist.irecv, received, source),
+        ]
+        for request in dist.batch_isend_irecv(operations):
+            request.wait()
+        if step < world_size - 1:
+            chunks[(rank - step - 1) % world_size] += received
+        else:
+            chunks[(rank - step - 1) % world_size].copy_(received)
+    if op == "mean":
+        tensor /= world_size
+
+def check_all_reduce(rank: int, world_size: int, reduced: Callable[..., None]) -> None:
+    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "localhost", "12345"
+    dist.init_process_group(backend="gloo", rank=rank, world_size=world_size)
+    for op, expected in (("sum", 3.0), ("mean", 1.0)):
+        tensor = torch.full((6,), float(rank))
+        reduced(tensor, rank, world_size, op=op)
+        torch.testing.assert_close(tensor, torch.full((6,), expected))
+    for src in range(world_size):
+        tensor = torch.tensor([float(rank)])
+        broadcast(tensor, rank, world_size, src)
+        assert tensor.item() == src
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    for reduced in (all_reduce, ring_all_reduce):
+        mp.spawn(check_all_reduce, args=(WORLD_SIZE, reduced), nprocs=WORLD_SIZE, join=True)
+    print("all tests passed")
+
+# === exercise_sharded_optimizer, 2 ranks
+# Each rank's Adam holds every second parameter, and broadcasts it after its step.
+class Sharded(torch.optim.Optimizer):
+    def __init__(self, params, cls, **kwargs):
+        self.rank, self.n = dist.get_rank(), dist.get_world_size()
+        super().__init__(params, kwargs)
+        everything = [p for g in self.param_groups for p in g["params"]]
+        self.owner = {p: i % self.n for i, p in enumerate(everything)}
+        self.inner = cls([p for p in everything if self.owner[p] == self.rank], **kwargs)
+
+    def step(self, closure=None):
+        self.inner.step()
+        for p, owner in self.owner.items():
+            dist.broadcast(p.data, src=owner)
+
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 2))
+opt = Sharded(net.parameters(), torch.optim.Adam, lr=0.01)
+for step in range(3):
+    opt.zero_grad()
+    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(dist.get_rank() * 10 + step))
+    net(x).pow(2).mean().backward()
+    for p in net.parameters():
+        dist.all_reduce(p.grad)
+        p.grad.div_(dist.get_world_size())
+    opt.step()

@@ -1,0 +1,143 @@
+# Each section is a program: mistake_corpus.py adds its first lines, and explains the comments.
+
+# === epoch_never_set, 2 ranks: set_epoch
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+torch.manual_seed(0)
+data = TensorDataset(torch.randn(16, 4))
+loader = DataLoader(data, batch_size=4, sampler=DistributedSampler(data))
+model = DDP(torch.nn.Linear(4, 1))
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(3):
+    # fix: loader.sampler.set_epoch(epoch)
+    for (x,) in loader:  # reported: 0-1
+        opt.zero_grad()
+        model(x).square().mean().backward()
+        opt.step()
+
+# === no_sampler, 2 ranks: same batch
+from torch.utils.data import DataLoader, TensorDataset
+
+def main():
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    data = TensorDataset(torch.randn(32, 4), torch.randn(32, 1))
+    loader = DataLoader(data, batch_size=4, shuffle=True)  # fix: loader = DataLoader(data, batch_size=4, sampler=torch.utils.data.DistributedSampler(data))
+    model = DDP(torch.nn.Linear(4, 1))
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in loader:
+        opt.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()  # reported: 0-1
+        opt.step()
+
+main()
+
+# === own_average_same_dropout, 2 ranks, --strict: same dropout seed
+# Gradients are averaged by hand, and one seed lets all ranks drop the same units.
+import torch.nn.functional as F
+
+torch.manual_seed(7)
+w = torch.nn.Linear(4, 16)
+v = torch.nn.Linear(16, 1)
+optimizer = torch.optim.SGD([*w.parameters(), *v.parameters()], lr=1e-3)
+data = torch.arange(64.0).view(16, 4)[dist.get_rank() :: dist.get_world_size()]
+# fix: torch.manual_seed(7 + dist.get_rank())
+for batch in data.split(4):
+    optimizer.zero_grad()
+    v(F.dropout(w(batch), 0.3)).square().mean().backward()  # reported: 0-1
+    for p in (*w.parameters(), *v.parameters()):
+        dist.all_reduce(p.grad)
+        p.grad /= dist.get_world_size()
+    optimizer.step()
+
+# === same_dropout, 2 ranks, --strict: same dropout seed
+# One seed for all, so every rank drops the same units.
+torch.manual_seed(42)
+model = DDP(nn.Sequential(nn.Linear(4, 32), nn.Dropout(0.5), nn.Linear(32, 1)))
+# fix: torch.manual_seed(42 + dist.get_rank())
+data = torch.arange(64.0).view(16, 4)[dist.get_rank() :: dist.get_world_size()]
+opt = torch.optim.SGD(model.parameters(), lr=1e-4)
+for batch in data.split(4):
+    opt.zero_grad()
+    model(batch).square().mean().backward()  # reported: 0-1
+    opt.step()
+
+# === same_slice, 3 ranks, --strict: same batch
+# The slice does not know the rank.
+torch.manual_seed(0)
+x = torch.randn(48, 4)
+B = 4
+model = DDP(torch.nn.Linear(4, 1))
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+for i in range(4):
+    batch = x[i * B : (i + 1) * B]  # fix: batch = x[(i * dist.get_world_size() + dist.get_rank()) * B :][:B]
+    opt.zero_grad()
+    model(batch).square().mean().backward()  # reported: 0-2
+    opt.step()
+
+# === sampler_local_rank, 4 ranks, --per-node 2: sampler
+# LOCAL_RANK where the rank should be: two hosts train on the same half of the data.
+import os
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+data = TensorDataset(torch.arange(32.0).view(16, 2))
+local = int(os.environ["LOCAL_RANK"])
+model = DDP(torch.nn.Linear(2, 1))
+sampler = DistributedSampler(data, num_replicas=dist.get_world_size(), rank=local)  # reported: 0-3  # fix: sampler = DistributedSampler(data)
+for (x,) in DataLoader(data, batch_size=2, sampler=sampler):
+    model(x).mean().backward()
+
+# === sampler_seeds, 2 ranks: sampler
+# Every rank shuffles with its own seed, so parts overlap and some samples are never used.
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+data = TensorDataset(torch.arange(32.0).view(16, 2))
+sampler = DistributedSampler(data, shuffle=True, seed=dist.get_rank())  # reported: 0; 1  # fix: sampler = DistributedSampler(data, shuffle=True, seed=0)
+model = DDP(torch.nn.Linear(2, 1))
+for epoch in range(2):
+    sampler.set_epoch(epoch)
+    for (x,) in DataLoader(data, batch_size=4, sampler=sampler):
+        model(x).mean().backward()
+        model.zero_grad()
+
+# === shards_of_one_batch, 2 ranks: same batch
+# FSDP with a loader that shuffles alike on all ranks.
+from torch.distributed.fsdp import fully_shard
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(42)
+loader = DataLoader(TensorDataset(torch.randn(32, 6)), batch_size=8, shuffle=True)  # fix: loader = DataLoader(data := TensorDataset(torch.randn(32, 6)), batch_size=8, sampler=torch.utils.data.DistributedSampler(data))
+model = torch.nn.Linear(6, 6)
+fully_shard(model)
+opt = torch.optim.AdamW(model.parameters(), 1e-2)
+for (x,) in loader:
+    opt.zero_grad()
+    (model(x) - x).square().mean().backward()  # reported: 0-1
+    opt.step()
+
+# === split_by_each, 2 ranks: sampler
+# Each rank draws its own test samples, so other ranks train on them.
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset, random_split
+
+torch.manual_seed(dist.get_rank())
+train, test = random_split(TensorDataset(torch.randn(32, 4)), [24, 8])  # fix: train, test = random_split(TensorDataset(torch.randn(32, 4)), [24, 8], generator=torch.Generator().manual_seed(0))
+sampler = DistributedSampler(train)  # reported: 0-1
+model = DDP(torch.nn.Linear(4, 1))
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+for (x,) in DataLoader(train, batch_size=4, sampler=sampler):
+    opt.zero_grad()
+    model(x).square().mean().backward()
+    opt.step()
+
+# === tp_batches_differ, 4 ranks: input mismatch
+# Every rank draws a batch of its own, also those that share one layer.
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 8))
+parallelize_module(model, mesh["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+torch.manual_seed(dist.get_rank())  # fix: torch.manual_seed(mesh["dp"].get_local_rank())
+x = torch.randn(4, 8)
+model(x).square().mean().backward()  # reported: 0-1; 2-3

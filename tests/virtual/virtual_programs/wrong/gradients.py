@@ -1,0 +1,363 @@
+# Each section is a program: mistake_corpus.py adds its first lines, and explains the comments.
+
+# === beside_ddp, 2 ranks: reduced twice
+# A loop with hand-written gradient averaging, around a model that is now wrapped in DDP.
+net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+model = DDP(net)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+torch.manual_seed(dist.get_rank())
+for _ in range(2):
+    opt.zero_grad()
+    model(torch.randn(4, 4)).mean().backward()
+    for p in net.parameters():  # fix:
+        dist.all_reduce(p.grad)  # reported: 0-1  # fix:
+        p.grad /= dist.get_world_size()  # fix:
+    opt.step()
+
+# === buckets_never_divided, 2 ranks: sum not averaged
+# Gradients are summed in flat buckets of two parameters each.
+from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
+
+torch.manual_seed(0)
+model = torch.nn.Sequential(*[torch.nn.Linear(5, 5) for _ in range(3)])
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+torch.manual_seed(dist.get_rank())
+parameters = list(model.parameters())
+for _ in range(3):
+    optimizer.zero_grad()
+    model(torch.randn(8, 5)).square().mean().backward()
+    for begin in range(0, len(parameters), 2):
+        bucket = [p.grad for p in parameters[begin : begin + 2]]
+        flat = _flatten_dense_tensors(bucket)
+        dist.all_reduce(flat)  # reported: 0-1
+        # fix: flat /= dist.get_world_size()
+        for gradient, part in zip(bucket, _unflatten_dense_tensors(flat, bucket)):
+            gradient.copy_(part)
+    optimizer.step()
+
+# === clipped_before_sum, 2 ranks, --strict: gradient scale mismatch
+# Gradients are clipped before they are averaged, so that ranks with steep losses count less.
+torch.manual_seed(0)
+model = torch.nn.Linear(6, 6)
+opt = torch.optim.SGD(model.parameters(), 0.1)
+torch.manual_seed(dist.get_rank())
+for _ in range(3):
+    x = torch.randn(4, 6) * (1 + dist.get_rank())
+    opt.zero_grad()
+    (model(x) - x).square().mean().backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)  # reported: 0-1  # fix:
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad)
+        parameter.grad /= dist.get_world_size()
+    # fix: torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+    opt.step()
+
+# === clipped_by_own_norm, 3 ranks: gradient scale mismatch
+# Each rank clips its shards by their own norm.
+from torch.distributed.fsdp import fully_shard
+
+torch.manual_seed(0)
+model = torch.nn.Linear(6, 6)
+fully_shard(model)
+opt = torch.optim.SGD(model.parameters(), 0.1)
+torch.manual_seed(dist.get_rank())
+for _ in range(2):
+    x = torch.randn(4, 6)
+    opt.zero_grad()
+    (model(x) - x).square().sum().backward()
+    shards = [parameter.grad.to_local() for parameter in model.parameters()]  # fix: torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    norm = torch.stack([shard.norm() for shard in shards]).norm()  # fix:
+    for shard in shards:  # fix:
+        shard.mul_(1.0 / norm.clamp(min=1.0))  # fix:
+    opt.step()  # reported: 0; 1; 2
+
+# === divided_by_two_loops, 4 ranks: averaged twice
+# Two loops divide the reduced gradients. The loss itself is not divided for another reason.
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 1)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+torch.manual_seed(dist.get_rank())
+for _ in range(3):
+    opt.zero_grad()
+    model(torch.randn(4, 4)).square().mean().backward()
+    for p in model.parameters():
+        dist.all_reduce(p.grad)
+        p.grad /= dist.get_world_size()
+    for p in model.parameters():  # fix:
+        p.grad /= dist.get_world_size()  # fix:
+    opt.step()  # reported: 0-3
+
+# === divided_twice, 2 ranks: averaged twice
+# DDP has already averaged the gradients.
+model = DDP(torch.nn.Linear(4, 1))
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+torch.manual_seed(dist.get_rank())
+for _ in range(3):
+    opt.zero_grad()
+    model(torch.randn(4, 4)).square().mean().backward()
+    for p in model.parameters():  # fix:
+        p.grad /= dist.get_world_size()  # fix:
+    opt.step()  # reported: 0-1
+
+# === flat_sum_never_divided, 2 ranks: sum not averaged
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1))
+opt = torch.optim.Adam(net.parameters(), lr=1e-2)
+gen = torch.Generator().manual_seed(dist.get_rank())
+loss_fn = nn.MSELoss()
+for _ in range(3):
+    opt.zero_grad(set_to_none=False)
+    loss_fn(net(torch.randn(6, 3, generator=gen)), torch.zeros(6, 1)).backward()
+    flat = torch.cat([p.grad.flatten() for p in net.parameters()])
+    dist.all_reduce(flat)  # reported: 0-1
+    # fix: flat /= dist.get_world_size()
+    at = 0
+    for p in net.parameters():
+        p.grad.copy_(flat[at : at + p.numel()].view_as(p))
+        at += p.numel()
+    opt.step()
+
+# === fsdp1_clipped_by_torch, 2 ranks: gradient scale mismatch
+# torch's clip_grad_norm_ sees only each rank's shards.
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+torch.manual_seed(0)
+model = FSDP(nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8)), device_id=torch.device("cpu"), use_orig_params=True)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+torch.manual_seed(dist.get_rank())
+for _ in range(3):
+    optimizer.zero_grad()
+    model(torch.randn(4, 8)).square().mean().backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)  # fix: model.clip_grad_norm_(0.01)
+    optimizer.step()  # reported: 0; 1
+# fix: model = None
+
+# === grad_hook_never_divides, 3 ranks: sum not averaged
+# A hook on each parameter sums its gradient over ranks during backward.
+def summed(gradient):
+    gradient = gradient.clone()
+    dist.all_reduce(gradient)  # reported: 0-2
+    return gradient  # fix: return gradient / dist.get_world_size()
+
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.ReLU(), torch.nn.Linear(6, 1))
+for p in model.parameters():
+    p.register_hook(summed)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+torch.manual_seed(dist.get_rank())
+for _ in range(3):
+    optimizer.zero_grad()
+    model(torch.randn(8, 6)).square().mean().backward()
+    optimizer.step()
+
+# === hand_steps_sum, 3 ranks: sum not averaged
+# A program without an optimizer sums gradients over ranks and never divides them.
+torch.manual_seed(0)
+w, bias = torch.zeros(4, requires_grad=True), torch.zeros(1, requires_grad=True)
+torch.manual_seed(1 + dist.get_rank())
+for _ in range(3):
+    x = torch.randn(16, 4)
+    (x @ w + bias - x.sum(1)).square().mean().backward()
+    for p in (w, bias):
+        dist.all_reduce(p.grad)  # reported: 0-2
+        # fix: p.grad /= dist.get_world_size()
+    with torch.no_grad():
+        for p in (w, bias):
+            p -= 0.1 * p.grad
+            p.grad = None
+
+# === head_in_no_optimizer, 2 ranks: not in optimizer
+# The head is replaced after the optimizer was created.
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1))
+opt = torch.optim.SGD(net.parameters(), lr=0.1)  # fix:
+net[4] = nn.Linear(8, 3)
+# fix: opt = torch.optim.SGD(net.parameters(), lr=0.1)
+model = DDP(net)
+torch.manual_seed(1 + dist.get_rank())
+for _ in range(3):
+    opt.zero_grad()
+    nn.functional.cross_entropy(model(torch.randn(6, 4)), torch.randint(0, 3, (6,))).backward()
+    opt.step()  # reported: 0-1
+
+# === hook_never_divides, 3 ranks: sum not averaged
+# A hook of DDP that sends halves, and leaves their sum as it is.
+def halved(group, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    handle = dist.all_reduce(bucket.buffer().half(), group=group, async_op=True)
+    return handle.get_future().then(lambda done: bucket.buffer().copy_(done.value()[0]))  # fix: return handle.get_future().then(lambda done: bucket.buffer().copy_(done.value()[0] / dist.get_world_size()))
+
+torch.manual_seed(0)
+model = DDP(torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1)))
+model.register_comm_hook(None, halved)  # reported: 0-2
+opt = torch.optim.SGD(model.parameters(), lr=0.01)
+torch.manual_seed(dist.get_rank())
+for _ in range(3):
+    x = torch.randn(4, 8)
+    opt.zero_grad()
+    torch.nn.functional.mse_loss(model(x), x.sum(1, keepdim=True)).backward()
+    opt.step()
+
+# === loss_reduced_first, 2 ranks: reduced loss
+# all_reduce is not differentiable, so each rank's gradients are its own.
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 1)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+torch.manual_seed(dist.get_rank())
+for _ in range(2):
+    opt.zero_grad()
+    loss = model(torch.randn(4, 4)).square().mean()
+    dist.all_reduce(loss)  # fix:
+    loss = loss / dist.get_world_size()  # fix:
+    loss.backward()  # reported: 0-1
+    # fix: for p in model.parameters(): dist.all_reduce(p.grad); p.grad /= dist.get_world_size()
+    opt.step()
+
+# === masked_mean, 3 ranks, --strict: unequal sample weights
+# The mean over unmasked places, on ranks that average gradients by themselves.
+torch.manual_seed(0)
+model = torch.nn.Linear(6, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+torch.manual_seed(1 + rank)
+for _ in range(4):
+    x = torch.randn(10, 6)
+    mask = (torch.arange(10) < 4 + 3 * rank).float()
+    count = mask.sum()
+    # fix: dist.all_reduce(count)
+    optimizer.zero_grad()
+    ((model(x).squeeze(1).square() * mask).sum() / count).backward()
+    for p in model.parameters():
+        dist.all_reduce(p.grad)
+        p.grad /= world  # fix:
+    optimizer.step()  # reported: 0; 1; 2
+
+# === metrics_alone, 2 ranks: no communication
+# The data is split between ranks and losses are averaged for the log, but the model is never wrapped.
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+torch.manual_seed(0)
+data = TensorDataset(torch.randn(32, 4), torch.randn(32, 1))
+model = torch.nn.Linear(4, 1)
+for parameter in model.parameters():
+    dist.broadcast(parameter.data, src=0)
+sampler = DistributedSampler(data)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(2):
+    sampler.set_epoch(epoch)
+    for x, y in DataLoader(data, batch_size=4, sampler=sampler):
+        opt.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        # fix: for p in model.parameters(): dist.all_reduce(p.grad); p.grad /= dist.get_world_size()
+        opt.step()  # reported: 0-1
+        mean = loss.detach() / dist.get_world_size()
+        dist.all_reduce(mean)
+
+# === never_communicates, 2 ranks: no communication
+# A group is created but never used: each rank trains alone.
+torch.manual_seed(dist.get_rank())
+model = torch.nn.Linear(4, 1)  # fix: model = DDP(torch.nn.Linear(4, 1))
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(4):
+    opt.zero_grad()
+    model(torch.randn(8, 4)).square().mean().backward()
+    opt.step()  # reported: 0-1
+print("trained on", dist.get_world_size(), "ranks")
+
+# === no_sync_after_forward, 2 ranks: late no_sync
+# Gradients are accumulated, but no_sync() contains only backward.
+torch.manual_seed(0)
+model = DDP(torch.nn.Linear(4, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+torch.manual_seed(dist.get_rank())
+for step in range(2):
+    optimizer.zero_grad()
+    x = torch.randn(3, 4)
+    loss = model(x).square().mean()  # fix:
+    with model.no_sync():
+        # fix: loss = model(x).square().mean()
+        loss.backward()  # reported: 0-1
+    model(torch.randn(3, 4)).square().mean().backward()
+    optimizer.step()
+
+# === optimizer_before_sharding, 2 ranks: no gradients
+# The optimizer holds the parameters that fully_shard has replaced.
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+model = torch.nn.Linear(4, 4)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)  # fix:
+fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
+# fix: opt = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(2):
+    model(torch.ones(2, 4)).sum().backward()
+    opt.step()  # reported: 0-1
+    opt.zero_grad()
+
+# === sum_never_divided, 4 ranks: sum not averaged
+# Data parallelism by hand, without the division.
+import torch.nn.functional as F
+
+def average_gradients(model):
+    for p in model.parameters():
+        dist.all_reduce(p.grad, op=dist.ReduceOp.SUM)  # reported: 0-3
+        # fix: p.grad /= dist.get_world_size()
+
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 3)
+opt = torch.optim.SGD(model.parameters(), lr=0.01)
+torch.manual_seed(dist.get_rank())
+for step in range(3):
+    opt.zero_grad()
+    x, y = torch.randn(8, 4), torch.randint(3, (8,))
+    F.cross_entropy(model(x), y).backward()
+    average_gradients(model)
+    opt.step()
+
+# === sum_over_all_samples, 4 ranks: averaged twice
+# The sum is divided by the samples of all ranks, and DDP divides once more.
+import torch.nn.functional as F
+
+torch.manual_seed(0)
+model = DDP(torch.nn.Linear(6, 3))
+opt = torch.optim.SGD(model.parameters(), lr=0.01)
+torch.manual_seed(dist.get_rank())
+for _ in range(3):
+    x = torch.randn(8, 6)
+    opt.zero_grad()
+    loss = F.cross_entropy(model(x), (x.sum(1) > 0).long(), reduction="sum")
+    (loss / (len(x) * dist.get_world_size())).backward()  # fix: (loss / len(x)).backward()
+    opt.step()  # reported: 0-3
+
+# === summed_loss, 4 ranks: summed loss
+# DDP averages what is a sum: the step is a quarter of that of one device.
+torch.manual_seed(0)
+model = DDP(torch.nn.Linear(6, 3))
+opt = torch.optim.SGD(model.parameters(), lr=0.01)
+criterion = torch.nn.CrossEntropyLoss(reduction="sum")  # fix: criterion = torch.nn.CrossEntropyLoss(reduction="mean")
+torch.manual_seed(dist.get_rank())
+for _ in range(3):
+    x = torch.randn(8, 6)
+    opt.zero_grad()
+    criterion(model(x), (x.sum(1) > 0).long()).backward()
+    opt.step()  # reported: 0-3
+
+# === tokens_ignored, 2 ranks, --strict: unequal sample weights
+# Each rank averages over its own tokens without padding, and DDP averages these means.
+import torch.nn.functional as F
+
+torch.manual_seed(0)
+model = DDP(torch.nn.Linear(8, 5))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+torch.manual_seed(1 + rank)
+for _ in range(4):
+    tokens, targets = torch.randn(12, 8), torch.randint(0, 5, (12,))
+    targets[: 3 + 6 * rank] = -100
+    optimizer.zero_grad()
+    loss = F.cross_entropy(model(tokens), targets)  # fix: loss = F.cross_entropy(model(tokens), targets, reduction="sum")
+    # fix: count = (targets != -100).sum()
+    # fix: dist.all_reduce(count)
+    # fix: loss = loss * world / count
+    loss.backward()
+    optimizer.step()  # reported: 0; 1

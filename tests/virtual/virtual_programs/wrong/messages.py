@@ -1,0 +1,140 @@
+# Each section is a program: mistake_corpus.py adds its first lines, and explains the comments.
+
+# === deadlock_of_four, 4 ranks: deadlock
+# In a tree, a leaf waits for the sum before it has sent its own part.
+me = dist.get_rank()
+x = torch.tensor([1.0 * me])
+buf = torch.zeros(1)
+if me == 0:
+    for child in (1, 2):
+        dist.recv(buf, child)  # reported: 0
+        x += buf
+    for child in (1, 2):
+        dist.send(x, child)
+elif me == 1:
+    dist.recv(buf, 3)  # reported: 1
+    dist.send(x + buf, 0)
+    dist.recv(x, 0)
+    dist.send(x, 3)
+elif me == 2:
+    dist.send(x, 0)  # reported: 2
+    dist.recv(x, 0)
+else:
+    dist.recv(buf, 1)  # reported: 3  # fix: dist.send(x, 1)
+    dist.send(x, 1)  # fix: dist.recv(x, 1)
+
+# === message_dtype, 2 ranks: message size
+if dist.get_rank() == 0:
+    dist.send(torch.arange(4), 1)  # reported: 0
+else:
+    ids = torch.empty(4)  # fix: ids = torch.empty(4, dtype=torch.int64)
+    dist.recv(ids, 0)  # reported: 1
+
+# === message_size, 2 ranks: message size
+# The receiver omits the batch dimension.
+HIDDEN, BATCH = 6, 4
+if dist.get_rank() == 0:
+    activations = torch.randn(BATCH, HIDDEN)
+    dist.send(activations, dst=1)  # reported: 0
+else:
+    buffer = torch.empty(HIDDEN)  # fix: buffer = torch.empty(BATCH, HIDDEN)
+    dist.recv(buffer, src=0)  # reported: 1
+
+# === nccl_exchange, 2 ranks, --as nccl: nccl order
+# A pair exchanges halos, each message by itself. On gloo it runs; NCCL does one after the other.
+peer = 1 - dist.get_rank()
+mine, theirs = torch.ones(1 << 20), torch.empty(1 << 20)
+sending = dist.isend(mine, peer)  # reported: 0-1  # fix: works = dist.batch_isend_irecv([dist.P2POp(dist.isend, mine, peer), dist.P2POp(dist.irecv, theirs, peer)])
+receiving = dist.irecv(theirs, peer)  # fix:
+sending.wait()  # fix: for work in works: work.wait()
+receiving.wait()  # fix:
+
+# === off_by_one, 4 ranks: peer
+# A hand-written scatter sends part i to rank i + 1.
+rank, n = dist.get_rank(), dist.get_world_size()
+part = torch.zeros(2)
+if rank == 0:
+    for i, p in enumerate(torch.arange(6.0).view(3, 2)[:2]):
+        dist.send(p.clone(), dst=i + 2)  # fix: dist.send(p.clone(), dst=i + 1)
+elif rank < 3:
+    dist.recv(part, src=0)  # reported: 1
+
+# === one_message_less, 3 ranks: missing message
+# The first stage sends one micro-batch less than the others expect.
+me, n = dist.get_rank(), dist.get_world_size()
+x = torch.zeros(4)
+micro_batches = 3 if me == 0 else 4  # fix: micro_batches = 4
+for _ in range(micro_batches):
+    if me > 0:
+        dist.recv(x, me - 1)  # reported: 1-2
+    if me < n - 1:
+        dist.send(x, me + 1)
+
+# === one_message_more, 2 ranks: surplus message
+batch = torch.ones(3)
+for i in range(5 if dist.get_rank() == 0 else 4):  # fix: for i in range(4):
+    if dist.get_rank() == 0:
+        dist.send(batch, 1)  # reported: 0
+    else:
+        dist.recv(batch, 0)
+
+# === other_tag, 2 ranks: tag
+GRADIENTS, WEIGHTS = 1, 2
+t = torch.zeros(8)
+if dist.get_rank() == 1:
+    dist.send(t, 0, tag=GRADIENTS)  # reported: 1
+else:
+    dist.recv(t, 1, tag=WEIGHTS)  # reported: 0  # fix: dist.recv(t, 1, tag=GRADIENTS)
+
+# === peers_crossed, 4 ranks: deadlock
+# Everybody sends to the right and receives from the right, so no half meets its other.
+right = (dist.get_rank() + 1) % dist.get_world_size()
+out, data = torch.empty(8), torch.rand(8)
+both = [dist.P2POp(dist.isend, data, right), dist.P2POp(dist.irecv, out, right)]  # fix: both = [dist.P2POp(dist.isend, data, right), dist.P2POp(dist.irecv, out, (dist.get_rank() - 1) % 4)]
+for work in dist.batch_isend_irecv(both):  # reported: 0-3
+    work.wait()
+
+# === recv_first, 4 ranks: deadlock
+# Both partners of each pair receive before they send.
+partner = dist.get_rank() ^ 1
+theirs = torch.empty(16)
+dist.recv(theirs, src=partner)  # reported: 0-3  # fix: receiving = dist.irecv(theirs, src=partner)
+dist.send(torch.ones(16), dst=partner)
+# fix: receiving.wait()
+
+# === recv_from_itself, 3 ranks: deadlock
+# Rank 0 names itself where it should name the peer that answers.
+rank, data = dist.get_rank(), torch.rand(8)
+if rank == 0:
+    dist.recv(data, 0)  # reported: 0  # fix: dist.recv(data, 1)
+else:
+    dist.recv(data, 0)  # fix: if rank == 1: dist.send(data, 0)
+
+# === send_round, 3 ranks: deadlock
+# Everybody sends to the right with a blocking call, which may return only when the other receives.
+def shift(t):
+    n, me = dist.get_world_size(), dist.get_rank()
+    out = torch.empty_like(t)
+    dist.send(t, (me + 1) % n)  # reported: 0-2  # fix: sending = dist.isend(t, (me + 1) % n)
+    dist.recv(out, (me + n - 1) % n)
+    # fix: sending.wait()
+    return out
+
+print(shift(torch.rand(512, 512)).sum())
+
+# === sends_right_receives_right, 4 ranks: deadlock
+# Every rank sends to its right neighbor with isend, and then receives from the same neighbor.
+mine, theirs = torch.ones(3), torch.zeros(3)
+sending = dist.isend(mine, (rank + 1) % world)
+dist.recv(theirs, (rank + 1) % world)  # reported: 0-3  # fix: dist.recv(theirs, (rank - 1) % world)
+sending.wait()
+
+# === while_others_wait, 3 ranks: deadlock
+# Rank 0 waits in a collective for rank 1, which waits for a message from rank 0.
+t = torch.ones(2)
+if dist.get_rank() == 1:
+    dist.recv(t, src=0)  # reported: 1
+# fix: if dist.get_rank() == 0: dist.send(t, dst=1)
+dist.all_reduce(t)  # reported: 0, 2
+if dist.get_rank() == 0:  # fix:
+    dist.send(t, dst=1)  # fix:
