@@ -1,9 +1,10 @@
 """Watchers receive the events of all ranks and find errors that do not stop the program."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from virtual.ranks.finding import FindingPlace, ProgramFinding
+from virtual.ranks.finding import FindingPlace, ProgramFinding, format_ranks, group_places
 from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.sites import CallSite
 
@@ -56,13 +57,14 @@ EVENTS = (
 class Watcher:
     """Finds one kind of error. A subclass has a method for each event in ``EVENTS`` that it needs.
 
-    Findings with the same kind, title and line are reported once, with all their ranks.
+    In the title of a finding, ``{ranks}`` becomes all its ranks.
     """
 
     def __init__(self) -> None:
         self._ranks: dict[tuple[int, str, str, str, CallSite | None], set[int]] = {}
         self._complete: list[tuple[int, ProgramFinding]] = []
         self._gathered: dict[Any, dict[Any, Any]] = {}
+        self._times = Counter[Any]()
 
     def mode(self, rank: Rank) -> Any:
         """Return a dispatch mode that observes the rank's operators, or None."""
@@ -74,21 +76,33 @@ class Watcher:
         values[member] = value
         return self._gathered.pop(key) if len(values) == size else None
 
+    def count(self, *key: Any) -> int:
+        """Return how often this method was called with the same key, including this call."""
+        self._times[key] += 1
+        return self._times[key]
+
     def find(self, kind: str, title: str, rank: Rank, site: CallSite | None, advice: str) -> None:
-        """Add a finding for one rank at a line. ``{ranks}`` in the title becomes all ranks with this finding."""
+        """Add a finding for one rank at a line. Findings with the same kind, title and line are reported once."""
         self._ranks.setdefault((rank.job.number, kind, title, advice, site), set()).add(rank.number)
+
+    def compare(self, kind: str, title: str, places: Iterable[tuple[Rank, str, CallSite | None]], advice: str) -> None:
+        """Add a finding for several ranks, each with a text and a line."""
+        entries = [*places]
+        title = title.replace("{ranks}", format_ranks(rank.number for rank, *_ in entries))
+        grouped = group_places((rank.number, text, site) for rank, text, site in entries)
+        self.tell(entries[0][0].job, ProgramFinding(kind, title, grouped, advice))
 
     def tell(self, job: RankJob, finding: ProgramFinding) -> None:
         """Add a finding that already names its ranks."""
         self._complete.append((job.number, finding))
 
-    def findings(self, job: RankJob, naming: Callable[[set[int]], str]) -> list[ProgramFinding]:
+    def findings(self, job: RankJob) -> list[ProgramFinding]:
         """Return the findings for a job."""
         findings = [finding for number, finding in self._complete if number == job.number]
         for (number, kind, title, advice, site), ranks in self._ranks.items():
             if number == job.number:
                 place = FindingPlace(tuple(sorted(ranks)), "", site)
-                findings.append(ProgramFinding(kind, title.replace("{ranks}", naming(ranks)), (place,), advice))
+                findings.append(ProgramFinding(kind, title.replace("{ranks}", format_ranks(ranks)), (place,), advice))
         return findings
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from virtual.ranks.finding import ProgramFinding, format_ranks
+from virtual.ranks.finding import ProgramFinding
 from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.watching import Watcher, Watchers
 from virtual.watching.calls.files import Clocks, FileRaces
@@ -12,7 +12,7 @@ from virtual.watching.calls.in_flight import InFlight
 from virtual.watching.calls.own_reductions import OwnReductions
 from virtual.watching.calls.reads import Reads
 from virtual.watching.training.bonds import Bonds
-from virtual.watching.training.ddp import LateNoSync, UnreducedParameters
+from virtual.watching.training.ddp import Buffers, LateNoSync, UnreducedParameters
 from virtual.watching.training.gradients import Gradients
 from virtual.watching.training.idle import Idleness
 from virtual.watching.training.inputs import DropoutSeeds, ReplicatedTensors
@@ -34,7 +34,8 @@ def watch_everything(strict: bool) -> Watchers:
             bonds,
             clocks,
             Gradients(logs, bonds, strict),
-            Replicas(logs, bonds, strict),
+            Replicas(logs, bonds),
+            Buffers(logs, bonds, strict),
             UnreducedParameters(bonds),
             LateNoSync(),
             ShardFactors(logs),
@@ -63,7 +64,7 @@ def tell_silent(watchers: Watchers, job: RankJob) -> list[ProgramFinding]:
         watchers.ended(job)
     elif job.finding.kind == "exception":
         watchers.failed(job)
-    return [finding for watcher in watchers.watchers for finding in watcher.findings(job, format_ranks)]
+    return [finding for watcher in watchers.watchers for finding in watcher.findings(job)]
 
 
 @contextmanager

@@ -5,14 +5,14 @@ by a sample of its values. A tensor is recognized by its memory or, if it is a c
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from virtual.matching.samples import is_constant, is_plain, take_sample
-from virtual.ranks.finding import FindingPlace, ProgramFinding, format_ranks
+from virtual.ranks.finding import format_ranks
 from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.sites import NOWHERE, CallSite, find_site
 from virtual.ranks.watching import Watcher
@@ -159,7 +159,11 @@ class OwnReductions(Watcher):
             and (last := [own_sum for own_sum in mine if own_sum.is_last and own_sum.is_partial])
         }
         if len(full_ranks) > 1 and partial:
-            self._tell_partial(job, full_ranks, partial)
+            title = (
+                f"{format_ranks(rank.number for rank in full_ranks)} built the sum over all ranks from messages, "
+                "but {ranks} summed the data of only some"
+            )
+            self._compare_sums(title, partial, lambda own_sum: f"sum of {format_ranks(own_sum.holds)}")
         doubled = {
             rank: last[-1]
             for rank, mine in sums.items()
@@ -170,24 +174,12 @@ class OwnReductions(Watcher):
             )
         }
         if len(doubled) > 1:
-            places = tuple(
-                FindingPlace((rank.number,), f"sum with the data of rank {own_sum.doubled} twice", own_sum.site)
-                for rank, own_sum in doubled.items()
-            )
-            who = format_ranks(rank.number for rank in doubled)
-            title = f"the sums that {who} built from messages contain the data of one rank twice"
-            self.tell(job, ProgramFinding("wrong all_reduce", title, places, CHECK_STEPS))
+            title = "the sums that {ranks} built from messages contain the data of one rank twice"
+            self._compare_sums(title, doubled, lambda own_sum: f"sum with the data of rank {own_sum.doubled} twice")
 
-    def _tell_partial(self, job: RankJob, full_ranks: list[Rank], partial: dict[Rank, OwnSum]) -> None:
-        places = tuple(
-            FindingPlace((rank.number,), f"sum of {format_ranks(own_sum.holds)}", own_sum.site)
-            for rank, own_sum in partial.items()
-        )
-        title = (
-            f"{format_ranks(rank.number for rank in full_ranks)} built the sum over all ranks from messages, "
-            f"but {format_ranks(rank.number for rank in partial)} summed the data of only some"
-        )
-        self.tell(job, ProgramFinding("wrong all_reduce", title, places, CHECK_STEPS))
+    def _compare_sums(self, title: str, sums: dict[Rank, OwnSum], describe: Callable[[OwnSum], str]) -> None:
+        places = [(rank, describe(own_sum), own_sum.site) for rank, own_sum in sums.items()]
+        self.compare("wrong all_reduce", title, places, CHECK_STEPS)
 
     # -- known sums
 

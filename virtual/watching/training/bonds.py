@@ -53,7 +53,6 @@ class Bonds(Watcher):
         super().__init__()
         self.logs = logs
         self._of: dict[Rank, WeakIdKeyDictionary] = {}
-        self._counts: dict[tuple[Rank, Any], int] = {}
         self.modules: dict[Rank, list[Any]] = {}
         self._hooked: dict[Rank, torch.Tensor] = {}  # the parameter whose hook a rank is running
         self.missed = WeakIdKeyDictionary()  # parameters that DDP does not reduce
@@ -68,9 +67,7 @@ class Bonds(Watcher):
         group = getattr(ddp.process_group, "group", None)
         if group is None or len(group.ranks) < 2:
             return
-        number = self._counts.get((rank, group), 0)
-        self._counts[rank, group] = number + 1
-        gathered = self.gather((group, "DDP", number), rank, _managed(ddp), len(group.ranks)) or {}
+        gathered = self.gather((group, self.count(rank, group)), rank, _managed(ddp), len(group.ranks)) or {}
         for parameters in zip(*gathered.values(), strict=False):
             self.tie(dict(zip(gathered, parameters, strict=True)), by_ddp=True)
 

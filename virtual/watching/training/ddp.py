@@ -1,15 +1,19 @@
-"""Find misuse of DistributedDataParallel: a late ``no_sync``, and parameters that it does not reduce."""
+"""Find misuse of DistributedDataParallel: a late ``no_sync``, parameters and buffers that it does not synchronize."""
 
+from collections.abc import Iterable
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 
-from virtual.diagnosis.exits import WRAP_LATER, find_unreduced, name_unreduced
+from virtual.diagnosis.exceptions import WRAP_LATER, find_unreduced, name_unreduced
+from virtual.matching.samples import Values, are_unlike, is_plain, take_sample
 from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.sites import CallSite, find_site
 from virtual.ranks.watching import Watcher
 from virtual.watching.training.bonds import Bonds
+from virtual.watching.training.logs import OptimizerLogs
+from virtual.watching.training.replicas import show_difference
 
 WHOLE_STEP = "move forward into the block: with model.no_sync(): loss = model(batch)...; loss.backward()"
 
@@ -41,16 +45,13 @@ class UnreducedParameters(Watcher):
         super().__init__()
         self.bonds = bonds
         self._known: WeakKeyDictionary[Any, list[torch.Tensor]] = WeakKeyDictionary()
-        self._forwards: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._unreduced: dict[Rank, tuple[Any, list[str], CallSite]] = {}
 
     def wrapped(self, rank: Rank, ddp: Any) -> None:
         self._known[ddp] = [parameter for parameter in ddp.module.parameters() if parameter.requires_grad]
 
     def forward_begins(self, rank: Rank, ddp: Any) -> None:
-        count = self._forwards.get(ddp, 0)
-        self._forwards[ddp] = count + 1
-        if count < WATCHED_FORWARDS and ddp.training and ddp in self._known:
+        if ddp in self._known and self.count(id(ddp)) <= WATCHED_FORWARDS and ddp.training:
             names = find_unreduced(ddp, self._known[ddp])
             if names and rank not in self._unreduced:
                 self._unreduced[rank] = (ddp, names, find_site())
@@ -65,3 +66,75 @@ class UnreducedParameters(Watcher):
             if names:
                 title = f"DDP does not average {name_unreduced(names)}, which changed after the module was wrapped"
                 self.find("not in DDP", title, rank, site, WRAP_LATER)
+
+
+SUMMARIZE = "before evaluating, broadcast the buffers or reduce the statistics (DDP does so only in its own forward)"
+BUFFERS = "keep broadcast_buffers=True, use SyncBatchNorm, or reduce the statistics before evaluating"
+
+
+class Buffers(Watcher):
+    """Compares the buffers of modules that ranks evaluate, if DDP does not broadcast them."""
+
+    def __init__(self, logs: OptimizerLogs, bonds: Bonds, strict: bool) -> None:
+        super().__init__()
+        self.logs, self.bonds, self.strict = logs, bonds, strict
+        self._own_modules: dict[Rank, list[Any]] = {}  # modules whose gradients the program averages itself
+        self._evaluated: dict[Any, dict[Rank, tuple[dict[str, Values], CallSite]]] = {}
+        self._silent: set[Any] = set()  # modules with a finding
+
+    def forward_begins(self, rank: Rank, ddp: Any) -> None:
+        """Compare a DDP module's buffers before an evaluation, if DDP does not broadcast them."""
+        modules = self.bonds.modules.get(rank, [])
+        group = getattr(ddp.process_group, "group", None)
+        if group is None or ddp.training or ddp.will_sync_module_buffers() or ddp not in modules:
+            return
+        key = (frozenset(group.ranks), modules.index(ddp))
+        value = _read_buffers(ddp.module), find_site()
+        met = self.gather((rank.job, key, self._steps(rank)), rank, value, len(group.ranks))
+        if met is not None:
+            self._compare((rank.job, key), met, BUFFERS)
+
+    def evaluating(self, rank: Rank, module: Any) -> None:
+        """Keep buffers that DDP does not broadcast, to compare them if the program does not call DDP itself."""
+        modules = self.bonds.modules.get(rank, [])
+        wrapped = [ddp for ddp in modules if module in (ddp, ddp.module)]
+        for ddp in wrapped:
+            group = getattr(ddp.process_group, "group", None)
+            if group is not None and not ddp.broadcast_buffers:
+                self._keep(rank, (frozenset(group.ranks), modules.index(ddp)), ddp.module)
+        bonds = [self.bonds.of(rank, parameter) for parameter in module.parameters()]
+        groups = {frozenset(bond.parameters) for bond in bonds if bond is not None and not bond.by_ddp}
+        if self.strict and not wrapped and None not in bonds and len(groups) == 1:
+            own = self._own_modules.setdefault(rank, [])
+            if module not in own:
+                own.append(module)
+            numbers = frozenset(member.number for member in next(iter(groups)))
+            self._keep(rank, (numbers, "own", own.index(module)), module, torch.Tensor.is_floating_point)
+
+    def ended(self, job: RankJob) -> None:
+        for (where, key, _), met in self._evaluated.items():
+            if where is job and len(met) == len(key[0]):
+                self._compare((job, key), met, SUMMARIZE)
+
+    def _keep(self, rank: Rank, key: Any, module: Any, is_compared: Any = is_plain) -> None:
+        met = self._evaluated.setdefault((rank.job, key, self._steps(rank)), {})
+        met.setdefault(rank, (_read_buffers(module, is_compared), find_site()))
+
+    def _steps(self, rank: Rank) -> int:
+        return sum(log.count for log in self.logs.of_rank(rank))
+
+    def _compare(self, key: Any, met: dict[Rank, tuple[dict[str, Values], CallSite]], advice: str) -> None:
+        for name in next(iter(met.values()))[0]:
+            by_rank = {rank: buffers[name] for rank, (buffers, _) in met.items() if name in buffers}
+            values = list(by_rank.values())
+            if key not in self._silent and any(are_unlike(values[0], other, 0.0) for other in values[1:]):
+                self._silent.add(key)
+                texts = zip(by_rank, show_difference(name, values), strict=True)
+                title = f"the buffer {name} differs between {{ranks}} during evaluation"
+                places: Iterable[Any] = ((rank, text, met[rank][1]) for rank, text in texts)
+                self.compare("buffer mismatch", title, places, advice)
+
+
+def _read_buffers(module: Any, is_compared: Any = is_plain) -> dict[str, Values]:
+    buffers = module.named_buffers()
+    return {name: take_sample(buffer) for name, buffer in buffers if is_plain(buffer) and is_compared(buffer)}

@@ -91,7 +91,6 @@ class Gradients(Watcher):
         self._equal: dict[Any, int] = {}
         self._early: set[Any] = set()  # posted during backward
         self._of_shards: set[Any] = set()  # posted to reduce the gradients of shards
-        self._steps: dict[tuple[Rank, str], int] = {}
 
     # -- events
 
@@ -206,7 +205,7 @@ class Gradients(Watcher):
         parameters, rank = log.with_gradients, log.rank
         computed = [now.gradients.get(id(parameter), np.zeros(0)) for parameter in parameters]
         both = np.concatenate(computed), np.concatenate([sample_gradient(parameter, FEW) for parameter in parameters])
-        gathered = self.gather((rank.job.number, log.number), log, both, len(rank.job.ranks))
+        gathered = self.gather(log.key, log, both, len(rank.job.ranks))
         if gathered is None:
             return
         self.bonds.tie_mixed([*gathered])
@@ -279,8 +278,7 @@ class Gradients(Watcher):
 
     def _second_time(self, rank: Rank, kind: str, title: str, site: CallSite, advice: str) -> None:
         """Report an error when it occurs in a second step; a single occurrence may be an experiment."""
-        self._steps[rank, kind] = self._steps.get((rank, kind), 0) + 1
-        if self._steps[rank, kind] == 2:
+        if self.count(rank, kind) == 2:
             self.find(kind, title, rank, site, advice)
 
     def _factors(

@@ -24,7 +24,6 @@ class ReplicatedTensors(Watcher):
 
     def __init__(self) -> None:
         super().__init__()
-        self._counts: dict[tuple[Rank, Any], int] = {}
         self._told_of: set[Any] = set()
 
     def replicated(self, rank: Rank, tensor: Any, mesh: Any, placements: Any) -> None:
@@ -35,15 +34,13 @@ class ReplicatedTensors(Watcher):
                 self._compare(rank, tensor, mesh.get_group(dimension).group)
 
     def _compare(self, rank: Rank, tensor: Any, group: Any) -> None:
-        number = self._counts.get((rank, group), 0)
-        self._counts[rank, group] = number + 1
-        if number >= MOST or group in self._told_of:
+        number = self.count(rank, group)
+        if number > MOST or group in self._told_of:
             return
-        gathered = self.gather((group, number), rank, take_sample(tensor), len(group.ranks)) or {}
-        values = [*gathered.values()]
+        values = [*(self.gather((group, number), rank, take_sample(tensor), len(group.ranks)) or {}).values()]
         if any(are_unlike(values[0], other, 0.0) for other in values[1:]):
             self._told_of.add(group)
-            where = FindingPlace(tuple(sorted(rank.number for rank in gathered)), "", find_site())
+            where = FindingPlace(tuple(sorted(group.ranks)), "", find_site())
             title = (
                 f"a tensor of shape {list(tensor.shape)} differs between {format_ranks(where.ranks)}, "
                 "whose layers expect it to be replicated"
@@ -63,7 +60,6 @@ class DropoutSeeds(Watcher):
     def __init__(self, logs: OptimizerLogs, bonds: Bonds) -> None:
         super().__init__()
         self.logs, self.bonds = logs, bonds
-        self._calls: dict[tuple[Rank, Any], int] = {}
         self._equal: dict[Any, int] = {}
         self._own: dict[RankJob, dict[Rank, CallSite]] = {}  # ranks that have called dropout with equal states
 
@@ -95,9 +91,8 @@ class DropoutSeeds(Watcher):
 
     def _compare(self, rank: Rank, among: Any, ranks: int) -> list[Rank]:
         """Return all ranks once their generators were equal in two calls, otherwise an empty list."""
-        number = self._calls.get((rank, among), 0)
-        self._calls[rank, among] = number + 1
-        if number >= MOST_CALLS or ranks < 2:
+        number = self.count(rank, among)
+        if number > MOST_CALLS or ranks < 2:
             return []
         gathered = self.gather((among, number), rank, torch.get_rng_state().numpy().tobytes(), ranks)
         if gathered is None or len(set(gathered.values())) > 1:

@@ -66,6 +66,11 @@ class OptimizerLog:
     last: CallSite | None = None  # line of the last step
 
     @property
+    def key(self) -> tuple[int, int]:
+        """The job, and the number of the optimizer: equal for the optimizers that ranks create in the same order."""
+        return self.rank.job.number, self.number
+
+    @property
     def unseen(self) -> int:
         """The number of steps before the first logged one."""
         steps: int = getattr(self.optimizer, "unseen_steps", 0)

@@ -6,12 +6,11 @@ from typing import Any, NamedTuple
 from torch.autograd.function import BackwardCFunction
 
 from virtual.matching.samples import is_close
-from virtual.ranks.finding import ProgramFinding, format_ranks, group_places
 from virtual.ranks.rank import Rank
 from virtual.ranks.sites import find_site
 from virtual.ranks.watching import Watcher
 from virtual.watching.training.bonds import Bonds
-from virtual.watching.training.logs import OptimizerLog, OptimizerLogs
+from virtual.watching.training.logs import OptimizerLogs
 
 DEEP = 8  # autograd functions that are examined, starting at the loss
 BY_HAND = (
@@ -167,7 +166,6 @@ class SampleWeights(Watcher):
         super().__init__()
         self.logs, self.bonds = logs, bonds
         self._weights: dict[Rank, list[float | None]] = {}  # one per backward pass since the last step
-        self._unlike: dict[tuple[int, int], int] = {}
 
     def backward_begins(self, rank: Rank, roots: tuple[Any, ...]) -> None:
         self._weights.setdefault(rank, []).append(read_sample_weight(roots))
@@ -178,16 +176,8 @@ class SampleWeights(Watcher):
         known = [bond for bond in bonds if bond is not None]
         if len(weights) != 1 or weights[0] is None or not known or not log.is_watched(log.count):
             return
-        which = (rank.job.number, log.number)
-        by_log = self.gather((*which, log.count), log, weights[0], len(known[0].parameters))
-        if by_log and not is_close(min(by_log.values()), max(by_log.values())):
-            self._unlike[which] = self._unlike.get(which, 0) + 1
-            if self._unlike[which] == TWICE:
-                self._tell(by_log)
-
-    def _tell(self, by_log: dict[OptimizerLog, float]) -> None:
-        entries = [(log.rank.number, f"loss over {1 / weight:.4g} samples", log.last) for log, weight in by_log.items()]
-        who = format_ranks(number for number, *_ in entries)
-        title = f"{who} average losses over different numbers of samples or tokens with equal weight"
-        job = next(iter(by_log)).rank.job
-        self.tell(job, ProgramFinding("unequal sample weights", title, group_places(entries), BY_ALL))
+        by_log = self.gather((log.key, log.count), log, weights[0], len(known[0].parameters)) or {}
+        if by_log and not is_close(min(by_log.values()), max(by_log.values())) and self.count(log.key) == TWICE:
+            places = [(log.rank, f"loss over {1 / weight:.4g} samples", log.last) for log, weight in by_log.items()]
+            title = "{ranks} average losses over different numbers of samples or tokens with equal weight"
+            self.compare("unequal sample weights", title, places, BY_ALL)

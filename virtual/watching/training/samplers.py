@@ -6,7 +6,6 @@ from weakref import WeakKeyDictionary
 
 from torch.utils.data import Subset
 
-from virtual.ranks.finding import ProgramFinding, group_places
 from virtual.ranks.rank import Rank
 from virtual.ranks.sites import CallSite, find_site
 from virtual.ranks.watching import Watcher
@@ -22,7 +21,7 @@ class SamplerLog:
     """A record of a rank's sampler: the line that created it, and the epochs in which training used it."""
 
     site: CallSite
-    number: int  # index among the samplers of its rank
+    number: int  # among the samplers of its rank, from 1
     learnt: set[int]
     is_compared: bool = False
     is_epoch_set: bool = False  # since its last iteration
@@ -34,13 +33,10 @@ class Samplers(Watcher):
     def __init__(self) -> None:
         super().__init__()
         self._logs: WeakKeyDictionary[Any, SamplerLog] = WeakKeyDictionary()
-        self._counts: dict[Rank, int] = {}
         self._now: dict[Rank, tuple[Any, int, bool, CallSite]] = {}
 
     def made_sampler(self, rank: Rank, sampler: Any) -> None:
-        number = self._counts.get(rank, 0)
-        self._counts[rank] = number + 1
-        self._logs[sampler] = SamplerLog(find_site(), number, set())
+        self._logs[sampler] = SamplerLog(find_site(), self.count(rank), set())
 
     def setting_epoch(self, rank: Rank, sampler: Any) -> None:
         if sampler in self._logs:  # a program that starts another training repeats epochs
@@ -76,16 +72,14 @@ class Samplers(Watcher):
         if len({sampler.rank for sampler in samplers}) < len(by_rank):
             numbers = sorted(sampler.rank for sampler in samplers)
             title = f"several ranks use the same part of the data: they pass rank={numbers}"
-            self._tell(by_rank, dict.fromkeys(by_rank, "creates its sampler"), title, OWN_PLACE)
+            self._tell(by_rank, "creates its sampler", title, OWN_PLACE)
         elif all(sampler.shuffle for sampler in samplers) and len({sampler.seed for sampler in samplers}) > 1:
             title = "ranks shuffle with different seeds, so their parts overlap and some samples are never used"
-            self._tell(by_rank, {rank: f"seed {sampler.seed}" for rank, sampler in by_rank.items()}, title, ONE_SEED)
+            self._tell(by_rank, "seed {seed}", title, ONE_SEED)
         elif len({tuple(sampler.dataset.indices) for sampler in samplers if isinstance(sampler.dataset, Subset)}) > 1:
             title = "ranks split the data set differently, so a rank may train on another rank's test samples"
-            self._tell(by_rank, dict.fromkeys(by_rank, "creates its sampler"), title, ONE_SPLIT)
+            self._tell(by_rank, "creates its sampler", title, ONE_SPLIT)
 
-    def _tell(self, by_rank: dict[Rank, Any], words_by_rank: dict[Rank, str], title: str, advice: str) -> None:
-        places = group_places(
-            (rank.number, words, self._logs[by_rank[rank]].site) for rank, words in words_by_rank.items()
-        )
-        self.tell(next(iter(by_rank)).job, ProgramFinding("sampler", title, places, advice))
+    def _tell(self, by_rank: dict[Rank, Any], text: str, title: str, advice: str) -> None:
+        places = [(rank, text.format(seed=one.seed), self._logs[one].site) for rank, one in by_rank.items()]
+        self.compare("sampler", title, places, advice)

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 
 from virtual.matching.samples import Values, find_ratio, is_close, take_sample
-from virtual.ranks.finding import ProgramFinding, format_ranks, group_places
 from virtual.ranks.rank import Rank
 from virtual.ranks.watching import Watcher
 from virtual.watching.training.logs import OptimizerLog, OptimizerLogs, find_shard_ranks
@@ -32,26 +31,21 @@ class ShardFactors(Watcher):
 
     def stepping(self, rank: Rank, optimizer: Any) -> None:
         log = self.logs.of(rank, optimizer)
-        before, which = self._computed.get(rank, {}).get(log), (rank.job.number, log.number)
-        if before is None or which in self._told_of:
+        before = self._computed.get(rank, {}).get(log)
+        if before is None or log.key in self._told_of:
             return
-        by_log = self.gather((*which, log.count), log, find_ratio(_sample(log), before), len(log.sharing)) or {}
-        known = [factor for factor in by_log.values() if factor is not None]
-        if known and not is_close(min(known), max(known)):
-            self._told_of.add(which)
-            self._tell(by_log, log.count + 1)
-
-    def _tell(self, by_log: dict[OptimizerLog, float | None], step: int) -> None:
-        places = group_places(
-            (log.rank.number, f"multiplies its gradients by {factor:.4g}", log.last)
-            for log, factor in by_log.items()
-            if factor is not None
-        )
-        log = next(iter(by_log))
-        who = format_ranks(other.rank.number for other in by_log)
-        title = f"before step {step}, {who} multiply the gradients of their shards by different factors"
-        advice = OF_FSDP_1 if find_shard_ranks(log.parameters[0]) else GLOBAL
-        self.tell(log.rank.job, ProgramFinding("gradient scale mismatch", title, places, advice))
+        factors = self.gather((log.key, log.count), log, find_ratio(_sample(log), before), len(log.sharing)) or {}
+        known = {log: factor for log, factor in factors.items() if factor is not None}
+        if known and not is_close(min(known.values()), max(known.values())):
+            self._told_of.add(log.key)
+            title = (
+                f"before step {log.count + 1}, {{ranks}} multiply the gradients of their shards by different factors"
+            )
+            places = [
+                (log.rank, f"multiplies its gradients by {factor:.4g}", log.last) for log, factor in known.items()
+            ]
+            advice = OF_FSDP_1 if find_shard_ranks(log.parameters[0]) else GLOBAL
+            self.compare("gradient scale mismatch", title, places, advice)
 
 
 def _sample(log: OptimizerLog) -> Values:

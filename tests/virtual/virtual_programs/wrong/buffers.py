@@ -102,7 +102,7 @@ while step < world:
         got = torch.empty_like(total)
         for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, total, other), dist.P2POp(dist.irecv, got, other)]):
             work.wait()
-        total = total + got  # reported: 2; 3
+        total = total + got  # reported: 2-3
     step *= 2
     # fix: step = world
 # fix: total = torch.full((3,), float(rank + 1))
@@ -157,7 +157,7 @@ for _ in range(world):  # fix: for _ in range(world - 1):
     sending = dist.isend(passing, (rank + 1) % world)
     dist.recv(received, (rank - 1) % world)
     sending.wait()
-    total += received  # reported: 0; 1; 2; 3; 4
+    total += received  # reported: 0-4
     passing = received
 
 # === processes_race, 0 ranks: file race
