@@ -8,17 +8,7 @@ import torch.distributed as dist
 
 from virtual.c10d.backend_rules import NAMED, RULES, BackendRules
 from virtual.c10d.work import VirtualWork
-from virtual.matching.exchanges import (
-    AllGather,
-    AllReduce,
-    AllToAll,
-    Broadcast,
-    Exchange,
-    Gather,
-    Reduce,
-    ReduceScatter,
-    Scatter,
-)
+from virtual.matching.exchanges import Exchange
 from virtual.matching.group import VirtualGroup
 from virtual.matching.posted import Likeness, PostedCall, PostedHalf, format_shape, make_shared_gpu_error
 from virtual.matching.samples import has_data
@@ -206,23 +196,23 @@ class VirtualProcessGroup(dist.ProcessGroup):
 
     def allreduce(self, tensors: Tensors, opts: Any = None) -> VirtualWork:
         op, factor = self._reduction("all_reduce", tensors, NAMED.SUM if opts is None else opts)
-        exchange = AllReduce(self.rank(), op=op, factor=factor, inputs=tensors, outputs=tensors)
+        exchange = Exchange("all_reduce", self.rank(), op=op, factor=factor, inputs=tensors, outputs=tensors)
         return self._call("all_reduce", exchange, tensors, tensors, op=op)
 
     allreduce_coalesced = allreduce
 
     def reduce(self, tensors: Tensors, opts: Any) -> VirtualWork:
         op, factor = self._reduction("reduce", tensors, opts)
-        exchange = Reduce(self.rank(), opts.rootRank, op, factor, inputs=tensors, outputs=tensors)
+        exchange = Exchange("reduce", self.rank(), opts.rootRank, op, factor, inputs=tensors, outputs=tensors)
         return self._call("reduce", exchange, tensors, tensors, op=op)
 
     def broadcast(self, tensors: Tensors, opts: Any) -> VirtualWork:
         self._rules(tensors).check_moved("broadcast", tensors)
-        exchange = Broadcast(self.rank(), opts.rootRank, inputs=tensors, outputs=tensors)
+        exchange = Exchange("broadcast", self.rank(), opts.rootRank, inputs=tensors, outputs=tensors)
         return self._call("broadcast", exchange, tensors, tensors)
 
     def barrier(self, opts: Any = None) -> VirtualWork:
-        return self._call("barrier", Exchange(self.rank()), [], [])
+        return self._call("barrier", Exchange("barrier", self.rank()), [], [])
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
         """Wait for all ranks. Raise gloo's RuntimeError if some never arrive, or at once if the timeout is zero."""
@@ -263,7 +253,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
     allgather_into_tensor_coalesced = all_gather_single_coalesced  # type: ignore[assignment]
 
     def _all_gather(self, verb: str, ins: Tensors, outputs: Any, result: Any) -> VirtualWork:
-        exchange = AllGather(self.rank(), inputs=ins, outputs=outputs, world_size=len(self.group.ranks))
+        exchange = Exchange("all_gather", self.rank(), inputs=ins, outputs=outputs, world_size=len(self.group.ranks))
         self._rules(ins).check_moved("all_gather", ins)
         lengths = tuple(tensor.numel() for tensors in outputs for tensor in tensors)
         input_lengths, mine = ([tensor.numel() for tensor in tensors] for tensors in (ins, outputs[self.rank()]))
@@ -295,7 +285,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
 
     def _reduce_scatter(self, verb: str, outs: Tensors, pieces: Sequence[Tensors], opts: Any) -> VirtualWork:
         op, factor = self._reduction("reduce_scatter", outs, opts)
-        exchange = ReduceScatter(self.rank(), op=op, factor=factor, outputs=outs, pieces=pieces)
+        exchange = Exchange("reduce_scatter", self.rank(), op=op, factor=factor, outputs=outs, pieces=pieces)
         lengths = tuple(tensor.numel() for parts in pieces for tensor in parts)
         return self._call(verb, exchange, outs, outs, op=op, lengths=lengths)
 
@@ -319,7 +309,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
             if len(tensors) != size:
                 raise RuntimeError(f"{verb}: {way} tensor list size {len(tensors)} does not match world size {size}")
             self._rules(tensors).check_moved(verb, tensors)
-        return self._call(verb, AllToAll(me, inputs=ins, outputs=outs), ins, result, lengths=())
+        return self._call(verb, Exchange("all_to_all", me, inputs=ins, outputs=outs), ins, result, lengths=())
 
     def gather(self, outs: Sequence[Tensors], ins: Tensors, opts: Any) -> VirtualWork:
         """Copy each rank's tensor into the root's list."""
@@ -328,7 +318,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         outputs = outs[0] if me == root else ()
         if me == root:
             self._rules(outputs).check_parts("gather", outputs, ins[0], size)
-        exchange = Gather(me, root, inputs=ins, outputs=outputs, world_size=size)
+        exchange = Exchange("gather", me, root, inputs=ins, outputs=outputs, world_size=size)
         return self._call("gather", exchange, ins, outs)
 
     def scatter(self, outs: Tensors, ins: Sequence[Tensors], opts: Any) -> VirtualWork:
@@ -338,7 +328,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         inputs = ins[0] if me == root else ()
         if me == root:
             self._rules(inputs).check_parts("scatter", inputs, outs[0], size)
-        exchange = Scatter(me, root, inputs=inputs, outputs=outs, world_size=size)
+        exchange = Exchange("scatter", me, root, inputs=inputs, outputs=outs, world_size=size)
         return self._call("scatter", exchange, outs, outs)
 
     # -- messages

@@ -4,10 +4,10 @@ Ranks are group ranks. Reductions run in the order of ranks, whichever algorithm
 the same results.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import reduce
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
@@ -58,34 +58,60 @@ def put(target: torch.Tensor, value: torch.Tensor) -> None:
 
 @dataclass(eq=False)
 class Exchange:
-    """Holds one rank's input to a collective, and the tensors for its output. This base class is a barrier without
-    data.
+    """Holds one rank's input to a collective, and the tensors for its output. A barrier has no data.
+
+    For an all_gather, ``outputs[i]`` receives rank i's tensors. For a reduce_scatter, ``pieces[k][i]`` is rank i's part
+    of tensor k. On other ranks than the root, a gather has no outputs and a scatter no inputs.
     """
 
-    collective: ClassVar[str] = "barrier"  # name in ``collectives.spec``; its algorithms determine the time
-    from_root: ClassVar[bool] = False  # each rank needs only the root's data
-    to_root: ClassVar[bool] = False  # only the root needs the data of other ranks
+    collective: str = "barrier"  # name in ``collectives.spec``; its algorithms determine the time
     me: int = 0
     root: int = 0
     op: str = "sum"
     factor: Any = None
     inputs: Tensors = ()
     outputs: Any = ()
+    pieces: Sequence[Tensors] = ()
+    world_size: int = 1
+
+    @property
+    def from_root(self) -> bool:
+        """Whether each rank needs only the root's data."""
+        return self.collective in ("broadcast", "scatter")
+
+    @property
+    def to_root(self) -> bool:
+        """Whether only the root needs the data of other ranks."""
+        return self.collective in ("reduce", "gather")
 
     @property
     def elements(self) -> int:
-        """The number of elements in the whole buffer; 0 for a barrier."""
-        return 0
+        """The number of elements in the whole buffer; 0 for a barrier. For timing, parts have the same size."""
+        match self.collective:
+            case "all_gather":
+                return sum(map(count, self.outputs))
+            case "reduce_scatter":
+                return sum(map(count, self.pieces))
+            case "all_to_all":  # a rank without data takes part too
+                return max(count(self.inputs), count(self.outputs), len(self.inputs))
+            case "scatter":
+                return count(self.outputs) * self.world_size
+            case "gather":
+                return count(self.inputs) * self.world_size
+        return count(self.inputs)
 
     @property
     def reduced(self) -> Tensors:
         """The tensors that the rank contributes to the reduction, or some of their parts."""
+        if self.collective == "reduce_scatter":
+            return [part for parts in self.pieces[:1] for part in parts[:: -(-len(parts) // 4)]]
         return self.inputs
 
     @property
     def dtype(self) -> torch.dtype:
         """The type of the elements."""
-        return self.inputs[0].dtype if self.inputs else torch.float32
+        tensors: Tensors = self.outputs if self.collective in ("reduce_scatter", "scatter") else self.inputs
+        return tensors[0].dtype if tensors else torch.float32
 
     def keep(self) -> None:
         """Copy the rank's input, because the rank may continue before all other ranks have read it."""
@@ -93,15 +119,9 @@ class Exchange:
 
     def take(self, root: "Exchange") -> None:
         """Copy the root's data to this rank, if ``from_root``."""
-
-    @classmethod
-    def fits(cls, parts: "Sequence[Any]") -> bool:
-        """Return whether each rank sends as many elements as the other ranks expect from it."""
-        return True
-
-    @classmethod
-    def move(cls, parts: "Sequence[Any]") -> None:
-        """Move the data between all ranks; ``parts`` are in rank order."""
+        values = root.inputs if self.collective == "broadcast" else [root.inputs[self.me]]
+        for target, value in zip(self.outputs, values, strict=True):
+            put(target, value.detach())
 
 
 def count(tensors: Tensors) -> int:
@@ -109,174 +129,70 @@ def count(tensors: Tensors) -> int:
     return sum(tensor.numel() for tensor in tensors)
 
 
-@dataclass(eq=False)
-class AllReduce(Exchange):
-    """An all_reduce in place: every rank gets the reduction over all ranks."""
-
-    collective: ClassVar[str] = "all_reduce"
-
-    @property
-    def elements(self) -> int:
-        return count(self.inputs)
-
-    @classmethod
-    def move(cls, parts: Sequence[Exchange]) -> None:
-        for which in range(len(parts[0].inputs)):
-            columns = [part.inputs[which].detach() for part in parts]
-            flat = (
-                [column.reshape(-1) for column in columns] if len({column.shape for column in columns}) > 1 else columns
-            )
-            total = reduce_tensors(flat, parts[0].op, parts[0].factor)
-            for part in parts:
-                put(part.inputs[which], total)
+def fits(parts: Sequence[Exchange]) -> bool:
+    """Return whether each rank of an all_to_all sends as many elements as the other ranks expect from it."""
+    return parts[0].collective != "all_to_all" or all(
+        target.numel() == other.inputs[part.me].numel() and target.dtype == other.inputs[part.me].dtype
+        for part in parts
+        for target, other in zip(part.outputs, parts, strict=True)
+    )
 
 
-@dataclass(eq=False)
-class Reduce(Exchange):
-    """A reduce: the root gets the reduction over all ranks."""
-
-    collective: ClassVar[str] = "reduce"
-    to_root: ClassVar[bool] = True
-
-    @property
-    def elements(self) -> int:
-        return count(self.inputs)
-
-    @classmethod
-    def move(cls, parts: Sequence[Exchange]) -> None:
-        root = parts[parts[0].root]
-        for which, target in enumerate(root.outputs):
-            inputs = [part.inputs[which].detach().reshape(target.shape) for part in parts]
-            put(target, reduce_tensors(inputs, root.op, root.factor))
+def move(parts: Sequence[Exchange]) -> None:
+    """Move the data of a collective between all ranks; ``parts`` are in rank order."""
+    for target, value in list(MOVES[parts[0].collective](parts)):  # all values first: outputs may be parts of inputs
+        put(target, value)
 
 
-@dataclass(eq=False)
-class Broadcast(Exchange):
-    """A broadcast: every rank gets the root's tensors."""
-
-    collective: ClassVar[str] = "broadcast"
-    from_root: ClassVar[bool] = True
-
-    @property
-    def elements(self) -> int:
-        return count(self.inputs)
-
-    def take(self, root: Exchange) -> None:
-        for target, value in zip(self.outputs, root.inputs, strict=True):
-            put(target, value.detach())
+Moves = Iterator[tuple[torch.Tensor, torch.Tensor]]  # target and value
 
 
-@dataclass(eq=False)
-class AllGather(Exchange):
-    """An all_gather: every rank gets the tensors of all ranks; ``outputs[i]`` receives rank i's tensors."""
-
-    collective: ClassVar[str] = "all_gather"
-    world_size: int = 1
-
-    @property
-    def elements(self) -> int:
-        return sum(count(tensors) for tensors in self.outputs)
-
-    @classmethod
-    def move(cls, parts: Sequence[Exchange]) -> None:
-        for part in parts:
-            for targets, other in zip(part.outputs, parts, strict=True):
-                for target, value in zip(targets, other.inputs, strict=True):
-                    put(target, value.detach())
+def _all_reduce(parts: Sequence[Exchange]) -> Moves:
+    for which in range(len(parts[0].inputs)):
+        columns = [part.inputs[which].detach() for part in parts]
+        if len({column.shape for column in columns}) > 1:
+            columns = [column.reshape(-1) for column in columns]
+        total = reduce_tensors(columns, parts[0].op, parts[0].factor)
+        yield from ((part.inputs[which], total) for part in parts)
 
 
-@dataclass(eq=False)
-class ReduceScatter(Exchange):
-    """A reduce_scatter: each rank gets the reduction of its parts; ``pieces[k][i]`` is rank i's part of tensor k."""
-
-    collective: ClassVar[str] = "reduce_scatter"
-    pieces: Sequence[Tensors] = field(default=())  # for each output tensor, the parts of all ranks
-
-    @property
-    def elements(self) -> int:
-        return sum(count(parts) for parts in self.pieces)
-
-    @property
-    def reduced(self) -> Tensors:
-        return [part for parts in self.pieces[:1] for part in parts[:: -(-len(parts) // 4)]]
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.outputs[0].dtype  # type: ignore[no-any-return]
-
-    @classmethod
-    def move(cls, parts: "Sequence[ReduceScatter]") -> None:
-        results = []
-        for part in parts:
-            for which, target in enumerate(part.outputs):
-                mine = [other.pieces[which][part.me].detach().reshape(target.shape) for other in parts]
-                results.append((target, reduce_tensors(mine, part.op, part.factor)))
-        for target, value in results:  # last, because an output may be a part of the rank's input
-            put(target, value)
+def _reduce(parts: Sequence[Exchange]) -> Moves:
+    root = parts[parts[0].root]
+    for which, target in enumerate(root.outputs):
+        inputs = [part.inputs[which].detach().reshape(target.shape) for part in parts]
+        yield target, reduce_tensors(inputs, root.op, root.factor)
 
 
-@dataclass(eq=False)
-class AllToAll(Exchange):
-    """An all_to_all: each rank sends one tensor to every rank. For timing, all parts have the same size."""
-
-    collective: ClassVar[str] = "all_to_all"
-
-    @property
-    def elements(self) -> int:
-        return max(count(self.inputs), count(self.outputs), len(self.inputs))  # a rank without data takes part too
-
-    @classmethod
-    def fits(cls, parts: Sequence[Exchange]) -> bool:
-        return all(
-            target.numel() == other.inputs[part.me].numel() and target.dtype == other.inputs[part.me].dtype
-            for part in parts
-            for target, other in zip(part.outputs, parts, strict=True)
-        )
-
-    @classmethod
-    def move(cls, parts: Sequence[Exchange]) -> None:
-        results = [
-            (target, other.inputs[part.me].detach().clone())
-            for part in parts
-            for target, other in zip(part.outputs, parts, strict=True)
-        ]
-        for target, value in results:
-            put(target, value)
+def _all_gather(parts: Sequence[Exchange]) -> Moves:
+    for part in parts:
+        for targets, other in zip(part.outputs, parts, strict=True):
+            yield from ((target, value.detach()) for target, value in zip(targets, other.inputs, strict=True))
 
 
-@dataclass(eq=False)
-class Gather(Exchange):
-    """A gather: the root gets the tensors of all ranks."""
-
-    collective: ClassVar[str] = "gather"
-    to_root: ClassVar[bool] = True
-    world_size: int = 1
-
-    @property
-    def elements(self) -> int:
-        return count(self.inputs) * self.world_size
-
-    @classmethod
-    def move(cls, parts: Sequence[Exchange]) -> None:
-        for target, other in zip(parts[parts[0].root].outputs, parts, strict=True):
-            put(target, other.inputs[0].detach())
+def _reduce_scatter(parts: Sequence[Exchange]) -> Moves:
+    for part in parts:
+        for which, target in enumerate(part.outputs):
+            mine = [other.pieces[which][part.me].detach().reshape(target.shape) for other in parts]
+            yield target, reduce_tensors(mine, part.op, part.factor)
 
 
-@dataclass(eq=False)
-class Scatter(Exchange):
-    """A scatter: each rank gets its part of the root's tensors."""
+def _all_to_all(parts: Sequence[Exchange]) -> Moves:
+    for part in parts:
+        for target, other in zip(part.outputs, parts, strict=True):
+            yield target, other.inputs[part.me].detach().clone()
 
-    collective: ClassVar[str] = "scatter"
-    from_root: ClassVar[bool] = True
-    world_size: int = 1
 
-    @property
-    def elements(self) -> int:
-        return count(self.outputs) * self.world_size
+def _gather(parts: Sequence[Exchange]) -> Moves:
+    for target, other in zip(parts[parts[0].root].outputs, parts, strict=True):
+        yield target, other.inputs[0].detach()
 
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.outputs[0].dtype  # type: ignore[no-any-return]
 
-    def take(self, root: Exchange) -> None:
-        put(self.outputs[0], root.inputs[self.me].detach())
+MOVES: dict[str, Callable[[Sequence[Exchange]], Moves]] = {
+    "barrier": lambda parts: iter(()),
+    "all_reduce": _all_reduce,
+    "reduce": _reduce,
+    "all_gather": _all_gather,
+    "reduce_scatter": _reduce_scatter,
+    "all_to_all": _all_to_all,
+    "gather": _gather,
+}

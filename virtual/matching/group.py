@@ -4,7 +4,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from virtual.matching.exchanges import put
+from virtual.matching.exchanges import fits, move, put
 from virtual.matching.posted import Collective, Posted, PostedCall, PostedHalf, find_shared_gpu
 from virtual.matching.recorder import JobRecorder
 from virtual.matching.samples import has_data
@@ -82,7 +82,7 @@ class VirtualGroup:
             collective.is_mismatched = True
         elif collective.is_complete and not collective.is_mismatched:
             parts = [member.exchange for member in collective.in_order()]
-            collective.is_mismatched = not type(call.exchange).fits(parts)
+            collective.is_mismatched = not fits(parts)
         if collective.is_mismatched:
             if collective.is_complete:  # otherwise the mismatch is reported when no rank can continue
                 self.world.stop(self.job, self.world.diagnoser.mismatched_calls(collective))
@@ -122,7 +122,7 @@ class VirtualGroup:
             if call is root and not collective.is_complete:
                 exchange.keep()
         elif collective.is_complete:
-            type(exchange).move([member.exchange for member in collective.in_order()])
+            move([member.exchange for member in collective.in_order()])
         elif exchange.to_root:
             exchange.keep()
 
