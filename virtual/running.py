@@ -97,7 +97,7 @@ class VirtualRun:
         if options.fake:
             fake_tensors = import_module("virtual.process.fake_tensors")  # it imports DTensor
             fake_tensors.install_fake_tensors(world, replaced, options.gpu)
-        ProgramObserver(world).install(replaced)
+        ProgramObserver(world, replaced).install()
         install_interpreter(world, replaced)
         install_real_processes(world, replaced)
         spawner = Spawner(world, options.program, self._start)

@@ -7,7 +7,7 @@ import sys
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -34,45 +34,55 @@ DEPTH = "optimizers that step"
 OPTIMIZES = "has an optimizer"
 TENSOR_PARALLEL = f"tensor{os.sep}parallel{os.sep}"
 
-Act = Callable[..., object]
+Call = Callable[..., Any]
 
 
 class ProgramObserver:
     """Notifies the watchers of each rank's calls. Its own work does not count as compute."""
 
-    def __init__(self, world: VirtualWorld) -> None:
-        self.world = world
+    def __init__(self, world: VirtualWorld, replaced: Replaced) -> None:
+        self.world, self._replaced = world, replaced
         self.hand_steps = HandSteps(self.tell)
-        self._listening: list[Act] = []
+        self._listening: set[str] = set()
 
-    def install(self, replaced: Replaced) -> None:
-        """Observe the program until ``replaced`` is restored."""
-        observe = partial(self._observe, replaced)
+    def install(self) -> None:
+        """Observe the program until the replaced functions are restored."""
+        wrap, before, after = self._replaced.wrap, self._before, self._after
         ddp, sampler = DistributedDataParallel, DistributedSampler
-        observe(loading._BaseDataLoaderIter, "__next__", before=self._draw_batch)
-        observe(sampler, "__iter__", before="sampling")
-        observe(sampler, "set_epoch", before="setting_epoch")
-        observe(sampler, "__init__", after="made_sampler")
-        observe(ddp, "__init__", after="wrapped")
-        observe(ddp, "forward", before="forward_begins")
-        observe(torch.autograd, "backward", before=self._begin_backward, after=self._end_backward)
+        before(loading._BaseDataLoaderIter, "__next__", self._draw_batch)
+        before(sampler, "__iter__", "sampling")
+        before(sampler, "set_epoch", "setting_epoch")
+        after(sampler, "__init__", "made_sampler")
+        after(ddp, "__init__", "wrapped")
+        before(ddp, "forward", "forward_begins")
+        before(torch.autograd, "backward", self._begin_backward)
+        after(torch.autograd, "backward", self._end_backward)
         for owner in (torch.nn.utils, torch.nn.utils.clip_grad):
-            observe(owner, "clip_grad_norm_", before=lambda *arguments, **named: self.tell("clipping"))
-        observe(torch.amp.GradScaler, "step", before="scaler_steps")
-        observe(optimizers.Optimizer, "__init__", after=self._note_optimizer)
-        observe(torch.nn.Module, "eval", before="evaluating")
-        observe(device_mesh.DeviceMesh, "__init__", before=self._once(self._listen_to_tensors, replaced))
+            before(owner, "clip_grad_norm_", lambda *arguments, **named: self.tell("clipping"))
+        before(torch.amp.GradScaler, "step", "scaler_steps")
+        after(optimizers.Optimizer, "__init__", self._note_optimizer)
+        before(torch.nn.Module, "eval", "evaluating")
+        before(device_mesh.DeviceMesh, "__init__", self._listen_to_tensors)
         if self.world.watch.dropping is not nobody:  # torch.jit.script cannot compile the replacement
-            observe(torch.nn.functional, "dropout", before=self._drop)
-        replaced.put(ddp, "register_comm_hook", self._hooking(ddp.register_comm_hook))
+            before(torch.nn.functional, "dropout", self._drop)
+        wrap(ddp, "register_comm_hook", self._register_comm_hook)
         for name in ("register_hook", "register_post_accumulate_grad_hook"):
-            replaced.put(torch.Tensor, name, self._hooking_gradients(getattr(torch.Tensor, name)))
+            wrap(torch.Tensor, name, self._register_gradient_hook)
         for name in ("recv", "irecv") if self.world.watch.adding is not nobody else ():
-            observe(c10d, name, before=self._once(self._listen_to_sums, replaced))
-            replaced.put(dist, name, getattr(c10d, name))  # P2POp compares functions by identity
-        self._install_steps(replaced)
-        self._install_groups(replaced)
-        self._install_files(replaced)
+            before(c10d, name, self._listen_to_sums)
+            self._replaced.put(dist, name, getattr(c10d, name))  # P2POp compares functions by identity
+        for at, act in (("pre", self._stepping), ("post", self._stepped)):
+            hooks = f"_global_optimizer_{at}_hooks"
+            self._replaced.put(optimizers, hooks, OrderedDict(getattr(optimizers, hooks)) | {HOOK: act})
+        for module in (dist, c10d):
+            wrap(module, "new_group", self._new_group)
+            for name in ("get_rank", "get_group_rank", "get_process_group_ranks"):
+                if hasattr(module, name):
+                    wrap(module, name, self._look_up)
+        before(c10d, "_warn_not_in_group", self._warn_outside)
+        wrap(io, "open", self._open)
+        self._replaced.put(builtins, "open", io.open)
+        before(torch, "save", self._save)
 
     def tell(self, event: str, *arguments: Any) -> None:
         """Notify the watchers of the calling rank's event. Ignore threads that do not belong to a rank."""
@@ -83,34 +93,32 @@ class ProgramObserver:
                 pass_on(rank, *arguments)
             self.world.computing.forget(rank)
 
-    def _observe(
-        self, replaced: Replaced, owner: Any, name: str, before: Act | str | None = None, after: Act | str | None = None
-    ) -> None:
-        """Wrap a function: ``before`` gets its arguments, ``after`` also its result. A string is an event to report."""
-        function = getattr(owner, name)
-        first = (lambda subject, *_, **__: self.tell(before, subject)) if isinstance(before, str) else before
-        last = (lambda _, subject, *__, **___: self.tell(after, subject)) if isinstance(after, str) else after
+    def _before(self, owner: Any, name: str, act: Call | str) -> None:
+        """Call ``act`` with a function's arguments before the function. A string is an event of the first argument."""
+        first = (lambda subject, *_, **__: self.tell(act, subject)) if isinstance(act, str) else act
 
-        @wraps(function)
-        def observed(*arguments: Any, **named: Any) -> Any:
-            if first is not None:
-                first(*arguments, **named)
-            result = function(*arguments, **named)
-            if last is not None:
-                last(result, *arguments, **named)
+        def around(original: Call, *arguments: Any, **named: Any) -> Any:
+            first(*arguments, **named)
+            return original(*arguments, **named)
+
+        self._replaced.wrap(owner, name, around)
+
+    def _after(self, owner: Any, name: str, act: Call | str) -> None:
+        """Call ``act`` with a function's result and arguments after the function."""
+        last = (lambda _, subject, *__, **___: self.tell(act, subject)) if isinstance(act, str) else act
+
+        def around(original: Call, *arguments: Any, **named: Any) -> Any:
+            result = original(*arguments, **named)
+            last(result, *arguments, **named)
             return result
 
-        replaced.put(owner, name, observed)
+        self._replaced.wrap(owner, name, around)
 
-    def _once(self, listen: Callable[[Replaced], None], replaced: Replaced) -> Act:
-        """Return a function that calls ``listen`` the first time, so that programs only pay for it if they need it."""
-
-        def start(*arguments: Any, **named: Any) -> None:
-            if listen not in self._listening:
-                self._listening.append(listen)
-                listen(replaced)
-
-        return start
+    def _is_first(self, name: str) -> bool:
+        """Return whether this is the first call with a name: only programs that need a wrapper pay for it."""
+        is_first = name not in self._listening
+        self._listening.add(name)
+        return is_first
 
     # -- training
 
@@ -148,46 +156,39 @@ class ProgramObserver:
         if training and p > 0:
             self.tell("dropping")
 
-    def _hooking(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def register(ddp: Any, state: Any, hook: Callable[..., Any]) -> Any:
-            site = find_site()
+    def _register_comm_hook(self, original: Call, ddp: Any, state: Any, hook: Call) -> Any:
+        site = find_site()
 
-            @wraps(hook)
-            def hooked(state: Any, bucket: Any) -> Any:
-                self.tell("hooked", bucket, site)
-                return hook(state, bucket)
+        @wraps(hook)
+        def hooked(state: Any, bucket: Any) -> Any:
+            self.tell("hooked", bucket, site)
+            return hook(state, bucket)
 
-            return function(ddp, state, hooked)
+        return original(ddp, state, hooked)
 
-        return register
+    def _register_gradient_hook(self, original: Call, tensor: Any, hook: Call) -> Any:
+        if not (tensor.is_leaf and is_plain(tensor) and is_users(sys._getframe(2).f_code.co_filename)):
+            return original(tensor, hook)
+        parameter = weakref.ref(tensor)
 
-    def _hooking_gradients(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(function)
-        def register(tensor: Any, hook: Callable[..., Any]) -> Any:
-            if not (tensor.is_leaf and is_plain(tensor) and is_users(sys._getframe(1).f_code.co_filename)):
-                return function(tensor, hook)
-            parameter = weakref.ref(tensor)
+        @wraps(hook)
+        def hooked(gradient: Any) -> Any:
+            mine: Any = parameter()
+            self.tell("gradient_ready", mine, gradient.grad if gradient is mine else gradient)
+            result = hook(gradient)
+            self.tell("gradient_handled", mine)
+            return result
 
-            @wraps(hook)
-            def hooked(gradient: Any) -> Any:
-                mine: Any = parameter()
-                self.tell("gradient_ready", mine, gradient.grad if gradient is mine else gradient)
-                result = hook(gradient)
-                self.tell("gradient_handled", mine)
-                return result
-
-            return function(tensor, hooked)
-
-        return register
+        return original(tensor, hooked)
 
     # -- operations on tensors
 
-    def _listen_to_tensors(self, replaced: Replaced) -> None:
+    def _listen_to_tensors(self, *arguments: Any, **named: Any) -> None:
         dtensor = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
-        if dtensor is not None:
-            replaced.put(dtensor, "from_local", staticmethod(self._from_local(dtensor.from_local)))
+        if dtensor is not None and self._is_first("tensors"):
+            self._replaced.put(dtensor, "from_local", staticmethod(self._from_local(dtensor.from_local)))
 
-    def _from_local(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _from_local(self, function: Call) -> Call:
         def make(tensor: Any, device_mesh: Any = None, placements: Any = None, **named: Any) -> Any:
             are_replicas = device_mesh is not None and any(placement.is_replicate() for placement in placements or ())
             if are_replicas and (is_called_within(TENSOR_PARALLEL) or is_asked_by_program()):
@@ -196,39 +197,35 @@ class ProgramObserver:
 
         return make
 
-    def _listen_to_sums(self, replaced: Replaced) -> None:
-        observe = partial(self._observe, replaced)
+    def _listen_to_sums(self, *arguments: Any, **named: Any) -> None:
+        if not self._is_first("sums"):
+            return
+        tensor = torch.Tensor
         for name in ("add_", "__iadd__"):
-            observe(torch.Tensor, name, before=self._begin_addition, after=self._end_addition)
-        for owner, name in ((torch, "add"), *((torch.Tensor, name) for name in ("add", "__add__", "__radd__"))):
-            observe(owner, name, after=self._sum)
+            self._replaced.wrap(tensor, name, self._add_in_place)
+        for owner, name in ((torch, "add"), (tensor, "add"), (tensor, "__add__"), (tensor, "__radd__")):
+            self._replaced.wrap(owner, name, self._add)
         for name in ("cat", "concat", "stack"):
-            observe(torch, name, before="put_together")
+            self._before(torch, name, "put_together")
         for name in ("__truediv__", "__itruediv__", "div_", "mul_", "sum", "mean"):
-            observe(torch.Tensor, name, before="used")
+            self._before(tensor, name, "used")
 
-    def _begin_addition(self, *arguments: Any, **named: Any) -> None:
-        if _are_two_tensors(arguments, named):
-            self.tell("adding", arguments)
-
-    def _end_addition(self, total: Any, *arguments: Any, **named: Any) -> None:
-        if _are_two_tensors(arguments, named):
+    def _add_in_place(self, original: Call, *tensors: Any, **named: Any) -> Any:
+        is_followed = _are_two_tensors(tensors, named)
+        if is_followed:
+            self.tell("adding", tensors)
+        total = original(*tensors, **named)
+        if is_followed:
             self.tell("added", total)
+        return total
 
-    def _sum(self, total: Any, *arguments: Any, **named: Any) -> None:
-        if _are_two_tensors(arguments, named):
-            self.tell("summed", arguments, total)
+    def _add(self, original: Call, *tensors: Any, **named: Any) -> Any:
+        total = original(*tensors, **named)
+        if _are_two_tensors(tensors, named):
+            self.tell("summed", tensors, total)
+        return total
 
     # -- optimizers
-
-    def _install_steps(self, replaced: Replaced) -> None:
-        before, after = (
-            OrderedDict(optimizers._global_optimizer_pre_hooks),
-            OrderedDict(optimizers._global_optimizer_post_hooks),
-        )
-        before[HOOK], after[HOOK] = self._stepping, self._stepped
-        replaced.put(optimizers, "_global_optimizer_pre_hooks", before)
-        replaced.put(optimizers, "_global_optimizer_post_hooks", after)
 
     def _stepping(self, optimizer: Any, args: Any, named: Any) -> tuple[Any, Any] | None:
         """Report that a step begins. With a closure, return arguments with which the report follows the closure."""
@@ -265,54 +262,29 @@ class ProgramObserver:
             if rank.extra[DEPTH] == 0:
                 self.tell("stepped", optimizer)
 
-    # -- groups
+    # -- groups and files
 
-    def _install_groups(self, replaced: Replaced) -> None:
-        for module in (dist, c10d):
-            replaced.put(module, "new_group", self._new_group(c10d.new_group))
-            for name in ("get_rank", "get_group_rank", "get_process_group_ranks"):
-                if hasattr(module, name):
-                    replaced.put(module, name, self._looking_up(getattr(c10d, name)))
-        self._observe(replaced, c10d, "_warn_not_in_group", before=self._warn_outside)
+    def _new_group(self, original: Call, ranks: Any = None, *args: Any, **named: Any) -> Any:
+        if ranks is not None and is_asked_by_program():
+            ranks = list(ranks)
+            self.tell("made_group", tuple(ranks), bool(named.get("use_local_synchronization")))
+        return original(ranks, *args, **named)
 
-    def _new_group(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def make(ranks: Any = None, *args: Any, **named: Any) -> Any:
-            if ranks is not None and is_asked_by_program():
-                ranks = list(ranks)
-                self.tell("made_group", tuple(ranks), bool(named.get("use_local_synchronization")))
-            return function(ranks, *args, **named)
-
-        return make
-
-    def _looking_up(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def look_up(group: Any = None, *args: Any, **named: Any) -> Any:
-            if group is not None and is_users(sys._getframe(1).f_code.co_filename):
-                self.tell("looked_up_place", group)
-            return function(group, *args, **named)
-
-        return look_up
+    def _look_up(self, original: Call, group: Any = None, *args: Any, **named: Any) -> Any:
+        if group is not None and is_users(sys._getframe(2).f_code.co_filename):
+            self.tell("looked_up_place", group)
+        return original(group, *args, **named)
 
     def _warn_outside(self, name: str) -> None:
         if is_asked_by_program():
             self.tell("outside", name)
 
-    # -- files
-
-    def _install_files(self, replaced: Replaced) -> None:
-        opening = self._opening(builtins.open)
-        replaced.put(builtins, "open", opening)
-        replaced.put(io, "open", opening)
-        self._observe(replaced, torch, "save", before=self._save)
-
-    def _opening(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def opening(file: Any, mode: str = "r", *args: Any, **named: Any) -> Any:
-            is_named = isinstance(file, str | os.PathLike) and "opener" not in named  # tempfile passes an opener
-            is_shared = "a" in mode or "x" in mode  # appending and exclusive creation are safe
-            if is_named and not is_shared and self.world.me() is not None:
-                self._tell_of_file(file, "w" in mode or "+" in mode)
-            return function(file, mode, *args, **named)
-
-        return opening
+    def _open(self, original: Call, file: Any, mode: str = "r", *args: Any, **named: Any) -> Any:
+        is_named = isinstance(file, str | os.PathLike) and "opener" not in named  # tempfile passes an opener
+        is_shared = "a" in mode or "x" in mode  # appending and exclusive creation are safe
+        if is_named and not is_shared and self.world.me() is not None:
+            self._tell_of_file(file, "w" in mode or "+" in mode)
+        return original(file, mode, *args, **named)
 
     def _save(self, _: Any, f: Any, *arguments: Any, **named: Any) -> None:
         if isinstance(f, str | os.PathLike):
