@@ -85,7 +85,6 @@ pictures: $(STAMP) ## draw the pictures of the documentation
 		--set 'collective.algorithms=["direct", "recursive_doubling", "halving_doubling", "ring"]'
 	$(BIN)/ringlab plot cluster dgx-h100 --set cluster.preset=dgx-1-v100 -o docs/pictures/dgx-1-v100.png
 	$(BIN)/ringlab plot cluster docs/fat_tree.toml -o docs/pictures/fat-tree.png
-	$(BIN)/ringlab explain two-p5 -o docs/pictures/two-p5-rings.png
 	$(BIN)/python -m benchmarks.accuracy --plot docs/pictures/accuracy.png
 	$(BIN)/ringlab plan examples/rent_resnet50.toml --plot docs/pictures/plan.png
 

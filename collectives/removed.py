@@ -22,6 +22,8 @@ OPTIONS: dict[str, str] = {  # "command --option": what to use instead
     "profile --dataset": "set `training.loader_rate` to the samples/s that the loaders of one host deliver",
     "profile --data-folder": "set `training.loader_rate` to the samples/s that the loaders of one host deliver",
     "profile --trace": "measure on that machine: `ringlab profile MODEL --batch-size N --device cuda`",
+    "explain -o": "the answer lists the rings, and `--json FILE` the trees",
+    "explain --output": "the answer lists the rings, and `--json FILE` the trees",
     "run --predict": "use `ringlab compare`, which predicts, runs and shows both",
     "slurm --job-name": "use `--sbatch=--job-name=NAME`",
     "slurm --qos": "use `--sbatch=--qos=NAME`",

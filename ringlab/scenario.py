@@ -173,21 +173,17 @@ def plot(
     return plot_scenario(_find(source), kind, path, algorithm, size, session_of(progress, calibration=calibration))
 
 
-def explain(scenario: Named, path: Path | str | None = None, *, progress: Progress | None = None) -> "Explanation":
+def explain(scenario: Named, *, progress: Progress | None = None) -> "Explanation":
     """Return the algorithm, protocol and channels that NCCL would choose at each size, and why.
 
-    If ``path`` is set, NCCL's rings and trees are drawn as .png, .svg or .pdf. Raises InputError if no cluster
-    of the scenario uses NCCL.
+    Raises InputError if no cluster of the scenario uses NCCL.
 
     >>> explain("two-p5").clusters[0].sizes[0].algorithm
     'tree'
     """
     from ringlab.commands.predicting import explain as command  # imports NCCL's model
 
-    explanation = command.explain(_find(scenario), progress)
-    if path is not None:
-        explanation.draw(path)
-    return explanation
+    return command.explain(_find(scenario), progress)
 
 
 class Scenario(scenarios.LoadedScenario):

@@ -16,8 +16,6 @@ from viz.pictures import draw as draw
 from viz.player.page import write_player as write_player
 from viz.player.runs import PlayedRun as PlayedRun
 from viz.report import write_report as write_report
-from viz.rings import Rings as Rings
-from viz.rings import rings_figure as rings_figure
 from viz.space_time import space_time_figure as space_time_figure
 from viz.style import write_figure as write_figure
 from viz.topology import topology_figure as topology_figure

@@ -31,7 +31,6 @@ from viz.accuracy import Dots
 from viz.curves import Curve, SweepLine
 from viz.fronts import MeshDots, Priced
 from viz.report import ReportParts
-from viz.rings import Rings
 from viz.waterfall import Bar
 
 # mypy: allow-untyped-defs
@@ -196,7 +195,6 @@ def _of_viz(folder: Path) -> dict[str, dict[str, Any]]:
         "waterfall_figure": {**titled, "bars": [Bar("g", "n", {"forward": 1.0}, 1.0)]},
         "money_figure": {**titled, "candidates": [Priced("a", "k", point, point)], "limits": (9.0, 9.0)},
         "meshes_figure": {"title": "t", "jobs": [mesh]},
-        "rings_figure": {"rings": Rings("t", 2, [[0, 1, 2, 3]])},
         "path_figure": {"trace": TRACE},
         "space_time_figure": {"trace": TRACE},
         "topology_figure": {"graph": STAR.graph, "hosts": STAR.hosts, "title": "t"},

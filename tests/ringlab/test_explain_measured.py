@@ -181,7 +181,7 @@ def test_explain_rejects_another_machine(
     [
         ((), "nothing to explain; pass a scenario, or --measured FILE"),
         (("--measured", "no.txt"), "no.txt: no such file"),
-        (("two-p5", "--measured", "no.txt", "-o", "a.png"), "-o cannot be combined with --measured"),
+        (("two-p5", "-o", "a.png"), "-o was removed; the answer lists the rings"),
     ],
 )
 def test_explain_rejects_contradicting_options(ringlab: Ringlab, arguments: tuple[str, ...], message: str) -> None:

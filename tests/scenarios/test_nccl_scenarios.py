@@ -54,16 +54,15 @@ def test_nccl_is_predicted_by_its_model_and_a_ring_is_simulated(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_shipped_nccl_scenario_is_predicted_explained_drawn(name: str, ringlab: Ringlab, tmp_path: Path):
+def test_shipped_nccl_scenario_is_predicted_and_explained(name: str, ringlab: Ringlab):
     done = ringlab("predict", name, "--json", "-")
     answer = json.loads(done.out)
     assert done.status == 0 and answer["what_if"]
     rows = [entry for entry in answer["collectives"] if entry["algorithm"] == "nccl"]
     assert rows and all(low < entry["time_s"] < high for entry in rows for low, high in [entry["interval_s"]])
-    drawn = tmp_path / "rings.png"
-    outcome = ringlab("explain", name, "-o", drawn)
-    assert outcome.status == 0 and drawn.stat().st_size > 10_000
-    for word in ("ring 0: 0 > 1", "NCCL's choices", "Candidates at 8 KiB", "tuner's best", "The picture"):
+    outcome = ringlab("explain", name)
+    assert outcome.status == 0
+    for word in ("ring 0: 0 > 1", "NCCL's choices", "Candidates at 8 KiB", "tuner's best"):
         assert word in outcome.out
     explained = json.loads(ringlab("explain", name, "--json", "-").out)
     first = explained["clusters"][0]["sizes"][0]
@@ -242,9 +241,8 @@ def test_nccl_training_syncs_after_backward(tmp_path: Path):
         simcomm.train(scenario.trainings[0], simcomm.star(4, "10 Gbit/s", "5 us"))
 
 
-def test_explain_works_from_python(tmp_path: Path):
-    answer = ringlab.explain("dgx-h100", tmp_path / "rings.svg")
-    assert (tmp_path / "rings.svg").read_text().startswith("<?xml")
+def test_explain_works_from_python():
+    answer = ringlab.explain("dgx-h100")
     assert answer.clusters[0].trees == (tuple((rank, rank - 1 if rank else None) for rank in range(8)),)
 
 

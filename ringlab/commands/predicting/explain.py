@@ -8,7 +8,6 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-import viz
 from collectives.costs.bounds import bus_factor
 from collectives.declaration import nccl
 from collectives.errors import InputError
@@ -16,9 +15,9 @@ from collectives.units import count, format_bandwidth, format_size, format_time
 from ringlab.commands.predicting.explain_measured import explain_measured
 from ringlab.session import load_scenario
 from ringlab.shared.answer import Answer, AnswerRecord
-from ringlab.shared.options import JsonOpt, complete_scenario, drawing
+from ringlab.shared.options import JsonOpt, complete_scenario
 from ringlab.shared.output import check_outputs, deliver
-from ringlab.shared.progress import Progress, TerminalProgress, computing, draw_to
+from ringlab.shared.progress import Progress, TerminalProgress, computing
 from ringlab.table import Line, Part, Table, format_interval, format_or_dash, format_ratio, time_unit
 from scenarios import LoadedScenario
 from simcomm.nccl.channels import open_channels
@@ -81,9 +80,6 @@ def command(
             help="Compare the output of nccl-tests or rccl-tests with the prediction.",
         ),
     ] = None,
-    output: Annotated[
-        Path | None, drawing("a plot", "Draw the rings and trees, as .png, .svg or .pdf.", "-o", "--output")
-    ] = None,
     json_to: JsonOpt = None,
     set_keys: Annotated[
         list[str] | None,
@@ -99,18 +95,15 @@ def command(
     With --measured, report whether measured times are as fast as predicted.
     """
     keys = set_keys or ()
-    check_outputs(json_to, output)
+    check_outputs(json_to)
     if measured is not None:
-        if output is not None:
-            raise InputError("-o cannot be combined with --measured; remove one of them")
         loaded = None if scenario is None else load_scenario(scenario, *keys)
         deliver(explain_measured(measured, loaded, () if loaded else keys), json_to)
         return
     if scenario is None:
         raise InputError("nothing to explain; pass a scenario, or --measured FILE with the output of nccl-tests")
     loaded = load_scenario(scenario, *keys)
-    answer = explain(loaded, TerminalProgress())
-    deliver(answer, json_to, draw_to(answer, output, json_to))
+    deliver(explain(loaded, TerminalProgress()), json_to)
 
 
 @dataclass(frozen=True)
@@ -163,15 +156,6 @@ class Explanation(Answer):
     title: str
     collective: str
     clusters: tuple[ClusterExplained, ...]
-
-    def draw(self, path: Path | str) -> None:
-        """Draw the rings and trees of the scenario's own cluster, as .png, .svg or .pdf.
-
-        Raise InputError for another suffix, or for more than 256 ranks.
-        """
-        cluster = self.clusters[0]
-        trees = [[(rank, parent) for rank, parent in tree if parent is not None] for tree in cluster.trees]
-        viz.write_figure(viz.rings_figure(viz.Rings(cluster.title, cluster.ranks_per_node, cluster.rings, trees)), path)
 
     def show(self) -> Iterator[Part]:
         """Yield the topology, the rings, NCCL's choices and the candidates of each cluster."""
@@ -311,7 +295,7 @@ def _paths(cluster: ClusterExplained) -> Iterator[Part]:
 
 
 def _ring_lines(cluster: ClusterExplained) -> list[str]:
-    lines = [f"{count(cluster.channels, 'channel')} over these rings (> inside, ==> between nodes); -o draws trees:"]
+    lines = [f"{count(cluster.channels, 'channel')} over these rings (> inside, ==> between nodes); trees: --json:"]
     for number, ring in enumerate(cluster.rings):
         shown = ring[:DRAWN]
         nodes = [list(ranks) for _, ranks in groupby(shown, key=lambda rank: rank // cluster.ranks_per_node)]
