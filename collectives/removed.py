@@ -47,6 +47,7 @@ OPTIONS: dict[str, str] = {  # "command --option": what to use instead
     "plan --keep": "all candidates are predicted in seconds, so nothing is cached",
 }
 KEYS: dict[str, str] = {  # "table.key" of a scenario file: what to write instead
+    "cluster.sharing": "remove it; messages always share links max-min fairly",
     "training.contention": "remove it; traffic of a step that shares links is no longer predicted",
     "training.parallelism.prefetch": "remove it; each block is gathered during the one before",
     "training.parallelism.bucket_view": "remove it; memory is fitted to published runs, which do not name it",

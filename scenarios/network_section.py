@@ -1,4 +1,4 @@
-"""Define the keys of ``[cluster]`` that all networks share: routing, placement, sharing, transport and world size."""
+"""Define the keys of ``[cluster]`` that all networks share: routing, placement, transport and world size."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -135,7 +135,6 @@ class NetworkSection(ClusterSection):
     routing: Annotated[Any, PlainValidator(_read_routing)] = None  # a value of type Routing
     route: list[RouteSection] | None = Field(None, min_length=1)
     placement: Annotated[Placement, PlainValidator(_read_placement)] | None = None
-    sharing: Literal["fair", "fifo"] | None = None
     terms: TermsSection | None = None
     transport: Literal["ideal", "gloo-tcp", "nccl"] = "ideal"
 
@@ -150,11 +149,10 @@ class NetworkSection(ClusterSection):
             )
         if self.terms is not None:
             raise InputError('terms require transport = "gloo-tcp" or "ideal"')
-        for key in ("sharing", "routing"):
-            if getattr(self, key) is not None:
-                raise InputError(
-                    f'{key} has no effect with transport = "nccl", which does not model single routes; remove it'
-                )
+        if self.routing is not None:
+            raise InputError(
+                'routing has no effect with transport = "nccl", which does not model single routes; remove it'
+            )
         for key in ("world_size", "placement", "route"):
             if getattr(self, key) is not None:
                 raise InputError(
@@ -172,7 +170,6 @@ class NetworkSection(ClusterSection):
 
     def build(self, folder: Path) -> Cluster:
         cluster = self.build_network(folder, self._transport())
-        cluster = replace(cluster, sharing=self.sharing) if self.sharing else cluster
         return cluster if self.terms is None else replace(cluster, tcp_terms=self.terms.tcp_fields())
 
     def _transport(self) -> Transport | None:

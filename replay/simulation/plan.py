@@ -12,7 +12,6 @@ from replay.simulation.carriers import CallClass, NetworkCarrier
 from replay.simulation.layout import NO_RANK, ReplayLayout, Stages, Tasks
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.kernel.arrays import NO_FLOATS, STAGE, UNLIMITED, LinkRecords, Plan
-from simcomm.compiled.kernel.arrays import Ints as KernelInts
 from simcomm.compiled.planning.routes import Routes, find_routes, make_link_records
 from simcomm.compiled.planning.schedule_plan import Pairs, make_messages
 from simcomm.model.faults import Faults
@@ -160,8 +159,6 @@ def make_plan(stages: Stages, messages: ReplayedMessages, carrier: NetworkCarrie
     )
     cost = np.bincount(work.stage, work.seconds, len(plan.stages) - 1).astype(np.float64)
     plan = plan._replace(cost=cost, extra=_extra(messages, len(source), faults))
-    if carrier.resolved.sharing == "fifo":
-        plan = plan._replace(arrival_order=_arrival_order(messages, len(source)))
     if faults.fails_ranks:
         ranks = stages.ranks()
         fails_at = np.array([faults.fails_at(rank) for rank in range(carrier.cluster.world_size)] + [np.inf])
@@ -235,13 +232,3 @@ def _extra(messages: ReplayedMessages, signals: int, faults: Faults) -> Floats:
         names = (messages.collective, messages.src, messages.dst, messages.channel, messages.step, messages.chunk)
         extra = extra + faults.delay(*names)
     return np.append(np.zeros(signals), extra) if extra.any() else NO_FLOATS
-
-
-def _arrival_order(messages: ReplayedMessages, signals: int) -> KernelInts:
-    """Return the order of messages that arrive at the same time: by collective, ranks, channel, step and chunk."""
-    names = (messages.collective, messages.src, messages.dst, messages.channel, messages.step, messages.chunk)
-    order = np.lexsort(names[::-1])
-    places = np.empty(signals + len(order), np.int32)
-    places[:signals] = np.arange(signals)
-    places[signals + order] = np.arange(signals, signals + len(order))
-    return places

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import networkx as nx
 
@@ -15,19 +15,17 @@ from simcomm.cluster.pair_fit import borrow_transport
 from simcomm.cluster.routing import Router, Routing, shortest
 
 IDEAL = Transport()
-SHARING = ("fair", "fifo")
 BORROWED_RANKS = 2  # ranks in the calibration of this machine's software for other machines
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster: a network, the host of each rank, the routing, and the rule by which messages share links.
+    """A cluster: a network whose links messages share max-min fairly, the host of each rank, and the routing.
 
     Every edge of ``graph`` is one direction of a link, with its bandwidth in bytes/s and its latency in seconds;
-    ``simcomm.cluster.graph`` lists all attributes. With ``sharing="fair"``, messages share a link max-min fairly. With
-    ``"fifo"``, a link serves one message at a time, in order of arrival.
+    ``simcomm.cluster.graph`` lists all attributes.
 
-    Raise InputError if ``title``, ``sharing`` or ``transport`` is invalid.
+    Raise InputError if ``title`` or ``transport`` is invalid.
 
     >>> import simcomm
     >>> simcomm.star(4, "10 Gbit/s", "5 us")
@@ -43,13 +41,10 @@ class Cluster:
     hosts: tuple[str, ...]  # node of each rank
     transport: Transport | None  # None: needs a calibration
     routing: Routing = shortest
-    sharing: Literal["fair", "fifo"] = "fair"
     tcp_terms: Mapping[str, Any] | None = None  # TcpTerms that replace calibrated ones
 
     def __post_init__(self) -> None:
         check_text("title", self.title, "two racks")
-        if self.sharing not in SHARING:
-            raise InputError(f"sharing must be {' or '.join(SHARING)}, not {quote(self.sharing)}")
         if self.transport is not None and not isinstance(self.transport, Transport):
             raise InputError(
                 f"transport must be a Transport, or None for a calibrated one, not {quote(self.transport)}"

@@ -164,7 +164,7 @@ def by_events(inputs: EngineInput, *, messages: bool = False) -> Timing:
     unfinished operations.
     """
     messages = messages or inputs.faults.may_hang
-    needs_names = messages or inputs.is_fifo or inputs.faults.affects_ranks
+    needs_names = messages or inputs.faults.affects_ranks
     is_symmetric = isinstance(inputs.schedule, SymmetricSchedule)  # without empty messages, it is a plan already
     if needs_names or (is_symmetric and inputs.sent < inputs.posted):
         inputs = inputs.with_table()

@@ -1,17 +1,17 @@
-"""Share each link's bandwidth among the messages that cross it: max-min fair, or FIFO.
+"""Share each link's bandwidth max-min fairly among the messages that cross it.
 
 Floating-point rounding makes equal times differ slightly, and the difference grows with the number of additions. The
 tolerances below are relative: times that differ by less count as equal.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Protocol
 
 from simcomm.cluster.graph import Link
 
-SAME_ARRIVAL = 1e-12  # relative to the time; simultaneous arrivals queue in a fixed order, the same in both engines
+SAME_ARRIVAL = 1e-12  # relative to the time of an arrival or a fault
 SAME_WAIT = 1e-12  # relative to the wait for the next completion (reference engine)
 SAME_EVENT = 1e-13  # relative to the time (compiled engine); tighter, because the time exceeds the wait
 SAME_STEP = 4e-16  # relative to the time, between ranks in a max-plus step; 100,000 steps add up to less than 1e-10
@@ -22,14 +22,10 @@ Capacities = dict[Link, tuple[float, float]]  # bytes/s per link, for a single f
 
 
 class SharedFlow(Protocol):
-    """A message in flight: the links that it crosses, its arrival time and its rate in bytes/s."""
+    """A message in flight: the links that it crosses and its rate in bytes/s."""
 
     links: tuple[Link, ...]
-    arrival: tuple[float, tuple[int, ...]]  # seconds, then a tie-breaker: lower is first
     rate: float
-
-
-Sharing = Callable[[Iterable[SharedFlow], Capacities], None]
 
 
 class _FillingLink:
@@ -94,19 +90,3 @@ def _freeze(tightest: _FillingLink, links: dict[Link, _FillingLink]) -> set[_Fil
                     if share < inf:
                         link.remaining = link.remaining - share if link.remaining > share else 0.0
     return touched
-
-
-def fifo(flows: Iterable[SharedFlow], capacities: Capacities) -> None:
-    """Let each link serve one flow at a time, in order of arrival. A flow waits until its whole route is free.
-
-    The earliest flow is first on all of its links, so flows never deadlock. A flow runs at the speed of its slowest
-    link.
-    """
-    taken: set[Link] = set()
-    for flow in sorted(flows, key=lambda flow: flow.arrival):
-        is_free = taken.isdisjoint(flow.links)
-        flow.rate = min((capacities[link][0] for link in flow.links), default=inf) if is_free else 0.0
-        taken.update(flow.links)
-
-
-SHARING_RULES: dict[str, Sharing] = {"fair": fair, "fifo": fifo}  # values of Cluster.sharing

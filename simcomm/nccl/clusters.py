@@ -63,7 +63,7 @@ class NcclCluster(Cluster):
 
     def _rebuilt(self, system: System, settings: NcclSettings, title: str | None = None) -> "NcclCluster":
         cluster = nccl_cluster(system, settings, title, self.assumed)
-        return replace(cluster, sharing=self.sharing, not_modeled=self.not_modeled)
+        return replace(cluster, not_modeled=self.not_modeled)
 
     def on_first(self, world_size: int) -> "NcclCluster":
         """Return a cluster of ``world_size`` GPUs, the same number per host. Raise InputError if that is impossible."""

@@ -134,10 +134,8 @@ def pcie_graph(host: GpuHost) -> "nx.DiGraph[str]":
 
 
 class _Stream:
-    def __init__(self, number: int, links: tuple[Link, ...]) -> None:
-        self.links = links
-        self.arrival: tuple[float, tuple[int, ...]] = (0.0, (number,))
-        self.rate = 0.0
+    def __init__(self, links: tuple[Link, ...]) -> None:
+        self.links, self.rate = links, 0.0
 
 
 def share_links(host: GpuHost, pairs: Sequence[tuple[int, int]]) -> list[float]:
@@ -146,7 +144,7 @@ def share_links(host: GpuHost, pairs: Sequence[tuple[int, int]]) -> list[float]:
     Streams through host memory cross the uplink of their switch; P2P between GPUs behind one switch does not.
     """
     graph = pcie_graph(host)
-    streams = [_Stream(number, _links_of(host, graph, a, b)) for number, (a, b) in enumerate(pairs)]
+    streams = [_Stream(_links_of(host, graph, a, b)) for a, b in pairs]
     widths = {(a, b): data["bandwidth"] for a, b, data in graph.edges(data=True)}
     capacities = {edge: (width, width) for edge, width in widths.items()}
     fair(streams, capacities)

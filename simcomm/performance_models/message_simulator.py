@@ -212,7 +212,7 @@ def without_idle_hosts(star: Cluster) -> Cluster:
 
 
 def star_model(cluster: Cluster, nbytes: int) -> CostModel | None:
-    """Return the cost model of a symmetric star with fair link sharing, or None for any other cluster.
+    """Return the cost model of a symmetric star, or None for any other cluster.
 
     In a symmetric star, each rank has its own link to one switch, and all links are identical. The result is also None
     if the cluster has no transport.
@@ -222,8 +222,6 @@ def star_model(cluster: Cluster, nbytes: int) -> CostModel | None:
     CostModel(p=4, nbytes=64, alpha=2e-06, beta=1e-09, gamma=0.0)
     """
     graph, hosts, transport = cluster.graph, cluster.hosts, cluster.transport
-    if cluster.sharing != "fair":  # with FIFO, messages that share a link wait for each other
-        return None
     edges = [data for _, _, data in graph.edges(data=True)]
     switches = [node for node in graph if graph.in_degree(node) > 1 or graph.out_degree(node) > 1]
     is_star = len(switches) <= 1 and len(set(hosts)) == len(hosts) and not set(hosts) & set(switches)

@@ -25,7 +25,6 @@ from collectives.step import SEND, Kind, Operation, Step, offset
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.model.faults import NO_FAULTS, Faults
-from simcomm.model.sharing import SHARING_RULES
 from simcomm.model.traced_links import trace_links
 from simcomm.reference.network import Network
 
@@ -117,8 +116,7 @@ class Simulation:
     def __init__(self, cluster: Cluster, transport: Transport, faults: Faults = NO_FAULTS) -> None:
         self.cluster, self.transport, self.faults = cluster, transport, faults
         self.env = simpy.Environment()
-        sharing = SHARING_RULES[cluster.sharing]
-        self.network = Network(self.env, cluster.graph, transport.goodput, cluster.routing, sharing)
+        self.network = Network(self.env, cluster.graph, transport.goodput, cluster.routing)
         self.messages: list[Message] = []
         self.spans: list[Span] = []
         self.failed: dict[int, float] = {}  # failed ranks, and when they failed
@@ -246,7 +244,7 @@ class Simulation:
         self._under_way[sender] = receiver
         late = float(self.faults.delay(*name)) if self.faults.messages else 0.0
         yield self.env.timeout(self.transport.overhead + late)
-        route = yield from self.network.transfer(hosts[src], hosts[dst], nbytes, name)
+        route = yield from self.network.transfer(hosts[src], hosts[dst], nbytes)
         del self._under_way[sender]
         receiver.data = sender.data
         transfer = location.step, sender.op.chunk, nbytes, begin, self.env.now, route, location.channel

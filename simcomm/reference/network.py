@@ -1,4 +1,4 @@
-"""Simulate messages in flight, which share the links of their routes max-min fairly or one at a time.
+"""Simulate messages in flight, which share the links of their routes max-min fairly.
 
 Progressive filling (Bertsekas and Gallager, "Data Networks", 2nd edition, section 6.5.2): raise all rates together,
 freeze the rates on a link that is full, and continue with the remaining rates. Every flow has equal weight.
@@ -15,9 +15,7 @@ import simpy
 from simcomm.cluster.graph import Link
 from simcomm.cluster.routing import Routing, shortest
 from simcomm.model.faults import IDLE_CHANGES, BandwidthChange
-from simcomm.model.sharing import SAME_ARRIVAL, SAME_WAIT, Capacities, Sharing, fair
-
-Order = tuple[int, ...]
+from simcomm.model.sharing import SAME_WAIT, Capacities, fair
 
 
 class Route(NamedTuple):
@@ -29,21 +27,15 @@ class Route(NamedTuple):
 
 
 class Flow:
-    """A message on its links: remaining bytes, rate in bytes/s, and an event that fires when its last byte arrives.
+    """A message on its links: remaining bytes, rate in bytes/s, and an event that fires when its last byte arrives."""
 
-    ``arrival`` is when the message reached its links. If several arrive at once, the lowest order comes first.
-    """
+    __slots__ = ("delivered", "left", "links", "rate")
 
-    __slots__ = ("arrival", "delivered", "left", "links", "rate")
-
-    def __init__(
-        self, links: tuple[Link, ...], nbytes: float, delivered: simpy.Event, arrival: tuple[float, Order] = (0.0, ())
-    ) -> None:
+    def __init__(self, links: tuple[Link, ...], nbytes: float, delivered: simpy.Event) -> None:
         self.links = links
         self.left = nbytes
         self.rate = 0.0 if links else inf
         self.delivered = delivered
-        self.arrival = arrival
 
     @property
     def seconds_left(self) -> float:
@@ -66,16 +58,10 @@ class Network:
     """
 
     def __init__(
-        self,
-        env: simpy.Environment,
-        graph: "nx.DiGraph[str]",
-        goodput: float,
-        routing: Routing = shortest,
-        sharing: Sharing = fair,
+        self, env: simpy.Environment, graph: "nx.DiGraph[str]", goodput: float, routing: Routing = shortest
     ) -> None:
         self.env = env
         self.graph = graph
-        self.sharing = sharing
         self.full_capacities: Capacities = {
             (a, b): (data["bandwidth"] * goodput, data.get("shared_bandwidth", data["bandwidth"]) * goodput)
             for a, b, data in graph.edges(data=True)
@@ -90,23 +76,18 @@ class Network:
         self._changed: set[Link] = set()  # links whose flows or capacity have changed since rates were set
         self._share_out_due = False  # at this instant
         self._shared_out_at = 0.0  # seconds
-        self._instant = 0.0  # the first time that equals now within rounding
         self._version = 0  # number of times that rates were set
 
-    def transfer(
-        self, src: str, dst: str, nbytes: int, order: Order = ()
-    ) -> Generator[simpy.Event, Any, tuple[str, ...]]:
+    def transfer(self, src: str, dst: str, nbytes: int) -> Generator[simpy.Event, Any, tuple[str, ...]]:
         """Transfer ``nbytes`` from node src to node dst: first wait for all latencies, then send at the shared rate.
 
-        This simpy process returns the nodes of the route. ``order`` breaks ties of simultaneous arrivals.
+        This simpy process returns the nodes of the route.
         """
         route = self.route(src, dst)
         yield self.env.timeout(route.latency)
         for link in route.links:
             self.carried[link] += nbytes
-        if self.env.now > self._instant * (1 + SAME_ARRIVAL):
-            self._instant = self.env.now
-        flow = Flow(route.links, nbytes, self.env.event(), (self._instant, order))
+        flow = Flow(route.links, nbytes, self.env.event())
         self.flows.append(flow)
         for link in route.links:
             self._crossing[link][flow] = None
@@ -148,7 +129,7 @@ class Network:
         yield self.env.timeout(0)
         self._share_out_due = False
         self._advance()
-        self.sharing(self._affected_flows(), self.capacities)
+        fair(self._affected_flows(), self.capacities)
         self._changed.clear()
         self._version += 1
         version, wait = self._version, min((flow.seconds_left for flow in self.flows), default=inf)

@@ -40,7 +40,7 @@ VALID = (
     case("training", "predict", "a.toml", a_toml=TRAINING),
     case("faults", "predict", "a.toml", a_toml=files.toml(files.SCENARIOS["faults"])),
     case("compiled", "predict", "a.toml", "--engine", "compiled", a_toml=STAR),
-    case("fifo", "predict", "a.toml", "--engine", "compiled", a_toml=files.toml(files.SCENARIOS["ring"])),
+    case("ring", "predict", "a.toml", "--engine", "compiled", a_toml=files.toml(files.SCENARIOS["ring"])),
     case("png", "animate", "a.json", "-o", "a.png", a_json=TRACE),
     case("sweep", "predict", "a.toml", "--sweep", "collective.sizes=1,2KiB", "--plot", "a.png", a_toml=STAR),
     case("cluster", "plot", "cluster", "star8", "-o", "a.png"),

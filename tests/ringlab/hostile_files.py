@@ -172,7 +172,7 @@ FAULTS = {
 LINKS = [{"between": [f"h{n}", "s0"], **EACH} for n in range(4)]
 SCENARIOS: dict[str, dict[str, Tree]] = {
     "star": {"title": "a star", "cluster": {"topology": "star", "hosts": 4, **EACH}, "collective": ASKS},
-    "ring": {"cluster": {"topology": "ring", "hosts": 5, **EACH, "sharing": "fifo"}, "collective": {**ASKS,
+    "ring": {"cluster": {"topology": "ring", "hosts": 5, **EACH}, "collective": {**ASKS,
     "op": "max"}},
     "torus": {"cluster": {"topology": "torus", "dimensions": [2, 3], **EACH, "routing": "ecmp"}, "collective": ASKS},
     "full": {"cluster": {"topology": "fully-connected", "hosts": 3, **EACH}, "collective": {**ASKS,

@@ -97,8 +97,7 @@ CASES: dict[type[BaseModel], dict[str, Case]] = {
     NetworkSection: cases(TREE + RING, "cluster.", world_size="3", placement="round-robin",
                        terms="{window='4 KiB'}", transport="nccl")
     | cases(SQUARE + RING, "cluster.", route="[{path=['h0', 'h2', 'h3', 'h1']}]")
-    | cases(SQUARE.replace("2, 2", "4, 4") + FAR, "cluster.", routing="{name='ecmp', seed=3}")
-    | cases(TREE + FAR, "cluster.", sharing="fifo"),
+    | cases(SQUARE.replace("2, 2", "4, 4") + FAR, "cluster.", routing="{name='ecmp', seed=3}"),
     RouteSection: cases(SQUARE + "route = [{path = ['h0', 'h2', 'h3', 'h1']}]\n" + RING, "cluster.route.0.",
                      path="['h0', 'h1']"),
     TermsSection: cases(TERMS, "cluster.terms.", pipeline="false", receive_ready="false", headers="false",
@@ -108,7 +107,7 @@ CASES: dict[type[BaseModel], dict[str, Case]] = {
                         link="[{between=['h0', 'h1'], bandwidth='1 Gbit/s', latency='5 us'}]"),
     Link: cases(LINKS + FAR, "cluster.link.0.", between="['h0', 's1']", bandwidth="'1 Gbit/s'", latency="'5 ms'"),
     SystemSection: cases(TWO + NCCL, "cluster.", system="h100_2x8_aws_p5_efa", nodes="3", gpus_per_node="4",
-                      transport="ideal", world_size="4", placement="round-robin", sharing="fifo",
+                      transport="ideal", world_size="4", placement="round-robin",
                       terms="{window='4 KiB'}", routing="ecmp", route="[{path=['n0', 'n1']}]"),
     MachineSection: cases(DGX + RING, "cluster.", preset="dgx-h100", nodes="3", gpus_per_node="4",
                        bandwidth="'10 Gbit/s'", latency="'1 ms'", description="{nic='10 Gbit/s'}", world_size="3")

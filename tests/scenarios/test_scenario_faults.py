@@ -53,9 +53,8 @@ HALF = f"{THIN}, share=0.5"
 
 
 def test_faults_table_is_read(tmp_path: Path):
-    scenario = load(write(tmp_path, STAR + FAULTS), ["cluster.sharing=fifo"])
+    scenario = load(write(tmp_path, STAR + FAULTS))
     faults = scenario.faults
-    assert scenario.cluster.sharing == "fifo"
     assert faults.ranks == (RankFault(1, 2.0),)
     assert faults.links == (LinkFault(("h3", "s0"), 0.5, 1e-3, 2e-3, 5e-3),)
     assert faults.messages == Jitter("exponential", 50e-6)

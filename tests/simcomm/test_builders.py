@@ -1,6 +1,5 @@
 """Networks of hosts: counts, degrees, distances and bisections match the literature, and the ring runs on all."""
 
-from dataclasses import replace
 from functools import partial
 from itertools import combinations
 
@@ -179,7 +178,6 @@ WRONG = {
     "path must be the name of a file or directory, not 3": lambda: simcomm.read_cluster(3),
     "ranks must be a positive integer, not 2.5": lambda: simcomm.this_machine(2.5),
     "machine 7 is not in the catalog": lambda: simcomm.preset(7),
-    "sharing must be fair or fifo, not 'exclusive'": lambda: replace(simcomm.star(2, *LINK), sharing="exclusive"),
     "world_size must be a non-negative integer, not '2'": lambda: simcomm.star(4, *LINK).on_first("2"),
     "a hybrid cube mesh must have 4 or 8 GPUs with 4 or 6 NVLinks each, not 8 with 5": lambda: cube_mesh(RATE, 5),
     "gpus must be a positive integer, not 0": lambda: Machine("none", 0),

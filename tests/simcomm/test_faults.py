@@ -1,30 +1,21 @@
-"""Faults on both engines: slow and failing ranks, degraded and dead links, jitter, and FIFO links."""
+"""Faults on both engines: slow and failing ranks, degraded and dead links, and jitter."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from math import inf
 
 import numpy as np
 import pytest
-import simpy
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import simcomm
 from collectives.catalogue import library
-from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.records.waits import critical_path, waiting_seconds
-from collectives.spec import find_spec
-from collectives.step import Program, recv, send
 from collectives.training.workload import ComputePhases, Training
 from collectives.transport import Transport
 from simcomm import Cluster, star
 from simcomm.hashing import UNIT
 from simcomm.model.faults import Faults, LinkFault, RankFault
 from simcomm.model.jitter import SCIPY_MIN_SIZE, Jitter, uniform
-from simcomm.model.sharing import fifo
-from simcomm.reference.network import Flow
 
 MEGABYTE = 1_000_000  # takes 1 ms on a link of 1 GB/s
 RANKS = 4
@@ -104,44 +95,6 @@ def test_endless_flapping_does_not_prevent_hang_detection():
     flapping = LinkFault(("h2", "s0"), 0.0, 0.0, 1e-6, 2e-6)
     faults = Faults((RankFault(1, fails_at=0.0),), (flapping,))
     assert not simcomm.run("broadcast/binomial", cluster(3), MEGABYTE, faults=faults).is_complete
-
-
-def concurrent_gather(rank: int, world_size: int, root: int) -> Program:
-    if rank == root:
-        yield tuple(recv(peer, peer) for peer in range(world_size) if peer != root)
-    else:
-        yield (send(root, rank),)
-
-
-def test_fifo_link_carries_one_message_at_a_time():
-    """With fair sharing, both messages into rank 0 take 2 ms; with FIFO, they end after 1 ms and 2 ms."""
-    gather = Algorithm(find_spec("gather"), "concurrent", concurrent_gather)
-    fair = simcomm.run(gather, cluster(3), 3 * MEGABYTE)
-    assert [m.end for m in fair.messages] == pytest.approx([2e-3, 2e-3])
-    queued = simcomm.run(gather, replace(cluster(3), sharing="fifo"), 3 * MEGABYTE)
-    assert [(m.src, m.end) for m in queued.messages] == [(1, pytest.approx(1e-3)), (2, pytest.approx(2e-3))]
-
-
-def test_fifo_waiting_message_blocks_later_messages():
-    """0->2 uses h2; 1->2 waits for h2 and occupies h1; so 1->3, which arrived last, waits too."""
-    a, b, c, d = ("h0", "s0"), ("h1", "s0"), ("s0", "h2"), ("s0", "h3")
-    event = simpy.Environment().event()
-    flows = [Flow(links, 1.0, event, (0.0, (k,))) for k, links in enumerate([(a, c), (b, c), (b, d)])]
-    fifo(flows, dict.fromkeys((a, b, c, d), (5.0, 5.0)))
-    assert [flow.rate for flow in flows] == [5.0, 0.0, 0.0]
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    st.sampled_from(["all_reduce/ring", "all_reduce/double_tree", "all_to_all/pairwise", "all_to_all/direct"]),
-    st.integers(2, 7),
-    st.integers(0, 5),
-)
-def test_fifo_never_deadlocks(algorithm: str, ranks: int, seed: int):
-    jitter = Faults(messages=Jitter("uniform", 1e-3), seed=seed)
-    fair = simcomm.run(algorithm, cluster(ranks), ranks * 1000)
-    queued = simcomm.run(algorithm, replace(cluster(ranks), sharing="fifo"), ranks * 1000, faults=jitter)
-    assert queued.is_complete and queued.bytes_sent() == fair.bytes_sent()
 
 
 def test_reduction_is_correct_with_faults():

@@ -62,7 +62,6 @@ def test_max_plus_halts_match_events(
 ):
     transport = replace(TRANSPORT, gamma=gamma)
     cluster = with_random_links(topology(p, "1 GB/s", "1 us", transport), random)
-    cluster = replace(cluster, sharing=random.choice(["fair", "fifo"]))
     schedule = build_symmetric(library()[name], p)
     assert schedule is not None
     inputs = EngineInput(CollectiveCall(schedule.algorithm, n), schedule, cluster, transport)

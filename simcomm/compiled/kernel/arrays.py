@@ -52,7 +52,6 @@ class Plan(NamedTuple):
     first_stage: Ints  # [agents]; -1: idle
     extra: Floats = NO_FLOATS  # [messages]: additional delay in seconds; [0] if there is none
     fails_at: Floats = NO_FLOATS  # [agents]: time of failure in seconds; [0] if none fails
-    arrival_order: Ints = NO_INTS  # [messages]: order of simultaneous arrivals; [0] if links are fair
 
     def most_at_once(self, end: str) -> LongInts:
         """Return, for each agent, the maximum number of messages that a stage sends ("source") or receives ("sink")."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from simcomm.compiled.kernel.arrays import LinkChange
-from simcomm.compiled.kernel.arrivals import admit_arrivals, leave_queues, pause, start_if_first
+from simcomm.compiled.kernel.arrivals import admit_arrivals
 from simcomm.compiled.kernel.fair_levels import restore_fairness
 from simcomm.compiled.kernel.flow_groups import (
     advance_clock,
@@ -142,12 +142,9 @@ def _end_message(w: World, flow: int, now: float) -> None:
 
 
 @inline
-def _finish_solo_flow(w: World, flow: int, now: float) -> None:
+def _finish_solo_flow(w: World, flow: int) -> None:
     w.flows[w.sizes[THROUGH]].through = flow
     w.sizes[THROUGH] += 1
-    if len(w.arrival_order) > 0:
-        leave_queues(w, flow, now)
-        return
     first = w.routes[w.flows[flow].route].first_hop
     for at in range(first, first + w.routes[w.flows[flow].route].hops):
         link = w.hop_link[at]
@@ -193,7 +190,7 @@ def _process_instant(w: World) -> None:
             if node >= len(w.flows):
                 _end_stage(w, w.agents[node - len(w.flows)].computing, now)
             elif w.flows[node].until >= 0:
-                _finish_solo_flow(w, node, now)
+                _finish_solo_flow(w, node)
             else:
                 _arrive(w, node)
             node = following
@@ -201,12 +198,8 @@ def _process_instant(w: World) -> None:
 
 @inline
 def _set_bandwidth(w: World, change: LinkChange, now: float) -> None:
-    link, crossing, first = change.link, change.routes, -1
-    if len(w.arrival_order) > 0:
-        first = w.links[link].front // (len(w.chain) // len(w.flows))
-        if first >= 0:
-            pause(w, first, now)
-    elif w.links[link].solo >= 0:
+    link, crossing = change.link, change.routes
+    if w.links[link].solo >= 0:
         move_to_group(w, np.int64(w.links[link].solo), now)
     w.links[link].alone = change.alone
     w.links[link].shared = change.shared
@@ -216,10 +209,7 @@ def _set_bandwidth(w: World, change: LinkChange, now: float) -> None:
         for at in range(begin, begin + w.routes[crossing[k]].hops):
             least_of_route = min(least_of_route, w.links[w.hop_link[at]].alone)
         w.routes[crossing[k]].alone_rate = least_of_route
-    if len(w.arrival_order) == 0:
-        mark_dirty(w, link)
-    elif first >= 0:
-        start_if_first(w, first, now)
+    mark_dirty(w, link)
 
 
 @inline

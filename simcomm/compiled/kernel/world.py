@@ -29,13 +29,12 @@ FLOW = np.dtype(
         ("hop", "i4"),  # the hop whose link's group it is in; -1: none
         ("child", "i4"), ("sibling", "i4"), ("before", "i4"),  # in the group's pairing heap
         ("fair", "f8"), ("fair_hop", "i4"),  # during progressive filling: its rate, and the hop that limits it
-        ("came", "f8"),  # with FIFO links: arrival in seconds; ``target`` is then the remaining bytes of a waiting flow
         ("free", "i4"), ("fresh", "i4"), ("through", "i4"),  # stacks of flows: unused, just arrived, just ended
         ("due", "i4"),  # stack of messages whose halves are both posted
     ],
     align=True,
 )  # fmt: skip
-CHAIN = np.dtype([("after", "i4"), ("before", "i4")], align=True)  # neighbors in a link pair's list or a link's queue
+CHAIN = np.dtype([("after", "i4"), ("before", "i4")], align=True)  # neighbors in a link pair's list
 LINK = np.dtype(
     [
         ("taken", "f8"),  # bytes/s of flows on it in other links' groups, each counted up to ``most``
@@ -52,7 +51,6 @@ LINK = np.dtype(
         ("first_link_pair", "i4"),  # of the link pairs from it
         ("outs", "i4"), ("intos", "i4"),  # number of link pairs from it and to it that carry flows
         ("stale", "i4"), ("is_stale", "i4"),  # stack of links with an outdated ``finish`` entry; whether this one is
-        ("front", "i4"), ("back", "i4"),  # with FIFO links: the ends of its queue, as flow * most hops + hop
         ("spare", "f8"), ("unserved", "i4"),  # during progressive filling: bytes/s left, and flows without a rate
     ],
     align=True,
@@ -70,7 +68,6 @@ class World(NamedTuple):
     cost: Floats
     extra: Floats
     fails_at: Floats
-    arrival_order: Ints
     routes: Records
     hop_link: Ints
     hop_link_pair: Ints
@@ -83,7 +80,7 @@ class World(NamedTuple):
     dirty: Records  # heap of links whose level may be wrong, lowest level first
     finish: Records  # heap of links with a group, by the end of the first member
     sizes: Any  # int64 [STACKS]
-    clock: Any  # float64 [2]: now, and the first time that equals it within rounding
+    clock: Any  # float64 [1]: now
     begin: Floats  # [messages], or [0] unless requested
     end: Floats  # [messages], or [0] unless requested
     started: Floats  # [stages]: when each stage posted its messages, in seconds; or [0]
@@ -115,7 +112,7 @@ def new_world(plan: Plan, network: LinkRecords, messages: bool) -> World:
         dirty=new_heap(links),
         finish=new_heap(links),
         sizes=sizes,
-        clock=np.zeros(2),
+        clock=np.zeros(1),
         begin=begin,
         end=end,
         started=started,
@@ -127,7 +124,7 @@ def _new_links(network: LinkRecords) -> Records:
     links["alone"], links["shared"], links["first_link_pair"] = network.alone, network.shared, network.first_link_pair
     finite = [np.where(rate < UNLIMITED, rate, 0.0) for rate in (network.alone, network.shared)]
     links["most"] = 4 * np.where(np.maximum(*finite) > 0, np.maximum(*finite), UNLIMITED)
-    links["root"] = links["solo"] = links["front"] = links["back"] = -1
+    links["root"] = links["solo"] = -1
     return links
 
 

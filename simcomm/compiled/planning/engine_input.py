@@ -83,11 +83,6 @@ class EngineInput:
         """The sizes of chunks, and the cost of reducing them."""
         return ChunkSizes(self.schedule.chunks, self.call.elements, self.call.itemsize, self.transport.gamma)
 
-    @property
-    def is_fifo(self) -> bool:
-        """Whether a link serves one message at a time."""
-        return self.cluster.sharing == "fifo"
-
     def with_table(self, most: int = Gigabyte.WRITTEN) -> "EngineInput":
         """Return the input with a schedule that lists all ranks' operations, so that every message has ``names``.
 

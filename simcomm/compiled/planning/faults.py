@@ -1,4 +1,4 @@
-"""Apply faults to plans and links, and set the order of simultaneous arrivals at FIFO links."""
+"""Apply faults to plans and links."""
 
 from collections.abc import Iterator
 
@@ -15,15 +15,11 @@ from simcomm.model.faults import DIVISION, Faults
 
 
 def plan_with_faults(inputs: EngineInput) -> Plan:
-    """Return the plan with delayed messages, slow and failing ranks, late starts, and the order of arrivals.
+    """Return the plan with delayed messages, slow and failing ranks, and late starts.
 
-    If faults affect ranks or links are FIFO, the schedule must be a table (see ``EngineInput.with_table``).
+    If faults affect ranks, the schedule must be a table (see ``EngineInput.with_table``).
     """
     plan, faults, channels = inputs.schedule_plan.plan, inputs.faults, inputs.schedule_plan.channels
-    if inputs.is_fifo:
-        arrival_order = np.empty(len(plan.messages), np.int32)  # by src, dst, channel, step and chunk
-        arrival_order[np.lexsort(inputs.names[::-1])] = np.arange(len(arrival_order), dtype=np.int32)
-        plan = plan._replace(arrival_order=arrival_order)
     if faults.messages is not None:
         plan = plan._replace(extra=faults.delay(inputs.index, *inputs.names))
     if len(plan.cost):
@@ -93,12 +89,12 @@ def _last_computing(inputs: EngineInput, agent: int) -> float:
 
 def link_records_of(inputs: EngineInput) -> LinkRecords:
     """Return the network without the links that can never limit a message under these faults."""
-    if not inputs.faults.changes_links and not inputs.is_fifo:
+    if not inputs.faults.changes_links:
         return inputs.link_records
     routes = inputs.routes
-    private = np.zeros_like(inputs.private) if inputs.faults.changes_links else inputs.private
     finite = [np.minimum(rate, UNLIMITED) for rate in (routes.alone, routes.shared)]
-    return make_link_records(routes._replace(alone=finite[0], shared=finite[1]), private, inputs.posted)
+    routes = routes._replace(alone=finite[0], shared=finite[1])
+    return make_link_records(routes, np.zeros_like(inputs.private), inputs.posted)
 
 
 def link_changes(faults: Faults, graph: "nx.DiGraph[str]", records: LinkRecords) -> Iterator[LinkChange]:
