@@ -39,6 +39,7 @@ OPTIONS: dict[str, str] = {  # "command --option": what to use instead
     "search --deadline": "use `ringlab plan SCENARIO --deadline TIME`",
     "search --budget": "use `ringlab plan SCENARIO --budget DOLLARS`",
     "search --export torch": "use `--export torchtitan=FILE`, `megatron=FILE` or `accelerate=FILE`",
+    "run --profile": "profile a script of your own with torch.profiler, or use `--trace FILE` for the phases of steps",
     "run --tensorboard": "plot `metrics.jsonl` of `--log-dir`; the guide to checkpoints converts it to TensorBoard",
     "learn --real": "use `ringlab record --ranks N FILE`",
     "list -o": "use `ringlab plot cluster dgx-h100 --set cluster.preset=NAME -o FILE`",

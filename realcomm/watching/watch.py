@@ -1,4 +1,4 @@
-"""Define the observers that write the files of ``--log-dir``: metrics, logs, and profiles of steps."""
+"""Define the observer that writes the files of ``--log-dir``: metrics and logs."""
 
 import logging
 import os
@@ -10,12 +10,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
-
-from collectives.errors import InputError
-from collectives.quoting import quote
 from collectives.variables import is_first_rank
 from realcomm.launching.group import own_device
 from realcomm.launching.torchrun import restarts
@@ -157,90 +153,11 @@ def step_row(record: StepRecord) -> Row:
     return {"kind": "step", **fields, **phases}
 
 
-PROFILE_FOLDER = "profile"  # in the log folder, with a subfolder for each gradient sync
-MOST_STEPS = 100  # a step of a ResNet has about ten thousand events
-
-
-def file_name(label: str) -> str:
-    """Return a label as a valid file name.
-
-    >>> file_name("my.py:ring(chunks=4)")
-    'my.py_ring_chunks_4_'
-    """
-    return re.sub(r"[^\w.-]+", "_", label).lstrip(".") or "training"
-
-
-class ProfiledSteps(NamedTuple):
-    """The first and the last step to profile, counted from 0."""
-
-    first: int
-    last: int
-
-
-def parse_steps(text: str) -> ProfiledSteps:
-    """Return the steps of ``--profile``: one step, or a range.
-
-    Raise InputError if the text is neither, or the range is too long.
-
-    >>> parse_steps("10-12"), parse_steps("3")
-    (ProfiledSteps(first=10, last=12), ProfiledSteps(first=3, last=3))
-    """
-    match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", text, re.ASCII)
-    steps = ProfiledSteps(int(match[1]), int(match[2] or match[1])) if match else ProfiledSteps(0, -1)
-    if not 0 <= steps.last - steps.first < MOST_STEPS:
-        raise InputError(
-            f"--profile {quote(text)}: use a step like 10 or a range like 10-12, counted from 0, of at most "
-            f"{MOST_STEPS} steps"
-        )
-    return steps
-
-
-class ProfileObserver(Observer):
-    """Profiles chosen steps and writes ``profile/SYNC/rank-N.json.gz`` after them. Profiled steps take longer."""
-
-    def __init__(self, folder: Path, steps: ProfiledSteps) -> None:
-        """Write into ``profile`` in this folder."""
-        self.folder, self.steps = folder / PROFILE_FOLDER, steps
-        self._profiler: Any = None
-
-    def begin(self, running: RunningTraining) -> None:
-        self._begin_before(running.done)
-
-    def step_done(self, running: RunningTraining, record: StepRecord) -> None:
-        if self._profiler is not None:
-            self._profiler.step()
-            if record.step == self.steps.last:
-                self._write(running)
-        self._begin_before(record.step + 1)
-
-    def end(self, running: RunningTraining, error: BaseException | None) -> None:
-        if self._profiler is not None:
-            self._write(running)
-
-    def _begin_before(self, step: int) -> None:
-        if step != self.steps.first:
-            return
-        activities = [torch.profiler.ProfilerActivity.CPU]
-        if own_device().type == "cuda":
-            activities.append(torch.profiler.ProfilerActivity.CUDA)
-        os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # otherwise it prints a note about a missing GPU
-        self._profiler = torch.profiler.profile(activities=activities)
-        self._profiler.start()
-
-    def _write(self, running: RunningTraining) -> None:
-        self._profiler.stop()
-        folder = self.folder / file_name(running.training.sync_name)
-        folder.mkdir(parents=True, exist_ok=True)
-        self._profiler.export_chrome_trace(str(folder / f"rank-{running.rank}.json.gz"))
-        self._profiler = None
-
-
 @dataclass(frozen=True)
 class Watch:
-    """Creates the observers that write into ``folder``: metrics, logs, and a profile of the steps in ``profile``."""
+    """Creates the observer that writes metrics and logs into ``folder``."""
 
     folder: Path
-    profile: ProfiledSteps | None = None
 
     def check(self, resumes: bool) -> None:
         """Raise InputError if the folder is not writable, or contains another run's metrics."""
@@ -258,13 +175,8 @@ class Watch:
             start = Start()
             if is_first_rank():
                 start = stack.enter_context(locked_log_folder(self.folder, resumes or restarts() > 0))
-            profiles = [] if self.profile is None else [ProfileObserver(self.folder, self.profile)]
-            yield [LogObserver(self.folder, start), *profiles]
+            yield [LogObserver(self.folder, start)]
 
     def describe(self) -> str:
         """Return where to find the results."""
-        text = f"Metrics and logs: {self.folder}"
-        if self.profile is not None:
-            profile = self.folder / PROFILE_FOLDER
-            text += f"; profile: {profile}, a directory for each sync; draw one with `ringlab animate FOLDER/`"
-        return text
+        return f"Metrics and logs: {self.folder}"

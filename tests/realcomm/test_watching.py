@@ -1,4 +1,4 @@
-"""Metrics, logs and profiles of a training: complete rows in any case, and one run for each folder."""
+"""Metrics and logs of a training: complete rows in any case, and one run for each folder."""
 
 import json
 import logging
@@ -12,14 +12,13 @@ from command_line import small_files
 
 from collectives import find_algorithm
 from collectives.errors import InputError
-from collectives.records.kineto import read_profile
 from collectives.training.workload import Training
 from realcomm.launching.failures import RankFailed
 from realcomm.launching.launcher import launch
 from realcomm.training.checkpoints import find_start
 from realcomm.training.observing import EpochRecord, RankGradients, StepRecord
 from realcomm.watching.log_folder import MetricsFile, Start, locked_log_folder, read_metrics, repair
-from realcomm.watching.watch import LogObserver, Watch, parse_steps
+from realcomm.watching.watch import LogObserver, Watch
 
 PHASES = {"forward": 0.1, "backward": 0.2, "sync": 0.05, "optimizer": 0.01}
 RING = Training(find_algorithm("all_reduce/ring"))
@@ -171,11 +170,11 @@ def test_metrics_rows_with_invalid_steps_stay_separate(tmp_path: Path) -> None:
     assert read_metrics(file) == [rows[0], *rows[1:3], *rows[4:]]
 
 
-def test_ranks_write_metrics_logs_and_profiles(tmp_path, monkeypatch):
+def test_ranks_write_metrics_and_logs(tmp_path, monkeypatch):
     """Rank 1 is killed in its fifth step; the run resumes from the checkpoint after the third."""
     monkeypatch.setattr("realcomm.training.datasets.load_images", training_workers.few_images)  # as the ranks have it
     training = training_workers.small(gradient_sync=RING.gradient_sync, epochs=2, checkpoints=tmp_path / "kept")
-    watch, fault = Watch(tmp_path / "logs", profile=parse_steps("3-4")), training_workers.faulty("kill", "sync")
+    watch, fault = Watch(tmp_path / "logs"), training_workers.faulty("kill", "sync")
     with watch.observing(resumes=False) as observers, pytest.raises(RankFailed):
         launch(training_workers.train_with, 2, training, [*observers, fault], timeout=120.0)
     start = find_start(training, 2, "auto")
@@ -191,8 +190,6 @@ def test_ranks_write_metrics_logs_and_profiles(tmp_path, monkeypatch):
         log = (watch.folder / f"rank-{rank}.log").read_text()
         assert [f"step {number} of 6, 2 ranks" in log for number in (0, 3)] == [True, True]
         assert f"rank {rank} INFO training/ring: all 6 steps are done" in log
-    profile = read_profile(watch.folder / "profile" / "ring")
-    assert profile.world_size == 2 and {span.name for span in profile.spans} >= {"forward", "backward", "optimizer"}
 
 
 # The folder
@@ -245,12 +242,3 @@ def test_invalid_log_folder_is_rejected(made, message, tmp_path):
     made(path)
     with pytest.raises(InputError, match=message), locked_log_folder(path, resumes=False):
         pass
-
-
-# Profiles
-
-
-@pytest.mark.parametrize("text", ["", "3-2", "1-101", "-1", "a", "1-", "٣"])
-def test_invalid_steps_to_profile_are_rejected(text):
-    with pytest.raises(InputError, match="--profile"):
-        parse_steps(text)

@@ -186,7 +186,6 @@ WORDS: dict[tuple[str, ...], tuple[str, ...]] = {  # values of one option that h
     ),
     ("profile", "resnet18", "--shape"): ("3,,3", "3,224,224,", ",".join(["1073741824"] * 3), "1,2,3,4,5,6,7"),
     ("plot", "path", "a.toml", "-o", "a.svg", "--size"): ("1 TiB", "0 B"),
-    ("run", "a.toml", *SEVERAL_HOSTS, "--profile"): ("3-1", "0-99999", "1-2-3"),
     ("plan", "a.toml", "--deadline"): ("1h", "3 days", "-3 days", "1e308 days"),
 }  # fmt: skip
 

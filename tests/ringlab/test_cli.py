@@ -117,8 +117,6 @@ def test_animate_names_its_default_algorithm(ringlab, star, tmp_path):
         ("run HERE --backend mpi", "backend 'mpi'"),
         ("bench --backend mpi", "backend 'mpi'"),
         ("run HERE --tensorboard", "run --tensorboard was removed; plot `metrics.jsonl`"),
-        ("run HERE --profile 3", "--profile requires --log-dir"),
-        ("run HERE --log-dir logs --profile 3-1", "--profile '3-1': use a step like 10 or a range like 10-12"),
         ("run HERE --log-dir HERE", "here.toml is not a directory"),
         ("run HERE --log-dir logs", "--log-dir requires a scenario with a training"),
         ("run HERE --weights w.pt", "--weights requires a scenario with a training"),

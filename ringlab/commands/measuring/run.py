@@ -49,24 +49,18 @@ class TrainingOptions:
         False, help="Under torchrun: use all ranks that torchrun started, whatever the scenario's number of ranks."
     )
     log_dir: Path | None = option(None, help="Directory for training metrics and one log file per rank.", metavar="DIR")
-    profile: str | None = option(
-        None, help="Also write a torch.profiler trace of these steps to --log-dir: 10 or 10-12.", metavar="STEPS"
-    )
-
     weights: Path | None = option(None, help="Write the trained weights, as a state_dict.", metavar="FILE.pt")
 
     def watch(self) -> "Watch | None":
         """Return the writer of --log-dir, or None if the option is not set.
 
-        Raise InputError for an unusable directory or option.
+        Raise InputError for an unusable directory.
         """
         if self.log_dir is None:
-            if self.profile is not None:
-                raise InputError("--profile requires --log-dir")
             return None
-        from realcomm.watching.watch import Watch, parse_steps  # imports torch
+        from realcomm.watching.watch import Watch  # imports torch
 
-        watch = Watch(self.log_dir, None if self.profile is None else parse_steps(self.profile))
+        watch = Watch(self.log_dir)
         watch.check(resumes=self.resume is not None)
         return watch
 
