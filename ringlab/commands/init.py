@@ -1,5 +1,6 @@
 """``ringlab init``: copy an example or a built-in scenario for editing."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,11 +78,7 @@ def init(name: str | None = None, output: Path | str | None = None) -> Beginning
     texts = [read_text(source) for source in sources]
     for target, text in zip(targets, texts, strict=True):
         write_text(target, text)
-    commands = [line.lstrip("# ") for line in texts[0].splitlines() if line.lstrip("# ").startswith("ringlab ")]
-    usage = [
-        line.replace(f"examples/{sources[0].name}", str(first)).replace(sources[0].name, str(first))
-        for line in commands
-    ]
-    return Beginnings(
-        tuple(map(str, targets)), tuple(usage) or (f"ringlab predict {first}",) * (first.suffix == ".toml")
-    )
+    commands = [line for line in (line.lstrip("# ") for line in texts[0].splitlines()) if line.startswith("ringlab ")]
+    usage = [re.sub(f"(examples/)?{re.escape(sources[0].name)}", lambda _: str(first), line) for line in commands]
+    usual = [f"ringlab predict {first}"] * (first.suffix == ".toml")
+    return Beginnings(tuple(map(str, targets)), tuple(usage or usual))

@@ -96,6 +96,10 @@ class JobOptions:
         None, help="Maximum number of restarts after a rank fails. Default: 3; 0 for a script.", min=0
     )
 
+    def __post_init__(self) -> None:
+        if self.backend not in BACKENDS:
+            raise InputError(f"unknown backend {quote(self.backend)}; use gloo (CPUs) or nccl (GPUs)")
+
     @property
     def overrides(self) -> list[str]:
         """The overrides of scenario keys, including the checkpoint directory.
@@ -187,21 +191,13 @@ class Job:
 
     @property
     def name(self) -> str:
-        """The job's name for the scheduler.
-
-        >>> Job("emulated/My run.toml", "Mine", nodes=1, ranks_per_node=1).name
-        'ringlab-my-run'
-        """
+        """The job's name for the scheduler."""
         words = re.sub(r"[^a-z0-9]+", "-", Path(self.scenario).stem.lower()).strip("-")
         return f"ringlab-{words}"[:52].rstrip("-")
 
     @property
     def size(self) -> str:
-        """The numbers of ranks, nodes and GPUs, as text.
-
-        >>> Job("star8", "Eight", nodes=8, ranks_per_node=1).size
-        '8 ranks on 8 nodes, 1 GPU each'
-        """
+        """The numbers of ranks, nodes and GPUs, as text."""
         gpus = count(self.gpus_per_node, "GPU") if self.gpus_per_node else "no GPU"
         ranks = self.nodes * self.ranks_per_node
         return f"{ranks} ranks on {count(self.nodes, 'node')}, {gpus}{' each' * (self.nodes > 1)}"
@@ -217,8 +213,6 @@ class Job:
 
         >>> Job("star8", "Eight", nodes=8, ranks_per_node=1, resumes=True).command()
         ['-m', 'ringlab', 'run', '--backend', 'nccl', '--resume', 'auto', 'star8']
-        >>> Job("train.py", "train.py", nodes=2, ranks_per_node=8, arguments=("--epochs", "3")).command()
-        ['train.py', '--epochs', '3']
         """
         file = f"./{self.scenario}" if self.scenario.startswith("-") else self.scenario
         if self.is_script:
@@ -234,10 +228,9 @@ def make_job(scenario: LoadedScenario, reference: str, options: JobOptions | Non
     """Return the job of a scenario. ``reference`` is the scenario's name or path.
 
     By default, each machine of the scenario's cluster is a node. Raises InputError if the nodes do not have exactly the
-    scenario's number of ranks, and for an unknown backend.
+    scenario's number of ranks.
     """
     options = JobOptions() if options is None else options
-    _check_backend(options.backend)
     cluster, nodes, per_node = scenario.cluster, options.nodes, options.per_node
     if nodes is None and per_node is None:
         on_each = {*Counter(cluster.machines()).values()}
@@ -257,22 +250,15 @@ def make_job(scenario: LoadedScenario, reference: str, options: JobOptions | Non
 
 
 def _make_script_job(script: str, options: JobOptions, arguments: Sequence[str]) -> Job:
-    _check_backend(options.backend)
     if not Path(script).is_file():
         raise InputError(f"{script}: no such file; pass a scenario or a script")
-    for name, value in (
-        ("--set", options.set_keys), ("--checkpoints", options.checkpoints), ("--log-dir", options.log_dir)
-    ):  # fmt: skip
-        if value:
-            raise InputError(f"{script}: {name} only applies to scenarios; pass arguments of the script after --")
+    for key in ("set_keys", "checkpoints", "log_dir"):
+        if getattr(options, key):
+            name = key.removesuffix("_keys").replace("_", "-")
+            raise InputError(f"{script}: --{name} only applies to scenarios; pass arguments of the script after --")
     if options.per_node is None:
         raise InputError(f"{script}: the number of ranks per node is missing; pass for example --gpus 8")
     return Job(script, script, options.nodes or 1, options.per_node, False, options, tuple(arguments))
-
-
-def _check_backend(backend: str) -> None:
-    if backend not in BACKENDS:
-        raise InputError(f"unknown backend {quote(backend)}; use gloo (CPUs) or nccl (GPUs)")
 
 
 def write_batch_file(job: Job, options: SlurmOptions) -> str:

@@ -96,11 +96,9 @@ class StrategyAnswer(Answer):
         rows = [
             self._row("step (80 %)" if self.interval_s else "step", self.step_s, format_time, self.interval_s),
             self._row("samples/s", self.samples_per_s, format_digits),
-            *(
-                self._row(f"{name} of a rank", each, lambda size: format_size(round(size)))
-                for name, each in self.held_bytes.items()
-            ),
         ]
+        for name, held in self.held_bytes.items():
+            rows.append(self._row(f"{name} of a rank", held, lambda size: format_size(round(size))))
         about = f"{self.model} with {self.strategy}, {self.batch_size} samples per step, on {self.cluster}"
         is_beside = self.step_s.predicted is not None
         yield Line(about, "bold", wrap=True)
@@ -225,15 +223,8 @@ def _launch(
     session.report_images([job.plan.images] if job.plan.images else [])
     preload(PRELOAD, "realcomm.strategies.training")
     with session.progress.task(f"training by {job.plan.parallelism.label}") as tick, watch_load() as watch:
-        ranks = launch(
-            f"realcomm.strategies.training:{worker}",
-            job.world_size,
-            *arguments,
-            backend=session.backend,
-            timeout=session.timeout_s,
-            progress=tick,
-            renews=True,
-        )
+        options: dict[str, Any] = {"backend": session.backend, "timeout": session.timeout_s, "progress": tick}
+        ranks = launch(f"realcomm.strategies.training:{worker}", job.world_size, *arguments, **options, renews=True)
     return ranks, watch.share_of_others()
 
 
