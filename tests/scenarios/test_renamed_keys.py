@@ -16,7 +16,6 @@ import ringlab as package
 from collectives.errors import InputError, InputWarning
 from collectives.records.calibration import Calibration, FittedLine, MessageCurve, OverlapPoint, read_calibration
 from collectives.removed import COMMANDS, KEYS, OPTIONS, RENAMED_FIELDS, RENAMED_FUNCTIONS, RENAMED_KEYS
-from scenarios.networks import read_network
 from scenarios.toml_files import tables
 
 VALUES = {  # old key: a value
@@ -59,15 +58,6 @@ def test_renamed_key_works_with_a_warning(tmp_path: Path, old: str, new: str) ->
     path.write_text(f"{old} = {VALUES[old]}\n{new} = {VALUES[old]}\n")
     with pytest.raises(InputError, match=f"a.toml: {re.escape(old)} is the old name of {last(new)}; remove"):
         tables(path, [])
-
-
-def test_renamed_key_works_inside_an_inline_table_and_a_network(tmp_path: Path) -> None:
-    path, override = tmp_path / "a.toml", "training.parallelism={form = 'zero2'}"
-    path.write_text("")
-    with expect(f"--set {override}", "training.parallelism.form", "strategy"):
-        assert tables(path, [override])["training"]["parallelism"] == {"strategy": "zero2"}
-    with expect("--set cluster.terms.notices=false", "cluster.terms.notices", "receive_ready"):
-        assert read_network("star8", ranks=4, changes=["cluster.terms.notices=false"]).cluster.world_size == 4
 
 
 @pytest.mark.parametrize(("old", "new"), [names for names in RENAMED_FIELDS.items() if "calibration." in names[0]])
@@ -121,12 +111,3 @@ def test_renamed_key_prints_one_line_on_the_command_line(tmp_path: Path) -> None
     command = [sys.executable, "-W", "error", "-m", "ringlab", "predict", str(path)]
     run = subprocess.run(command, capture_output=True, text=True)
     assert (run.returncode, run.stderr) == (0, f"ringlab: {path}: {line}\n")
-
-
-def test_renamed_key_warns_at_the_line_of_the_caller(tmp_path: Path) -> None:
-    path = tmp_path / "a.toml"
-    path.write_text(scenario_texts.STAR + scenario_texts.ASKS + "[trouble]\nseed = 4\n")
-    with pytest.warns(InputWarning, match="is now") as caught:
-        package.predict(path)
-        from collectives import Request  # type: ignore[attr-defined]  # noqa: F401
-    assert {warning.filename for warning in caught} == {__file__} and len({w.lineno for w in caught}) == 2
