@@ -71,6 +71,7 @@ RENAMED_FIELDS: dict[str, str] = {  # "record.field" of a JSON file: its new nam
 } | {"recording.sites": "recording.locations", "recording.calls.columns.site": "recording.calls.columns.location"}
 RENAMED_WHAT_IFS = {"form": "strategy"}  # of predict --what-if, accepted until 0.2
 FUNCTIONS: dict[str, str] = {  # "package.name" of Python: what to use instead
+    "simcomm.rail_aware": "use simcomm.listed_routes for the pairs whose route matters",
     "simcomm.sweep": 'call simcomm.run(..., engine="compiled", record=False) in a loop, or use ringlab.predict_sweep',
 }
 RENAMED_FUNCTIONS: dict[str, str] = {  # "package.name" of Python: its new name, accepted until 0.2

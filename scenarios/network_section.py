@@ -17,23 +17,24 @@ from collectives.units import parse_size
 from scenarios.fields import Count, Reference, Section, read_reference
 from simcomm.cluster.cluster import IDEAL, Cluster
 from simcomm.cluster.placement import place_in_blocks, place_on, place_round_robin
-from simcomm.cluster.routing import Routing, ecmp, listed_routes, rail_aware, shortest
+from simcomm.cluster.routing import Routing, ecmp, listed_routes, shortest
 
-ROUTINGS = {"shortest": shortest, "rail-aware": rail_aware}
 KINDS = ("preset", "system", "topology", "link")  # exactly one of these keys is set
 PLACEMENTS = {"block": place_in_blocks, "round-robin": place_round_robin}
 Placement = Callable[[Cluster], Cluster]
 
 
 def _read_routing(value: object) -> Routing:
-    accepted = 'a routing is "shortest", "ecmp", {name = "ecmp", seed = 1} or "rail-aware"'
+    accepted = 'a routing is "shortest", "ecmp" or {name = "ecmp", seed = 1}'
     reference = read_reference(value, accepted)
     if reference.name == "ecmp":
         return ecmp(**_whole_numbers(reference, ("seed",)))
     _whole_numbers(reference, ())
-    if reference.name not in ROUTINGS:
-        raise InputError(f"unknown routing {quote(reference.name)}; use shortest, ecmp or rail-aware")
-    return ROUTINGS[reference.name]
+    if reference.name == "rail-aware":
+        raise InputError('routing = "rail-aware" was removed; list routes over rails in [[cluster.route]] instead')
+    if reference.name != "shortest":
+        raise InputError(f"unknown routing {quote(reference.name)}; use shortest or ecmp")
+    return shortest
 
 
 def _whole_numbers(reference: Reference, known: tuple[str, ...]) -> dict[str, int]:

@@ -10,7 +10,6 @@ from simcomm.cluster.placement import place_on as place_on
 from simcomm.cluster.placement import place_round_robin as place_round_robin
 from simcomm.cluster.routing import ecmp as ecmp
 from simcomm.cluster.routing import listed_routes as listed_routes
-from simcomm.cluster.routing import rail_aware as rail_aware
 from simcomm.cluster.routing import shortest as shortest
 from simcomm.cluster.topologies import dragonfly as dragonfly
 from simcomm.cluster.topologies import fat_tree as fat_tree

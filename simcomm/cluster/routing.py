@@ -126,42 +126,6 @@ class ShortestRouter(Router):
         return (hashed >> np.uint64(1)).astype(np.int64)
 
 
-class RailAwareRouter(ShortestRouter):
-    """Routes to other machines over the receiver's rail if the sender's machine has a GPU on that rail (NCCL's PXN)."""
-
-    def __init__(self, graph: "nx.DiGraph[str]") -> None:
-        super().__init__(graph)
-        nodes = graph.nodes(data=True)
-        self._gpus = {(data["machine"], data["local"]): node for node, data in nodes if "local" in data}
-        self._nics = {(data["machine"], data["rail"]): node for node, data in nodes if data.get("kind") == "nic"}
-        self._check_rails()
-
-    def _check_rails(self) -> None:
-        if not self._nics:
-            raise InputError("rail-aware routing requires machines whose GPUs and NICs are on rails")
-        for node in self._gpus.values():
-            data = self.graph.nodes[node]
-            if (data["machine"], data.get("rail")) not in self._nics:
-                raise InputError(
-                    f"rail-aware routing: {node} is on rail {data.get('rail')}, where its machine has no NIC"
-                )
-
-    def _find(self, src: str, dst: str) -> Route:
-        src_data, dst_data = self.graph.nodes[src], self.graph.nodes[dst]
-        if "local" not in src_data or "local" not in dst_data or src_data["machine"] == dst_data["machine"]:
-            return super()._find(src, dst)
-        rail, gateway = dst_data["rail"], src
-        if src_data["rail"] != rail:
-            gateway = self._gpus.get((src_data["machine"], dst_data["local"]), src)
-        leaving, arriving = self._nics[src_data["machine"], rail], self._nics[dst_data["machine"], rail]
-        stops = dict.fromkeys((src, gateway, leaving, arriving, dst))
-        return self._with_detour(join_legs(self._leg(a, b) for a, b in pairwise(stops)))
-
-    def links_between(self, nodes: Sequence[str], src: npt.NDArray[Any], dst: npt.NDArray[Any]) -> RouteLinks:
-        """Return the same routes as ``Router.links_between``, computed one pair at a time."""
-        return Router.links_between(self, nodes, src, dst)
-
-
 class ListedRouter(Router):
     """Uses the listed routes, and another policy for all other pairs."""
 
@@ -189,17 +153,6 @@ def shortest(graph: "nx.DiGraph[str]") -> Router:
     ('h0', 's0', 'h2')
     """
     return ShortestRouter(graph)
-
-
-def rail_aware(graph: "nx.DiGraph[str]") -> Router:
-    """Route over the receiver's rail (NCCL's PXN). Raise InputError if the graph has no rails.
-
-    >>> import simcomm
-    >>> pod = simcomm.preset("dgx-h100", nodes=2)
-    >>> rail_aware(pod.graph).route("n0.gpu0", "n1.gpu2")[:3]
-    ('n0.gpu0', 'n0.nvswitch', 'n0.gpu2')
-    """
-    return RailAwareRouter(graph)
 
 
 def ecmp(seed: int = 0) -> Routing:

@@ -252,7 +252,7 @@ ONES = torch.ones(4)
         (lambda: simcomm.from_links(3), "links must be a list of"),
         (lambda: simcomm.with_usable_bandwidths(3), "cluster must be a cluster such as simcomm"),
         (lambda: simcomm.shortest(3), "graph must be a networkx graph, not 3"),
-        (lambda: simcomm.rail_aware(3), "graph must be a networkx graph, not 3"),
+        (lambda: simcomm.ecmp(1)(3), "graph must be a networkx graph, not 3"),
         (lambda: simcomm.ecmp()(STAR), "graph must be a networkx graph, not <Cluster"),
         (lambda: build_schedule(3, 4), "algorithm must be an Algorithm or a name"),
         (lambda: build_schedule("all_reduce/rings", 4), "unknown algorithm 'all_reduce/rings'"),

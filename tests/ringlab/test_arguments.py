@@ -151,7 +151,6 @@ def _of_simcomm(folder: Path) -> dict[str, dict[str, Any]]:
         "place_in_blocks": {"cluster": two},
         "place_round_robin": {"cluster": two},
         "place_on": {"cluster": STAR, "hosts": ["h0", "h1"]},
-        "rail_aware": {"graph": two.graph},
         "shortest": {"graph": STAR.graph},
         "run": {"algorithm": RING, "cluster": STAR, "nbytes": 4100},
         "this_machine": {"ranks": 2},

@@ -76,11 +76,8 @@ def test_placement_is_applied_before_world_size(tmp_path: Path):
 
 
 def test_routing_has_a_name_a_seed_or_listed_routes(tmp_path: Path):
-    def route(routing: str) -> tuple[str, ...]:
-        return load(write(tmp_path, POD + routing + ASKS)).cluster.router().route("n0.gpu0", "n1.gpu1")
-
-    assert "n0.nvswitch" in route('routing = "rail-aware"\n')
-    assert "n0.nvswitch" not in route('routing = "shortest"\n') == route("")
+    named, usual = (load(write(tmp_path, POD + routing + ASKS)).cluster for routing in ('routing = "shortest"\n', ""))
+    assert named.router().route("n0.gpu0", "n1.gpu1") == usual.router().route("n0.gpu0", "n1.gpu1")
     fat = '[cluster]\ntopology = "fat-tree"\nports = 8\n' + EACH
     routers = [
         load(write(tmp_path, fat + f'routing = {{name = "ecmp", seed = {seed}}}\n' + ASKS)).cluster.router()
@@ -107,10 +104,10 @@ WRONG = {
         "cluster={topology='x.json', hosts=2}": "cluster: hosts is not a key of topology from a file",
         "cluster.racks=2": 'racks is not a key of topology = "ring", but of topology = "two-level-tree"',
         "cluster.nodes=2": 'nodes is not a key of topology = "ring", but of',
-        "cluster.routing=rip": "unknown routing 'rip'; use shortest, ecmp or rail-aware",
+        "cluster.routing=rip": "unknown routing 'rip'; use shortest or ecmp",
         "cluster.routing={name='ecmp', sed=1}": "ecmp has no parameter sed; its parameters are seed",
-        "cluster.routing=3": 'a routing is "shortest", "ecmp", {name = "ecmp", seed = 1} or "rail-aware"',
-        "cluster.routing=rail-aware": "cluster.routing: rail-aware routing requires machines",
+        "cluster.routing=3": 'a routing is "shortest", "ecmp" or {name = "ecmp", seed = 1}',
+        "cluster.routing=rail-aware": 'routing = "rail-aware" was removed; list routes over rails',
         "cluster.route=[{path=['h0', 'h2']}]": "cluster.route: route h0 - h2: no link from h0 to h2",
         "cluster.placement=spread": "unknown placement 'spread'; use block, round-robin, or a list of hosts",
         "cluster.placement=['h0', 'h9']": "cluster.placement: rank 1: host 'h9' does not exist",

@@ -1,4 +1,4 @@
-"""Routes: shortest, spread or hashed, over rails, listed, and through host memory if devices need it."""
+"""Routes: shortest, spread or hashed, listed, and through host memory if devices need it."""
 
 from collections import Counter
 from dataclasses import replace
@@ -19,7 +19,7 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.graph import LinkSpec, add_link, empty_graph
 from simcomm.cluster.machines import on_one_switch, on_rails
 from simcomm.cluster.paths import RouteLinks, ShortestPaths
-from simcomm.cluster.routing import Router, Routing, ecmp, listed_routes, rail_aware, shortest
+from simcomm.cluster.routing import Router, Routing, ecmp, listed_routes, shortest
 
 LINK = ("10 Gbit/s", "0 us")
 
@@ -92,24 +92,19 @@ def pcie_tree(gpus: int, switches: int, sockets: int = 1, socket: float = 12e9, 
 
 
 NO_P2P = pcie_tree(8, switches=4, sockets=2, socket=20e9)
-POD, FAR_POD = (  # GPUs reach devices behind one PCIe switch, or all of their machine
-    on_rails(
-        machines.Machine(
-            "test machine", 4, LinkSpec(12e9), sockets=2, pcie_switches=4, socket=LinkSpec(10e9), nics=4,
-            nic=LinkSpec(6e9), p2p_level=level,
-            nvlinks=lambda graph, name, gpus: machines.add_nvswitch(graph, name, gpus, LinkSpec(100e9)),
-        ),
-        nodes=4,
-        nodes_per_leaf=2,
-    )
-    for level in ("PXB", "SYS")
+POD = on_rails(  # GPUs reach devices behind one PCIe switch
+    machines.Machine(
+        "test machine", 4, LinkSpec(12e9), sockets=2, pcie_switches=4, socket=LinkSpec(10e9), nics=4,
+        nic=LinkSpec(6e9), p2p_level="PXB",
+        nvlinks=lambda graph, name, gpus: machines.add_nvswitch(graph, name, gpus, LinkSpec(100e9)),
+    ),
+    nodes=4,
+    nodes_per_leaf=2,
 )  # fmt: skip
 CASES = [
     (NO_P2P, shortest),
     (POD, shortest),
     (POD, ecmp(3)),
-    (POD, rail_aware),
-    (FAR_POD, rail_aware),
     (topologies.torus([3, 3], *LINK), ecmp(1)),
     (simcomm.star(3, *LINK), listed_routes([("h0", "s0", "h1")])),
     (simcomm.this_machine(3), shortest),
@@ -181,20 +176,6 @@ def test_p2p_level_decides_detours(level: str, same_switch: bool, same_socket: b
         assert any("memory" in node for node in router.route("n0.gpu0", dst)) is is_staged
 
 
-def test_rail_aware_route_changes_rails_inside_sender():
-    router = rail_aware(POD.graph)
-    assert router.route("n0.gpu0", "n1.gpu2") == (
-        *("n0.gpu0", "n0.nvswitch", "n0.gpu2", "n0.pcie2", "n0.nic2", "s2"),
-        *("n1.nic2", "n1.pcie2", "n1.gpu2"),
-    )
-    assert router.route("n0.gpu2", "n1.gpu2")[:3] == ("n0.gpu2", "n0.pcie2", "n0.nic2")
-    assert router.route("n0.gpu0", "n0.gpu2") == ("n0.gpu0", "n0.nvswitch", "n0.gpu2")
-    for src, dst in all_pairs(POD):
-        under_one_leaf = POD.graph.nodes[src]["machine"] // 2 == POD.graph.nodes[dst]["machine"] // 2
-        spines = [node for node in router.route(src, dst) if POD.graph.nodes[node].get("tier") == 2]
-        assert len(spines) == (0 if under_one_leaf else 1)
-
-
 def test_listed_route_applies_in_its_direction_only():
     cluster = topologies.ring(5, "10 Gbit/s", "1 us")
     long_route = ("h0", "h4", "h3", "h2", "h1")
@@ -224,11 +205,8 @@ def test_listed_routes_reject_invalid_routes(message: str):
 
 
 def test_policies_reject_unsuitable_arguments():
-    broken, parts = POD.graph.copy(), empty_graph(["h0", "h1"])
-    broken.nodes["n0.gpu1"]["rail"] = 9
+    parts = empty_graph(["h0", "h1"])
     for call, message in (
-        (lambda: rail_aware(simcomm.star(3, *LINK).graph), "rail-aware routing requires machines"),
-        (lambda: rail_aware(broken), r"n0\.gpu1 is on rail 9, where its machine has no NIC"),
         (lambda: ecmp(-1), "seed must be an integer from 0 to 4294967295, not -1"),
         (lambda: ecmp("1"), "seed must be an integer from 0 to 4294967295, not '1'"),
         (lambda: listed_routes(["h0 - h1"]), "route must be a list of nodes, not 'h0 - h1'"),
