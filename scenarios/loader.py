@@ -95,8 +95,8 @@ def read_title(reference: str | Path, overrides: Sequence[str] = (), values: Seq
     >>> read_title("star8", [], ["cluster.hosts=4"])
     'Eight hosts on a 10 Gbit/s switch'
     """
-    path, builder = builder_of(reference, overrides)
-    return builder.title(read_section(toml_files.tables(path, [*overrides, *values]), builder.where, ScenarioSection))
+    builder = builder_of(reference, overrides)
+    return builder.title(builder.read(*values))
 
 
 def load(reference: str | Path, overrides: Sequence[str] = ()) -> LoadedScenario:
@@ -109,8 +109,8 @@ def load(reference: str | Path, overrides: Sequence[str] = ()) -> LoadedScenario
     >>> load("star8", ["cluster.hosts=4"]).cluster.world_size
     4
     """
-    path, builder = builder_of(reference, overrides)
-    return builder.scenario(read_section(toml_files.tables(path, overrides), builder.where, ScenarioSection))
+    builder = builder_of(reference, overrides)
+    return builder.scenario(builder.read())
 
 
 @dataclass(frozen=True)
@@ -141,8 +141,7 @@ def is_spread(reference: str | Path, overrides: Sequence[str] = ()) -> bool:
     >>> is_spread("star8"), is_spread("star8", ["training.parallelism.strategy=fsdp"])
     (False, True)
     """
-    path, _ = builder_of(reference, overrides)
-    training = toml_files.tables(path, overrides).get("training")
+    training = toml_files.tables(builder_of(reference, overrides).path, overrides).get("training")
     return isinstance(training, dict) and "parallelism" in training
 
 
@@ -152,8 +151,8 @@ def read_spread_training(reference: str | Path, overrides: Sequence[str] = ()) -
     >>> read_spread_training("star8", ["training.parallelism={strategy = 'zero2'}"]).parallelism.strategy
     'zero2'
     """
-    path, builder = builder_of(reference, overrides)
-    section = read_section(toml_files.tables(path, overrides), builder.where, ScenarioSection)
+    builder = builder_of(reference, overrides)
+    section = builder.read()
     builder.check_spread(section)
     training, cluster = builder.training(section), builder.build_cluster(section.cluster, "cluster", section.nccl)
     algorithm: Algorithm | None = None
@@ -163,7 +162,7 @@ def read_spread_training(reference: str | Path, overrides: Sequence[str] = ()) -
         parallelism = training.mesh
     return SpreadTraining(
         title=builder.title(section),
-        path=path,
+        path=builder.path,
         folder=builder.folder,
         cluster=cluster,
         training=training,
@@ -181,8 +180,8 @@ def devices_to_predict(reference: str | Path, overrides: Sequence[str] = ()) -> 
     >>> devices_to_predict("star8"), devices_to_predict("star8", ["training.compute={rate = 300.0}"])
     (None, None)
     """
-    path, builder = builder_of(reference, overrides)
-    section = read_section(toml_files.tables(path, overrides), builder.where, ScenarioSection)
+    builder = builder_of(reference, overrides)
+    section = builder.read()
     if section.collective is not None or section.training is None or not section.training.why_not_run:
         return None
     return builder.build_cluster(section.cluster, "cluster", section.nccl).world_size
@@ -190,13 +189,13 @@ def devices_to_predict(reference: str | Path, overrides: Sequence[str] = ()) -> 
 
 def read_planned_training(reference: str, overrides: Sequence[str] = ()) -> PlannedTraining:
     """Return the training and the ``[plan]`` table of a scenario. Raise InputError as ``load`` does."""
-    path, builder = builder_of(reference, overrides)
-    section = read_section(toml_files.tables(path, overrides), builder.where, PlanScenarioSection)
-    return PlannedTraining(builder.title(section), path, builder.training(section), section.plan)
+    builder = builder_of(reference, overrides)
+    section = read_section(toml_files.tables(builder.path, overrides), builder.where, PlanScenarioSection)
+    return PlannedTraining(builder.title(section), builder.path, builder.training(section), section.plan)
 
 
-def builder_of(reference: str | Path, overrides: Sequence[str] = ()) -> "tuple[Path, Builder]":
-    """Return the path of a scenario and its Builder. Raise InputError for an unknown scenario or invalid arguments."""
+def builder_of(reference: str | Path, overrides: Sequence[str] = ()) -> "Builder":
+    """Return the Builder of a scenario. Raise InputError for an unknown scenario or invalid arguments."""
     if not isinstance(reference, str | Path):
         raise InputError(f"scenario must be a name such as 'star8' or a file, not {reference!r}")
     for text in check_sequence("overrides", overrides, of="texts like 'cluster.hosts=4'"):
@@ -205,7 +204,7 @@ def builder_of(reference: str | Path, overrides: Sequence[str] = ()) -> "tuple[P
     path = toml_files.find(reference)
     where = f"{path} with --set {', --set '.join(map(cut, overrides))}" if overrides else str(path)
     folder = Path() if reference in toml_files.shipped() else path.parent
-    return path, Builder(where, path, folder, tuple(overrides))
+    return Builder(where, path, folder, tuple(overrides))
 
 
 @dataclass(frozen=True)
@@ -216,6 +215,10 @@ class Builder:
     path: Path
     folder: Path  # base of relative paths
     overrides: tuple[str, ...] = ()
+
+    def read(self, *values: str) -> ScenarioSection:
+        """Return the validated file. ``values`` are more overrides."""
+        return read_section(toml_files.tables(self.path, [*self.overrides, *values]), self.where, ScenarioSection)
 
     def title(self, section: "ScenarioSection") -> str:
         """Return the scenario's title. If overrides change the cluster, it consists of the name and the overrides."""

@@ -80,8 +80,8 @@ def _read_word(text: str, ranks: int, overrides: Sequence[str]) -> tuple[dict[st
         raise InputError(
             f"unknown scenario or machine {quote(text)}; {suggest(text, [*toml_files.shipped(), *machines, HERE])}"
         )
-    path, builder = builder_of(text, overrides)
-    return toml_files.read(path), builder
+    builder = builder_of(text, overrides)
+    return toml_files.read(builder.path), builder
 
 
 def _split(text: str) -> list[str]:
