@@ -1,5 +1,6 @@
 """Build a recording call by call."""
 
+from collections import Counter
 from collections.abc import Hashable
 from functools import partialmethod
 from typing import Any, NamedTuple, TypeVar
@@ -77,6 +78,7 @@ class RecordingBuilder:
         self._verbs, self._dtypes, self._ops = Numbers[str](), Numbers[str](), Numbers[str]()
         self._lines, self._locations = Numbers[str]({"": 0}), Numbers[SourceLine]({UNKNOWN: 0})
         self._marks, self._signals = Numbers[Mark](), Numbers[Any]()
+        self._times = Counter[Hashable]()
 
     def stream(self, rank: int, name: str) -> int:
         """Return the number of a new stream of a rank, such as a compute stream of its device."""
@@ -138,6 +140,11 @@ class RecordingBuilder:
         """Match a send and a receive that were added before their match was known."""
         sent = self._calls[sender]
         self._calls[receiver] = self._calls[receiver]._replace(key=sent.key, peer=sent.rank, tag=sent.tag)
+
+    def in_order(self, caller: Hashable, *name: Hashable) -> Hashable:
+        """Return the key of a caller's next call with this name. The k-th calls of all callers have the same key."""
+        self._times[caller, name] += 1
+        return name, self._times[caller, name]
 
     def _add(self, call: RecordedCall) -> int:
         self._calls.append(call)

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,11 +104,8 @@ def join_logs(logs: Sequence[CallLog]) -> Recording:
 
 
 def _add(builder: RecordingBuilder, log: CallLog) -> None:
-    times: defaultdict[object, int] = defaultdict(int)
     waited = {entry.number for entry in log.entries if entry.did == Did.WAIT}
-    numbers = []
-    for call in log.calls:
-        numbers.append(_add_call(builder, log, call, times))
+    numbers = [_add_call(builder, log, call) for call in log.calls]
     for entry in log.entries:
         if entry.did == Did.POST:
             builder.post(log.rank, numbers[entry.number], entry.seconds, entry.took)
@@ -121,19 +117,16 @@ def _add(builder: RecordingBuilder, log: CallLog) -> None:
         log.notes.append(UNWAITED)
 
 
-def _add_call(builder: RecordingBuilder, log: CallLog, call: NotedCall, times: defaultdict[object, int]) -> int:
-    """Add a call and return its number. ``times`` counts the preceding calls with the same ranks, group and tag."""
+def _add_call(builder: RecordingBuilder, log: CallLog, call: NotedCall) -> int:
     name, ranks = log.groups[call.group]
     location = SourceLine(*log.locations[call.location]) if call.location >= 0 else UNKNOWN
     if call.what in (SEND, RECV):
         ends = (log.rank, call.peer) if call.what == SEND else (call.peer, log.rank)
-        key: tuple[object, ...] = (name, ends, call.tag, times[call.what, name, ends, call.tag])
-        times[call.what, name, ends, call.tag] += 1
+        key = builder.in_order(call.what, name, ends, call.tag)
         nbytes = call.elements * call.itemsize
         post = builder.send if call.what == SEND else builder.recv
         return post(log.rank, call.peer, nbytes, key=key, tag=max(0, call.tag), location=location)
-    key = (name, ranks, times[name, ranks])
-    times[name, ranks] += 1
+    key = builder.in_order(log.rank, name, ranks)
     collective = RecordedCollective(
         call.what, ranks, call.elements, call.itemsize, call.dtype, call.op, call.root, group=name
     )

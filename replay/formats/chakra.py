@@ -9,7 +9,6 @@ The wire format is protobuf's: protobuf.dev/programming-guides/encoding. Truncat
 """
 
 import re
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -137,8 +136,8 @@ def _read_attribute(message: bytes, node: ChakraNode) -> None:
                 node.texts[name] = text.decode()
 
 
-def chakra_files(path: Path) -> list[Path]:
-    """Return the trace files of all ranks, given one of them. Raise InputError if one is missing."""
+def chakra_files(path: Path) -> tuple[str, list[Path]]:
+    """Return the name and the trace files of all ranks, given one of them. Raise InputError if one is missing."""
     matched = FILE.fullmatch(path.name)
     if matched is None:
         raise InputError(f"{path}: Chakra traces must be named NAME.RANK.et, such as ddp.0.et")
@@ -150,7 +149,7 @@ def chakra_files(path: Path) -> list[Path]:
     for rank in range(len(files)):
         if rank not in files:
             raise InputError(f"{path.parent}: {matched[1]}.{rank}.et is missing; found the files of {len(files)} ranks")
-    return [files[rank] for rank in range(len(files))]
+    return matched[1], [files[rank] for rank in range(len(files))]
 
 
 def read_chakra(path: Path) -> Recording:
@@ -158,10 +157,8 @@ def read_chakra(path: Path) -> Recording:
 
     Raises InputError if the file of a rank is missing or invalid.
     """
-    files = chakra_files(path)
-    matched = FILE.fullmatch(path.name)
-    assert matched is not None
-    builder = RecordingBuilder(make_printable(matched[1], most=100), len(files), "chakra")
+    name, files = chakra_files(path)
+    builder = RecordingBuilder(make_printable(name, most=100), len(files), "chakra")
     for rank, file in enumerate(files):
         try:
             _, *messages = read_delimited(read_bytes(file, FileBytes.RECORDING), file)
@@ -182,7 +179,6 @@ class _Rank:
         if len(self.nodes) < len(nodes):
             raise ValueError("two nodes have the same id")
         self.calls: dict[int, int] = {}  # call numbers of the nodes that communicate
-        self.times: defaultdict[object, int] = defaultdict(int)
 
     def play(self) -> None:
         """Log posts, waits and computing. Raise ValueError for a dependency cycle or an unknown dependency."""
@@ -230,13 +226,9 @@ class _Rank:
             collective = RecordedCollective(
                 VERBS[kind], ranks, nbytes, 1, "uint8", root=node.numbers.get("root", 0), group=name or "world"
             )
-            key = (name, ranks, self.times[name, ranks])
-            self.times[name, ranks] += 1
-            return self.builder.collective(self.rank, key, collective)
+            return self.builder.collective(self.rank, self.builder.in_order(self.rank, name, ranks), collective)
         sends, tag = node.kind == SEND, node.numbers.get("comm_tag", 0)
         peer = node.numbers.get("comm_dst" if sends else "comm_src", 0)
         ends = (self.rank, peer) if sends else (peer, self.rank)
-        number = self.times[sends, ends, tag]
-        self.times[sends, ends, tag] += 1
         half = self.builder.send if sends else self.builder.recv
-        return half(self.rank, peer, nbytes, key=(ends, tag, number), tag=tag)
+        return half(self.rank, peer, nbytes, key=self.builder.in_order(sends, ends, tag), tag=tag)

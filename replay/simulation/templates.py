@@ -1,7 +1,7 @@
 """Make the template of a collective: stages and messages that a replay copies for each call."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -12,7 +12,6 @@ from collectives.costs.message_classes import find_message_kinds
 from collectives.declaration import Algorithm
 from collectives.records.calibration import Calibration, read_curve
 from collectives.records.columns import Floats, Ints
-from collectives.schedule.schedule import OperationColumns
 from collectives.step import Kind
 from simcomm.compiled.planning.schedule_plan import ChunkSizes, plan_table, stages_of
 from simcomm.schedules import compact_schedule
@@ -74,10 +73,41 @@ def network_template(algorithm: Algorithm, shape: Shape, gamma: float) -> Templa
     sizes = ChunkSizes(schedule.chunks, shape.elements, shape.itemsize, gamma)
     planned = plan_table(schedule, sizes)
     cost = planned.plan.cost if len(planned.plan.cost) else np.zeros(len(planned.plan.stages) - 1)
-    division: Floats = _division_elements(algorithm, shape) * shape.itemsize * gamma
     assert planned.sends is not None
-    seconds = np.zeros(len(planned.sends))
-    return _make(algorithm, shape, schedule.columns, (planned.sends, seconds, cost, division))
+    sends, columns = planned.sends, schedule.columns
+    receives = columns.match[sends]
+    stage, starts = stages_of(columns)
+    channels = int(columns.channel.max(initial=0)) + 1
+    agent = columns.rank[starts].astype(np.int64) * channels + columns.channel[starts]
+    lengths = np.bincount(agent, minlength=shape.ranks * channels)
+    order = np.argsort(agent, kind="stable")
+    place = np.empty(len(agent), np.int64)
+    place[order] = np.arange(len(agent)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    named = {name: getattr(columns, name)[sends].astype(np.int64) for name in ("channel", "step", "chunk", "count")}
+    messages = TemplateMessages(
+        source=stage[sends].astype(np.int64),
+        sink=stage[receives].astype(np.int64),
+        src=columns.rank[sends].astype(np.int64),
+        dst=columns.rank[receives].astype(np.int64),
+        nbytes=sizes.nbytes(columns.chunk[sends], columns.count[sends]),
+        seconds=np.zeros(len(sends)),
+        dst_step=columns.step[receives].astype(np.int64),
+        into=columns.into[receives].astype(np.int64),
+        reduces=columns.kind[receives] == Kind.RECV_REDUCE,
+        **named,
+    )
+    return Template(
+        algorithm=algorithm.full_name,
+        ranks=shape.ranks,
+        channels=channels,
+        agent=agent,
+        place=place,
+        step=columns.step[starts].astype(np.int64),
+        cost=cost,
+        lengths=lengths,
+        division=_division_elements(algorithm, shape) * shape.itemsize * gamma,
+        messages=messages,
+    )
 
 
 def measured_template(algorithm: Algorithm, shape: Shape, calibration: Calibration) -> Template:
@@ -105,8 +135,7 @@ def measured_template(algorithm: Algorithm, shape: Shape, calibration: Calibrati
     whole_s = local_seconds(calibration, shape.elements * shape.itemsize)
     division = _division_elements(algorithm, shape) / max(1, shape.elements) * whole_s
     messages = template.messages._replace(seconds=np.array(seconds, np.float64))
-    fields = {**vars(template), "cost": cost.astype(np.float64), "division": division, "messages": messages}
-    return Template(**fields)
+    return replace(template, cost=cost.astype(np.float64), division=division, messages=messages)
 
 
 _ENDS: Sequence[str] = ("src", "dst", "channel", "step", "dst_step", "chunk")
@@ -127,44 +156,3 @@ def _division_elements(algorithm: Algorithm, shape: Shape) -> Floats:
     if shape.op != "mean":
         return np.zeros(shape.ranks)
     return reduced_counts(algorithm.spec, shape.ranks, shape.root, shape.elements).astype(np.float64)
-
-
-def _make(
-    algorithm: Algorithm, shape: Shape, columns: OperationColumns, costs: tuple[Ints, Floats, Floats, Floats]
-) -> Template:
-    """Return a template. ``costs``: sends, their seconds, and compute seconds per stage and per rank's division."""
-    sends, seconds, cost, division = costs
-    stage, starts = stages_of(columns)
-    channels = int(columns.channel.max(initial=0)) + 1
-    agent = columns.rank[starts].astype(np.int64) * channels + columns.channel[starts]
-    lengths = np.bincount(agent, minlength=shape.ranks * channels)
-    order = np.argsort(agent, kind="stable")
-    place = np.empty(len(agent), np.int64)
-    place[order] = np.arange(len(agent)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    receives = columns.match[sends]
-    sizes = ChunkSizes(algorithm.chunks(shape.ranks), shape.elements, shape.itemsize, 0.0)
-    named = {name: getattr(columns, name)[sends].astype(np.int64) for name in ("channel", "step", "chunk", "count")}
-    messages = TemplateMessages(
-        source=stage[sends].astype(np.int64),
-        sink=stage[receives].astype(np.int64),
-        src=columns.rank[sends].astype(np.int64),
-        dst=columns.rank[receives].astype(np.int64),
-        nbytes=sizes.nbytes(columns.chunk[sends], columns.count[sends]),
-        seconds=seconds,
-        dst_step=columns.step[receives].astype(np.int64),
-        into=columns.into[receives].astype(np.int64),
-        reduces=columns.kind[receives] == Kind.RECV_REDUCE,
-        **named,
-    )
-    return Template(
-        algorithm=algorithm.full_name,
-        ranks=shape.ranks,
-        channels=channels,
-        agent=agent,
-        place=place,
-        step=columns.step[starts].astype(np.int64),
-        cost=cost,
-        lengths=lengths,
-        division=np.asarray(division, np.float64),
-        messages=messages,
-    )
