@@ -28,14 +28,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 def test_tick_counts_predictions() -> None:
     ticks = list[tuple[int, int, int, str]]()
-    ringlab.predict_devices(
-        "star8",
-        [1, 8],
-        RATED,
-        "training.gradient_sync='ring'",
-        what_if="batch=8,32",
-        tick=lambda *now: ticks.append(now),
-    )
+    ringlab.predict_devices("star8", [1, 8], RATED, what_if="batch=8,32", tick=lambda *now: ticks.append(now))
     assert [now[1:3] for now in ticks] == [(0, 4), (1, 4), (2, 4), (3, 4)] and ticks[1][3] == "predictions, 8 devices"
 
 
@@ -94,18 +87,7 @@ def test_variable_batches_add_stragglers() -> None:
 
 def test_stated_phases_scale_with_the_batch_that_varies() -> None:
     small, usual = ringlab.predict_devices("star8", [1], what_if="batch=8,32").cases
-    assert usual.rows[0].parts["compute"] == pytest.approx(0.025 + 0.078)
-    assert small.rows[0].parts["compute"] == pytest.approx((0.025 + 0.078) / 4)
-
-
-def test_gpu_without_a_rate_uses_published_rates() -> None:
-    model = "bert:layers=6,width=512,heads=8,context=128,vocabulary=30522"
-    job = f"training={{model='{model}', batch_size=8, precision='bf16'}}"
-    answer = ringlab.predict_devices("dgx-h100", [1, 8], job)
-    assert answer.compute.startswith("published rates of other models on one GPU: ")
-    single, eight = answer.cases[0].rows
-    assert 2 < eight.samples_per_s / single.samples_per_s < 8
-    assert single.interval[1] / single.samples_per_s > 1.3
+    assert usual.rows[0].parts["compute"] == 4 * small.rows[0].parts["compute"] == pytest.approx(0.025 + 0.078)
 
 
 def test_predict_devices_matches_search_for_a_language_model() -> None:
@@ -137,41 +119,38 @@ def test_language_model_has_one_gpu_rate_for_every_strategy() -> None:
 
     single, eight = rows("strategy='ddp'")
     for strategy in (
-        "strategy='zero_redundancy'",
-        "strategy='data_parallel'",
-        "gradient_bytes=2",
-        "overlap=false",
-        "sync_every=8",
-    ):
+        "strategy='zero_redundancy'", "strategy='data_parallel'", "gradient_bytes=2", "overlap=false", "sync_every=8",
+    ):  # fmt: skip
         alone, joined = rows(strategy)
-        assert (alone.samples_per_s, alone.memory["total"]) == pytest.approx(
-            (single.samples_per_s, single.memory["total"])
-        )
+        assert alone.samples_per_s == pytest.approx(single.samples_per_s)
+        assert alone.memory["total"] == pytest.approx(single.memory["total"])
         assert 0.8 < joined.samples_per_s / eight.samples_per_s < 1.2, strategy
         assert joined.memory["total"] <= eight.memory["total"]
     assert rows("sync_every=8")[1].samples_per_s >= eight.samples_per_s > rows("overlap=false")[1].samples_per_s
-    shipped, all_forwards, in_turn = (
-        rows(f"pipeline=4, {more}", [8])[0]
-        for more in ("microbatches=8", "microbatches=8, schedule='gpipe'", "schedule='naive'")
-    )
+    schedules = ("microbatches=8", "microbatches=8, schedule='gpipe'", "schedule='naive'")
+    shipped, all_forwards, in_turn = (rows(f"pipeline=4, {more}", [8])[0] for more in schedules)
     assert all_forwards.step_s == pytest.approx(shipped.step_s)
     assert all_forwards.memory["activations"] > shipped.memory["activations"]
     assert in_turn.parts["pipeline"] / in_turn.parts["compute"] == pytest.approx(3, rel=0.15)
 
 
-def test_rate_of_a_gpu_scales_to_another_gpu() -> None:
+def test_compute_follows_published_or_measured_rates() -> None:
     job = "training={model='resnet50', batch_size=256, precision='fp16'}"
+
+    def answer(rate: float, gpu: str) -> float:
+        rated = f"training.compute={{rate = {rate}, gpu = '{gpu}'}}"
+        return ringlab.predict_devices("dgx-h100", [1], job, rated).cases[0].rows[0].samples_per_s
+
     published = ringlab.predict_devices("dgx-h100", [1], job)
     assert published.compute.startswith("published rates of resnet50 on one GPU: ")
-    slow, fast = (
-        ringlab.predict_devices("dgx-h100", [1], job, f"training.compute={{rate = {rate}, gpu = 'V100 SXM2 16GB'}}")
-        for rate in (400.0, 800.0)
-    )
-    (first,), (two,) = slow.cases[0].rows, fast.cases[0].rows
-    assert 1.6 < two.samples_per_s / first.samples_per_s < 2.05  # twice, less what other published rates imply
-    assert first.samples_per_s > 2 * 400
-    same_gpu = ringlab.predict_devices("dgx-h100", [1], job, "training.compute={rate = 3000.0, gpu = 'H100 SXM'}")
-    assert same_gpu.cases[0].rows[0].samples_per_s == pytest.approx(3000)
+    slow, fast = (answer(rate, "V100 SXM2 16GB") for rate in (400.0, 800.0))
+    assert 1.6 < fast / slow < 2.05  # twice, less what other published rates imply
+    assert slow > 2 * 400 and answer(3000.0, "H100 SXM") == pytest.approx(3000)
+    model = "bert:layers=6,width=512,heads=8,context=128,vocabulary=30522"
+    unseen = ringlab.predict_devices("dgx-h100", [1], job.replace("resnet50", model))
+    assert unseen.compute.startswith("published rates of other models on one GPU: ")
+    (row,) = unseen.cases[0].rows
+    assert row.interval[1] / row.samples_per_s > 1.3
 
 
 def test_conclusions_list_the_network_and_assumptions() -> None:
@@ -184,32 +163,26 @@ def test_conclusions_list_the_network_and_assumptions() -> None:
 
 
 def test_conclusions_group_similar_reasons_and_name_prices() -> None:
-    answer = ringlab.predict_devices(ROOT / GPT, [8, 16], what_if="batch=8..4096")
-    assert len(answer.conclusions) == 6 and "(fsdp 16)" in answer.conclusions[0]
-    assert "on 8 devices, the efficiency exceeds 100%" in answer.conclusions[3]
-    assert answer.conclusions[4].startswith("Network: NVSwitch inside a host, efa1 at 50 GB/s between hosts; NCCL's ")
-    assert answer.conclusions[5].startswith("A100 40GB SXM at $2.74 an hour: AWS p4d.24xlarge, ")
-    priced = ringlab.predict_devices(ROOT / GPT, [16], "training.price_per_hour=4.1")
-    assert "A100 40GB SXM at $4.10 an hour: training.price_per_hour." in priced.conclusions
-    other = ringlab.predict_devices(
-        ROOT / GPT, [8], "training.price_per_hour=4.1", what_if="preset=p4d.24xlarge,p5.48xlarge"
+    sharded, refused, bottleneck, above, network, price = ringlab.predict_devices(
+        ROOT / GPT, [8, 16], what_if="batch=8..4096"
+    ).conclusions
+    assert "(fsdp 16)" in sharded and "on 8 devices, the efficiency exceeds 100%" in above
+    batches = "16, 32, 64, 128, 256, 512, 1024, 2048 and 1 more"
+    assert refused.startswith(
+        f"No prediction for 8, 16 devices with training.batch_size = {batches}: batch_size 16 does"
     )
-    prices = [sentence.partition(" an hour: ")[2] for sentence in other.conclusions[-2:]]
-    assert prices[0] == "training.price_per_hour." and prices[1].startswith("AWS p5.48xlarge, ")
-    assert re.match(
-        r"No prediction for 8, 16 devices with training\.batch_size = 16, 32, 64, 128, 256, 512, 1024, 2048 and 1 "
-        "more: batch_size 16 does",
-        answer.conclusions[1],
-    )
-    assert answer.conclusions[2].startswith("With training.batch_size = 8, on 16 devices, the bottleneck is")
-    assert answer.conclusions[1].endswith("; the numbers are those of 8 devices with training.batch_size = 16.")
-    hosts = ringlab.predict_devices(ROOT / GPT, [8, 12, 13])
-    assert hosts.conclusions[1] == (
-        "No prediction for 12, 13 devices: 12 devices do not fill hosts of 8; use a multiple of 8; the "
-        "numbers are those of 12 devices."
-    )
-    alone = ringlab.predict_devices(ROOT / GPT, [8, 12])
-    assert alone.conclusions[1].startswith("No prediction for 12 devices: 12 devices do not fill")
+    assert refused.endswith("; the numbers are those of 8 devices with training.batch_size = 16.")
+    assert bottleneck.startswith("With training.batch_size = 8, on 16 devices, the bottleneck is")
+    assert network.startswith("Network: NVSwitch inside a host, efa1 at 50 GB/s between hosts; NCCL's ")
+    assert price.startswith("A100 40GB SXM at $2.74 an hour: AWS p4d.24xlarge, ")
+    own_price, presets = "training.price_per_hour=4.1", "preset=p4d.24xlarge,p5.48xlarge"
+    priced = ringlab.predict_devices(ROOT / GPT, [8], own_price, what_if=presets).conclusions
+    assert priced[-2] == "A100 40GB SXM at $4.10 an hour: training.price_per_hour."
+    assert priced[-1].partition(" an hour: ")[2].startswith("AWS p5.48xlarge, ")
+    for devices, whose in (([12, 13], "12, 13 devices"), ([12], "12 devices")):
+        refused = ringlab.predict_devices(ROOT / GPT, [8, *devices]).conclusions[1]
+        assert refused.startswith(f"No prediction for {whose}: 12 devices do not fill hosts of 8; use a multiple of 8")
+        assert refused.endswith("; the numbers are those of 12 devices.") == (len(devices) > 1)
 
 
 def test_devices_with_too_little_memory_are_reported() -> None:
@@ -225,50 +198,36 @@ def test_devices_with_too_little_memory_are_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "devices", "message"),
+    ("override", "devices", "message"),
     [
-        (["training.parallelism={tensor = 3}"], [8], "give tensor x pipeline that divides 8"),
-        (["training.parallelism={tensor = 5, data = 2}"], [16], r"= 10 devices, and there are 16"),
-        (["training.parallelism={tensr = 3}"], [8], "training.parallelism: unknown key tensr; did you mean tensor"),
-        (["training.parallelism={strategy = 'dp'}"], [8], "unknown strategy 'dp'"),
-        (["training.compute={profile = 'a.json', gpu = 'T4'}"], [8], "set exactly one source"),
+        ("training.parallelism={tensor = 3}", 8, "give tensor x pipeline that divides 8"),
+        ("training.parallelism={tensor = 5, data = 2}", 16, r"= 10 devices, and there are 16"),
+        ("training.parallelism={tensr = 3}", 8, "training.parallelism: unknown key tensr; did you mean tensor"),
+        ("training.parallelism={strategy = 'dp'}", 8, "unknown strategy 'dp'"),
+        ("training.parallelism={tensor = 5}", 1, "pipeline 1 for 1 device; give"),
+        ("training.parallelism={tensor = 4}", 4, "tensor must divide the 25 heads .*, not 4"),
+        ("training.parallelism={pipeline = 16}", 16, "batch_size must be a multiple of the 16 microb"),
+        ("training={batch_size=1000000, parallelism={pipeline=2, microbatches=1000000}}", 16, "make about 8,000,000 t"),
+        ("training.compute={profile = 'a.json', gpu = 'T4'}", 8, "set exactly one source"),
+        ("training.compute={forward='0 s', backward='0 s', optimizer='0 s'}", 8, "all compute times are zero"),
+        ("training.compute={profile = 'none.json'}", 8, "none.json"),
+        ("training.compute={gpu = 'H1000'}", 8, r"gpt2_xl\.toml: training\.compute: GPU 'H1000' is not in the"),
         (
-            ["training.compute={forward = '0 s', backward = '0 s', optimizer = '0 s'}"],
-            [8],
-            "all compute times are zero",
+            "training.compute={rate=3.0, gpu='H900'}",
+            8,
+            r"training\.compute: gpu: 'H900' is not in the hardware catalog",
         ),
-        (["training.compute={profile = 'none.json'}"], [8], "none.json"),
-        (
-            ["training.model=gpt2", "training.parallelism={pipeline=16}"],
-            [16],
-            "batch_size must be a multiple of the 16 microb",
-        ),
-        (
-            ["training.framework=nem"],
-            [8],
-            r"gpt2_xl\.toml .*: training: unknown framework 'nem'; did you mean nemo",
-        ),
-        (
-            ["training.framework=nemo", "training.compute.rate=9"],
-            [8],
-            "framework = 'nemo' only applies to language models",
-        ),
-        (["training.model='gpt3'"], [8], r"gpt2_xl\.toml: training: unknown model 'gpt3'; did you mean gpt2"),
-        (["training.parallelism={tensor = 5}"], [1], "pipeline 1 for 1 device; give"),
-        (["training.parallelism={tensor = 4}"], [1, 4], "tensor must divide the 25 heads .*, not 4"),
-        (["training.compute={gpu = 'H1000'}"], [8], r"gpt2_xl\.toml: training\.compute: GPU 'H1000' is not in the"),
-        (
-            ["training.batch_size=1000000", "training.parallelism={pipeline = 2, microbatches = 1000000}"],
-            [16],
-            "1000000 microbatches make about 8,000,000 tasks",
-        ),
-        (["training.model='gpt:layers=99999,width=8,heads=1,context=8,vocabulary=9'"], [8], "from 1 to 4096"),
-        ([], [12], "12 devices do not fill hosts of 8"),
+        ("training={framework='nemo', compute={rate=9.0}}", 8, "framework = 'nemo' only applies to language models"),
+        ("training.framework=nem", 8, r"gpt2_xl\.toml .*: training: unknown framework 'nem'; did you mean nemo"),
+        ("training.model='gpt3'", 8, r"gpt2_xl\.toml: training: unknown model 'gpt3'; did you mean gpt2"),
+        ("training.model='gpt:layers=99999,width=8,heads=1,context=8,vocabulary=9'", 8, "from 1 to 4096"),
+        ("cluster.preset='dgx-1-v100'", 8, "V100 SXM2 32GB does not support bf16; set training.precision to fp16,"),
+        ("training.seed=1", 12, "12 devices do not fill hosts of 8"),
     ],
 )
-def test_predict_devices_rejects_invalid_scenarios(overrides: list[str], devices: list[int], message: str) -> None:
+def test_predict_devices_rejects_invalid_scenarios(override: str, devices: int, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        ringlab.predict_devices(ROOT / GPT, devices, *overrides)
+        ringlab.predict_devices(ROOT / GPT, [devices], override)
 
 
 def test_what_if_varies_links_within_a_host() -> None:
@@ -292,14 +251,6 @@ def test_processes_of_used_gpus_share_all_cores_of_a_host() -> None:
     training = ["training.model=vgg16", "training.compute={rate = 300.0}"]
     two, eight = ringlab.predict_devices("dgx-h100", [2, 8], *training).cases[0].rows
     assert eight.parts["processes"] == pytest.approx(7 * two.parts["processes"])
-
-
-def test_rate_of_an_unknown_gpu_names_its_key() -> None:
-    rated = "training.compute={rate = 300.0, gpu = 'H900'}"
-    with pytest.raises(
-        InputError, match=r"gpt2_xl\.toml: training\.compute: gpu: 'H900' is not in the hardware catalog"
-    ):
-        ringlab.predict_devices(ROOT / GPT, [8], rated)
 
 
 def test_network_without_a_rate_is_rejected() -> None:
