@@ -1,24 +1,22 @@
-"""Both engines give the same answer, and each trace names its engine."""
+"""Both engines give the same answer, each trace names its engine, and arguments are checked."""
 
-import json
-import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import ringlab
 import simcomm
-from collectives import Algorithm, InputError, ProgramError, Trace, Transport, find_algorithm
+from collectives import Algorithm, InputError, ProgramError, Trace, Transport, find_algorithm, library
+from collectives.proof.verifier import verify
 from collectives.records.calibration import Calibration, ComputePoint, FittedLine
 from collectives.records.environment import threads_per_rank
 from collectives.records.files import write_record
 from collectives.spec import find_spec
 from collectives.step import Program, recv, send
 from collectives.training.workload import ComputePhases, Training
-from ringlab import cli
 from simcomm.performance_models.options import ENGINES
 
 ROOT = Path(__file__).parents[2]
@@ -28,24 +26,18 @@ Predict = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def predict(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Predict:
-    """Return a function that runs ``ringlab predict`` with a calibration of two ranks and returns its answer."""
+def predict(tmp_path: Path) -> Predict:
+    """Return a function that predicts a scenario with an engine and, for ``quickstart``, with made calibrations."""
     phases = [
         ComputePoint("resnet18", "digits", 32, ranks, threads_per_rank(local), ComputePhases(0.1, 0.2, 0.05), 0.0)
         for ranks, local in ((2, 2), (1, 2), (1, 1))
     ]
     lines = [FittedLine(alpha, beta, 0.0) for alpha, beta in ((2e-5, 1e-9), (2e-5, 4e-9), (0.0, 1e-10))]
     write_record(tmp_path / "calibration.json", Calibration(2, threads_per_rank(2), *lines, compute=phases))
-    monkeypatch.setattr("ringlab.shared.progress.LATE_S", 60.0)  # keeps a slow machine from reporting progress
 
-    def run(*arguments: object) -> dict[str, Any]:
-        calibrated = ["--calibration", str(tmp_path / "calibration.json")] if arguments[0] == "quickstart" else []
-        monkeypatch.setattr(sys, "argv", ["ringlab", "predict", *map(str, arguments), *calibrated, "--json", "-"])
-        with suppress(SystemExit):
-            cli.main()
-        out, err = capsys.readouterr()
-        assert err == ""
-        return json.loads(out)
+    def run(scenario: str, *changes: str, engine: str | None = None) -> dict[str, Any]:
+        calibration = tmp_path / "calibration.json" if scenario == "quickstart" else None
+        return ringlab.predict(ringlab.load(scenario, *changes), calibration=calibration, engine=engine).to_dict()
 
     return run
 
@@ -67,7 +59,7 @@ def test_engines_agree_on_shipped_scenarios(predict: Predict, scenario: str, tmp
         scenario = str(tmp_path / "faults.toml")
         Path(scenario).write_text(text.replace("repetitions = 50", "repetitions = 3"))
     reference, compiled = (
-        [entry for entry in entries(predict(scenario, "--engine", engine)) if entry["engine"] != "nccl model"]
+        [entry for entry in entries(predict(scenario, engine=engine)) if entry["engine"] != "nccl model"]
         for engine in ENGINES
     )
     assert {entry["engine"] for entry in reference} == {"simpy"}
@@ -92,10 +84,9 @@ def assert_same(value: Any, expected: Any) -> None:
 
 
 def test_engine_is_chosen_by_the_number_of_messages(predict: Predict):
-    star = ("star8", "--set", 'collective.algorithms=["ring"]', "--set", 'collective.sizes=["1 MiB"]')
-    star = (*star, "--set", 'training.gradient_sync=["ring"]')
+    star = ("star8", 'collective.algorithms=["ring"]', 'collective.sizes=["1 MiB"]', 'training.gradient_sync=["ring"]')
     assert {entry["engine"] for entry in predict(*star)["collectives"]} == {"simpy"}
-    (many,) = predict(*star, "--set", "cluster.hosts=100")["collectives"]
+    (many,) = predict(*star, "cluster.hosts=100")["collectives"]
     assert (many["engine"], many["method"]) == ("compiled", "max-plus")
 
 
@@ -144,3 +135,33 @@ def test_deadlock_of_many_ranks_is_reported_with_and_without_data(engine: str, n
     algorithm = Algorithm(find_spec("all_reduce"), "circle", wait_for_left, 1)
     with pytest.raises(ProgramError, match=r"world size 80: deadlock: rank 0 in step 0 .* waits for rank 79"):
         simcomm.run(algorithm, simcomm.star(80, "1 GB/s", "1 us"), nbytes, engine=engine)
+
+
+@pytest.mark.parametrize("name", library())
+@pytest.mark.parametrize("p", [1, 2, 4, 7])
+def test_link_bytes_match_the_schedule(name: str, p: int):
+    trace = simcomm.run(name, simcomm.star(p, "10 Gbit/s", "5 us"), 4 * 1003)
+    schedule_share = verify(library()[name], p).sent_share
+    uplinks = {link.src: link.nbytes for link in trace.links if link.src.startswith("h")}
+    assert list(uplinks.values()) == trace.bytes_sent()
+    assert max(trace.bytes_sent()) == pytest.approx(schedule_share * 4 * 1003, abs=4 * 2 * p)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"nbytes": 8, "op": "avg"}, "op 'avg'.*sum, mean"),
+        ({"nbytes": 8, "dtype": "float8"}, "dtype 'float8'"),
+        ({"nbytes": 8, "dtype": "int32", "op": "mean"}, "floating-point dtype"),
+        ({"buffers": [np.zeros(2), np.zeros(3)]}, "buffers.1. has 3 elements of float64; buffers.0. has 2 of"),
+    ],
+)
+def test_run_rejects_invalid_arguments(asked, message):
+    with pytest.raises(InputError, match=message):
+        simcomm.run("all_reduce/ring", simcomm.star(2, "10 Gbit/s", "5 us"), **asked)
+
+
+def test_this_machine_requires_calibration(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(InputError, match="ringlab calibrate --ranks 2"):
+        simcomm.run("all_reduce/ring", simcomm.this_machine(2), 1024)

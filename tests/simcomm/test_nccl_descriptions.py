@@ -161,29 +161,18 @@ def test_invalid_description_names_file_system_and_key(tmp_path: Path, text: str
     assert str(tmp_path / FILE_NAME) in str(refusal.value)
 
 
-def test_directory_without_descriptions_is_rejected(tmp_path: Path):
-    with pytest.raises(InputError, match=r"systems_described\.toml: no such file"):
-        read_systems(tmp_path)
-
-
 HEAD = ",".join(COLUMNS)
 BROKEN_TABLES = {
     "": "line 1: the columns must be collective, ",
     HEAD: "has no rows",
-    "a,b": "line 1: the columns must be",
     f"{HEAD}\nall_reduce,,,8,1.0": "line 2: 5 cells; there are 7 columns",
     f"{HEAD}\nall_reduce,,,8,1.0,0.01,0.01\nall-reduce,,,8,1,1,1": "line 3: collective 'all-reduce' is not one of",
     f"{HEAD}\nall_reduce,,,8.5,1,1,1": "line 2: bytes = '8.5'; give a whole number",
     f"{HEAD}\nall_reduce,,,8,-1,1,1": "line 2: time_us must be a non-negative number or blank, not '-1'",
-    f"{HEAD}\nall_reduce,,,8,nan,1,1": "line 2: time_us must be a non-negative number or blank, not 'nan'",
     f"{HEAD}\nall_reduce,,,8,0,1,1": "line 2: time_us = 0; a collective takes time",
-    f"{HEAD}\nall_reduce,,,8,1,x,1": "line 2: algbw_GBps must be a non-negative number or blank, not 'x'",
     f'{HEAD}\nall_reduce,,,8,1,"x"y,1': "line 2: not a CSV file",
     f"{HEAD}\nall_reduce,,,1000000,100.0,10.00,\nall_reduce,,,1000000,100.0,10.10,": "line 3: algbw_GBps = 10.10",
-    "collective,bytes\nall_reduce,8": "line 1: the columns must be",
-    "collective,time_us\nall_reduce,8": "line 1: the columns must be",
     "collective,bytes,time_ms\nall_reduce,8,1": "line 1: the columns must be",
-    "collective,bytes,bytes,time_us\nall_reduce,8,8,1": "line 1: the columns must be",
 }
 
 
@@ -203,13 +192,6 @@ def test_table_needs_few_columns_in_any_order(tmp_path: Path):
     assert (table.rows[0].collective, table.rows[0].nbytes, table.rows[0].busbw) == ("all_reduce", 3_000_000, 1.5)
     assert table.series(4)["all_reduce"].seconds == pytest.approx([3e-3])
     assert table.dropped(4) == 1
-
-
-def test_measured_row_fits_ranks_that_busbw_allows(tmp_path: Path):
-    path = tmp_path / "x.csv"
-    path.write_text(f"{HEAD}\nall_reduce,,,1000000,100.0,,17.50\nall_reduce,,,8,5.0,0.00,0.00\n")
-    assert [row.fits(8) for row in read_table(path).rows] == [True, True]
-    assert [row.fits(4) for row in read_table(path).rows] == [False, True]
 
 
 def test_nvlink_is_rejected_for_a_gpu_without_it():

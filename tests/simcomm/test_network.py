@@ -76,16 +76,6 @@ def test_random_flows_on_line_are_fair_at_every_instant(data: st.DataObject):
     assert network.carried == crossed
 
 
-def test_flow_time_is_bytes_divided_by_bandwidth_share():
-    """Two flows of 100 bytes get 2.5 bytes/s each on the trunk; the third gets 2.5 bytes/s of the first link."""
-    env = simpy.Environment()
-    network = Network(env, line([10.0, 5.0]), goodput=0.5)
-    for dst in ("n1", "n2", "n2"):
-        env.process(network.transfer("n0", dst, 100))
-    env.run()
-    assert env.now == pytest.approx(80.0, rel=1e-12)
-
-
 def exchange(p: int, n: int) -> tuple[Network, list[float]]:
     """Exchange ``n`` bytes between all pairs of a star of ``p`` hosts. Return the network and the end times."""
     env = simpy.Environment()
