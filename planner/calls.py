@@ -1,7 +1,6 @@
-"""List the collectives that a device of each pipeline stage calls per training step, and the states that it stores.
+"""List the collectives that a rank of each pipeline stage calls per training step, and the states that it stores.
 
-The collectives and states are those of torch's own parallelism classes. A profile describes the dense model. With
-experts, each layer has several MLPs, and a token visits ``top_k`` of them.
+The collectives and states are those of torch's own parallelism classes, which train in float32.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,8 +15,9 @@ from collectives.training.parallelism import SHARDED, Parallelism
 from planner.hosts import SHARES, Group
 from planner.jobs import STATE_BYTES, TrainingJob
 from planner.profiles import MIB
-from planner.stages import Stage, cut_stages
+from planner.stages import cut_stages
 
+ITEM = 4  # bytes of float32
 WHOLE_KINDS, WHOLE_NAMES = ("LayerNorm", "RMSNorm"), ("positions", "types")  # not divided by tensor parallelism
 BY_ROWS = (".out", ".down")  # name endings of matrices that are divided by rows
 WORDS, HEAD, LOSS = "words", "head", "loss"  # blocks of the transformers of ``realcomm.profiling``
@@ -25,10 +25,7 @@ LOSS_CALLS = 3  # all_reduces of one number per token: maximum, sum of exponenti
 
 
 class Call(NamedTuple):
-    """A collective that a device calls ``times`` per step. ``nbytes`` is the size of the whole buffer.
-
-    With local SGD, ``times`` is the mean over steps.
-    """
+    """A collective that a rank calls ``times`` per step. ``nbytes`` is the size of the whole buffer."""
 
     collective: str
     nbytes: float
@@ -37,44 +34,16 @@ class Call(NamedTuple):
 
     @property
     def sent(self) -> float:
-        """Bytes that the device sends, with bandwidth-optimal algorithms."""
+        """Bytes that the rank sends, with bandwidth-optimal algorithms."""
         return self.times * self.nbytes * SHARES[self.collective](self.group.size)
 
 
-def join_calls(calls: Iterable[Call]) -> tuple[Call, ...]:
-    """Merge identical calls. Calls without bytes and calls in groups of one device are omitted.
-
-    >>> join_calls([Call("all_reduce", 8.0, Group(2)), Call("all_reduce", 8.0, Group(2), 3)])
-    (Call(collective='all_reduce', nbytes=8.0, group=Group(size=2, stride=1), times=4),)
-    """
-    counts: dict[tuple[str, float, Group], float] = {}
-    for call in calls:
-        if call.group.size > 1 and call.times and call.nbytes:
-            counts[call[:3]] = counts.get(call[:3], 0) + call.times
-    return tuple(Call(*key, times) for key, times in counts.items())
-
-
 class States(NamedTuple):
-    """The memory usage of a device's training states, in bytes."""
+    """The memory usage of a rank's training states, in bytes."""
 
     parameters: float
     gradients: float
     optimizer: float
-
-
-class Counts(NamedTuple):
-    """Parameter counts of a device: ``shared`` with all devices of the data axis, and ``expert`` in its own experts."""
-
-    shared: float
-    expert: float
-
-    def divided(self, parallelism: Parallelism) -> float:
-        """Return the parameters per device after sharding.
-
-        Experts are sharded only among devices that have the same experts.
-        """
-        among = (parallelism.shard if parallelism.strategy == "hsdp" else parallelism.data) or 1
-        return self.shared / among + self.expert / max(1, parallelism.data // parallelism.expert)
 
 
 def check_strategy(job: TrainingJob) -> None:
@@ -98,70 +67,69 @@ def check_strategy(job: TrainingJob) -> None:
 
 
 def stage_calls(job: TrainingJob) -> list[tuple[Call, ...]]:
-    """Return the collectives of a device of each stage per step. ``job.parallelism`` states the size of every axis."""
-    parallelism, profile = job.parallelism, device_part(job.model, job.parallelism)
-    stages, first = cut_stages(profile, parallelism.pipeline * parallelism.virtual), 0
-    calls: list[list[Call]] = [[] for _ in range(parallelism.pipeline)]
-    for number, stage in enumerate(stages):
-        device_calls = calls[number % parallelism.pipeline]
-        for place in range(first, first + len(stage)):
-            device_calls += [
-                call._replace(times=call.times * parallelism.pieces) for call in _within(profile, place, job)
-            ]
-        first += len(stage)
-        if number + 1 < len(stages):
-            nbytes = stage[-1].output_bytes * job.microbatch * job.item / profile.item_bytes
-            nbytes /= parallelism.tensor if parallelism.sequence else 1
-            message = Call("send_recv", nbytes, Group(2, parallelism.tensor * parallelism.data), parallelism.pieces)
-            device_calls.append(message)
-            calls[(number + 1) % parallelism.pipeline].append(message)
-    for number, device_calls in enumerate(calls):
-        blocks = [block for stage in stages[number :: parallelism.pipeline] for block in stage]
-        device_calls += [
-            call._replace(times=call.times / parallelism.sync_every) for call in _exchanged(profile, blocks, job)
-        ]
-    return [join_calls(device_calls) for device_calls in calls]
+    """Return the collectives of a rank of each stage per step. ``job.parallelism`` states the size of every axis."""
+    parallelism, profile = job.parallelism, device_part(job.model, job.parallelism.tensor)
+    stages, calls = cut_stages(profile, parallelism.pipeline * parallelism.virtual), list[list[Call]]()
+    for blocks in device_blocks(profile, parallelism):
+        within = [call for block in blocks for call in _within(profile, block, job)]
+        within = [call._replace(times=call.times * parallelism.pieces) for call in within]
+        calls.append([*within, *_exchanged(profile, blocks, parallelism)])
+    for number, stage in enumerate(stages[:-1]):
+        nbytes = stage[-1].output_bytes * job.microbatch * ITEM / profile.item_bytes
+        nbytes /= parallelism.tensor if parallelism.sequence else 1
+        message = Call("send_recv", nbytes, Group(2, parallelism.tensor * parallelism.data), parallelism.pieces)
+        for neighbor in (number, number + 1):
+            calls[neighbor % parallelism.pipeline].append(message)
+    return [_merge(of_stage) for of_stage in calls]
+
+
+def _merge(calls: Iterable[Call]) -> tuple[Call, ...]:
+    """Merge identical calls. Calls without bytes and calls in groups of one rank are omitted."""
+    counts: dict[tuple[str, float, Group], float] = {}
+    for call in calls:
+        if call.group.size > 1 and call.times and call.nbytes:
+            counts[call[:3]] = counts.get(call[:3], 0) + call.times
+    return tuple(Call(*key, times) for key, times in counts.items())
 
 
 def stage_states(job: TrainingJob) -> list[States]:
-    """Return the sizes of the states on one device of each stage, in float32 as torch's classes store them."""
-    parallelism, profile = job.parallelism, device_part(job.model, job.parallelism)
-    stages, states = cut_stages(profile, parallelism.pipeline * parallelism.virtual), list[States]()
-    for number in range(parallelism.pipeline):
-        blocks = [block for stage in stages[number :: parallelism.pipeline] for block in stage]
-        counts = count_parameters(profile, parallelism, blocks)
-        total, divided, is_sharded = sum(counts), counts.divided(parallelism), parallelism.strategy in SHARDED
-        optimizer = total if parallelism.strategy in ("ddp", "data_parallel", "parameter_server") else divided
+    """Return the sizes of the states on one rank of each stage, in float32 as torch's classes store them."""
+    parallelism, strategy = job.parallelism, job.parallelism.strategy
+    profile, states = device_part(job.model, parallelism.tensor), list[States]()
+    for blocks in device_blocks(profile, parallelism):
+        parameters = ITEM * float(sum(block.parameters for block in blocks))
+        divided = parameters / (parallelism.shard if strategy == "hsdp" else parallelism.data)
         states.append(
             States(
-                4 * (divided if is_sharded else total),
-                4 * (divided if is_sharded or parallelism.strategy == "zero2" else total),
-                STATE_BYTES[job.optimizer] * optimizer,
+                divided if strategy in SHARDED else parameters,
+                divided if strategy in (*SHARDED, "zero2") else parameters,
+                STATE_BYTES[job.optimizer] / ITEM * (parameters if strategy == "ddp" else divided),
             )
         )
     return states
 
 
-def device_part(profile: ModelProfile, parallelism: Parallelism) -> ModelProfile:
-    """Return the part of a model on one device: its own experts, and its share of the matrices.
+def device_blocks(profile: ModelProfile, parallelism: Parallelism) -> list[list[Block]]:
+    """Return the blocks of each device of a pipeline."""
+    stages = cut_stages(profile, parallelism.pipeline * parallelism.virtual)
+    own = (stages[device :: parallelism.pipeline] for device in range(parallelism.pipeline))
+    return [[block for stage in part for block in stage] for part in own]
+
+
+def device_part(profile: ModelProfile, tensor: int) -> ModelProfile:
+    """Return the part of a model on one of ``tensor`` devices: its share of the matrices.
 
     Norms, positions, and the biases of row-split matrices are complete on each device of a tensor group (Shoeybi et
     al., https://arxiv.org/abs/1909.08053, section 3).
 
     >>> from collectives.records.model_profile import find_model_profile
     >>> gpt = find_model_profile("gpt2")
-    >>> round(device_part(gpt, Parallelism(tensor=4)).parameters / gpt.parameters, 3)
+    >>> round(device_part(gpt, 4).parameters / gpt.parameters, 3)
     0.255
     """
-    layers = profile.layers
-    if parallelism.experts:
-        local_experts = parallelism.experts // parallelism.expert
-        layers = tuple(
-            layer._replace(tensors=layer.tensors * local_experts) if is_expert(layer) else layer for layer in layers
-        )
-    if parallelism.tensor > 1:
-        layers = tuple(_divide(layer, parallelism.tensor) for layer in layers)
-    return replace(profile, layers=layers)
+    if tensor == 1:
+        return profile
+    return replace(profile, layers=tuple(_divide(layer, tensor) for layer in profile.layers))
 
 
 def _divide(layer: Layer, tensor: int) -> Layer:
@@ -173,129 +141,75 @@ def _divide(layer: Layer, tensor: int) -> Layer:
     return layer._replace(tensors=divided)
 
 
-def is_expert(layer: Layer) -> bool:
-    """Return whether a layer belongs to the MLP that exists once per expert."""
-    return ".mlp." in f"{layer.name}."
-
-
 def is_unit(profile: ModelProfile, block: Block) -> bool:
     """Return whether a block's parameters are gathered separately. The root gathers all other parameters once per step.
 
     Units are the layers of a transformer, as torch's ``fully_shard`` is commonly used. Other models have one unit per
     block with parameters.
     """
-    return block.parameters > 0 and (profile.shape is None or is_layer(profile, block))
+    return block.parameters > 0 and (profile.shape is None or _is_layer(profile, block))
 
 
-def is_layer(profile: ModelProfile, block: Block) -> bool:
+def _is_layer(profile: ModelProfile, block: Block) -> bool:
     """Return whether a block is one of a transformer's identical layers."""
     alike = sum((layer.parameters, layer.forward_flops) == (block.parameters, block.forward_flops)
                 for layer in profile.blocks)  # fmt: skip
     return profile.shape is not None and block.parameters > 0 and alike >= profile.shape.layers
 
 
-def count_parameters(profile: ModelProfile, parallelism: Parallelism, blocks: Sequence[Block]) -> Counts:
-    """Return the numbers of parameters in some blocks of ``profile``, which is a device's part of a model."""
-    names = {block.name for block in blocks}
-    layers = [layer for layer in profile.layers if layer.block in names]
-    total = float(sum(layer.parameters for layer in layers))
-    experts = float(sum(layer.parameters for layer in layers if is_expert(layer))) if parallelism.expert > 1 else 0.0
-    return Counts(total - experts, experts)
-
-
-def _within(profile: ModelProfile, number: int, job: TrainingJob) -> tuple[Call, ...]:
+def _within(profile: ModelProfile, block: Block, job: TrainingJob) -> tuple[Call, ...]:
     """Return the collectives within a block for one microbatch, forward and backward.
 
     A layer has two all_reduces in forward and two in backward. The token embedding has one in forward, and the LM head
     one in backward. Sequence parallelism replaces each by an all_gather and a reduce_scatter (Korthikanti et al.,
-    https://arxiv.org/abs/2205.05198). Experts have two all_to_alls in each pass (Lepikhin et al.,
-    https://arxiv.org/abs/2006.16668). Recomputation repeats the collectives of forward.
+    https://arxiv.org/abs/2205.05198).
     """
-    parallelism, shape, block = job.parallelism, profile.shape, profile.blocks[number]
-    if shape is None or max(parallelism.tensor, parallelism.expert) == 1:
+    parallelism, shape = job.parallelism, profile.shape
+    if shape is None or parallelism.tensor == 1:
         return ()
-    tokens = job.microbatch * shape.context
-    nbytes, group = tokens * shape.width * job.item, Group(parallelism.tensor)
-    into, out = ("all_gather", "reduce_scatter") if parallelism.sequence else ("", "all_reduce")
-    behind, out_of = (Call(into, nbytes, group),) if parallelism.sequence else (), (Call(out, nbytes, group),)
-    ahead, back = tuple[Call, ...](), tuple[Call, ...]()
-    if is_layer(profile, block):
-        routed = (Call("all_to_all", nbytes * parallelism.top_k, Group(parallelism.expert, parallelism.tensor), 2),)
-        ahead = back = tuple(Call(name, nbytes, group, 2) for name in (into, out) if name) + routed
-    elif block.name == WORDS:
-        ahead, back = out_of, behind
-    elif block.name == HEAD:
-        ahead, back = behind, out_of
-    elif block.name == LOSS:
-        ahead = (Call("all_reduce", tokens * 4, group, LOSS_CALLS),)
-    return ahead * (2 if parallelism.recompute == "full" else 1) + back
+    tokens, group = job.microbatch * shape.context, Group(parallelism.tensor)
+    into, out = (("all_gather",), "reduce_scatter") if parallelism.sequence else ((), "all_reduce")
+    if block.name == LOSS:
+        return (Call("all_reduce", tokens * ITEM, group, LOSS_CALLS),)
+    times = 4 if _is_layer(profile, block) else int(block.name in (WORDS, HEAD))
+    return tuple(Call(name, tokens * shape.width * ITEM, group, times) for name in (*into, out))
 
 
-def _exchanged(profile: ModelProfile, blocks: Stage | Sequence[Block], job: TrainingJob) -> list[Call]:
-    parallelism = job.parallelism
+def _exchanged(profile: ModelProfile, blocks: Sequence[Block], parallelism: Parallelism) -> list[Call]:
+    """Return the collectives on the data axis."""
     if parallelism.data == 1:
         return []
-    is_sharded, weight = parallelism.strategy in SHARDED, weight_item(job)
-    gradient = gradient_item(job)
-    data_group, experts = (
-        Group(parallelism.data, parallelism.tensor),
-        Group(parallelism.data // parallelism.expert, parallelism.tensor * parallelism.expert),
-    )
-    if is_sharded:
-        return _gathered(profile, blocks, job, experts)
-    names = {block.name for block in blocks}
-    layers, calls = [layer for layer in profile.layers if layer.block in names], list[Call]()
-    counts = count_parameters(profile, parallelism, blocks)
-    if parallelism.strategy in ("data_parallel", "parameter_server"):
-        return [Call("broadcast", weight * sum(counts), data_group), Call("reduce", gradient * sum(counts), data_group)]
-    are_experts = [parallelism.expert > 1 and is_expert(layer) for layer in layers]
-    size, is_divided = round(parallelism.bucket_mb * MIB), parallelism.strategy in ("zero1", "zero2")
-    for expert, group, parameters in ((False, data_group, counts.shared), (True, experts, counts.expert)):
-        tensors = [layer.tensors if of == expert else () for layer, of in zip(layers, are_experts, strict=True)]
-        gradients = gradients_of(tensors, [0.0] * len(layers), gradient)
-        buckets = fill_buckets(gradients, size, FIRST_BYTES if size == BUCKET_BYTES else size)
-        sizes = [bucket.nbytes for bucket in buckets]
-        sizes = sizes if parallelism.overlap or not sizes else [sum(sizes)]
-        calls += [Call("reduce_scatter" if is_divided else "all_reduce", nbytes, group) for nbytes in sizes]
-        if is_divided:
-            calls.append(Call("all_gather", weight * parameters, group))
-        if parallelism.strategy == "zero_redundancy":
-            calls += [Call("broadcast", tensor.nbytes, group) for tensor in gradients]
+    strategy, data = parallelism.strategy, Group(parallelism.data, parallelism.tensor)
+    if strategy in SHARDED:
+        return _gathered(profile, blocks, parallelism)
+    names, size = {block.name for block in blocks}, round(parallelism.bucket_mb * MIB)
+    tensors = [layer.tensors for layer in profile.layers if layer.block in names]
+    gradients = gradients_of(tensors, [0.0] * len(tensors), ITEM)
+    buckets = fill_buckets(gradients, size, FIRST_BYTES if size == BUCKET_BYTES else size)
+    collective = "reduce_scatter" if strategy == "zero2" else "all_reduce"
+    calls = [Call(collective, bucket.nbytes, data) for bucket in buckets]
+    if strategy == "zero2":
+        calls.append(Call("all_gather", float(sum(gradient.nbytes for gradient in gradients)), data))
+    if strategy == "zero_redundancy":
+        calls += [Call("broadcast", gradient.nbytes, data) for gradient in gradients]
     return calls
 
 
-def _gathered(profile: ModelProfile, blocks: Sequence[Block], job: TrainingJob, experts: Group) -> list[Call]:
+def _gathered(profile: ModelProfile, blocks: Sequence[Block], parallelism: Parallelism) -> list[Call]:
     """Return the collectives of ZeRO-3, FSDP and HSDP.
 
     Each unit's parameters are gathered before forward and before backward, and its gradients are scattered after
     backward. HSDP then averages the gradients between its groups. The root's parameters are gathered once and kept.
     """
-    parallelism, weight, gradient = job.parallelism, weight_item(job), gradient_item(job)
     size = parallelism.shard or parallelism.data
     shard, replicas = Group(size, parallelism.tensor), Group(parallelism.data // size, parallelism.tensor * size)
+    units = [(ITEM * float(block.parameters), 2) for block in blocks if is_unit(profile, block)]
+    root = ITEM * float(sum(block.parameters for block in blocks if not is_unit(profile, block)))
     calls = list[Call]()
-    units = [(count_parameters(profile, parallelism, [block]), 2) for block in blocks if is_unit(profile, block)]
-    root = count_parameters(profile, parallelism, [block for block in blocks if not is_unit(profile, block)])
-    for counts, times in [*units, (root, 1)]:
+    for nbytes, times in [*units, (root, 1)]:
         calls += [
-            Call("all_gather", weight * counts.shared, shard, times),
-            Call("reduce_scatter", gradient * counts.shared, shard),
-            Call("all_reduce", gradient * counts.shared / size, replicas),
-            Call("all_gather", weight * counts.expert, experts, times),
-            Call("reduce_scatter", gradient * counts.expert, experts),
+            Call("all_gather", nbytes, shard, times * parallelism.pieces),
+            Call("reduce_scatter", nbytes, shard, parallelism.pieces),
+            Call("all_reduce", nbytes / size, replicas, parallelism.pieces),
         ]
-    return [call._replace(times=call.times * parallelism.pieces) for call in calls]
-
-
-def weight_item(job: TrainingJob) -> int:
-    """Return the bytes of a parameter in a collective."""
-    parallelism = job.parallelism
-    return job.item if parallelism.strategy in SHARDED else 2 if parallelism.half_weights else 4
-
-
-def gradient_item(job: TrainingJob) -> int:
-    """Return the bytes of a gradient element in a collective."""
-    parallelism = job.parallelism
-    if parallelism.gradient_bytes:
-        return parallelism.gradient_bytes
-    return 2 if parallelism.half_weights or (parallelism.strategy in SHARDED and job.item == 2) else 4
+    return calls

@@ -112,11 +112,6 @@ class TrainingJob:
     framework: str = "other"
 
     @property
-    def item(self) -> int:
-        """Bytes per element of activations and of gathered parameters."""
-        return 2 if is_half(self.precision) or self.parallelism.half_weights else 4
-
-    @property
     def microbatch(self) -> float:
         """Samples per microbatch."""
         return self.batch / self.parallelism.pieces

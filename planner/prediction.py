@@ -4,7 +4,7 @@ The compute time of a language model follows from its shapes. For other models, 
 the time on one device is given. Both are rows of the same columns, with one step model and one memory model.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from math import exp, hypot, inf
@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from collectives.budget import Gigabyte, allowed, more_memory
 from collectives.checks import check_number
 from collectives.errors import InputError, TooLarge
-from collectives.records.model_profile import TransformerShape, is_transformer, parse_transformer
+from collectives.records.model_profile import TransformerShape, parse_transformer
 from collectives.training.parallelism import SHARDED, Parallelism
 from collectives.units import count, format_size
 from planner.beliefs import Belief, Slopes, believe, find_slopes
-from planner.calls import Call, check_strategy, gradient_item, stage_calls
+from planner.calls import check_strategy
 from planner.gpus import PRECISIONS
 from planner.hosts import Host
 from planner.jobs import LIMITED_LOADERS, OPTIMIZERS, TrainingJob, exchange_of, is_half
@@ -103,7 +103,7 @@ class StepPrediction:
     """The predicted step on a number of devices."""
 
     job: TrainingJob  # ``job.parallelism`` states the size of every axis
-    devices: int
+    mesh: str  # its name in the search
     parts: StepParts
     memory: dict[str, float]  # bytes of the fullest device by part, and in total
     alone: float  # samples/s of one device alone
@@ -116,19 +116,14 @@ class StepPrediction:
         return self.job.parallelism
 
     @property
+    def devices(self) -> int:
+        """The number of devices."""
+        return self.parallelism.devices
+
+    @property
     def rate(self) -> float:
         """Samples per second of all devices."""
         return self.job.batch * self.parallelism.data / self.parts.total
-
-    @cached_property
-    def calls(self) -> tuple[Call, ...]:
-        """The collectives per step of the device that sends the most bytes."""
-        return max(stage_calls(self.job), key=lambda calls: sum(call.sent for call in calls))
-
-    @property
-    def sent_bytes(self) -> float:
-        """The bytes that the device with the most traffic sends per step."""
-        return sum(call.sent for call in self.calls)
 
     @property
     def efficiency(self) -> float:
@@ -173,7 +168,7 @@ def is_language(job: TrainingJob) -> bool:
     >>> is_language(TrainingJob(find_model_profile("gpt2"), 8, precision="bf16"))
     True
     """
-    is_text = is_transformer(job.model.model) and parse_transformer(job.model.model)[0] in KINDS
+    is_text = job.model.shape is not None and parse_transformer(job.model.model)[0] in KINDS
     return is_text and job.precision in PRECISIONS and job.optimizer in OPTIMIZERS
 
 
@@ -214,14 +209,9 @@ class Training:
     @property
     def alone_row(self) -> tuple[MeshJob, SearchedMesh]:
         """The job and the mesh of a step of the whole batch on one device."""
-        parallelism = self.job.parallelism
-        one_device = Parallelism(
-            experts=parallelism.experts, top_k=parallelism.top_k, recompute=parallelism.recompute, data=1
-        )
-        mesh = self.mesh(one_device)._replace(
-            micro_batch=int(self.job.batch // parallelism.pieces), grad_accum=parallelism.pieces
-        )
-        return replace(self.mesh_job(1, one_device), batch=int(self.job.batch)), mesh
+        keys = {name: getattr(self.job.parallelism, name) for name in ("experts", "top_k", "recompute")}
+        one_device = Parallelism(data=1, microbatches=self.job.parallelism.pieces, **keys)
+        return self.mesh_job(one_device), self.mesh(one_device)
 
     def predict(self, devices: int) -> StepPrediction:
         """Return the predicted step on a number of devices.
@@ -240,62 +230,44 @@ class Training:
         job = self.job.on(devices, self.host.gpus)
         check_strategy(job)
         self._check_pipeline(job)
-        return DeviceMesh(self, job, self.mesh(job.parallelism), devices)
+        return DeviceMesh(replace(self, job=job), self.mesh(job.parallelism))
 
-    def mesh_job(self, devices: int, parallelism: Parallelism) -> MeshJob:
-        """Return the job on ``devices`` devices as ``predict_jobs`` takes it."""
-        job, is_profile = self.job, self.is_profile(parallelism)
-        kind, shape = ("", NO_SHAPE) if is_profile else parse_transformer(job.model.model)
-        half = "fp16" if is_half(job.precision) else "float32"
-        optimizer = job.optimizer if job.optimizer in OPTIMIZERS else "sgd"
-        return MeshJob(
-            kind=kind, shape=shape, seq=shape.context, batch=int(job.batch * max(1, parallelism.data)), host=self.host,
-            gpus=devices, precision=job.precision if job.precision in PRECISIONS else half, optimizer=optimizer,
-            framework=job.framework if self.compute is None else "other", experts=parallelism.experts,
-            top_k=parallelism.top_k if parallelism.experts else 0, more=self._more(is_profile, parallelism),
-        )  # fmt: skip
-
-    def is_profile(self, parallelism: Parallelism) -> bool:
-        """Return whether the model is a profile of layers, and not a transformer with known dimensions."""
-        return self.compute is not None and parallelism.tensor == 1 and not parallelism.experts
-
-    def _more(self, is_profile: bool, parallelism: Parallelism) -> dict[str, Any]:
-        job, more = self.job, dict[str, Any]()
-        is_usual = self.compute is None and job.parallelism.bucket_mb == Parallelism.bucket_mb
-        if not is_usual:
-            more["bucket_mb"] = job.parallelism.bucket_mb
-        if self.compute is not None:
-            more |= {"alone": self.compute.sample, "update": self.compute.optimizer}
-        if is_profile:
-            more |= {"profile": job.model, "times": self.compute}
-        known = gradient_item(replace(job, parallelism=parallelism))
-        return more | {
-            "exchange": exchange_of(job.parallelism),
-            "gradient_bytes": known if self.compute is not None else job.parallelism.gradient_bytes or 4,
+    def mesh_job(self, parallelism: Parallelism) -> MeshJob:
+        """Return the job on the devices of a mesh as ``predict_jobs`` takes it."""
+        job, compute = self.job, self.compute
+        is_sharded_half = compute is not None and job.parallelism.strategy in SHARDED and is_half(job.precision)
+        item = 2 if job.parallelism.half_weights or is_sharded_half else 4
+        more: dict[str, Any] = {
+            "exchange": exchange_of(job.parallelism), "gradient_bytes": job.parallelism.gradient_bytes or item,
             "variable": job.variable_batches, "loader_rate": job.loader_rate or 0.0,
             "loader": job.loader if job.loader in LIMITED_LOADERS else "",
         }  # fmt: skip
+        if compute is not None or job.parallelism.bucket_mb != Parallelism.bucket_mb:
+            more["bucket_mb"] = job.parallelism.bucket_mb
+        if compute is not None:
+            more |= {"alone": compute.sample, "update": compute.optimizer}
+        is_profile = compute is not None and parallelism.tensor == 1 and not parallelism.experts
+        if is_profile:
+            more |= {"profile": job.model, "times": compute}
+        kind, shape = ("", NO_SHAPE) if is_profile else parse_transformer(job.model.model)
+        half = "fp16" if is_half(job.precision) else "float32"
+        return MeshJob(
+            kind=kind, shape=shape, seq=shape.context, batch=int(job.batch * max(1, parallelism.data)), host=self.host,
+            gpus=parallelism.devices, precision=job.precision if job.precision in PRECISIONS else half,
+            optimizer=job.optimizer if job.optimizer in OPTIMIZERS else "sgd",
+            framework=job.framework if compute is None else "other", experts=parallelism.experts,
+            top_k=parallelism.top_k if parallelism.experts else 0, more=more,
+        )  # fmt: skip
 
     def mesh(self, parallelism: Parallelism) -> SearchedMesh:
-        """Return a parallelism as a mesh of the search."""
-        pieces = parallelism.pieces
-        # the naive schedule is 1F1B of one microbatch
-        schedule = (
-            "none" if parallelism.pipeline == 1 else "1f1b" if parallelism.schedule == "naive" else parallelism.schedule
-        )
+        """Return a parallelism as a mesh of the search. The naive schedule is 1F1B of one microbatch."""
+        schedule = "1f1b" if parallelism.schedule == "naive" else parallelism.schedule
         return SearchedMesh(
-            tp=parallelism.tensor,
-            pp=parallelism.pipeline,
-            dp=max(1, parallelism.data),
-            ep=parallelism.expert,
-            vp=parallelism.virtual,
-            micro_batch=int(self.job.batch // pieces),
-            grad_accum=pieces,
-            sharding=SHARDINGS[parallelism.strategy],
-            recompute=parallelism.recompute,
-            schedule=schedule,
-            sequence_parallel=int(parallelism.sequence),
-        )
+            tp=parallelism.tensor, pp=parallelism.pipeline, dp=max(1, parallelism.data), ep=parallelism.expert,
+            vp=parallelism.virtual, micro_batch=int(self.job.batch // parallelism.pieces),
+            grad_accum=parallelism.pieces, sharding=SHARDINGS[parallelism.strategy], recompute=parallelism.recompute,
+            schedule="none" if parallelism.pipeline == 1 else schedule, sequence_parallel=int(parallelism.sequence),
+        )  # fmt: skip
 
     def _check_pipeline(self, job: TrainingJob) -> None:
         parallelism = job.parallelism
@@ -311,46 +283,43 @@ class Training:
                 f"fewer, or {more_memory(tasks / most)}"
             )
 
-    def too_large(self, sizes: Mapping[str, float], memory: float, mesh: "DeviceMesh") -> TooLittleMemory:
+
+class DeviceMesh(NamedTuple):
+    """A training on a device mesh. The parallelism of its job states the size of every axis."""
+
+    training: Training
+    mesh: SearchedMesh
+
+    @property
+    def row(self) -> tuple[MeshJob, SearchedMesh]:
+        """The job and the mesh as ``predict_jobs`` takes them."""
+        return self.training.mesh_job(self.training.job.parallelism), self.mesh
+
+    def too_large(self, sizes: Mapping[str, float], memory: float) -> TooLittleMemory:
         """Return the error for a batch that does not fit into a device's memory."""
-        devices, parallelism = mesh.devices, mesh.job.parallelism
+        training, parallelism = self.training, self.training.job.parallelism
         parts = ", ".join(f"{name} {format_size(sizes[name])}" for name in MEMORY_PARTS if sizes[name] >= 1e6)
-        largest = self._largest_batch(devices, parallelism)
+        largest = self._largest_batch()
         advice = f"up to {count(largest, 'sample')} a device fit" if largest else _describe_smaller(parallelism)
-        if self.compute is None:
+        if training.compute is None:
             if not largest:
                 advice = "`ringlab search` finds meshes that fit, or changes that make the training fit"
             if sizes["total"] <= memory:
-                advice += f'; `ringlab search --fill 1 --mesh "{mesh.mesh.name}"` predicts it anyway'
+                advice += f'; `ringlab search --fill 1 --mesh "{self.mesh.name}"` predicts it anyway'
         message = (
-            f"batch_size {self.job.batch:.0f} does not fit into {self.host.device.name}: it takes "
+            f"batch_size {training.job.batch:.0f} does not fit into {training.host.device.name}: it takes "
             f"{format_size(sizes['total'])} of {format_size(memory)}, of which {FILL:.0%} can be used ({parts}); "
             f"{'' if largest else 'not even one sample fits; '}{advice}"
         )
         return TooLittleMemory(message, sizes["total"] / FILL, memory)
 
-    def _largest_batch(self, devices: int, parallelism: Parallelism) -> int:
+    def _largest_batch(self) -> int:
         """Return the largest batch that fits: a power of two times the number of microbatches; 0 if none fits."""
-        sizes = [2**power for power in range(LARGEST.bit_length()) if 2**power * parallelism.pieces < self.job.batch]
-        if not sizes:
-            return 0
-        meshes: Sequence[SearchedMesh] = [self.mesh(parallelism)._replace(micro_batch=size) for size in sizes]
-        predictions = predict_meshes(self.mesh_job(devices, parallelism), meshes, self.belief)
-        return sizes[int(max(predictions.order))] * parallelism.pieces if len(predictions.order) else 0
-
-
-class DeviceMesh(NamedTuple):
-    """A training on a device mesh. ``job.parallelism`` states the size of every axis."""
-
-    training: Training
-    job: TrainingJob
-    mesh: SearchedMesh
-    devices: int
-
-    @property
-    def row(self) -> tuple[MeshJob, SearchedMesh]:
-        """The job and the mesh as ``predict_jobs`` takes them."""
-        return self.training.mesh_job(self.devices, self.job.parallelism), self.mesh
+        (job, mesh), pieces = self.row, self.training.job.parallelism.pieces
+        sizes = [2**power for power in range(LARGEST.bit_length()) if 2**power * pieces < self.training.job.batch]
+        meshes = [mesh._replace(micro_batch=size) for size in sizes]
+        fits = predict_meshes(job, meshes, self.training.belief).order if meshes else []
+        return sizes[int(max(fits))] * pieces if len(fits) else 0
 
 
 def predict_steps(meshes: Sequence[DeviceMesh]) -> list[StepPrediction | TooLittleMemory]:
@@ -363,74 +332,48 @@ def predict_steps(meshes: Sequence[DeviceMesh]) -> list[StepPrediction | TooLitt
     predictions = dict[int, StepPrediction | TooLittleMemory]()
     for belief in {id(mesh.training.belief): mesh.training.belief for mesh in meshes}.values():
         numbers = [number for number, mesh in enumerate(meshes) if mesh.training.belief is belief]
-        known, count = [meshes[number] for number in numbers], len(numbers)
-        predicted = predict_jobs([*(each.row for each in known), *(each.training.alone_row for each in known)], belief)
-        slopes = find_slopes(predicted.columns, belief.parameters)
-        fits = predicted.fit_into(FILL)
-        for place, (number, mesh) in enumerate(zip(numbers, known, strict=True)):
-            if fits[place]:
-                predictions[number] = _Rows(predicted, slopes, place, count + place).prediction(mesh)
-            else:
-                sizes = {name: float(values[place]) for name, values in predicted.memory.items()}
-                memory = float(predicted.columns.memory_bytes[place])
-                predictions[number] = mesh.training.too_large(sizes, memory, mesh)
+        predictions |= zip(numbers, _predict_alike([meshes[number] for number in numbers], belief), strict=True)
     return [predictions[number] for number in range(len(meshes))]
 
 
-class _Rows(NamedTuple):
-    """Two rows of a prediction: a step on a mesh, and a step of the same job on a single device."""
+def _predict_alike(meshes: Sequence[DeviceMesh], belief: Belief) -> Iterator[StepPrediction | TooLittleMemory]:
+    """Yield predictions. The first half of the rows are the steps, the second half those on a single device."""
+    rows = [*(mesh.row for mesh in meshes), *(mesh.training.alone_row for mesh in meshes)]
+    predicted, count = predict_jobs(rows, belief), len(meshes)
+    logs, slopes = find_slopes(predicted.columns, belief.parameters)
+    step, alone = Slopes(logs[:count], slopes[:count]), Slopes(logs[count:], slopes[count:])
+    of_shapes = [belief.deviations(each) for each in (step, Slopes(step.logs, step.slopes - alone.slopes), alone)]
+    limits, fits = predicted.columns.memory_bytes.tolist(), predicted.fit_into(FILL)
+    for row, mesh in enumerate(meshes):
+        job, compute = mesh.training.job, mesh.training.compute
+        memory = {name: float(values[row]) for name, values in predicted.memory.items()}
+        if not fits[row]:
+            yield mesh.too_large(memory, limits[row])
+            continue
+        seconds, single = ({name: float(v[at]) for name, v in predicted.parts.items()} for at in (row, count + row))
+        parts = _join_parts(seconds, mesh)
+        deviations = Deviations(*(float(values[row]) for values in of_shapes))
+        spared = max(0.0, single["optimizer"] - seconds["optimizer"] * mesh.mesh.tp * mesh.mesh.pp)
+        if compute is not None:  # the errors of a known compute time and of the scaling are assumed independent
+            spared, lost = single["input"], 1 - (parts.compute + parts.optimizer) / parts.total
+            own = Slopes(logs[[row]], slopes[[row]])
+            scaling = belief.scaling_deviation(own, lost) if job.parallelism.devices > 1 else 0.0
+            deviations = Deviations(hypot(scaling, compute.spread), scaling, compute.spread)
+        yield StepPrediction(
+            job=job, mesh=mesh.mesh.name, parts=parts, memory=memory, alone=job.batch / (single["total"] - spared),
+            deviations=deviations, chance_to_run=float(predicted.chance[row]) if limits[row] < inf else None,
+        )  # fmt: skip
 
-    predicted: PredictedMeshes
-    slopes: Slopes
-    row: int
-    alone: int
 
-    def prediction(self, mesh: DeviceMesh) -> StepPrediction:
-        predicted, number = self.predicted, self.row
-        memory, parts = float(predicted.columns.memory_bytes[number]), self._parts(mesh)
-        return StepPrediction(
-            job=mesh.job,
-            devices=mesh.devices,
-            parts=parts,
-            memory={name: float(values[number]) for name, values in predicted.memory.items()},
-            alone=self._alone_rate(mesh),
-            deviations=self._deviations(mesh, parts),
-            chance_to_run=float(predicted.chance[number]) if memory < inf else None,
-        )
-
-    def _parts(self, mesh: DeviceMesh) -> StepParts:
-        """Return the time in seconds of the step by part. With local SGD, they are means over steps."""
-        parts = {name: float(values[self.row]) for name, values in self.predicted.parts.items()}
-        rare = ["sync", "copies"]
-        if mesh.mesh.dp == mesh.devices:  # others communicate in each step: within layers, or between stages
-            rare.append("processes")
-        for name in rare:
-            parts[name] /= mesh.training.job.parallelism.sync_every
-        parts["sync"] += parts["host"]
-        parts["tensor"] += parts["context"]
-        parts["optimizer"] += parts["fixed"]
-        return StepParts(**{each.name: parts[each.name] for each in fields(StepParts)})
-
-    def _alone_rate(self, mesh: DeviceMesh) -> float:
-        """Return one device's samples/s, without the wait for input or the optimizer work that the mesh saves."""
-        batch, parts = mesh.training.job.batch, self.predicted.parts
-        total, spared = float(parts["total"][self.alone]), float(parts["input"][self.alone])
-        if mesh.training.compute is None:
-            updated = float(parts["optimizer"][self.row]) * mesh.mesh.tp * mesh.mesh.pp
-            spared = max(0.0, float(parts["optimizer"][self.alone]) - updated)
-        return batch / (total - spared)
-
-    def _deviations(self, mesh: DeviceMesh, parts: StepParts) -> Deviations:
-        """Return the deviations. The errors of a known compute time and of the scaling are assumed independent."""
-        (logs, slopes), belief, compute = self.slopes, self.predicted.belief, mesh.training.compute
-        step = Slopes(logs[[self.row]], slopes[[self.row]])
-        if compute is not None:
-            lost = 1 - (parts.compute + parts.optimizer) / parts.total
-            scaling = belief.scaling_deviation(step, lost) if mesh.devices > 1 else 0.0
-            return Deviations(hypot(scaling, compute.spread), scaling, compute.spread)
-        alone = Slopes(logs[[self.alone]], slopes[[self.alone]])
-        efficiency = Slopes(step.logs, step.slopes - alone.slopes)
-        return Deviations(*(float(belief.deviations(each)[0]) for each in (step, efficiency, alone)))
+def _join_parts(seconds: dict[str, float], mesh: DeviceMesh) -> StepParts:
+    """Return the parts of a step as they are shown. With local SGD, they are means over steps."""
+    parallelism, rare = mesh.training.job.parallelism, ["sync", "copies"]
+    if mesh.mesh.dp == parallelism.devices:  # others communicate in each step: within layers, or between stages
+        rare.append("processes")
+    parts = seconds | {name: seconds[name] / parallelism.sync_every for name in rare}
+    for name, joined in (("sync", "host"), ("tensor", "context"), ("optimizer", "fixed")):
+        parts[name] += parts[joined]
+    return StepParts(**{each.name: parts[each.name] for each in fields(StepParts)})
 
 
 def _describe_smaller(parallelism: Parallelism) -> str:

@@ -5,6 +5,7 @@ from math import inf, isfinite
 from typing import Literal, NamedTuple
 
 from collectives.errors import InputError
+from planner.prediction import StepPrediction
 from planner.renting.prices import InstanceType
 
 Market = Literal["on demand", "spot"]
@@ -73,40 +74,21 @@ def list_candidates(instances: Iterable[InstanceType], most_nodes: int, spot: bo
             nodes *= 2
 
 
-class CandidateStep(NamedTuple):
-    """The predicted training step on a candidate."""
-
-    samples_per_s: float
-    interval: Interval
-    bottleneck: str  # the largest part of a step besides compute, with its share
-    efficiency: float  # relative to the rate of the same GPUs without communication
-    mesh: str = ""  # name of the fastest mesh, if meshes were searched
-    memory_bytes: float | None = None  # memory usage of the fullest GPU
-    chance_to_run: float | None = None  # probability that the run does not fail
-
-
 class CostEstimate(NamedTuple):
     """The cost estimate of a training run on a candidate: hours and dollars with their 80 % intervals."""
 
     candidate: Candidate
-    step: CandidateStep
+    step: StepPrediction
     hours: float
     hours_80: Interval
     dollars: float
     dollars_80: Interval
 
 
-def estimate_cost(candidate: Candidate, step: CandidateStep, samples: float) -> CostEstimate:
-    """Return the time and cost of training on ``samples`` samples. Raise InputError if the cost is not finite.
-
-    >>> from planner.renting.prices import read_prices
-    >>> step = CandidateStep(10.0, (8.0, 12.5), "compute", 1.0)
-    >>> found = estimate_cost(Candidate(read_prices()[0], 1, "on demand"), step, 36e3)
-    >>> found.hours, found.hours_80, round(found.dollars, 2)
-    (1.0, (0.8, 1.25), 3.06)
-    """
-    low, high = step.interval
-    hours, fewest, most = (samples / rate / HOUR_S for rate in (step.samples_per_s, high, low))
+def estimate_cost(candidate: Candidate, step: StepPrediction, samples: float) -> CostEstimate:
+    """Return the time and cost of training on ``samples`` samples. Raise InputError if the cost is not finite."""
+    low, high = step.interval()
+    hours, fewest, most = (samples / rate / HOUR_S for rate in (step.rate, high, low))
     price = candidate.price
     if not isfinite(most * price):
         raise InputError(f"{samples:g} samples take more hours than a number can hold; reduce plan.target_samples")

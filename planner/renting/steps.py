@@ -15,7 +15,7 @@ from planner.jobs import TrainingJob
 from planner.memory import FILL
 from planner.prediction import DeviceMesh, StepPrediction, TooLittleMemory, Training, predict_steps
 from planner.rates import GpuRates, at_rate, has_published_series, series_gpu
-from planner.renting.candidates import Candidate, CandidateStep, CostEstimate, estimate_cost
+from planner.renting.candidates import Candidate, CostEstimate, estimate_cost
 from planner.renting.prices import InstanceType
 from planner.runs import OwnRuns
 from planner.search import search
@@ -115,7 +115,7 @@ class CandidateSteps:
 
     def predict(
         self, places: Sequence[tuple[InstanceType, int]], on_done: Callable[[int], object] = lambda number: None
-    ) -> list[CandidateStep | InputError]:
+    ) -> list[StepPrediction | InputError]:
         """Return the step on each number of nodes of an instance type, or the error.
 
         The error is TooLittleMemory, or an InputError for an unsupported GPU or mesh. ``on_done`` is called with the
@@ -131,12 +131,7 @@ class CandidateSteps:
             except InputError as error:
                 answers.append(error)
             on_done(number)
-        steps = {
-            key: step
-            if isinstance(step, InputError)
-            else _shown(step, meshes[key].mesh.name if self.is_searched else "")
-            for key, step in zip(meshes, predict_steps([*meshes.values()]), strict=True)
-        }
+        steps = dict(zip(meshes, predict_steps([*meshes.values()]), strict=True))
         return [answer if isinstance(answer, InputError) else steps[answer] for answer in answers]
 
     def _training(self, host: Host, gpu: str) -> Training:
@@ -149,10 +144,10 @@ class CandidateSteps:
         if not self.is_searched:
             return training.on(gpus)
         parallelism = Parallelism(data=gpus)
-        meshes = search(training.mesh_job(gpus, parallelism), training.belief)
+        meshes = search(training.mesh_job(parallelism), training.belief)
         if len(meshes.order):
-            job = replace(training.job, parallelism=parallelism)
-            return DeviceMesh(training, job, meshes.searched[int(meshes.order[0])], gpus)
+            on_gpus = replace(training, job=replace(training.job, parallelism=parallelism))
+            return DeviceMesh(on_gpus, meshes.searched[int(meshes.order[0])])
         needed, available = float(meshes.memory["total"].min()) / FILL, float(meshes.columns.memory_bytes[0])
         raise TooLittleMemory(
             f"no mesh of {gpus} x {training.host.device.name} fits into memory: each GPU needs {format_size(needed)} "
@@ -160,15 +155,6 @@ class CandidateSteps:
             needed,
             available,
         )
-
-
-def _shown(prediction: StepPrediction, mesh: str = "") -> CandidateStep:
-    name, share = prediction.parts.bottleneck
-    bottleneck = name if name == "compute" else f"{name} {share:.0%}"
-    memory, chance = prediction.memory["total"], prediction.chance_to_run
-    return CandidateStep(
-        prediction.rate, prediction.interval(), bottleneck, prediction.efficiency, mesh, memory, chance
-    )
 
 
 class Screening(NamedTuple):

@@ -8,8 +8,8 @@ import pytest
 
 from collectives.errors import InputError
 from planner.memory import FILL
-from planner.prediction import TooLittleMemory, Training
-from planner.renting.candidates import Candidate, CandidateStep, estimate_cost
+from planner.prediction import StepPrediction, TooLittleMemory, Training
+from planner.renting.candidates import Candidate, estimate_cost
 from planner.renting.prices import InstanceType, read_prices
 from planner.renting.steps import CandidateSteps, find_host
 from ringlab.commands.predicting.predict_devices import predict_devices
@@ -64,14 +64,14 @@ def test_predict_search_and_plan_give_one_answer(scenario: Path) -> None:
         return
     searched = find_meshes(scenario, options).cases[0].best[0]
     (planned,) = CandidateSteps(job).predict([(instance, nodes)])
-    assert isinstance(planned, CandidateStep)
+    assert isinstance(planned, StepPrediction)
     cost = estimate_cost(Candidate(instance, nodes, "on demand"), planned, SAMPLES)
     tokens = predicted.tokens_per_s / predicted.samples_per_s
     assert searched["tokens_per_s"] / tokens == pytest.approx(predicted.samples_per_s)
-    assert planned.samples_per_s == pytest.approx(predicted.samples_per_s)
-    assert planned.interval == pytest.approx(predicted.interval)
+    assert planned.rate == pytest.approx(predicted.samples_per_s)
+    assert planned.interval() == pytest.approx(predicted.interval)
     assert searched["memory_bytes"] == pytest.approx(predicted.memory["total"])
-    assert planned.memory_bytes == pytest.approx(predicted.memory["total"])
+    assert planned.memory["total"] == pytest.approx(predicted.memory["total"])
     assert searched["chance_to_run"] == planned.chance_to_run == predicted.chance_to_run
     assert cost.dollars == pytest.approx(predicted.epoch.dollars)
     assert searched["dollars_per_billion_tokens"] * SAMPLES * tokens / 1e9 == pytest.approx(predicted.epoch.dollars)

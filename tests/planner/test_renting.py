@@ -8,15 +8,18 @@ from pathlib import Path
 import pytest
 
 from collectives.errors import InputError
+from collectives.records.model_profile import find_model_profile
+from planner.jobs import TrainingJob
+from planner.prediction import StepPrediction
 from planner.renting.candidates import (
     Candidate,
-    CandidateStep,
     Limits,
     estimate_cost,
     list_candidates,
     pareto_front,
 )
 from planner.renting.prices import COLUMNS, InstanceType, read_prices
+from planner.renting.steps import CandidateSteps
 from simcomm.cluster.hardware import parts
 
 ROW = {
@@ -113,10 +116,14 @@ def test_second_node_needs_a_known_network() -> None:
 
 def test_cost_has_the_interval_of_the_step() -> None:
     """The low end of the rate is the high end of the cost."""
-    step = CandidateStep(100.0, (80.0, 125.0), "compute", 1.0)
-    cost = estimate_cost(Candidate(instance(), 2, "on demand"), step, 3.6e6)
-    assert (cost.hours, cost.hours_80) == (10.0, (8.0, 12.5))
-    assert (cost.dollars, cost.dollars_80) == (80.0, (64.0, 100.0))
+    (step,) = CandidateSteps(TrainingJob(find_model_profile("gpt2"), 8, precision="bf16")).predict([(instance(), 2)])
+    assert isinstance(step, StepPrediction)
+    cost, ratio = (
+        estimate_cost(Candidate(instance(), 2, "on demand"), step, 36e3 * step.rate),
+        step.interval()[1] / step.rate,
+    )
+    assert (cost.hours, cost.dollars) == pytest.approx((10.0, 80.0))
+    assert (*cost.hours_80, *cost.dollars_80) == pytest.approx((10 / ratio, 10 * ratio, 80 / ratio, 80 * ratio))
 
 
 def test_deadline_and_budget_allow_equal_values() -> None:

@@ -66,9 +66,6 @@ def test_step_depends_on_overlap_sync_every_and_loaders() -> None:
     after, overlapped = step(), step("training.parallelism={overlap = true}")
     assert overlapped["sync"] < after["sync"] and overlapped["compute"] == after["compute"]
     assert step("training.sync_every=4")["sync"] == pytest.approx(after["sync"] / 4)
-    sent = [ringlab.predict_devices("star8", [8], RATED, f"training.sync_every={every}").cases[0].rows[0].sent_bytes
-            for every in (1, 4)]  # fmt: skip
-    assert sent[1] == pytest.approx(sent[0] / 4)
     assert step("training.accumulate=4")["total"] == pytest.approx(after["total"])  # the same batch, one exchange
     slow = step("training.loader_rate=10.0")
     assert slow["total"] == pytest.approx(3.2, rel=1e-3)  # a host's 32 samples at 10/s

@@ -280,7 +280,10 @@ def plan(
         title=planned.title, file=str(planned.path), model=job.model.model, target_samples=samples,
         target_tokens=None if context is None else samples * context, deadline_hours=wanted.deadline,
         budget=wanted.budget, prices=source, prices_newest=max(estimate.dated for estimate in instances).isoformat(),
-        candidates=tuple(_row(place, estimate, place in front, limits, when) for place, estimate in enumerate(within)),
+        candidates=tuple(
+            _row(place, estimate, place in front, limits, when, is_searched=steps.is_searched)
+            for place, estimate in enumerate(within)
+        ),
         beyond_limits=len(ranked) - len(within),
         too_little_memory=tuple(
             MemoryRow(gpu=gpu, gpus=gpus, needed_bytes=error.needed, memory_bytes=error.available)
@@ -380,7 +383,7 @@ def _advise(within: Sequence[CostEstimate], ranked: Sequence[CostEstimate], limi
         beyond = " and ".join(["late"] * late + ["over budget"] * dear)
         more = f"; the high end is {beyond}" if beyond else ""
         step = first.step
-        risk = describe_chance(f"On {first.candidate.label}", step.memory_bytes or 0.0, step.chance_to_run)
+        risk = describe_chance(f"On {first.candidate.label}", step.memory["total"], step.chance_to_run)
         return " ".join([f"{which}: {_describe(first)}{more}.", *filter(None, [risk])])
     limit_texts = [f"within {limits.deadline:.3g} h"] * (limits.deadline < inf)
     limit_texts += [f"for ${limits.budget:.4g}"] * (limits.budget < inf)
@@ -404,14 +407,18 @@ def _describe_closest(screened: Screening) -> str:
     return f"No candidate has enough memory. The closest: {closest}."
 
 
-def _row(place: int, estimate: CostEstimate, is_front: bool, limits: Limits, today: date) -> PlanRow:
-    candidate, instance = estimate.candidate, estimate.candidate.instance
-    step = estimate.step._asdict()
-    del step["interval"]
+def _row(
+    place: int, estimate: CostEstimate, is_front: bool, limits: Limits, today: date, *, is_searched: bool
+) -> PlanRow:
+    candidate, instance, step = estimate.candidate, estimate.candidate.instance, estimate.step
+    part, share = step.parts.bottleneck
     return PlanRow(
         rank=place + 1, label=candidate.label, provider=instance.provider, instance=instance.instance,
         region=instance.region, gpu=instance.gpu, gpus=candidate.gpus, nodes=candidate.nodes, market=candidate.market,
-        price_per_hour=candidate.price, price_is_old=is_old(instance, today), **step, hours=estimate.hours,
+        price_per_hour=candidate.price, price_is_old=is_old(instance, today), samples_per_s=step.rate,
+        efficiency=step.efficiency, bottleneck=part if part == "compute" else f"{part} {share:.0%}",
+        mesh=step.mesh if is_searched else "", memory_bytes=step.memory["total"], chance_to_run=step.chance_to_run,
+        hours=estimate.hours,
         hours_80=estimate.hours_80, cost=estimate.dollars, cost_80=estimate.dollars_80,
         high_end_within_limits=limits.allow(estimate.hours_80[1], estimate.dollars_80[1]), front=is_front,
     )  # fmt: skip

@@ -109,8 +109,6 @@ class DevicesRow(NamedTuple):
     memory: dict[str, float]  # bytes on the device that uses the most memory
     bottleneck: str
     bottleneck_share: float
-    sent_bytes: float  # per step, by the device that sends the most
-    calls: tuple[dict[str, str | float], ...]  # collectives of this device per step
     epoch: Bill | None
     target: Bill | None  # the whole training, if the scenario states its length
     tokens_per_s: float | None = None  # of a language model
@@ -321,11 +319,6 @@ def _predict_row(devices: int, spread: SpreadTraining, training: Training, price
         memory=step.memory,
         bottleneck=step.parts.bottleneck[0],
         bottleneck_share=step.parts.bottleneck[1],
-        sent_bytes=step.sent_bytes,
-        calls=tuple(
-            {"collective": call.collective, "bytes": call.nbytes, "ranks": call.group.size, "times": call.times}
-            for call in step.calls
-        ),
         epoch=None if epoch is None else Bill.of(epoch, step.rate, bounds, hourly),
         target=None if target is None else Bill.of(target, step.rate, bounds, hourly),
         tokens_per_s=tokens_per_s,
@@ -408,7 +401,6 @@ def _table_rows(rows: Sequence[DevicesRow]) -> list[list[str]]:
         ["efficiency", *map(_format_efficiency, rows)],
         _time_row("step", [row.step_s for row in rows], [row.step_interval for row in rows]),
         *(_time_row(f"  {LABELS.get(name, name)}", [row.parts[name] for row in rows]) for name in rows[0].parts),
-        ["sent by a device", *(NOTHING if not row.sent_bytes else format_size(round(row.sent_bytes)) for row in rows)],
         ["memory of a device", *(format_size(row.memory["total"]) for row in rows)],
     ]
     for name, cost, bills in (
@@ -420,7 +412,7 @@ def _table_rows(rows: Sequence[DevicesRow]) -> list[list[str]]:
         )
         dollars = [format_interval(bill and bill.dollars, bill and bill.dollars_interval) for bill in bills]
         lines.append([cost, *(cell if cell == NOTHING else f"${cell}" for cell in dollars)])
-    return [line for line in lines if line[0] == "sent by a device" or {*line[1:]} != {NOTHING}]
+    return [line for line in lines if {*line[1:]} != {NOTHING}]
 
 
 def _time_row(name: str, seconds: Sequence[float | None], bounds: Sequence[Bounds | None] = ()) -> list[str]:
