@@ -19,35 +19,54 @@ from simcomm.selection import choose
 
 STAR = simcomm.star(4, "10 Gbit/s", "5 us")
 RING = find_algorithm("all_reduce/ring")
+FOURS = [np.ones(4) for _ in range(4)]
 
-WRONG_TYPES = [
-    ({"nbytes": "8 megs"}, "'8 megs' is not a size; write a number and one of"),
-    ({"nbytes": None}, r"nbytes must be a non-negative integer or text such as '1 MiB' \(or pass buffers\), not None"),
-    ({"nbytes": True}, "nbytes must be a non-negative integer .*, not True"),
-    ({"nbytes": 8.0}, "nbytes must be a non-negative integer .*, not 8.0"),
-    ({"nbytes": 8, "dtype": torch.float32}, "dtype must be a string such as 'float32', not torch.float32"),
-    ({"nbytes": 8, "dtype": np.float64}, "dtype must be a string such as 'float64', not <class 'numpy.float64'>"),
-    ({"nbytes": 8, "dtype": 32}, "dtype must be a string such as 'float32', not 32"),
-    ({"nbytes": 8, "op": 3}, "unknown op 3"),
-    ({"nbytes": 8, "op": ["sum"]}, "unknown op .*"),
-]
+BOTH = pytest.mark.parametrize("run", [simcomm.run, realcomm.run])
+REJECTED_BY_RUN = [  # algorithm, arguments, and the message
+    (RING, {"nbytes": "8 megs"}, "'8 megs' is not a size; write a number and one of"),
+    (RING, {"nbytes": None}, "nbytes must be a non-negative integer or text such as '1 MiB' (or pass buffers), not N"),
+    (RING, {"nbytes": True}, "(or pass buffers), not True"),
+    (RING, {"nbytes": 8.0}, "(or pass buffers), not 8.0"),
+    (RING, {"nbytes": 8, "dtype": torch.float32}, "dtype must be a string such as 'float32', not torch.float32"),
+    (RING, {"nbytes": 8, "dtype": np.float64}, "dtype must be a string such as 'float64', not <class 'numpy.float64'>"),
+    (RING, {"nbytes": 8, "dtype": 32}, "dtype must be a string such as 'float32', not 32"),
+    (RING, {"nbytes": 8, "op": 3}, "unknown op 3"),
+    (RING, {"nbytes": 8, "op": ["sum"]}, "unknown op ['sum']"),
+    (RING, {"buffers": [[0.0]] * 4}, "pass a numpy array for each rank"),
+    (RING, {"buffers": 3}, "one numpy array per rank, not 3"),
+    ("reduce/naive", {"nbytes": 8, "root": "0"}, "root must be an integer, not '0'"),
+    ("reduce/naive", {"nbytes": 8, "root": 1.0}, "root must be an integer, not 1.0"),
+    ("reduce/naive", {"nbytes": 8, "root": False}, "root must be an integer, not False"),
+    ("broadcast/naive", {"nbytes": 8, "op": "max"}, "broadcast/naive: broadcast does not reduce; remove op"),
+    ("all_gather/ring", {"nbytes": 8, "op": "sum"}, "all_gather does not reduce; remove op"),
+    (RING, {"nbytes": 8, "root": 0}, "all_reduce/ring: all_reduce does not have a root; remove root"),
+    (RING, {"nbytes": 64, "buffers": FOURS}, "nbytes is 64, but the buffers have 32; remove nbytes"),
+    (RING, {"nbytes": "1 KiB", "buffers": FOURS}, "nbytes is 1024, but the buffers have 32"),
+    (RING, {"dtype": "float32", "buffers": FOURS}, "dtype is float32, but the buffers have float64"),
+    (RING, {"nbytes": 8, "cluster": 8}, "cluster must be a cluster such as simcomm.this_machine(8), not 8"),
+    (RING, {"nbytes": 8, "cluster": "this-machine"}, "this_machine(2), not 'this-machine'"),
+    (RING, {"nbytes": 8, "cluster": None}, "this_machine(2), not None"),
+    (7, {"nbytes": 8}, "algorithm must be an Algorithm or a name such as 'all_reduce/ring', not 7"),
+    (print, {"nbytes": 8}, "not <built-in function print>; declare the function with @algorithm"),
+    (None, {"nbytes": 8}, "algorithm must be an Algorithm or a name such as 'all_reduce/ring', not None"),
+    *(
+        (CollectiveCall(RING, 4), given, f"{next(iter(given))} must not be passed with a CollectiveCall")
+        for given in ({"nbytes": 16}, {"dtype": "float32"}, {"op": "sum"}, {"root": 0})
+    ),
+    (CollectiveCall("all_reduce/ring", 4), {}, "algorithm must be an Algorithm"),
+    (CollectiveCall(RING, "4"), {}, "elements must be a non-negative integer, not '4'"),
+    (CollectiveCall(RING, -1), {}, "elements must be a non-negative integer, not -1"),
+    (CollectiveCall(RING, 4, root=1), {}, "all_reduce does not have a root; remove root"),
+    (CollectiveCall(find_algorithm("reduce/naive"), 4, root=4), {}, "root must be a rank from 0 to 3, not 4"),
+    (CollectiveCall(find_algorithm("broadcast/naive"), 4, op="max"), {}, "broadcast does not reduce; remove op"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("run", [simcomm.run, realcomm.run])
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [*WRONG_TYPES, ({"buffers": [[0.0], [0.0], [0.0], [0.0]]}, "pass a numpy array for each rank")],
-)
-def test_run_rejects_wrong_types(run, given: dict, message: str):
-    with pytest.raises(InputError, match=message):
-        run("all_reduce/ring", STAR, **given)
-
-
-@pytest.mark.parametrize("run", [simcomm.run, realcomm.run])
-@pytest.mark.parametrize("root", ["0", 1.0, False])
-def test_run_rejects_a_root_that_is_not_an_integer(run, root: object):
-    with pytest.raises(InputError, match=f"root must be an integer, not {root!r}"):
-        run("reduce/naive", STAR, 8, root=root)
+@BOTH
+@pytest.mark.parametrize(("algorithm", "given", "message"), REJECTED_BY_RUN)
+def test_run_rejects_invalid_and_unused_arguments(run, algorithm, given: dict, message: str):
+    with pytest.raises(InputError, match=re.escape(message)):
+        run(algorithm, **{"cluster": STAR, **given})
 
 
 def read_only(buffer: np.ndarray) -> np.ndarray:
@@ -74,7 +93,7 @@ ODD_BUFFERS = {  # message to invalid buffer of rank 2
 }
 
 
-@pytest.mark.parametrize("run", [simcomm.run, realcomm.run])
+@BOTH
 @pytest.mark.parametrize("message", ODD_BUFFERS)
 def test_run_writes_no_buffer_when_one_is_invalid(run, message: str):
     buffers: list = [np.arange(4.0) + rank for rank in range(4)]
@@ -85,7 +104,7 @@ def test_run_writes_no_buffer_when_one_is_invalid(run, message: str):
     assert np.array_equal(buffers, before)
 
 
-@pytest.mark.parametrize("run", [simcomm.run, realcomm.run])
+@BOTH
 def test_run_rejects_buffers_that_share_memory(run):
     array, memory = np.ones(4), np.ones(10)
     for buffers in ([array] * 4, [memory[2 * rank : 2 * rank + 4] for rank in range(4)]):
@@ -106,125 +125,11 @@ def test_run_accepts_interleaved_views_and_memory_maps(tmp_path):
     assert (np.fromfile(tmp_path / "memory") == 4).all()
 
 
-@pytest.mark.parametrize("run", [simcomm.run, realcomm.run])
-@pytest.mark.parametrize(
-    ("name", "given", "message"),
-    [
-        ("broadcast/naive", {"nbytes": 8, "op": "max"}, "broadcast/naive: broadcast does not reduce; remove op"),
-        ("all_gather/ring", {"nbytes": 8, "op": "sum"}, "all_gather does not reduce; remove op"),
-        ("all_reduce/ring", {"nbytes": 8, "root": 0}, "all_reduce/ring: all_reduce does not have a root; remove root"),
-        ("all_reduce/ring", {"nbytes": 64, "buffers": 4}, "nbytes is 64, but the buffers have 32; remove nbytes"),
-        ("all_reduce/ring", {"nbytes": "1 KiB", "buffers": 4}, "nbytes is 1024, but the buffers have 32"),
-        ("all_reduce/ring", {"dtype": "float32", "buffers": 4}, "dtype is float32, but the buffers have float64"),
-    ],
-)
-def test_run_rejects_an_argument_without_effect(run, name: str, given: dict, message: str):
-    if "buffers" in given:
-        given = given | {"buffers": [np.ones(4) for _ in range(given["buffers"])]}
-    with pytest.raises(InputError, match=message):
-        run(name, STAR, **given)
-
-
 def test_size_can_be_a_text():
     assert simcomm.run("all_reduce/ring", STAR, "1 MiB") == simcomm.run("all_reduce/ring", STAR, 1 << 20)
     assert choose("all_reduce", STAR, "1 MiB") == choose("all_reduce", STAR, 1 << 20)
     arrays = [np.ones(128) for _ in range(4)]
     assert simcomm.run("all_reduce/ring", STAR, "1 KiB", buffers=arrays, dtype="float64").facts["nbytes"] == 1024
-
-
-@pytest.mark.parametrize("run", [simcomm.run, realcomm.run])
-@pytest.mark.parametrize(
-    ("algorithm", "cluster", "message"),
-    [
-        ("all_reduce/ring", 8, r"cluster must be a cluster such as simcomm.this_machine\(8\), not 8"),
-        ("all_reduce/ring", "this-machine", "cluster must be a cluster .* not 'this-machine'"),
-        ("all_reduce/ring", None, "cluster must be a cluster .* not None"),
-        (7, STAR, "algorithm must be an Algorithm or a name such as 'all_reduce/ring', not 7"),
-        (
-            print,
-            STAR,
-            "not <built-in function print>; declare the function with @algorithm",
-        ),
-        (None, STAR, "algorithm must be an Algorithm .*, not None"),
-    ],
-)
-def test_run_rejects_other_clusters_and_algorithms(run, algorithm, cluster, message: str):
-    with pytest.raises(InputError, match=message):
-        run(algorithm, cluster, 1024)
-
-
-@pytest.mark.parametrize("train", [simcomm.train, realcomm.train])
-def test_train_rejects_wrong_types(train):
-    with pytest.raises(InputError, match=r"training must be a collectives\.Training, not 'resnet18'"):
-        train("resnet18", STAR)
-    with pytest.raises(InputError, match=r"cluster must be a cluster .* not 4"):
-        train(Training(RING), 4)
-    with pytest.raises(InputError, match="gradient_sync must be an Algorithm"):
-        train(Training("ring"), STAR)
-    for steps in ("3", 2.0, 0, True):
-        with pytest.raises(InputError, match=r"steps must be a positive integer, not .*"):
-            train(Training(RING), STAR, steps=steps)
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"model": "alexnet"}, "unknown model 'alexnet'; choose one of resnet18"),
-        ({"model": 3}, "unknown model 3"),
-        ({"dataset": ["digits"]}, "unknown dataset .*digits"),
-        ({"batch_size": 0}, "batch_size must be a positive integer, not 0"),
-        ({"batch_size": 2.5}, "batch_size must be a positive integer, not 2.5"),
-        ({"epochs": "3"}, "epochs must be a positive integer, not '3'"),
-        ({"seed": -1}, "seed must be a non-negative integer, not -1"),
-        ({"learning_rate": 0}, "learning_rate must be a positive number, not 0"),
-        ({"scale_learning_rate": "no"}, "scale_learning_rate must be True or False, or one of linear, sqrt, not 'no'"),
-        ({"data_folder": 3}, "data_folder must be the name of a file or directory, not 3"),
-        ({"compute": (0.1, 0.2, 0.05)}, "compute must be ComputePhases"),
-    ],
-)
-def test_training_checks_its_fields(given: dict, message: str):
-    with pytest.raises(InputError, match=message):
-        Training(RING, **given)
-
-
-@pytest.mark.parametrize("seconds", [-0.1, "1 ms", None, float("nan"), float("inf")])
-def test_phases_must_be_non_negative_seconds(seconds):
-    for phases in ((seconds, 0, 0), (0, seconds, 0), (0, 0, seconds)):
-        with pytest.raises(InputError, match="must be a non-negative number of seconds"):
-            ComputePhases(*phases)
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"overhead": -1e-6}, "overhead must be a non-negative number of seconds, not -1e-06"),
-        ({"overhead": "3 us"}, "overhead must be a non-negative number of seconds, not '3 us'"),
-        ({"gamma": float("nan")}, "gamma must be a non-negative number of seconds per byte, not nan"),
-        ({"goodput": 0}, "goodput must be a positive number, not 0"),
-        ({"goodput": 1.5}, r"goodput must be a share of the line rate in \(0, 1\], not 1.5"),
-    ],
-)
-def test_transport_checks_its_fields(given: dict, message: str):
-    with pytest.raises(InputError, match=message):
-        Transport("test", **given)
-
-
-@pytest.mark.parametrize("world_size", ["4", 4.0, True, None, 0])
-def test_world_size_must_be_a_positive_integer(world_size):
-    message = f"world_size must be a positive integer, not {re.escape(repr(world_size))}"
-    calls = [lambda size: verify(RING, size), lambda size: verify("all_reduce/ring", size), RING.chunks, RING.scratch]
-    for call in (*calls, lambda size: RING.channels(0, size), lambda size: make_call(RING, size, 1024)):
-        with pytest.raises(InputError, match=message):
-            call(world_size)
-
-
-@pytest.mark.parametrize("algorithm", [print, 3, None])
-def test_verify_rejects_other_algorithms_and_roots(algorithm):
-    for call in (verify, lambda algorithm, world_size: find_algorithm(algorithm)):
-        with pytest.raises(InputError, match="algorithm must be an Algorithm or a name such as 'all_reduce/ring'"):
-            call(algorithm, 4)
-    with pytest.raises(InputError, match="root must be an integer, not '1'"):
-        verify("broadcast/naive", 4, root="1")
 
 
 ONES = torch.ones(4)
@@ -233,16 +138,44 @@ ONES = torch.ones(4)
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda: Training("ring"), "gradient_sync must be an Algorithm"),
+        (lambda: Training(RING, model="alexnet"), "unknown model 'alexnet'; choose one of resnet18"),
+        (lambda: Training(RING, model=3), "unknown model 3"),
+        (lambda: Training(RING, dataset=["digits"]), "unknown dataset ['digits']"),
+        (lambda: Training(RING, batch_size=0), "batch_size must be a positive integer, not 0"),
+        (lambda: Training(RING, batch_size=2.5), "batch_size must be a positive integer, not 2.5"),
+        (lambda: Training(RING, epochs="3"), "epochs must be a positive integer, not '3'"),
+        (lambda: Training(RING, seed=-1), "seed must be a non-negative integer, not -1"),
+        (lambda: Training(RING, learning_rate=0), "learning_rate must be a positive number, not 0"),
+        (lambda: Training(RING, scale_learning_rate="no"), "must be True or False, or one of linear, sqrt, not 'no'"),
+        (lambda: Training(RING, data_folder=3), "data_folder must be the name of a file or directory, not 3"),
+        (lambda: Training(RING, compute=(0.1, 0.2, 0.05)), "compute must be ComputePhases"),
+        (lambda: Transport("test", overhead=-1e-6), "overhead must be a non-negative number of seconds, not -1e-06"),
+        (lambda: Transport("test", overhead="3 us"), "overhead must be a non-negative number of seconds, not '3 us'"),
+        (lambda: Transport("test", gamma=float("nan")), "must be a non-negative number of seconds per byte, not nan"),
+        (lambda: Transport("test", goodput=0), "goodput must be a positive number, not 0"),
+        (lambda: Transport("test", goodput=1.5), "goodput must be a share of the line rate in (0, 1], not 1.5"),
+        *(
+            (lambda phases=phases: ComputePhases(*phases), "must be a non-negative number of seconds")
+            for seconds in (-0.1, "1 ms", None, float("nan"), float("inf"))
+            for phases in ((seconds, 0, 0), (0, seconds, 0), (0, 0, seconds))
+        ),
+        *(
+            (lambda call=call, size=size: call(size), f"world_size must be a positive integer, not {size!r}")
+            for size in ("4", 4.0, True, None, 0)
+            for call in (
+                lambda size: verify(RING, size), RING.chunks, RING.scratch, lambda size: RING.channels(0, size),
+                lambda size: make_call(RING, size, 1024),
+            )
+        ),
+        *(
+            (lambda call=call, value=value: call(value), "algorithm must be an Algorithm or a name such as ")
+            for value in (print, 3, None)
+            for call in (lambda value: verify(value, 4), find_algorithm, lambda value: build_schedule(value, 4))
+        ),
+        (lambda: verify("broadcast/naive", 4, root="1"), "root must be an integer, not '1'"),
         (lambda: simcomm.run("all_reduce/ring", STAR, 64, faults=3), "faults must be a simcomm.Faults, not 3"),
         (lambda: simcomm.run("all_reduce/ring", STAR, 64, calibration=3), "calibration must be a Calibration"),
-        (
-            lambda: simcomm.run("all_reduce/ring", STAR, buffers=3),
-            "one numpy array per rank, not 3",
-        ),
-        (
-            lambda: realcomm.run("all_reduce/ring", STAR, buffers=3),
-            "one numpy array per rank, not 3",
-        ),
         (lambda: simcomm.train(Training(RING), STAR, calibration=3), "calibration must be a Calibration"),
         (lambda: choose("all_reduce", STAR, 64, calibration=3), "calibration must be a Calibration"),
         (lambda: choose(3, STAR, 64), "unknown collective 3; "),
@@ -254,37 +187,37 @@ ONES = torch.ones(4)
         (lambda: simcomm.shortest(3), "graph must be a networkx graph, not 3"),
         (lambda: simcomm.ecmp(1)(3), "graph must be a networkx graph, not 3"),
         (lambda: simcomm.ecmp()(STAR), "graph must be a networkx graph, not <Cluster"),
-        (lambda: build_schedule(3, 4), "algorithm must be an Algorithm or a name"),
         (lambda: build_schedule("all_reduce/rings", 4), "unknown algorithm 'all_reduce/rings'"),
-        (lambda: viz.topology_figure(3, ["h0"], "Three"), "graph must be a networkx graph, .*, not 3"),
+        (lambda: viz.topology_figure(3, ["h0"], "Three"), "graph must be a networkx graph, "),
         (lambda: realcomm.Executor(3, 0, 2), "call must be a collectives.call.CollectiveCall, not 3"),
-        (lambda: realcomm.Executor("all_reduce/ring", 0, 2), "call must be .*, not 'all_reduce/ring'"),
+        (lambda: realcomm.Executor("all_reduce/ring", 0, 2), "CollectiveCall, not 'all_reduce/ring'"),
         (lambda: realcomm.execute(RING, 3), "tensor must be a torch.Tensor, not 3"),
         (lambda: realcomm.execute("all_reduce/rings", ONES), "unknown algorithm 'all_reduce/rings'"),
         (lambda: realcomm.execute(3, ONES), "algorithm must be an Algorithm or a name"),
-        (
-            lambda: check_splits(3, "output_split_sizes", ONES, 2),
-            "output_split_sizes must be a list of sizes, .*, not 3",
-        ),
-        (lambda: realcomm.launch(3, 2), r"worker must be a function of \(rank, world_size\), not 3"),
+        (lambda: check_splits(3, "output_split_sizes", ONES, 2), "output_split_sizes must be a list of sizes, "),
+        (lambda: realcomm.launch(3, 2), "worker must be a function of (rank, world_size), not 3"),
     ],
-)
+)  # fmt: skip
 def test_error_states_the_type_that_an_argument_needs(call, message: str):
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=re.escape(message)):
         call()
+
+
+@pytest.mark.parametrize("train", [simcomm.train, realcomm.train])
+def test_train_rejects_wrong_types(train):
+    with pytest.raises(InputError, match=r"training must be a collectives\.Training, not 'resnet18'"):
+        train("resnet18", STAR)
+    with pytest.raises(InputError, match=r"cluster must be a cluster .* not 4"):
+        train(Training(RING), 4)
+    for steps in ("3", 2.0, 0, True):
+        with pytest.raises(InputError, match=f"steps must be a positive integer, not {steps!r}"):
+            train(Training(RING), STAR, steps=steps)
 
 
 def test_run_accepts_a_call():
     call = make_call("reduce/binomial", 4, 1 << 20, dtype="float64", op="max", root=3)
     trace = simcomm.run(call, STAR)
     assert trace == simcomm.run("reduce/binomial", STAR, 1 << 20, dtype="float64", op="max", root=3)
-
-
-@pytest.mark.parametrize("run", [simcomm.run, realcomm.run])
-@pytest.mark.parametrize("given", [{"nbytes": 16}, {"dtype": "float32"}, {"op": "sum"}, {"root": 0}])
-def test_run_rejects_arguments_next_to_a_call(run, given: dict):
-    with pytest.raises(InputError, match=f"{next(iter(given))} must not be passed with a CollectiveCall"):
-        run(CollectiveCall(RING, 4), STAR, **given)
 
 
 def test_buffers_must_match_the_call():
@@ -295,22 +228,6 @@ def test_buffers_must_match_the_call():
     for wrong in (np.zeros(5, np.float32), np.zeros(4)):
         with pytest.raises(InputError, match="buffers must have 4 elements of float32"):
             simcomm.run(call, STAR, buffers=[wrong.copy() for _ in range(4)])
-
-
-@pytest.mark.parametrize(
-    ("call_", "message"),
-    [
-        (CollectiveCall("all_reduce/ring", 4), "algorithm must be an Algorithm"),
-        (CollectiveCall(RING, "4"), "elements must be a non-negative integer, not '4'"),
-        (CollectiveCall(RING, -1), "elements must be a non-negative integer, not -1"),
-        (CollectiveCall(RING, 4, root=1), "all_reduce does not have a root; remove root"),
-        (CollectiveCall(find_algorithm("reduce/naive"), 4, root=4), r"root must be a rank from 0 to 3, not 4"),
-        (CollectiveCall(find_algorithm("broadcast/naive"), 4, op="max"), "broadcast does not reduce; remove op"),
-    ],
-)
-def test_invalid_call_is_rejected_by_run(call_: CollectiveCall, message: str):
-    with pytest.raises(InputError, match=message):
-        simcomm.run(call_, STAR)
 
 
 def test_call_keeps_its_elements_with_another_algorithm():

@@ -6,6 +6,7 @@ import re
 import tracemalloc
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from simcomm.schedules import unverified_schedule
 from viz.report import ReportParts
 
 ZEROS = base64.b64encode(zlib.compress(bytes(1 << 20))).decode()  # many times the allowed size
+ROUTES = {"names": ["a"], "count": 1, "nodes": 2, "first": [0, 2], "node": [0, 0]}
 ONES = base64.b64encode(zlib.compress(b"\xff" * 16)).decode()
 
 
@@ -77,17 +79,13 @@ def written(trace: Trace, folder: Path) -> dict[str, Any]:
 
 
 def test_trace_round_trips_through_a_file(trace: Trace, tmp_path: Path) -> None:
-    trace.write(tmp_path / "new folder" / "a.trace.json")
-    again = read_trace(tmp_path / "new folder" / "a.trace.json")
-    assert again == trace
-    assert isinstance(again.messages[0], Message)
-    assert again.messages[0].route == ("h0", "s0", "h1")
-
-
-def test_unfinished_trace_round_trips(trace: Trace, tmp_path: Path) -> None:
-    trace.failed, trace.unfinished = {1: 2e-3}, [Unfinished(0, 1, True, 1, 0, 2e-3, False, 1)]
-    trace.write(tmp_path / "a.trace.json")
-    assert read_trace(tmp_path / "a.trace.json") == trace
+    assert trace.bytes_sent() == [512, 512]
+    unfinished = replace(trace, failed={1: 2e-3}, unfinished=[Unfinished(0, 1, True, 1, 0, 2e-3, False, 1)])
+    many_routes = simcomm.run("all_to_all/direct", simcomm.star(50, "10 Gbit/s", "5 us"), 50 * 64)
+    for original in (trace, unfinished, many_routes):
+        original.write(tmp_path / "new folder" / "a.trace.json")
+        again = read_trace(tmp_path / "new folder" / "a.trace.json")
+        assert again == original and again.messages[0] == original.messages[0]
 
 
 def test_failed_trace_round_trips_and_is_incomplete(trace: Trace, tmp_path: Path) -> None:
@@ -100,23 +98,6 @@ def test_failed_trace_round_trips_and_is_incomplete(trace: Trace, tmp_path: Path
     written(trace, tmp_path)
     with pytest.raises(InputError, match="failure: rank 2 does not exist; there are 2 ranks"):
         read_trace(next(tmp_path.iterdir()))
-
-
-def test_trace_with_many_routes_round_trips(tmp_path: Path) -> None:
-    trace = simcomm.run("all_to_all/direct", simcomm.star(50, "10 Gbit/s", "5 us"), 50 * 64)
-    trace.write(tmp_path / "a.trace.json")
-    assert len(trace.messages.routes) > 2000
-    assert read_trace(tmp_path / "a.trace.json") == trace
-
-
-def test_trace_file_has_a_schema_version_and_no_infinity(trace: Trace, tmp_path: Path) -> None:
-    content = written(trace, tmp_path)  # refuses the constants that JSON does not have
-    assert content["schema_version"] == 3
-    assert content["title"] == "all_reduce/ring"
-
-
-def test_bytes_sent_are_counted_by_rank(trace: Trace) -> None:
-    assert trace.bytes_sent() == [512, 512]
 
 
 @pytest.mark.parametrize(
@@ -195,40 +176,21 @@ def test_impossible_traces_are_rejected(trace: Trace, tmp_path: Path, changes: d
         ("spans", "rank", [2, 1], "spans.0: rank 2 does not exist; there are 2 ranks"),
         ("spans", "begin", [1.0, 0.0], "spans.0 ends at 0.0015 but begins at 1.0"),
         ("spans", "name", [1, 0], "spans: columns: name.0: 1 is none of 1 names"),
+        ("messages", "", {"rows": 3}, "messages: src: 2 entries for 3 rows"),
+        ("messages", "", {"rows": 10**12}, "messages: rows: 1000000000000 is not an integer from 0 to 4000000"),
+        ("messages", "", {"rows": "2"}, "messages: rows: '2' is not an integer"),
+        ("messages", "", {"columns": {}}, "messages: columns: must be a table with the keys src, dst,"),
+        ("messages", "", {"more": 1}, "messages: must be a table with the keys rows, columns, routes, not ['rows', "),
+        ("messages", "", {"routes": ROUTES | {"first": [0, 1]}}, "routes.first: must increase"),
+        ("messages", "", {"routes": ROUTES | {"node": [1, 0]}}, "routes.node: 1 is none"),
+        ("messages", "", {"routes": ROUTES | {"names": [3]}}, "routes.names: must be a list of strings"),
     ],
 )
 def test_trace_with_impossible_values_is_rejected(
     trace: Trace, tmp_path: Path, table: str, column: str, values: Any, message: str
 ) -> None:
     path, content = tmp_path / "changed.json", written(trace, tmp_path)
-    content[table]["columns"][column] = values
-    path.write_text(json.dumps(content))
-    with pytest.raises(InputError, match=f"changed.json: not a trace: .*{re.escape(message)}"):
-        read_trace(path)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"rows": 3}, "messages: src: 2 entries for 3 rows"),
-        ({"rows": 10**12}, "messages: rows: 1000000000000 is not an integer from 0 to 4000000"),
-        ({"rows": "2"}, "messages: rows: '2' is not an integer"),
-        ({"columns": {}}, "messages: columns: must be a table with the keys src, dst,"),
-        (
-            {"routes": {"names": [], "count": 1, "nodes": 0, "first": [0, 1], "node": []}},
-            "routes.first: must increase",
-        ),
-        ({"routes": {"names": ["a"], "count": 1, "nodes": 1, "first": [0, 1], "node": [1]}}, "routes.node: 1 is none"),
-        (
-            {"routes": {"names": [3], "count": 0, "nodes": 0, "first": [0], "node": []}},
-            "routes.names: must be a list of strings",
-        ),
-        ({"more": 1}, "messages: must be a table with the keys rows, columns, routes, not ['rows', "),
-    ],
-)
-def test_trace_with_invalid_columns_is_rejected(trace: Trace, tmp_path: Path, changes: Any, message: str) -> None:
-    path, content = tmp_path / "changed.json", written(trace, tmp_path)
-    content["messages"] |= changes
+    content[table] |= values if not column else {"columns": content[table]["columns"] | {column: values}}
     path.write_text(json.dumps(content))
     with pytest.raises(InputError, match=f"changed.json: not a trace: .*{re.escape(message)}"):
         read_trace(path)
