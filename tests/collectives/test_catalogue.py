@@ -1,5 +1,6 @@
 """Declare algorithms, find them by name or in a user's file, and pickle them."""
 
+import inspect
 import pickle
 import sys
 from collections.abc import Callable
@@ -9,6 +10,7 @@ import pytest
 from command_line import run_python
 from declared_programs import declared
 
+import collectives
 from collectives import InputError, algorithm, find_algorithm, library, send
 from collectives.catalogue import load_file
 from collectives.schedule.build import build_schedule
@@ -241,3 +243,14 @@ def test_program_that_returns_none_has_no_steps() -> None:
 def test_former_name_finds_the_algorithm() -> None:
     assert find_algorithm("naive", "all_to_all") == find_algorithm("all_to_all/direct")
     assert find_algorithm("all_to_all/naive").label == "direct"
+
+
+def test_exported_names_have_docstrings_with_examples() -> None:
+    """Exceptions are raised in other examples, programs yield operations, and ``build_schedule`` shows a schedule."""
+    assert sorted(collectives.__all__) == collectives.__all__
+    for name in collectives.__all__:
+        exported = getattr(collectives, name)
+        is_error = isinstance(exported, type) and issubclass(exported, Exception)
+        needs_example = not is_error and name not in ("Kind", "Operation", "Schedule")
+        assert (">>> " if needs_example else "") in (inspect.getdoc(exported) or pytest.fail(name)), name
+        assert exported.__module__.startswith("collectives.")

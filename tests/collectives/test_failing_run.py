@@ -96,26 +96,13 @@ def test_failed_rank_is_crossed_out() -> None:
 
 
 def test_immediate_deadlock_is_drawn(tmp_path: Path, ringlab: Ringlab) -> None:
-    scenario = tmp_path / "wrong.toml"
     file = GALLERY / "send_before_receive.py"
-    scenario.write_text(f"""
-[cluster]
-topology = "ring"
-hosts = 3
-bandwidth = "1 Gbit/s"
-latency = "1 us"
-[collective]
-name = "all_reduce"
-algorithms = ["{file}"]
-sizes = ["1 KiB"]
-""")
-    done = ringlab("animate", scenario, "-o", tmp_path / "wrong.png")
+    done = ringlab("animate", file, "-o", tmp_path / "wrong.png")
     assert (done.status, done.err) == (0, "")
     assert done.out.startswith("WRONG  all_reduce/wrong ends in a deadlock: rank 0 in step 0 (line 10 of")
     assert (tmp_path / "wrong.png").stat().st_size > 1000
     trace = failing(load_file(file)[0], 3)[0]
-    film = Animation(trace, 2, 1)
-    assert red_pixels(film.frame(0)[20:]) > 100
+    assert red_pixels(Animation(trace, 2, 1).frame(0)[20:]) > 100
     (axes,) = (figure := space_time_figure(trace)).axes
     assert [text.get_text() for text in axes.texts] == [f"waits for rank {rank}" for rank in (1, 2, 0)]
     assert not len(axes.get_xticks())  # no time passes

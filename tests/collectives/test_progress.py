@@ -88,15 +88,11 @@ def lines(monkeypatch) -> tuple[TerminalProgress, io.StringIO]:
     return TerminalProgress(PlainConsole(file=file, force_terminal=False, width=100)), file
 
 
-def test_quick_task_shows_no_progress(lines):
+def test_only_slow_tasks_show_progress_regularly(lines):
     progress, file = lines
     with progress.task("a task", late_s=10) as tick:
         tick(0, 1, 2, "parts")
     assert file.getvalue() == ""
-
-
-def test_slow_task_shows_progress_regularly(lines):
-    progress, file = lines
     with progress.task("a task", late_s=0.01) as tick:
         tick(0, 1000, 2000, "parts")
         deadline = time.monotonic() + 20
@@ -123,49 +119,31 @@ def test_compilation_is_reported_once():
     assert heard.notes == [simcomm.compiling.NOTE]
 
 
-def test_remaining_time_excludes_compilation(monkeypatch):
+@pytest.mark.parametrize(
+    "ticks",  # seconds later, done, total, and the text
+    [
+        pytest.param([(0, 0, 10, ""), (0, 0, 0, None), (80, 1, 10, ""), (2, 2, 10, "about 16 s left")], id="compiling"),
+        pytest.param(
+            [*((4, done, 8, None) for done in range(1, 9)), (4, 1, 60, ""), (4, 5, 60, "about 55 s left"),
+             (4, 1, 60, "")],
+            id="restarts with each count",
+        ),
+        pytest.param(
+            [(0, 0, 4, None), (10, 1, 4, "about 30 s left"), (5, None, 4, "about 25 s left"), (20, 2, 4, ""),
+             (5, 3, 4, "about 13 s left")],
+            id="never grows",
+        ),
+    ],
+)  # fmt: skip
+def test_remaining_time_is_shown(ticks: list[tuple[int, int | None, int, str | None]], monkeypatch: pytest.MonkeyPatch):
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     shown = terminal_progress._Lines(PlainConsole(), "simulating")
-    shown.tick(0, 0, 10, "")
-    shown.tick(0, 0, 0, "compiling")
-    now += 80
-    shown.tick(0, 1, 10, "")
-    assert shown.left() == ""
-    now += 2
-    shown.tick(0, 2, 10, "")
-    assert shown.left() == "about 16 s left"
-
-
-def test_remaining_time_restarts_with_each_count(monkeypatch):
-    now = 100.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    shown = terminal_progress._Lines(PlainConsole(), "in turns")
-    for done in range(1, 9):
-        now += 4
-        shown.tick(0, done, 8, "calibrating")
-    now += 4
-    shown.tick(0, 1, 60, "running")
-    assert shown.left() == ""
-    now += 4
-    shown.tick(0, 5, 60, "running")
-    assert shown.left() == "about 55 s left"
-    now += 4
-    shown.tick(0, 1, 60, "running again")
-    assert shown.left() == ""
-
-
-def test_remaining_time_never_grows(monkeypatch):
-    now = 100.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    shown = terminal_progress._Lines(PlainConsole(), "calibrating")
-    shown.tick(0, 0, 4, "blocks")
-    texts = []
-    for seconds, done in ((10, 1), (5, 1), (20, 2), (5, 3)):
+    for seconds, done, total, text in ticks:
         now += seconds
-        shown.tick(0, done, 4, "blocks") if done > shown.done else None
-        texts.append(shown.left())
-    assert texts == ["about 30 s left", "about 25 s left", "", "about 13 s left"]
+        if done is not None:
+            shown.tick(0, done, total, "running")
+        assert text is None or shown.left() == text
 
 
 def test_warns_when_compiled_code_is_not_cached():
@@ -230,11 +208,13 @@ def test_counted_training_messages_are_simulated(
     assert workload.count_work(training, performance_model(star), NO_FAULTS).messages == simulated > 0
 
 
-def test_short_prediction_has_no_notes():
+def test_short_prediction_has_no_notes_and_can_be_interrupted():
     heard = Heard()
     answer = prediction.predict(load("star8"), Session(progress=heard))
     assert heard.notes == [] and not answer.interrupted and "interrupted" not in answer.to_dict()
     assert heard.news[-1][0] == heard.news[-1][1]
+    with pytest.raises(KeyboardInterrupt):  # before the first row
+        prediction.predict(load("star8"), Session(progress=Heard(interrupt_at=1)))
 
 
 def test_animation_progress_counts_frames(tmp_path: Path):
@@ -242,12 +222,6 @@ def test_animation_progress_counts_frames(tmp_path: Path):
     ringlab.animate("star8", tmp_path / "ring.gif", "ring", "1 KiB", progress=heard)
     frames = [(done, total) for done, total, now in heard.news if now == "frames"]
     assert frames == [(done, 120) for done in range(1, 121)]
-    assert heard.news[-120:] == [(done, 120, "frames") for done in range(1, 121)]
-
-
-def test_interrupt_before_the_first_row_is_raised():
-    with pytest.raises(KeyboardInterrupt):
-        prediction.predict(load("star8"), Session(progress=Heard(interrupt_at=1)))
 
 
 def test_interrupted_check_keeps_its_proofs(monkeypatch):

@@ -214,13 +214,6 @@ def test_too_large_picture_is_rejected_before_simulation(
     assert not file.exists()
 
 
-def test_error_of_a_too_large_picture_counts_its_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collectives.budget.Gigabyte.RECORDED", 100)
-    with pytest.raises(TooLarge, match=r"its 112 messages .* the limit is 100; .*RINGLAB_MEMORY"):
-        load("star8").trace("ring")
-    assert len(load("star8").trace("naive").messages) == 14
-
-
 def test_kept_path_finder_returns_the_same_routes() -> None:
     pod = simcomm.preset("dgx-h100", nodes=2)
     before = pod.router().links_between(pod.hosts, *np.triu_indices(16, 1))
