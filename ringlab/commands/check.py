@@ -1,6 +1,6 @@
 """``ringlab check``: prove algorithms at many world sizes and show their costs, or report the first error."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,13 +20,8 @@ from ringlab.shared.ranges import format_world_sizes, parse_world_sizes
 from ringlab.table import Line, Part, Row, Table, format_or_dash, format_ratio
 
 FEW = 5  # up to this many algorithms, the costs at each world size are shown
-HEADINGS = (
-    "steps\n(least)",
-    "times\nthe least",
-    "messages",
-    "buffers sent by\nthe busiest (least)",
-    "times\nthe least",
-)
+TIMES = "times\nthe least"
+HEADINGS = ("steps\n(least)", TIMES, "messages", "buffers sent by\nthe busiest (least)", TIMES)
 
 
 def command(
@@ -88,15 +83,20 @@ class CheckAnswer(Answer):
         return {"algorithms" if key == "verdicts" else key: value for key, value in content.items()}
 
     def show(self) -> Iterator[Part]:
-        """Yield the verdicts and the costs. With many algorithms, costs are only shown at the largest world size."""
-        verdicts = self.verdicts
-        if len(verdicts) > FEW and any(verdict.problem is None for verdict in verdicts):
-            yield _largest_table(verdicts)
-        for verdict in verdicts:
-            if len(verdicts) <= FEW and verdict.reports and verdict.problem is None:
-                yield Table(verdict.algorithm.full_name, ["ranks", *HEADINGS], _rows_by_size(verdict), words=0)
+        right = [verdict for verdict in self.verdicts if verdict.problem is None]
+        is_short = len(self.verdicts) <= FEW
+        if right and not is_short:
+            largest = [(verdict.algorithm.full_name, costs) for verdict in right for costs in verdict.costs[-1:]]
+            rows = [[name, str(costs.world_size), *_cells(costs)] for name, costs in largest]
+            yield Table("Algorithms", ["algorithm", "ranks", *HEADINGS], rows)
+        for verdict in self.verdicts:
+            if is_short and verdict.reports and verdict.problem is None:
+                last = verdict.reports[-1].world_size
+                shown = [costs for costs in verdict.costs if _is_shown(costs.world_size, last)]
+                rows = [[str(costs.world_size), *_cells(costs)] for costs in shown]
+                yield Table(verdict.algorithm.full_name, ["ranks", *HEADINGS], rows, words=0)
             yield from map(Line, _sentences(verdict))
-        if self.interrupted and not verdicts[-1].interrupted:
+        if self.interrupted and not self.verdicts[-1].interrupted:
             yield "STOPPED  Later algorithms were not checked."
 
 
@@ -157,20 +157,8 @@ def _cells(costs: Costs) -> Row:
     ]
 
 
-def _rows_by_size(verdict: Verdict) -> list[Row]:
-    costs = verdict.costs
-    shown = [cost for cost in costs if cost.world_size < 10 or cost.world_size % 4 == 0 or cost is costs[-1]]
-    return [[str(cost.world_size), *_cells(cost)] for cost in shown]
-
-
-def _largest_table(verdicts: Sequence[Verdict]) -> Table:
-    right = [verdict for verdict in verdicts if verdict.problem is None and verdict.reports]
-    rows = [
-        [verdict.algorithm.full_name, str(costs.world_size), *_cells(costs)]
-        for verdict in right
-        for costs in verdict.costs[-1:]
-    ]
-    return Table("Algorithms", ["algorithm", "ranks", *HEADINGS], rows)
+def _is_shown(size: int, last: int) -> bool:
+    return size < 10 or size % 4 == 0 or size == last
 
 
 def _sentences(verdict: Verdict) -> Iterator[str]:

@@ -58,7 +58,6 @@ class Demo(Answer):
     files: tuple[str, ...]
 
     def show(self) -> Iterator[Part]:
-        """Yield the table, the conclusions, the files to open, and the next commands."""
         yield Line(self.title, "bold")
         unit, form = time_unit(time for row in self.rows for time in (row.here.measured, row.eight_hosts_s))
         headings = ["", "algorithm", f"predicted\n({unit}, 80 %)", f"measured\n({unit})", "error\n(%)"]

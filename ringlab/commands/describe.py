@@ -70,7 +70,6 @@ class Description(Answer):
     system: System = field(metadata=NOT_IN_JSON)
 
     def show(self) -> Iterator[Part]:
-        """Yield the keys with their origins, and NCCL's variables."""
         rows = [[key, str(value), self.origins[key]] for key, value in self.keys.items()]
         yield Table("The machine", ["key", "value", "origin"], rows, words=3)
         if self.settings:

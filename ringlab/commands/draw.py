@@ -190,7 +190,6 @@ class Picture(Answer):
     problem: str | None = None  # the algorithm is drawn up to this error
 
     def show(self) -> Iterator[Part]:
-        """Yield the error of an incorrect program, and the file."""
         if self.problem is not None:
             yield f"WRONG  {self.problem}"
         yield f"{self.title}: {self.file}"

@@ -159,7 +159,6 @@ class VirtualAnswer(Answer):
         return partial(make_console(stderr=True).print, f"{path}: not written, because the run has findings")
 
     def show(self) -> Iterator[Part]:
-        """Yield the times of the ranks and the findings."""
         if self.is_repeated:
             yield "warning: each rank started the program's ranks again; pass --ranks 0 to run the program once"
         if self.timing != "none":

@@ -9,7 +9,6 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from math import isinf
 from pathlib import Path
 from typing import Any
 
@@ -135,26 +134,16 @@ def write_files(*writers: Callable[[], object]) -> None:
 
 
 def write_json(answer: AnswerRecord, json_to: str | None) -> None:
-    """Write the JSON to a file, or to standard output for ``-``. Raise InputError for infinite numbers."""
+    """Write the JSON to a file, or to standard output for ``-``. Raise InputError for infinity and NaN."""
     if json_to is None:
         return
-    content = shorten(answer.to_dict())
-    if _has_infinity(content):
-        raise InputError("a result is too large for a float; check the rates and times for unrealistic values")
-    text = json.dumps(content, indent=2, allow_nan=False)
+    try:
+        text = json.dumps(shorten(answer.to_dict()), indent=2, allow_nan=False)
+    except ValueError as error:
+        why = "a result is not a finite number; check the rates and times for unrealistic values"
+        raise InputError(why) from error
     if json_to == "-":
         with naming_standard_output():
             typer.echo(text)
     else:
         write_text(json_to, text + "\n")
-
-
-def _has_infinity(content: Any) -> bool:
-    """Return whether nested dicts and lists contain an infinite number.
-
-    >>> _has_infinity({"a": [1.0, {"b": float("-inf")}]}), _has_infinity([float("nan"), 1e308])
-    (True, False)
-    """
-    if isinstance(content, dict | list | tuple):
-        return any(map(_has_infinity, content.values() if isinstance(content, dict) else content))
-    return isinstance(content, float) and isinf(content)

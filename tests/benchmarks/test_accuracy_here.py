@@ -41,14 +41,6 @@ def test_errors_are_relative_to_what_was_measured_and_grouped():
     assert summarize_errors(rows).p90 == pytest.approx(0.37)
 
 
-def test_as_stated_counts_rows_in_their_interval():
-    rows = [replace(row, uncertainty=0.1) for row in ROWS]
-    assert [row.is_as_stated for row in rows] == [False, True, True, None]
-    views = AccuracyHere(EmulatedRows((*rows[:3], ROWS[0]), {}, 1.0)).views
-    assert views["all"]["all rows"].as_stated == pytest.approx(2 / 3) and ROWS[0].is_as_stated is None
-    assert AccuracyHere(EmulatedRows(ROWS, {}, 1.0)).views["all"]["all rows"].as_stated is None
-
-
 def test_uncertainty_of_an_emulated_row_is_from_software():
     rounds = [CrowdRound(8, step=1e-4, further=5e-5, waking=2e-3) for _ in range(8)]
     arrived = [(nbytes, nbytes / PAIR.goodput) for nbytes in (1 << 20, 1 << 24)]

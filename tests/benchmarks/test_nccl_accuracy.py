@@ -20,10 +20,10 @@ from benchmarks.accuracy.judging import (
     score_systems,
 )
 from benchmarks.accuracy.nccl import Times, alpha_beta, compare_series, family_of, judged_series
-from benchmarks.accuracy.nccl_answer import AccuracyAnswer, TorchMachine, accuracy, estimate_with_torch, read_judged
+from benchmarks.accuracy.nccl_answer import AccuracyAnswer, TorchMachine, accuracy, estimate_with_torch
 from benchmarks.accuracy.tables import COLUMNS, read_tables
 from collectives import InputError
-from simcomm.nccl.descriptions import FILE_NAME, OWN_DATA, describe_preset, describe_system, put_aside, read_systems
+from simcomm.nccl.descriptions import FILE_NAME, describe_preset, describe_system, put_aside, read_systems
 from simcomm.nccl.predict import predict_seconds
 
 SIZES = np.array([1024.0, 65536, 65537, 16 * 2**20, 2**25, 2**30])
@@ -62,11 +62,6 @@ def test_score_is_a_median_over_systems_of_medians():
     assert baseline_medians(judged) == {"twice": {name: pytest.approx(1.0) for name in SIZE_CLASSES}}
 
 
-def test_coverage_counts_rows_in_the_interval():
-    narrow = compared("a", [0.1, 0.3, 0.0, 0.0, -0.5, -0.1], width=1.2)
-    assert [score.coverage80 for score in score_classes(narrow).values()] == [0.5, 1.0, 0.5]
-
-
 @given(st.lists(st.floats(-0.99, 10), min_size=1, max_size=9))
 def test_score_equals_statistics_of_the_errors(errors: list[float]):
     judged = concatenate([compared(f"s{index}", [error] * len(SIZES)) for index, error in enumerate(errors)])
@@ -75,11 +70,6 @@ def test_score_equals_statistics_of_the_errors(errors: list[float]):
         assert score.median == pytest.approx(np.median(np.abs(errors)), abs=1e-12)
         assert score.mean_capped == pytest.approx(np.mean(np.minimum(np.abs(errors), 1)), abs=1e-12)
         assert score.systems == len(errors)
-
-
-def test_size_class_without_rows_has_no_score():
-    score = score_classes(compared("a", [0.1] * 6).take(np.array([0])))["large"]
-    assert (score.median, score.mean_capped, score.systems, score.coverage80) == (None, None, 0, None)
 
 
 def test_at_most_twelve_sizes_of_a_series_count():
@@ -195,17 +185,6 @@ def test_system_with_a_single_rank_is_omitted_with_a_note(tmp_path: Path):
         predict_seconds(read_systems(folder)["alone"], "all_reduce", [1024])
 
 
-def test_user_directory_ignores_shipped_held_out_systems(tmp_path: Path):
-    make_directory(tmp_path)
-    (tmp_path / "put_aside.txt").unlink()
-    slug = min(put_aside())
-    (tmp_path / FILE_NAME).write_text((tmp_path / FILE_NAME).read_text().replace("\na = ", f"\n{slug} = "))
-    (tmp_path / "a.csv").rename(tmp_path / f"{slug}.csv")
-    assert accuracy(tmp_path).systems.keys() == {slug, "b"}
-    with pytest.raises(InputError, match=r"no table left to predict: .*nothing is held out here"):
-        accuracy(tmp_path, only_held_out=True)
-
-
 def test_notes_list_omitted_tables_and_rows(tmp_path: Path):
     make_directory(tmp_path)
     (tmp_path / "d.csv").write_text("")
@@ -220,14 +199,6 @@ def test_notes_list_omitted_tables_and_rows(tmp_path: Path):
         "a: busbw of 1 rows does not follow from algbw for 16 ranks",
         "a: one size of a collective is there several times, up to 7 times apart",
     )
-
-
-def test_directory_of_skipped_systems_is_rejected(tmp_path: Path):
-    make_directory(tmp_path)
-    described = (tmp_path / FILE_NAME).read_text().replace(" }", ", skip = true }")
-    (tmp_path / FILE_NAME).write_text(described)
-    with pytest.raises(InputError, match=r"no table left to predict: .*described with skip, and not predicted: a, b"):
-        accuracy(tmp_path)
 
 
 def test_accuracy_command_shows_writes_and_plots(tmp_path: Path, accuracy_of: Ringlab):
@@ -251,19 +222,6 @@ def test_directory_without_tables_is_rejected(tmp_path: Path):
     (tmp_path / "other.csv").rename(tmp_path / "b.csv")
     with pytest.raises(InputError, match=r"x\.gif: a plot is written as \.png or \.svg or \.pdf"):
         accuracy(tmp_path, only_held_out=True).draw(tmp_path / "x.gif")
-
-
-def test_unknown_gpu_omits_its_system_only(tmp_path: Path) -> None:
-    known, unknown = (f'{{ nodes = 1, gpus = 8, gpu = "{gpu}" }}' for gpu in ("A100 SXM", "Z100"))
-    (tmp_path / "systems_described.toml").write_text(f"[systems]\na = {known}\nb = {unknown}\n")
-    (table,) = OWN_DATA.glob("h100_2x8_aws_p5_efa.csv")
-    for slug in "ab":
-        (tmp_path / f"{slug}.csv").write_text(table.read_text())
-    systems, tables, notes = read_judged(tmp_path)
-    assert [*systems] == [*tables] == ["a"]
-    (note,) = (note for note in notes if "left out" in note)
-    assert "not known: 1: " in note and "system b: " in note
-    assert not any("tables that are not described" in note for note in notes)
 
 
 def test_table_with_more_rows_than_memory_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

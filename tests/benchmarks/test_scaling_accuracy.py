@@ -86,14 +86,6 @@ def test_extreme_series_values_give_finite_answers(key: str, sync: str, tmp_path
             assert np.isfinite(answer.judged.predicted).all()
 
 
-def test_huge_errors_are_printed_in_scientific_notation(tmp_path: Path, accuracy_of: Ringlab) -> None:
-    (tmp_path / "series_described.toml").write_text(SERIES.format(**{**USUAL, **WORDS, "rates": LEAST}))
-    done = accuracy_of("--training", "--data", tmp_path)
-    assert done.status == 0, done.err
-    (row,) = (line for line in done.out.splitlines() if line.startswith(" all "))
-    assert row.count("e+") == 3  # median, p90, bias
-
-
 def test_duplicate_series_and_unknown_precision_are_noted(tmp_path: Path) -> None:
     text, more = SERIES.format(**{**USUAL, **WORDS, "precision": "fp7"}), []
     for again in range(5):

@@ -167,26 +167,20 @@ def _options() -> Iterator[Case]:
 
 WORDS: dict[tuple[str, ...], tuple[str, ...]] = {  # values of one option that have a syntax of their own
     ("predict", "a.toml", "--plot", "a.svg", "--sweep"): (
-        "cluster.hosts", "=2..4", "cluster.hosts=..4", "cluster.hosts=4..2", "cluster.hosts=0..4",
-        "cluster.hosts=2..4*1", "cluster.hosts=2..4*nan", "cluster.hosts=2..4*1.0000001", "cluster.hosts=2..1e400",
-        "cluster.hosts=nan..inf", "cluster.hosts=2..4..8", "cluster.hosts=2,,4", "cluster.hosts=2,two",
-        "cluster.hosts=2,4,1000000000", "cluster.bandwidth=1..4", "cluster.bandwidth=1e-40..1e-39Gbit/s",
-        "cluster=1,2", "cluster.hosts=" + ",".join(["2"] * 5000), "cluster.hosts=" + "9" * 5000,
-        "title=\x1b[31m,\u202e", "what_if=1,2", "cluster.hosts=２..４", "cluster.hosts=2,4", "faults.seed=1..8",
+        "cluster.hosts=2..4*1.0000001", "cluster.hosts=nan..inf", "cluster.hosts=2,4,1000000000",
+        "cluster.bandwidth=1e-40..1e-39Gbit/s", "cluster.hosts=" + ",".join(["2"] * 5000), "title=\x1b[31m,\u202e",
+        "cluster.hosts=２..４", "faults.seed=1..8",
     ),
     ("predict", "a.toml", "--devices", "1,8", "--what-if"): (
-        "", "=", "batch", "batch=0", "batch=1.." + "9" * 30, "bandwidth=nan", "link=-1 Gbit/s", "\x1b[31m=1,2",
-        "strategy=ddp,fsdp,x", "bucket=1e-9,1e9", "algorithm=nobody", "preset=x", "batch=" + ",".join(["2"] * 5000),
+        "batch=1.." + "9" * 30, "link=-1 Gbit/s", "\x1b[31m=1,2", "bucket=1e-9,1e9", "batch=" + ",".join(["2"] * 5000),
     ),
-    ("predict", "a.toml", "--devices"): ("1,,2", "8-1", "1-65536", "1e3", "65537", "8,8,8", "60000", "7", "2,4"),
+    ("predict", "a.toml", "--devices"): ("1,,2", "8-1", "1-65536", "1e3", "65537", "60000"),
     ("profile",): (
-        "resnet", "resnet\x1b[31m", "gpt:", "gpt:layers=0", "gpt:layers=1000000000,width=8,heads=2", "gpt:layers=nan",
-        "gpt:layers=1,layers=1", "gpt:width=7,heads=2", "gpt:x=1", "mine.py", "mine.py:", "nowhere.py:x",
-        "/dev/zero:x", "mine.py:__import__('os')", "../../etc/passwd", "vgg16\udcff", "RESNET50",
+        "resnet\x1b[31m", "gpt:layers=1000000000,width=8,heads=2", "gpt:layers=1,layers=1", "/dev/zero:x",
+        "mine.py:__import__('os')", "../../etc/passwd", "vgg16\udcff",
     ),
-    ("profile", "resnet18", "--shape"): ("3,,3", "3,224,224,", ",".join(["1073741824"] * 3), "1,2,3,4,5,6,7"),
-    ("plot", "path", "a.toml", "-o", "a.svg", "--size"): ("1 TiB", "0 B"),
-    ("plan", "a.toml", "--deadline"): ("1h", "3 days", "-3 days", "1e308 days"),
+    ("profile", "resnet18", "--shape"): ("3,,3", ",".join(["1073741824"] * 3), "1,2,3,4,5,6,7"),
+    ("plan", "a.toml", "--deadline"): ("1h", "-3 days", "1e308 days"),
 }  # fmt: skip
 
 

@@ -152,8 +152,9 @@ def run_in_fork(case: Case, folder: Path) -> Ended:
             ended, status, used = os.wait4(child, os.WNOHANG)
         with suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)  # processes that it has left
-        texts = [os.pread(file.fileno(), 20_000_000, 0).decode(errors="replace") for file in (out, err)]
-    return Ended(os.waitstatus_to_exitcode(status), *texts, silence, used.ru_maxrss << 10)
+        outputs = (os.pread(file.fileno(), 20_000_000, 0).decode(errors="replace") for file in (out, err))
+        printed, reported = outputs
+    return Ended(os.waitstatus_to_exitcode(status), printed, reported, silence, used.ru_maxrss << 10)
 
 
 def _be_the_command(case: Case, folder: Path, out: int, err: int) -> None:

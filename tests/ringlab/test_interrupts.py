@@ -53,21 +53,19 @@ def start(*arguments: object) -> "subprocess.Popen[str]":
     )
 
 
-@pytest.mark.parametrize("after", [0.1, *(pytest.param(each, marks=pytest.mark.slow) for each in (0.0, 0.2))])
-def test_interrupt_while_importing_ends_the_command(after: float):
-    with start("-c", IMPORTING) as process:
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("script", "after"),
+    [(IMPORTING, 0.1), pytest.param(IMPORTING, 0.0, marks=SLOW), pytest.param(IMPORTING, 0.2, marks=SLOW),
+     (IN_MACHINE_CODE, 0.5)],
+)  # fmt: skip
+def test_interrupt_in_imports_and_compiled_code_ends_the_command(script: str, after: float):
+    with start("-c", script) as process:
         assert process.stdout is not None and process.stdout.readline() == "begins\n"
         time.sleep(after)
-        status, out, err = interrupt(process)
-    assert (status, out, err) == (130, "", "ringlab: interrupted\n")
-
-
-def test_interrupt_in_compiled_code_ends_the_command():
-    with start("-c", IN_MACHINE_CODE) as process:
-        assert process.stdout is not None and process.stdout.readline() == "begins\n"
-        time.sleep(0.5)  # until it does
-        status, _, err = interrupt(process)
-    assert (status, err) == (130, "ringlab: interrupted\n")
+        assert interrupt(process) == (130, "", "ringlab: interrupted\n")
 
 
 IN_A_CALLBACK = """

@@ -241,11 +241,6 @@ def test_nccl_training_syncs_after_backward(tmp_path: Path):
         simcomm.train(scenario.trainings[0], simcomm.star(4, "10 Gbit/s", "5 us"))
 
 
-def test_explain_works_from_python():
-    answer = ringlab.explain("dgx-h100")
-    assert answer.clusters[0].trees == (tuple((rank, rank - 1 if rank else None) for rank in range(8)),)
-
-
 GPU_SYSTEMS = [slug for slug, system in read_systems().items() if system.gpu.generation != "cpu"]
 
 

@@ -102,7 +102,6 @@ class CalibrationAnswer(Answer):
         return {"kind": "calibration", "file": self.file, **asdict(self.calibration)}
 
     def show(self) -> Iterator[Part]:
-        """Yield the fitted costs with their residuals, and the measured phases of training steps."""
         calibration = self.calibration
         lines = {"one way": calibration.one_way, "both ways": calibration.both_ways, "reduction": calibration.reduction}
         unit, form = time_unit(line.fixed for line in lines.values())
@@ -175,7 +174,6 @@ class NcclCalibrationAnswer(Answer):
         return {"kind": "nccl calibration", **AnswerRecord.to_dict(self)}
 
     def show(self) -> Iterator[Part]:
-        """Yield each measured row with its prediction before the calibration."""
         unit, form = time_unit(seconds for row in self.rows for seconds in (row.measured, row.predicted))
         rows = [
             [row.collective, format_size(row.nbytes), form(row.measured), *_compare(row.predicted, row.measured, form)]
@@ -285,7 +283,6 @@ class RunsCalibrationAnswer(Answer):
     refused: dict[str, int]
 
     def show(self) -> Iterator[Part]:
-        """Yield each run with its predictions before and after the calibration."""
         for group in self.kept:
             rows = [
                 [

@@ -115,7 +115,6 @@ class ProfileAnswer(Answer):
         return blocks
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON. ``measured`` is the last measurement."""
         content = super().to_dict()
         profile, file = self.profile, {"file": content.pop("file")} if self.file else {}
         del content["profile"]
@@ -128,7 +127,6 @@ class ProfileAnswer(Answer):
         return content | file
 
     def show(self) -> Iterator[Part]:
-        """Yield a table of the blocks, and the sums."""
         profile, blocks = self.profile, self.blocks()
         shown = blocks if len(blocks) <= MOST_ROWS else [*blocks[: MOST_ROWS // 2], *blocks[-MOST_ROWS // 2 :]]
         rows = [_row(block) for block in shown]

@@ -108,7 +108,6 @@ class RecordAnswer(Answer):
     notes: tuple[str, ...] = ()
 
     def show(self) -> Iterator[Part]:
-        """Yield the size of the recording, its times, and the command that replays it."""
         yield Line(f"{self.title}: {self.calls:,} calls of {self.ranks} ranks over {self.where}: {self.file}", "bold")
         yield f"The run took {format_time(self.took_s)}; a rank computed for {format_time(self.computed_s)} on average."
         if self.replayed_s is None:

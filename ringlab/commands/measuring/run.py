@@ -126,7 +126,6 @@ class RunAnswer(ScenarioAnswer[Number]):
         return self.traces[-1] if self.traces else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON, without what-ifs, which are only predicted."""
         content = super().to_dict()
         del content["what_if"]
         return content

@@ -92,7 +92,6 @@ class StrategyAnswer(Answer):
         return max((abs(loss / other - 1) for loss, other in pairs), default=0.0)
 
     def show(self) -> Iterator[Part]:
-        """Yield the step time and memory, both lists of losses, and the conclusions."""
         rows = [
             self._row("step (80 %)" if self.interval_s else "step", self.step_s, format_time, self.interval_s),
             self._row("samples/s", self.samples_per_s, format_digits),
