@@ -145,7 +145,7 @@ OPENED = {  # what help of a package lists before all else
     "ringlab": [
         "load", "predict", "run", "compare", "animate", "plot", "predict_devices", "predict_sweep", "plan", "check",
     ],
-    "simcomm": ["run", "train", "sweep", "choose", "star", "this_machine", "from_links", "Faults"],
+    "simcomm": ["run", "train", "choose", "star", "this_machine", "from_links", "Faults"],
     "realcomm": ["run", "train", "calibrate", "emulate", "launch", "all_reduce", "execute", "RunFailed"],
     "collectives": ["algorithm", "send", "recv", "find_algorithm", "verify", "CollectiveCall", "Training", "Trace"],
     "viz": ["draw", "write_player", "animate", "space_time_figure", "write_figure"],
