@@ -53,6 +53,7 @@ KEYS: dict[str, str] = {  # "table.key" of a scenario file: what to write instea
     "training.parallelism.prefetch": "remove it; each block is gathered during the one before",
     "training.parallelism.bucket_view": "remove it; memory is fitted to published runs, which do not name it",
     "training.verify": "remove it; for altered images of CIFAR-10, save pictures and use dataset = 'imagefolder'",
+    "training.inspect_every": "remove it; `ringlab virtual FILE` finds unused parameters and gradients that differ",
     "training.input_bytes": "remove it; copies of batches are no longer predicted",
     "plan.interruptions_per_day": "subtract the expected downtime from plan.deadline",
     "plan.lost_per_interruption": "subtract the expected downtime from plan.deadline",

@@ -150,7 +150,6 @@ class TrainingSection(Section):
     sync_batch_norm: bool = False
     broadcast_weights: bool = True
     check_every: int = 0
-    inspect_every: int = 0
     data_folder: str = ""
     checkpoints: str = Field("", min_length=1, description='a folder, for example "checkpoints"')
     checkpoint_every: int = Field(1, ge=1)

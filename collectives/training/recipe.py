@@ -42,7 +42,6 @@ class Recipe:
     sync_batch_norm: bool = False
     broadcast_weights: bool = True  # broadcast rank 0's weights before the first step
     check_every: int = 0  # steps after which the replicas are compared; 0: never
-    inspect_every: int = 0  # steps after which each rank's own gradients are inspected; 0: never
 
     def __post_init__(self) -> None:
         check_number("learning_rate", self.learning_rate, above=0)
@@ -55,7 +54,6 @@ class Recipe:
         check_whole_number("accumulate", self.accumulate, at_least=1)
         check_whole_number("sync_every", self.sync_every, at_least=1)
         check_whole_number("check_every", self.check_every, at_least=0)
-        check_whole_number("inspect_every", self.inspect_every, at_least=0)
         if self.clip_norm is not None:
             check_number("clip_norm", self.clip_norm, above=0)
         for name in ("sync_batch_norm", "broadcast_weights"):

@@ -39,7 +39,7 @@ LOCK = ".lock"
 PHASE = "checkpoint"
 _NOT_ALLOWED = re.compile(r"(?:GLOBAL|global|function|class) (\S+\.\w+)")
 _LOADED_ALIKE = {"data_folder", "download", "num_workers", "prefetch_factor", "pin_memory"}
-_KEPT_OR_CHECKED = {"checkpoints", "checkpoint_every", "check_every", "inspect_every"}
+_KEPT_OR_CHECKED = {"checkpoints", "checkpoint_every", "check_every"}
 _NOT_COMPARED = {"epochs", "compute", "gradient_sync", "buckets", *_LOADED_ALIKE, *_KEPT_OR_CHECKED}
 
 

@@ -224,12 +224,6 @@ class DuringBackward(GradientSync):
     def record_buckets(self, watch: Stopwatch) -> None:
         self._watch = watch
 
-    @property
-    def unused(self) -> list[str]:
-        """Names of the parameters that got no gradient in the latest backward."""
-        made = set(self._made)
-        return [name for name, parameter in self._named if parameter not in made]
-
     def state_dict(self) -> dict[str, Any]:
         """Return the order of the gradients; empty before the first step."""
         return {"order": self.order} if self._is_ordered else {}

@@ -7,11 +7,12 @@ import importlib.util
 import sys
 import traceback
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.nn.functional import all_reduce  # its backward sums the gradients over all ranks
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from collectives.errors import InputError, describe_error, text_of
@@ -121,23 +122,6 @@ def build_from_file(reference: str) -> nn.Module:
     return model
 
 
-class _SumOverRanks(torch.autograd.Function):
-    """Sums a tensor over all ranks. Its backward sums the gradients over all ranks."""
-
-    @staticmethod
-    def forward(context: Any, values: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
-        context.group = group
-        summed = values.clone()
-        dist.all_reduce(summed, group=group)
-        return summed
-
-    @staticmethod
-    def backward(context: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
-        summed = gradients[0].clone()
-        dist.all_reduce(summed, group=context.group)
-        return summed, None
-
-
 class JoinedBatchNorm(nn.Module):
     """Batch norm over the joint batch of all ranks. All ranks must have batches of equal size.
 
@@ -160,9 +144,9 @@ class JoinedBatchNorm(nn.Module):
         if self.training:
             axes = [axis for axis in range(images.dim()) if axis != 1]
             count = images.numel() // images.shape[1] * dist.get_world_size()
-            mean = cast(torch.Tensor, _SumOverRanks.apply(images.sum(axes), self._group)) / count
+            mean = all_reduce(images.sum(axes), group=self._group) / count
             squares = (images - mean.view(shape)).square().sum(axes)
-            variance = cast(torch.Tensor, _SumOverRanks.apply(squares, self._group)) / count
+            variance = all_reduce(squares, group=self._group) / count
             self._note(mean.detach(), variance.detach() * count / max(1, count - 1))
         normalized = (images - mean.view(shape)) * (variance.view(shape) + self.eps).rsqrt()
         if self.weight is None or self.bias is None:

@@ -5,13 +5,6 @@ from typing import Any, NamedTuple
 State = dict[str, Any]
 
 
-class RankGradients(NamedTuple):
-    """A summary of the gradients that one rank's own backward produced, before they were averaged."""
-
-    norm: float  # norm of all gradients together
-    unused: list[str]  # parameters without a gradient
-
-
 class StepRecord(NamedTuple):
     """One training step of one rank. Everything except the phases and the throughput is equal on all ranks."""
 

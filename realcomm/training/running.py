@@ -20,7 +20,7 @@ from realcomm.launching.status import report_by, report_progress, set_status
 from realcomm.training.datasets import Batch, Shard, held_out_batches, load_next
 from realcomm.training.gradient_sync import DdpSync, DuringBackward, GradientSync, LocalSteps, make_sync, no_sync
 from realcomm.training.models import build_model
-from realcomm.training.observing import EpochRecord, Observer, RankGradients, State, StepRecord
+from realcomm.training.observing import EpochRecord, Observer, State, StepRecord
 from realcomm.training.rank_result import PHASES, RankResult
 from realcomm.training.replica import (
     WARM_UP_STEPS,
@@ -34,7 +34,7 @@ from realcomm.training.replica import (
     take_step,
     weights_digest,
 )
-from realcomm.training.replica_checks import check_equal_steps, describe_non_finite, make_checks
+from realcomm.training.replica_checks import ReplicaChecks, check_equal_steps, describe_non_finite
 from realcomm.training.stopwatch import Stopwatch
 
 LOCAL = ("model", "optimizer", "scaler")  # parts of the state that differ between ranks with local SGD
@@ -78,8 +78,9 @@ class RunningTraining:
         self._seen, self._loss, self.done, self._first = 0, 0.0, 0, 0
         self._batches = self.shard.batches()
         check_equal_steps(self)
-        self.batch, self.inspected = (torch.empty(0), torch.empty(0)), list[RankGradients]()
-        self._observers: list[Observer] = [*make_checks(training), *observers]
+        self.batch = torch.empty(0), torch.empty(0)
+        checks = [ReplicaChecks(training.check_every)] if training.check_every else []
+        self._observers: list[Observer] = [*checks, *observers]
         for observer in self._observers:
             observer.load(self)
         for observer in self._observers:
@@ -111,7 +112,7 @@ class RunningTraining:
 
     def _take_step(self, images: torch.Tensor, labels: torch.Tensor) -> None:
         step, learning_rate, every = self.done, self.learning_rate, self.training.sync_every
-        self.batch, self.inspected = (images, labels), []
+        self.batch = images, labels
         self._loss = take_step(self.replica, images, labels, self.sync, self.watch, self._check_loss)
         self._seen, self.done = self._seen + len(labels), step + 1
         if isinstance(self.sync, LocalSteps) and (self.done % every == 0 or self.at_epoch_end):

@@ -8,14 +8,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from collectives.variables import is_first_rank
 from realcomm.launching.group import own_device
 from realcomm.launching.torchrun import restarts
-from realcomm.training.observing import EpochRecord, Observer, RankGradients, StepRecord
+from realcomm.training.observing import EpochRecord, Observer, StepRecord
 from realcomm.training.running import RunningTraining
 from realcomm.watching.log_folder import METRICS, MetricsFile, Row, Start, check_log_folder, locked_log_folder
 
@@ -98,7 +97,7 @@ class LogObserver(Observer):
 
     def step_done(self, running: RunningTraining, record: StepRecord) -> None:
         if self._metrics is not None:
-            self._write(step_row(record) | gradient_fields(running.inspected))
+            self._write(step_row(record))
 
     def epoch_done(self, running: RunningTraining, record: EpochRecord) -> None:
         logger.info(
@@ -132,18 +131,6 @@ class LogObserver(Observer):
                 f"{self._metrics.path} is not writable: {self._metrics.problem}; the training continues, and rows are "
                 "written later"
             )
-
-
-def gradient_fields(inspected: list[RankGradients]) -> Row:
-    """Return the additional fields of an inspected step: gradient norms and parameters without a gradient, by rank.
-
-    >>> gradient_fields([RankGradients(0.5, []), RankGradients(float('inf'), ["fc.bias"])])
-    {'gradient_norms': [0.5, None], 'unused_parameters': [[], ['fc.bias']]}
-    """
-    if not inspected:
-        return {}
-    norms = [each.norm if isfinite(each.norm) else None for each in inspected]
-    return {"gradient_norms": norms, "unused_parameters": [each.unused for each in inspected]}
 
 
 def step_row(record: StepRecord) -> Row:

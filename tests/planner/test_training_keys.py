@@ -34,7 +34,7 @@ TRAINING = {  # values that change the prediction or are rejected
 }  # fmt: skip
 OF_RUNS = {
     "epochs", "seed", "learning_rate", "scale_learning_rate", "momentum", "weight_decay", "schedule", "warm_up",
-    "clip_norm", "sync_batch_norm", "broadcast_weights", "check_every", "inspect_every", "data_folder", "checkpoints",
+    "clip_norm", "sync_batch_norm", "broadcast_weights", "check_every", "data_folder", "checkpoints",
     "checkpoint_every", "download", "num_workers", "prefetch_factor", "pin_memory", "random_crop", "flip",
     "stem", "classes",
 }  # fmt: skip

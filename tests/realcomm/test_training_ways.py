@@ -1,8 +1,5 @@
 """Every way of syncing gives the weights of one process on the joint batch, and differences between ranks are named."""
 
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -18,13 +15,7 @@ from realcomm.launching.launcher import launch
 from realcomm.training.gradient_sync import LocalSteps, no_sync
 from realcomm.training.models import synchronize_batch_norm
 from realcomm.training.replica import Replica, make_replica, take_step
-from realcomm.training.replica_checks import (
-    GradientChecks,
-    ReplicaChecks,
-    check_equal_steps,
-    find_difference,
-    inspect_gradients,
-)
+from realcomm.training.replica_checks import ReplicaChecks, check_equal_steps, find_difference
 from realcomm.training.running import make_replica_and_sync
 from realcomm.training.stopwatch import Stopwatch
 from realcomm.training.trainer import train
@@ -90,7 +81,7 @@ def torchs_buckets(rank: int, world_size: int, mb: float) -> tuple[int, int]:
 
 
 def all_ways(rank: int, world_size: int):
-    """Return weights by way of syncing; for the overlapped one also order, buckets and unused parameters."""
+    """Return weights by way of syncing; for the overlapped one also order and buckets."""
     weights, overlapped = {}, None
     for name, way in WAYS.items():
         weights[name], sync, _ = train_tiny(rank, world_size, way)
@@ -98,17 +89,17 @@ def all_ways(rank: int, world_size: int):
     norm = synchronize_batch_norm(tiny_model(nn.BatchNorm1d(16)))
     weights["norm"] = train_tiny(rank, world_size, {"buckets": Buckets()}, norm)[0]
     filled = [torchs_buckets(rank, world_size, mb) for mb in (Buckets.mb, 10)]
-    return weights, overlapped.order, [len(each.parameters) for each in overlapped._buckets], overlapped.unused, filled
+    return weights, overlapped.order, [len(each.parameters) for each in overlapped._buckets], filled
 
 
 @pytest.mark.parametrize("world_size", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_every_sync_trains_as_one_process_on_the_joint_batch(world_size):
     expected = {name: train_alone(way) for name, way in WAYS.items()}
     expected["norm"] = train_alone({}, tiny_model(nn.BatchNorm1d(16)))
-    for weights_by_way, order, buckets, unused, filled in launch(all_ways, world_size):
+    for weights_by_way, order, buckets, filled in launch(all_ways, world_size):
         for name, weights in expected.items():
             torch.testing.assert_close(weights_by_way[name], weights, rtol=1e-4, atol=1e-6, msg=f"{name} differs")
-        assert (sorted(order), unused, buckets) == ([0, 1, 2, 3], [], [2, 2])
+        assert (sorted(order), buckets) == ([0, 1, 2, 3], [2, 2])
         assert filled == [(2, 2), (1, 1)], "torch begins with a bucket of 1 MiB only where it is told no size"
     assert not torch.equal(expected["ring"][0], expected["ring, two pieces"][0]), "the gradients are clipped"
 
@@ -125,28 +116,11 @@ class Branches(nn.Module):
         return self.first(images) + (self.second(images) if self.is_used else 0)
 
 
-@contextmanager
-def warned() -> Iterator[list[str]]:
-    """Record Ringlab's warnings within the context."""
-    lines, handler, logger = list[str](), logging.Handler(logging.WARNING), logging.getLogger("ringlab")
-    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
-    logger.addHandler(handler)
-    yield lines
-    logger.removeHandler(handler)
-
-
 def faults(rank: int, world_size: int):
     """Return the results of the checks on ranks that differ in weights, branches and steps, and of local SGD."""
     results = {}
-    weights, sync, _ = train_tiny(rank, world_size, {"buckets": Buckets(mb=0.0001)}, Branches(rank == 1))
-    results["branches"], results["unused"] = weights, sync.unused
+    results["branches"] = train_tiny(rank, world_size, {"buckets": Buckets(mb=0.0001)}, Branches(rank == 1))[0]
     model = Branches(rank == 1)
-    images, labels = joined_batch()
-    results["gradients"] = inspect_gradients(model, sync, images, labels)
-    looked = SimpleNamespace(model=model, sync=sync, batch=(images, labels), rank=rank, done=4, inspected=[])
-    with warned() as lines:
-        GradientChecks(4).step_done(looked, SimpleNamespace(step=3, gradient_sync="ring"))  # type: ignore[arg-type]
-    results["inspected"], results["warned"] = looked.inspected, lines
     results["alike"] = find_difference(model)
     with torch.no_grad():
         model.second.bias[3] += float(rank)
@@ -169,16 +143,9 @@ def faults(rank: int, world_size: int):
     return results
 
 
-def test_warning_lists_gradients_that_differ_between_ranks():
+def test_ranks_that_differ_are_named():
     first, second = launch(faults, 2)
-    assert (first["unused"], second["unused"]) == (["second.weight", "second.bias"], [])
     torch.testing.assert_close(first["branches"], second["branches"], rtol=0, atol=0)
-    assert [each.unused for each in first["gradients"]] == [["second.weight", "second.bias"], []]
-    assert first["gradients"][0].norm < first["gradients"][1].norm
-    assert first["inspected"] == first["gradients"] == second["inspected"], "what was there before has no part in it"
-    (line,) = first["warned"]
-    assert line.startswith("training/ring: step 3: gradient norms by rank: ") and second["warned"] == []
-    assert line.endswith("; rank 0 has none for second.weight, second.bias")
     assert first["alike"] is None
     assert first["different"] == second["different"] == ("second.bias", [1])
     assert first["check"] == (

@@ -16,7 +16,7 @@ from collectives.training.workload import Training
 from realcomm.launching.failures import RankFailed
 from realcomm.launching.launcher import launch
 from realcomm.training.checkpoints import find_start
-from realcomm.training.observing import EpochRecord, RankGradients, StepRecord
+from realcomm.training.observing import EpochRecord, StepRecord
 from realcomm.watching.log_folder import MetricsFile, Start, locked_log_folder, read_metrics, repair
 from realcomm.watching.watch import LogObserver, Watch
 
@@ -35,10 +35,10 @@ def epoch(number: int, sync: str = "ring") -> EpochRecord:
     return EpochRecord(**fields, examples_seen=256 * (number + 1))
 
 
-def running(rank: int = 0, done: int = 0, inspected: tuple[RankGradients, ...] = ()) -> SimpleNamespace:
+def running(rank: int = 0, done: int = 0) -> SimpleNamespace:
     """A training as observers see it."""
     watch = SimpleNamespace(current="sync")
-    return SimpleNamespace(training=RING, rank=rank, world_size=2, done=done, steps=8, watch=watch, inspected=inspected)
+    return SimpleNamespace(training=RING, rank=rank, world_size=2, done=done, steps=8, watch=watch)
 
 
 def rows_of(file: Path) -> list[dict]:

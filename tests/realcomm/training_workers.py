@@ -91,9 +91,7 @@ def go_on_in_every_way(rank: int, world_size: int, folder: Path) -> dict[str, li
     recipes = RECIPES | {"pictures": RECIPES["ring"] | pictures | {"flip": True, "num_workers": 1}}
     for name, recipe in recipes.items():
         storage = {"checkpoints": folder / name, "checkpoint_every": 2}
-        uninterrupted = train_small(
-            rank, small(**recipe, epochs=2, inspect_every=2), seed=1
-        )  # inspecting changes nothing
+        uninterrupted = train_small(rank, small(**recipe, epochs=2), seed=1)
         train_small(rank, small(**recipe, **storage, epochs=1), seed=1)
         [second] = (folder / name).glob("*/step-00000002.pt")
         from_second = train_small(rank, small(**recipe, epochs=2), 5, second)
