@@ -4,7 +4,7 @@ A *block* is a few seconds of calibration measurements. Runs that are compared w
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median, quantiles
 from typing import NamedTuple, TypeVar
@@ -81,41 +81,7 @@ class RankBlock:
     alone: dict[tuple[TrainingKind, int], list[ComputePhases]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class CalibrationBlock:
-    """All ranks' measurements in one block."""
-
-    ranks: list[RankBlock]
-
-    def probe_seconds(self) -> dict[Probe, list[float]]:
-        """Return the duration of each repetition of each probe, from the first rank's begin to the last rank's end."""
-        intervals: defaultdict[Probe, list[list[Interval]]] = defaultdict(list)
-        for rank in self.ranks:
-            for probe, intervals_of_rank in rank.probes.items():
-                intervals[probe].append(intervals_of_rank)
-        return {
-            probe: [
-                max(end for _, end in same) - min(begin for begin, _ in same)
-                for same in zip(*intervals_of_rank, strict=True)
-            ]
-            for probe, intervals_of_rank in intervals.items()
-        }
-
-    def reduction_seconds(self) -> dict[int, list[float]]:
-        """Return the duration of each repetition of a local reduction on its slowest rank, by size in bytes."""
-        sizes = self.ranks[0].reductions
-        by_size = {size: zip(*(rank.reductions[size] for rank in self.ranks), strict=True) for size in sizes}
-        return {size: [max(seconds) for seconds in same] for size, same in by_size.items()}
-
-    def training_steps(self) -> dict[TrainingKind, list[tuple[BlockStep, ...]]]:
-        """Return the steps of each kind of training. A step is a tuple with one entry for each rank."""
-        kinds = self.ranks[0].steps
-        return {kind: list(zip(*(rank.steps[kind] for rank in self.ranks), strict=True)) for kind in kinds}
-
-    def overlap_steps(self) -> dict[TrainingKind, list[tuple[OverlapTimes, ...]]]:
-        """Return the measured DistributedDataParallel steps of each kind of training, with one entry for each rank."""
-        kinds = self.ranks[0].overlap
-        return {kind: list(zip(*(rank.overlap[kind] for rank in self.ranks), strict=True)) for kind in kinds}
+Block = Sequence[RankBlock]  # all ranks' measurements in one block
 
 
 class Setting(NamedTuple):
@@ -127,7 +93,7 @@ class Setting(NamedTuple):
     load: MachineLoad | None = None
 
 
-def make_calibration(blocks: Sequence[CalibrationBlock], setting: Setting) -> Calibration:
+def make_calibration(blocks: Sequence[Block], setting: Setting) -> Calibration:
     """Compute a calibration, which contains medians over all repetitions, from blocks.
 
     ``parts`` of the calibration are four more calibrations, each computed from every fourth block.
@@ -136,39 +102,43 @@ def make_calibration(blocks: Sequence[CalibrationBlock], setting: Setting) -> Ca
     return replace(_make_one(blocks, setting), parts=parts)
 
 
-def split(blocks: Sequence[CalibrationBlock]) -> list[list[CalibrationBlock]]:
+def split(blocks: Sequence[Block]) -> list[list[Block]]:
     """Deal the blocks out to ``PARTS`` lists, in turn, so that each list covers the whole launch.
 
     Blocks of collectives and of each kind of training are dealt separately.
     """
     dealt: defaultdict[tuple[object, ...], int] = defaultdict(int)
-    parts: list[list[CalibrationBlock]] = [[] for _ in range(PARTS)]
+    parts: list[list[Block]] = [[] for _ in range(PARTS)]
     for block in blocks:
-        kind = tuple(block.ranks[0].steps)
+        kind = tuple(block[0].steps)
         parts[dealt[kind] % PARTS].append(block)
         dealt[kind] += 1
     return parts
 
 
-def _make_one(blocks: Sequence[CalibrationBlock], setting: Setting) -> Calibration:
-    probes = _join(block.probe_seconds() for block in blocks)
-    reductions = _join(block.reduction_seconds() for block in blocks)
-    steps = _join(block.training_steps() for block in blocks)
-    overlap = _join(block.overlap_steps() for block in blocks)
-    alone = _join(block.ranks[0].alone for block in blocks)
-    message_classes = _curves(
-        {probe: median(seconds) for probe, seconds in probes.items()}, setting.ranks, in_training=False
-    )
+def _make_one(blocks: Sequence[Block], setting: Setting) -> Calibration:
+    probes = {
+        probe: median(max(end for _, end in ranks) - min(begin for begin, _ in ranks) for ranks in repetitions)
+        for probe, repetitions in _repetitions(blocks, lambda rank: rank.probes).items()
+    }
+    reductions = {
+        nbytes: median(map(max, repetitions))
+        for nbytes, repetitions in _repetitions(blocks, lambda rank: rank.reductions).items()
+    }
+    steps = _repetitions(blocks, lambda rank: rank.steps)
+    overlap = _repetitions(blocks, lambda rank: rank.overlap)
+    alone = _repetitions(blocks, lambda rank: rank.alone)
+    message_classes = _curves(probes, setting.ranks, in_training=False)
     for of_kind in steps.values():
         message_classes += _curves(_exchange_seconds(of_kind), setting.ranks, in_training=True)
     compute = [_together(kind, of_kind, setting) for kind, of_kind in steps.items()]
-    compute += [_alone(kind, threads, phases) for (kind, threads), phases in alone.items()]
+    compute += [_alone(kind, threads, [phases for (phases,) in of_kind]) for (kind, threads), of_kind in alone.items()]
     return Calibration(
         setting.ranks,
         setting.threads,
         one_way=_line(message_classes, RELAY),
         both_ways=_line(message_classes, EXCHANGE),
-        reduction=fit_line([(nbytes, median(seconds)) for nbytes, seconds in sorted(reductions.items())]),
+        reduction=fit_line(sorted(reductions.items())),
         backend=setting.backend,
         compute=compute,
         message_classes=message_classes,
@@ -178,20 +148,24 @@ def _make_one(blocks: Sequence[CalibrationBlock], setting: Setting) -> Calibrati
     )
 
 
-def _join(parts: Iterable[dict[Key, list[Value]]]) -> dict[Key, list[Value]]:
-    joined: defaultdict[Key, list[Value]] = defaultdict(list)
-    for part in parts:
-        for key, values in part.items():
-            joined[key] += values
-    return dict(joined)
+def _repetitions(
+    blocks: Sequence[Block], measured: Callable[[RankBlock], dict[Key, list[Value]]]
+) -> dict[Key, list[tuple[Value, ...]]]:
+    """Return all repetitions of each measurement, as tuples of the values on the ranks that took part."""
+    repetitions: defaultdict[Key, list[tuple[Value, ...]]] = defaultdict(list)
+    for block in blocks:
+        of_ranks = [measured(rank) for rank in block]
+        for key in dict.fromkeys(key for values in of_ranks for key in values):
+            repetitions[key] += zip(*(values[key] for values in of_ranks if key in values), strict=True)
+    return dict(repetitions)
 
 
-def _queued(blocks: Sequence[CalibrationBlock]) -> QueuedMessages | None:
+def _queued(blocks: Sequence[Block]) -> QueuedMessages | None:
     """Return the median times of queued GPU messages. Each time is the longer one of ranks 0 and 1."""
     posting, device = list[float](), defaultdict[int, list[float]](list)
     for block in blocks:
-        for nbytes in block.ranks[0].queued:
-            of_ranks = [rank.queued[nbytes] for rank in block.ranks[:2]]
+        for nbytes in block[0].queued:
+            of_ranks = [rank.queued[nbytes] for rank in block[:2]]
             posting.append(max(host for host, _ in of_ranks))
             device[nbytes].append(max(seconds for _, seconds in of_ranks))
     points = [(nbytes, median(seconds)) for nbytes, seconds in sorted(device.items())]

@@ -23,7 +23,7 @@ from collectives.records.calibration import PARTS, Calibration
 from collectives.records.environment import cores, threads_per_rank
 from collectives.records.trace import Trace
 from collectives.training.workload import Training
-from realcomm.calibration.blocks import CalibrationBlock, RankBlock, Setting, TrainingKind, make_calibration
+from realcomm.calibration.blocks import Block, RankBlock, Setting, TrainingKind, make_calibration
 from realcomm.calibration.load import LoadWatch, watch_load
 from realcomm.launching.launcher import check_launch, launch
 from realcomm.launching.types import Progress, Ranks
@@ -167,7 +167,7 @@ ALONE_TURNS = 3  # number of blocks of a calibration without runs
 class CalibrationTurns(NamedTuple):
     """The calibration blocks of all ranks, and the traces of the runs between them. They share no measurement."""
 
-    calibration: list[CalibrationBlock]
+    calibration: list[Block]
     setting: Setting
     collectives: list[Trace]
     trainings: list[Trace]
@@ -243,8 +243,8 @@ def _setting(ranks: int, backend: str, ranks_turns: "Sequence[RankTurns]", load:
     )
 
 
-def _blocks(ranks: "Sequence[RankTurns]") -> list[CalibrationBlock]:
-    return [CalibrationBlock(list(same)) for same in zip(*(rank.calibration for rank in ranks), strict=True)]
+def _blocks(ranks: "Sequence[RankTurns]") -> list[Block]:
+    return list(zip(*(rank.calibration for rank in ranks), strict=True))
 
 
 def _training_traces(

@@ -15,8 +15,8 @@ from collectives.records.environment import threads_per_rank
 from collectives.training.gradients import Gradient
 from collectives.training.workload import ComputePhases, Training
 from realcomm.calibration.blocks import (
+    Block,
     BlockStep,
-    CalibrationBlock,
     OverlapTimes,
     RankBlock,
     Setting,
@@ -36,7 +36,7 @@ KIND = TrainingKind.of(JOB)
 TWO = Setting(ranks=2, threads=threads_per_rank(2))
 
 
-def block(factor: float = 1.0) -> CalibrationBlock:
+def block(factor: float = 1.0) -> Block:
     """Two ranks' measurements in a block: a relay of 4 KiB takes 500 us, and 100 us more for each further message."""
     ranks = []
     for rank in range(2):
@@ -46,10 +46,10 @@ def block(factor: float = 1.0) -> CalibrationBlock:
             for length in (1, 3)
         }
         ranks.append(RankBlock(probes, {4096: [factor * 1e-6 * (rank + 1)]}))
-    return CalibrationBlock(ranks)
+    return ranks
 
 
-def training_block(late: float = 0.01) -> CalibrationBlock:
+def training_block(late: float = 0.01) -> Block:
     """Two ranks, the second of which computes ``late`` seconds longer before it exchanges messages for 0.02 s."""
     probes = [Probe(EXCHANGE, 1, True, JOB.gradient_bytes // 2, 1)]
     probes += [Probe(EXCHANGE, 1, False, JOB.gradient_bytes // 2, length) for length in (1, 3)]
@@ -63,7 +63,7 @@ def training_block(late: float = 0.01) -> CalibrationBlock:
         ]})
         for rank in range(2)
     ]  # fmt: skip
-    return CalibrationBlock(ranks)
+    return ranks
 
 
 def test_later_message_costs_the_increment_of_a_longer_relay():
@@ -106,7 +106,7 @@ def test_ddp_prediction_has_overlapped_and_exposed_parts():
         overlapped=0.22, all_reduce=[(1.0, 1.02), (1.02, 1.04)], copies=(0.0, 0.01), broadcast=(0.0, 0.001),
     )  # fmt: skip
     measured = training_block(late=0.0)
-    for rank in measured.ranks:
+    for rank in measured:
         rank.overlap[KIND] = [pieces]
     calibration = _with_lone(make_calibration([measured], TWO))
     assert calibration.overlap[0].overlap_slowdown == pytest.approx(0.5)
