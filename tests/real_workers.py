@@ -65,56 +65,30 @@ def profile_training(rank: int, world_size: int, folder: Path, suffix: str) -> l
     return ended
 
 
-def raise_on(rank: int, world_size: int, bad: int) -> None:
+def fail_on(rank: int, world_size: int, bad: int, how: str) -> object:
+    """Fail on rank ``bad``, while the others wait for it in a collective."""
     set_status("counting sheep")
     if rank == bad:
-        raise ZeroDivisionError("no sheep")
-    _wait_for_others()
-
-
-def die_on(rank: int, world_size: int, bad: int, number: int) -> None:
-    set_status("walking")
-    if rank == bad:
-        time.sleep(0.1)  # the others are waiting by then, and see the connection break
-        os.kill(os.getpid(), number)
-    _wait_for_others()
-
-
-def exit_on(rank: int, world_size: int, bad: int) -> None:
-    if rank == bad:
-        os._exit(7)
-    _wait_for_others()
-
-
-def refuse_on(rank: int, world_size: int, bad: int) -> None:
-    if rank == bad:
-        raise InputError("cake.toml: there is no cake")
-    _wait_for_others()
-
-
-def hang_on(rank: int, world_size: int, bad: int) -> None:
-    set_status(f"asleep on {rank}" if rank == bad else "waiting for the sleeper")
-    if rank == bad:
-        time.sleep(600)
-    _wait_for_others()
-
-
-def stay_away(rank: int, world_size: int, bad: int) -> None:
-    """Let all ranks but ``bad`` wait in a collective."""
-    set_status("computing")
-    if rank == bad:
-        time.sleep(600)
-    realcomm.all_reduce(torch.ones(10))
-
-
-def leave_by_exit(rank: int, world_size: int) -> None:
-    if rank == 1:
-        sys.exit(4)
-    _wait_for_others()
-
-
-def unpicklable(rank: int, world_size: int) -> object:
-    return lambda: rank
+        match how:
+            case "raise":
+                raise ZeroDivisionError("no sheep")
+            case "refuse":
+                raise InputError("cake.toml: there is no cake")
+            case "time out":  # as gloo does if it cannot connect, long before the run's own timeout
+                raise RuntimeError("[x]:7: Connect timed out")
+            case "unpicklable":
+                return lambda: rank
+            case "exit":
+                sys.exit(4)
+            case "_exit":
+                os._exit(7)
+            case "sleep" | "miss torch's":
+                time.sleep(600)
+            case name:
+                time.sleep(0.1)  # the others are waiting by then, and see the connection break
+                os.kill(os.getpid(), signal.Signals[name])
+    (dist if how == "miss torch's" else realcomm).all_reduce(torch.zeros(1 << 16))
+    return None
 
 
 def leave_early(rank: int, world_size: int) -> float:
@@ -135,15 +109,6 @@ def report_three(rank: int, world_size: int) -> None:
 
 def settings(rank: int, world_size: int, name: str) -> tuple[str | None, str, list[str]]:
     return os.environ.get(name), str(Path.cwd()), listening()
-
-
-def raise_always(rank: int, world_size: int) -> None:
-    set_status("counting sheep")
-    raise ZeroDivisionError("no sheep")
-
-
-def _wait_for_others() -> None:
-    dist.all_reduce(torch.zeros(1 << 16))
 
 
 def listening() -> list[str]:
@@ -217,8 +182,3 @@ def count_and_train(
     return run_strategies(rank, world_size, counted), [
         train_strategy(rank, world_size, plan, folder / f"{place}.pt") for place, plan in enumerate(trained)
     ]
-
-
-def give_up(rank: int, world_size: int) -> None:
-    """Raise as gloo does if it cannot connect, long before the run's own timeout."""
-    raise RuntimeError("[x]:7: Connect timed out")

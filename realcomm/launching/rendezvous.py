@@ -9,6 +9,7 @@ import json
 import os
 import socket
 import time
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -28,7 +29,8 @@ _TRY_S = 5.0  # timeout of one attempt
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-class LocalRanks(NamedTuple):
+@dataclass(frozen=True)
+class LocalRanks:
     """The ranks on this host: how many there are, this process's index, and whether they are the whole group."""
 
     count: int

@@ -154,7 +154,7 @@ def test_ranks_reduce_over_emulated_links(namespaces: Ability):
 def test_ring_of_switches_does_not_loop_after_a_failed_rank(namespaces: Ability):
     with emulate(SWITCH_RING) as network:
         with pytest.raises(realcomm.RankFailed, match="rank 1"):
-            realcomm.launch(real_workers.raise_on, 4, 1, network=network)
+            realcomm.launch(real_workers.fail_on, 4, 1, "raise", network=network)
         trace = realcomm.run("all_to_all/direct", SWITCH_RING, 4096, network=network, warmup=0, repetitions=1)
     assert trace.facts["wrong"] == 0
 

@@ -155,7 +155,7 @@ def test_failure_stays_first_when_processes_cannot_be_ended(monkeypatch: pytest.
 
     monkeypatch.setattr(launcher._Processes, "end", end_and_break)
     with pytest.raises(RankFailed, match="rank 1 exited with status 7 before it finished") as caught:
-        realcomm.launch(real_workers.exit_on, 2, 1)
+        realcomm.launch(real_workers.fail_on, 2, 1, "_exit")
     assert caught.value.__notes__ == ["afterwards: OSError: [Errno 5] Input/output error"]
 
 

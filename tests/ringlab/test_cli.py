@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import signal
 from importlib.metadata import version
 from pathlib import Path
 
@@ -199,7 +198,7 @@ def test_compare_shows_predicted_and_measured_times(ringlab, here, tmp_path):
 
 def test_run_names_a_dead_rank_with_status_1(ringlab, here, monkeypatch):
     def launch_a_rank_that_dies(worker, world_size, *arguments, timeout, **options):
-        return launch(real_workers.die_on, world_size, 1, signal.SIGKILL, timeout=timeout)
+        return launch(real_workers.fail_on, world_size, 1, "SIGKILL", timeout=timeout)
 
     monkeypatch.setattr("realcomm.measuring.collective_run.launch", launch_a_rank_that_dies)
     status, out, err = ringlab("run", here, "--timeout", "60")
