@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -195,44 +196,56 @@ def test_group_chunks_that_are_not_contiguous_are_rejected() -> None:
     assert refusal("all_reduce", wrong, 2, chunks=4).endswith(message)
 
 
-GALLERY = Path(__file__).parent / "broken"
+GALLERY = Path(__file__).parent / "broken.py"
 CAUGHT = {  # smallest failing world size (from 2 on) and root, and the message
-    "crashes": (2, 0, r"rank 0, step 0: .* fails with ZeroDivisionError: integer modulo by zero \(line 9 of"),
-    "double_count": (3, 0, r"rank 0, step 1 \(line 10 .*contribution of rank 0 would be counted twice"),
-    "empty_scratch": (2, 0, r"rank 1, step 0 \(line 8 .*: chunk 1 holds nothing yet \(scratch is undefined"),
-    "off_by_one_chunk": (2, 0, r"step 0 \(line 10 .* matches recv.* in step 0 \(line 10 .*different chunks of"),
-    "off_by_one_step": (2, 0, r"chunk 0 of rank 0 lacks the contribution of rank 1; no rank yields .*\(line 6"),
-    "other_place": (2, 0, r"rank 0, step 0 \(line 9 .*: copy\(chunk 0 into 1\): these are different chunks"),
-    "overlapping_channels": (2, 0, r"channel 1, step 0 \(line 7 .*: channel 0 also uses chunk 1"),
-    "send_before_receive": (2, 0, r"deadlock: rank 0 in step 0 \(line 10 .* waits for rank 1 .*: yield send\("),
-    "token_lost": (3, 0, r"of rank 1: it last reached rank 2, in step 0 \(line 9 .*, which never forwards it; "),
-    "too_few_chunks": (2, 0, r"the number of chunks must be a multiple of 2, .*, not 1 \(line 6 of"),
-    "uneven_sizes": (2, 0, r"rank 0, step 0 \(line 9 .*chunk 0\.\.1\).* their counts of chunks differ"),
-    "unmatched_receive": (2, 0, r"rank 0, step 0 \(line 10 .* has no match: rank 1 sends no message to rank 0"),
-    "written_twice": (2, 0, r"rank 0, step 0 \(line 11 of .*: chunk 0 is written twice in one step"),
-    "wrong_place": (3, 0, r"holds chunk 0 of rank 2; it should hold chunk 0 of rank 1; .*\(line 11 of"),
-    "wrong_root": (2, 1, r"rank 0, step 0 \(line 11 .*holds nothing yet \(only the root, rank 1, starts with"),
+    "crashes": (2, 0, r"rank 0, step 0: .* fails with ZeroDivisionError: integer modulo by zero \(line LINE of"),
+    "double_count": (3, 0, r"rank 0, step 1 \(line LINE .*contribution of rank 0 would be counted twice"),
+    "empty_scratch": (2, 0, r"rank 1, step 0 \(line LINE .*: chunk 1 holds nothing yet \(scratch is undefined"),
+    "off_by_one_chunk": (2, 0, r"step 0 \(line LINE .* matches recv.* in step 0 \(line LINE .*different chunks of"),
+    "off_by_one_step": (2, 0, r"chunk 0 of rank 0 lacks the contribution of rank 1; no rank yields .*\(line LINE"),
+    "other_place": (2, 0, r"rank 0, step 0 \(line LINE .*: copy\(chunk 0 into 1\): these are different chunks"),
+    "overlapping_channels": (2, 0, r"channel 1, step 0 \(line LINE .*: channel 0 also uses chunk 1"),
+    "send_before_receive": (2, 0, r"deadlock: rank 0 in step 0 \(line LINE .* waits for rank 1 .*: yield send\("),
+    "token_lost": (3, 0, r"of rank 1: it last reached rank 2, in step 0 \(line LINE .*, which never forwards it; "),
+    "too_few_chunks": (2, 0, r"the number of chunks must be a multiple of 2, .*, not 1 \(line LINE of"),
+    "uneven_sizes": (2, 0, r"rank 0, step 0 \(line LINE .*chunk 0\.\.1\).* their counts of chunks differ"),
+    "unmatched_receive": (2, 0, r"rank 0, step 0 \(line LINE .* has no match: rank 1 sends no message to rank 0"),
+    "written_twice": (2, 0, r"rank 0, step 0 \(line LINE of .*: chunk 0 is written twice in one step"),
+    "wrong_place": (3, 0, r"holds chunk 0 of rank 2; it should hold chunk 0 of rank 1; .*\(line LINE of"),
+    "wrong_root": (2, 1, r"rank 0, step 0 \(line LINE .*holds nothing yet \(only the root, rank 1, starts with"),
 }
 
 
+@cache
+def broken_programs() -> dict[str, Algorithm]:
+    """Return the algorithms of the gallery by name, loaded once."""
+    return {algorithm.name: algorithm for algorithm in load_file(GALLERY)}
+
+
 def test_every_broken_program_has_a_case() -> None:
-    assert {path.stem for path in GALLERY.glob("*.py")} == CAUGHT.keys()
+    assert broken_programs().keys() == CAUGHT.keys()
+
+
+def marked_line(name: str) -> int:
+    """Return the line of a program in the gallery with the comment that marks its mistake."""
+    before, _, program = GALLERY.read_text().partition(f"def {name}(")
+    of_program = f"{before.splitlines()[-1]}\n{program.partition('@algorithm')[0]}".partition("# here")[0]
+    return before.count("\n") + of_program.count("\n")
 
 
 @pytest.mark.parametrize("name", CAUGHT)
 def test_broken_program_has_its_smallest_counterexample(name: str) -> None:
-    (algorithm,) = load_file(GALLERY / f"{name}.py")
-    verdict = prove(algorithm, parse_world_sizes("1-33"))
+    verdict = prove(broken_programs()[name], parse_world_sizes("1-33"))
     world_size, root, message = CAUGHT[name]
+    message = message.replace("LINE", str(marked_line(name)))
     assert verdict.counter_example is not None and verdict.problem is not None
     assert (verdict.counter_example["world_size"], verdict.counter_example["root"]) == (world_size, root)
-    assert f"/wrong, world size {world_size}" in verdict.problem and re.search(message, verdict.problem)
+    assert f"/{name}, world size {world_size}" in verdict.problem and re.search(message, verdict.problem)
     assert all(report.world_size < world_size for report in verdict.reports)
 
 
 def test_failure_on_one_rank_only_adds_a_hint() -> None:
-    (scratch_program,) = load_file(GALLERY / "empty_scratch.py")
-    alone = prove(scratch_program, [1]).problem
+    alone = prove(broken_programs()["empty_scratch"], [1]).problem
     assert alone is not None and "world size 1" in alone and "it is correct" not in alone
 
     def to_itself(rank, world_size):  # type: ignore[no-untyped-def]

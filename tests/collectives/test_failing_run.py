@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import Ringlab
-from test_broken_programs import CAUGHT, GALLERY
+from test_broken_programs import CAUGHT, GALLERY, broken_programs
 
 import simcomm
 from collectives import Algorithm, ProgramError, Trace, algorithm, make_call, read_trace, recv_reduce, send
@@ -36,11 +36,11 @@ def failing(algorithm: Algorithm, ranks: int, root: int = 0) -> tuple[Trace, Pro
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_broken_programs_run_up_to_their_failure(name: str, tmp_path: Path) -> None:
-    (ranks, root, _), (algorithm,) = CAUGHT[name], load_file(GALLERY / f"{name}.py")
-    trace, error = failing(algorithm, ranks, root)
+    ranks, root, _ = CAUGHT[name]
+    trace, error = failing(broken_programs()[name], ranks, root)
     failure = trace.failure
     assert failure is not None and (failure.rank, not trace.is_complete) == (error.rank, True)
-    assert failure.where.startswith(f"{name}.py:") and failure.text in str(error)
+    assert failure.where.startswith("broken.py:") and failure.text in str(error)
     involved = (trace.messages.src == failure.rank) | (trace.messages.dst == failure.rank)
     assert 0 <= failure.at <= trace.elapsed and not (trace.messages.end[involved] > failure.at).any()
     trace.write(tmp_path / "wrong.trace.json")
@@ -78,8 +78,7 @@ def test_wrong_result_has_no_failing_step(tmp_path: Path) -> None:
 
 
 def test_wrong_data_is_shown_when_it_arrives() -> None:
-    (algorithm,) = load_file(GALLERY / "double_count.py")
-    trace, error = failing(algorithm, 3)
+    trace, error = failing(broken_programs()["double_count"], 3)
     assert error.lands and trace.failure is not None
     assert {int(step) for step in trace.messages.step} == {0, 1} and trace.failure.at == trace.elapsed
 
@@ -90,18 +89,16 @@ def red_pixels(frame: np.ndarray) -> int:
 
 
 def test_failed_rank_is_crossed_out() -> None:
-    (algorithm,) = load_file(GALLERY / "double_count.py")
-    film = Animation(failing(algorithm, 3)[0], 3, 1)
+    film = Animation(failing(broken_programs()["double_count"], 3)[0], 3, 1)
     assert [red_pixels(film.frame(index)[20:]) > 100 for index in range(3)] == [False, False, True]
 
 
 def test_immediate_deadlock_is_drawn(tmp_path: Path, ringlab: Ringlab) -> None:
-    file = GALLERY / "send_before_receive.py"
-    done = ringlab("animate", file, "-o", tmp_path / "wrong.png")
+    done = ringlab("animate", f"{GALLERY}:send_before_receive", "-o", tmp_path / "wrong.png")
     assert (done.status, done.err) == (0, "")
-    assert done.out.startswith("WRONG  all_reduce/wrong ends in a deadlock: rank 0 in step 0 (line 10 of")
+    assert done.out.startswith("WRONG  all_reduce/send_before_receive ends in a deadlock: rank 0 in step 0 (line ")
     assert (tmp_path / "wrong.png").stat().st_size > 1000
-    trace = failing(load_file(file)[0], 3)[0]
+    trace = failing(broken_programs()["send_before_receive"], 3)[0]
     assert red_pixels(Animation(trace, 2, 1).frame(0)[20:]) > 100
     (axes,) = (figure := space_time_figure(trace)).axes
     assert [text.get_text() for text in axes.texts] == [f"waits for rank {rank}" for rank in (1, 2, 0)]
