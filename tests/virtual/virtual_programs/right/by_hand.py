@@ -29,34 +29,33 @@ for values in (torch.full((4,), float(dist.get_rank())), torch.randn(5)):
 
 # === gossip_and_sums, 4 ranks
 # Gossip, an exchange between all pairs, and pairwise sums next to a complete sum.
-r, n = dist.get_rank(), dist.get_world_size()
-torch.manual_seed(r)
+torch.manual_seed(rank)
 x = torch.randn(6)
 for step in range(4):
     got = torch.empty(6)
-    peer = r ^ 1 if step % 2 == 0 else n - 1 - r
+    peer = rank ^ 1 if step % 2 == 0 else world - 1 - rank
     h = dist.isend(x, peer); dist.recv(got, peer); h.wait()
     x = (x + got) / 2
-y = torch.ones(3) * r
-parts = [torch.empty(3) for _ in range(n)]
-hs = [dist.isend(y, o) for o in range(n) if o != r]
-for o in range(n):
-    if o != r:
+y = torch.ones(3) * rank
+parts = [torch.empty(3) for _ in range(world)]
+hs = [dist.isend(y, o) for o in range(world) if o != rank]
+for o in range(world):
+    if o != rank:
         dist.recv(parts[o], o)
-parts[r] = y
+parts[rank] = y
 for h in hs: h.wait()
 total = sum(parts)
 z = torch.randn(4); got = torch.empty(4)
-h = dist.isend(z, r ^ 1); dist.recv(got, r ^ 1); h.wait()
+h = dist.isend(z, rank ^ 1); dist.recv(got, rank ^ 1); h.wait()
 z = z + got
-print(torch.cat([total, z]).sum() / n)
+print(torch.cat([total, z]).sum() / world)
 grads = torch.randn(5)
-if r == 0:
+if rank == 0:
     acc = torch.zeros(5)
     for step in range(3):
-        for o in range(1, n):
+        for o in range(1, world):
             g = torch.empty(5); dist.recv(g, o); acc += g
-        for o in range(1, n): dist.send(acc, o)
+        for o in range(1, world): dist.send(acc, o)
 else:
     for step in range(3):
         dist.send(grads * (step + 1), 0)
@@ -64,7 +63,6 @@ else:
 
 # === hand_steps, 2 ranks
 # Training without an optimizer; each rank also has its own tensor that learns to fool the model.
-torch.manual_seed(0)
 weight, bias = torch.randn(5, 3, requires_grad=True), torch.zeros(3, requires_grad=True)
 torch.manual_seed(1 + dist.get_rank())
 for _ in range(4):
@@ -86,7 +84,6 @@ for _ in range(3):
 # === hand_then_optimizer, 2 ranks
 # Hand-written steps with accumulation and momentum, then an optimizer, then meta learning with autograd.grad.
 r, n = dist.get_rank(), dist.get_world_size()
-torch.manual_seed(0)
 net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.1), nn.Tanh(), nn.Linear(8, 1))
 momentum = [torch.zeros_like(p) for p in net.parameters()]
 torch.manual_seed(r + 1)
@@ -149,12 +146,11 @@ for hook in (after, before, averaged, None):
 
 # === moe_all_to_all, 4 ranks
 # An expert a rank: tokens go where a router sends them, and come back in their order.
-rank, n = dist.get_rank(), dist.get_world_size()
 torch.manual_seed(rank)
 tokens = torch.randn(10, 4)
-expert = torch.randint(0, n, (10,))
+expert = torch.randint(0, world, (10,))
 order = expert.argsort(stable=True)
-sent = torch.bincount(expert, minlength=n)
+sent = torch.bincount(expert, minlength=world)
 received = torch.empty_like(sent)
 dist.all_to_all_single(received, sent)
 arrived = torch.empty(int(received.sum()), 4)
@@ -196,7 +192,6 @@ from torch.distributed.device_mesh import init_device_mesh
 
 mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "model"))
 data, model = mesh.get_group("data"), mesh.get_group("model")
-torch.manual_seed(0)
 norm = DDP(torch.nn.LayerNorm(4), process_group=data)
 opt = torch.optim.SGD(norm.parameters(), lr=0.1)
 torch.manual_seed(dist.get_rank(data))

@@ -115,11 +115,10 @@ dist.monitored_barrier() if dist.get_backend() == "gloo" else dist.barrier()
 
 # === parameter_server, 3 ranks
 # Rank 0 serves requests in order of arrival.
-rank, n = dist.get_rank(), dist.get_world_size()
 w = torch.zeros(4)
 ROUNDS = 3
 if rank == 0:
-    for _ in range(ROUNDS * (n - 1)):
+    for _ in range(ROUNDS * (world - 1)):
         grad = torch.empty(4)
         who = dist.recv(grad)
         w -= 0.1 * grad

@@ -98,7 +98,6 @@ class FullyShardedLinear(nn.Module):
         weight, bias = (Gathered.apply(shard, shape) for shard, shape in zip(self.shards, self.shapes))
         return nn.functional.linear(x, weight, bias)
 
-torch.manual_seed(0)
 alone = nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 3))
 sharded = nn.Sequential(*(FullyShardedLinear(layer) if isinstance(layer, nn.Linear) else layer for layer in alone))
 plain, many = (torch.optim.AdamW(net.parameters(), lr=0.01) for net in (alone, sharded))
@@ -197,7 +196,6 @@ class Sharded(torch.optim.Optimizer):
         for p, owner in self.owner.items():
             dist.broadcast(p.data, src=owner)
 
-torch.manual_seed(0)
 net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 2))
 opt = Sharded(net.parameters(), torch.optim.Adam, lr=0.01)
 for step in range(3):

@@ -2,10 +2,9 @@
 
 # === double_buffer, 2 ranks
 # Compute continues in a second buffer while a message is pending.
-r = dist.get_rank()
-peer = 1 - r
+peer = 1 - rank
 buffers = [torch.zeros(64), torch.zeros(64)]
-out = torch.full((64,), float(r))
+out = torch.full((64,), float(rank))
 total = torch.zeros(64)
 req_in = dist.irecv(buffers[0], peer)
 req_out = dist.isend(out, peer)
@@ -72,33 +71,32 @@ for _ in range(2):
 
 # === pipeline_by_hand, 3 ranks
 # GPipe in thirty lines: all forwards, then all backwards.
-me, n = dist.get_rank(), dist.get_world_size()
-torch.manual_seed(me)
+torch.manual_seed(rank)
 layer = torch.nn.Linear(4, 4)
 opt = torch.optim.SGD(layer.parameters(), lr=0.1)
 MICRO = 4
 
 def forward(i):
-    if me == 0:
+    if rank == 0:
         x = torch.full((2, 4), float(i))
     else:
         x = torch.empty(2, 4)
-        dist.recv(x, src=me - 1)
+        dist.recv(x, src=rank - 1)
         x.requires_grad_()
     y = layer(x)
-    if me < n - 1:
-        dist.send(y.detach(), dst=me + 1)
+    if rank < world - 1:
+        dist.send(y.detach(), dst=rank + 1)
     return x, y
 
 def backward(x, y):
-    if me == n - 1:
+    if rank == world - 1:
         y.mean().div(MICRO).backward()
     else:
         grad = torch.empty_like(y)
-        dist.recv(grad, src=me + 1)
+        dist.recv(grad, src=rank + 1)
         y.backward(grad)
-    if me > 0:
-        dist.send(x.grad, dst=me - 1)
+    if rank > 0:
+        dist.send(x.grad, dst=rank - 1)
 
 for step in range(2):
     opt.zero_grad()
@@ -137,7 +135,6 @@ def ring_attention(q, k, v):
     return out
 
 rank, n = dist.get_rank(), dist.get_world_size()
-torch.manual_seed(0)
 q, k, v = (torch.randn(2, 4 * n, 8, dtype=torch.float64) for _ in range(3))
 mine = slice(4 * rank, 4 * (rank + 1))
 got = ring_attention(q[:, mine], k[:, mine], v[:, mine])

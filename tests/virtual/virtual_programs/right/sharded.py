@@ -9,7 +9,6 @@ from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 mesh = init_device_mesh("cuda", (2,))
-torch.manual_seed(0)
 tensors = [torch.randn(2, 4, 8, 16, device="cuda", requires_grad=True) for _ in range(3)]
 masks = [None, torch.ones(8, 8, dtype=torch.bool).tril()]
 for dimension, mask in product((0, 1), masks):
@@ -71,7 +70,6 @@ from torch.distributed.fsdp import fully_shard
 
 folder = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
 dist.broadcast_object_list(folder)
-torch.manual_seed(0)
 model = torch.nn.Linear(8, 8)
 fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
 dcp.save({"model": get_model_state_dict(model)}, checkpoint_id=folder[0])
@@ -112,7 +110,6 @@ class Block(nn.Module):
     def forward(self, x):
         return x + self.b(torch.relu(self.a(self.norm(x))))
 
-torch.manual_seed(0)
 model = FSDP(nn.Sequential(Block(8), Block(8), nn.Linear(8, 2)), auto_wrap_policy=ModuleWrapPolicy({Block}),
              sharding_strategy=ShardingStrategy.FULL_SHARD, device_id=torch.device("cpu"))
 opt = torch.optim.Adam(model.parameters(), lr=1e-2)
@@ -177,8 +174,7 @@ for _ in range(2):
 # === functional, 4 ranks
 import torch.distributed._functional_collectives as funcol
 
-rank, n = dist.get_rank(), dist.get_world_size()
-everyone = list(range(n))
+everyone = list(range(world))
 x = torch.full((4,), float(rank))
 total = funcol.all_reduce(x, "sum", everyone)
 assert (total + 0 == 6).all()
@@ -220,7 +216,6 @@ from torch.distributed.tensor.parallel import (
 )
 
 mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
-torch.manual_seed(0)
 model = nn.Sequential(nn.Embedding(16, 8), nn.LayerNorm(8), nn.Linear(8, 16))
 plan = {
     "0": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
@@ -248,7 +243,6 @@ dist.all_reduce(x, group=mesh.get_group("dp"))
 assert x.item() in (2.0, 4.0)
 dist.all_reduce(x, group=mesh["tp"].get_group())
 assert x.item() == 6.0
-torch.manual_seed(0)
 matrix = torch.randn(8, 8)
 d = distribute_tensor(matrix, mesh, [Shard(0), Shard(1)])
 assert d.to_local().shape == (4, 4)

@@ -3,7 +3,6 @@
 # === accumulate_rest, 2 ranks
 # Losses are divided by the number of micro-batches, even in the last step of an epoch, which has only one.
 ACCUMULATE = 2
-torch.manual_seed(0)
 model = DDP(torch.nn.Linear(4, 1))
 opt = torch.optim.SGD(model.parameters(), lr=0.1)
 warm_up = torch.optim.lr_scheduler.LambdaLR(opt, lambda step: step**0.5)
@@ -19,7 +18,6 @@ for epoch in range(3):
 
 # === batch_norm_evaluated, 2 ranks
 # Each rank has its own statistics until the next forward, in which DDP broadcasts those of rank 0.
-torch.manual_seed(0)
 model = DDP(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)))
 opt = torch.optim.SGD(model.parameters(), lr=0.1)
 torch.manual_seed(dist.get_rank())
@@ -52,7 +50,6 @@ for kind in (torch.optim.SGD, torch.optim.Adam, torch.optim.LBFGS):
     assert len(losses) >= 4
 
 # === compiled, 2 ranks
-torch.manual_seed(0)
 net = torch.compile(DDP(torch.nn.Linear(4, 2)), backend="eager")
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 for _ in range(2):
@@ -65,7 +62,6 @@ for _ in range(2):
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
-torch.manual_seed(0)
 data = TensorDataset(torch.randn(16, 4), torch.randn(16, 1))
 sampler = DistributedSampler(data)
 model = DDP(torch.nn.Linear(4, 1))
@@ -79,7 +75,6 @@ for epoch in range(2):
 
 # === local_sgd, 2 ranks
 # Each rank trains alone; weights are averaged every second step.
-torch.manual_seed(0)
 net = torch.nn.Linear(4, 1)
 opt = torch.optim.SGD(net.parameters(), 0.1)
 torch.manual_seed(dist.get_rank())
@@ -212,7 +207,6 @@ optimizer.step()
 # === sum_of_losses, 2 ranks
 # The loss is a sum over samples, gradients are summed over ranks, and the number of all samples divides both.
 import torch.nn.functional as F
-torch.manual_seed(0)
 model = torch.nn.Linear(3, 2)
 opt = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(3):
@@ -230,7 +224,6 @@ for step in range(3):
 # Sums that are divided by the samples of all ranks, and multiplied by what DDP divides by; and the loss of a VAE.
 import torch.nn.functional as F
 
-torch.manual_seed(0)
 model = DDP(torch.nn.Linear(6, 3))
 opt = torch.optim.SGD(model.parameters(), lr=0.01)
 torch.manual_seed(dist.get_rank())
@@ -278,7 +271,6 @@ for _ in range(3):
 # Losses over unequal numbers of tokens are divided by the number of tokens on all ranks.
 import torch.nn.functional as F
 
-torch.manual_seed(0)
 model = DDP(torch.nn.Linear(8, 5))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 torch.manual_seed(1 + rank)
@@ -297,10 +289,8 @@ for _ in range(4):
 # All ranks evaluate the same small test set; only the training set is split, by slices.
 from torch.utils.data import DataLoader, TensorDataset, Subset
 
-rank, n = dist.get_rank(), dist.get_world_size()
-torch.manual_seed(0)
 data, test = TensorDataset(torch.randn(24, 4)), TensorDataset(torch.randn(6, 4))
-mine = Subset(data, range(rank, len(data), n))
+mine = Subset(data, range(rank, len(data), world))
 loader, test_loader = DataLoader(mine, batch_size=4, shuffle=True), DataLoader(test, batch_size=3)
 model = DDP(torch.nn.Linear(4, 1))
 opt = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -209,7 +209,6 @@ def ring_all_reduce(t):
         chunks[(rank - step - 1) % n].copy_(buf)  # fix: chunks[(rank - step) % n].copy_(buf)
         req.wait()
 
-torch.manual_seed(0)
 layer = torch.nn.Linear(8, 8, bias=False)
 opt = torch.optim.SGD(layer.parameters(), lr=0.1)
 torch.manual_seed(dist.get_rank())

@@ -15,7 +15,6 @@ for step in range(3):
 
 # === early_stopping, 2 ranks: collective mismatch
 # Each rank decides by its own loss when to stop.
-torch.manual_seed(0)
 net = DDP(torch.nn.Linear(2, 1))
 best, patience = 1e9, 0
 for epoch in range(6):
@@ -40,13 +39,12 @@ if rank % 2 == 0:
 dist.barrier()
 
 # === groups_in_other_order, 4 ranks: new_group
-r = dist.get_rank()
 lists = [[0, 1], [2, 3]]
-if r >= 2:  # fix:
+if rank >= 2:  # fix:
     lists = lists[::-1]     # "mine first"  # fix:
 groups = [dist.new_group(l) for l in lists]  # reported: 0-1; 2-3
 t = torch.ones(1)
-dist.all_reduce(t, group=groups[0])  # fix: dist.all_reduce(t, group=groups[r // 2])
+dist.all_reduce(t, group=groups[0])  # fix: dist.all_reduce(t, group=groups[rank // 2])
 
 # === half_on_one, 4 ranks: dtype
 loss = torch.zeros(1)
@@ -88,7 +86,6 @@ dist.barrier()  # reported: 0
 
 # === local_sgd_own_counter, 2 ranks: early exit
 # Weights are averaged after every fourth step of a rank, and one rank skips a step.
-torch.manual_seed(0)
 model = nn.Linear(6, 6)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 done = 0
@@ -181,10 +178,9 @@ if __name__ == "__main__":
     mp.spawn(work, nprocs=3)  # fix: mp.spawn(work, nprocs=4)
 
 # === two_groups_two_orders, 4 ranks: group order
-r = dist.get_rank()
 left, middle = dist.new_group([0, 1]), dist.new_group([1, 2])
 right, outer = dist.new_group([2, 3]), dist.new_group([0, 3])
-mine = {0: (left, outer), 1: (middle, left), 2: (right, middle), 3: (outer, right)}[r]  # fix: mine = {0: (left, outer), 1: (left, middle), 2: (middle, right), 3: (right, outer)}[r]
+mine = {0: (left, outer), 1: (middle, left), 2: (right, middle), 3: (outer, right)}[rank]  # fix: mine = {0: (left, outer), 1: (left, middle), 2: (middle, right), 3: (right, outer)}[rank]
 x = torch.ones(4)
 for group in mine:
     dist.all_reduce(x, group=group)  # reported: 0-3
@@ -202,9 +198,8 @@ print("done", rank)
 
 # === unequal_shards, 4 ranks: shape
 # 10 samples on 4 ranks: two ranks have three, and two have two.
-rank, n = dist.get_rank(), dist.get_world_size()
-scores = torch.arange(10.0)[rank::n]  # fix: scores = torch.nn.functional.pad(torch.arange(10.0), (0, 2))[rank::n]
-everyone = [torch.empty_like(scores) for _ in range(n)]
+scores = torch.arange(10.0)[rank::world]  # fix: scores = torch.nn.functional.pad(torch.arange(10.0), (0, 2))[rank::world]
+everyone = [torch.empty_like(scores) for _ in range(world)]
 dist.all_gather(everyone, scores)  # reported: 0-1; 2-3
 print(torch.cat(everyone))
 

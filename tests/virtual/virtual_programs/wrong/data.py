@@ -3,7 +3,6 @@
 # === epoch_never_set, 2 ranks: set_epoch
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-torch.manual_seed(0)
 data = TensorDataset(torch.randn(16, 4))
 loader = DataLoader(data, batch_size=4, sampler=DistributedSampler(data))
 model = DDP(torch.nn.Linear(4, 1))
@@ -64,7 +63,6 @@ for batch in data.split(4):
 
 # === same_slice, 3 ranks, --strict: same batch
 # The slice does not know the rank.
-torch.manual_seed(0)
 x = torch.randn(48, 4)
 B = 4
 model = DDP(torch.nn.Linear(4, 1))
@@ -135,7 +133,6 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
-torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 8))
 parallelize_module(model, mesh["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
 torch.manual_seed(dist.get_rank())  # fix: torch.manual_seed(mesh["dp"].get_local_rank())

@@ -60,7 +60,6 @@ class Net(nn.Module):
     def forward(self, x):
         return Output(self.body(x))  # fix: return (self.body(x),)
 
-torch.manual_seed(0)
 model = DDP(Net(), find_unused_parameters=True)
 opt = torch.optim.SGD(model.parameters(), lr=0.1)
 torch.manual_seed(dist.get_rank())
@@ -111,7 +110,6 @@ class Net(nn.Module):
         x = self.body(x)
         return x, self.auxiliary(x)
 
-torch.manual_seed(0)
 model = DDP(Net(), static_graph=True)  # fix: model = DDP(Net(), find_unused_parameters=True)
 opt = torch.optim.SGD(model.parameters(), lr=0.1)
 torch.manual_seed(dist.get_rank())

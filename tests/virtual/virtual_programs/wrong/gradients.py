@@ -18,7 +18,6 @@ for _ in range(2):
 # Gradients are summed in flat buckets of two parameters each.
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
-torch.manual_seed(0)
 model = torch.nn.Sequential(*[torch.nn.Linear(5, 5) for _ in range(3)])
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 torch.manual_seed(dist.get_rank())
@@ -37,7 +36,6 @@ for _ in range(3):
 
 # === clipped_before_sum, 2 ranks, --strict: gradient scale mismatch
 # Gradients are clipped before they are averaged, so that ranks with steep losses count less.
-torch.manual_seed(0)
 model = torch.nn.Linear(6, 6)
 opt = torch.optim.SGD(model.parameters(), 0.1)
 torch.manual_seed(dist.get_rank())
@@ -56,7 +54,6 @@ for _ in range(3):
 # Each rank clips its shards by their own norm.
 from torch.distributed.fsdp import fully_shard
 
-torch.manual_seed(0)
 model = torch.nn.Linear(6, 6)
 fully_shard(model)
 opt = torch.optim.SGD(model.parameters(), 0.1)
@@ -73,7 +70,6 @@ for _ in range(2):
 
 # === divided_by_two_loops, 4 ranks: averaged twice
 # Two loops divide the reduced gradients. The loss itself is not divided for another reason.
-torch.manual_seed(0)
 model = torch.nn.Linear(4, 1)
 opt = torch.optim.SGD(model.parameters(), lr=0.1)
 torch.manual_seed(dist.get_rank())
@@ -102,7 +98,6 @@ for _ in range(3):
 # === flat_sum_never_divided, 2 ranks: sum not averaged
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-torch.manual_seed(0)
 net = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1))
 opt = torch.optim.Adam(net.parameters(), lr=1e-2)
 gen = torch.Generator().manual_seed(dist.get_rank())
@@ -123,7 +118,6 @@ for _ in range(3):
 # torch's clip_grad_norm_ sees only each rank's shards.
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
-torch.manual_seed(0)
 model = FSDP(nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8)), device_id=torch.device("cpu"), use_orig_params=True)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 torch.manual_seed(dist.get_rank())
@@ -141,7 +135,6 @@ def summed(gradient):
     dist.all_reduce(gradient)  # reported: 0-2
     return gradient  # fix: return gradient / dist.get_world_size()
 
-torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.ReLU(), torch.nn.Linear(6, 1))
 for p in model.parameters():
     p.register_hook(summed)
@@ -154,7 +147,6 @@ for _ in range(3):
 
 # === hand_steps_sum, 3 ranks: sum not averaged
 # A program without an optimizer sums gradients over ranks and never divides them.
-torch.manual_seed(0)
 w, bias = torch.zeros(4, requires_grad=True), torch.zeros(1, requires_grad=True)
 torch.manual_seed(1 + dist.get_rank())
 for _ in range(3):
@@ -170,7 +162,6 @@ for _ in range(3):
 
 # === head_in_no_optimizer, 2 ranks: not in optimizer
 # The head is replaced after the optimizer was created.
-torch.manual_seed(0)
 net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1))
 opt = torch.optim.SGD(net.parameters(), lr=0.1)  # fix:
 net[4] = nn.Linear(8, 3)
@@ -188,7 +179,6 @@ def halved(group, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]
     handle = dist.all_reduce(bucket.buffer().half(), group=group, async_op=True)
     return handle.get_future().then(lambda done: bucket.buffer().copy_(done.value()[0]))  # fix: return handle.get_future().then(lambda done: bucket.buffer().copy_(done.value()[0] / dist.get_world_size()))
 
-torch.manual_seed(0)
 model = DDP(torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1)))
 model.register_comm_hook(None, halved)  # reported: 0-2
 opt = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -201,7 +191,6 @@ for _ in range(3):
 
 # === loss_reduced_first, 2 ranks: reduced loss
 # all_reduce is not differentiable, so each rank's gradients are its own.
-torch.manual_seed(0)
 model = torch.nn.Linear(4, 1)
 opt = torch.optim.SGD(model.parameters(), lr=0.1)
 torch.manual_seed(dist.get_rank())
@@ -216,7 +205,6 @@ for _ in range(2):
 
 # === masked_mean, 3 ranks, --strict: unequal sample weights
 # The mean over unmasked places, on ranks that average gradients by themselves.
-torch.manual_seed(0)
 model = torch.nn.Linear(6, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 torch.manual_seed(1 + rank)
@@ -236,7 +224,6 @@ for _ in range(4):
 # The data is split between ranks and losses are averaged for the log, but the model is never wrapped.
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-torch.manual_seed(0)
 data = TensorDataset(torch.randn(32, 4), torch.randn(32, 1))
 model = torch.nn.Linear(4, 1)
 for parameter in model.parameters():
@@ -267,7 +254,6 @@ print("trained on", dist.get_world_size(), "ranks")
 
 # === no_sync_after_forward, 2 ranks: late no_sync
 # Gradients are accumulated, but no_sync() contains only backward.
-torch.manual_seed(0)
 model = DDP(torch.nn.Linear(4, 2))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 torch.manual_seed(dist.get_rank())
@@ -304,7 +290,6 @@ def average_gradients(model):
         dist.all_reduce(p.grad, op=dist.ReduceOp.SUM)  # reported: 0-3
         # fix: p.grad /= dist.get_world_size()
 
-torch.manual_seed(0)
 model = torch.nn.Linear(4, 3)
 opt = torch.optim.SGD(model.parameters(), lr=0.01)
 torch.manual_seed(dist.get_rank())
@@ -319,7 +304,6 @@ for step in range(3):
 # The sum is divided by the samples of all ranks, and DDP divides once more.
 import torch.nn.functional as F
 
-torch.manual_seed(0)
 model = DDP(torch.nn.Linear(6, 3))
 opt = torch.optim.SGD(model.parameters(), lr=0.01)
 torch.manual_seed(dist.get_rank())
@@ -332,7 +316,6 @@ for _ in range(3):
 
 # === summed_loss, 4 ranks: summed loss
 # DDP averages what is a sum: the step is a quarter of that of one device.
-torch.manual_seed(0)
 model = DDP(torch.nn.Linear(6, 3))
 opt = torch.optim.SGD(model.parameters(), lr=0.01)
 criterion = torch.nn.CrossEntropyLoss(reduction="sum")  # fix: criterion = torch.nn.CrossEntropyLoss(reduction="mean")
@@ -347,7 +330,6 @@ for _ in range(3):
 # Each rank averages over its own tokens without padding, and DDP averages these means.
 import torch.nn.functional as F
 
-torch.manual_seed(0)
 model = DDP(torch.nn.Linear(8, 5))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 torch.manual_seed(1 + rank)

@@ -2,21 +2,20 @@
 
 # === deadlock_of_four, 4 ranks: deadlock
 # In a tree, a leaf waits for the sum before it has sent its own part.
-me = dist.get_rank()
-x = torch.tensor([1.0 * me])
+x = torch.tensor([1.0 * rank])
 buf = torch.zeros(1)
-if me == 0:
+if rank == 0:
     for child in (1, 2):
         dist.recv(buf, child)  # reported: 0
         x += buf
     for child in (1, 2):
         dist.send(x, child)
-elif me == 1:
+elif rank == 1:
     dist.recv(buf, 3)  # reported: 1
     dist.send(x + buf, 0)
     dist.recv(x, 0)
     dist.send(x, 3)
-elif me == 2:
+elif rank == 2:
     dist.send(x, 0)  # reported: 2
     dist.recv(x, 0)
 else:
@@ -51,7 +50,6 @@ receiving.wait()  # fix:
 
 # === off_by_one, 4 ranks: peer
 # A hand-written scatter sends part i to rank i + 1.
-rank, n = dist.get_rank(), dist.get_world_size()
 part = torch.zeros(2)
 if rank == 0:
     for i, p in enumerate(torch.arange(6.0).view(3, 2)[:2]):
@@ -61,14 +59,13 @@ elif rank < 3:
 
 # === one_message_less, 3 ranks: missing message
 # The first stage sends one micro-batch less than the others expect.
-me, n = dist.get_rank(), dist.get_world_size()
 x = torch.zeros(4)
-micro_batches = 3 if me == 0 else 4  # fix: micro_batches = 4
+micro_batches = 3 if rank == 0 else 4  # fix: micro_batches = 4
 for _ in range(micro_batches):
-    if me > 0:
-        dist.recv(x, me - 1)  # reported: 1-2
-    if me < n - 1:
-        dist.send(x, me + 1)
+    if rank > 0:
+        dist.recv(x, rank - 1)  # reported: 1-2
+    if rank < world - 1:
+        dist.send(x, rank + 1)
 
 # === one_message_more, 2 ranks: surplus message
 batch = torch.ones(3)
