@@ -38,7 +38,6 @@ class VirtualOptions:
     cluster: Cluster
     per_node: int | None = None
     compute: str = "zero"
-    compute_scale: float = 1.0  # factor of measured times
     timing: Literal["auto", "live", "recorded"] = "auto"
     acts_as: str | None = None
     gpu: bool = False

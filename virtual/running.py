@@ -32,7 +32,7 @@ from virtual.process.programs import name_as_torchrun
 from virtual.process.real_processes import install_real_processes
 from virtual.process.replaced import Replaced
 from virtual.process.shared_objects import install_shared_objects
-from virtual.process.spawning import Spawner
+from virtual.process.spawning import Spawner, install_elastic
 from virtual.ranks.finding import STARTER, ProgramFinding
 from virtual.ranks.own_state import Belongings, OwnState
 from virtual.ranks.placement import Placement
@@ -51,7 +51,7 @@ class VirtualRun:
         self.options = options
         self.timing = _make_timing(options)
         self.computing = choose_computing(
-            options.compute, options.compute_scale, options.launch_s if options.gpu and options.launch_s else None
+            options.compute, options.launch_s if options.gpu and options.launch_s else None
         )
         belongings = Belongings(options.program.folder, options.own)
         self.world = VirtualWorld(self.timing, ProgramDiagnoser(), self.computing, belongings)
@@ -103,7 +103,7 @@ class VirtualRun:
         spawner = Spawner(world, options.program, self._start)
         spawner.install(replaced)
         if not options.ranks:  # otherwise no program launches, and the import takes 50 ms
-            import_module("virtual.process.elastic").install_elastic(spawner, replaced)
+            install_elastic(spawner, replaced)
         install_shared_objects(world, replaced)
         for name in ("stdout", "stderr"):
             self._outputs.append(RankedOutput(getattr(sys, name), world, name))

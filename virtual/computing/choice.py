@@ -64,16 +64,15 @@ def find_rates(gpu: str) -> DeviceRates:
 
 
 class MeasuredComputing(Computing):
-    """Measures the CPU time of a rank's thread, multiplied by ``scale``."""
+    """Measures the CPU time of a rank's thread."""
 
-    def __init__(self, scale: float = 1.0) -> None:
-        self.scale = scale
+    def __init__(self) -> None:
         self._marks: dict[Rank, float] = {}
 
     def charge(self, rank: Rank) -> None:
         """Advance the rank's clock by the CPU time since the last ``charge`` or ``forget``."""
         now = time.thread_time()
-        rank.spend(max(0.0, now - self._marks.get(rank, now)) * self.scale)
+        rank.spend(max(0.0, now - self._marks.get(rank, now)))
         self._marks[rank] = now
 
     def forget(self, rank: Rank) -> None:
@@ -81,7 +80,7 @@ class MeasuredComputing(Computing):
         self._marks[rank] = time.thread_time()
 
 
-def choose_computing(word: str, scale: float = 1.0, launch_s: float | None = None) -> Computing:
+def choose_computing(word: str, launch_s: float | None = None) -> Computing:
     """Return the Computing for "zero", "measured", "model" or the name of a GPU. Raise InputError for any other value.
 
     ``launch_s`` is the host time to launch an operator on the GPU, in seconds; None: launching takes no time.
@@ -89,7 +88,7 @@ def choose_computing(word: str, scale: float = 1.0, launch_s: float | None = Non
     if word == "zero":
         return Computing()
     if word == "measured":
-        return MeasuredComputing(scale)
+        return MeasuredComputing()
     from virtual.computing import model  # torch's FLOP counter imports Triton, which is slow
 
     if word == "model":

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import select
 import signal
 import socket
@@ -18,7 +19,7 @@ from typing import Any, Self
 from collectives.errors import InputError, RunFailed
 from collectives.quoting import describe_exit
 from virtual.hosting.confinement import Confinement
-from virtual.hosting.protocol import CRASHED, ENDED, PIPES, REFUSED, STARTED, TELL, UNCOMPILED, here
+from virtual.hosting.server import CRASHED, ENDED, PIPES, REFUSED, REQUEST, STARTED, TELL, UNCOMPILED
 from virtual.options import VirtualOptions
 from virtual.outcome import OUTCOME, Finished, read_finished
 
@@ -100,7 +101,10 @@ class VirtualHost:
             self._start()
         with TemporaryDirectory(prefix="ringlab-virtual-") as name:
             folder = Path(name)
-            here(options, confinement).write(folder)
+            working_directory, environment = str(Path.cwd()), dict(os.environ)
+            if confinement is not None:
+                working_directory, environment = confinement.folder, environment | confinement.environment
+            (folder / REQUEST).write_bytes(pickle.dumps((options, working_directory, environment, confinement)))
             run = _HostedRun(self._control, folder, time.monotonic() + timeout, show)
             try:
                 status = run.wait()

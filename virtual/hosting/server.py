@@ -1,6 +1,7 @@
-"""The server: imports torch once, and forks a process for each run."""
+"""The server: imports torch once, and forks a process for each run. The host imports its messages from here."""
 
 import os
+import pickle
 import select
 import signal
 import socket
@@ -13,9 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from collectives.errors import InputError, ProgramError, RunFailed, describe_error, text_of
-from virtual.hosting.protocol import CRASHED, ENDED, PIPES, REFUSED, STARTED, TELL, UNCOMPILED, read_request
-from virtual.running import VirtualRun
 
+REQUEST = "request.pickle"  # options of the run, working directory, environment variables, confinement or None
+STARTED, ENDED = "started", "ended"  # messages to the host, one per line
+REFUSED, CRASHED = 2, 97  # exit statuses of a rejected run, and of an internal error
+TELL = signal.SIGUSR1  # asks a run for its current line
+PIPES = ("stdout", "stderr", "why")  # run to host; the last carries the reason for these statuses
+UNCOMPILED = {"TORCH_COMPILE_DISABLE": "1"}  # torch's compiler would trace into the ranks' process groups
 MOST_PATH = 4096  # bytes of a request, which is the path of a folder
 
 
@@ -24,7 +29,7 @@ def serve(control: socket.socket, preloaded: Sequence[str]) -> None:
 
     Return when the host closes its end of ``control``.
     """
-    for name in preloaded:
+    for name in ("virtual.running", *preloaded):
         import_module(name)
     while True:
         request_path, files, _, _ = socket.recv_fds(control, MOST_PATH, len(PIPES))
@@ -79,14 +84,15 @@ def run_request(folder: Path, pipes: Sequence[int]) -> None:
 
 
 def _run(folder: Path, why: int) -> int:
-    request = read_request(folder)
-    os.chdir(request.folder)
+    from virtual.running import VirtualRun  # imports torch, which the host does not need
+
+    options, working_directory, environment, confinement = pickle.loads((folder / REQUEST).read_bytes())
+    os.chdir(working_directory)
     os.environ.clear()
-    os.environ.update(request.environment)
-    os.environ.update(UNCOMPILED)
-    if request.confinement is not None:
-        request.confinement.enter(str(folder))
-    virtual_run = VirtualRun(request.options)
+    os.environ.update(environment | UNCOMPILED)
+    if confinement is not None:
+        confinement.enter(str(folder))
+    virtual_run = VirtualRun(options)
     signal.signal(TELL, lambda *_: os.write(why, virtual_run.world.say_where().encode(errors="replace")))
     finished = virtual_run.run()
     try:

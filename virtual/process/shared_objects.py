@@ -221,7 +221,7 @@ class VirtualBarrier(SharedObject, threading.Barrier):
         self, world: VirtualWorld, parties: int, action: Act | None = None, timeout: float | None = None
     ) -> None:
         SharedObject.__init__(self, world)
-        threading.Barrier.__init__(self, parties, action, timeout)
+        threading.Barrier.__init__(self, parties, action, timeout)  # type: ignore[arg-type]  # its result is ignored
         self._cond: Any = VirtualCondition(world)
         self._cond.title = self.title
 

@@ -1,4 +1,4 @@
-"""Start processes of a program as virtual ranks. Each spawn is a job."""
+"""Start processes of a program, and workers of torchelastic, as virtual ranks. Each spawn is a job."""
 
 import io
 import multiprocessing
@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from multiprocessing.connection import Connection
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.multiprocessing.spawn import ProcessRaisedException
 
-from virtual.process.programs import UserProgram
+from virtual.process.programs import UserProgram, name_as_torchrun
 from virtual.process.replaced import Replaced
 from virtual.ranks.finding import ProgramFinding
 from virtual.ranks.own_state import OwnState
@@ -240,3 +240,43 @@ def _choosing(spawner: Spawner, real: Any) -> Any:
             return real(group, target, name, args, kwargs or {}, **more)
 
     return Chosen
+
+
+NO_PROCESSES = (
+    "commands and processes of torchelastic cannot run on virtual ranks, which are threads: pass a function to "
+    "elastic_launch, or run the script with ringlab virtual --ranks N SCRIPT"
+)
+NO_NODES = "torchelastic on several nodes cannot run on virtual ranks: pass min_nodes=1, max_nodes=1"
+
+
+def install_elastic(spawner: Spawner, replaced: Replaced) -> None:
+    """Let ``elastic_launch`` start a function on ranks. Reject commands, torchelastic's processes and several nodes."""
+    from torch.distributed.elastic.multiprocessing.api import PContext  # slow; only programs that start ranks need it
+    from torch.distributed.launcher import api
+
+    replaced.put(api.elastic_launch, "__call__", lambda launcher, *args: _launch(spawner, launcher, args))
+    replaced.put(PContext, "start", _refuse)
+
+
+def _launch(spawner: Spawner, launcher: Any, args: tuple[Any, ...]) -> dict[int, Any]:
+    config, function = launcher._config, launcher._entrypoint
+    if not callable(function):
+        raise RuntimeError(NO_PROCESSES)
+    if config.min_nodes > 1:
+        raise RuntimeError(NO_NODES)
+    job, call = spawner.world.new_job(), spawner.pack(function, args, {}, with_main=True)
+    results = dict[int, Any]()
+
+    def body(rank: Rank) -> None:
+        results[rank.number] = call(rank)
+
+    for number in range(config.nproc_per_node):
+        rank = spawner.add(job, number, body)
+        variables = name_as_torchrun(number, config.nproc_per_node, config.nproc_per_node)
+        rank.own.environment.update({os.fsencode(name): os.fsencode(text) for name, text in variables.items()})
+    Spawned(spawner.world, job).join()
+    return results
+
+
+def _refuse(context: Any) -> NoReturn:
+    raise RuntimeError(NO_PROCESSES)

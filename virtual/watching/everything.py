@@ -6,20 +6,18 @@ from contextlib import ExitStack, contextmanager
 from virtual.ranks.finding import ProgramFinding
 from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.watching import Watcher, Watchers
+from virtual.watching.calls.buffers import InFlight, Reads
 from virtual.watching.calls.files import Clocks, FileRaces
 from virtual.watching.calls.grouping import Grouping
-from virtual.watching.calls.in_flight import InFlight
 from virtual.watching.calls.own_reductions import OwnReductions
-from virtual.watching.calls.reads import Reads
 from virtual.watching.training.bonds import Bonds
+from virtual.watching.training.data import DropoutSeeds, ReplicatedTensors, Samplers
 from virtual.watching.training.ddp import Buffers, LateNoSync, UnreducedParameters
 from virtual.watching.training.gradients import Gradients
 from virtual.watching.training.idle import Idleness
-from virtual.watching.training.inputs import DropoutSeeds, ReplicatedTensors
 from virtual.watching.training.logs import OptimizerLogs
 from virtual.watching.training.losses import ReducedLosses, SampleWeights
 from virtual.watching.training.replicas import Replicas
-from virtual.watching.training.samplers import Samplers
 from virtual.watching.training.shards import ShardFactors
 
 
