@@ -19,7 +19,6 @@ from virtual.computing.choice import choose_computing
 from virtual.diagnosis.hangs import ProgramDiagnoser
 from virtual.gpus.device import VirtualDevices
 from virtual.gpus.renaming import CudaOnCpu
-from virtual.matching.recorder import JobRecorder
 from virtual.matching.timing import CallTiming
 from virtual.options import VirtualOptions
 from virtual.outcome import Finished, JobOutcome, RankOutcome, VirtualOutcome
@@ -184,10 +183,9 @@ def _make_timing(options: VirtualOptions) -> CallTiming:
 
 
 def _recording(job: RankJob) -> Recording | None:
-    recorders: list[JobRecorder] = job.logs
-    if not recorders or job.finding is not None:
+    if job.recorder is None or job.finding is not None:
         return None
-    recording = recorders[0].recording(job.ranks)
+    recording: Recording = job.recorder.recording(job.ranks)
     return (
         repeat_ranks(recording, find_models(job.only, recording.world_size), job.made_groups) if job.only else recording
     )
@@ -201,4 +199,4 @@ def _job_outcome(job: RankJob, recording: Recording | None) -> JobOutcome:
         ranks = tuple(replace(by_number[model], number=number) for number, model in enumerate(models))
     steps = tuple(seconds for rank in job.ranks for seconds in step_seconds(rank))
     has_called = any(rank.history for rank in job.ranks)
-    return JobOutcome(ranks, job.finding, recording is not None, bool(job.logs), has_called, steps)
+    return JobOutcome(ranks, job.finding, recording is not None, job.recorder is not None, has_called, steps)

@@ -151,7 +151,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
 
     def _posted(self, posted: Any, result: Any, post: Any) -> VirtualWork:
         rank = posted.rank
-        rank.history.append(PastCall(posted.what, posted.site, rank.clock))
+        rank.history.append(PastCall(posted.what, posted.site))
         work = VirtualWork(posted, result)
         with rank.thread_lock:
             post(posted)
@@ -358,7 +358,6 @@ class VirtualProcessGroup(dist.ProcessGroup):
         )
         half.gpu = self._find_gpu(tensors, caller_name)
         half.sends, half.peer, half.tag = sends, peer, tag
-        half.version = None if tensor.is_inference() else tensor._version
         return self._posted(half, tensors, self.group.message)
 
 

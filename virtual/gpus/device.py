@@ -85,9 +85,18 @@ USUAL = "H100 SXM"  # the GPU that a program sees if --compute names none
 DOES_NOTHING = (
     "empty_cache", "manual_seed", "manual_seed_all", "seed_all", "reset_peak_memory_stats", "init",
     "_lazy_init", "reset_accumulated_memory_stats", "ipc_collect", "set_per_process_memory_fraction", "set_stream",
-    "set_sync_debug_mode",
+    "set_sync_debug_mode", "set_rng_state", "set_rng_state_all",
 )  # fmt: skip
 IS_ZERO = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "utilization")
+OF_ACCELERATOR = (
+    "is_available", "device_count", "current_stream", "synchronize", "empty_cache", "set_stream",
+    "reset_peak_memory_stats", *IS_ZERO[:4],
+)  # fmt: skip  # functions that torch.accelerator has as well
+RENAMED = {
+    "device": ("device_index",),
+    "set_device": ("set_device_index", "set_device_idx"),
+    "current_device": ("current_device_index", "current_device_idx"),
+}  # their names in torch.accelerator
 CAPABILITY = {"pascal": (6, 0), "volta": (7, 0), "turing": (7, 5), "ampere": (8, 0), "ada": (8, 9), "hopper": (9, 0),
               "blackwell": (10, 0)}  # fmt: skip
 
@@ -101,24 +110,7 @@ class VirtualDevices:
     """The virtual GPUs that ``torch.cuda`` and ``torch.accelerator`` show to ranks."""
 
     def __init__(self, world: VirtualWorld, gpu: str, placement: Placement) -> None:
-        self.world, self.placement = world, placement
-        specification = {key: str(value.value) for key, value in parts("GPU").get(gpu, parts("GPU")[USUAL]).items()}
-        memory = int(float(specification["memory"].partition(" ")[0])) << 30
-        major, minor = CAPABILITY.get(specification.get("generation", ""), (9, 0))
-        self.capability = major, minor
-        self.properties = SimpleNamespace(
-            name=f"NVIDIA {gpu}",
-            total_memory=memory,
-            major=major,
-            minor=minor,
-            multi_processor_count=int(specification.get("multiprocessors", "132")),
-            warp_size=32,
-            max_threads_per_multi_processor=2048,
-            is_integrated=0,
-            L2_cache_size=50 << 20,
-            gcnArchName="",
-            uuid="",
-        )
+        self.world, self.placement, self.gpu = world, placement, gpu
 
     def now(self) -> float:
         """Return when the calling rank's device finishes its launched work, in seconds."""
@@ -149,26 +141,42 @@ class VirtualDevices:
         """Replace the functions of ``torch.cuda`` and ``torch.accelerator``."""
         cuda, accelerator = torch.cuda, torch.accelerator
         replaced.put(VirtualEvent, "now", staticmethod(self.now))
-        for name in DOES_NOTHING:
-            replaced.put(cuda, name, answering())
-        for name in IS_ZERO:
-            replaced.put(cuda, name, answering(0))
         for name, function in self._functions().items():
             replaced.put(cuda, name, function)
-        for name, value in {"range_push": None, "range_pop": None, "mark": None}.items():
-            replaced.put(cuda.nvtx, name, answering(value))
+        for name, function in self._functions().items():
+            for other in RENAMED.get(name, (name,) if name in OF_ACCELERATOR else ()):
+                replaced.put(accelerator, other, function)
+        replaced.put(accelerator, "current_accelerator", lambda check_available=False: torch.device("cuda"))
+        for name in ("range_push", "range_pop", "mark"):
+            replaced.put(cuda.nvtx, name, answering())
         replaced.put(cuda.nvtx, "range", lambda *args, **named: contextlib.nullcontext())
         replaced.put(cuda.nccl, "version", answering((2, 27, 3)))
-        for name, function in self._accelerator_functions().items():
-            replaced.put(accelerator, name, function)
         replaced.put(torch.Tensor, "record_stream", answering())
 
     def _functions(self) -> dict[str, Any]:
-        memory = self.properties.total_memory
-        return {
+        gpus, count = parts("GPU"), self.placement.per_node
+        specification = {key: str(value.value) for key, value in gpus.get(self.gpu, gpus[USUAL]).items()}
+        memory = int(float(specification["memory"].partition(" ")[0])) << 30
+        major, minor = CAPABILITY.get(specification.get("generation", ""), (9, 0))
+        properties = SimpleNamespace(
+            name=f"NVIDIA {self.gpu}",
+            total_memory=memory,
+            major=major,
+            minor=minor,
+            multi_processor_count=int(specification.get("multiprocessors", "132")),
+            warp_size=32,
+            max_threads_per_multi_processor=2048,
+            is_integrated=0,
+            L2_cache_size=50 << 20,
+            gcnArchName="",
+            uuid="",
+        )
+        functions: dict[str, Any] = {name: answering() for name in DOES_NOTHING}
+        functions |= {name: answering(0) for name in IS_ZERO}
+        return functions | {
             "is_available": answering(True),
             "is_initialized": answering(True),
-            "device_count": answering(self.placement.per_node),
+            "device_count": answering(count),
             "set_device": self.placement.choose,
             "current_device": self.placement.use,
             "device": self.within,
@@ -181,33 +189,12 @@ class VirtualDevices:
             "stream": contextlib.nullcontext,
             "current_stream": lambda *args: VirtualStream(),
             "default_stream": lambda *args: VirtualStream(),
-            "get_device_name": answering(self.properties.name),
-            "get_device_properties": answering(self.properties),
-            "get_device_capability": answering(self.capability),
+            "get_device_name": answering(properties.name),
+            "get_device_properties": answering(properties),
+            "get_device_capability": answering((major, minor)),
             "is_bf16_supported": answering(True),
-            "default_generators": (torch.default_generator,) * self.placement.per_node,
+            "default_generators": (torch.default_generator,) * count,
             "initial_seed": torch.initial_seed,
             "get_rng_state": lambda *args: torch.get_rng_state(),
-            "set_rng_state": answering(),
             "get_rng_state_all": lambda: [torch.get_rng_state()],
-            "set_rng_state_all": answering(),
         }
-
-    def _accelerator_functions(self) -> dict[str, Any]:
-        functions: dict[str, Any] = {
-            "is_available": answering(True),
-            "device_count": answering(self.placement.per_node),
-            "current_accelerator": lambda check_available=False: torch.device("cuda"),
-            "device_index": self.within,
-            "current_stream": lambda *args: VirtualStream(),
-        }
-        for name in ("set_device_index", "set_device_idx"):
-            functions[name] = self.placement.choose
-        for name in ("current_device_index", "current_device_idx"):
-            functions[name] = self.placement.use
-        for name in ("empty_cache", "set_stream", "reset_peak_memory_stats"):
-            functions[name] = answering()
-        functions["synchronize"] = lambda *args: self.synchronize()
-        for name in IS_ZERO[:4]:
-            functions[name] = answering(0)
-        return functions

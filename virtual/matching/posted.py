@@ -110,7 +110,6 @@ class PostedHalf(Posted):
     sends: bool = True
     peer: int | None = None
     tag: int = 0
-    version: int | None = None  # version counter of the tensor when it was posted
     source: int | None = None  # group rank that sent a received message
 
     @property

@@ -11,7 +11,6 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.hooks import RemovableHandle
 
-from virtual.matching.recorder import JobRecorder
 from virtual.process.real_processes import wait_for_real_processes
 from virtual.process.replaced import Replaced
 from virtual.ranks.rank import Rank, RankWait
@@ -75,12 +74,11 @@ def record_steps(world: VirtualWorld) -> RemovableHandle:
 
     def note(optimizer: Optimizer, args: Any, named: Any) -> None:
         rank = world.me()
-        recorders: list[JobRecorder] = [] if rank is None else rank.job.logs
-        if rank is None or not recorders or rank.extra.setdefault("optimizer", optimizer) is not optimizer:
+        if rank is None or rank.job.recorder is None or rank.extra.setdefault("optimizer", optimizer) is not optimizer:
             return
         world.computing.charge(rank)
         ends: list[float] = rank.extra.setdefault(STEPS, [])
-        recorders[0].step(rank, len(ends))
+        rank.job.recorder.step(rank, len(ends))
         ends.append(rank.clock)
 
     return register_optimizer_step_post_hook(note)

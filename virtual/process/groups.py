@@ -27,7 +27,7 @@ from virtual.matching.timing import CallTiming
 from virtual.process.real_processes import NO_POOL
 from virtual.process.replaced import Replaced
 from virtual.ranks.placement import Placement
-from virtual.ranks.rank import Rank, RankJob
+from virtual.ranks.rank import Rank
 from virtual.ranks.world import VirtualWorld
 
 NAME = "virtual"  # name of the backend
@@ -87,15 +87,10 @@ class GroupMaker:
         key = (rank.meetings, str(options.group_id), ranks)
         groups = rank.job.groups
         if key not in groups:
-            recorder = self._recorder(rank.job, max(ranks) + 1)
-            groups[key] = VirtualGroup(self.world, self.timing, recorder, rank.job, str(options.group_id), ranks)
+            job = rank.job
+            job.recorder = job.recorder or JobRecorder(self.title, max(*ranks, len(job.ranks) - 1) + 1)
+            groups[key] = VirtualGroup(self.world, self.timing, job.recorder, job, str(options.group_id), ranks)
         return VirtualProcessGroup(groups[key], options.group_rank)
-
-    def _recorder(self, job: RankJob, ranks: int) -> JobRecorder:
-        if not job.logs:
-            job.logs.append(JobRecorder(self.title, max(ranks, len(job.ranks))))
-        recorder: JobRecorder = job.logs[0]
-        return recorder
 
     def _make(
         self,

@@ -128,7 +128,6 @@ class PastCall(NamedTuple):
 
     what: str
     site: CallSite
-    time: float  # on the rank's clock, in seconds
 
 
 @dataclass(eq=False)
@@ -144,7 +143,7 @@ class RankJob:
     raised_in: "Rank | None" = None  # the rank that received the finding as an exception
     stores: dict[Any, dict[str, bytes]] = field(default_factory=dict)  # by number of the world group, or by address
     groups: dict[Any, Any] = field(default_factory=dict)  # shared by their members, by name and members
-    logs: list[Any] = field(default_factory=list)
+    recorder: Any = None  # a ``JobRecorder``; None before the first process group
     only: tuple[int, ...] = ()  # ranks that run on behalf of all others; (): all run
     made_groups: list[tuple[int, ...]] = field(default_factory=list)  # all groups that its first rank created
 
@@ -225,5 +224,5 @@ class Rank:
         """Let the host wait for its device, if the rank has one."""
         if self.launches is not None:
             self.host = self.clock
-            for log in self.job.logs if self.number >= 0 else ():  # the program that starts ranks has no log
-                log.meet_device(self)
+            if self.job.recorder is not None and self.number >= 0:  # the program that starts ranks is not recorded
+                self.job.recorder.meet_device(self)

@@ -7,7 +7,6 @@ import sysconfig
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from enum import Enum
 from functools import lru_cache
 from importlib.machinery import PathFinder
 from importlib.metadata import PackageNotFoundError, distribution
@@ -70,33 +69,14 @@ OF_TORCHS_TESTS = os.path.join(OF_TORCH, "testing", "_internal", "")  # noqa: PT
 _OURS = str(OURS / "virtual") + os.sep
 NOWHERE = CallSite("?", 0)
 WRAPPERS = ("wrapper", "_wrapped_call_impl", "_call_impl", "decorate_context")  # around functions of torch
-
-
+# the public functions of torch.distributed
 PASSED_THROUGH = ("distributed_c10d.py", "c10d_logger.py", "_contextlib.py", "contextlib.py", "overrides.py")
-
-
-class Owner(Enum):
-    """The owner of a source file."""
-
-    USER = "the user's program"
-    OURS = "Ringlab's process groups"
-    PASSED_THROUGH = "the public functions of torch.distributed"
-    OTHER = "another library"
 
 
 @lru_cache(maxsize=4096)
 def is_users(file: str) -> bool:
     """Return whether a file belongs to the user's program rather than a library."""
     return not file.startswith(("<", *_LIBRARIES))
-
-
-@lru_cache(maxsize=4096)
-def _find_owner(file: str) -> Owner:
-    if is_users(file):
-        return Owner.USER
-    if file.startswith(_OURS):
-        return Owner.OURS
-    return Owner.PASSED_THROUGH if file.rpartition(os.sep)[2] in PASSED_THROUGH else Owner.OTHER
 
 
 @lru_cache(maxsize=4096)
@@ -140,13 +120,12 @@ def find_asked() -> tuple[tuple[CallSite, ...], str, bool]:
     stack: tuple[CallSite, ...] = (NOWHERE,)
     called, is_programs = None, True
     for frame in walk_frames():
-        code = frame.f_code
-        owner = _find_owner(code.co_filename)
-        if owner is Owner.USER:
+        code, file = frame.f_code, frame.f_code.co_filename
+        if is_users(file):
             stack = find_stack(frame)
             break
-        if owner is not Owner.OURS:
-            is_programs = is_programs and owner is Owner.PASSED_THROUGH
+        if not file.startswith(_OURS):
+            is_programs = is_programs and file.rpartition(os.sep)[2] in PASSED_THROUGH
             called = called if code.co_name in WRAPPERS else code
     function_name = "" if called is None else called.co_qualname.rpartition(".__")[0] or called.co_name
     return stack, function_name, is_programs and stack[0] is not NOWHERE

@@ -2,14 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from virtual.ranks.finding import FindingPlace, ProgramFinding
 from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.sites import NOWHERE, CallSite, find_site
 from virtual.ranks.watching import Watcher
@@ -96,14 +94,6 @@ class Access(NamedTuple):
     site: CallSite
 
 
-@dataclass
-class Race:
-    """An unsynchronized use of a file at one pair of lines: the ranks that write, and the ranks that read."""
-
-    writers: set[int]
-    readers: set[int]
-
-
 class FileRaces(Watcher):
     """Finds unsynchronized accesses to the same file from different ranks, at least one of which writes."""
 
@@ -111,7 +101,7 @@ class FileRaces(Watcher):
         super().__init__()
         self.clocks = clocks
         self._accesses: dict[tuple[int, str], list[Access]] = {}
-        self._races: dict[tuple[int, str, CallSite, CallSite], Race] = {}
+        self._races: dict[tuple[int, str, CallSite, CallSite], dict[bool, set[Rank]]] = {}  # writers (True), readers
 
     def opened(self, rank: Rank, path: str, writes: bool) -> None:
         site = find_site()
@@ -127,22 +117,19 @@ class FileRaces(Watcher):
 
     def _note(self, rank: Rank, path: str, writes: bool, site: CallSite, other: Access) -> None:
         lines = (other.site, site) if other.writes else (site, other.site)
-        race = self._races.setdefault((rank.job.number, path, *lines), Race(set(), set()))
-        for number, wrote in ((rank.number, writes), (other.rank.number, other.writes)):
-            (race.writers if wrote else race.readers).add(number)
+        race = self._races.setdefault((rank.job.number, path, *lines), {True: set(), False: set()})
+        race[writes].add(rank)
+        race[other.writes].add(other.rank)
 
     def ended(self, job: RankJob) -> None:
         for (number, path, written, other), race in self._races.items():
-            if number == job.number:
-                self.tell(job, _tell_race(Path(path).name, written, other, race))
-
-
-def _tell_race(name: str, written: CallSite, other: CallSite, race: Race) -> ProgramFinding:
-    writers = FindingPlace(tuple(sorted(race.writers)), f"writes {name}", written)
-    if not race.readers:
-        places = (writers,) if written == other else (writers, FindingPlace(writers.ranks, f"writes {name}", other))
-        title = f"several ranks write {name} in no defined order"
-        return ProgramFinding("file race", title, places, SAVE_ONCE)
-    title = f"{name} may be read before it is written"
-    places = (writers, FindingPlace(tuple(sorted(race.readers)), f"reads {name}", other))
-    return ProgramFinding("file race", title, places, BARRIER)
+            if number != job.number:
+                continue
+            name = Path(path).name
+            places = [(rank, f"writes {name}", written) for rank in race[True]]
+            if race[False]:
+                places += [(rank, f"reads {name}", other) for rank in race[False]]
+                self.compare("file race", f"{name} may be read before it is written", places, BARRIER)
+            else:
+                places += [(rank, f"writes {name}", other) for rank in race[True] if other != written]
+                self.compare("file race", f"several ranks write {name} in no defined order", places, SAVE_ONCE)

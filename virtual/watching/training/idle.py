@@ -3,7 +3,6 @@
 from typing import Any
 
 from virtual.matching.samples import are_unlike, is_plain, take_sample
-from virtual.ranks.finding import FindingPlace, ProgramFinding, format_ranks
 from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.sites import find_site
 from virtual.ranks.watching import Watcher
@@ -74,8 +73,7 @@ class Idleness(Watcher):
             return
         pairs = [(a, b) for other in values[1:] for a, b in zip(values[0], other, strict=True)]
         if any(are_unlike(take_sample(a), take_sample(b), 0.0) for a, b in pairs):
-            who = format_ranks([rank.number for rank in job.ranks])
             habit = "communicate only metrics" if job.number in self._busy else "never communicate"
-            title = f"{who} create a process group but {habit}: each trains its own model"
-            place = FindingPlace(tuple(rank.number for rank in job.ranks), "step independently", stepped[0].last)
-            self.tell(job, ProgramFinding("no communication", title, (place,), AVERAGE))
+            title = f"{{ranks}} create a process group but {habit}: each trains its own model"
+            places = [(rank, "step independently", stepped[0].last) for rank in job.ranks]
+            self.compare("no communication", title, places, AVERAGE)
