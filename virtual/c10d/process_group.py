@@ -10,7 +10,7 @@ from virtual.c10d.backend_rules import NAMED, RULES, BackendRules
 from virtual.c10d.work import VirtualWork
 from virtual.matching.exchanges import Exchange
 from virtual.matching.group import VirtualGroup
-from virtual.matching.posted import Likeness, PostedCall, PostedHalf, format_shape, make_shared_gpu_error
+from virtual.matching.posted import Likeness, Posted, format_shape, make_shared_gpu_error
 from virtual.matching.samples import has_data
 from virtual.ranks.finding import STARTER, format_ranks
 from virtual.ranks.placement import ON_CPU, Placement, find_place
@@ -142,11 +142,11 @@ class VirtualProcessGroup(dist.ProcessGroup):
         callers, caller_name, is_programs = find_asked()
         if "object" in caller_name:
             verb = caller_name  # the program's name; tensors carry the pickled objects
-        call = PostedCall(
-            rank, group, f"{verb}({', '.join(words)})", callers[0], shown, is_programs, callers, caller_name
+        what, likeness = f"{verb}({', '.join(words)})", Likeness(verb, lengths, dtype, op, root)
+        call = Posted(
+            rank, group, "calls", what, callers[0], shown, is_programs, callers, caller_name, likeness, exchange
         )
         call.gpu = self._find_gpu(shown, caller_name)
-        call.likeness, call.exchange = Likeness(verb, lengths, dtype, op, root), exchange
         return self._posted(call, result, group.call)
 
     def _posted(self, posted: Any, result: Any, post: Any) -> VirtualWork:
@@ -353,11 +353,9 @@ class VirtualProcessGroup(dist.ProcessGroup):
         who = "any rank" if peer is None else f"{self.group.ranks[peer]}"
         words = [f"{'to' if sends else 'from'} {who}", format_shape(tensor)] + [f"tag {tag}"] * (tag > 0)
         callers, caller_name, is_programs = find_asked()
-        half = PostedHalf(
-            rank, self.group, f"{verb}({', '.join(words)})", callers[0], tensors, is_programs, callers, caller_name
-        )
-        half.gpu = self._find_gpu(tensors, caller_name)
-        half.sends, half.peer, half.tag = sends, peer, tag
+        way, what = "sends" if sends else "receives", f"{verb}({', '.join(words)})"
+        half = Posted(rank, self.group, way, what, callers[0], tensors, is_programs, callers, caller_name)
+        half.peer, half.tag, half.gpu = peer, tag, self._find_gpu(tensors, caller_name)
         return self._posted(half, tensors, self.group.message)
 
 

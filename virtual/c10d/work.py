@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from virtual.matching.posted import Posted, PostedCall, PostedHalf
+from virtual.matching.posted import Posted
 from virtual.ranks.rank import Rank, RankWait
 from virtual.ranks.world import VirtualWorld
 
@@ -18,7 +18,7 @@ VAIN_POLLS = 100_000  # queries without progress, after which the rank hangs
 class VirtualWork(dist.Work):
     """The handle of a send, a receive or a rank's part of a collective, with the methods of ``dist.Work``."""
 
-    def __init__(self, posted: PostedCall | PostedHalf, result: Any) -> None:
+    def __init__(self, posted: Posted, result: Any) -> None:
         super().__init__()
         self.posted, self.outcome = posted, result
         self._future: torch.futures.Future[Any] | None = None
@@ -41,7 +41,7 @@ class VirtualWork(dist.Work):
             set_futures(rank)
         if posted.error is not None:
             raise posted.error
-        if not posted.group.is_ordered or (isinstance(posted, PostedCall) and not posted.buffer_has_data):
+        if not posted.group.is_ordered or posted.is_barrier:
             rank.meet_device()  # otherwise only the device waits
         return True
 
@@ -72,8 +72,7 @@ class VirtualWork(dist.Work):
 
     def source_rank(self) -> int:
         """Return the group rank from which a message was received; -1 if there is none."""
-        source = self.posted.source if isinstance(self.posted, PostedHalf) else None
-        return -1 if source is None else source
+        return -1 if self.posted.source is None else self.posted.source
 
     _source_rank = source_rank
 

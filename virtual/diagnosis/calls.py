@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from virtual.matching.group import VirtualGroup
-from virtual.matching.posted import Collective, Likeness, Posted, PostedCall, PostedHalf
+from virtual.matching.posted import Collective, Likeness, Posted
 from virtual.ranks.finding import FindingPlace, ProgramFinding, format_ranks
 from virtual.ranks.rank import Rank, State
 from virtual.ranks.sites import CallSite
@@ -186,10 +186,10 @@ def report_collective_mismatch(collective: Collective) -> ProgramFinding:
     return ProgramFinding(trait.kind, title, locations, advice, time=group.world.calendar.now)
 
 
-def _call_locations(calls: list[PostedCall]) -> list[FindingPlace]:
+def _call_locations(calls: list[Posted]) -> list[FindingPlace]:
     """Return the locations of calls: their lines, or the lines that call a helper which all ranks share."""
     is_shared = len({call.site for call in calls}) == 1
-    together: dict[tuple[str, CallSite], list[PostedCall]] = {}
+    together: dict[tuple[str, CallSite], list[Posted]] = {}
     for call in calls:
         others = [other.callers for other in calls if other.callers != call.callers]
         site = _own_line(call.callers, others) if is_shared else call.site
@@ -205,7 +205,7 @@ def _call_locations(calls: list[PostedCall]) -> list[FindingPlace]:
     return locations
 
 
-def report_message_mismatch(sender: PostedHalf, receiver: PostedHalf) -> ProgramFinding:
+def report_message_mismatch(sender: Posted, receiver: Posted) -> ProgramFinding:
     """Return a finding for a message that is received into a tensor of another size or type."""
     trait = "type" if sender.tensors[0].numel() == receiver.tensors[0].numel() else "size"
     title = f"rank {receiver.rank.number} receives a tensor of a different {trait} than rank {sender.rank.number} sends"

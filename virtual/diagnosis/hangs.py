@@ -21,7 +21,7 @@ from virtual.diagnosis.calls import (
 )
 from virtual.diagnosis.exceptions import report_exception
 from virtual.matching.group import VirtualGroup
-from virtual.matching.posted import Posted, PostedHalf
+from virtual.matching.posted import Posted
 from virtual.ranks.finding import STARTER, FindingPlace, ProgramFinding, format_ranks, group_places, say_wait
 from virtual.ranks.rank import Rank, RankJob, State
 from virtual.ranks.sites import CallSite
@@ -140,7 +140,7 @@ def find_tag_mismatch(job: RankJob) -> ProgramFinding | None:
     return None
 
 
-def _unmatched_pairs(group: VirtualGroup) -> Iterator[tuple[PostedHalf, PostedHalf]]:
+def _unmatched_pairs(group: VirtualGroup) -> Iterator[tuple[Posted, Posted]]:
     for sender in (half for queue in group.sends.values() for half in queue):
         for receiver in (half for queue in group.receives.values() for half in queue):
             is_from_sender = receiver.peer in (None, group.places[sender.rank.number])

@@ -3,9 +3,10 @@
 from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from virtual.matching.exchanges import fits, move, put
-from virtual.matching.posted import Collective, Posted, PostedCall, PostedHalf, find_shared_gpu
+from virtual.matching.posted import Collective, Posted, find_shared_gpu
 from virtual.matching.recorder import JobRecorder
 from virtual.matching.samples import has_data
 from virtual.matching.timing import CallTiming
@@ -54,14 +55,14 @@ class VirtualGroup:
         self.callers: list[list[tuple[CallSite, ...]]] = [[] for _ in ranks]
         self._callers: dict[tuple[CallSite, ...], tuple[CallSite, ...]] = {}  # deduplicated
         self.collectives: dict[int, Collective] = {}  # incomplete, by number
-        self.sends: defaultdict[tuple[int, int, int], deque[PostedHalf]] = defaultdict(deque)  # by src, dst and tag
-        self.receives: defaultdict[tuple[int | None, int, int], deque[PostedHalf]] = defaultdict(deque)
+        self.sends: defaultdict[tuple[int, int, int], deque[Posted]] = defaultdict(deque)  # by src, dst and tag
+        self.receives: defaultdict[tuple[int | None, int, int], deque[Posted]] = defaultdict(deque)
         self.met: defaultdict[tuple[int, int], int] = defaultdict(int)  # matched messages, by src and dst
         self._lines: defaultdict[tuple[int, int | None], deque[Batch]] = defaultdict(deque)
 
     # -- collectives
 
-    def call(self, call: PostedCall) -> None:
+    def call(self, call: Posted) -> None:
         """Post the calling rank's part of its next collective."""
         place = self.places[call.rank.number]
         call.number = self.counts[place]
@@ -71,7 +72,7 @@ class VirtualGroup:
         self.world.watch.posted(call)
         self._post(call, None, lambda: self._join(place, call))
 
-    def _join(self, place: int, call: PostedCall) -> None:
+    def _join(self, place: int, call: Posted) -> None:
         call.time = self.timing.now
         collective = self.collectives.get(call.number)
         if collective is None:
@@ -98,7 +99,7 @@ class VirtualGroup:
         if collective.is_complete:
             del self.collectives[call.number]
 
-    def _move(self, collective: Collective, call: PostedCall) -> None:
+    def _move(self, collective: Collective, call: Posted) -> None:
         if collective.is_complete:
             shared = find_shared_gpu(list(collective.calls.values()))
             if shared is not None:
@@ -111,7 +112,7 @@ class VirtualGroup:
         except Exception as error:  # torch rejects the data of a rank
             collective.fail(error)
 
-    def _move_data(self, collective: Collective, call: PostedCall) -> None:
+    def _move_data(self, collective: Collective, call: Posted) -> None:
         exchange, calls = call.exchange, collective.calls
         if exchange.from_root:
             root = calls.get(self.present[exchange.root])
@@ -128,22 +129,22 @@ class VirtualGroup:
 
     # -- messages
 
-    def message(self, half: PostedHalf) -> None:
+    def message(self, half: Posted) -> None:
         """Post the calling rank's send or receive."""
         self.recorder.message(half)
         self.world.watch.posted(half)
         is_alone = half.peer is not None and self.present[half.peer] != half.peer
         self._post(half, half.peer, half.finish if is_alone else lambda: self._meet(half))
 
-    def _meet(self, half: PostedHalf) -> None:
+    def _meet(self, half: Posted) -> None:
         half.time = self.timing.now
-        me = self.places[half.rank.number]
-        other = self._find_receive(half, me) if half.sends else self._find_send(half, me)
+        me, sends = self.places[half.rank.number], half.way == "sends"
+        other = self._find_receive(half, me) if sends else self._find_send(half, me)
         if other is None:
-            queue = self.sends[me, half.peer, half.tag] if half.sends else self.receives[half.peer, me, half.tag]  # type: ignore[index]
-            queue.append(half)
+            key: Any = (me, half.peer, half.tag) if sends else (half.peer, me, half.tag)
+            (self.sends if sends else self.receives)[key].append(half)
             return
-        sender, receiver = (half, other) if half.sends else (other, half)
+        sender, receiver = (half, other) if sends else (other, half)
         src, dst = self.places[sender.rank.number], self.places[receiver.rank.number]
         self.met[src, dst] += 1
         sent, received = sender.tensors[0], receiver.tensors[0]
@@ -156,21 +157,21 @@ class VirtualGroup:
         receiver.source = src
         self.timing.send(sender, receiver, lambda: self._arrive(sender, receiver))
 
-    def _find_receive(self, half: PostedHalf, me: int) -> PostedHalf | None:
+    def _find_receive(self, half: Posted, me: int) -> Posted | None:
         for source in (me, None):
-            queue = self.receives.get((source, half.peer, half.tag))  # type: ignore[arg-type]
+            queue = self.receives.get((source, half.peer or 0, half.tag))
             if queue:
                 return queue.popleft()
         return None
 
-    def _find_send(self, half: PostedHalf, me: int) -> PostedHalf | None:
+    def _find_send(self, half: Posted, me: int) -> Posted | None:
         if half.peer is not None:
             queue = self.sends.get((half.peer, me, half.tag))
             return queue.popleft() if queue else None
         queues = [queue for (_, dst, tag), queue in self.sends.items() if queue and (dst, tag) == (me, half.tag)]
         return min(queues, key=lambda queue: queue[0].time).popleft() if queues else None
 
-    def _arrive(self, sender: PostedHalf, receiver: PostedHalf) -> None:
+    def _arrive(self, sender: Posted, receiver: Posted) -> None:
         if has_data(receiver.tensors):
             with Neutral():
                 put(receiver.tensors[0], sender.tensors[0].detach())

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.distributed import DistBackendError
@@ -39,16 +39,23 @@ NOTHING = Likeness("", (), None, "", None)
 
 @dataclass(eq=False)
 class Posted:
-    """A posted operation: its rank, its line in the program, and whether it is done."""
+    """A posted operation: a rank's part of a collective, a send or a receive."""
 
     rank: Rank
     group: "VirtualGroup"
+    way: str  # "calls" for a collective, "sends" or "receives" for a message
     what: str  # as text, such as "all_reduce([4] float32, sum)"
     site: CallSite
     tensors: Sequence[torch.Tensor]
     is_programs: bool  # whether the program itself called it, rather than a module of torch
     callers: tuple[CallSite, ...]  # the lines of the program that lead to the call, the innermost first
     caller_name: str  # the function that the program called, such as "backward" or "all_gather_object"
+    likeness: Likeness = NOTHING  # of a collective, like the next two fields
+    exchange: Exchange = field(default_factory=Exchange)
+    number: int = 0  # index of the collective in its group
+    peer: int | None = None  # of a message, like the next two fields: a group rank, or None for any rank
+    tag: int = 0
+    source: int | None = None  # group rank that sent a received message
     time: float = 0.0  # when it was posted, seconds
     is_done: bool = False
     call: int | None = None  # number in the recording; None if not recorded
@@ -62,12 +69,33 @@ class Posted:
     clock: Any = None  # vector clock of its rank when it was posted
     learnt: Any = None  # vector clock that its rank merges after the wait
 
-    way: ClassVar[str] = "calls"  # "calls" for a collective, "sends" or "receives" for a message
-
     @property
     def awaits(self) -> tuple[int, ...]:
-        """The ranks that the operation waits for."""
-        return ()
+        """The ranks of the job that the operation waits for; empty for a receive from any rank."""
+        if self.way != "calls":
+            return () if self.peer_in_world is None else (self.peer_in_world,)
+        collective = self.group.collectives.get(self.number)
+        return () if collective is None else tuple(collective.missing)
+
+    @property
+    def is_barrier(self) -> bool:
+        """Whether the operation is a collective without data."""
+        return self.way == "calls" and self.exchange.collective == "barrier"
+
+    @property
+    def elements(self) -> int:
+        """The number of elements of a collective's buffer; a barrier has one token per rank."""
+        return len(self.group.ranks) if self.is_barrier else self.exchange.elements
+
+    @property
+    def nbytes(self) -> int:
+        """The size of a message in bytes."""
+        return self.tensors[0].numel() * self.tensors[0].element_size()
+
+    @property
+    def peer_in_world(self) -> int | None:
+        """The rank of a message's peer in the job."""
+        return None if self.peer is None else self.group.ranks[self.peer]
 
     def finish(self) -> None:
         """Mark the operation as done, and wake its rank if it can continue."""
@@ -76,61 +104,6 @@ class Posted:
             self.when_done()
         self.group.world.progress += 1
         self.group.world.poke(self.rank)
-
-
-@dataclass(eq=False)
-class PostedCall(Posted):
-    """One rank's part of a collective."""
-
-    likeness: Likeness = NOTHING
-    exchange: Exchange = field(default_factory=Exchange)
-    number: int = 0  # index of the collective in its group
-
-    @property
-    def buffer_has_data(self) -> bool:
-        """Whether data is exchanged, unlike in a barrier."""
-        return self.exchange.collective != "barrier"
-
-    @property
-    def buffer_elements(self) -> int:
-        """The number of elements of the whole buffer; a barrier has one token per rank."""
-        return self.exchange.elements if self.buffer_has_data else len(self.group.ranks)
-
-    @property
-    def awaits(self) -> tuple[int, ...]:
-        """The ranks that have not reached the collective."""
-        collective = self.group.collectives.get(self.number)
-        return () if collective is None else tuple(collective.missing)
-
-
-@dataclass(eq=False)
-class PostedHalf(Posted):
-    """A send or a receive. ``peer`` is a group rank, or None for any rank."""
-
-    sends: bool = True
-    peer: int | None = None
-    tag: int = 0
-    source: int | None = None  # group rank that sent a received message
-
-    @property
-    def way(self) -> str:  # type: ignore[override]
-        """The direction of the message: "sends" or "receives"."""
-        return "sends" if self.sends else "receives"
-
-    @property
-    def awaits(self) -> tuple[int, ...]:
-        """The peer's rank in the job; empty for a receive from any rank."""
-        return () if self.peer_in_world is None else (self.peer_in_world,)
-
-    @property
-    def nbytes(self) -> int:
-        """The size of the message in bytes."""
-        return self.tensors[0].numel() * self.tensors[0].element_size()
-
-    @property
-    def peer_in_world(self) -> int | None:
-        """The peer's rank in the job."""
-        return None if self.peer is None else self.group.ranks[self.peer]
 
 
 def find_shared_gpu(posts: "Sequence[Posted]") -> Exception | None:
@@ -157,7 +130,7 @@ class Collective:
     group: "VirtualGroup"
     number: int  # in its group
     key: int  # number among all collectives of the run
-    calls: dict[int, PostedCall] = field(default_factory=dict)  # by rank of the group
+    calls: dict[int, Posted] = field(default_factory=dict)  # by rank of the group
     is_mismatched: bool = False  # the ranks' calls do not match
     error: Exception | None = None  # raised when a rank waits
 
@@ -183,6 +156,6 @@ class Collective:
         for call in self.calls.values():
             call.error = error
 
-    def in_order(self) -> list[PostedCall]:
+    def in_order(self) -> list[Posted]:
         """Return the calls of all ranks, in the order of the group."""
         return [self.calls[place] for place in self.group.present]

@@ -7,7 +7,7 @@ from functools import lru_cache
 from collectives.quoting import make_printable
 from replay.recording import Recording, SourceLine
 from replay.recording_builder import STEP, RecordedCollective, RecordingBuilder
-from virtual.matching.posted import Posted, PostedCall, PostedHalf
+from virtual.matching.posted import Posted
 from virtual.ranks.rank import Rank
 from virtual.ranks.sites import CallSite
 
@@ -23,10 +23,10 @@ class JobRecorder:
         self._pending: defaultdict[int, float] = defaultdict(float)  # seconds before the next entry of a stream
         self._halves = self._signals = 0
 
-    def collective(self, call: PostedCall) -> None:
+    def collective(self, call: Posted) -> None:
         """Record that a rank posts its part of a collective; skip collectives of one rank or without data."""
         exchange, group = call.exchange, call.group
-        elements = call.buffer_elements
+        elements = call.elements
         if len(group.ranks) < 2 or not elements:
             return
         recorded = RecordedCollective(
@@ -44,19 +44,19 @@ class JobRecorder:
             call, self._builder.collective(call.rank.number, key, recorded, line=line, location=_line(call.site))
         )
 
-    def message(self, half: PostedHalf) -> None:
+    def message(self, half: Posted) -> None:
         """Record a rank's send or receive; ``meet`` matches it later."""
         rank, group = half.rank.number, half.group
         self._halves += 1
         peer = half.peer_in_world
-        add = self._builder.send if half.sends else self._builder.recv
+        add = self._builder.send if half.way == "sends" else self._builder.recv
         line = f"{group.name} {min(rank, peer or 0)}-{max(rank, peer or 0)}" if group.is_ordered else ""
         key = ("half", self._halves)
         other = rank if peer is None else peer
         post = add(rank, other, half.nbytes, key=key, tag=half.tag, line=line, location=_line(half.site))
         self._post(half, post)
 
-    def meet(self, sender: PostedHalf, receiver: PostedHalf) -> None:
+    def meet(self, sender: Posted, receiver: Posted) -> None:
         """Record that a send and a receive match."""
         if sender.call is not None and receiver.call is not None:
             self._builder.meet(sender.call, receiver.call)

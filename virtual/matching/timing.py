@@ -1,6 +1,6 @@
 """Finish operations at once, as in a recorded run. ``virtual.timing.live`` simulates their times instead."""
 
-from virtual.matching.posted import Collective, PostedCall, PostedHalf
+from virtual.matching.posted import Collective, Posted
 from virtual.ranks.world import Act, RunCalendar
 
 
@@ -15,10 +15,10 @@ class CallTiming(RunCalendar):
         self._keys += 1
         return self._keys
 
-    def begin(self, collective: Collective, call: PostedCall) -> None:
+    def begin(self, collective: Collective, call: Posted) -> None:
         """Begin a rank's part of a collective now, and finish the collective if it is complete."""
         collective.finish_if_complete()
 
-    def send(self, sender: PostedHalf, receiver: PostedHalf, arrived: Act) -> None:
+    def send(self, sender: Posted, receiver: Posted, arrived: Act) -> None:
         """Deliver a message at once by calling ``arrived``."""
         arrived()

@@ -52,27 +52,30 @@ class Placement:
     def __init__(self, world: VirtualWorld, per_node: int) -> None:
         self.world, self.per_node = world, per_node
 
+    @property
+    def _chosen(self) -> dict[str, Any]:
+        """The calling rank's ``extra``; a new dict for a thread of the runtime."""
+        rank = self.world.me()
+        return {} if rank is None else rank.extra
+
     def current(self) -> int:
         """Return the number of the calling rank's current GPU. Default: 0."""
-        rank = self.world.me()
-        return 0 if rank is None else int(rank.extra.get(CHOSEN, 0))
+        return int(self._chosen.get(CHOSEN, 0))
 
     def use(self) -> int:
         """Return the number of the current GPU, and mark it as in use."""
-        rank = self.world.me()
-        return 0 if rank is None else int(rank.extra.setdefault(CHOSEN, 0))
+        return int(self._chosen.setdefault(CHOSEN, 0))
 
     @property
     def is_used(self) -> bool:
         """Whether the calling rank has chosen or used a GPU."""
-        rank = self.world.me()
-        return rank is not None and CHOSEN in rank.extra
+        return CHOSEN in self._chosen
 
     def choose(self, device: Any) -> None:
         """Set the calling rank's current GPU. Raise RuntimeError for a GPU that the machine does not have."""
-        number, rank = self.number(device), self.world.me()
-        if rank is not None and number >= 0:
-            rank.extra[CHOSEN] = number
+        number = self.number(device)
+        if number >= 0:
+            self._chosen[CHOSEN] = number
 
     def number(self, device: Any) -> int:
         """Return the number of a CUDA device. Raise RuntimeError for a GPU that does not exist.
@@ -91,14 +94,11 @@ class Placement:
 
     def set_default(self, device: torch.device | None) -> None:
         """Set the device of the calling rank's new tensors."""
-        rank = self.world.me()
-        if rank is not None:
-            rank.extra[DEFAULT] = device
+        self._chosen[DEFAULT] = device
 
     def default(self) -> int:
         """Return the number of the GPU that is the calling rank's default device; ON_CPU if none is set."""
-        rank = self.world.me()
-        device = None if rank is None else rank.extra.get(DEFAULT)
+        device = self._chosen.get(DEFAULT)
         return ON_CPU if device is None else self.number(device)
 
     def hardware(self, number: int) -> tuple[int, str]:

@@ -119,7 +119,7 @@ class RankWait(NamedTuple):
 
     what: str  # as text, such as "all_reduce([4] float32, sum)"
     site: CallSite
-    of: Any = None  # a ``PostedCall``, a ``PostedHalf`` or names of keys
+    of: Any = None  # a ``Posted``, or names of keys
     gives_up: bool = False  # ends the wait, not the job, when no event can happen
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from replay.simulation.carriers import NetworkCarrier, fitted
 from replay.simulation.templates import Shape
 from simcomm.reference.live import LiveSimulation, Part, PointToPoint
-from virtual.matching.posted import Collective, PostedCall, PostedHalf
+from virtual.matching.posted import Collective, Posted
 from virtual.matching.timing import CallTiming
 from virtual.ranks.world import Act
 
@@ -28,10 +28,10 @@ class LiveTiming(CallTiming):
     def now(self) -> float:
         return self.simulation.now
 
-    def begin(self, collective: Collective, call: PostedCall) -> None:
+    def begin(self, collective: Collective, call: Posted) -> None:
         """Begin a rank's part of a collective. Without elements, or with one rank, the collective takes no time."""
         exchange, ranks = call.exchange, collective.group.ranks
-        size, elements = len(ranks), call.buffer_elements
+        size, elements = len(ranks), call.elements
         if size < 2 or not elements:
             collective.finish_if_complete()
             return
@@ -47,7 +47,7 @@ class LiveTiming(CallTiming):
         sizes = shape.elements, shape.itemsize, shape.op
         self.simulation.begin(Part(collective.key, ranks, me, algorithm, shape.root, *sizes), call.finish)
 
-    def send(self, sender: PostedHalf, receiver: PostedHalf, arrived: Act) -> None:
+    def send(self, sender: Posted, receiver: Posted, arrived: Act) -> None:
         """Send a message: simulate it on the network, or let it take the time that the carrier predicts."""
         ends = sender.rank.number, receiver.rank.number
         if self.carrier.messages_cross:
