@@ -66,6 +66,8 @@ class Posted:
     when_done: Callable[[], object] | None = None
     contents: Any = None  # contents of the tensors; watchers use this and the next fields
     reduces: Any = None  # the parameters whose gradients it reduces
+    is_early: bool = False  # posted during backward
+    of_shards: bool = False  # FSDP reduces the gradients of shards
     clock: Any = None  # vector clock of its rank when it was posted
     learnt: Any = None  # vector clock that its rank merges after the wait
 

@@ -94,9 +94,10 @@ class Bonds(Watcher):
             return
         if not all(is_plain(call.tensors[0]) and call.tensors[0].is_floating_point() for call in calls):
             return
-        reduced = [call.reduces or self.find_reduced(call.rank, call.tensors[0]) for call in calls]
-        if all(reduced) and len({len(parameters) for parameters in reduced}) == 1:
-            for parameters in zip(*reduced, strict=True):
+        for call in calls:
+            call.reduces = call.reduces or self.find_reduced(call.rank, call.tensors[0])
+        if all(call.reduces for call in calls) and len({len(call.reduces) for call in calls}) == 1:
+            for parameters in zip(*(call.reduces for call in calls), strict=True):
                 if len({parameter.shape for parameter in parameters}) == 1:
                     self.tie({call.rank: parameter for call, parameter in zip(calls, parameters, strict=True)})
 

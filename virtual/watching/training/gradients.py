@@ -50,20 +50,17 @@ SEEDS = "give each rank its own data: a DistributedSampler, a slice that depends
 
 @dataclass
 class Reduced:
-    """An all_reduce of a parameter's gradient, or of a flat tensor with the gradients of several parameters."""
+    """A rank's all_reduce of a parameter's gradient, or of a flat tensor with the gradients of several parameters."""
 
+    call: Any
     parameters: list[torch.Tensor]
     inputs: list[Values]
-    op: str
-    is_early: bool  # during backward, when the gradient was not sampled yet
-    callers: tuple[CallSite, ...]  # the lines of the program that lead to it, the innermost first
-    ranks: int
     result: list[Values] = field(default_factory=list)
 
     @property
-    def site(self) -> CallSite:
-        """The line of the call."""
-        return self.callers[0]
+    def ranks(self) -> int:
+        """The number of ranks of the group."""
+        return len(self.call.group.ranks)
 
 
 @dataclass
@@ -89,8 +86,6 @@ class Gradients(Watcher):
         self._backwards: dict[Rank, Backward] = {}
         self._drawn: set[Rank] = set()
         self._equal: dict[Any, int] = {}
-        self._early: set[Any] = set()  # posted during backward
-        self._of_shards: set[Any] = set()  # posted to reduce the gradients of shards
 
     # -- events
 
@@ -129,44 +124,38 @@ class Gradients(Watcher):
 
     def posted(self, posted: Any) -> None:
         now = self._backwards.get(posted.rank)
-        if posted.way == "calls" and posted.exchange.collective == "reduce_scatter" and is_called_within(OF_FSDP):
-            self._of_shards.add(posted)
-        if now is not None and not now.is_over:
-            self._early.add(posted)
+        posted.is_early = now is not None and not now.is_over
+        is_of_shards = posted.way == "calls" and posted.exchange.collective == "reduce_scatter"
+        posted.of_shards = is_of_shards and is_called_within(OF_FSDP)
 
     def complete(self, collective: Any) -> None:
         calls = collective.in_order()
         first = calls[0]
-        early = [call for call in calls if call in self._early]
-        self._early.difference_update(early)
-        of_shards = [call for call in calls if call in self._of_shards]
-        self._of_shards.difference_update(of_shards)
         if len(calls) < 2 or not first.tensors or not self.logs.are_watched(first.rank):
             return
-        if len(of_shards) == len(calls) and is_plain(first.tensors[0]):
-            self._compare_given(collective, calls, [[]] * len(calls), is_of_torch=True)
+        if all(call.of_shards for call in calls) and is_plain(first.tensors[0]):
+            self._compare_given(collective, calls, is_of_torch=True)
         if first.exchange.collective != "all_reduce":
             return
         if not all(is_plain(call.tensors[0]) and call.tensors[0].is_floating_point() for call in calls):
             return
-        reduced_parameters = [call.reduces or self.bonds.find_reduced(call.rank, call.tensors[0]) for call in calls]
         is_of_torch = not first.is_programs and first.caller_name == "backward"
-        if not is_of_torch and not all(reduced_parameters):
+        for call in () if is_of_torch else calls:
+            call.reduces = call.reduces or self.bonds.find_reduced(call.rank, call.tensors[0])
+        if not is_of_torch and not all(call.reduces for call in calls):
             return
-        self._compare_given(collective, calls, reduced_parameters, is_of_torch)
+        self._compare_given(collective, calls, is_of_torch)
         if not is_of_torch:
-            for call, parameters in zip(calls, reduced_parameters, strict=True):
-                samples = _samples(call.tensors[0], parameters)
-                reduced = Reduced(parameters, samples, call.likeness.op, bool(early), call.callers, len(calls))
+            for call in calls:
+                reduced = Reduced(call, call.reduces, _samples(call.tensors[0], call.reduces))
                 self._backwards.setdefault(call.rank, Backward()).reduced.append(reduced)
             self._compare_clipped([call.rank for call in calls])
 
     def moved(self, collective: Any) -> None:
         for call in collective.calls.values():
             now = self._backwards.get(call.rank)
-            last = now.reduced[-1] if now is not None and now.reduced else None
-            if last is not None and not last.result and last.site == call.site:
-                last.result = _samples(call.tensors[0], last.parameters)
+            if now is not None and now.reduced and now.reduced[-1].call is call:
+                now.reduced[-1].result = _samples(call.tensors[0], call.reduces)
 
     def arrived(self, sender: Any, receiver: Any) -> None:
         for half in (sender, receiver):
@@ -256,16 +245,16 @@ class Gradients(Watcher):
                 for sample, before in zip(reduction.inputs, befores, strict=True)
             ]
             if (
-                reduction.op != "sum"
-                or reduction.is_early
+                reduction.call.likeness.op != "sum"
+                or reduction.call.is_early
                 or not all(ratio is not None and is_close(ratio, 1) for ratio in ratios)
             ):
                 return
         first = now.reduced[0]
         is_a_mean = any(is_close(now.scale.factor * count, 1.0) for count in now.scale.counts)
-        if first.ranks > 1 and is_a_mean and not any(_divides(site.file) for site in first.callers):
+        if first.ranks > 1 and is_a_mean and not any(_divides(site.file) for site in first.call.callers):
             title = NEVER_DIVIDED.format(ranks=first.ranks)
-            self._second_time(rank, "sum not averaged", title, first.site, DIVIDE)
+            self._second_time(rank, "sum not averaged", title, first.call.site, DIVIDE)
 
     def _tell_summed(self, rank: Rank, ranks: int, parameters: list[torch.Tensor]) -> None:
         states = [log.optimizer.state.get(parameters[0], {}) for log in self.logs.of_rank(rank)]
@@ -302,7 +291,7 @@ class Gradients(Watcher):
             ]
             if bond.hook is not None:
                 reduced = []  # the hook itself reduces
-            computed = now.ready if any(reduction.is_early for reduction, _ in reduced) else now.gradients
+            computed = now.ready if any(reduction.call.is_early for reduction, _ in reduced) else now.gradients
             before = computed.get(id(parameter))
             if before is None or len(bond.parameters) != ranks or len(reduced) > 1 or bool(reduced) == bond.by_ddp:
                 return [], None, 0
@@ -311,8 +300,8 @@ class Gradients(Watcher):
                 site, scale = bond.hook, 1.0
             if reduced:
                 reduction, at = reduced[0]
-                site, scale = reduction.site, find_ratio(reduction.inputs[at], before)
-                scale = None if scale is None else scale / (ranks if reduction.op == "mean" else 1)
+                site, scale = reduction.call.site, find_ratio(reduction.inputs[at], before)
+                scale = None if scale is None else scale / (ranks if reduction.call.likeness.op == "mean" else 1)
                 before = reduction.result[at] if reduction.result else before
             ratio = find_ratio(present, before)
             if ratio is not None and scale is not None:
@@ -337,11 +326,11 @@ class Gradients(Watcher):
                 title = "each rank clips gradients by its own norm before they are reduced"
                 self.find("gradient scale mismatch", title, rank, self._backwards[rank].clipped, CLIP_LATER)
 
-    def _compare_given(self, collective: Any, calls: list[Any], parameters: list[Any], is_of_torch: bool) -> None:
+    def _compare_given(self, collective: Any, calls: list[Any], is_of_torch: bool) -> None:
         samples = [np.concatenate([take_sample(tensor, SOME) for tensor in call.exchange.reduced]) for call in calls]
         if is_constant(samples[0]) or not are_equal(samples):
             return
-        bonds = [self.bonds.of(calls[0].rank, parameter) for parameter in parameters[0]]
+        bonds = [self.bonds.of(calls[0].rank, parameter) for parameter in calls[0].reduces or ()]
         if not is_of_torch and all(bond is not None and bond.by_ddp for bond in bonds):
             averaged = {rank for bond in bonds if bond is not None for rank in bond.parameters}
             among = [call for call in calls if call.rank in averaged]
