@@ -1,10 +1,11 @@
 """The corpus of programs that test the diagnosis: each program's options, and the findings that it must produce.
 
-A file of the corpus has one section per program. A section begins with ``# === NAME, N ranks[, OPTIONS][: KIND]``. With
-0 ranks, the program starts its ranks itself. ``IMPORTS`` are its first lines, and ``INIT`` if it does not initialize
-torch.distributed. A correct program must have no findings. A wrong program must have a finding of this kind (``A or
-B``: either of them). ``# reported: 0-1; 3`` at the end of a line names the ranks that a finding must report for this
-line; ``# reported`` alone means any ranks.
+A file of the corpus has one section per program, which begins with ``# === NAME, N ranks[, OPTIONS][: KIND[: TEXT]]``.
+With 0 ranks, the program starts its ranks itself. ``IMPORTS`` are its first lines, and ``INIT`` if it does not
+initialize torch.distributed. A correct program must have no findings. A wrong program must have a finding of this kind
+(``A or B``: either of them) that contains the text. ``# reported: 0-1; 3`` at the end of a line names the ranks that a
+finding must report for this line; ``# reported`` alone means any ranks. Virtual ranks refuse the programs in
+``refused``.
 
 ``# fix: CODE`` applies the finding's advice: CODE replaces the line that it ends, or deletes it if CODE is empty. On a
 line of its own, it adds CODE.
@@ -19,7 +20,9 @@ from typing import Any
 from virtual.ranks.finding import ProgramFinding
 
 FOLDER = Path(__file__).parent / "virtual_programs"
-SECTION = re.compile(r"^# === (\w+), (\d+) ranks(?:, (--[^:\n]*))?(?:, args ([^:\n]*))?(?:: (.*))?$", re.MULTILINE)
+SECTION = re.compile(
+    r"^# === (\w+), (\d+) ranks(?:, (--[^:\n]*))?(?:, args ([^:\n]*))?(?:: ([^:\n]*)(?:: (.*))?)?$", re.MULTILINE
+)
 IMPORTS = """import torch
 import torch.distributed as dist
 from torch import nn
@@ -45,6 +48,7 @@ class CorpusProgram:
     options: dict[str, Any]
     arguments: list[str]
     kinds: list[str]
+    quote: str  # part of the finding's text
     text: str
 
     @property
@@ -72,9 +76,9 @@ class CorpusProgram:
 
     def find_missing(self, findings: tuple[ProgramFinding, ...]) -> list[str]:
         """Return the expected kinds and lines that no finding names."""
-        mine = [finding for finding in findings if finding.kind in self.kinds]
+        mine = [finding for finding in findings if finding.kind in self.kinds and self.quote in finding.text]
         if not mine:
-            return [f"{self.kinds}: {[finding.text for finding in findings]}"]
+            return [f"{self.kinds} {self.quote}: {[finding.text for finding in findings]}"]
         reported = {
             (place.site.line, place.ranks) for finding in mine for place in finding.places if place.site is not None
         }
@@ -104,15 +108,16 @@ def read_programs(folder: Path) -> dict[str, CorpusProgram]:
     programs = []
     for file in sorted(folder.glob("*.py")):
         _, *parts = SECTION.split(file.read_text())
-        for name, ranks, options, arguments, kinds, code in zip(*[iter(parts)] * 6, strict=True):
-            text = IMPORTS + ("" if "init_process_group" in code else INIT) + code.lstrip("\n")
+        for name, ranks, options, arguments, kinds, quote, code in zip(*[iter(parts)] * 7, strict=True):
+            text = IMPORTS + ("" if "init_process_group" in code or ranks == "0" else INIT) + code.lstrip("\n")
             words = shlex.split(options or "")
-            chosen: dict[str, Any] = {word: True for word in ("strict", "gpu") if f"--{word}" in words}
+            chosen: dict[str, Any] = {word: True for word in ("strict", "gpu", "fake") if f"--{word}" in words}
             chosen |= {"acts_as": words[words.index("--as") + 1]} if "--as" in words else {}
             chosen |= {"per_node": int(words[words.index("--per-node") + 1])} if "--per-node" in words else {}
             expected = (kinds or "").split(" or ")
-            programs.append(CorpusProgram(name, int(ranks), chosen, shlex.split(arguments or ""), expected, text))
+            words = shlex.split(arguments or "")
+            programs.append(CorpusProgram(name, int(ranks), chosen, words, expected, quote or "", text))
     return {program.name: program for program in programs}
 
 
-RIGHT, WRONG = read_programs(FOLDER / "right"), read_programs(FOLDER / "wrong")
+RIGHT, WRONG, REFUSED = (read_programs(FOLDER / name) for name in ("right", "wrong", "refused"))

@@ -158,39 +158,6 @@ def test_invalid_options_are_rejected(ringlab: Ringlab, arguments: list[str], me
     assert done.status == 2 and message in done.err, done
 
 
-@pytest.mark.parametrize(
-    ("program", "message"),
-    [
-        ("raise AssertionError('libcuda.so cannot found!')\n", "custom CUDA or Triton kernels"),
-        ("raise RuntimeError('Found no NVIDIA driver on your system.')\n", "whose GPUs have no driver"),
-        ("raise RuntimeError('CUDA error: no CUDA-capable device is detected')\n", "whose GPUs have no driver"),
-        ("import socket\nwith socket.create_server(('', 0)) as one:\n    one.accept()\n", "sockets between ranks"),
-    ],
-)
-def test_unsupported_call_is_reported_with_its_line(
-    ringlab: Ringlab, tmp_path: Path, program: str, message: str
-) -> None:
-    (tmp_path / "cannot.py").write_text(program)
-    done = ringlab("virtual", "--ranks", 2, "--gpu", tmp_path / "cannot.py")
-    assert done.status == 1 and message in done.out and f"cannot.py:{program.count(chr(10))}" in done.out
-    assert "cannot run on virtual ranks" in done.out and "real ranks" not in done.out
-
-
-@pytest.mark.parametrize(
-    ("program", "message"),
-    [
-        ("import torch\ntorch.ones(1).cuda()\n", "run the program with --gpu"),
-        ("import torch\ntorch.cuda.set_device(0)\n", "run the program with --gpu"),
-        ("import nothing_like_this\n", "install nothing_like_this in the environment"),
-        ("raise NotImplementedError\n", "implement this line"),
-    ],
-)
-def test_exception_is_reported_with_advice(ringlab: Ringlab, tmp_path: Path, program: str, message: str) -> None:
-    (tmp_path / "missing.py").write_text(program)
-    done = ringlab("virtual", "--ranks", 2, tmp_path / "missing.py")
-    assert done.status == 1 and message in done.out, done
-
-
 def test_missing_file_is_reported_before_torch_is_imported(ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ringlab.commands.virtual.VirtualHost", None)
     done = ringlab("virtual", "--ranks", 2, "none.py")

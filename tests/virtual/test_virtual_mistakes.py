@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mistake_corpus import RIGHT, WRONG, CorpusProgram
+from mistake_corpus import REFUSED, RIGHT, WRONG, CorpusProgram
 from virtual_runs import Ran, VirtualRuns
 from warm_ranks import run_ranks
 
@@ -47,6 +47,12 @@ def test_finding_names_ranks_and_lines(virtual: VirtualRuns, name: str, tmp_path
         lines = finding.text.splitlines()
         assert lines[0].startswith(f"{finding.kind}: ") and "{" not in lines[0]
         assert finding.advice or finding.kind == "exception"
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refusal_names_the_reason_and_the_line(virtual: VirtualRuns, name: str, tmp_path: Path) -> None:
+    ran = run(virtual, REFUSED[name], tmp_path)
+    assert REFUSED[name].find_missing(ran.outcome.findings) == []
 
 
 @pytest.mark.parametrize("name", sample(WRONG, every=8))
@@ -103,15 +109,3 @@ def test_trace_of_a_hang_ends_with_the_hang(virtual: VirtualRuns, name: str, tmp
     assert {span.rank for span in ran.trace.spans} == {0, 1, 2}
     waits = [(operation.rank, operation.peer, operation.sends) for operation in ran.trace.unfinished]
     assert waits == ([(0, 1, True), (1, 2, True), (2, 0, True)] if name == "send_round" else [])
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("recv_from_itself", "rank 0 receives from itself"),
-        ("peers_crossed", "rank 0 sends to rank 1, which receives from rank 2"),
-        ("place_as_source", "group_src=0 or group_dst=0"),
-    ],
-)
-def test_finding_lists_mismatched_peers(virtual: VirtualRuns, name: str, message: str, tmp_path: Path) -> None:
-    assert message in run(virtual, WRONG[name], tmp_path).outcome.findings[0].text

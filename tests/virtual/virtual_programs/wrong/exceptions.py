@@ -70,7 +70,7 @@ for _ in range(3):
     scores.sum().backward()  # reported
     opt.step()
 
-# === place_as_source, 4 ranks: exception
+# === place_as_source, 4 ranks: exception: group_src=0 or group_dst=0
 # The second pair passes a group rank as the source, where a global rank is expected.
 pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
 pair = pairs[dist.get_rank() // 2]

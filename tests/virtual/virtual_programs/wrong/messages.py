@@ -83,7 +83,7 @@ if dist.get_rank() == 1:
 else:
     dist.recv(t, 1, tag=WEIGHTS)  # reported: 0  # fix: dist.recv(t, 1, tag=GRADIENTS)
 
-# === peers_crossed, 4 ranks: deadlock
+# === peers_crossed, 4 ranks: deadlock: rank 0 sends to rank 1, which receives from rank 2
 # Everybody sends to the right and receives from the right, so no half meets its other.
 right = (dist.get_rank() + 1) % dist.get_world_size()
 out, data = torch.empty(8), torch.rand(8)
@@ -99,7 +99,7 @@ dist.recv(theirs, src=partner)  # reported: 0-3  # fix: receiving = dist.irecv(t
 dist.send(torch.ones(16), dst=partner)
 # fix: receiving.wait()
 
-# === recv_from_itself, 3 ranks: deadlock
+# === recv_from_itself, 3 ranks: deadlock: rank 0 receives from itself
 # Rank 0 names itself where it should name the peer that answers.
 rank, data = dist.get_rank(), torch.rand(8)
 if rank == 0:
