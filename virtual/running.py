@@ -19,7 +19,6 @@ from virtual.computing.choice import choose_computing
 from virtual.diagnosis.hangs import ProgramDiagnoser
 from virtual.gpus.device import VirtualDevices
 from virtual.gpus.renaming import CudaOnCpu
-from virtual.matching.timing import CallTiming
 from virtual.options import VirtualOptions
 from virtual.outcome import Finished, JobOutcome, RankOutcome, VirtualOutcome
 from virtual.process.clocks import install_clocks, record_steps, step_seconds
@@ -37,6 +36,7 @@ from virtual.ranks.own_state import Belongings, OwnState
 from virtual.ranks.placement import Placement
 from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.world import VirtualWorld
+from virtual.timing.calls import CallTiming
 from virtual.timing.live import LiveTiming
 from virtual.timing.stopped import mark_failure
 from virtual.watching.everything import tell_silent, watch_calls, watch_everything, watching

@@ -1,7 +1,6 @@
 """The shared state of a process group: its collectives, its messages, and NCCL's order of calls."""
 
 from collections import defaultdict, deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,13 +8,11 @@ from virtual.matching.exchanges import fits, move, put
 from virtual.matching.posted import Collective, Posted, find_shared_gpu
 from virtual.matching.recorder import JobRecorder
 from virtual.matching.samples import has_data
-from virtual.matching.timing import CallTiming
 from virtual.ranks.neutral import Neutral
 from virtual.ranks.rank import RankJob
 from virtual.ranks.sites import CallSite
 from virtual.ranks.world import VirtualWorld
-
-Act = Callable[[], object]
+from virtual.timing.calls import Act, CallTiming
 
 
 @dataclass(eq=False)

@@ -23,12 +23,12 @@ from virtual.c10d.store import VirtualStore
 from virtual.c10d.work import wait_for_future
 from virtual.matching.group import VirtualGroup
 from virtual.matching.recorder import JobRecorder
-from virtual.matching.timing import CallTiming
 from virtual.process.real_processes import NO_POOL
 from virtual.process.replaced import Replaced
 from virtual.ranks.placement import Placement
 from virtual.ranks.rank import Rank
 from virtual.ranks.world import VirtualWorld
+from virtual.timing.calls import CallTiming
 
 NAME = "virtual"  # name of the backend
 LOGGED = {"gloo": ["gloo_socket_ifname", "gloo_device_transport"]}  # additional fields of DDP's log, by backend

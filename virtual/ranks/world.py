@@ -17,34 +17,10 @@ from virtual.ranks.own_state import Belongings
 from virtual.ranks.rank import Rank, RankJob, RankWait, State, Stopped
 from virtual.ranks.sites import NOWHERE, CallSite, find_site, is_users
 from virtual.ranks.watching import Watchers
+from virtual.timing.calls import CallTiming
 
 if TYPE_CHECKING:
     from virtual.diagnosis.hangs import ProgramDiagnoser
-
-Act = Callable[[], object]
-
-
-class RunCalendar:
-    """The virtual time of a run. This base class has no time: every event happens at once."""
-
-    has_time = False
-
-    @property
-    def now(self) -> float:
-        """Seconds since the start of the run."""
-        return 0.0
-
-    def at(self, time: float, act: Act) -> None:
-        """Call ``act`` at a time, or at once if that time has passed."""
-        act()
-
-    def step(self) -> bool:
-        """Run the next event. Return whether there was one."""
-        return False
-
-    def span(self, rank: int, name: str, begin: float, end: float) -> None:
-        """Record the activity of a rank from ``begin`` to ``end`` seconds."""
-
 
 start_thread = Thread.start  # Python's own; replaced during a run
 STACK_BYTES = 16 << 20  # per rank thread: autograd and dynamo recurse deeply
@@ -72,7 +48,7 @@ class VirtualWorld:
     """
 
     def __init__(
-        self, calendar: RunCalendar, diagnoser: "ProgramDiagnoser", computing: Computing, belongings: Belongings
+        self, calendar: CallTiming, diagnoser: "ProgramDiagnoser", computing: Computing, belongings: Belongings
     ) -> None:
         self.calendar, self.diagnoser, self.computing, self.belongings = calendar, diagnoser, computing, belongings
         self.jobs: list[RankJob] = []

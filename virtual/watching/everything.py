@@ -1,7 +1,6 @@
 """The watchers of a run, in order of their dependencies."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, nullcontext
 
 from virtual.ranks.finding import ProgramFinding
 from virtual.ranks.rank import Rank, RankJob
@@ -65,12 +64,7 @@ def tell_silent(watchers: Watchers, job: RankJob) -> list[ProgramFinding]:
     return [finding for watcher in watchers.watchers for finding in watcher.findings(job)]
 
 
-@contextmanager
-def watching(watchers: Watchers, rank: Rank) -> Iterator[None]:
-    """Observe a rank's operators during a ``with`` block."""
-    with ExitStack() as stack:
-        for watcher in watchers.watchers:
-            mode = watcher.mode(rank)
-            if mode is not None:
-                stack.enter_context(mode)
-        yield
+def watching(watchers: Watchers, rank: Rank) -> AbstractContextManager[object]:
+    """Return a context manager that observes a rank's operators."""
+    modes = (watcher.mode(rank) for watcher in watchers.watchers)
+    return next((mode for mode in modes if mode is not None), nullcontext())

@@ -1,0 +1,50 @@
+"""Finish operations at once, as in a recorded run. ``virtual.timing.live`` simulates their times instead."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from virtual.matching.posted import Collective, Posted
+
+Act = Callable[[], object]
+
+
+class CallTiming:
+    """Finishes an operation as soon as all its ranks have arrived. A replay of the recording determines the times.
+
+    Virtual time stands still: every event happens at once.
+    """
+
+    has_time = False
+
+    def __init__(self) -> None:
+        self._keys = 0
+
+    @property
+    def now(self) -> float:
+        """Seconds since the start of the run."""
+        return 0.0
+
+    def at(self, time: float, act: Act) -> None:
+        """Call ``act`` at a time, or at once if that time has passed."""
+        act()
+
+    def step(self) -> bool:
+        """Run the next event. Return whether there was one."""
+        return False
+
+    def span(self, rank: int, name: str, begin: float, end: float) -> None:
+        """Record the activity of a rank from ``begin`` to ``end`` seconds."""
+
+    def new_key(self) -> int:
+        """Return a number that identifies a collective of this run."""
+        self._keys += 1
+        return self._keys
+
+    def begin(self, collective: "Collective", call: "Posted") -> None:
+        """Begin a rank's part of a collective now, and finish the collective if it is complete."""
+        collective.finish_if_complete()
+
+    def send(self, sender: "Posted", receiver: "Posted", arrived: Act) -> None:
+        """Deliver a message at once by calling ``arrived``."""
+        arrived()
