@@ -76,30 +76,6 @@ def test_persistent_processes_of_torch_tests_become_ranks(virtual: VirtualRuns) 
     assert [len(job.ranks) for job in ran.outcome.jobs] == [1, 2]
 
 
-def test_timeout_of_real_process_uses_real_time(virtual: VirtualRuns, tmp_path: Path) -> None:
-    (tmp_path / "waits.py").write_text(
-        "import subprocess, sys, time\n"
-        "process = subprocess.Popen([sys.executable, '-S', '-c', 'import time; time.sleep(0.2)'])\n"
-        "deadline = time.time() + 60\n"
-        "while process.poll() is None:\n"
-        "    assert time.time() < deadline\n"
-        "    time.sleep(0.05)\n"
-        "print('ended', process.returncode)\n"
-    )
-    assert virtual(tmp_path / "waits.py", 1).lines(0) == ["ended 0"]
-
-
-def test_real_process_has_the_environment_of_its_rank(virtual: VirtualRuns, tmp_path: Path) -> None:
-    (tmp_path / "child.py").write_text(
-        "import os, subprocess, sys\n"
-        "os.environ['NOTE' + os.environ['RANK']] = 'x'\n"
-        "show = \"import os; print(sorted(k for k in os.environ if k[:4] in ('RANK', 'NOTE')), os.environ['RANK'])\"\n"
-        "print(subprocess.run([sys.executable, '-S', '-c', show], capture_output=True, text=True).stdout, end='')\n"
-    )
-    ran = virtual(tmp_path / "child.py", 2)
-    assert [ran.lines(rank) for rank in range(2)] == [["['NOTE0', 'RANK'] 0"], ["['NOTE1', 'RANK'] 1"]]
-
-
 def test_timeout_names_the_line_that_hangs(virtual: VirtualRuns, tmp_path: Path) -> None:
     (tmp_path / "stuck.py").write_text("import os\nos.read(os.pipe()[0], 1)\n")
     options = VirtualOptions(UserProgram(str(tmp_path / "stuck.py")), 2, star(2))

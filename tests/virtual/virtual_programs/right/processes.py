@@ -230,3 +230,20 @@ model = DDP(model, device_ids=[rank])
 for _ in range(3):
     model(torch.ones(2, 4, dtype=torch.bfloat16, device="cuda")).sum().backward()
 assert model.module.weight.dtype is torch.bfloat16
+
+# === real_process_awaited, 1 ranks
+# While a real process runs, a deadline passes in real time.
+import subprocess, sys, time
+process = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(0.2)"])
+deadline = time.time() + 60
+while process.poll() is None:
+    assert time.time() < deadline
+    time.sleep(0.05)
+assert process.returncode == 0
+
+# === environment_of_real_processes, 2 ranks
+import os, subprocess, sys
+os.environ[f"NOTE{rank}"] = "x"
+code = "import os; print(sorted(k for k in os.environ if k[:4] in ('RANK', 'NOTE')), os.environ['RANK'])"
+shown = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True).stdout
+assert shown == f"['NOTE{rank}', 'RANK'] {rank}\n"
