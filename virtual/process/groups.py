@@ -18,8 +18,7 @@ from torch.distributed.distributed_c10d import Backend, BackendConfig
 from torch.nn.parallel import DistributedDataParallel
 
 from virtual.c10d.process_group import VirtualProcessGroup
-from virtual.c10d.rank_worlds import RankWorlds
-from virtual.c10d.store import VirtualStore
+from virtual.c10d.state import RankWorlds, VirtualStore
 from virtual.c10d.work import wait_for_future
 from virtual.matching.group import VirtualGroup
 from virtual.matching.recorder import JobRecorder

@@ -15,9 +15,8 @@ from virtual.watching.training.ddp import Buffers, LateNoSync, UnreducedParamete
 from virtual.watching.training.gradients import Gradients
 from virtual.watching.training.idle import Idleness
 from virtual.watching.training.logs import OptimizerLogs
-from virtual.watching.training.losses import ReducedLosses, SampleWeights
+from virtual.watching.training.losses import ReducedLosses, SampleWeights, ShardFactors
 from virtual.watching.training.replicas import Replicas
-from virtual.watching.training.shards import ShardFactors
 
 
 def watch_everything(strict: bool) -> Watchers:

@@ -27,7 +27,7 @@ from virtual.ranks.rank import Rank
 from virtual.ranks.sites import find_site, is_asked_by_program, is_called_within, is_users
 from virtual.ranks.watching import nobody
 from virtual.ranks.world import VirtualWorld
-from virtual.watching.training.hand_steps import HandSteps
+from virtual.watching.training.logs import HandSteps
 
 HOOK = 1 << 40  # key of our optimizer hooks; torch numbers its own from 0
 DEPTH = "optimizers that step"

@@ -25,8 +25,7 @@ from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.sites import CallSite, find_site, is_called_within
 from virtual.ranks.watching import Watcher
 from virtual.watching.training.bonds import Bond, Bonds
-from virtual.watching.training.hand_steps import HandOptimizer
-from virtual.watching.training.logs import OptimizerLog, OptimizerLogs
+from virtual.watching.training.logs import HandOptimizer, OptimizerLog, OptimizerLogs
 from virtual.watching.training.losses import LossScale, read_loss_scale
 
 FEW = 8  # values that determine the factor of a parameter's gradient
