@@ -31,7 +31,7 @@ def programs_table(results: dict[str, Any]) -> str:
 def _program_row(row: dict[str, Any]) -> list[str]:
     ranks = str(row["ranks"] or "its own")
     figures = [f"{row['calls']:,}", format_time(row["virtual_s"]), f"{row['cpu_s']:.2g}"]
-    return [f"`{row['name']}.py`", row["what"], ranks, *figures, ", ".join(row["told"]) or "none"]
+    return [f"`{row['name']}`", row["what"], ranks, *figures, ", ".join(row["told"]) or "none"]
 
 
 def numbers_table(results: dict[str, Any]) -> str:

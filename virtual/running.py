@@ -4,10 +4,12 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
+from types import MappingProxyType
 
 import torch
 
@@ -99,7 +101,7 @@ class VirtualRun:
         ProgramObserver(world, replaced).install()
         install_interpreter(world, replaced)
         install_real_processes(world, replaced)
-        spawner = Spawner(world, options.program, self._start)
+        spawner = Spawner(world, options.program, self.start)
         spawner.install(replaced)
         if not options.ranks:  # otherwise no program launches, and the import takes 50 ms
             install_elastic(spawner, replaced)
@@ -113,35 +115,37 @@ class VirtualRun:
         replaced.put(os.environ, "_data", dict(os.environ._data))  # type: ignore[attr-defined]
 
     def _add_ranks(self) -> None:
-        job, ranks = self.world.new_job(), self.options.ranks
+        job, ranks, per_node = self.world.new_job(), self.options.ranks, self.options.local_ranks
         job.only = self.options.only
         for number in job.only or (range(ranks) if ranks else [STARTER]):
-            environment = dict(os.environ._data)  # type: ignore[attr-defined]
-            if ranks:
-                variables = name_as_torchrun(number, ranks, self.options.local_ranks)
-                environment |= {os.fsencode(name): os.fsencode(text) for name, text in variables.items()}
-            state = OwnState(environment, list(sys.argv), list(sys.path))
-            body = self._body(self.options.program.run)
-            self.world.add(Rank(number, job, body, state, max(0, number) % self.options.local_ranks))
+            variables = name_as_torchrun(number, ranks, per_node) if ranks else {}
+            self.start(job, number, lambda _: self.options.program.run(), variables, max(0, number) % per_node)
 
-    def _start(self, rank: Rank) -> None:
-        body = rank.body
-        rank.body = self._body(lambda: body(rank))
+    def start(
+        self,
+        job: RankJob,
+        number: int,
+        run: Callable[[Rank], object],
+        variables: Mapping[str, str] = MappingProxyType({}),
+        local: int | None = None,
+    ) -> Rank:
+        """Add a rank that calls ``run``, with the caller's arguments, environment and more environment variables."""
+        more = {os.fsencode(name): os.fsencode(text) for name, text in variables.items()}
+        state = OwnState(os.environ._data | more, list(sys.argv), list(sys.path))  # type: ignore[attr-defined]
+        rank = Rank(number, job, partial(self._run_rank, run), state, number if local is None else local)
         self.world.add(rank)
+        return rank
 
-    def _body(self, run: Callable[[], object]) -> Callable[[Rank], None]:
-        def body(rank: Rank) -> None:
-            with self._data(), self.computing.counting(rank), self._devices(), watching(self.world.watch, rank):
-                try:
-                    run()
-                except SystemExit as end:
-                    if end.code not in (None, 0):
-                        if rank.number == STARTER and self.world.findings:
-                            return
-                        raise
-                self._forget_caught(rank)
-
-        return body
+    def _run_rank(self, run: Callable[[Rank], object], rank: Rank) -> None:
+        with self._data(), self.computing.counting(rank), self._devices(), watching(self.world.watch, rank):
+            try:
+                run(rank)
+            except SystemExit as end:
+                if end.code not in (None, 0):
+                    if rank.number == STARTER and self.world.findings:
+                        return
+                    raise
+            self._forget_caught(rank)
 
     def _forget_caught(self, rank: Rank) -> None:
         caught = [job.finding for job in self.world.jobs if job.raised_in is rank]

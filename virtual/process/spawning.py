@@ -17,7 +17,6 @@ from torch.multiprocessing.spawn import ProcessRaisedException
 from virtual.process.programs import UserProgram, name_as_torchrun
 from virtual.process.replaced import Replaced
 from virtual.ranks.finding import ProgramFinding
-from virtual.ranks.own_state import OwnState
 from virtual.ranks.rank import Rank, RankJob, RankWait, State
 from virtual.ranks.sites import find_site, is_asked_by_program, is_users
 from virtual.ranks.world import VirtualWorld
@@ -58,7 +57,7 @@ def _pickle(value: Any) -> bytes:
 class Spawner:
     """Starts ranks for a program, as ``torch.multiprocessing`` would start processes."""
 
-    def __init__(self, world: VirtualWorld, program: UserProgram, start: Callable[[Rank], None]) -> None:
+    def __init__(self, world: VirtualWorld, program: UserProgram, start: Callable[..., Rank]) -> None:
         self.world, self.program, self.start = world, program, start
 
     def install(self, replaced: Replaced) -> None:
@@ -85,20 +84,12 @@ class Spawner:
         job = self.world.new_job()
         bodies = [self.pack(fn, (place, *args), {}) for place in range(nprocs)]
         for place, body in enumerate(bodies):
-            self.add(job, place, body)
+            self.start(job, place, body)
         spawned = Spawned(self.world, job)
         if not join:
             return spawned
         spawned.join()
         return None
-
-    def add(self, job: RankJob, number: int, body: Callable[[Rank], Any]) -> Rank:
-        """Add a rank with the environment and the arguments of the caller."""
-        environment = dict(os.environ._data)  # type: ignore[attr-defined]
-        state = OwnState(environment, list(sys.argv), list(sys.path))
-        rank = Rank(number, job, body, state, number)
-        self.start(rank)
-        return rank
 
     def pack(
         self, fn: Callable[..., Any], args: Sequence[Any], named: dict[str, Any], with_main: bool = False
@@ -184,8 +175,8 @@ class VirtualProcess:
         job = caller.extra.get("children")
         if job is None or job.is_over:
             job = caller.extra["children"] = world.new_job()
-        self.rank = self.spawner.add(job, len(job.ranks), self._body())
-        self.pid = 100_000 + self.rank.number
+        rank = self.spawner.start(job, len(job.ranks), self._body())
+        self.rank, self.pid = rank, 100_000 + rank.number
 
     def _body(self) -> Callable[[Rank], None]:
         call = self.spawner.pack(self.target, self.arguments, self.named) if self.target else lambda rank: None
@@ -271,9 +262,7 @@ def _launch(spawner: Spawner, launcher: Any, args: tuple[Any, ...]) -> dict[int,
         results[rank.number] = call(rank)
 
     for number in range(config.nproc_per_node):
-        rank = spawner.add(job, number, body)
-        variables = name_as_torchrun(number, config.nproc_per_node, config.nproc_per_node)
-        rank.own.environment.update({os.fsencode(name): os.fsencode(text) for name, text in variables.items()})
+        spawner.start(job, number, body, name_as_torchrun(number, config.nproc_per_node, config.nproc_per_node))
     Spawned(spawner.world, job).join()
     return results
 
