@@ -68,6 +68,7 @@ class Posted:
     reduces: Any = None  # the parameters whose gradients it reduces
     is_early: bool = False  # posted during backward
     of_shards: bool = False  # FSDP reduces the gradients of shards
+    parts: Any = None  # contributions to the sum that it sends
     clock: Any = None  # vector clock of its rank when it was posted
     learnt: Any = None  # vector clock that its rank merges after the wait
 

@@ -63,7 +63,9 @@ class OwnSum:
 
     @property
     def doubled(self) -> int | None:
-        """The only rank whose data the sum contains twice; None if there is no such rank, or more than one."""
+        """The only rank whose data a whole sum contains twice; None if there is no such rank, or more than one."""
+        if not self.is_whole:
+            return None
         more = [contribution for contribution, count in self.parts.items() if count > 1]
         return more[0][0] if len(more) == 1 and self.parts[more[0]] == 2 else None
 
@@ -74,9 +76,7 @@ class OwnReductions(Watcher):
     def __init__(self) -> None:
         super().__init__()
         self._sums: dict[Rank, dict[tuple[int, int], OwnSum]] = {}  # by address and elements
-        self._counts: dict[Rank, int] = {}  # number of sums, by rank
         self._by_values: dict[Rank, dict[bytes, OwnSum]] = {}
-        self._sent: dict[Any, tuple[Parts | None, frozenset[int]]] = {}
         self._adding: dict[Rank, tuple[Parts, frozenset[int]]] = {}
         self._mixed: dict[Rank, CallSite] = {}  # lines that use parts which are summed over different ranks
 
@@ -85,18 +85,15 @@ class OwnReductions(Watcher):
     def posted(self, posted: Any) -> None:
         if posted.way != "sends" or not posted.is_programs or not _is_followed(posted.tensors[0]):
             return
-        if self._counts.get(posted.rank, 0) > MOST_SUMS:
-            return
-        known, parts = self._look(posted.rank, posted.tensors[0])
-        if known is not None:
-            known.is_last = False
-        self._sent[posted] = (parts, frozenset(posted.group.ranks))
+        if not self._has_too_many(posted.rank):
+            known, posted.parts = self._look(posted.rank, posted.tensors[0])
+            if known is not None:
+                known.is_last = False
 
     def arrived(self, sender: Any, receiver: Any) -> None:
-        sent, tensor = self._sent.pop(sender, None), receiver.tensors[0]
-        parts, ranks = (None, frozenset[int]()) if sent is None else sent
-        if parts is not None and _is_followed(tensor):
-            self._note(receiver.rank, tensor, parts, ranks, receiver.site, is_last=False)
+        if sender.parts is not None:
+            ranks = frozenset(sender.group.ranks)
+            self._note(receiver.rank, receiver.tensors[0], sender.parts, ranks, receiver.site, is_last=False)
 
     # -- additions
 
@@ -142,7 +139,7 @@ class OwnReductions(Watcher):
     # -- results
 
     def ended(self, job: RankJob) -> None:
-        if any(self._counts.get(rank, 0) > MOST_SUMS for rank in job.ranks):
+        if any(map(self._has_too_many, job.ranks)):
             return
         mixed = [rank for rank in job.ranks if rank in self._mixed]
         for rank in mixed:
@@ -152,36 +149,29 @@ class OwnReductions(Watcher):
             return
         sums = {rank: [*self._sums.get(rank, {}).values()] for rank in job.ranks}
         full_ranks = [rank for rank, mine in sums.items() if any(own_sum.is_whole for own_sum in mine)]
-        partial = {
-            rank: last[-1]
-            for rank, mine in sums.items()
-            if rank not in full_ranks
-            and (last := [own_sum for own_sum in mine if own_sum.is_last and own_sum.is_partial])
-        }
+        last = {rank: [own_sum for own_sum in mine if own_sum.is_last] for rank, mine in sums.items()}
+        partial = {rank: [own_sum for own_sum in mine if own_sum.is_partial] for rank, mine in last.items()}
+        partial = {rank: mine for rank, mine in partial.items() if mine and rank not in full_ranks}
         if len(full_ranks) > 1 and partial:
             title = (
                 f"{format_ranks(rank.number for rank in full_ranks)} built the sum over all ranks from messages, "
                 "but {ranks} summed the data of only some"
             )
             self._compare_sums(title, partial, lambda own_sum: f"sum of {format_ranks(own_sum.holds)}")
-        doubled = {
-            rank: last[-1]
-            for rank, mine in sums.items()
-            if (
-                last := [
-                    own_sum for own_sum in mine if own_sum.is_last and own_sum.is_whole and own_sum.doubled is not None
-                ]
-            )
-        }
+        doubled = {rank: [own_sum for own_sum in mine if own_sum.doubled is not None] for rank, mine in last.items()}
+        doubled = {rank: mine for rank, mine in doubled.items() if mine}
         if len(doubled) > 1:
             title = "the sums that {ranks} built from messages contain the data of one rank twice"
             self._compare_sums(title, doubled, lambda own_sum: f"sum with the data of rank {own_sum.doubled} twice")
 
-    def _compare_sums(self, title: str, sums: dict[Rank, OwnSum], describe: Callable[[OwnSum], str]) -> None:
-        places = [(rank, describe(own_sum), own_sum.site) for rank, own_sum in sums.items()]
+    def _compare_sums(self, title: str, sums: dict[Rank, list[OwnSum]], describe: Callable[[OwnSum], str]) -> None:
+        places = [(rank, describe(own_sums[-1]), own_sums[-1].site) for rank, own_sums in sums.items()]
         self.compare("wrong all_reduce", title, places, CHECK_STEPS)
 
     # -- known sums
+
+    def _has_too_many(self, rank: Rank) -> bool:
+        return self._times[(rank,)] > MOST_SUMS
 
     def _find(self, rank: Rank, tensor: Any) -> OwnSum | None:
         return self._look(rank, tensor)[0] if rank in self._sums and _is_followed(tensor) else None
@@ -210,8 +200,8 @@ class OwnReductions(Watcher):
         if not _is_followed(tensor) or site == NOWHERE:
             return
         self._mixed.pop(rank, None)  # the reduction continues
-        self._counts[rank] = self._counts.get(rank, 0) + 1
-        if self._counts[rank] > MOST_SUMS:
+        self.count(rank)
+        if self._has_too_many(rank):
             self._sums.pop(rank, None)
             self._by_values.pop(rank, None)
             return
