@@ -34,16 +34,14 @@ class Answer(AnswerRecord):
     def __repr__(self) -> str:
         """Return the title, and the number of rows in each of the answer's lists."""
         answer: Any = self
-        tuples = {
-            name: rows for field in fields(answer) if isinstance(rows := getattr(answer, name := field.name), tuple)
-        }
+        values = {field.name: getattr(answer, field.name) for field in fields(answer)}
         parts = [
             f"{len(rows)} {name.replace('_', ' ')}"
-            for name, rows in tuples.items()
-            if rows and not isinstance(rows[0], str)
+            for name, rows in values.items()
+            if isinstance(rows, tuple) and rows and not isinstance(rows[0], str)
         ]
         parts += ["interrupted"] * self.interrupted
-        title = f" of {answer.title!r}" if hasattr(answer, "title") else ""
+        title = f" of {answer.title!r}" if "title" in values else ""
         return f"<{type(self).__name__}{title}{': ' * bool(parts)}{', '.join(parts)}>"
 
     def show(self) -> Iterator[Part]:

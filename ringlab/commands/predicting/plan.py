@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import viz
-from collectives.checks import check_number
+from collectives.checks import check_known, check_number
 from collectives.errors import InputError
-from collectives.quoting import quote, suggest
+from collectives.quoting import quote
 from collectives.records.model_profile import read_model_profile, shipped_model_profiles
 from collectives.units import count
 from planner.beliefs import describe_chance
@@ -275,7 +275,6 @@ def plan(
     within = [estimate for estimate in ranked if limits.allow(estimate.hours, estimate.dollars)]
     front = {*pareto_front([(estimate.hours, estimate.dollars) for estimate in within])}
     source = "built-in list" if options.prices is None else str(options.prices)
-    notes = [*_left_out(screened, len(ranked) - len(within)), *steps.notes, *_unpublished(within, steps)]
     return PlanAnswer(
         title=planned.title, file=str(planned.path), model=job.model.model, target_samples=samples,
         target_tokens=None if context is None else samples * context, deadline_hours=wanted.deadline,
@@ -289,16 +288,21 @@ def plan(
             MemoryRow(gpu=gpu, gpus=gpus, needed_bytes=error.needed, memory_bytes=error.available)
             for (gpu, gpus), error in screened.too_small.items()
         ),
-        notes=(*notes, *_price_notes(planned, instances, source, when)),
-        advice=_advise(within, ranked, limits) if ranked else _describe_closest(screened),
+        notes=(*_notes(screened, within, steps), *_price_notes(planned, instances, source, when)),
+        advice=_advise(within, ranked, limits, screened),
     )  # fmt: skip
 
 
-def _left_out(screened: Screening, beyond: int) -> Iterator[str]:
+def _notes(screened: Screening, within: Sequence[CostEstimate], steps: CandidateSteps) -> Iterator[str]:
     for reason, candidates in screened.unsupported.items():
         yield f"not supported: {count(len(candidates), 'candidate')} such as {candidates[0].label}: {reason}"
-    if beyond:
+    if len(within) < len(screened.estimates):
+        beyond = len(screened.estimates) - len(within)
         yield f"late or over budget: {beyond} of {len(screened.estimates)} candidates"
+    yield from steps.notes
+    gpus = dict.fromkeys(row.candidate.instance.gpu for row in within)
+    if unseen := [gpu for gpu in gpus if not steps.is_published(gpu)]:
+        yield describe_unpublished(unseen)
 
 
 def _samples(planned: PlannedTraining, wanted: PlanSection, context: int | None) -> float:
@@ -315,10 +319,9 @@ def _samples(planned: PlannedTraining, wanted: PlanSection, context: int | None)
 
 def _offered(instances: Sequence[InstanceType], wanted: PlanSection, path: Path) -> list[InstanceType]:
     known = sorted({instance.provider for instance in instances})
-    for name in wanted.providers:
-        if name not in known:
-            raise InputError(f"{path}: plan.providers: unknown provider {quote(name)}; {suggest(name, known)}")
-    return [instance for instance in instances if not wanted.providers or instance.provider in wanted.providers]
+    with refusals_about(f"{path}: plan.providers"):
+        wanted_providers = [check_known("provider", name, known) for name in wanted.providers] or known
+    return [instance for instance in instances if instance.provider in wanted_providers]
 
 
 def _candidates(instances: Iterable[InstanceType], wanted: PlanSection) -> list[Candidate]:
@@ -355,13 +358,6 @@ def _step_source(planned: PlannedTraining, job: TrainingJob, gpus: Collection[st
     return CandidateSteps(language, own=own_runs, is_searched=is_searched)
 
 
-def _unpublished(within: Sequence[CostEstimate], steps: CandidateSteps) -> Iterator[str]:
-    gpus = dict.fromkeys(row.candidate.instance.gpu for row in within)
-    unseen = [gpu for gpu in gpus if not steps.is_published(gpu)]
-    if unseen:
-        yield describe_unpublished(unseen)
-
-
 def _price_notes(
     planned: PlannedTraining, instances: Sequence[InstanceType], source: str, today: date
 ) -> Iterator[str]:
@@ -376,7 +372,10 @@ def _price_notes(
         )
 
 
-def _advise(within: Sequence[CostEstimate], ranked: Sequence[CostEstimate], limits: Limits) -> str:
+def _advise(within: Sequence[CostEstimate], ranked: Sequence[CostEstimate], limits: Limits, screened: Screening) -> str:
+    if not ranked:
+        closest = min(screened.too_small.values(), key=lambda error: error.needed / error.available)
+        return f"No candidate has enough memory. The closest: {closest}."
     if within:
         first, which = within[0], "Cheapest" if limits == Limits() else "Cheapest on time and on budget"
         late, dear = first.hours_80[1] > limits.deadline, first.dollars_80[1] > limits.budget
@@ -400,11 +399,6 @@ def _describe(estimate: CostEstimate) -> str:
         format_interval(estimate.dollars, estimate.dollars_80),
     )
     return f"{estimate.candidate.label} ({estimate.candidate.order}): {hours} hours, ${dollars}"
-
-
-def _describe_closest(screened: Screening) -> str:
-    closest = min(screened.too_small.values(), key=lambda error: error.needed / error.available)
-    return f"No candidate has enough memory. The closest: {closest}."
 
 
 def _row(

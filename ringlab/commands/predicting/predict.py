@@ -100,12 +100,10 @@ def command(
         from ringlab.commands.predicting.predict_sweep import predict_sweep  # imports worker processes
 
         check_outputs(json_to, options.plot, reads=session.file)
-        arguments: dict[str, Any] = {
-            "calibration": session.file,
-            "engine": session.engine,
-            "progress": session.progress,
-        }
-        swept = predict_sweep(scenario, options.sweep, *overrides, **arguments)
+        swept = predict_sweep(
+            scenario, options.sweep, *overrides, calibration=session.file, engine=session.engine,
+            progress=session.progress,
+        )  # fmt: skip
         deliver(swept, json_to, draw_to(swept, options.plot, json_to))
     elif options == PredictOptions(explain=options.explain) and (ranks := devices_to_predict(scenario, overrides)):
         _predict_devices(scenario, overrides, replace(options, devices=str(ranks)), json_to)
