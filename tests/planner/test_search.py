@@ -1,21 +1,13 @@
-"""``ringlab search``: its meshes, prices and adaptation, the files that it exports, and its errors."""
+"""``ringlab search``: its meshes, prices and adaptation to own runs, and its errors."""
 
 import json
-import re
-import tomllib
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-from collectives.errors import InputError
-from collectives.records.model_profile import parse_transformer
 from planner.gpus import PUBLISHED, find_gpu
-from planner.hosts import host_of_preset
 from planner.renting.prices import find_gpu_price, read_prices
 from planner.runs import read_table
-from planner.search import MeshJob, search
-from ringlab.commands.predicting.mesh_files import FORMATS, write_mesh
 from ringlab.commands.predicting.predict_devices import predict_devices
 from ringlab.commands.predicting.search import SearchOptions, find_meshes
 from simcomm.nccl.descriptions import describe_preset
@@ -33,19 +25,6 @@ price_per_hour = 2.5
 """
 RUNS = "layers,hidden,heads,kv_heads,ffn,vocab,seq,gpu,gpus,sharding,micro_batch,grad_accum,step_s\n"
 UNLISTED = 'cluster={system={nodes=1, gpus=8, gpu="Z1", generation="hopper", nvlink=0, pcie=5}, transport="nccl"}'
-
-
-def job(**changes):
-    """Return a job of an 8B model on 64 H100s."""
-    return MeshJob(**{
-        "kind": "llama", "shape": parse_transformer("llama3-8b")[1], "seq": 4096, "batch": 128,
-        "host": host_of_preset("dgx-h100"), "gpus": 64, **changes,
-    })  # fmt: skip
-
-
-@cache
-def meshes_of(**changes):
-    return search(job(**changes))
 
 
 @pytest.fixture
@@ -170,77 +149,16 @@ def test_one_instance_type_prices_all_device_counts():
     assert prices == {55.04 / 8}
 
 
-def test_fastest_mesh_is_exported_to_frameworks(answer_of, tmp_path):
-    files = {name: tmp_path / f"{name}.out" for name in FORMATS}
-    answer_of("search", *(word for name, file in files.items() for word in ("--export", f"{name}={file}")))
-    titan = tomllib.loads(files["torchtitan"].read_text())
-    degrees, product = titan["parallelism"], 1
-    axes = (
-        "data_parallel_replicate",
-        "data_parallel_shard",
-        "tensor_parallel",
-        "context_parallel",
-        "pipeline_parallel",
-    )
-    for name in axes:
-        product *= degrees[f"{name}_degree"]
-    assert product == 64 and titan["training"]["global_batch_size"] == 256
-    words = files["megatron"].read_text().split()
-    flags = {word: words[at + 1] for at, word in enumerate(words[:-1]) if word.startswith("--")}
-    assert (flags["--num-layers"], flags["--num-query-groups"], flags["--seq-length"]) == ("32", "8", "8192")
-    assert "num_processes: 64" in files["accelerate"].read_text()
-    _, out = answer_of("search", "--mesh", "zero1 32,tp 2, mb 1, full", "--export", f"megatron={files['megatron']}")
+def test_mesh_is_compared_with_the_fastest_by_name(answer_of):
+    answer, out = answer_of("search", "--mesh", "zero1 32,tp 2, mb 1, full")
+    assert [row["mesh"] for row in answer["cases"][0]["best"]] == ["zero1 32, tp 2, mb 1, full"]
     assert "compared with the fastest, " in out and "% longer, " in out and "fit; the fastest" not in out
-    assert "--tensor-model-parallel-size 2\n--pipeline-model-parallel-size 1\n" in files["megatron"].read_text()
-
-
-def test_torchtitan_export_defines_an_unknown_flavor():
-    text = write_mesh(meshes_of(), "llama2-70b", "torchtitan")[1]
-    assert "n_kv_heads=8, vocab_size=128256, multiple_of=14336)" in text and "ffn_dim_multiplier" not in text
-    assert tomllib.loads(text)["model"]["flavor"] == "ringlab"
-    narrow = search(job(shape=job().shape._replace(hidden=4096)))
-    factor = float(write_mesh(narrow, "a", "torchtitan")[1].partition("multiplier=")[2].partition(")")[0])
-    assert -(-int(factor * (8 * 4096 // 3)) // 4096) == 1
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_every_supported_mesh_is_written_by_its_format(name):
-    found, target = meshes_of(with_zero_bubble=True), FORMATS[name]
-    meshes = [mesh for mesh in found.searched if target.supports(found.job, mesh)]
-    assert meshes and all(target.write(found.job, mesh, "llama3-8b") for mesh in meshes[::25])
-    assert all(mesh.schedule != "zero_bubble" for mesh in meshes)
-    assert max(mesh.tp for mesh in meshes) == (1 if name == "accelerate" else 8)  # 8 KV heads are not split
-
-
-@pytest.mark.parametrize(
-    "name, changes, option",
-    [
-        ("torchtitan", {"experts": 8, "top_k": 2}, "experts"),
-        ("torchtitan", {"precision": "fp8"}, "fp8 (but bf16, float32)"),
-        ("torchtitan", {"optimizer": "sgd"}, "optimizer sgd (but adamw)"),
-        ("megatron", {"lora": 16}, "adapters"),
-        ("megatron", {"optimizer": "adamw8bit"}, "optimizer adamw8bit"),
-        ("accelerate", {"offload": "optimizer"}, "offload of optimizer"),
-    ],
-)
-def test_export_rejects_options_that_a_format_lacks(name, changes, option):
-    with pytest.raises(InputError, match=re.escape(f"export {name}: the format does not support {option}")):
-        write_mesh(meshes_of(**changes), "llama3-8b", name)
-
-
-def test_experts_are_only_exported_to_megatron():
-    found = meshes_of(experts=8, top_k=2)
-    number, text = write_mesh(found, "mine", "megatron")
-    assert f"--num-experts 8 --moe-router-topk 2\n--expert-model-parallel-size {found.searched[number].ep} " in text
-    assert found.searched[write_mesh(found, "mine", "accelerate")[0]].ep == 1
 
 
 @pytest.mark.parametrize(
     "options, message",
     [
-        (("--export", "megatron"), "expected FORMAT=FILE"),
-        (("--export", "megatrn=a"), "did you mean megatron"),
-        (("--export", "torch=a"), "--export torch was removed; use `--export torchtitan=FILE`"),
+        (("--export", "megatron=a"), "search --export was removed; set the sizes of the mesh; the guide"),
         (("--set", 'training.model="resnet50"'), "is not a transformer with known dimensions"),
         (("--devices", "0"), "--devices"),
         (("--runs", "nowhere.csv"), "nowhere.csv"),

@@ -76,64 +76,39 @@ def compared() -> Comparison:
     return make_comparison(SCENARIO, predicted, measured(predicted, 1.25), None)
 
 
-def test_error_is_relative_to_the_measurement(compared):
+def test_error_is_relative_and_the_largest_is_named(compared):
     naive, ring, ddp = compared.training
     for entry in (naive, ring):
         assert entry.step_s.error == pytest.approx(-0.2)
         assert entry.step_s.measured == pytest.approx(1.25 * entry.step_s.predicted)
         assert entry.samples_per_s.error == 0.0
-    assert ddp.step_s.predicted is None
-    assert ddp.step_s.error is None
-    assert compared.to_dict()["kind"] == "comparison"
+    assert (ddp.step_s.predicted, ddp.step_s.error, compared.to_dict()["kind"]) == (None, None, "comparison")
+    off = replace(compared, training=(naive, replace(ring, sync_s=side_by_side(1.44, 1.0)), ddp))
+    assert "The largest prediction error is 44%, for sync with ring." in conclude(off, SCENARIO).conclusions
 
 
 def test_what_if_is_a_section_of_the_same_table(compared):
     tables = printed(compared.show(), width=80).rpartition("Scaling efficiency")[0]
-    assert tables.count("Training step") == 1
-    assert "eight hosts" in tables
+    assert tables.count("Training step") == 1 and "eight hosts" in tables
     assert tables.count(" -20 ") == 2 * len(PHASES)
-    step = compared.what_ifs[0].training[0].step_s
-    shown = {"naive", "step", format_digits(1e3 * step), "-"}
+    shown = {"naive", "step", format_digits(1e3 * compared.what_ifs[0].training[0].step_s), "-"}
     assert any(shown <= {*line.split()} for line in tables.splitlines())
 
 
-def test_worst_error_names_its_row(compared):
-    naive, ring, ddp = compared.training
-    off = replace(ring, sync_s=side_by_side(1.44, 1.0))
-    conclusions = conclude(replace(compared, training=(naive, off, ddp)), SCENARIO).conclusions
-    assert "The largest prediction error is 44%, for sync with ring." in conclusions
-
-
-def test_conclusion_compares_times_at_the_largest_size():
-    comparison = CollectiveComparison("all_reduce", (RING, NAIVE), (64, 8 << 20), "float32", "sum", 0)
-    predicted = predict(LoadedScenario("sizes", Path("sizes.toml"), STAR8, comparison, (), ()))
-    (ring, naive), (sentence,) = predicted.collectives[2:], predicted.conclusions
-    assert (ring.bytes, naive.bytes) == (8 << 20, 8 << 20)
-    times = format_time(ring.time_s), format_time(naive.time_s)
-    assert sentence == (
-        f"{STAR8.title}, 8 MiB: ring takes {times[0]} and is {naive.time_s / ring.time_s:.2f} times as fast as naive, "
-        f"which takes {times[1]}."
+def test_fastest_is_compared_with_the_next_at_the_largest_size():
+    scenario = load(
+        "star8", "collective.algorithms=['naive', 'double_tree', 'ring']", "collective.sizes=['64 B', '64 MiB']"
     )
-
-
-def test_fastest_is_compared_with_the_next_fastest():
-    answer = load(
-        "star8", "collective.algorithms=['naive', 'double_tree', 'ring']", "collective.sizes=64 MiB"
-    ).predict()
-    ring, tree, naive = sorted(row.time_s or 0.0 for row in answer.collectives)
-    assert naive > 3 * tree > 3 * ring
-    assert (
-        f"ring takes {format_time(ring)} and is {tree / ring:.2f} times as fast as double_tree, which takes "
-        f"{format_time(tree)}." in answer.conclusions[0]
-    )
-
-
-def test_fastest_is_not_compared_with_itself():
-    scenario = load("star8", "collective.sizes=64 MiB")
     answer = scenario.predict()
-    ring = next(row for row in answer.collectives if row.algorithm == "ring")
-    sentence = conclude(replace(answer, collectives=(ring, ring)), scenario).conclusions[0]
-    assert sentence.endswith(f"ring takes {format_time(ring.time_s)}.")
+    largest = {row.algorithm: row for row in answer.collectives if row.bytes == 64 << 20}
+    naive, tree, ring = (largest[name].time_s or 0.0 for name in ("naive", "double_tree", "ring"))
+    assert naive > 3 * tree > 3 * ring
+    fastest = f"{STAR8.title}, 64 MiB: ring takes {format_time(ring)}"
+    following = f"{tree / ring:.2f} times as fast as double_tree, which takes {format_time(tree)}."
+    assert answer.conclusions[0] == f"{fastest} and is {following}"
+    alone = replace(answer, collectives=(largest["ring"], largest["ring"]))
+    assert conclude(alone, scenario).conclusions[0] == f"{fastest}."
+    assert len(predict(replace(SCENARIO, trainings=JOBS[1:2], what_ifs=())).conclusions) == 1
 
 
 @pytest.fixture(scope="module")
@@ -195,11 +170,6 @@ def test_column_has_one_unit_and_table_fits_the_terminal(with_faults, width):
     assert all(title in tables for title in titles) == (width == 200)
 
 
-def test_single_training_has_one_conclusion():
-    alone = replace(SCENARIO, trainings=JOBS[1:2], what_ifs=())
-    assert len(predict(alone).conclusions) == 1
-
-
 def test_auto_is_resolved_for_each_size_and_cluster():
     auto_training = Training(auto("all_reduce"), compute=ComputePhases(0.01, 0.02, 0.005))
     comparison = CollectiveComparison("all_reduce", (auto("all_reduce"), RING), (64, 1 << 20), "float32", "sum", 0)
@@ -253,17 +223,7 @@ def test_title_is_shown_on_one_line():
     assert "0 ns" not in shown and "1 host" in shown  # one rank sends nothing, so none is faster
 
 
-def test_busy_machine_is_reported_first():
-    predicted = predict(SCENARIO)
-    busy = replace(MEASURED, load=MachineLoad(0.4, 0.0, ["make"]))
-    answer = make_comparison(SCENARIO, predicted, measured(predicted, 2.0), busy)
-    first = answer.conclusions[0]
-    assert first.startswith("This machine was busy: other processes took 40% of this machine's cores (make).")
-    rows = [line for line in printed(answer.show()).splitlines() if " -50" in line]
-    assert rows and not any("?" in row for row in rows), "it is said once, in words"
-
-
-def test_conclusions_ignore_times_of_a_busy_machine():
+def test_busy_machine_is_reported_and_its_times_are_not_compared():
     comparison = CollectiveComparison("all_reduce", (RING, NAIVE), (64, 8 << 20), "float32", "sum", 0)
     scenario = replace(SCENARIO, collective=comparison)
     predicted = predict(scenario)
@@ -274,9 +234,12 @@ def test_conclusions_ignore_times_of_a_busy_machine():
     )
     words = ("takes", "prediction error", "fastest")
     assert [sum(word in text for text in (*free.conclusions, *free.explanations)) for word in words][:2] == [2, 1]
-    texts = [text for text in (*busy.conclusions, *busy.explanations) if not text.startswith("This machine was busy")]
-    assert not [text for text in texts if any(word in text for word in words)]
+    first, *others = (*busy.conclusions, *busy.explanations)
+    assert first.startswith("This machine was busy: other processes took 40% of this machine's cores (make).")
+    assert not [text for text in others if any(word in text for word in words)]
     assert headline(busy) == busy.title != headline(free)
+    rows = [line for line in printed(busy.show()).splitlines() if " -50" in line]
+    assert rows and not any("?" in row for row in rows), "it is said once, in words"
 
 
 def test_busy_machine_is_measured_again_when_it_is_quick(monkeypatch: pytest.MonkeyPatch):

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import viz
 from collectives.checks import check_known
 from collectives.errors import InputError
-from collectives.output_files import write_text
 from collectives.quoting import quote, suggest
 from collectives.records.model_profile import EXAMPLE, TRANSFORMERS, is_transformer, parse_transformer
 from collectives.training.parallelism import FRAMEWORKS
@@ -20,14 +19,13 @@ from planner.jobs import BITS, OFFLOADED, OPTIMIZERS
 from planner.memory import FILL
 from planner.search import FoundMeshes, MeshJob, SearchedMesh, keep_mesh, pareto_front, search
 from planner.step import PARTS
-from ringlab.commands.predicting.mesh_files import parse_export, write_mesh
 from ringlab.commands.predicting.mesh_rows import PRICE, Case, Money, Row, format_value, make_case
 from ringlab.commands.predicting.predict_sweep import parse_sweep
 from ringlab.shared.answer import NOT_IN_JSON, Answer
 from ringlab.shared.machines import find_price
 from ringlab.shared.models import check_precision, find_belief, named_optimizer
 from ringlab.shared.options import JsonOpt, ScenarioArg, SetOpt, SizeOptions, drawing, option, with_groups
-from ringlab.shared.output import check_outputs, deliver, make_console
+from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import TerminalProgress, computing, draw_to
 from ringlab.shared.ranges import parse_world_sizes
 from ringlab.table import NOTHING, Line, Part, Sentences, Table, format_digits, format_whole
@@ -79,11 +77,6 @@ class SearchOptions:
     with_zero_bubble: bool = option(False, "--zero-bubble", help="Include zero-bubble pipeline schedules.")
     top: int = option(10, help="Number of meshes to list.", min=1, max=1000, metavar="N")
     why: bool = option(False, help="Explain why each of the other kinds of meshes is slower.")
-    export: list[str] | None = option(
-        None,
-        help="Write the fastest mesh as a torchtitan, megatron or accelerate configuration. Repeatable.",
-        metavar="FORMAT=FILE",
-    )
     plot: Annotated[Path | None, drawing("a plot", "Plot throughput against memory, as .png, .svg or .pdf.")] = None
     devices: str | None = option(
         None, help="Numbers of devices, such as 8,64,512. Default: the whole cluster.", metavar="LIST"
@@ -124,19 +117,10 @@ def search_meshes(
     set_keys: SetOpt = None,
 ) -> None:
     """Find the fastest device mesh (data, tensor, pipeline, context and expert parallelism) for a language model."""
-    exports = [parse_export(text) for text in options.export or ()]
-    check_outputs(json_to, options.plot, *(file for _, file in exports))
+    check_outputs(json_to, options.plot)
     with computing(TerminalProgress(), "searching meshes"):
         answer = find_meshes(scenario, options, (*(set_keys or ()), *size.overrides))
-    written = [write_mesh(answer.found[-1], answer.model, name) for name, _ in exports]
-
-    def write_exports() -> None:
-        console = make_console(quiet=json_to == "-")
-        for (name, file), (number, text) in zip(exports, written, strict=True):
-            write_text(file, text)
-            console.print(f"{name} configuration of {answer.found[-1].searched[number].name}: {file}", soft_wrap=True)
-
-    deliver(answer, json_to, draw_to(answer, options.plot, json_to), write_exports)
+    deliver(answer, json_to, draw_to(answer, options.plot, json_to))
 
 
 @dataclass(frozen=True, kw_only=True)
