@@ -13,86 +13,63 @@ import numpy as np
 from collectives.errors import InputError
 from planner.hosts import Array
 
-Key = tuple[bool, int, int]  # is_backward, stage, microbatch
 
-
-class StageRun(NamedTuple):
-    """The forward or backward pass of one microbatch through one of a device's stages."""
+class Pass(NamedTuple):
+    """The forward or backward pass of one microbatch through a stage. Stage k is on device k modulo the devices."""
 
     is_backward: bool
-    chunk: int  # index among the device's stages
+    stage: int
     microbatch: int
 
+    def needs(self, stages: int) -> "Pass | None":
+        """Return the pass that must end first."""
+        if not self.is_backward:
+            return self._replace(stage=self.stage - 1) if self.stage else None
+        is_last = self.stage + 1 == stages
+        return Pass(False, self.stage, self.microbatch) if is_last else self._replace(stage=self.stage + 1)
 
-def order_of(schedule: str, device: int, devices: int, microbatches: int, virtual: int = 1) -> list[StageRun]:
-    """Return the order of a device's forward and backward passes.
+
+def order_of(schedule: str, device: int, devices: int, microbatches: int, virtual: int = 1) -> list[Pass]:
+    """Return the order of a device's passes.
 
     Raise InputError for an interleaved schedule if the number of microbatches is not a multiple of ``devices``.
 
     >>> ["FB"[work.is_backward] + str(work.microbatch) for work in order_of("1f1b", 1, 2, 3)]
     ['F0', 'B0', 'F1', 'B1', 'F2', 'B2']
     """
-    if schedule == "interleaved":
-        if microbatches % devices:
-            raise InputError(
-                f"interleaved: microbatches must be a multiple of the {devices} stages, not {microbatches}"
-            )
-        forward = [_interleaved(number, devices, virtual) for number in range(microbatches * virtual)]
-        backward = [StageRun(True, virtual - 1 - run.chunk, run.microbatch) for run in forward]
-        ahead = 2 * (devices - device - 1) + (virtual - 1) * devices
-    else:
-        forward = [StageRun(False, 0, number) for number in range(microbatches)]
-        backward = [StageRun(True, 0, number) for number in range(microbatches)]
-        ahead = devices - device - 1 if schedule == "1f1b" else microbatches
-    ahead = min(ahead, len(forward))
-    runs = forward[:ahead]
-    for number, run in enumerate(forward[ahead:]):
-        runs += [run, backward[number]]
-    return runs + backward[len(forward) - ahead :]
-
-
-def _interleaved(number: int, devices: int, virtual: int) -> StageRun:
-    group, place = divmod(number, devices * virtual)
-    return StageRun(False, place // devices, group * devices + place % devices)
-
-
-class PlacedRun(NamedTuple):
-    """A forward or backward pass of a microbatch through a stage, its device, and the pass that must end first."""
-
-    device: int
-    is_backward: bool
-    stage: int
-    microbatch: int
-    needs: Key | None
+    if schedule == "interleaved" and microbatches % devices:
+        raise InputError(f"interleaved: microbatches must be a multiple of the {devices} stages, not {microbatches}")
+    ahead = {"1f1b": devices - device - 1, "interleaved": 2 * (devices - device - 1) + (virtual - 1) * devices}
+    width = devices if schedule == "interleaved" else microbatches  # microbatches of a stage, one after the other
+    places = [
+        (chunk, first + number)
+        for first in range(0, microbatches, width)
+        for chunk in range(virtual)
+        for number in range(width)
+    ]
+    forward = [Pass(False, chunk * devices + device, microbatch) for chunk, microbatch in places]
+    backward = [Pass(True, (virtual - 1 - chunk) * devices + device, microbatch) for chunk, microbatch in places]
+    early = min(ahead.get(schedule, microbatches), len(forward))
+    pairs = zip(forward[early:], backward, strict=False)
+    return [*forward[:early], *(work for pair in pairs for work in pair), *backward[len(forward) - early :]]
 
 
 @lru_cache(maxsize=256)
-def list_runs(schedule: str, devices: int, microbatches: int, virtual: int = 1) -> tuple[PlacedRun, ...]:
-    """Return the passes of all devices, each after the pass that it needs. Stage k is on device k modulo ``devices``.
+def list_passes(
+    schedule: str, devices: int, microbatches: int, virtual: int = 1
+) -> tuple[tuple[Pass, Pass | None], ...]:
+    """Return the passes of all devices, each after the pass that it needs, and with that pass.
 
-    >>> [(run.device, run.is_backward) for run in list_runs("1f1b", 2, 1)]
+    >>> [(work.stage, work.is_backward) for work, _ in list_passes("1f1b", 2, 1)]
     [(0, False), (1, False), (1, True), (0, True)]
     """
-    orders = [order_of(schedule, device, devices, microbatches, virtual) for device in range(devices)]
-    runs, done, place, stages = list[PlacedRun](), set[Key](), [0] * devices, devices * virtual
-    while len(runs) < 2 * stages * microbatches:
-        for device in range(devices):
-            while place[device] < len(orders[device]):
-                run = orders[device][place[device]]
-                stage = run.chunk * devices + device
-                needs = _needed(run, stage, stages)
-                if needs is not None and needs not in done:
-                    break
-                done.add((run.is_backward, stage, run.microbatch))
-                runs.append(PlacedRun(device, run.is_backward, stage, run.microbatch, needs))
-                place[device] += 1
-    return tuple(runs)
-
-
-def _needed(run: StageRun, stage: int, stages: int) -> Key | None:
-    if not run.is_backward:
-        return (False, stage - 1, run.microbatch) if stage else None
-    return (True, stage + 1, run.microbatch) if stage + 1 < stages else (False, stage, run.microbatch)
+    left = [order_of(schedule, device, devices, microbatches, virtual)[::-1] for device in range(devices)]
+    done, stages = dict[Pass | None, Pass | None]({None: None}), devices * virtual
+    while any(left):
+        for passes in left:
+            while passes and (needed := passes[-1].needs(stages)) in done:
+                done[passes.pop()] = needed
+    return tuple((work, needed) for work, needed in done.items() if work is not None)
 
 
 def pipeline_seconds(
@@ -100,23 +77,20 @@ def pipeline_seconds(
 ) -> Array:
     """Return the time in seconds of pipelines.
 
-    ``forward`` and ``backward`` have a row per training run and a column per stage.
-
-    ``send`` has the seconds of the message after each stage. A device sends messages in the same direction one after
-    another.
+    ``forward`` and ``backward`` have a row per training run and a column per stage. ``send`` has the seconds of the
+    message after each stage. A device sends messages in the same direction one after another.
 
     >>> one = np.ones((1, 4))
     >>> float(pipeline_seconds("1f1b", one, 2 * one, np.zeros((1, 3)), 4, 8)[0])
     33.0
     """
     stages, free = forward.shape[1], np.zeros((len(forward), devices))
-    ready, sending = dict[Key, Array](), dict[tuple[int, bool], Array]()
-    for run in list_runs(schedule, devices, microbatches, stages // devices):
-        begin = free[:, run.device].copy() if run.needs is None else np.maximum(free[:, run.device], ready[run.needs])
-        end = begin + (backward if run.is_backward else forward)[:, run.stage]
-        free[:, run.device] = arrived = end
-        if 0 <= (behind := run.stage - run.is_backward) < stages - 1:
-            way = (run.device, run.is_backward)
-            sending[way] = arrived = np.maximum(end, sending.get(way, 0.0)) + send[:, behind]
-        ready[run.is_backward, run.stage, run.microbatch] = arrived
+    ready, sending = dict[Pass | None, Array]({None: np.zeros(len(forward))}), dict[tuple[int, bool], Array]()
+    for work, needed in list_passes(schedule, devices, microbatches, stages // devices):
+        device, seconds = work.stage % devices, backward if work.is_backward else forward
+        end = np.maximum(free[:, device], ready[needed]) + seconds[:, work.stage]
+        free[:, device] = ready[work] = end
+        if 0 <= (behind := work.stage - work.is_backward) < stages - 1:
+            way = (device, work.is_backward)
+            sending[way] = ready[work] = np.maximum(end, sending.get(way, 0.0)) + send[:, behind]
     return np.asarray(free.max(axis=1))
