@@ -75,7 +75,7 @@ def make_columns(table: Mapping[str, Any], count: int) -> Columns:
     c["zero"], c["frozen_bytes"] = coded("sharding", ZERO), coded("frozen_bits", BITS)
     c["is_unfused"] = c.pop("attention") > 0
     hosts = _hosts_in_use(each("host"), each("gpus_used"))
-    _add_machines(c, hosts, each("precision"), np.broadcast_to(full["gpu_memory"], count))
+    _add_machines(c, hosts, each("precision"), c.pop("gpu_memory"))
     _add_stages(c, coded("sharding", {name: float(name == "hsdp") for name in ZERO}) > 0)
     network = hosts[0].network if hosts else None
     curves = _add_curves(c, hosts) if network is None else Curves().table()

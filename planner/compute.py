@@ -87,12 +87,19 @@ def count_ends(c: Columns) -> Array:
     return np.where(c.pp > 1, 1.0, np.where(c.tied > 0, 1.0, 2.0))
 
 
-def count_held(c: Columns, of: Counts, layers: Array) -> Held:
+def count_unit(c: Columns, *, trained: bool = False) -> Held:
+    """Return the numbers of parameters of a layer on a device."""
+    counts = count_parameters(c, trained=trained)
+    return Held(counts.layer / c.tp, counts.experts / c.ep)
+
+
+def count_held(c: Columns, layers: Array, *, trained: bool = False) -> Held:
     """Return the numbers of parameters on a device whose pipeline stage has ``layers`` layers.
 
     Without a pipeline, each device has both the token embedding and the LM head.
     """
-    return Held((layers * of.layer + count_ends(c) * of.words) / c.tp, layers * of.experts / c.ep)
+    counts = count_parameters(c, trained=trained)
+    return Held((layers * counts.layer + count_ends(c) * counts.words) / c.tp, layers * counts.experts / c.ep)
 
 
 def count_whole(c: Columns) -> Array:
@@ -251,6 +258,5 @@ def _memory_seconds(c: Columns, p: Parameters, rates: Rates) -> Array:
 
 
 def _dequantize_seconds(c: Columns, p: Parameters, rates: Rates) -> Array:
-    counts = count_parameters(c)
-    weights = counts.layer / c.tp + counts.experts / c.ep
-    return np.where((c.lora > 0) & (c.frozen_bytes < c.item_bytes), weights * p["unpack_bytes"] / rates.memory, 0.0)
+    seconds = count_unit(c).all * p["unpack_bytes"] / rates.memory
+    return np.where((c.lora > 0) & (c.frozen_bytes < c.item_bytes), seconds, 0.0)

@@ -26,10 +26,6 @@ OFFLOADED = ("none", "optimizer", "parameters")  # moved to the host; "parameter
 BITS = {"16": 2.0, "8": 1.0, "4": 0.516}  # bytes per frozen weight; NF4 adds 0.127 bits of scales (arXiv:2305.14314)
 LIMITED_LOADERS = ("dali", "decode")
 LOADERS = ("", *LIMITED_LOADERS)
-NUMBERS = (
-    *DIMENSIONS, "dp", "tp", "cp", "pp", "vp", "ep", "sequence_parallel", "async_tp", "bucket_mb", "gradient_bytes",
-    "micro_batch", "count", "compiled", "lora", "alone", "update", "variable", "loader_rate",
-)  # fmt: skip
 CHOICES = {
     "exchange": EXCHANGES, "framework": FRAMEWORKS, "recompute": RECOMPUTED, "precision": tuple(PRECISIONS),
     "optimizer": OPTIMIZERS, "offload": OFFLOADED, "loader": LOADERS, "schedule": SCHEDULES,
@@ -65,6 +61,8 @@ DEFAULTS: dict[str, Any] = {
     "loader_rate": 0.0,  # samples/s of a host; 0: computed from its cores and the loader
     "variable": 0,  # whether batches have unequal work
 }
+
+NUMBERS = [name for name, value in DEFAULTS.items() if isinstance(value, int | float)]
 
 NEVER = 10**12  # value of ``sync_every`` for replicas that never synchronize
 HALF = ("fp16", "float16", "bf16", "bfloat16", "half", "mixed", "mixed precision", "amp")

@@ -6,7 +6,17 @@ import numpy as np
 
 from collectives.training.parallelism import FRAMEWORKS
 from planner.columns import Columns
-from planner.compute import FULL, SELECTIVE, Held, count_ends, count_held, count_parameters, expert_share, local_tokens
+from planner.compute import (
+    FULL,
+    SELECTIVE,
+    Held,
+    count_ends,
+    count_held,
+    count_parameters,
+    count_unit,
+    expert_share,
+    local_tokens,
+)
 from planner.hosts import Array
 from planner.jobs import SCHEDULES, STATE_BYTES
 from planner.step import data_division
@@ -28,7 +38,7 @@ def _stage_parts(c: Columns, q: Mapping[str, float], *, is_last: bool) -> dict[s
     layers = c.last_layers if is_last else c.first_layers
     saved_bytes, layer_bytes = _saved_bytes(c, q)
     weights, gradients, optimizer = _states(c, layers)
-    trained = count_held(c, count_parameters(c, trained=True), layers).all
+    trained = count_held(c, layers, trained=True).all
     buffers = np.where((c.dp * c.cp > 1) & (c.zero < 3), q["buffers"] * 4 * trained, 0.0)
     flying = np.minimum(c.count, np.where(c.schedule == GPIPE, c.count, 1.0 if is_last else c.pp))
     flying = np.where(c.schedule == INTERLEAVED, flying * (1 + (c.pp - 1) / (c.pp * c.vp)), flying)
@@ -52,13 +62,13 @@ def state_bytes(c: Columns) -> Array:
 
 
 def _states(c: Columns, layers: Array) -> tuple[Array, Array, Array]:
-    counts, by = count_parameters(c), data_division(c)
-    parameters, trained = count_held(c, counts, layers), count_held(c, count_parameters(c, trained=True), layers)
+    by = data_division(c)
+    parameters, trained = count_held(c, layers), count_held(c, layers, trained=True)
     is_zero3 = c.zero == 3
     is_whole = is_zero3 & (c.pp > 1)  # gathered once per step
     weights = _weights(c, parameters, trained)
-    unit = np.where(c.is_shaped, counts.layer / c.tp + counts.experts / c.ep, c.unit_parameters.max(axis=1))
-    work = 3 * c.item_bytes * unit + 2 * c.item_bytes * counts.words / c.tp
+    unit = np.where(c.is_shaped, count_unit(c).all, c.unit_parameters.max(axis=1))
+    work = 3 * c.item_bytes * unit + 2 * c.item_bytes * count_parameters(c).words / c.tp
     weights = np.where(is_zero3, np.where(is_whole, weights, work) + _weights(c, parameters, trained, by), weights)
     adapter_bytes = np.where(c.lora > 0, c.item_bytes * trained.all, 0.0)
     weights = np.where(c.offload > 1, np.minimum(weights, work + adapter_bytes), weights)
@@ -101,9 +111,7 @@ def _saved_bytes(c: Columns, q: Mapping[str, float]) -> tuple[Array, Array]:
 def host_bytes(c: Columns) -> Array:
     """Return the bytes of offloaded gradients, states and weights in a host's memory."""
     by = data_division(c)
-    parameters, trained = (
-        count_held(c, count_parameters(c, trained=is_trained), c.most_layers) for is_trained in (False, True)
-    )
+    parameters, trained = count_held(c, c.most_layers), count_held(c, c.most_layers, trained=True)
     states = np.where(c.offload > 0, (4 + state_bytes(c)) * trained.divided(c, by), 0.0)
     weights = np.where(c.offload > 1, _weights(c, parameters, trained, by), 0.0)
     return np.asarray((states + weights) * c.neighbors)

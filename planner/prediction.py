@@ -318,8 +318,10 @@ class DeviceMesh(NamedTuple):
         (job, mesh), pieces = self.row, self.training.job.parallelism.pieces
         sizes = [2**power for power in range(LARGEST.bit_length()) if 2**power * pieces < self.training.job.batch]
         meshes = [mesh._replace(micro_batch=size) for size in sizes]
-        fits = predict_meshes(job, meshes, self.training.belief).order if meshes else []
-        return sizes[int(max(fits))] * pieces if len(fits) else 0
+        if not meshes:
+            return 0
+        fits = predict_meshes(job, meshes, self.training.belief).order
+        return sizes[int(fits.max())] * pieces if len(fits) else 0
 
 
 def predict_steps(meshes: Sequence[DeviceMesh]) -> list[StepPrediction | TooLittleMemory]:

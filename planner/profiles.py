@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from collectives.records.model_profile import ModelProfile
 from collectives.training.gradients import BUCKET_BYTES, FIRST_BYTES, fill_buckets
 from planner.hosts import Array
 from planner.jobs import EXCHANGES
+from planner.rates import Compute
 from planner.stages import cut_stages
 
 OVERLAPPED = EXCHANGES.index("overlapped")
@@ -21,21 +22,7 @@ BUCKET = ("bucket_share", "bucket_ready")
 STAGE = ("stage_forward", "stage_backward", "stage_parameters", "stage_bytes")
 
 
-class Timed(Protocol):
-    """Seconds per sample in each layer of a profile."""
-
-    @property
-    def forward(self) -> Sequence[float]:
-        """Seconds of forward, by layer."""
-        ...
-
-    @property
-    def backward(self) -> Sequence[float]:
-        """Seconds of backward, by layer."""
-        ...
-
-
-def add_profiles(c: dict[str, Array], profiles: Sequence[ModelProfile | None], times: Sequence[Timed | None]) -> None:
+def add_profiles(c: dict[str, Array], profiles: Sequence[ModelProfile | None], times: Sequence[Compute | None]) -> None:
     """Add the units, buckets, stages and sizes of profiles to columns.
 
     A transformer has one unit, its layer, repeated ``layers`` times.
@@ -63,7 +50,7 @@ def add_profiles(c: dict[str, Array], profiles: Sequence[ModelProfile | None], t
 def _each(
     function: Callable[..., Array],
     profiles: Sequence[ModelProfile | None],
-    times: Sequence[Timed | None],
+    times: Sequence[Compute | None],
     *columns: Array,
 ) -> list[Array | None]:
     """Call a function for each training run that has a profile. Equal training runs share one result."""
@@ -89,13 +76,13 @@ def _add(c: dict[str, Array], names: Sequence[str], values: Sequence[Array | Non
     c.update(zip(names, arrays, strict=True))
 
 
-def _sizes(profile: ModelProfile, _: Timed | None) -> Array:
+def _sizes(profile: ModelProfile, _: Compute | None) -> Array:
     saved = sum(layer.saved_bytes for layer in profile.layers) / profile.item_bytes
     written = sum(block.output_bytes for block in profile.blocks) / profile.item_bytes
     return np.array([[profile.parameters], [saved], [written], [max(layer.parameters for layer in profile.layers)]])
 
 
-def _shares(profile: ModelProfile, timed: Timed | None) -> tuple[list[float], list[float]]:
+def _shares(profile: ModelProfile, timed: Compute | None) -> tuple[list[float], list[float]]:
     """Return each layer's share of the compute time, forward and backward."""
     forward, backward = (profile.work(is_backward=is_backward) for is_backward in (False, True))
     if timed is not None:
@@ -104,7 +91,7 @@ def _shares(profile: ModelProfile, timed: Timed | None) -> tuple[list[float], li
     return [work / total for work in forward], [work / total for work in backward]
 
 
-def _units(profile: ModelProfile, timed: Timed | None, is_gathered: bool) -> Array:
+def _units(profile: ModelProfile, timed: Compute | None, is_gathered: bool) -> Array:
     """Return the compute shares and the parameters of each block with parameters, or of the whole model."""
     rows = list[list[float]]()
     layers = zip(profile.layers, *_shares(profile, timed), strict=True)
@@ -123,7 +110,7 @@ def _units(profile: ModelProfile, timed: Timed | None, is_gathered: bool) -> Arr
     return units if is_gathered else units.sum(axis=1, keepdims=True)
 
 
-def _buckets(profile: ModelProfile, timed: Timed | None, item: float, size_mb: float, is_overlapped: bool) -> Array:
+def _buckets(profile: ModelProfile, timed: Compute | None, item: float, size_mb: float, is_overlapped: bool) -> Array:
     """Return each bucket's share of the bytes, and the share of backward after which the bucket is full."""
     if not is_overlapped:
         return np.array([[1.0], [1.0]])
@@ -136,7 +123,7 @@ def _buckets(profile: ModelProfile, timed: Timed | None, item: float, size_mb: f
     return np.array([sizes / sizes.sum(), [bucket.ready for bucket in buckets]])
 
 
-def _stages(profile: ModelProfile, timed: Timed | None, count: float) -> Array:
+def _stages(profile: ModelProfile, timed: Compute | None, count: float) -> Array:
     if not count:
         return np.zeros((len(STAGE), 1))
     of = dict[str, list[float]]()

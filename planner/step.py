@@ -16,12 +16,12 @@ from planner.columns import Columns, list_groups
 from planner.compute import (
     FULL,
     NVIDIA,
-    Held,
     Parameters,
     Rates,
     UnitSeconds,
     count_held,
     count_parameters,
+    count_unit,
     count_whole,
     expert_share,
     join_times,
@@ -62,19 +62,9 @@ class Links:
     """Computes the time of collectives during training, which reach only a share of the rates in NCCL's curves."""
 
     def __init__(self, c: Columns, p: Parameters) -> None:
-        self.c, group = c, c.dp * c.cp
-        spans: dict[str, Array] = {
-            "tensor": c.tp,
-            "context": c.tp * c.cp,
-            "expert": c.ep,
-            "message": c.gpus,
-            "reduce": group * c.tp,
-            "scatter": c.shard * c.tp,
-            "gather": c.shard * c.tp,
-            "between": group * c.tp,
-            "give": group * c.tp,
-            "take": group * c.tp,
-        }
+        self.c = c
+        spans = {name: size * stride for name, (_, size, stride) in list_groups(c.arrays).items() if name != "serve"}
+        spans |= {"context": c.tp * c.cp, "message": c.gpus, "between": c.dp * c.cp * c.tp}
         is_efa = c.is_efa.astype(np.intp)
         hop = 1e-6 * np.choose(is_efa, [p["hop_us"], p["hop_efa_us"]])
         data_hop = 1e-6 * np.choose(is_efa, [p["data_hop_us"], p["data_hop_efa_us"]])
@@ -156,7 +146,7 @@ def inside_seconds(c: Columns, p: Parameters, links: Links) -> InsideSeconds:
 
 def exchanged_parameters(c: Columns) -> Array:
     """Return the number of parameters per device whose gradients the data group synchronizes."""
-    size, parameters = c.dp * c.cp, count_held(c, count_parameters(c, trained=True), c.most_layers)
+    size, parameters = c.dp * c.cp, count_held(c, c.most_layers, trained=True)
     copies = np.maximum(1.0, size / c.ep)  # number of devices with the same experts
     same = np.where(size > 1, (1 - 1 / copies) / np.maximum(1 - 1 / size, 0.5), 0.0)
     return np.where((size > 1) & (c.exchange != NONE), parameters.dense + parameters.experts * same, 0.0)
@@ -218,10 +208,9 @@ class _Buckets:
 
 def _unit_exchange(c: Columns, links: Links) -> tuple[Array, Array, Array]:
     """Return the seconds to gather a unit's parameters and to scatter its gradients, and the bytes of the gradients."""
-    counts, trained = count_parameters(c), count_parameters(c, trained=True)
     weights, gradients = c.unit_parameters.copy(), c.unit_parameters.copy()
-    weights[:, 0] = np.where(c.is_shaped, counts.layer / c.tp + counts.experts / c.ep, weights[:, 0])
-    gradients[:, 0] = np.where(c.is_shaped, trained.layer / c.tp + trained.experts / c.ep, gradients[:, 0])
+    weights[:, 0] = np.where(c.is_shaped, count_unit(c).all, weights[:, 0])
+    gradients[:, 0] = np.where(c.is_shaped, count_unit(c, trained=True).all, gradients[:, 0])
     nbytes = c.gradient_bytes[:, None] * gradients
     gather = links.seconds("gather", _gathered_item(c)[:, None] * weights)
     return gather, links.seconds("scatter", nbytes), nbytes
@@ -281,11 +270,9 @@ def host_seconds(c: Columns, p: Parameters, units: UnitSeconds) -> Array:
     if not (c.offload > 0).any():
         return np.zeros(len(c))
     divided, link = data_division(c), 1 / (p["host_link"] * np.maximum(c.host_rate, 1.0))
-    trained = count_held(c, count_parameters(c, trained=True), c.most_layers).divided(c, divided)
+    trained = count_held(c, c.most_layers, trained=True).divided(c, divided)
     update = trained * (4 * link + c.neighbors / (p["host_update"] * 1e9))
-    counts = count_parameters(c)
-    weight = np.where(c.lora > 0, c.frozen_bytes, c.item_bytes)
-    stream = weight * Held(counts.layer / c.tp, counts.experts / c.ep).divided(c, divided) * link
+    stream = _gathered_item(c) * count_unit(c).divided(c, divided) * link
     shown = sum(positive(stream - p["fsdp_hidden"] * durations[:, 0], stream) for durations in units[:2])
     return np.where(c.offload > 0, update, 0.0) + np.where(c.offload > 1, c.count * c.most_layers * shown, 0.0)
 
@@ -352,7 +339,7 @@ def step_parts(c: Columns, p: Parameters) -> dict[str, Array]:
 
 def _own_seconds(c: Columns, p: Parameters, rates: Rates) -> dict[str, Array]:
     """Return the seconds of optimizer and fixed cost. A known compute time already includes the fixed cost."""
-    trained = count_held(c, count_parameters(c, trained=True), c.most_layers).divided(c, data_division(c))
+    trained = count_held(c, c.most_layers, trained=True).divided(c, data_division(c))
     optimizer = np.where(c.offload > 0, 0.0, p["optimizer_bytes"] * STATE_SHARES[c.optimizer] * trained / rates.memory)
     is_known, parameters = c.alone > 0, np.maximum(count_whole(c), 1.0)
     optimizer = np.where(is_known | ~c.is_shaped, c.update * trained / parameters, optimizer)
