@@ -2,7 +2,6 @@
 
 import json
 import pickle
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,13 +15,12 @@ import pytest
 
 import simcomm
 from benchmarks.accuracy.here import pair_before
-from collectives import Algorithm, InputError, TcpTerms, Transport, find_algorithm
+from collectives import InputError, TcpTerms, Transport, find_algorithm
 from collectives.call import CollectiveCall
 from collectives.errors import TooLarge
 from collectives.proof.verifier import verify
 from collectives.schedule.build import build_schedule
-from collectives.spec import find_spec
-from collectives.step import Program, recv, recv_reduce, send
+from collectives.step import recv, recv_reduce, send
 from collectives.training.workload import ComputePhases, Training
 from ringlab.emulated import hosts_bandwidth, without_latencies
 from scenarios import load
@@ -46,76 +44,55 @@ def star(hosts: int, terms: TcpTerms, overhead: float = 0.0, latency: str = "0 u
     return simcomm.star(hosts, "1 MB/s", latency, Transport("gloo-tcp", overhead, tcp=terms))
 
 
-def as_algorithm(program: Callable[[int, int], Program], chunks: int = 1) -> Algorithm:
-    return Algorithm(find_spec("all_reduce"), "made up", program, chunks)
-
-
-def times(algorithm: Algorithm, cluster: Cluster, nbytes: int = NBYTES) -> dict[tuple[int, int, int], float]:
-    """Return the end time of each message, by its ranks and step."""
-    schedule, transport = build_schedule(algorithm, cluster.world_size), cluster.transport
+def times(programs: list[list[tuple[Any, ...]]], cluster: Cluster, nbytes: int = NBYTES) -> list[float]:
+    """Return the end times of all messages, sorted by step and ranks. A program is the list of a rank's steps."""
+    chunks = 1 + max(operation.chunk for program in programs for step in program for operation in step)
+    algorithm, transport = cases.as_algorithm([[program] for program in programs], chunks), cluster.transport
     assert transport is not None
-    inputs = EngineInput(CollectiveCall(algorithm, nbytes // 4), schedule, cluster, transport)
+    call = CollectiveCall(algorithm, nbytes // 4)
+    inputs = EngineInput(call, build_schedule(algorithm, cluster.world_size), cluster, transport)
     messages = trace_messages(inputs, by_segments(inputs, messages=True))
-    return {(message.src, message.dst, message.step): message.end for message in messages}
-
-
-def from_0_to(*receivers: int) -> Algorithm:
-    """Return a program in which rank 0 sends the buffer to several ranks in one step."""
-
-    def program(rank: int, world_size: int) -> Program:
-        if rank == 0:
-            yield tuple(send(peer, 0) for peer in receivers)
-        elif rank in receivers:
-            yield recv(0, 0)
-
-    return as_algorithm(program)
+    return [message.end for message in sorted(messages, key=lambda message: (message.step, *message[:2]))]
 
 
 def ends_from_0(cluster: Cluster) -> list[float]:
     """Return the end times of messages from rank 0 to all other ranks in one step."""
     peers = range(1, cluster.world_size)
-    ends = times(from_0_to(*peers), cluster)
-    return [ends[0, peer, 0] for peer in peers]
-
-
-EXCHANGE = as_algorithm(lambda rank, world_size: iter([(send(1 - rank, rank), recv(1 - rank, 1 - rank))]), chunks=2)
+    return times([[tuple(send(peer, 0) for peer in peers)], *([(recv(0, 0),)] for _ in peers)], cluster)
 
 
 @pytest.mark.parametrize(
-    ("cluster", "expected"),
+    ("cluster", "expected", "rel"),
     [
-        (star(2, OFF, overhead=0.25), 0.25 + 1.448),
-        (star(2, replace(OFF, header=66.0)), 1.514),
-        (star(2, replace(OFF, burst=4096.0)), 1.448 - 4096 / RATE),  # passes at once after an idle time
+        (star(2, OFF, overhead=0.25), [0.25 + 1.448], 1e-6),
+        (star(2, replace(OFF, header=66.0)), [1.514], 1e-6),
+        (star(2, replace(OFF, burst=4096.0)), [1.448 - 4096 / RATE], 1e-6),  # passes at once after an idle time
         (
             star(2, replace(OFF, receive_ready=True, receive_ready_overhead=0.5), latency="100 ms"),
-            0.5 + 0.2 + MESSAGE_HEADER / RATE + 0.2 + 1.448,
+            [0.5 + 0.2 + MESSAGE_HEADER / RATE + 0.2 + 1.448],
+            1e-6,
         ),
-        (star(2, replace(OFF, exchange_overhead=0.5, start=2.0)), 2 + 1.448),
-        (star(2, replace(OFF, post_cpu=0.25, arrival_cpu=0.5)), 0.25 + 1.448 + 0.5),
-        (star(2, replace(OFF, post_cpu=0.25, arrival_cpu=0.5, cores=1)), 0.5 + 1.448 + 0.5),
-        (star(2, replace(OFF, piece=16 * 1448.0), latency="1 s"), 2 + 1.448),  # acknowledgments do not limit it
-        (star(2, replace(OFF, piece=1.0)), 1.448),  # one segment may always be on the link
+        (star(2, replace(OFF, exchange_overhead=0.5, start=2.0)), [2 + 1.448], 1e-6),
+        (star(2, replace(OFF, post_cpu=0.25, arrival_cpu=0.5)), [0.25 + 1.448 + 0.5], 1e-6),
+        (star(2, replace(OFF, post_cpu=0.25, arrival_cpu=0.5, cores=1)), [0.5 + 1.448 + 0.5], 1e-6),
+        (star(2, replace(OFF, piece=16 * 1448.0), latency="1 s"), [2 + 1.448], 1e-6),  # acknowledgments do not limit it
+        (star(2, replace(OFF, piece=1.0)), [1.448], 1e-6),  # one segment may always be on the link
+        (  # the window is sent once per round trip
+            star(2, replace(OFF, window=16 * 1448.0), latency="1 s"),
+            [62 * (4 + 8 * 1448 / RATE) + 2 + 8 * 1448 / RATE],
+            1e-3,
+        ),
+        (star(4, OFF), [1.448, 2 * 1.448, 3 * 1.448], 1e-6),  # within the window, messages leave one after the other
+        (star(4, replace(OFF, window=30_000.0)), [3 * 1.448] * 3, 0.03),  # beyond it, they share the link
+        (star(3, replace(OFF, piece=30_000.0)), [2 * 1.448] * 2, 0.02),
+        (star(4, replace(OFF, start=2.0, cores=2)), [2 + 1.448, 4 + 1.448, 4 + 2 * 1.448], 1e-6),  # two start later
+        (star(3, replace(OFF, post_cpu=0.25, arrival_cpu=0.5)), [0.25 + 1.948, 0.25 + 2 * 1.448 + 0.5], 1e-6),
+        # rank 0 posts both of its sends, 0.25 s each, before rank 1 gets the only core
+        (star(3, replace(OFF, post_cpu=0.25, cores=1)), [0.75 + 1.448, 0.75 + 2 * 1.448], 1e-6),
     ],
 )
-def test_tcp_message_time_is_the_sum_of_its_terms(cluster: Cluster, expected: float):
-    assert ends_from_0(cluster) == pytest.approx([expected])
-
-
-@pytest.mark.parametrize(
-    ("hosts", "terms", "expected", "rel"),
-    [
-        (4, OFF, [1.448, 2 * 1.448, 3 * 1.448], 1e-6),  # within the window, messages leave one after the other
-        (4, replace(OFF, window=30_000.0), [3 * 1.448] * 3, 0.03),  # beyond it, they share the link
-        (3, replace(OFF, piece=30_000.0), [2 * 1.448] * 2, 0.02),
-        (4, replace(OFF, start=2.0, cores=2), [2 + 1.448, 4 + 1.448, 4 + 2 * 1.448], 1e-6),  # two ranks start later
-        (3, replace(OFF, post_cpu=0.25, arrival_cpu=0.5), [0.25 + 1.448 + 0.5, 0.25 + 2 * 1.448 + 0.5], 1e-6),
-    ],
-)
-def test_concurrent_tcp_message_times_follow_from_the_terms(
-    hosts: int, terms: TcpTerms, expected: list[float], rel: float
-):
-    assert ends_from_0(star(hosts, terms)) == pytest.approx(expected, rel=rel)
+def test_tcp_message_time_is_the_sum_of_its_terms(cluster: Cluster, expected: list[float], rel: float):
+    assert ends_from_0(cluster) == pytest.approx(expected, rel=rel)
 
 
 def test_tcp_piece_has_no_effect_within_a_host():
@@ -124,85 +101,51 @@ def test_tcp_piece_has_no_effect_within_a_host():
     assert inside[0] == inside[1]
 
 
-def test_rank_occupies_its_core_while_it_posts():
-    """Rank 0 posts both of its sends, 0.25 s each, before rank 1 gets the only core."""
-    assert ends_from_0(star(3, replace(OFF, post_cpu=0.25, cores=1)))[0] == pytest.approx(2 * 0.25 + 0.25 + 1.448)
-
-
 def test_notification_queues_behind_data():
     """Rank 1 posts its receive after its send has started, so rank 0 is notified when all data has arrived."""
-
-    def program(rank: int, world_size: int) -> Program:
-        yield recv(1, 0) if rank == 0 else send(0, 0)
-        yield send(1, 0) if rank == 0 else recv(0, 0)
-
-    relay = as_algorithm(program)
-    notified = times(relay, star(2, replace(OFF, receive_ready=True, send_buffer=1e9)))
-    assert notified[0, 1, 1] - notified[1, 0, 0] == pytest.approx(1.448 + MESSAGE_HEADER / RATE)
-    assert times(relay, star(2, replace(OFF, send_buffer=1e9)))[0, 1, 1] == pytest.approx(2 * 1.448)
-
-
-def test_window_is_sent_once_per_round_trip():
-    ends = ends_from_0(star(2, replace(OFF, window=16 * 1448.0), latency="1 s"))
-    segment = 8 * 1448 / RATE
-    assert ends == pytest.approx([62 * (4 + segment) + 2 + segment], rel=1e-3)
+    there_and_back = [[(recv(1, 0),), (send(1, 0),)], [(send(0, 0),), (recv(0, 0),)]]
+    first, second = times(there_and_back, star(2, replace(OFF, receive_ready=True, send_buffer=1e9)))
+    assert second - first == pytest.approx(1.448 + MESSAGE_HEADER / RATE)
+    assert times(there_and_back, star(2, replace(OFF, send_buffer=1e9)))[1] == pytest.approx(2 * 1.448)
 
 
 def test_send_completes_once_it_fits_into_the_send_buffer():
     """With a buffer for all data, rank 0 reaches its second step at once."""
-
-    def program(rank: int, world_size: int) -> Program:
-        if rank == 0:
-            yield send(1, 0)
-            yield send(2, 0)
-        else:
-            yield recv(0, 0)
-
-    two_steps = as_algorithm(program)
+    two_steps = [[(send(1, 0),), (send(2, 0),)], [(recv(0, 0),)], [(recv(0, 0),)]]
     terms = (OFF, replace(OFF, send_buffer=NBYTES / 2), replace(OFF, pipeline=True))
-    ends = [times(two_steps, star(3, each, overhead=0.1))[0, 2, 1] for each in terms]
+    ends = [max(times(two_steps, star(3, each, overhead=0.1))) for each in terms]
     assert ends == pytest.approx([2 * (0.1 + 1.448), 0.1 + 2 * 1.448, 0.1 + 2 * 1.448])
 
 
 def test_tcp_exchange_time_includes_overhead_and_acknowledgments():
-    overhead = times(EXCHANGE, star(2, replace(OFF, exchange_overhead=0.5, start=2.0)), 2 * NBYTES)
-    assert overhead[0, 1, 0] == pytest.approx(2.5 + 1.448, rel=1e-4)
+    exchange = [[(send(1, 0), recv(1, 1))], [(send(0, 1), recv(0, 0))]]
+    overhead = times(exchange, star(2, replace(OFF, exchange_overhead=0.5, start=2.0)), 2 * NBYTES)
+    assert overhead[0] == pytest.approx(2.5 + 1.448, rel=1e-4)
     terms = replace(OFF, header=66.0, acknowledgement=66.0, window=60_000.0)
-    acknowledged = times(EXCHANGE, star(2, terms), 2 * NBYTES)
-    assert acknowledged[0, 1, 0] == pytest.approx(1.514 + 500 * 66 / RATE, rel=0.01)
+    assert times(exchange, star(2, terms), 2 * NBYTES)[0] == pytest.approx(1.514 + 500 * 66 / RATE, rel=0.01)
 
 
 def test_waiting_rank_needs_a_core_to_continue():
     """Rank 1 waits for the data that it forwards, so rank 2 gets it later."""
-
-    def program(rank: int, world_size: int) -> Program:
-        if rank < 2:
-            yield from () if rank == 0 else ((recv(0, 0),),)
-            yield (send(rank + 1, 0),)
-        else:
-            yield (recv(1, 0),)
-
-    relay, terms = as_algorithm(program), replace(OFF, send_buffer=1e9)
+    relay, terms = [[(send(1, 0),)], [(recv(0, 0),), (send(2, 0),)], [(recv(1, 0),)]], replace(OFF, send_buffer=1e9)
     plain, woken = (times(relay, star(3, each)) for each in (terms, replace(terms, wake_cpu=0.5)))
-    assert [woken[key] - plain[key] for key in sorted(plain)] == pytest.approx([0.0, 0.5])
+    assert np.subtract(woken, plain) == pytest.approx([0.0, 0.5])
 
 
 def test_simultaneous_arrivals_share_one_core():
-    def program(rank: int, world_size: int) -> Program:
-        yield tuple(recv(peer, peer) for peer in (1, 2, 3)) if rank == 0 else (send(0, rank),)
-
-    ends = times(as_algorithm(program, chunks=4), star(4, replace(OFF, arrival_cpu=0.5, cores=1)), 16)
-    assert sorted(ends.values()) == pytest.approx([0.5, 1.0, 1.5], rel=1e-3)
+    programs = [[tuple(recv(peer, peer) for peer in (1, 2, 3))], *([(send(0, rank),)] for rank in (1, 2, 3))]
+    ends = times(programs, star(4, replace(OFF, arrival_cpu=0.5, cores=1)), 16)
+    assert sorted(ends) == pytest.approx([0.5, 1.0, 1.5], rel=1e-3)
 
 
 @pytest.mark.parametrize(("cores", "last"), [(2, 0.1), (1, 0.2)])
 def test_reductions_share_cores(cores: int, last: float):
-    exchange = as_algorithm(lambda rank, world_size: iter([(send(1 - rank, 0), recv_reduce(1 - rank, 0))]))
-    transport = Transport("gloo-tcp", gamma=0.1 / NBYTES, tcp=replace(OFF, cores=cores))
-    seconds = [
-        simcomm.run(exchange, replace(star(2, OFF), transport=replace(transport, gamma=gamma)), NBYTES).elapsed
-        for gamma in (transport.gamma, 0.0)
-    ]
+    exchange = cases.as_algorithm([[[(send(1 - rank, 0), recv_reduce(1 - rank, 0))]] for rank in (0, 1)], 1)
+    seconds = []
+    for gamma in (0.1 / NBYTES, 0.0):
+        transport = Transport("gloo-tcp", gamma=gamma, tcp=replace(OFF, cores=cores))
+        inputs = cases.Case(build_schedule(exchange, 2), replace(star(2, OFF), transport=transport), NBYTES // 4)
+        seconds.append(by_segments(inputs.inputs()).elapsed)
     assert seconds[0] - seconds[1] == pytest.approx(last)
 
 
@@ -281,19 +224,16 @@ def test_tcp_terms_apply_to_training_and_mean():
 
 
 @pytest.mark.parametrize(
-    "faults", [Faults(ranks=(RankFault(1, fails_at=0.1),)), Faults(links=(LinkFault(("h0", "s0"), 0.5, at=1.0),))]
+    ("options", "message"),
+    [
+        ({"faults": Faults(ranks=(RankFault(1, fails_at=0.1),))}, "TCP model"),
+        ({"faults": Faults(links=(LinkFault(("h0", "s0"), 0.5, at=1.0),))}, "TCP model"),
+        ({"engine": "simpy"}, "engine 'simpy' does not support TCP"),
+    ],
 )
-def test_tcp_rejects_failures_and_changing_links(faults: Faults):
-    with pytest.raises(InputError, match="TCP model"):
-        simcomm.run("all_reduce/ring", star(3, TcpTerms()), 1000, faults=faults)
-
-
-def test_tcp_rejects_simpy_engine():
-    buffers = [np.ones(10) for _ in range(3)]
-    for call in ({"nbytes": 1000}, {"buffers": buffers}):
-        with pytest.raises(InputError, match="engine 'simpy' does not support TCP"):
-            simcomm.run("all_reduce/ring", star(3, TcpTerms()), engine="simpy", **call)
-    assert all((buffer == 1.0).all() for buffer in buffers)
+def test_tcp_rejects_unsupported_faults_and_engines(options: dict[str, Any], message: str):
+    with pytest.raises(InputError, match=message):
+        simcomm.run("all_reduce/ring", star(3, TcpTerms()), 1000, **options)
 
 
 @pytest.mark.parametrize(
