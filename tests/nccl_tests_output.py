@@ -38,12 +38,19 @@ def bandwidths(nbytes: int, us: float, collective: str, ranks: int) -> tuple[flo
     return algbw, algbw * bus_factor(collective, ranks)
 
 
-def table(rows: Rows, collective: str = "all_reduce", hosts: int = 1, gpus: int = 8, per_process: int = 8) -> str:
+def table(
+    rows: Rows,
+    collective: str = "all_reduce",
+    hosts: int = 1,
+    gpus: int = 8,
+    per_process: int = 8,
+    gpu: str = "NVIDIA A100-SXM4-80GB",
+) -> str:
     """Return the table of a run."""
     program = {"all_to_all": "alltoall", "send_recv": "sendrecv"}.get(collective, collective) + "_perf"
     devices = "\n".join(
         f"#  Rank {rank:2d} Group  0 Pid {1000 + rank // per_process:6d} on host{rank // gpus:02d} device "
-        f"{rank % gpus:2d} [0000:{rank % gpus:02x}:00] NVIDIA A100-SXM4-80GB"
+        f"{rank % gpus:2d} [0000:{rank % gpus:02x}:00] {gpu}"
         for rank in range(hosts * gpus)
     )
     lines = [table_row(nbytes, us, collective, hosts * gpus) for nbytes, us in rows]

@@ -13,27 +13,6 @@ def write(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-def nccl_tests(
-    hosts: Sequence[str], gpus: int, gpu: str, rows: Sequence[tuple[int, float]], per_gpu: bool = True
-) -> str:
-    """Return a table of all_reduce_perf. Each row is a size in bytes and a busbw in GB/s."""
-    ranks = len(hosts) * gpus
-    lines = ["# nThread 1 nGpus 1 minBytes 8 maxBytes 1073741824 step: 2(factor)", "# Using devices"]
-    for rank in range(ranks):
-        host, device = divmod(rank, gpus)
-        pid = 100 + (device if per_gpu else 0)
-        lines.append(
-            f"#  Rank {rank:2} Group  0 Pid {pid} on {hosts[host]} device {device} [0000:{device:02x}:00] {gpu}"
-        )
-    lines.append("#       size         count      type   redop    root     time   algbw   busbw #wrong")
-    factor = 2 * (ranks - 1) / ranks if ranks > 1 else 0.0
-    for nbytes, busbw in rows:
-        seconds = nbytes * factor / busbw / 1e9 if factor else 1e-5
-        algbw = nbytes / seconds / 1e9
-        lines.append(f"{nbytes} {nbytes // 4} float sum -1 {seconds * 1e6:.3f} {algbw:.4f} {algbw * factor:.4f} 0")
-    return "\n".join([*lines, "# Out of bounds values : 0 OK", "# Avg bus bandwidth    : 1", ""])
-
-
 def topo_matrix(cells: Sequence[Sequence[str]], names: Sequence[str]) -> str:
     """Return the output of nvidia-smi topo -m for these cells."""
     head = "\t".join(["", *names, "CPU Affinity", "NUMA Affinity"])

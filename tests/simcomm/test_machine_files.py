@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pasted_files import NCCL_LOG, dgx_matrix, dgx_xml, gpus_listed, nccl_tests, topo_matrix, workstation_matrix, write
+from nccl_tests_output import table
+from pasted_files import NCCL_LOG, dgx_matrix, dgx_xml, gpus_listed, topo_matrix, workstation_matrix, write
 
 import ringlab
 from collectives.errors import InputError
@@ -17,7 +18,7 @@ from simcomm.nccl.machine_files.files import read_facts
 from simcomm.nccl.measured.calibration import HARDWARE
 
 BOMB = '<?xml version="1.0"?><!DOCTYPE x [<!ENTITY a "aa"><!ENTITY b "&a;&a;&a;">]><system>&b;</system>'
-TABLE = nccl_tests(["n0"], 2, "A100", [(2**20, 10.0)])
+TABLE = table([(2**20, 10.0)], gpus=2, per_process=1)
 
 
 @pytest.mark.parametrize(
@@ -112,9 +113,9 @@ def test_utf_16_packed_files_and_folders_are_read(tmp_path: Path) -> None:
 
 
 def test_nccl_tests_run_without_rows_describes_its_machine(tmp_path: Path) -> None:
-    path = write(tmp_path, "started.txt", "\n".join(TABLE.splitlines()[:4]))
+    path = write(tmp_path, "started.txt", TABLE.partition("#       size")[0])
     (table,) = read_facts([path]).of(MeasuredRun)
-    assert (table.run.ranks, table.run.rows, table.place.line) == (2, (), 3)
+    assert (table.run.ranks, table.run.rows, table.place.line) == (2, (), 6)
 
 
 def hardware(system: object) -> dict[str, object]:
@@ -137,7 +138,11 @@ def test_workstation_files_describe_the_catalog_machine(tmp_path: Path) -> None:
     files = [
         write(tmp_path, "topo.txt", workstation_matrix()),
         write(tmp_path, "gpus.txt", gpus_listed("NVIDIA GeForce RTX 4090", 4)),
-        write(tmp_path, "table.txt", nccl_tests(["w"], 4, "NVIDIA GeForce RTX 4090", [(2**28, 9.0)], per_gpu=False)),
+        write(
+            tmp_path,
+            "table.txt",
+            table([(2**28, 45e3)], gpus=4, per_process=4, gpu="NVIDIA GeForce RTX 4090"),
+        ),
     ]
     system = ringlab.describe(files).system
     assert hardware(system) == hardware(describe_preset("rtx4090-pcie-4x", 1, 4))
@@ -156,8 +161,8 @@ def test_nvlink_bridges_are_described(tmp_path: Path) -> None:
 
 def test_described_scenario_runs_and_marks_guesses(tmp_path: Path) -> None:
     log = write(tmp_path, "nccl.log", NCCL_LOG.format(gdr="/GDRDMA"))
-    table = write(tmp_path, "table.txt", nccl_tests(["n0", "n1"], 8, "NVIDIA H100 80GB HBM3", [(2**30, 90.0)]))
-    answer = ringlab.describe([log, table])
+    measured = table([(2**30, 22e3)], hosts=2, per_process=1, gpu="NVIDIA H100 80GB HBM3")
+    answer = ringlab.describe([log, write(tmp_path, "table.txt", measured)])
     path = write(tmp_path, "machine.toml", answer.toml)
     scenario = ringlab.load(str(path))
     assert scenario.cluster.world_size == 16

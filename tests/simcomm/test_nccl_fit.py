@@ -7,8 +7,6 @@ import pytest
 
 from benchmarks.accuracy.nccl import MEASURABLE, measure_gains, measured_rows
 from benchmarks.accuracy.tables import MeasuredTable, PublishedRow
-from benchmarks.studies import nccl_fit as fit
-from benchmarks.studies.nccl_ablations import ABLATIONS, WIDER, ablation
 from benchmarks.studies.nccl_fit import fit_parameters, observe, observe_tables
 from benchmarks.studies.nccl_systems_left_out import refit_without_each
 from benchmarks.studies.nccl_unseen import (
@@ -153,31 +151,3 @@ def test_intervals_cover_unseen_authors() -> None:
     assert set(judged.keys["system"]) <= put_aside()
     coverages = [*held_by_author(judged.take(judged.keys["later"])).values()]
     assert min(coverages) >= 0.7 and 0.75 <= np.mean(coverages) <= 0.85
-
-
-OF_EACH_CLASS = [2.0**10, 2.0**16, 2.0**22, 2.0**28]
-SLUGS = (
-    "a100_80g_2x8_aws_p4de_efa",  # a plug-in that tells its latency and allows Simple only
-    "v100_sxm2_16g_8x_nvlink_hybridmesh_2019",  # one process launches, before 2.14
-    "rtx4090_4x_kalavai",  # hosts of a cluster, and PCIe switches without P2P
-    "a100_40g_3x8_hdr4",  # three nodes, LL
-    "x_2x4_ib1nic_reducescatter_issue128",  # a guessed NIC
-)
-
-
-def predicted() -> np.ndarray:
-    systems = read_systems()
-    return np.concatenate([predict_seconds(systems[slug], "all_reduce", OF_EACH_CLASS) for slug in SLUGS])
-
-
-@pytest.mark.parametrize("title", [title for title, changes in ABLATIONS.items() if changes])
-def test_ablation_changes_the_nccl_model_temporarily(title: str):
-    before = predicted()
-    with ablation(title):
-        inside, spreads = (
-            predicted(),
-            {definition.name: definition.spread for definition in vars(fit)["read_definitions"]().values()},
-        )
-    wider = {definition.name: WIDER * definition.spread for definition in read_definitions().values()} == spreads
-    assert (inside != before).any() or wider
-    assert (predicted() == before).all()
