@@ -10,15 +10,6 @@ from collectives.input_files import FileBytes, read_bytes
 from collectives.records.kineto import unpack
 
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # PowerShell writes it
-PREFIXES = re.compile(
-    r"^(?:\[\d+,\d+\]<std(?:out|err)>:\s?"  # mpirun --tag-output
-    r"|\[pod/[^\]\s]+\]\s?"  # kubectl logs --prefix
-    r"|\w[\w.-]*[-_]\d+\s+\|\s"  # docker compose logs
-    r"|\[\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[^\]]*\]\s?"  # NCCL_DEBUG_TIMESTAMP_FORMAT, --timestamp-output
-    r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S*\s"  # kubectl logs --timestamps, docker logs -t
-    r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\S*\s+(?=\S+:\d+:\d+ \[)"
-    r"|\[?(?:default|rank)\d+\]?:\s?(?!\[E))+"  # torchrun --tee
-)
 HEADS = re.compile(
     r"(?:#\s*)?(?:nThread:?\s|Using devices|Rank\s+\d+\s+(?:Group|Pid)\s|size\s+count)|# (?:nccl|rccl)-tests version"
     r"|GPU \d+: .* \(UUID"
@@ -75,13 +66,13 @@ def read_pasted(path: Path | str, most_bytes: int = FileBytes.USUAL) -> str:
 
 
 def clean(text: str) -> str:
-    r"""Return a line without colors or a launcher's prefix, and with plain spaces and dashes.
+    r"""Return a line without colors, and with plain spaces and dashes.
 
-    >>> clean("[1,0]<stdout>:# Rank  0"), clean("\x1b[32mok\x1b[0m")
-    ('# Rank  0', 'ok')
+    >>> clean("\x1b[32mok\x1b[0m")
+    'ok'
     """
     text = text[:MOST_MATCHED]
-    return PREFIXES.sub("", ESCAPES.sub("", text if text.isascii() else text.translate(TYPESET))).rstrip()
+    return ESCAPES.sub("", text if text.isascii() else text.translate(TYPESET)).rstrip()
 
 
 def number_lines(text: str) -> list[PastedLine]:
