@@ -13,8 +13,6 @@ import real_cases
 import torch
 import torch.distributed as dist
 
-from collectives.call import CollectiveCall
-from collectives.catalogue import find_algorithm
 from realcomm.execution import events, executor, nccl
 from realcomm.execution.collective_sequence import Collective
 from realcomm.execution.events import Event
@@ -100,17 +98,6 @@ class HostEvent:
         return 1e3 * (later.at - self.at)
 
 
-class WaitingClock:
-    """A clock that waits for the whole device on each reading, which no recording may do."""
-
-    def now(self) -> float:
-        torch.cuda.synchronize()
-        return perf_counter()
-
-    def date(self, recorded: list[Event]) -> list[Event]:
-        return recorded
-
-
 def keep_nccls_rules() -> None:
     """Let this rank post and record as on a GPU."""
     communicators, recorder = Communicators(), events.EventRecorder
@@ -142,13 +129,3 @@ def record_all(rank: int, world_size: int, cases: Sequence[real_cases.Case]) -> 
     keep_nccls_rules()
     setattr(Executor, "run", recorded_run)  # noqa: B010
     return real_cases.compare_with_torch(rank, world_size, cases)
-
-
-def record_waiting(rank: int, world_size: int, name: str) -> int:
-    """Record one program with a clock that waits for the device; return the number of events."""
-    keep_nccls_rules()
-    setattr(events, "device_clock", lambda device: WaitingClock())  # noqa: B010
-    record: list[Event] = []
-    call = CollectiveCall(find_algorithm(name), 1003)
-    Executor(call, rank, world_size).run(real_cases.start(rank, 1003), record)
-    return len(record)

@@ -1,6 +1,5 @@
 """Workers whose collectives fail on purpose on some ranks, and the behavior of their groups afterwards."""
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -13,7 +12,6 @@ from real_calls import Call, build
 from real_functions import FUNCTIONS
 
 import realcomm
-from collectives.errors import InputError
 from realcomm.execution.collective_sequence import Collective, CollectiveSequence, sequence_of
 from realcomm.execution.executor import Executor
 
@@ -144,22 +142,6 @@ def numbers_apart(rank: int, world_size: int) -> list[str]:
     return outcomes
 
 
-def wrong_arguments(rank: int, world_size: int) -> list[str]:
-    """Give wrong arguments, on one rank and on all, and repeat the call; return the sums."""
-    results = []
-    for ranks in ([0], list(range(world_size))):
-        tensor = torch.full((5,), rank + 1.0)
-        if rank in ranks:
-            for wrong in ({"op": "median"}, {"op": dist.ReduceOp.BAND}, {"algorithm": "rings"}):
-                try:
-                    realcomm.all_reduce(tensor, async_op=True, **wrong)
-                except InputError as error:
-                    results.append(type(error).__name__)
-        realcomm.all_reduce(tensor)
-        results.append(str(tensor.unique().item()))
-    return results
-
-
 def a_new_group_after_a_failure(rank: int, world_size: int) -> tuple[list[str], float]:
     """Fail in a group, destroy it and create a group of the same ranks. Other groups work in between."""
     group, tensor = dist.new_group(), torch.full((5,), rank + 1.0)
@@ -172,15 +154,4 @@ def a_new_group_after_a_failure(rank: int, world_size: int) -> tuple[list[str], 
     return outcomes, float(tensor.unique().item())
 
 
-def a_lost_peer(rank: int, world_size: int) -> list[str]:
-    """Wait for a rank that never calls; return the error, and the error of the next call."""
-    group = dist.new_group(timeout=timedelta(seconds=0.5))
-    if rank == 0:
-        time.sleep(1)
-        return []
-    return [outcome(lambda: realcomm.barrier(group)), outcome(lambda: realcomm.barrier(group))]
-
-
-ON_TWO_RANKS = [
-    queued_behind_a_failure, interrupted, numbers_apart, wrong_arguments, a_new_group_after_a_failure, a_lost_peer,
-]  # fmt: skip
+ON_TWO_RANKS = [queued_behind_a_failure, interrupted, numbers_apart, a_new_group_after_a_failure]

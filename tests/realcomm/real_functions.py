@@ -1,6 +1,7 @@
 """Workers that compare the functions on tensors with torch's own."""
 
 import doctest
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,57 +64,60 @@ def _by_the_groups_ranks(rank: int, group: dist.ProcessGroup) -> None:
     assert sent.tolist() == [3.0, 3.0] and total.tolist() == [4.0, 4.0]
 
 
-def refused(call: Callable[[], object]) -> tuple[str, bool]:
-    """Return the message of an InputError, and whether it is also a TypeError."""
-    try:
-        call()
-    except InputError as error:
-        return str(error), isinstance(error, TypeError)
-    return "accepted", False
-
-
-def refusals(rank: int, world_size: int) -> list[tuple[str, bool]]:
-    """Call the functions with invalid arguments on each rank alone, as nothing may be sent; return the messages."""
-    three, all_ranks = torch.zeros(3), dist.group.WORLD
-    calls: list[Callable[[], object]] = [
-        lambda: realcomm.all_reduce(three, op="median"),
-        lambda: realcomm.all_reduce(three.int(), op="mean"),
-        lambda: realcomm.all_reduce(three.to(torch.complex64), op="max"),
-        lambda: realcomm.all_reduce(three, op=dist.ReduceOp.BAND),
-        lambda: realcomm.all_reduce(three, op=3),
-        lambda: realcomm.all_reduce(three, algorithm="rings"),
-        lambda: realcomm.all_reduce(three, algorithm=find_algorithm("broadcast/naive")),
-        lambda: realcomm.all_reduce(three.to_sparse()),
-        lambda: realcomm.all_reduce(three.to("meta")),
-        lambda: realcomm.all_reduce(torch.zeros(1).expand(3)),
-        lambda: realcomm.broadcast(three, src=world_size),
-        lambda: realcomm.all_gather_into_tensor(three, three),
-        lambda: realcomm.reduce_scatter_tensor(three, torch.zeros(3 * world_size, dtype=torch.float64)),
-        lambda: realcomm.all_to_all_single(torch.zeros(world_size + 1), torch.zeros(world_size + 1)),
-        lambda: realcomm.gather(three, [three], dst=rank),
-        lambda: realcomm.gather(three, [three], dst=1 - rank),
-        lambda: realcomm.gather(three, [three.int()] * world_size, dst=rank),
-        lambda: realcomm.gather(three, [torch.zeros(1).expand(3)] * world_size, dst=rank),
-        lambda: realcomm.scatter(three, [torch.zeros(4)] * world_size, src=rank),
-        lambda: classroom.ring_all_reduce(three, rank + 1, world_size),
-        lambda: realcomm.broadcast(three, 0, group_src=1),
-        lambda: realcomm.reduce(three, group_dst=2),
-        lambda: realcomm.all_gather([three, torch.zeros(4)], three),
-        lambda: realcomm.reduce_scatter(three, [three]),
-        lambda: realcomm.all_to_all([three, torch.zeros(4)], [three, three]),
-        lambda: realcomm.all_to_all([three, three], []),
-        lambda: realcomm.all_to_all_single(torch.zeros(4), torch.zeros(4), input_split_sizes=[1, 3]),
-        lambda: realcomm.all_gather([torch.zeros(3)] * world_size, three),
-        lambda: realcomm.all_reduce([1.0, 2.0]),
-        lambda: realcomm.all_reduce(three, algorithm=dist.ReduceOp.SUM),
-        lambda: realcomm.broadcast(three, 0, algorithm=all_ranks),
-        lambda: realcomm.broadcast(three, "0"),
-        lambda: realcomm.reduce(three, group_dst="1"),
-        lambda: realcomm.barrier("all"),
-        lambda: realcomm.gather(three, torch.zeros(world_size, 3), dst=rank),
-        lambda: realcomm.scatter(three, [None] * world_size, src=rank),
+def refusals(rank: int, world_size: int) -> list[str]:
+    """Call the functions with invalid arguments on each rank alone, as nothing may be sent; return wrong messages."""
+    three, four, zeros, ring = torch.zeros(3), torch.zeros(4), torch.zeros, realcomm.all_reduce
+    gather, scatter, expanded = realcomm.gather, realcomm.scatter, torch.zeros(1).expand(3)
+    of_values: list[tuple[str, Callable[[], object]]] = [
+        ("unknown op 'median'", lambda: ring(three, op="median")),
+        ("requires a floating-point dtype", lambda: ring(three.int(), op="mean")),
+        ("cannot reduce dtype 'complex64'", lambda: ring(three.to(torch.complex64), op="max")),
+        ("unknown op RedOpType.BAND", lambda: ring(three, op=dist.ReduceOp.BAND)),
+        ("unknown op 3", lambda: ring(three, op=3)),
+        ("did you mean all_reduce/ring", lambda: ring(three, algorithm="rings")),
+        ("is not an algorithm for all", lambda: ring(three, algorithm=find_algorithm("broadcast/naive"))),
+        ("tensor must be dense, not torch.sparse_coo", lambda: ring(three.to_sparse())),
+        ("tensor is on meta", lambda: ring(three.to("meta"))),
+        ("tensor is expanded", lambda: ring(expanded)),
+        ("rank 2 is not in the group; its ranks are 0, 1", lambda: realcomm.broadcast(three, src=2)),
+        ("output_tensor needs the same dtype and 2 times", lambda: realcomm.all_gather_into_tensor(three, three)),
+        ("input needs the same dtype and 2 times", lambda: realcomm.reduce_scatter_tensor(three, zeros(6).double())),
+        ("a multiple of 2", lambda: realcomm.all_to_all_single(three, three)),
+        ("gather_list has 1 tensors, but needs 2, one for", lambda: gather(three, [three], dst=rank)),
+        ("gather_list has 1 tensors, but needs none; only dst", lambda: gather(three, [three], dst=1 - rank)),
+        (r"gather_list\[0\] is \[3\] int32 on cpu and tensor", lambda: gather(three, [three.int()] * 2, dst=rank)),
+        (r"gather_list\[0\] is expanded", lambda: gather(three, [expanded] * 2, dst=rank)),
+        (r"scatter_list\[0\] is \[4\] .* and tensor is \[3\]", lambda: scatter(three, [four] * 2, src=rank)),
+        ("of 2 was passed, but this process is rank", lambda: classroom.ring_all_reduce(three, rank + 1, 2)),
+        ("src is 0 and group_src is 1; pass only one", lambda: realcomm.broadcast(three, 0, group_src=1)),
+        ("group_dst must be .* from 0 to 1, not 2", lambda: realcomm.reduce(three, group_dst=2)),
+        (r"tensor_list\[1\] is \[4\] .* tensor is \[3\] .*unequal", lambda: realcomm.all_gather([three, four], three)),
+        ("input_list has 1 tensors", lambda: realcomm.reduce_scatter(three, [three])),
+        (r"\[1\] is \[4\] .* input_tensor_list\[0\]", lambda: realcomm.all_to_all([three, four], [three, three])),
+        ("input_tensor_list is empty", lambda: realcomm.all_to_all([three, three], [])),
+        (r"is \[1, 3\] .*unequal parts", lambda: realcomm.all_to_all_single(four, four, input_split_sizes=[1, 3])),
+        (r"tensor_list\[0\] and tensor_list\[1\] share", lambda: realcomm.all_gather([zeros(3)] * 2, three)),
     ]
-    return [refused(call) for call in calls]
+    of_types: list[tuple[str, Callable[[], object]]] = [
+        ("tensor must be a torch.Tensor, not list", lambda: ring([1.0, 2.0])),
+        ("algorithm must be an Algorithm", lambda: ring(three, algorithm=dist.ReduceOp.SUM)),
+        ("not <torch.*ProcessGroup", lambda: realcomm.broadcast(three, 0, algorithm=dist.group.WORLD)),
+        ("rank must be an integer, not '0'", lambda: realcomm.broadcast(three, "0")),
+        ("group_dst must be an integer, not '1'", lambda: realcomm.reduce(three, group_dst="1")),
+        ("group must be a Pro.*, not 'all'", lambda: realcomm.barrier("all")),
+        ("gather_list must be a list of tensors, not Tensor", lambda: gather(three, zeros(2, 3), dst=rank)),
+        (r"scatter_list\[0\] must be a torch.Tensor, not None", lambda: scatter(three, [None] * 2, src=rank)),
+    ]
+    wrong = list[str]()
+    for calls, kinds in ((of_values, False), (of_types, True)):
+        for pattern, call in calls:
+            try:
+                call()
+                wrong.append(f"{pattern}: accepted")
+            except InputError as error:
+                if not re.search(pattern, str(error)) or isinstance(error, TypeError) != kinds:
+                    wrong.append(f"{pattern}: {error!r}")
+    return wrong
 
 
 class AcceptAnything(doctest.OutputChecker):

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from warm_ranks import run_ranks
 
 from collectives import InputError
 from realcomm.training.checkpoints import KEPT, CheckpointFolder, check_folder, find_newest, open_checkpoint
@@ -149,55 +148,6 @@ def test_checkpoint_is_synced_before_it_is_renamed(tmp_path: Path, monkeypatch: 
     write(tmp_path / "checkpoints", 10)
     order = ["sync .ringlab-", "name {}", "sync checkpoin"]
     assert done[:3] == [text.format(".pt") for text in order]
-
-
-KILLED = """
-import os, random, signal, sys, time
-from pathlib import Path
-import torch
-from realcomm.training.checkpoints import CheckpointFolder, find_newest
-
-folder, random = Path(sys.argv[1]), random.Random(1)
-def state_of(step, serial):
-    about = {"step": step, "epoch": 0, "world_size": 2, "training": {"batch_size": 32}, "serial": serial}
-    return {"about": about, "shared": {"weights": torch.full((5000,), serial)}, "ranks": [{}, {}]}
-
-def write_until_killed(told, first):
-    checkpoints, step = CheckpointFolder(folder), 0
-    while True:
-        checkpoints.write(state_of(step % 4, first + step))
-        os.write(told, b"1")
-        step += 1
-
-complete, last = 0, 0
-for _ in range(15):
-    read, told = os.pipe()
-    child = os.fork()
-    if not child:
-        write_until_killed(told, complete)
-    os.close(told)
-    os.read(read, 1)  # the first of this writer is there
-    time.sleep(random.random() * 0.004)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    before, complete = complete, complete + 1 + sum(map(len, iter(lambda: os.read(read, 4096), b"")))
-    os.close(read)
-    newest, skipped = find_newest(folder)
-    assert newest is not None and not skipped, skipped
-    serial = newest.about["serial"]
-    assert newest.state["shared"]["weights"].eq(serial).all()
-    assert serial in (complete - 1, complete), ("the newest is what was written last", serial, complete)
-    CheckpointFolder(folder).close()
-    left = sorted(path.name for path in folder.iterdir())
-    assert len(left) <= 4 and left[0] == ".lock" and all(name.startswith("step-") for name in left[1:]), left
-print("survived")
-"""
-
-
-def test_killed_writer_leaves_only_complete_checkpoints(tmp_path: Path):
-    (tmp_path / "killed.py").write_text(KILLED)
-    [(status, output, errors)] = run_ranks(1, tmp_path, tmp_path / "killed.py", tmp_path / "checkpoints")
-    assert (status, output) == (0, "survived\n"), errors
 
 
 @pytest.mark.parametrize("kind", [OSError, KeyboardInterrupt])

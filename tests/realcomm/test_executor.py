@@ -89,10 +89,6 @@ def test_messages_of_a_step_are_posted_as_one_group():
     assert len(calls) == 4
 
 
-def test_equal_calls_share_an_executor(pair: dict[str, list[Any]]):
-    assert pair["executors_made"] == [1, 1]
-
-
 def test_receives_are_posted_before_sends(trio: dict[str, list[Any]]):
     """The k-th send of a ring follows the post of the k-th receive and, if memory allows, of the next one."""
     for posted in trio["order_of_posts"]:

@@ -63,23 +63,9 @@ def test_ranks_in_different_collectives_get_no_data(failed: dict[str, list[Any]]
         assert all(outcome.startswith("RuntimeError: ") for outcome in outcomes), outcomes
 
 
-def test_wrong_arguments_leave_the_group_as_it_was(failed: dict[str, list[Any]]):
-    refused, total = ["InputError"] * 3, 3.0
-    first, second = failed["wrong_arguments"]
-    assert first == [*refused, str(total)] * 2
-    assert second == [str(total), *refused, str(total)]
-
-
 def test_new_group_of_the_same_ranks_works_after_a_failure(failed: dict[str, list[Any]]):
     for (failure, refused, in_another), total in failed["a_new_group_after_a_failure"]:
         assert failure == "OSError: on purpose"
         assert "rejects collectives" in refused
         assert in_another == "done"
         assert total == 3.0
-
-
-def test_timed_out_collective_makes_its_group_reject_others(failed: dict[str, list[Any]]):
-    _, (late, refused) = failed["a_lost_peer"]
-    assert "Timed out" in late
-    assert "collective 0, barrier/dissemination, failed with RuntimeError" in refused
-    assert "Timed out" in refused

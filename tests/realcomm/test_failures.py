@@ -61,16 +61,11 @@ def check_failed(done: Done, message: str) -> list[str]:
 
 IN_OWN_MODEL = {
     "SIGKILL forward": f"rank 1 was killed by {KILLED} " + DOING.format(step=3, phase="forward"),
-    "SIGTERM forward": "rank 1 was killed by SIGTERM " + DOING.format(step=3, phase="forward"),
-    "segfault backward": "rank 1 was killed by SIGSEGV " + DOING.format(step=3, phase="backward"),
     "40 forward": "rank 1 was killed by signal 40 " + DOING.format(step=3, phase="forward"),
     "raise backward": r"rank 1 failed with ZeroDivisionError: a fault of the user's \(line \d+ of faulty_model.py\) "
     + DOING.format(step=3, phase="backward"),
     "silent forward": r"rank 1 failed with SilentError \(its text cannot be had\) \(line \d+ of faulty_model.py\) "
     + DOING.format(step=3, phase="forward"),
-    "exit forward": r"rank 1 failed with SystemExit: 3 \(line \d+ of faulty_model.py\) "
-    + DOING.format(step=3, phase="forward"),
-    "_exit forward": "rank 1 exited with status 3 before it finished " + DOING.format(step=3, phase="forward"),
     "memory forward": "rank 1 failed with RuntimeError: .*can't allocate memory.* "
     + DOING.format(step=3, phase="forward"),
     "nan": "rank 1 failed: the loss of step 3 is nan, in phase forward; .* " + DOING.format(step=3, phase="forward"),

@@ -13,7 +13,6 @@ import psutil
 import pytest
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch._C import _distributed_c10d
 from warm_ranks import run_ranks
 
@@ -30,7 +29,6 @@ from realcomm.launching.status import report_by
 from realcomm.profiling.measured import measure
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
-from realcomm.training import models
 from realcomm.training.stopwatch import Stopwatch
 from ringlab.commands import doctor
 
@@ -205,6 +203,8 @@ def test_flight_recorder_names_the_oldest_unfinished_call(
     listed = json.dumps({"entries": calls}).encode()
     monkeypatch.setattr(_distributed_c10d, "_dump_nccl_trace_json", lambda **_: listed, raising=False)
     assert describe_unfinished() == message
+    monkeypatch.delattr(_distributed_c10d, "_dump_nccl_trace_json")
+    assert describe_unfinished() == ""  # of a torch without NCCL
 
 
 HANG = """
@@ -230,13 +230,6 @@ def test_hang_under_torchrun_exits_with_its_location(tmp_path: Path):
     assert status == 1 and errors.splitlines()[-1] == expected
 
 
-def test_flight_recorder_is_empty_without_nccl(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(_distributed_c10d, "_dump_nccl_trace_json", lambda **_: b"{}", raising=False)
-    assert describe_unfinished() == ""
-    monkeypatch.delattr(_distributed_c10d, "_dump_nccl_trace_json")
-    assert describe_unfinished() == ""
-
-
 def hang_on_a_gpu(rank: int, world_size: int) -> None:
     """Fail on rank 0 and hang on the others; the flight recorder has a call of rank 1."""
     report_by(FLIGHT_RECORDER, lambda: "nccl:broadcast is started" if rank == 1 else "")
@@ -250,16 +243,6 @@ def test_failed_run_has_notes_of_the_flight_recorder():
     with pytest.raises(RankFailed, match="as it stands") as caught:
         launch(hang_on_a_gpu, 3, timeout=100)
     assert caught.value.__notes__ == ["rank 1: NCCL's nccl:broadcast is started"]
-
-
-def test_sync_batch_norm_has_its_own_communicator(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(models, "own_device", lambda: torch.device("cuda", 0))
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
-    try:
-        [norm] = models.synchronize_batch_norm(nn.Sequential(nn.BatchNorm2d(4))).children()
-        assert isinstance(norm, nn.SyncBatchNorm) and norm.process_group not in (None, dist.group.WORLD)
-    finally:
-        dist.destroy_process_group()
 
 
 def test_only_rank_0_tries_torchs_variables(monkeypatch: pytest.MonkeyPatch):

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +20,6 @@ from collectives.output_files import TEMPORARY
 from collectives.training.workload import TO_TRAIN_ON
 from realcomm.launching.failures import RankFailed, TimedOut
 from realcomm.launching.launcher import launch
-from realcomm.training import checkpoints
 from realcomm.training.checkpoints import (
     FRESH_START,
     CheckpointFolder,
@@ -111,26 +109,6 @@ def test_fault_is_located_and_last_checkpoint_is_complete(
     assert re.fullmatch(r"ring: resumes from .*ring/step-00000003\.pt \(step 3, epoch 2\)", *start.notes)
     CheckpointFolder(tmp_path / "ring").close()
     assert [path.name for path in tmp_path.glob("ring/.*")] == [".lock"], "nothing is left of the one not written"
-
-
-class OnGpu(torch.Tensor):
-    def cpu(self) -> torch.Tensor:  # type: ignore[override]
-        return torch.full_like(self, 7.0).as_subclass(torch.Tensor)
-
-
-def test_local_sgd_sends_checkpoints_from_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    sent: list[dict[str, Any]] = []
-    monkeypatch.setattr(checkpoints, "host_group", lambda: None)
-    monkeypatch.setattr(torch.distributed, "gather_object", lambda part, ranks, group: sent.append(part))
-    training = small(gradient_sync=RING, checkpoints=tmp_path, checkpoint_every=2, sync_every=2)
-    state = {"own": {"model": {"weight": torch.ones(2).as_subclass(OnGpu)}, "seen": 8}}
-    running = SimpleNamespace(
-        rank=1, world_size=2, training=training, watch=SimpleNamespace(), state_dict=lambda: state
-    )
-    Checkpointing(training)._write(running, 3)  # type: ignore[arg-type]
-    [part] = sent
-    assert part["own"]["seen"] == 8 and part["own"]["model"]["weight"].tolist() == [7.0, 7.0]
-    assert type(part["own"]["model"]["weight"]) is torch.Tensor
 
 
 def test_metrics_are_written_before_their_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import real_workers
@@ -17,8 +17,7 @@ import torch.distributed as dist
 from torch import nn
 
 import realcomm
-from benchmarks.torch_strategies import running
-from benchmarks.torch_strategies.running import CountedStrategy, run_strategies
+from benchmarks.torch_strategies.running import CountedStrategy
 from collectives.errors import InputError
 from collectives.records.model_profile import ModelProfile
 from collectives.training.parallelism import Parallelism
@@ -30,7 +29,6 @@ from realcomm.execution.own_collective import torchs_function
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
 from realcomm.strategies import pieces, spread, training
-from realcomm.strategies import plan as strategies_plan
 from realcomm.strategies.blocks import named_blocks
 from realcomm.strategies.plan import StrategyPlan, batches_of, build
 from realcomm.strategies.training import StrategyResult, train_alone
@@ -242,78 +240,6 @@ def test_predicted_memory_matches_a_rank(measured: dict[str, list[CountedStrateg
         )
         if name != "zero2":  # whole parameters between forward and backward, which torch then divides
             assert result.held.parameters == states.parameters
-
-
-class SpreadNowhere:
-    """Replaces ``Spread`` by the whole model, and records the devices of models and batches."""
-
-    models: ClassVar[set[torch.device]] = set()
-    batches: ClassVar[set[torch.device]] = set()
-
-    def __init__(self, model: nn.Module, *_: object, **__: object) -> None:
-        self.model, self.place = model, {"data": 0}
-        self.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        self.models |= {each.device for each in model.parameters()}
-
-    def forward_and_back(self, batch: torch.Tensor, targets: torch.Tensor) -> None:
-        self.batches |= {batch.device, targets.device}
-
-
-def test_models_are_built_on_the_cpu_and_batches_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    meta, plan = torch.device("meta"), plan_of(Parallelism(data=1))
-    for module in (running, pieces, strategies_plan):
-        monkeypatch.setattr(module, "own_device", lambda: meta, raising=False)
-        monkeypatch.setattr(module, "Spread", SpreadNowhere, raising=False)
-    monkeypatch.setattr(pieces, "mesh_of", lambda *_: NoMesh())
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
-    try:
-        run_strategies(0, 1, [plan._replace(steps=1)])
-        pieces.silent_step(plan, 0, 1)()
-    finally:
-        dist.destroy_process_group()
-    assert (SpreadNowhere.models, SpreadNowhere.batches) == ({torch.device("cpu")}, {meta})
-
-
-class NoMesh:
-    mesh_dim_names: ClassVar[tuple[str, ...]] = ("pipeline", "data", "tensor")
-
-    def get_coordinate(self) -> tuple[int, int, int]:
-        return 0, 0, 0
-
-    def get_group(self) -> None:
-        return None
-
-    def __getitem__(self, axis: object) -> "NoMesh":
-        return self
-
-
-def test_meshes_and_stages_use_the_ranks_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu, devices, moved = torch.device("cuda", 1), list[object](), list[tuple[torch.device, set[nn.Parameter]]]()
-
-    def parameters(module: nn.Module) -> set[nn.Parameter]:
-        return {*module.parameters()}
-
-    def note(device: object, *_: object, **__: object) -> NoMesh:
-        devices.append(device)
-        return NoMesh()
-
-    def note_move(module: nn.Module, device: torch.device) -> nn.Module:
-        moved.append((device, parameters(module)))
-        return module
-
-    monkeypatch.setattr(spread, "own_device", lambda: gpu, raising=False)
-    monkeypatch.setattr(spread, "init_device_mesh", note)
-    monkeypatch.setattr(spread, "fully_shard", lambda *_, **__: None)
-    monkeypatch.setattr(spread, "move", note_move)
-    monkeypatch.setattr(spread, "PipelineStage", lambda part, stage, stages, device, group: note(device))
-    monkeypatch.setitem(spread.SCHEDULES, "1f1b", lambda *_, **__: None)
-    model, recipe = find_model(model_of(STRATEGIES["naive"])).build(), Recipe()
-    spread.Spread(model, STRATEGIES["hsdp"], recipe)
-    halves = ("words", "blocks.0"), ("last_norm", "head")
-    assert not moved, "torch shards each unit when it has moved it"
-    distributed = spread.Spread(model, Parallelism(data=1, pipeline=2, microbatches=2), recipe, stages=halves)
-    assert devices == ["cuda", "cuda", gpu]
-    assert moved == [(gpu, parameters(distributed.model))] and moved[0][1] < parameters(model)
 
 
 def test_lone_training_is_skipped_when_the_model_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,21 +140,6 @@ def test_training_continues_when_the_disk_is_full(tmp_path, capsys):
     assert (tmp_path / "metrics.jsonl").read_text() == ""
 
 
-def test_last_row_of_a_repeated_step_counts(tmp_path):
-    for attempt, numbers in enumerate([(0, 1, 2), (2, 3)]):
-        with locked_log_folder(tmp_path, resumes=attempt > 0) as start:
-            assert start == (attempt, "")
-            observer = LogObserver(tmp_path, start)
-            observer.begin(running(done=numbers[0]))
-            for number in numbers:
-                observer.step_done(running(), step(number))
-                observer.step_done(running(), step(number, "naive"))
-            observer.end(running(done=8), None)
-    assert len(rows_of(tmp_path / "metrics.jsonl")) == 10
-    rows = read_metrics(tmp_path / "metrics.jsonl", "ring", "step")
-    assert [(row["step"], row["attempt"]) for row in rows] == [(0, 0), (1, 0), (2, 1), (3, 1)]
-
-
 def test_error_gives_the_line_of_an_invalid_row(tmp_path):
     file = tmp_path / "metrics.jsonl"
     file.write_text('{"step": 0}\nnonsense\n{"step": 1}\n')
