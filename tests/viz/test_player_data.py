@@ -29,7 +29,7 @@ from viz.player import page
 from viz.player import runs as played_runs
 from viz.player.buffers import COMPLETE, follow_buffers
 from viz.player.page import export, find_groups, place
-from viz.player.runs import PlayedRun, aggregate, list_messages, pack, ticks
+from viz.player.runs import PlayedRun, aggregate, list_messages, pack
 
 WEB = files("viz.player") / "web"
 SLOW = """
@@ -51,10 +51,6 @@ def test_packed_column_round_trips(values):
     column = pack(np.array(values))
     assert column["length"] == len(values)
     assert unpack(column).tolist() == values if values else column["text"]
-
-
-def test_times_become_ticks():
-    assert ticks(np.array([0.0, 1e-3, 2e-3, 3e-3]), 2e-3).tolist() == [0, 1 << 29, 1 << 30, 1 << 30]
 
 
 PROGRAMS = [name for name in library() if not name.startswith("barrier/")]

@@ -112,21 +112,21 @@ def test_buffers_are_hidden_if_messages_differ_from_program() -> None:
     assert find_filling(replace(trace, messages=[])) is None
 
 
-def test_step_counter_counts_common_steps() -> None:
-    trace = viz_traces.ring(8)
-    progress = StepCounter(trace)
-    assert progress.describe(0.0) == "step 1 of 14"
-    assert progress.describe(trace.elapsed * 0.99) == "step 14 of 14"
-    assert progress.describe(trace.elapsed) == "done"
-    assert progress.marks() == pytest.approx(np.arange(14) / 14)
+REDUCING = replace(viz_traces.naive(2), elapsed=10.0, spans=[Span(0, "reduce", 0, 8.0, 9.0)])
 
 
-def test_counter_counts_messages_if_steps_differ() -> None:
-    trace = viz_traces.naive(4)
-    assert StepCounter(trace).describe(trace.elapsed * 0.4) == "message 3 of 6"
-    assert StepCounter(viz_traces.training()).describe(2.5) == "training step 3 of 10"
+@pytest.mark.parametrize(
+    ("trace", "times"),
+    [
+        (viz_traces.ring(8), {0.0: "step 1 of 14", 0.99: "step 14 of 14", 1.0: "done"}),
+        (viz_traces.naive(4), {0.4: "message 3 of 6"}),
+        (viz_traces.training(), {0.25: "training step 3 of 10"}),
+        (REDUCING, {0.7: "", 0.85: "reducing", 1.0: "done"}),
+    ],
+)
+def test_step_counter_describes_progress(trace: Trace, times: dict[float, str]) -> None:
+    assert {share: StepCounter(trace).describe(share * trace.elapsed) for share in times} == times
 
 
-def test_counter_shows_reducing_if_no_message_is_in_flight() -> None:
-    trace = replace(viz_traces.naive(2), elapsed=10.0, spans=[Span(0, "reduce", 0, 8.0, 9.0)])
-    assert [StepCounter(trace).describe(time) for time in (7.0, 8.5, 10.0)] == ["", "reducing", "done"]
+def test_step_counter_marks_common_steps() -> None:
+    assert StepCounter(viz_traces.ring(8)).marks() == pytest.approx(np.arange(14) / 14)

@@ -20,7 +20,7 @@ import ringlab
 import viz
 from collectives import InputError, Message, Span, Trace
 from collectives.errors import TooLarge
-from collectives.records.waits import critical_path, divide_path
+from collectives.records.waits import divide_path
 from ringlab.cli import app
 from ringlab.pictures.plots import scaling_curves, waterfall
 from ringlab.shared.figures import SideBySide
@@ -162,14 +162,6 @@ def test_path_is_divided_into_latency_links_and_waiting() -> None:
         ("computing", "reduce", 0.001),
     ]
     assert {"bandwidth of s0 → s1", "latency", "reduce", "waiting"} <= {name for name, _ in widths(path_figure(trace))}
-
-
-def test_critical_path_names_the_trunk() -> None:
-    trace = ringlab.load("two-racks").trace("ring", "1 MiB")
-    seconds: dict[str | None, float] = dict(widths(path_figure(trace)))
-    assert max(seconds, key=lambda name: seconds[name]) == "bandwidth of s0 → s1"
-    legs = sum(leg.seconds for leg in critical_path(trace) if leg.name == "message")
-    assert sum(seconds.values()) - seconds.get("reduce", 0.0) == pytest.approx(legs)
 
 
 @pytest.mark.parametrize(
