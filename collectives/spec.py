@@ -36,10 +36,10 @@ class Spec(NamedTuple):
     """The definition of a collective: the data that each rank has at the start and at the end."""
 
     name: str
-    rooted: bool  # programs take (rank, world_size, root)
-    reduces: bool  # whether an operator (sum, mean, min, max, product) applies
     start: Contents
     end: Contents
+    rooted: bool = False  # programs take (rank, world_size, root)
+    reduces: bool = False  # whether an operator (sum, mean, min, max, product) applies
     beginning: str = "every rank starts with data"  # start of the ranks, for messages
     has_parts: bool = False  # parts differ between ranks, so the number of chunks must be a multiple of world_size
     moves: bool = False  # part r of rank i ends as part i of rank r; in other collectives, data keeps its place
@@ -70,61 +70,38 @@ class Spec(NamedTuple):
         return own_part if self.end(rank, next_rank, world_size, root) is None else range(world_size)
 
 
-def _own(rank: int, part: int, world_size: int, root: int) -> Contributors | None:
-    return frozenset({rank})
-
-
-def _own_part(rank: int, part: int, world_size: int, root: int) -> Contributors | None:
-    return frozenset({rank}) if part == rank else None
-
-
-def _root_only(rank: int, part: int, world_size: int, root: int) -> Contributors | None:
-    return frozenset({root}) if rank == root else None
-
-
-def _roots(rank: int, part: int, world_size: int, root: int) -> Contributors | None:
-    return frozenset({root})
-
-
-def _own_part_of_roots(rank: int, part: int, world_size: int, root: int) -> Contributors | None:
-    return frozenset({root}) if part == rank else None
-
-
-def _each(rank: int, part: int, world_size: int, root: int) -> Contributors | None:
-    return frozenset({part})
-
-
-def _each_at_root(rank: int, part: int, world_size: int, root: int) -> Contributors | None:
-    return frozenset({part}) if rank == root else None
-
-
-def _all(rank: int, part: int, world_size: int, root: int) -> Contributors | None:
-    return frozenset(range(world_size))
-
-
-def _all_at_root(rank: int, part: int, world_size: int, root: int) -> Contributors | None:
-    return frozenset(range(world_size)) if rank == root else None
-
-
-def _all_in_own_part(rank: int, part: int, world_size: int, root: int) -> Contributors | None:
-    return frozenset(range(world_size)) if part == rank else None
-
-
+CONTENTS: dict[str, Contents] = {
+    "own": lambda rank, part, p, root: frozenset({rank}),
+    "own part": lambda rank, part, p, root: frozenset({rank}) if part == rank else None,
+    "root's": lambda rank, part, p, root: frozenset({root}),
+    "root only": lambda rank, part, p, root: frozenset({root}) if rank == root else None,
+    "root's in own part": lambda rank, part, p, root: frozenset({root}) if part == rank else None,
+    "each": lambda rank, part, p, root: frozenset({part}),
+    "each at root": lambda rank, part, p, root: frozenset({part}) if rank == root else None,
+    "all": lambda rank, part, p, root: frozenset(range(p)),
+    "all at root": lambda rank, part, p, root: frozenset(range(p)) if rank == root else None,
+    "all in own part": lambda rank, part, p, root: frozenset(range(p)) if part == rank else None,
+}
 ONLY_ROOT = "only the root, rank {root}, starts with data"
 ONLY_OWN = "rank r starts with part r only"
 
 SPECS = {
-    spec.name: spec
-    for spec in (
-        Spec("broadcast", True, False, _root_only, _roots, ONLY_ROOT),
-        Spec("reduce", True, True, _own, _all_at_root),
-        Spec("all_reduce", False, True, _own, _all),
-        Spec("scatter", True, False, _root_only, _own_part_of_roots, ONLY_ROOT, has_parts=True),
-        Spec("gather", True, False, _own_part, _each_at_root, ONLY_OWN, has_parts=True),
-        Spec("all_gather", False, False, _own_part, _each, ONLY_OWN, has_parts=True),
-        Spec("reduce_scatter", False, True, _own, _all_in_own_part, has_parts=True),
-        Spec("all_to_all", False, False, _own, _each, has_parts=True, moves=True),
-        Spec("barrier", False, False, _own, _all, repeats=True),
+    name: Spec(name, start=CONTENTS[start], end=CONTENTS[end], **more)
+    for name, start, end, more in (
+        ("broadcast", "root only", "root's", {"rooted": True, "beginning": ONLY_ROOT}),
+        ("reduce", "own", "all at root", {"rooted": True, "reduces": True}),
+        ("all_reduce", "own", "all", {"reduces": True}),
+        (
+            "scatter",
+            "root only",
+            "root's in own part",
+            {"rooted": True, "has_parts": True, "beginning": ONLY_ROOT},
+        ),
+        ("gather", "own part", "each at root", {"rooted": True, "has_parts": True, "beginning": ONLY_OWN}),
+        ("all_gather", "own part", "each", {"has_parts": True, "beginning": ONLY_OWN}),
+        ("reduce_scatter", "own", "all in own part", {"reduces": True, "has_parts": True}),
+        ("all_to_all", "own", "each", {"has_parts": True, "moves": True}),
+        ("barrier", "own", "all", {"repeats": True}),
     )
 }
 

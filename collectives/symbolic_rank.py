@@ -189,22 +189,20 @@ class ShiftedRank:
     def __hash__(self) -> int:
         raise Diverges
 
-    def __lt__(self, other: Any) -> Any:
-        return self._compare(other, int.__lt__)
 
-    def __le__(self, other: Any) -> Any:
-        return self._compare(other, int.__le__)
+def _comparison(name: str) -> Callable[[ShiftedRank, Any], Any]:
+    compare = getattr(operator, name)
 
-    def __gt__(self, other: Any) -> Any:
-        return self._compare(other, int.__gt__)
-
-    def __ge__(self, other: Any) -> Any:
-        return self._compare(other, int.__ge__)
-
-    def _compare(self, other: Any, compare: Callable[[int, int], bool]) -> Any:
+    def answer(self: ShiftedRank, other: Any) -> Any:
         if type(other) is not int:
             return NotImplemented
-        least, most = self.values[0], self.values[-1]
-        if compare(least, other) != compare(most, other):
+        answers = compare(self.values[0], other), compare(self.values[-1], other)
+        if answers[0] != answers[1]:
             raise Diverges
-        return compare(least, other)
+        return bool(answers[0])
+
+    return answer
+
+
+for _name in ("lt", "le", "gt", "ge"):
+    setattr(ShiftedRank, f"__{_name}__", _comparison(_name))

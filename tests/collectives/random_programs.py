@@ -161,10 +161,7 @@ class _Change:
 
     def make(self) -> None:
         of_message = [self.drop_message, self.repeat_message, self.move_message, self.add_message]
-        of_one = [
-            self.drop, self.drop_step, self.repeat, self.swap_steps, self.split_step, self.join_steps, self.misdirect,
-            self.move, self.turn, self.change_channel,
-        ]  # fmt: skip
+        of_one = [self.drop, self.drop_step, self.join_steps, self.misdirect, self.move, self.turn, self.change_channel]
         self.rng.choice([*of_one, *of_message, *of_message])()
         for channels in self.programs:
             for program in channels:
@@ -175,17 +172,6 @@ class _Change:
 
     def drop_step(self) -> None:
         self.step.clear()
-
-    def repeat(self) -> None:
-        self.steps.insert(self.rng.randint(0, len(self.steps)), [self.op])
-
-    def swap_steps(self) -> None:
-        other = self.rng.choice(self.steps)
-        self.step[:], other[:] = other[:], self.step[:]
-
-    def split_step(self) -> None:
-        at = _index(self.steps, self.step)
-        self.steps[at : at + 1] = [[op] for op in self.step]
 
     def join_steps(self) -> None:
         at = _index(self.steps, self.step)

@@ -16,10 +16,9 @@ from command_line import run_python
 from collectives import InputError, verify
 from collectives.catalogue import find_algorithm, load_file
 from collectives.programs import sandbox
-from collectives.programs.recorded import RecordedProgram, read_recorded_steps
+from collectives.programs.recorded import read_recorded_steps
 from collectives.programs.sandbox import ProgramFile
 from collectives.programs.worker import end_processes
-from collectives.schedule.symbolic_build import SMALL, build_compact
 from collectives.verdict import prove
 
 pytestmark = pytest.mark.usefixtures("lean_workers")
@@ -75,13 +74,6 @@ REFUSED = {
     ),
     "a long text": ("    raise ValueError('long\\x1b[31m' * 1000)\n    yield ()", "long\\x1b[31m", 8),
 }  # fmt: skip
-
-
-BRANCHED = """    left, right = (rank - 1) % world_size, (rank + 1) % world_size
-    if rank == 0:
-        yield send(right, 0), recv_reduce(left, 0)
-    else:
-        yield recv_reduce(left, 0), send(right, 0)"""
 
 
 @pytest.fixture(autouse=True)
@@ -260,12 +252,6 @@ def test_waiting_for_a_core_does_not_count_against_the_limit(tmp_path: Path) -> 
         for other in others:
             other.kill()
             other.wait()
-
-
-def test_branching_program_is_recorded_by_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (algorithm,) = load_file(write(tmp_path, BRANCHED))
-    monkeypatch.setattr(RecordedProgram, "_record_all", lambda *of: pytest.fail("every rank is recorded"))
-    assert build_compact(algorithm, SMALL + 8).messages == SMALL + 8
 
 
 def test_check_stops_at_the_first_time_limit(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
+import numba
 import pytest
 from typer.testing import CliRunner
 
@@ -36,7 +37,7 @@ from ringlab.shared import simulator, workload
 from ringlab.shared.output import PlainConsole
 from ringlab.shared.progress import TerminalProgress, computing
 from simcomm.cluster.calibrated import as_emulated
-from simcomm.compiling import reporting_compilation
+from simcomm.jit import OPTIONS
 from simcomm.model.faults import NO_FAULTS
 from simcomm.performance_models.network_model import NetworkModel
 from simcomm.performance_models.performance_model import performance_model
@@ -113,8 +114,8 @@ def test_failed_task_is_not_reported_as_done(lines):
 def test_compilation_is_reported_once():
     heard = Heard()
     with computing(heard, "simulating"):
-        simcomm.compiling.report_compilation()
-        simcomm.compiling.report_compilation()
+        double = numba.njit(**OPTIONS)(lambda x: 2 * x)  # not cached
+        assert double(2) == 4 and double(3) == 6
     simcomm.compiling.report_compilation()
     assert heard.notes == [simcomm.compiling.NOTE]
 
@@ -144,18 +145,6 @@ def test_remaining_time_is_shown(ticks: list[tuple[int, int | None, int, str | N
         if done is not None:
             shown.tick(0, done, total, "running")
         assert text is None or shown.left() == text
-
-
-def test_warns_when_compiled_code_is_not_cached():
-    import numba
-
-    from simcomm.jit import OPTIONS
-
-    heard: list[str] = []
-    with reporting_compilation(heard.append):
-        double = numba.njit(**OPTIONS)(lambda x: 2 * x)
-        assert double(2) == 4 and double(3) == 6
-    assert heard == [simcomm.compiling.NOTE]
 
 
 def test_long_prediction_counts_messages_smallest_row_first(tmp_path):

@@ -1,18 +1,15 @@
 """Prove the library at many world sizes, show that each step is needed, and check the verdicts of `ringlab check`."""
 
-from collections.abc import Callable
-from itertools import starmap
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
 from declared_programs import declared
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_programs import as_algorithm, programs_of
 
 from collectives import (
-    Algorithm,
     InputError,
     ProgramError,
     Undefined,
@@ -144,32 +141,16 @@ def test_too_many_tracked_chunks_are_rejected(monkeypatch: pytest.MonkeyPatch) -
     assert "too many to track" in verdict.too_large[5] and not verdict.undefined
 
 
-def faulty(right: Algorithm, place: tuple[int, int, int]) -> Callable[..., Any]:
-    """Return the program without one step of one channel of one rank."""
-
-    def shortened(rank, world_size, root=0):
-        def channel(number, program):
-            for index, step in enumerate(program):
-                if (rank, number, index) != place:
-                    yield step
-
-        return tuple(starmap(channel, enumerate(right.channels(rank, world_size, root))))
-
-    return shortened if right.spec.rooted else lambda rank, world_size: shortened(rank, world_size)
-
-
 @settings(deadline=None, max_examples=120)
 @given(st.sampled_from(sorted(library().keys() - {"all_to_all/bruck"})), st.integers(2, 9), st.data())
 def test_no_library_step_can_be_omitted(name: str, p: int, data: st.DataObject) -> None:
     right = find_algorithm(name)  # Bruck's rotation moves nothing on rank 0
-    rank = data.draw(st.integers(0, p - 1))
-    programs = [list(program) for program in right.channels(rank, p, 0)]
-    channel = data.draw(st.sampled_from([c for c, program in enumerate(programs) if program] or [0]))
-    assume(programs[channel])
-    step = data.draw(st.integers(0, len(programs[channel]) - 1))
-    options = {"chunks": right.chunks(p), "scratch": right.scratch(p)}
+    programs = programs_of(right, p)
+    steps = [(program, step) for channels in programs for program in channels for step in range(len(program))]
+    program, step = data.draw(st.sampled_from(steps))
+    del program[step]
     with pytest.raises(ProgramError):
-        verify(declared(right.spec.name, faulty(right, (rank, channel, step)), **options), p)
+        verify(as_algorithm(right.spec.name, lambda p, root: programs, right.chunks(p), right.scratch(p)), p)
 
 
 def test_undefined_sizes_are_skipped() -> None:
@@ -179,33 +160,23 @@ def test_undefined_sizes_are_skipped() -> None:
     assert [report.world_size for report in verdict.reports] == [4, 8, 12]
     assert verdict.to_dict()["undefined"] == [1, 2, 3, 5, 6, 7, 9, 10, 11, 13]
     assert verdict.undefined[5].endswith("world size 5: gpus=4 requires a multiple of 4 ranks, not 5")
-
-
-def test_algorithm_without_sizes_has_no_verdict() -> None:
     verdict = prove(find_algorithm("all_reduce/torus").with_parameters(columns=5), [4])
     assert (verdict.problem, verdict.reports) == (None, ())
-    assert verdict.undefined[4].endswith("columns=5 requires a multiple of 5 ranks, not 4")
     assert not verdict.to_dict()["correct"]
 
 
-def test_library_reference_covers_all_algorithms() -> None:
-    assert [algorithm.full_name for algorithm in find_algorithms("library")] == list(library())
-
-
-def test_barrier_is_never_reported_as_wasteful() -> None:
-    assert prove(find_algorithm("barrier/naive"), range(1, 9)).wasteful_from is None
-    assert prove(find_algorithm("all_reduce/naive"), range(1, 9)).wasteful_from == 4
-
-
-def test_cost_is_a_multiple_of_the_minimum() -> None:
-    alone, *_, eight = prove(find_algorithm("all_reduce/naive"), [1, 8]).to_dict()["world_sizes"]
+def test_costs_are_multiples_of_the_minimum() -> None:
+    verdict = prove(find_algorithm("all_reduce/naive"), range(1, 9))
+    alone, *_, eight = verdict.to_dict()["world_sizes"]
     assert (alone["steps_ratio"], alone["sent_ratio"]) == (None, None)
-    assert (eight["steps_ratio"], eight["sent_ratio"]) == (14 / 3, 4.0)
+    assert (eight["steps_ratio"], eight["sent_ratio"], verdict.wasteful_from) == (14 / 3, 4.0, 4)
+    assert prove(find_algorithm("barrier/naive"), range(1, 9)).wasteful_from is None
 
 
-def test_algorithms_page_lists_the_library() -> None:
+def test_algorithms_page_and_reference_list_the_library() -> None:
     page = Path(__file__).parents[2].joinpath("docs", "reference", "algorithms.md").read_text(encoding="utf-8")
     assert all(f"`{name}`" in page for name in library())
+    assert [algorithm.full_name for algorithm in find_algorithms("library")] == list(library())
 
 
 def test_repeated_world_size_is_proved_once(monkeypatch: pytest.MonkeyPatch):
