@@ -215,7 +215,7 @@ def predict_mesh(case: Row, gpu: str) -> tuple[float, float, float, float] | Non
     job = MeshJob(
         kind=kind, shape=shape, seq=shape.context, batch=case["batch_size"], gpus=1,
         host=Host(gpu, gpu, 1, "nvlink", 1, 0.0),
-        precision=case["precision"], is_compiled=case["compiled"],
+        precision=case["precision"], compiled=case["compiled"],
     )  # fmt: skip
     meshes = predict_meshes(job, [SearchedMesh(micro_batch=case["batch_size"])])
     seconds, factor = float(meshes.step_s[0]), float(meshes.factors([0])[0])

@@ -5,6 +5,7 @@ reason why each other kind of mesh is slower.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
@@ -47,8 +48,7 @@ class MeshJob:
     gpus: int
     precision: str = "bf16"
     framework: str = "other"
-    attention: str = "flash"
-    is_compiled: bool = False
+    compiled: bool = False
     optimizer: str = "adamw"
     offload: str = "none"
     lora: int = 0
@@ -64,22 +64,15 @@ class MeshJob:
         return self.host.device.name
 
     @property
-    def node_gpus(self) -> int:
-        """GPUs per host."""
-        return self.host.gpus
-
-    @property
     def table(self) -> dict[str, Any]:
         """The columns that all meshes share."""
         shape, is_llama = self.shape, self.kind == "llama"
         return {
+            **{name: value for name, value in vars(self).items() if name in DEFAULTS},
             "layers": shape.layers, "hidden": shape.width, "heads": shape.heads, "kv_heads": shape.kv_heads,
             "head_dim": shape.width // shape.heads, "ffn": shape.hidden, "mlp_matrices": 3 if is_llama else 2,
-            "vocab": shape.vocabulary, "tied": int(not is_llama), "seq": self.seq, "host": self.host,
-            "precision": self.precision, "framework": self.framework, "attention": self.attention,
-            "compiled": int(self.is_compiled), "optimizer": self.optimizer, "offload": self.offload, "lora": self.lora,
-            "frozen_bits": self.frozen_bits, "experts": self.experts, "top_k": self.top_k,
-            "expert_ffn": shape.hidden if self.experts else 0, "bucket_mb": RUN_BUCKETS_MB, **self.more,
+            "vocab": shape.vocabulary, "tied": int(not is_llama), "expert_ffn": shape.hidden if self.experts else 0,
+            "bucket_mb": RUN_BUCKETS_MB, **self.more,
         }  # fmt: skip
 
 
@@ -124,13 +117,12 @@ class SearchedMesh(NamedTuple):
 
 def enumerate_meshes(job: MeshJob) -> list[SearchedMesh]:
     """Return all possible meshes of a job. Raise InputError if there are none."""
-    meshes = [*_meshes(job)]
-    if not meshes:
-        raise InputError(
-            f"no mesh of {job.gpus} devices divides a batch of {job.batch} sequences; change the "
-            "batch size or the number of devices"
-        )
-    return meshes
+    if meshes := [*_meshes(job)]:
+        return meshes
+    raise InputError(
+        f"no mesh of {job.gpus} devices divides a batch of {job.batch} sequences; change the batch size or the number "
+        "of devices"
+    )
 
 
 def _meshes(job: MeshJob) -> Iterator[SearchedMesh]:
@@ -140,7 +132,7 @@ def _meshes(job: MeshJob) -> Iterator[SearchedMesh]:
     contexts = [c for c in (1, 2, 4, 8, MOST_CONTEXT) if c == 1 or (job.seq // c >= 1024 and job.seq % c == 0)]
     for tp, pp, cp in product(tensors, divisors(shape.layers, shape.layers), contexts):
         dp, rest = divmod(job.gpus, tp * pp * cp)
-        if rest or (tp > job.node_gpus and tp % job.node_gpus) or job.batch % dp:
+        if rest or (tp > job.host.gpus and tp % job.host.gpus) or job.batch % dp:
             continue
         experts = [e for e in divisors(job.experts, job.experts) if dp * cp % e == 0] or [1]
         for micro in (m for m in divisors(job.batch // dp, MOST_MICRO) if m & (m - 1) == 0):
@@ -167,13 +159,7 @@ def _shardings(job: MeshJob, size: int, tp: int, is_one_stage: bool) -> tuple[st
     if size == 1:
         return ("ddp",)
     shardings = ("ddp", "zero1", "zero2", "zero3") if is_one_stage else ("ddp", "zero1", "zero3")
-    return (*shardings, "hsdp") if is_one_stage and tp < job.node_gpus < size * tp else shardings
-
-
-def _columns(table: Mapping[str, Any], meshes: Sequence[SearchedMesh]) -> Columns:
-    columns: dict[str, Any] = dict(zip(SearchedMesh._fields, map(list, zip(*meshes, strict=True)), strict=True))
-    columns["sequence_parallel"] = [int(mesh.tp > 1 and mesh.sequence_parallel > 0) for mesh in meshes]
-    return make_columns({**table, **columns, "count": columns.pop("grad_accum")}, len(meshes))
+    return (*shardings, "hsdp") if is_one_stage and tp < job.host.gpus < size * tp else shardings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,18 +208,37 @@ class FoundMeshes(PredictedMeshes):
     @property
     def tokens_per_s(self) -> Array:
         """Tokens per second of all devices."""
-        result: Array = self.job.batch * self.job.seq / self.parts["total"]
-        return result
+        return np.asarray(self.job.batch * self.job.seq / self.step_s)
 
     @property
     def mfu(self) -> Array:
         """Model FLOPs utilization. It includes attention and excludes recomputation."""
         job = self.job
-        hidden = job.shape.hidden * max(1, job.top_k)
-        shape = job.shape._replace(context=job.seq, hidden=hidden)
+        shape = job.shape._replace(context=job.seq, hidden=job.shape.hidden * max(1, job.top_k))
         flops = flops_per_token(job.kind, shape, is_frozen=job.lora > 0)
-        result: Array = flops * self.tokens_per_s / (self.columns.gpus * self.columns.peak)
-        return result
+        return np.asarray(flops * self.tokens_per_s / (self.columns.gpus * self.columns.peak))
+
+    @property
+    def front(self) -> list[int]:
+        """The meshes that no other mesh beats in both rate and memory, the fastest first."""
+        points = zip(self.step_s[self.order].tolist(), self.memory["total"][self.order].tolist(), strict=True)
+        return [int(self.order[place]) for place in pareto_front([*points])]
+
+
+def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
+    """Return the indices of the points that no other point beats in both numbers, ordered by the first number.
+
+    Among equal points, the first one is returned.
+
+    >>> pareto_front([(1.0, 9.0), (2.0, 9.0), (3.0, 4.0), (2.5, 5.0), (4.0, 4.0)])
+    [0, 3, 2]
+    """
+    front, least = list[int](), float("inf")
+    for place in sorted(range(len(points)), key=lambda place: (*points[place], place)):
+        if points[place][1] < least:
+            front.append(place)
+            least = points[place][1]
+    return front
 
 
 def search(job: MeshJob, belief: Belief | None = None, fill: float = FILL) -> FoundMeshes:
@@ -263,10 +268,12 @@ def predict_jobs(rows: Sequence[tuple[MeshJob, SearchedMesh]], belief: Belief) -
 
 
 def _predict(table: Mapping[str, Any], meshes: Sequence[SearchedMesh], belief: Belief) -> PredictedMeshes:
-    columns = _columns(table, meshes)
-    parts, memory = step_parts(columns, belief.parameters), memory_parts(columns, read_shipped().memory)
-    chance = chance_to_run(columns, memory["total"])
-    return PredictedMeshes(columns=columns, parts=parts, memory=memory, chance=chance, belief=belief)
+    columns: dict[str, Any] = dict(zip(SearchedMesh._fields, map(list, zip(*meshes, strict=True)), strict=True))
+    columns["sequence_parallel"] = [int(mesh.tp > 1 and mesh.sequence_parallel > 0) for mesh in meshes]
+    c = make_columns({**table, **columns, "count": columns.pop("grad_accum")}, len(meshes))
+    parts, memory = step_parts(c, belief.parameters), memory_parts(c, read_shipped().memory)
+    chance = chance_to_run(c, memory["total"])
+    return PredictedMeshes(columns=c, parts=parts, memory=memory, chance=chance, belief=belief)
 
 
 def choose_tries(meshes: FoundMeshes, count: int = TRIES) -> list[int]:
@@ -301,16 +308,6 @@ def choose_runs(meshes: FoundMeshes, count: int = TRIES) -> tuple[list[int], flo
     return [int(meshes.order[place]) for place in chosen], Z_80 * before, Z_80 * after
 
 
-def pareto_front(meshes: FoundMeshes) -> list[int]:
-    """Return the meshes that no other mesh beats in both rate and memory, the fastest first."""
-    total, front, least = meshes.memory["total"], list[int](), float("inf")
-    for number in meshes.order:
-        if total[number] < least:
-            front.append(int(number))
-            least = total[number]
-    return front
-
-
 class Remedy(NamedTuple):
     """A change that makes a job fit, and the predicted meshes after it."""
 
@@ -324,32 +321,28 @@ def what_would_fit(job: MeshJob, belief: Belief | None = None, fill: float = FIL
     Changes are another optimizer, offloading, LoRA, half the sequence length, or the fewest devices that suffice.
     """
     adapters = {"lora": LORA_RANK, "offload": "none", "frozen_bits": "16"}
-    changes: list[tuple[str, dict[str, Any]]] = [
-        ("AdamW with 8-bit states", {"optimizer": "adamw8bit"}),
-        ("states and gradients offloaded to the host", {"offload": "optimizer"}),
-        ("parameters offloaded to the host too", {"offload": "parameters"}),
-        (f"LoRA of rank {LORA_RANK}", adapters),
-        (f"LoRA of rank {LORA_RANK} with 4-bit weights", {**adapters, "frozen_bits": "4"}),
-        (f"sequences of {job.seq // 2} tokens", {"seq": job.seq // 2}),
-    ]
+    changes: dict[str, dict[str, Any]] = {
+        "AdamW with 8-bit states": {"optimizer": "adamw8bit"},
+        "states and gradients offloaded to the host": {"offload": "optimizer"},
+        "parameters offloaded to the host too": {"offload": "parameters"},
+        f"LoRA of rank {LORA_RANK}": adapters,
+        f"LoRA of rank {LORA_RANK} with 4-bit weights": {**adapters, "frozen_bits": "4"},
+        f"sequences of {job.seq // 2} tokens": {"seq": job.seq // 2},
+    }
     for factor in (2, 4, 8, 16):
         batch = job.batch if job.batch >= factor * job.gpus else factor * job.batch
-        changes.append((f"{factor * job.gpus} devices", {"gpus": factor * job.gpus, "batch": batch}))
+        changes[f"{factor * job.gpus} devices"] = {"gpus": factor * job.gpus, "batch": batch}
     remedies = list[Remedy]()
-    for name, change in changes:
+    for name, change in changes.items():
         gpus = change.get("gpus", job.gpus)
-        if gpus > job.node_gpus and (not job.host.nic or gpus % job.node_gpus):
+        if gpus > job.host.gpus and (not job.host.nic or gpus % job.host.gpus):
             continue  # no network connects as many hosts
-        if all(getattr(job, key) == value for key, value in change.items()) or (
-            "gpus" in change and any("devices" in remedy.change for remedy in remedies)
-        ):
-            continue
-        try:
-            meshes = search(replace(job, **change), belief, fill)
-        except InputError:
-            continue  # no mesh is possible
-        if len(meshes.order):
-            remedies.append(Remedy(name, meshes))
+        if "gpus" in change and any("devices" in remedy.change for remedy in remedies):
+            break
+        with suppress(InputError):  # no mesh is possible
+            changed = replace(job, **change)
+            if changed != job and len((found := search(changed, belief, fill)).order):
+                remedies.append(Remedy(name, found))
     return remedies
 
 
@@ -368,28 +361,21 @@ def name_family(mesh: SearchedMesh) -> str:
 
 
 def why_others_lose(meshes: FoundMeshes) -> Iterator[tuple[str, str]]:
-    """Yield the best mesh of each other family with the reason why it is slower or does not fit, the fastest first."""
-    if not len(meshes.order):
-        return
-    best = int(meshes.order[0])
-    seen = {name_family(meshes.searched[best])}
-    for number in map(int, meshes.order):
-        name = name_family(meshes.searched[number])
-        if name not in seen:
-            seen.add(name)
-            yield name, f"{meshes.searched[number].name}: {why_slower(meshes, number, best)}"
-    total, least = meshes.memory["total"], dict[str, int]()
-    for number, mesh in enumerate(meshes.searched):
-        name = name_family(mesh)
-        if name not in seen and (name not in least or total[number] < total[least[name]]):
-            least[name] = number
-    for name, number in least.items():
-        yield name, f"{meshes.searched[number].name}: {why_too_large(meshes, number)}"
+    """Yield the best mesh of each other family with the reason why it loses.
 
-
-def least_memory(meshes: FoundMeshes) -> int:
-    """Return the index of the mesh that needs the least memory."""
-    return int(meshes.memory["total"].argmin())
+    Families that fit come first, the fastest first. The others are ordered by the memory that they need.
+    """
+    fitting, seen = dict.fromkeys(meshes.order.tolist()), set[str]()
+    by_memory = np.argsort(meshes.memory["total"], kind="stable").tolist()
+    too_large = [number for number in by_memory if number not in fitting]
+    best = next(iter(fitting), 0)
+    for number in (*fitting, *too_large) if fitting else ():
+        mesh = meshes.searched[number]
+        family = name_family(mesh)
+        if family not in seen and number != best:
+            loses = why_slower(meshes, number, best) if number in fitting else why_too_large(meshes, number)
+            yield family, f"{mesh.name}: {loses}"
+        seen.add(family)
 
 
 def why_slower(meshes: FoundMeshes, number: int, than: int) -> str:

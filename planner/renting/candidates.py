@@ -1,6 +1,6 @@
 """List candidates, which are numbers of nodes of instance types, and estimate the time and cost of training on them."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from math import inf, isfinite
 from typing import Literal, NamedTuple
 
@@ -104,19 +104,3 @@ class Limits(NamedTuple):
     def allow(self, hours: float, dollars: float) -> bool:
         """Return whether a run of this time and cost is on time and on budget."""
         return hours <= self.deadline and dollars <= self.budget
-
-
-def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
-    """Return the indices of the points that no other point beats in both numbers, ordered by the first number.
-
-    Among equal points, the first one is returned.
-
-    >>> pareto_front([(1.0, 9.0), (2.0, 9.0), (3.0, 4.0), (2.5, 5.0), (4.0, 4.0)])
-    [0, 3, 2]
-    """
-    front, least = list[int](), inf
-    for place in sorted(range(len(points)), key=lambda place: (*points[place], place)):
-        if points[place][1] < least:
-            front.append(place)
-            least = points[place][1]
-    return front

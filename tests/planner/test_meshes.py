@@ -21,7 +21,6 @@ from planner.search import (
     MeshJob,
     choose_tries,
     enumerate_meshes,
-    pareto_front,
     search,
     what_would_fit,
 )
@@ -213,7 +212,7 @@ def test_search_orders_meshes_that_fit_and_offers_three_tries():
     assert 0.2 < answer.mfu[answer.order[0]] < 0.6
     tries = choose_tries(answer)
     assert tries[0] == answer.order[0] and len({*tries}) == 3
-    front = pareto_front(answer)
+    front = answer.front
     assert front[0] == answer.order[0] and (np.diff(answer.memory["total"][front]) < 0).all()
 
 

@@ -16,10 +16,10 @@ from planner.renting.candidates import (
     Limits,
     estimate_cost,
     list_candidates,
-    pareto_front,
 )
 from planner.renting.prices import COLUMNS, InstanceType, read_prices
 from planner.renting.steps import CandidateSteps
+from planner.search import pareto_front
 from simcomm.cluster.hardware import parts
 
 ROW = {

@@ -9,7 +9,6 @@ from planner.search import (
     FoundMeshes,
     choose_runs,
     choose_tries,
-    least_memory,
     what_would_fit,
     why_others_lose,
     why_too_large,
@@ -65,7 +64,7 @@ def make_case(value: str, meshes: FoundMeshes, money: Money, *, top: int, with_r
     chosen, job, names = meshes.order[:top].tolist(), meshes.job, [mesh.name for mesh in meshes.searched]
     losers, learning = tuple(why_others_lose(meshes)) if with_reasons and len(meshes.order) > 1 else (), None
     if not chosen:
-        nearest = least_memory(meshes)
+        nearest = int(meshes.memory["total"].argmin())
         losers = ((names[nearest], why_too_large(meshes, nearest)),)
     if len(meshes.order) > 1:
         runs, before, after = choose_runs(meshes)

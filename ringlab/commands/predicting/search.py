@@ -17,7 +17,7 @@ from planner.clusters import check_devices, describe_network, host_of_cluster
 from planner.gpus import PRECISIONS, describe_unpublished, is_published
 from planner.jobs import BITS, OFFLOADED, OPTIMIZERS
 from planner.memory import FILL
-from planner.search import FoundMeshes, MeshJob, SearchedMesh, keep_mesh, pareto_front, search
+from planner.search import FoundMeshes, MeshJob, SearchedMesh, keep_mesh, search
 from planner.step import PARTS
 from ringlab.commands.predicting.mesh_rows import PRICE, Case, Money, Row, format_value, make_case
 from ringlab.commands.predicting.predict_sweep import parse_sweep
@@ -188,7 +188,7 @@ class SearchAnswer(Answer):
                 memory_gib=(each.memory["total"] / GIB).tolist(),
                 strategies=[_kind(mesh) for mesh in each.searched],
                 names=[mesh.name for mesh in each.searched],
-                front=pareto_front(each),
+                front=each.front,
                 limit_gib=float(each.columns.memory_bytes[0]) / GIB,
             )
             for each in self.found
@@ -374,7 +374,7 @@ def _make_job(spread: SpreadTraining, devices: int, options: SearchOptions) -> M
         gpus=devices,
         precision=precision,
         framework=training.framework,
-        is_compiled=options.is_compiled,
+        compiled=options.is_compiled,
         optimizer=options.optimizer or named_optimizer(training),
         offload=options.offload,
         lora=options.lora,
