@@ -201,8 +201,7 @@ def _bounds(entry: Entry, name: str = "time") -> Bounds | None:
 
 
 def _training(clusters: Sequence[Cluster]) -> Iterator[Part]:
-    unit, form = _phase_unit(clusters)
-    shown = _shown_phases(clusters)
+    shown, unit, form = _phases(clusters)
 
     def row(entry: TrainingFigures[Any]) -> Row:
         if entry.step_s is None and entry.test_accuracy is not None:  # the training had no step left
@@ -215,10 +214,9 @@ def _training(clusters: Sequence[Cluster]) -> Iterator[Part]:
 
 
 def _compared_training(clusters: Sequence[Cluster]) -> Iterator[Part]:
-    unit, form = _phase_unit(clusters)
-    shown = _shown_phases(clusters)
-    entries = [entry for cluster in clusters for entry in cluster.training]
-    has_bounds = any(isinstance(entry.step_s, SideBySide) and entry.step_s.interval for entry in entries)
+    shown, unit, form = _phases(clusters)
+    steps = [entry.step_s for cluster in clusters for entry in cluster.training]
+    has_bounds = any(isinstance(step, SideBySide) and step.interval for step in steps)
 
     def phases(cluster: Cluster) -> list[Row]:
         return [
@@ -234,6 +232,14 @@ def _compared_training(clusters: Sequence[Cluster]) -> Iterator[Part]:
     yield from _grouped("Training step", headings, clusters, phases, words=3)
     headings = ["sync", *_headings("%", True, has_bounds)]
     yield from _grouped("Scaling efficiency", headings, clusters, efficiency, words=2)
+
+
+def _phases(clusters: Sequence[Cluster]) -> tuple[list[str], str, Format]:
+    """Return the phases to show, and the unit of their times with its format."""
+    entries = [entry for cluster in clusters for entry in cluster.training]
+    loads = any(_seconds(entry.loading_s for entry in entries))
+    times = time_unit(_seconds(getattr(entry, f"{name}_s") for entry in entries for name in STEP))
+    return [name for name in STEP if loads or name != "loading"], *times
 
 
 def _results(cluster: Cluster) -> Iterator[Part]:
@@ -262,16 +268,12 @@ def _with_faults(clusters: Sequence[Cluster]) -> Iterator[Part]:
     size, write_size = size_unit(entry.bytes for entry in collectives)
 
     def row(entry: Entry) -> Row:
-        assert entry.faults is not None
-        name, nbytes = "", ""
-        if isinstance(entry, CollectiveFigures):
-            name, nbytes = entry.algorithm, write_size(entry.bytes)
-        else:
-            name = f"step with {entry.gradient_sync}"
-        runs = str(entry.faults.repetitions)
-        runs += f" of {entry.faults.asked}" if entry.faults.asked is not None else ""
-        times = [format_or_dash(value, form) for value in _quantiles(entry)]
-        return [name, nbytes, runs, *times, str(entry.faults.never_ended)]
+        faults = entry.faults
+        assert faults is not None
+        is_call = isinstance(entry, CollectiveFigures)
+        named = [entry.algorithm, write_size(entry.bytes)] if is_call else [f"step with {entry.gradient_sync}", ""]
+        runs = f"{faults.repetitions}" + (f" of {faults.asked}" if faults.asked is not None else "")
+        return [*named, runs, *(format_or_dash(value, form) for value in _quantiles(entry)), str(faults.never_ended)]
 
     times = (f"{name}\n({unit})" for name in ("median", "p95", "worst"))
     headings = ["", f"size\n({size})" if collectives else "", "runs", *times, "never end"]
@@ -287,17 +289,6 @@ def _repeated(cluster: Cluster) -> list[Entry]:
 def _quantiles(entry: Entry) -> tuple[float | None, ...]:
     distribution = entry.faults.distribution if entry.faults else None
     return (distribution.median_s, distribution.p95_s, distribution.worst_s) if distribution else (None, None, None)
-
-
-def _shown_phases(clusters: Sequence[Cluster]) -> list[str]:
-    entries = [entry for cluster in clusters for entry in cluster.training]
-    loads = any(_seconds(entry.loading_s for entry in entries))
-    return [name for name in STEP if loads or name != "loading"]
-
-
-def _phase_unit(clusters: Sequence[Cluster]) -> tuple[str, Format]:
-    entries = [entry for cluster in clusters for entry in cluster.training]
-    return time_unit(_seconds(getattr(entry, f"{name}_s") for entry in entries for name in STEP))
 
 
 def _side(value: Value, side: str) -> float | None:
