@@ -13,8 +13,7 @@ from ringlab.shared.failures import refusals_about
 from ringlab.shared.figures import ClusterFigures, CollectiveFigures, SideBySide, TrainingFigures
 from ringlab.shared.progress import Progress, Tick
 from ringlab.shared.scenario_answer import ScenarioAnswer
-from ringlab.shared.simulator import Simulator
-from ringlab.shared.workload import predictable
+from ringlab.shared.workload import Simulator, predictable
 from scenarios import LoadedScenario, WhatIf
 from simcomm.model.faults import NO_FAULTS
 

@@ -1,25 +1,47 @@
-"""Resolves ``auto`` in a scenario's collectives and training runs, and counts the messages to simulate."""
+"""Resolves ``auto`` in a scenario's collectives and training runs, counts their messages, and simulates them."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import NamedTuple
 
+from collectives.budget import Gigabyte, allowed
 from collectives.call import CollectiveCall, make_call
 from collectives.catalogue import library
 from collectives.declaration import NCCL
-from collectives.errors import InputError
+from collectives.errors import InputError, TooLarge
 from collectives.proof.verifier import is_bitwise_identical
 from collectives.records.calibration import Calibration
+from collectives.records.trace import Trace
+from collectives.records.waits import Record
 from collectives.training.workload import Training
+from ringlab.shared.figures import (
+    TRAINING_FIGURES,
+    ClusterFigures,
+    CollectiveFigures,
+    Number,
+    TrainingFigures,
+    collective_figures,
+    training_figures,
+)
+from ringlab.shared.progress import Tick, keeping
 from scenarios import CollectiveComparison, LoadedScenario
 from simcomm.cluster.cluster import Cluster
-from simcomm.model.faults import Faults
-from simcomm.performance_models.performance_model import PerformanceModel
+from simcomm.model.faults import NO_FAULTS, Faults
+from simcomm.performance_models.options import SimulationOptions
+from simcomm.performance_models.performance_model import PerformanceModel, performance_model
+from simcomm.repetition import FaultFigures, repeat
 from simcomm.schedules import compact_schedule, verified_schedule
 from simcomm.selection import library_candidates, resolve_auto
+from simcomm.simulate import simulate
+from simcomm.uncertainty import combine, disagreement, of_emulated
+
+Figures = CollectiveFigures[Number] | TrainingFigures[Number]
+Asked = CollectiveCall | Training
 
 FEWEST_TO_DIFFER = 3  # ranks; the sum of two numbers does not depend on their order
 MOST_LOOKED_AT = 20_000  # messages of a run that is simulated again to find its bottleneck, in under a second
+MOST_RECORDED = 200_000  # messages of all repetitions, up to which waits are recorded in full (1 kB each)
 
 
 def resolve_calls(
@@ -94,3 +116,199 @@ def count_work(job: CollectiveCall | Training, model: PerformanceModel, faults: 
         return WorkCount()
     messages = compact_schedule(carried.algorithm, model.cluster.world_size, carried.root).messages
     return WorkCount(carried.times * messages * faults.runs, carried.times)
+
+
+class Place(NamedTuple):
+    """A cluster to simulate. Number 0 is the scenario's own cluster; the clusters of what-ifs follow."""
+
+    number: int
+    title: str
+    cluster: Cluster
+    faults: Faults
+    model: PerformanceModel
+
+
+class Row(NamedTuple):
+    """A collective or training to simulate on one cluster."""
+
+    place: Place
+    asked: Asked
+    work: WorkCount
+
+    @property
+    def name(self) -> str:
+        """The name that the progress bar shows."""
+        job = self.asked
+        return job.algorithm.full_name if isinstance(job, CollectiveCall) else f"training/{job.sync_name}"
+
+    @property
+    def may_be_too_large(self) -> bool:
+        """Whether the row exceeds the message limit, unless the simulation finds a shortcut."""
+        return self.work.messages > allowed(Gigabyte.MESSAGES) * self.place.faults.runs * self.work.collectives
+
+
+def group_by_cluster(places: Sequence[Place], simulated: Sequence[tuple[Row, Figures]]) -> list[ClusterFigures[Number]]:
+    """Return the results of each place."""
+    return [
+        ClusterFigures(
+            title=place.title,
+            cluster=place.cluster.title,
+            collectives=tuple(
+                each for row, each in simulated if row.place is place and isinstance(each, CollectiveFigures)
+            ),
+            training=tuple(each for row, each in simulated if row.place is place and isinstance(each, TrainingFigures)),
+        )
+        for place in places
+    ]
+
+
+@dataclass(frozen=True)
+class Simulator:
+    """Simulates the rows of a scenario on its cluster and on those of its what-ifs."""
+
+    scenario: LoadedScenario
+    calibration: Calibration | None
+    engine: str | None
+    simulated: dict[tuple[int, Asked], Figures] = field(default_factory=dict)  # equal rows are simulated once
+    refused: list[TooLarge] = field(default_factory=list)  # errors of the skipped rows
+
+    @cached_property
+    def places(self) -> list[Place]:
+        scenario = self.scenario
+        every = [(scenario.cluster.title, scenario.cluster, scenario.faults)]
+        every += [(what_if.title, what_if.cluster, what_if.faults) for what_if in scenario.what_ifs]
+        return [
+            Place(number, title, cluster, faults, performance_model(cluster, self.calibration))
+            for number, (title, cluster, faults) in enumerate(every)
+        ]
+
+    def rows(self, tick: Tick = lambda *_: None) -> list[Row]:
+        rows, resolved = list[Row](), dict[tuple[int, Training], Training]()
+        for place in self.places:
+            cluster, model = place.cluster, place.model
+            tick(0, 0, 0, f"preparing {cluster.title}")
+            trainings = self.scenario.trainings if model.predicts_ddp() else predictable(self.scenario.trainings)
+            for training in trainings:
+                model.check_training(training, SimulationOptions(self.engine_of(training, model), place.faults))
+            alike = next(other.number for other in self.places if other.cluster == cluster)
+            for training in trainings:
+                if (alike, training) not in resolved:
+                    resolved[alike, training] = resolve_training(training, cluster, self.calibration)
+            every: list[Asked] = [
+                *resolve_calls(self.scenario.collective, cluster, self.calibration),
+                *(resolved[alike, training] for training in trainings),
+            ]
+            seen: set[Asked] = set()
+            for job in every:
+                try:
+                    work = WorkCount() if job in seen else count_work(job, model, place.faults)
+                except TooLarge as error:
+                    self._refuse(job, error)
+                    continue
+                seen.add(job)
+                rows.append(Row(place, job, work))
+        return rows
+
+    def simulate(self, rows: Sequence[Row], tick: Tick) -> tuple[list[tuple[Row, Figures]], bool]:
+        """Return the results of the simulated rows, and whether an interrupt ended the simulation.
+
+        Rows that may be too large come first, so that no other row is simulated in vain. The other rows follow, the
+        largest last, so that an interrupt leaves as many rows as possible.
+        """
+        figures: dict[int, tuple[Row, Figures]] = {}
+        total, done = sum(row.work.messages for row in rows), 0
+        order = sorted(range(len(rows)), key=lambda at: (not rows[at].may_be_too_large, rows[at].work.messages))
+        with keeping(figures) as interruption:
+            for at in order:
+                row, before = rows[at], done
+
+                def on_run(more: int, row: Row = row) -> None:
+                    nonlocal done
+                    done += more
+                    tick(0, done, total, f"messages, {row.name}")
+
+                on_run(0)
+                try:
+                    each_run = partial(on_run, row.work.messages // row.place.faults.runs)
+                    figures[at] = row, self.figures(row, each_run)
+                except TooLarge as error:
+                    self._refuse(row.asked, error)
+                done = before + row.work.messages  # fewer runs than expected may have been enough
+        return [figures[at] for at in sorted(figures)], interruption.came
+
+    def figures(self, row: Row, on_run: Callable[[], None] = lambda: None) -> Figures:
+        key = row.place.number, row.asked
+        if key not in self.simulated:
+            self.simulated[key] = _simulate_row(row, self.engine_of(row.asked, row.place.model), on_run)
+        return self.simulated[key]
+
+    def with_uncertainty(self, simulated: Sequence[tuple[Row, Figures]], in_turns: bool) -> list[tuple[Row, Figures]]:
+        """Add uncertainties to the scenario's own rows, which come first.
+
+        They are the disagreement of calibration folds and, on an emulated cluster, slower cores.
+        """
+        age_s = self.calibration.age_s if self.calibration is not None and not in_turns else 0.0
+        others = self.places[0].model.alternatives()
+        folds = [self._predict_with(fold) for fold in others.parts]
+        slower = None if others.slower is None else self._predict_with(others.slower)
+
+        def share(at: int, name: str) -> float | None:
+            value, *by_fold = (getattr(each[at], name) for each in ([entry for _, entry in simulated], *folds))
+            if slower is None:
+                return combine(disagreement(by_fold), age_s)
+            return of_emulated(value or 0.0, by_fold, getattr(slower[at], name), age_s)
+
+        answer = list[tuple[Row, Figures]]()
+        for at, (row, entry) in enumerate(simulated):
+            if not row.place.number:
+                names = ["time_s"] if isinstance(entry, CollectiveFigures) else TRAINING_FIGURES
+                shares = {name: known for name in names if (known := share(at, name)) is not None}
+                entry = replace(entry, uncertainty=shares or None)
+            answer.append((row, entry))
+        return answer
+
+    def _predict_with(self, calibration: Calibration) -> list[Figures]:
+        other = Simulator(replace(self.scenario, what_ifs=()), calibration, self.engine)
+        return [other.figures(row) for row in other.rows()]
+
+    def _refuse(self, job: Asked, error: TooLarge) -> None:
+        hint = "; or use an algorithm other than auto" if is_auto(job) else ""
+        self.refused.append(TooLarge(f"{error}{hint}"))
+
+    def engine_of(self, job: Asked, model: PerformanceModel) -> str | None:
+        """Return the engine; None if a formula predicts the row, so that no messages are simulated."""
+        if isinstance(job, CollectiveCall):
+            return self.engine if job.algorithm.has_program else None
+        return None if job.gradient_sync is not None and model.has_no_messages(job) else self.engine
+
+
+def _simulate_row(row: Row, engine: str | None, on_run: Callable[[], None]) -> Figures:
+    place, job = row.place, row.asked
+    run = partial(simulate, place.model, job, engine=engine)
+    if place.faults == NO_FAULTS:
+        figures = _figures_of(job, run(record=False))
+        on_run()
+        return figures
+    record = Record.WAITS if row.work.messages <= MOST_RECORDED else Record.BRIEF_WAITS
+    steps = 1 if isinstance(job, CollectiveCall) else place.model.steps
+    trace, faults = repeat(
+        place.faults, place.cluster, run, partial(_seconds, job), record=record, steps=steps, on_run=on_run
+    )
+    transport = place.cluster.transport
+    if isinstance(job, CollectiveCall) and place.faults.slows_ranks and transport is not None and transport.gamma == 0:
+        faults = replace(faults, computing="free")
+    return _figures_of(job, trace, faults)
+
+
+def _figures_of(job: Asked, trace: Trace, faults: FaultFigures | None = None) -> Figures:
+    return (
+        collective_figures(trace, faults) if isinstance(job, CollectiveCall) else training_figures(trace, job, faults)
+    )
+
+
+def _seconds(job: Asked, trace: Trace) -> float:
+    if isinstance(job, CollectiveCall):
+        return trace.elapsed
+    seconds = training_figures(trace, job).step_s
+    assert seconds is not None, "a run that ended has a time"
+    return seconds

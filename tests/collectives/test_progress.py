@@ -33,7 +33,7 @@ from ringlab.commands.predicting import prediction
 from ringlab.scenario import load
 from ringlab.session import Session, load_scenario
 from ringlab.shared import progress as terminal_progress
-from ringlab.shared import simulator, workload
+from ringlab.shared import workload
 from ringlab.shared.output import PlainConsole
 from ringlab.shared.progress import TerminalProgress, computing
 from simcomm.cluster.calibrated import as_emulated
@@ -169,7 +169,7 @@ def test_too_large_auto_choice_suggests_alternatives(monkeypatch, tmp_path):
             raise TooLarge(f"{call.algorithm.label}: up to 10 will do")
         return plain(call, model, faults)
 
-    monkeypatch.setattr(simulator, "count_work", count_work)
+    monkeypatch.setattr(workload, "count_work", count_work)
     text = " ".join(prediction.predict(load(file)).conclusions)
     assert (
         "Not simulated: auto (direct): up to 10 will do; or use an algorithm other than auto; ring: up to 10 will"

@@ -112,7 +112,7 @@ def test_training_waits_are_per_step(tmp_path: Path):
 def test_large_run_under_faults_reports_times_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     scenario = load(write(tmp_path, STAR + FAULTS))
     (row,) = predict(scenario, Session(engine="compiled")).to_dict()["collectives"]
-    monkeypatch.setattr("ringlab.shared.simulator.MOST_RECORDED", 0)
+    monkeypatch.setattr("ringlab.shared.workload.MOST_RECORDED", 0)
     answer = predict(scenario, Session(engine="compiled"))
     (entry,) = answer.to_dict()["collectives"]
     for key, value in entry["faults"].items():

@@ -80,11 +80,11 @@ def test_too_large_points_of_a_curve_are_omitted(monkeypatch: pytest.MonkeyPatch
         return simulate(model, work, **options)
 
     monkeypatch.setattr(NoProgress, "note", lambda self, text: notes.append(text))
-    monkeypatch.setattr("ringlab.shared.simulator.simulate", simulate_few)
+    monkeypatch.setattr("ringlab.shared.workload.simulate", simulate_few)
     curves = scaling_curves(ringlab.load("star8"), None, progress=NoProgress())
     assert [list(curve.world_sizes) for curve in curves] == [[2, 3, 4]] * 2
     assert notes == ["Not simulated: 6 ranks are too many; 8 ranks are too many."]
-    monkeypatch.setattr("ringlab.shared.simulator.simulate", partial(simulate_few, most=0))
+    monkeypatch.setattr("ringlab.shared.workload.simulate", partial(simulate_few, most=0))
     with pytest.raises(TooLarge, match="2 ranks are too many"):
         scaling_curves(ringlab.load("star8"), None)
 

@@ -264,15 +264,12 @@ def plan(
     with computing(progress, f"predicting {len(candidates)} candidates") as tick:
         screened = screen(candidates, steps, samples, lambda done: tick(0, done, len(candidates), "candidates"))
     if not (screened.estimates or screened.too_small):  # report the reason for the largest number of GPUs
-        reason = max(
-            screened.unsupported, key=lambda each: max(estimate.gpus for estimate in screened.unsupported[each])
-        )
+        named = screened.unsupported
+        reason = max(named, key=lambda reason: max(candidate.gpus for candidate in named[reason]))
         raise InputError(f"{planned.path}: training: {reason}")
 
     limits = Limits(wanted.deadline or inf, wanted.budget or inf)
-    ranked = sorted(
-        screened.estimates, key=lambda estimate: (estimate.dollars, estimate.hours, estimate.candidate.label)
-    )
+    ranked = sorted(screened.estimates, key=lambda each: (each.dollars, each.hours, each.candidate.label))
     within = [estimate for estimate in ranked if limits.allow(estimate.hours, estimate.dollars)]
     front = {*pareto_front([(estimate.hours, estimate.dollars) for estimate in within])}
     source = "built-in list" if options.prices is None else str(options.prices)

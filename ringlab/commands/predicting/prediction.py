@@ -13,8 +13,7 @@ from ringlab.session import Session
 from ringlab.shared.conclusions import Conclusions, conclude
 from ringlab.shared.figures import CollectiveFigures, Number
 from ringlab.shared.scenario_answer import ScenarioAnswer
-from ringlab.shared.simulator import Asked, Figures, Simulator, group_by_cluster
-from ringlab.shared.workload import MOST_LOOKED_AT
+from ringlab.shared.workload import MOST_LOOKED_AT, Asked, Figures, Simulator, group_by_cluster
 from ringlab.table import MOST_SENTENCES, keep_few
 from scenarios import LoadedScenario
 from simcomm.cluster.paths import keeping_paths
