@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 NO_TEXT = " (its text cannot be had)"
 PACKAGES = {
@@ -86,13 +85,9 @@ class ProgramEnded(InputError):  # noqa: N818 - what happened
 class RunFailed(RuntimeError):  # noqa: N818 - what happened, as in "the run failed"
     """A run on real processes failed: a rank died or the time ran out. The command line exits with status 1.
 
-    ``trace`` is the Trace up to the failure, or None if it is unknown.
-
-    >>> RunFailed("rank 1 was ended by SIGKILL").trace is None
-    True
+    >>> str(RunFailed("rank 1 was ended by SIGKILL"))
+    'rank 1 was ended by SIGKILL'
     """
-
-    trace: Any = None
 
 
 @contextmanager

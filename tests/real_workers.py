@@ -1,7 +1,6 @@
 """Worker processes of realcomm's tests, in a separate module so that they start without pytest."""
 
 import os
-import signal
 import sys
 import time
 from itertools import pairwise
@@ -16,14 +15,10 @@ import realcomm
 from collectives.call import CollectiveCall
 from collectives.declaration import nccl
 from collectives.errors import InputError
-from collectives.pipeline.pipeline import SliceStep
 from collectives.spec import find_spec
-from collectives.training.workload import Training
-from realcomm.execution.executor import Executor
 from realcomm.launching.status import report_progress, set_status
 from realcomm.measuring.collective_run import TimedCall
 from realcomm.measuring.rank_measurement import measure_rank
-from realcomm.training.trainer import train_rank
 
 
 def sum_of_ranks(rank: int, world_size: int, scale: int = 1) -> tuple[int, int, float]:
@@ -121,37 +116,6 @@ def listening() -> list[str]:
             if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
                 addresses.append(fields[1].partition(":")[0])
     return addresses
-
-
-def break_in_step(rank: int, world_size: int, measurement: TimedCall, bad: int, step: int, how: str) -> object:
-    """Measure. At ``step`` of the third execution, rank ``bad`` is killed, raises or hangs."""
-    if rank == bad:
-        _break_executions(3, step, how)
-    return measure_rank(rank, world_size, measurement)
-
-
-def break_training(rank: int, world_size: int, training: Training) -> object:
-    """Train; rank 1 raises in the first step of the second sync."""
-    if rank == 1:
-        _break_executions(2, 0, "raise")
-    return train_rank(rank, world_size, training, 3)
-
-
-def _break_executions(number: int, step: int, how: str) -> None:
-    """Make this rank fail at a step of a recorded execution."""
-    complete = Executor._complete
-
-    def complete_or_break(self: Executor, slice_step: SliceStep, *rest: Any) -> None:
-        if self._is_watched and self._runs == number and slice_step.step.number == step:
-            time.sleep(0.1)  # the others have come as far as they can
-            if how == "kill":
-                os.kill(os.getpid(), signal.SIGKILL)
-            if how == "raise":
-                raise ZeroDivisionError("no sheep")
-            time.sleep(600)
-        complete(self, slice_step, *rest)
-
-    Executor._complete = complete_or_break  # type: ignore[method-assign]
 
 
 def check_own_collectives(rank: int, world_size: int, collectives: tuple[str, ...]) -> dict[str, int]:

@@ -1,8 +1,6 @@
 """Record the operations of one rank while it executes a program."""
 
 from collections.abc import Iterable
-from math import nan
-from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from collectives.step import Operation
@@ -12,9 +10,6 @@ if TYPE_CHECKING:  # a launcher that receives events need not import torch
     import torch
 
     from collectives.pipeline.bound_steps import Transfer, Write
-
-
-EXECUTION = "execution"  # the subject of a rank's ``Account``
 
 
 class Event(NamedTuple):
@@ -32,43 +27,30 @@ class Event(NamedTuple):
     channel: int = 0
 
 
-class Account(NamedTuple):
-    """A rank's report of one execution. Unfinished events have nan as their ``end``."""
-
-    number: int  # number of the execution, counted by its executor
-    elements: int  # length of the buffer
-    begin: float  # seconds of ``time.perf_counter``, as in events
-    events: list[Event]
-
-
 class EventRecorder:
     """Records the events of one execution on one rank."""
 
-    def __init__(self, device: "torch.device", number: int, elements: int) -> None:
-        """Record execution ``number``, on a buffer of ``elements`` elements on ``device``.
+    def __init__(self, device: "torch.device") -> None:
+        """Record an execution on ``device``.
 
         On a GPU, times are those of the current stream, and are known after the rank has posted everything.
         """
-        self._clock, self._number, self._elements = device_clock(device), number, elements
-        self._begin = perf_counter()
+        self._clock = device_clock(device)
         self._messages: dict[tuple[int, int, int], Event] = {}  # by channel, step and position in the step
-        self._under_way: dict[int, tuple[int, Transfer[torch.Tensor]]] = {}  # channel and slice, by identity
         self._local: list[Event] = []
 
     def now(self) -> float:
         """Return a mark of the device's clock."""
         return self._clock.now()
 
-    def post(self, channel: int, transfers: "Iterable[Transfer[torch.Tensor]]") -> None:
+    def post(self, transfers: "Iterable[Transfer[torch.Tensor]]") -> None:
         """Record that slices are about to be posted."""
         now = self.now()
         for transfer in transfers:
             transfer.posted = now
-            self._under_way[id(transfer)] = channel, transfer
 
     def add_message(self, channel: int, transfer: "Transfer[torch.Tensor]") -> None:
         """Record a completed slice. A message lasts from the begin of its first slice to the end of its last."""
-        self._under_way.pop(id(transfer), None)
         key = channel, transfer.step, transfer.position
         before = self._messages.get(key)
         begin = transfer.posted if before is None else min(before.begin, transfer.posted)
@@ -84,14 +66,3 @@ class EventRecorder:
         On a GPU, wait for the last event. All messages must have been posted.
         """
         return self._clock.date([self._messages[key] for key in sorted(self._messages)] + self._local)
-
-    def account(self) -> Account:
-        """Return the report of this execution so far, on a CPU. Another thread may call this."""
-        begun = [
-            Event(event.step, event.operation, event.posted, nan, channel)
-            for channel, event in list(self._under_way.values())
-        ]
-        open_now = {(event.channel, event.step, event.operation) for event in begun}  # some slices may have arrived
-        done = [*dict(self._messages).values(), *list(self._local)]
-        ended = [event for event in done if (event.channel, event.step, event.operation) not in open_now]
-        return Account(self._number, self._elements, self._begin, ended + begun)

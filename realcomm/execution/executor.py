@@ -22,12 +22,12 @@ from collectives.pipeline.pipeline import Pipeline, PipelineBuilder, SliceStep
 from collectives.spec import OPS
 from collectives.step import reduce
 from realcomm.execution.collective_sequence import Collective, sequence_of
-from realcomm.execution.events import EXECUTION, Event, EventRecorder
+from realcomm.execution.events import Event, EventRecorder
 from realcomm.execution.gpu_progress import StepMark, StepMarks
 from realcomm.execution.group_memory import GroupReference, Recent, keep_for, refer
 from realcomm.execution.nccl import as_bytes, connect, make_communicators, needs_groups, post_group, timeout_of
 from realcomm.launching.group import group_or_default
-from realcomm.launching.status import COLLECTIVE_BYTES, own_slot, padded, report_by
+from realcomm.launching.status import COLLECTIVE_BYTES, own_slot, padded
 
 # (target, source): reduce source into target
 COMBINE: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
@@ -137,14 +137,9 @@ class Executor:
         self._tensor: Callable[[], torch.Tensor | None] = _none
         self._address = 0
         self._pipeline = Pipeline[torch.Tensor]([], [])
-        self._runs, self._is_watched = 0, False
         self._marks = None
         if self._device.type == "cuda":
             self._marks = StepMarks(self._device, self._label, timeout_of(whole_group, self._device))
-
-    def watch(self) -> None:
-        """Report this rank's events if the run fails. On a GPU, only the status is reported; it names the step."""
-        self._is_watched = self._device.type != "cuda"
 
     def run(
         self, tensor: torch.Tensor, record: list[Event] | None = None, collective: Collective | None = None
@@ -165,12 +160,7 @@ class Executor:
     def _run(self, tensor: torch.Tensor, record: list[Event] | None, number: int) -> None:
         chains = self._builder.chains
         self._tag = TAG + (self._fingerprint + number * chains) % (TAGS - chains)
-        self._runs += 1
-        recorder = None
-        if record is not None or self._is_watched:
-            recorder = EventRecorder(self._device, self._runs, self.call.elements)
-        if self._is_watched and recorder is not None:
-            report_by(EXECUTION, recorder.account)
+        recorder = None if record is None else EventRecorder(self._device)
         if self._marks is not None:
             self._marks.begin()
         wait = own_slot().wait
@@ -234,7 +224,7 @@ class Executor:
         for message in step.receives:
             message.work = receive(message.elements_list, message.peer, tag)
         if recorder is not None:  # first, because a message may arrive before the post returns
-            recorder.post(step.channel, (*step.receives, *step.step.sends, *step.early_receives))
+            recorder.post((*step.receives, *step.step.sends, *step.early_receives))
         for message in step.step.sends:
             self.bytes_sent += message.nbytes
             message.work = send(message.elements_list, message.peer, tag)
@@ -245,7 +235,7 @@ class Executor:
     def _post_grouped(self, step: SliceStep[torch.Tensor], recorder: EventRecorder | None) -> None:
         """Post the messages of a step as one NCCL group, then do the writes that do not wait for them."""
         if recorder is not None:
-            recorder.post(step.channel, (*step.receives, *step.step.sends))
+            recorder.post((*step.receives, *step.step.sends))
         receives = [(message.peer, message.elements_list) for message in step.receives]
         sends = [(message.peer, message.elements_list) for message in step.step.sends]
         work = post_group(self._groups[step.channel](), receives, sends, self._device)

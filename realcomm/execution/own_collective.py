@@ -108,17 +108,9 @@ class OwnCollective:
 Runner = Executor | OwnCollective
 
 
-def make_runner(
-    call: CollectiveCall, rank: int, world_size: int, device: torch.device, is_watched: bool = True
-) -> Runner:
-    """Return the object that runs a collective call on this rank. Raise InputError as its constructor does.
-
-    With ``is_watched``, it reports its events if a run fails.
-    """
+def make_runner(call: CollectiveCall, rank: int, world_size: int, device: torch.device) -> Runner:
+    """Return the object that runs a collective call on this rank. Raise InputError as its constructor does."""
     algorithm = call.algorithm
     if not algorithm.has_program or (algorithm.backend == GLOO and device.type == "cpu"):
         return OwnCollective(call, rank, world_size, device)
-    executor = Executor(call, rank, world_size, device=device)
-    if is_watched:
-        executor.watch()
-    return executor
+    return Executor(call, rank, world_size, device=device)

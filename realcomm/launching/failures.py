@@ -33,16 +33,11 @@ _NOT_THE_USERS = (
 
 
 class LaunchFailed(RunFailed):
-    """A launch that failed.
-
-    ``reports`` contains the ranks' reports, by rank and subject. ``failed`` maps the rank that failed first to the time
-    of its failure, in seconds of ``time.perf_counter``.
-    """
+    """A launch that failed. ``reports`` contains the ranks' reports, by rank and subject."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.reports: dict[int, Any] = {}
-        self.failed: dict[int, float] = {}
 
 
 class RankFailed(LaunchFailed):
@@ -93,7 +88,7 @@ class Failure:
         if self.refused:
             return InputError(self.event)
         error = RankFailed(self.rank, f"rank {self.rank} {self.event} (status: {self.status})")
-        error.failed[self.rank], error.lost_peer = self.at, self.secondary
+        error.lost_peer = self.secondary
         if self.traceback:
             error.__cause__ = RankTraceback(self.traceback)
         return error

@@ -20,8 +20,8 @@ from collectives.proof.verifier import verify
 from collectives.records.messages import Messages
 from collectives.records.spans import Spans
 from collectives.records.trace import Trace
-from realcomm.execution.broken_run import follow_messages, local_spans, trace_broken_run, tracing_failures
-from realcomm.execution.events import Account, Event
+from realcomm.execution.events import Event
+from realcomm.execution.measured_messages import follow_messages, local_spans
 from realcomm.launching.launcher import check_launch, launch
 from realcomm.launching.types import Progress, RankNetwork, Ranks
 
@@ -95,9 +95,7 @@ def run(
     additional repetition, because recording takes time. The ranks use the ``network`` of ``realcomm.emulate``, or the
     loopback.
 
-    Raise InputError and ProgramError as ``simcomm.run`` does, and RankFailed and TimedOut as ``launch`` does. The
-    ``trace`` of the last two exceptions shows the failed execution: the failed rank, and the rank that each other rank
-    waits for.
+    Raise InputError and ProgramError as ``simcomm.run`` does, and RankFailed and TimedOut as ``launch`` does.
 
     >>> trace = run("all_reduce/ring", simcomm.this_machine(ranks=2), nbytes=4096)  # doctest: +SKIP
     >>> trace.facts["nbytes"], trace.facts["wrong"]  # doctest: +SKIP
@@ -116,14 +114,13 @@ def run(
         raise InputError(f"{name} is NCCL's own collective, but the backend is {backend}; use backend nccl")
     with _save(buffers) as inputs:
         measurement = TimedCall(call, warmup, repetitions, inputs)
-        with tracing_failures(lambda error: trace_broken_run(call, cluster, error)):
-            ranks = launch(
-                *(f"{WORKERS}:measure_rank", cluster.world_size, measurement),
-                backend=backend,
-                timeout=timeout,
-                progress=progress,
-                network=network,
-            )
+        ranks = launch(
+            *(f"{WORKERS}:measure_rank", cluster.world_size, measurement),
+            backend=backend,
+            timeout=timeout,
+            progress=progress,
+            network=network,
+        )
     for buffer, rank in zip(() if buffers is None else buffers, ranks, strict=False):
         buffer[:] = rank.data
     return make_trace(cluster, measurement, ranks)
@@ -144,8 +141,8 @@ def _save(buffers: Sequence[Array] | None) -> Iterator[Path | None]:
 def make_trace(cluster: Ranks, measurement: TimedCall, ranks: list[RankMeasurement]) -> Trace:
     """Combine all ranks' measurements into one trace."""
     call, seconds, start, hosts = measurement.call, ranks[0].seconds, ranks[0].begin, list(cluster.hosts)
-    accounts = {rank: Account(0, call.elements, start, rank_result.events) for rank, rank_result in enumerate(ranks)}
-    messages, _ = follow_messages(call, cluster.world_size, accounts, start) if call.algorithm.has_program else ([], [])
+    events = [rank.events for rank in ranks]
+    messages = follow_messages(call, events, start) if call.algorithm.has_program else ()
     facts = {
         "nbytes": float(call.nbytes),
         "time_min_s": min(seconds),
@@ -159,7 +156,7 @@ def make_trace(cluster: Ranks, measurement: TimedCall, ranks: list[RankMeasureme
         cluster.world_size,
         median_low(seconds),
         Messages.of(messages).sorted(),
-        Spans.of(local_spans(accounts, start)).sorted(),
+        Spans.of(local_spans(events, start)).sorted(),
         nodes=list(dict.fromkeys(hosts)),
         hosts=hosts,
         facts=facts,

@@ -139,7 +139,7 @@ class DdpSync(GradientSync):
 def make_bucket_runner(algorithm: Algorithm, piece: torch.Tensor) -> Runner:
     """Return the runner that averages a bucket. All ranks must call this together."""
     call = CollectiveCall(algorithm, len(piece), op="mean")
-    return make_runner(call, dist.get_rank(), dist.get_world_size(), piece.device, is_watched=False)
+    return make_runner(call, dist.get_rank(), dist.get_world_size(), piece.device)
 
 
 def make_sync(algorithm: Algorithm, rank: int, world_size: int, gradients: torch.Tensor) -> AfterBackward:

@@ -8,8 +8,6 @@ from collectives.errors import InputError
 from collectives.records.spans import Span
 from collectives.training.workload import TO_TRAIN_ON, Training
 
-PHASES = "phases"  # the subject of a rank's spans, in seconds of ``time.perf_counter``
-
 
 @dataclass(frozen=True)
 class RankResult:

@@ -16,12 +16,12 @@ from realcomm.execution.executor import execute
 from realcomm.execution.group_memory import host_barrier
 from realcomm.execution.shared_clock import shared_instant
 from realcomm.launching.group import own_device
-from realcomm.launching.status import report_by, report_progress, set_status
+from realcomm.launching.status import report_progress, set_status
 from realcomm.training.datasets import Batch, Shard, held_out_batches, load_next
 from realcomm.training.gradient_sync import DdpSync, DuringBackward, GradientSync, LocalSteps, make_sync, no_sync
 from realcomm.training.models import build_model
 from realcomm.training.observing import EpochRecord, Observer, State, StepRecord
-from realcomm.training.rank_result import PHASES, RankResult
+from realcomm.training.rank_result import RankResult
 from realcomm.training.replica import (
     WARM_UP_STEPS,
     Replica,
@@ -93,7 +93,6 @@ class RunningTraining:
             # the launcher counts progress from this step
             report_progress(self.done, 0, f"resuming from step {self.done}")
         self.watch.resume(shared_instant())  # all ranks' stopwatches continue together
-        report_by(PHASES, self.watch.absolute_spans)
         remain = self.shard.steps - self.done
         try:
             for _ in range(remain if count is None else min(count, remain)):

@@ -118,8 +118,3 @@ class Stopwatch:
             if span.step == step:
                 seconds[span.name] = seconds.get(span.name, 0.0) + span.end - span.begin
         return dict(reversed(seconds.items()))
-
-    def absolute_spans(self) -> list[Span]:
-        """Return the spans so far in seconds of ``time.perf_counter``. Another thread may call this."""
-        origin = self._origin
-        return [span._replace(begin=span.begin + origin, end=span.end + origin) for span in list(self._spans)]

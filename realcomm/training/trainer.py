@@ -2,29 +2,24 @@
 
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from collectives.call import CollectiveCall
 from collectives.checks import check_cluster, check_path, check_sequence
 from collectives.errors import InputError, failure_first
 from collectives.output_files import check_output
 from collectives.proof.verifier import check_bitwise_identical
 from collectives.quoting import quote
-from collectives.records.messages import Message
 from collectives.records.spans import Spans
-from collectives.records.trace import Trace, Unfinished, name_in_library
+from collectives.records.trace import Trace, name_in_library
 from collectives.training.workload import Training, check_training, is_file_reference
 from collectives.variables import is_first_rank
-from realcomm.execution.broken_run import follow_messages, latest_accounts, make_broken_trace, tracing_failures
-from realcomm.launching.failures import LaunchFailed
 from realcomm.launching.launcher import check_launch, launch
 from realcomm.launching.server import preload
 from realcomm.launching.torch_process import PRELOAD
 from realcomm.launching.types import Progress, RankNetwork, Ranks
 from realcomm.training.model_files import check_model
-from realcomm.training.rank_result import PHASES, RankResult, count_steps, known_images
+from realcomm.training.rank_result import RankResult, count_steps, known_images
 
 if TYPE_CHECKING:
     from realcomm.training.checkpoints import Start
@@ -102,7 +97,7 @@ def train(
         start = resume if isinstance(resume, Start) else find_start(training, cluster.world_size, resume)
         observers, removing = (*observers, Checkpointing(training, start.checkpoint)), removing_remains(training)
     preload_for([training])
-    with tracing_failures(lambda error: trace_broken_training(training, cluster, error)), removing:
+    with removing:
         ranks = launch(
             *(train_rank, cluster.world_size, training, steps, weights, tuple(observers)),
             backend=backend,
@@ -182,28 +177,3 @@ def preload_for(trainings: Iterable[Training]) -> None:
         preload(*_ALL, *_BY_DATASET.get(training.dataset, ()))
         if not is_file_reference(training.model):
             preload("torchvision")
-
-
-def trace_broken_training(training: Training, cluster: Ranks, error: LaunchFailed) -> Trace | None:
-    """Return a trace of the reported phases and the last sync's messages; None if no rank has reported."""
-    phases = [span for subjects in error.reports.values() for span in subjects.get(PHASES, ())]
-    accounts = latest_accounts(error)
-    begins = [*(span.begin for span in phases), *(account.begin for account in accounts.values())]
-    if not begins:
-        return None
-    start, sync = min(begins), training.gradient_sync
-    messages, unfinished = list[Message](), list[Unfinished]()
-    if sync is not None and accounts and training.buckets is None:
-        account = next(iter(accounts.values()))
-        number, call = account.number - 1, CollectiveCall(sync, account.elements, op="mean")
-        messages, unfinished = follow_messages(call, cluster.world_size, accounts, start)
-        messages = [message._replace(collective=number) for message in messages]
-        unfinished = [message_half._replace(collective=number) for message_half in unfinished]
-    spans = [span._replace(begin=span.begin - start, end=span.end - start) for span in phases]
-    trace = make_broken_trace(cluster, error, start, messages, spans, unfinished)
-    return replace(
-        trace,
-        title=f"training/{training.sync_name}",
-        algorithm=name_in_library(sync) if sync else "",
-        chunks=sync.chunks(cluster.world_size) if sync else 0,
-    )

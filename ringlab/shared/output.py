@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from collectives.errors import InputError, RunFailed
+from collectives.errors import InputError
 from collectives.input_files import check_input
 from collectives.output_files import check_output, write_text
 from collectives.quoting import make_printable
@@ -100,18 +100,6 @@ def deliver(answer: Answer, json_to: str | None, *writers: Callable[[], object],
         write_files(*shown, partial(write_json, answer, json_to), *writers)
     if answer.interrupted:
         raise typer.Exit(INTERRUPTED)
-
-
-@contextmanager
-def keep_broken_trace(path: Path | None) -> Iterator[None]:
-    """If the block raises RunFailed, write the trace up to the failure to ``path``, and name the file in the error."""
-    try:
-        yield
-    except RunFailed as error:
-        if path is not None and error.trace is not None and is_first_rank():
-            error.trace.write(path)
-            error.add_note(f"The trace up to this point is in {path}")
-        raise
 
 
 def write_files(*writers: Callable[[], object]) -> None:

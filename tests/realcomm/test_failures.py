@@ -19,8 +19,6 @@ from command_line import Done, Ringlab, small_files
 
 import realcomm
 import ringlab as package
-import simcomm
-from collectives import read_trace
 from collectives.errors import InputError, RunFailed, failure_first
 from realcomm.launching import launcher, server
 from realcomm.launching.failures import RankFailed
@@ -82,17 +80,12 @@ def test_run_names_the_cause_when_a_users_model_fails(
     fault: str, here: Path, ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RINGLAB_FAULT", fault)
-    done = ringlab("run", "own.toml", "--trace", "t.json", "--log-dir", "logs")
-    resume, trace_is = check_failed(done, IN_OWN_MODEL[fault])
+    done = ringlab("run", "own.toml", "--log-dir", "logs")
+    (resume,) = check_failed(done, IN_OWN_MODEL[fault])
     assert re.match(r"ring: the newest checkpoint is kept/ring/step-0000000[23]\.pt .*; resume it with --res", resume)
-    assert trace_is == "The trace up to this point is in t.json"
-    trace = read_trace(here / "t.json")
-    assert list(trace.failed) == [1] and {span.name for span in trace.spans} >= {"forward", "backward", "sync"}
 
 
 IN_HANDLING = {
-    "making the trace": ("realcomm.training.trainer.trace_broken_training", KeyError("rank")),
-    "writing the trace": ("collectives.records.trace.Trace.write", OSError(28, "No space left on device", "t.json")),
     "looking for checkpoints": (
         "realcomm.training.checkpoints.find_newest",
         InputError("kept/ring is not a directory"),
@@ -104,15 +97,13 @@ FAILED = "rank 1 was killed by SIGKILL (status: training step 3, forward)"
 
 @pytest.fixture
 def failed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every launch of a training fail, with a trace."""
+    """Let every launch of a training fail."""
 
     def fail(*arguments: object, **named: object) -> None:
         (here / "kept" / "ring").mkdir(parents=True, exist_ok=True)
         raise RankFailed(1, FAILED)
 
-    trace = simcomm.run("all_reduce/ring", simcomm.star(2, "1 Gbit/s", "5 us"), 64)
     monkeypatch.setattr("realcomm.training.trainer.launch", fail)
-    monkeypatch.setattr("realcomm.training.trainer.trace_broken_training", Mock(return_value=trace))
 
 
 @pytest.mark.usefixtures("failed")
@@ -123,7 +114,7 @@ def test_error_while_handling_a_failure_is_added_as_a_note(
     name, error = IN_HANDLING[place]
     broken = Mock(side_effect=error)
     monkeypatch.setattr(name, broken)
-    done = ringlab("run", "own.toml", "--trace", "t.json")
+    done = ringlab("run", "own.toml")
     notes = check_failed(done, re.escape(FAILED))
     assert broken.called and f"afterwards: {type(error).__name__}: {error}" in notes
 
@@ -183,16 +174,6 @@ def test_failing_observer_does_not_hide_the_failure(here: Path, monkeypatch: pyt
     assert "afterwards: OSError: no space for the last line" in str(caught.value.__cause__)
 
 
-def test_trace_that_does_not_fit_on_disk_is_a_note(
-    here: Path, ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RINGLAB_FAULT", "SIGKILL forward")
-    with small_files(2000):
-        done = ringlab("run", "own.toml", "--trace", "t.json")
-    notes = check_failed(done, f"rank 1 was killed by {KILLED}")
-    assert "afterwards: OSError: [Errno 27] File too large: 't.json'" in notes and not (here / "t.json").exists()
-
-
 def test_launch_on_a_full_disk_names_the_file(tmp_path: Path) -> None:
     with small_files(100), pytest.raises(OSError, match=r"File too large: '.*board'"):
         realcomm.launch(max, 2)
@@ -200,12 +181,11 @@ def test_launch_on_a_full_disk_names_the_file(tmp_path: Path) -> None:
 
 def test_hang_of_a_users_model_is_reported(here: Path, ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RINGLAB_FAULT", "hang forward")
-    done = ringlab("run", "own.toml", "--timeout", 3, "--trace", "t.json")
+    done = ringlab("run", "own.toml", "--timeout", 3)
     message = (
         "no progress for 3 s; rank 0: training step 3, sync, .* waiting for rank 1; rank 1: training step 3, forward;"
     )
-    notes = check_failed(done, f"{message} the others wait for rank 1")
-    assert notes[-1] == "The trace up to this point is in t.json"
+    check_failed(done, f"{message} the others wait for rank 1")
 
 
 CONSTRUCTED = {

@@ -24,7 +24,7 @@ from ringlab.shared.answer import NOT_IN_JSON
 from ringlab.shared.conclusions import conclude
 from ringlab.shared.figures import Number, collective_figures, training_figures
 from ringlab.shared.options import AnswerOptions, RealOptions, RunOptions, ScenarioArg, SetOpt, option, with_groups
-from ringlab.shared.output import check_outputs, deliver, keep_broken_trace, make_console
+from ringlab.shared.output import check_outputs, deliver, make_console
 from ringlab.shared.progress import Progress
 from ringlab.shared.scenario_answer import ScenarioAnswer
 from ringlab.shared.workload import check_programs, leave_nccl_out, resolve_calls, resolve_training
@@ -88,8 +88,7 @@ def command(
     loaded = load_scenario(scenario, *changes)
     check_outputs(outputs.json_to, also.trace, training.weights, reads=real.calibration)
     files = Kept(training.resume, training.watch(), training.weights)
-    with keep_broken_trace(also.trace):
-        answer = run(loaded, real_session(real), files, emulate=real.emulate)
+    answer = run(loaded, real_session(real), files, emulate=real.emulate)
     writers = [partial(answer.traces[-1].write, also.trace)] if also.trace is not None and answer.traces else []
     deliver(answer, outputs.json_to, *writers, explain=outputs.explain)
     if files.watch is not None and is_first_rank():
