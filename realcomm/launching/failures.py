@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import collectives
 from collectives.errors import InputError, RunFailed, describe_error, first_line, text_of
@@ -33,11 +32,7 @@ _NOT_THE_USERS = (
 
 
 class LaunchFailed(RunFailed):
-    """A launch that failed. ``reports`` contains the ranks' reports, by rank and subject."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.reports: dict[int, Any] = {}
+    """A launch that failed."""
 
 
 class RankFailed(LaunchFailed):

@@ -227,8 +227,7 @@ class _Processes:
                     raise self._cause().to_exception()
                 self._check_time()
             except LaunchFailed as error:
-                error.reports = self._ask_all()
-                for rank, subjects in sorted(error.reports.items()):
+                for rank, subjects in sorted(self._ask_all().items()):
                     if unfinished := subjects.get(FLIGHT_RECORDER):
                         error.add_note(f"rank {rank}: NCCL's {unfinished}")
                 raise
