@@ -1,6 +1,7 @@
 """Worker processes of realcomm's tests, in a separate module so that they start without pytest."""
 
 import os
+import signal
 import sys
 import time
 from itertools import pairwise
