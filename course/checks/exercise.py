@@ -46,7 +46,7 @@ class Exercise:
     read: str  # what to read after a wrong answer; never the solution itself
     world_sizes: tuple[int, ...] = (1,)
     name: str = ""  # of the learner's function or class; default: the name of the check
-    check: Callable[[ModuleType], None] = print
+    check: Callable[[ModuleType], None] = print  # replaced by the function that the exercise decorates
     racks: int = 0  # joined by a thin trunk; 0: all hosts at one switch
     calls: Collection[str] | None = None  # allowed functions of torch.distributed; None: all
     receivers: Callable[[int, int], Collection[int]] | None = None  # allowed receivers, by rank and world size

@@ -200,16 +200,12 @@ def test_wrong_exercise_names_a_text_to_read(
     assert f"Read {read}." in " ".join(capsys.readouterr().out.split())
 
 
-def test_check_asks_for_a_missing_prediction() -> None:
-    predictions = Predicted(2.0, "", "seconds", 2.0), Predicted(8.0, "", "bytes")
-    shown = [*CheckedLessons((JudgedLesson(1, "mine.py", (), predictions),)).show()]
-    assert shown[-1] == Line("Write a number into PREDICTIONS for 'bytes'.", wrap=True)
-
-
-def test_wrong_prediction_is_explained() -> None:
-    predictions = Predicted(2.0, "Not shown.", "seconds", 2.0), Predicted(8.0, "Two each.", "bytes", 4.0)
-    shown = [*CheckedLessons((JudgedLesson(1, "mine.py", (), predictions),)).show()]
-    assert [part.text for part in shown if isinstance(part, Line)] == ["bytes: Two each."]
+def test_check_explains_wrong_and_asks_for_missing_predictions() -> None:
+    right, wrong = Predicted(2.0, "Not shown.", "seconds", 2.0), Predicted(8.0, "Two each.", "bytes", 4.0)
+    predictions = right, wrong, Predicted(1.0, "", "steps")
+    shown = CheckedLessons((JudgedLesson(1, "mine.py", (), predictions),)).show()
+    lines = [part.text for part in shown if isinstance(part, Line)]
+    assert lines == ["bytes: Two each.", "Write a number into PREDICTIONS for 'steps'."]
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.file_name)

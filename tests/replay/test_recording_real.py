@@ -26,8 +26,8 @@ PROGRAM = Path(__file__).parent / "recorded_program.py"
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recording, list[str], list[str]]:
-    """Return the recording of the program, and the results that its ranks print with and without being recorded."""
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    """Return the recording of the program, whose ranks print the same results with and without being recorded."""
     file, folder = tmp_path_factory.mktemp("recorded") / "run.json", tmp_path_factory.mktemp("printed")
     with_it = run_ranks(2, folder, "-m", "ringlab", "record", "-o", file, PROGRAM, "--ranks", 7)
     assert [status for status, _, _ in with_it] == [0, 0], with_it
@@ -38,17 +38,11 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recording, list[
         sorted(line for _, out, _ in ranks for line in out.splitlines() if "RESULT" in line)
         for ranks in (with_it, without)
     ]
-    return read_recording(file), results[0], results[1]
+    assert len(results[0]) == 2 and results[0] == results[1]
+    return read_recording(file)
 
 
-def test_recorded_program_has_the_same_results(recorded: tuple[Recording, list[str], list[str]]) -> None:
-    _, with_it, without = recorded
-    assert len(with_it) == 2
-    assert with_it == without
-
-
-def test_recording_has_all_calls(recorded: tuple[Recording, list[str], list[str]]) -> None:
-    recording = recorded[0]
+def test_recording_has_all_calls(recording: Recording) -> None:
     assert (recording.world_size, recording.where) == (2, "gloo")
     assert recording.title == "recorded_program.py --ranks 7"
     calls = [call for call in recording.calls if call.rank == 0 and call.kind == CallKind.COLLECTIVE]
@@ -67,19 +61,18 @@ def test_recording_has_all_calls(recorded: tuple[Recording, list[str], list[str]
     assert [(call.rank, call.peer, call.nbytes) for call in sends] == [(0, 1, 4000)]
 
 
-def test_recording_separates_computing_from_waiting(recorded: tuple[Recording, list[str], list[str]]) -> None:
-    recording = recorded[0]
+def test_recording_separates_computing_from_waiting(recording: Recording) -> None:
     number = next(n for n, call in enumerate(recording.calls) if call.elements == 1000 and call.rank == 1)
     waits = [e for e in recording.entries if e.did == Did.WAIT and e.number == number]
     assert 0.2 <= waits[0].seconds < 2.0  # it slept meanwhile
     assert (recording.took() >= recording.computed()).all()
 
 
-def test_recording_replays_on_other_networks(recorded: tuple[Recording, list[str], list[str]]) -> None:
-    fast, slow = (replay(recorded[0], simcomm.star(2, rate, "10 us")) for rate in ("100 Gbit/s", "10 Mbit/s"))
+def test_recording_replays_on_other_networks(recording: Recording) -> None:
+    fast, slow = (replay(recording, simcomm.star(2, rate, "10 us")) for rate in ("100 Gbit/s", "10 Mbit/s"))
     assert describe_stuck(slow) == []
     assert fast.elapsed < slow.elapsed
-    assert fast.elapsed >= recorded[0].computed().max() * 0.99
+    assert fast.elapsed >= recording.computed().max() * 0.99
 
 
 @pytest.mark.parametrize("fault", ["raise ValueError('as it stands')", "os.kill(os.getpid(), 9)"])

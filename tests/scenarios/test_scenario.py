@@ -151,13 +151,6 @@ def test_gradient_sync_must_not_make_replicas_diverge(tmp_path: Path) -> None:
         load(reference, [sync, "cluster.world_size=2", what_if])
 
 
-def test_what_if_has_its_own_cluster(tmp_path: Path) -> None:
-    what_if = '[[what_if]]\ntitle = "slower"\n' + STAR.replace("[cluster]", "[what_if.cluster]").replace("10 G", "1 G")
-    scenario = load(write(tmp_path, STAR + ASKS + what_if))
-    assert [other.title for other in scenario.what_ifs] == ["slower"]
-    assert scenario.what_ifs[0].cluster.graph.edges["h0", "s0"]["bandwidth"] == 125e6
-
-
 def test_global_batch_size_is_divided_by_the_ranks(tmp_path: Path):
     asks = write(tmp_path, STAR + TRAINS + "global_batch_size = 192\n")
     assert [load(asks, [f"cluster.world_size={ranks}"]).trainings[0].batch_size for ranks in (1, 2, 3)] == [192, 96, 64]

@@ -39,11 +39,6 @@ def test_message_position_follows_its_time() -> None:
             assert moving.position(index, frame) == pytest.approx(point_along(line, share))
 
 
-def test_equal_steps_have_evenly_spaced_frames() -> None:
-    trace = viz_traces.ring(8)
-    assert frame_times(trace, 120) == pytest.approx(np.linspace(0, trace.elapsed, 120))
-
-
 def test_short_messages_are_slowed_down() -> None:
     short = [Message(0, 1, step, 0, 1000, step * 0.001, (step + 1) * 0.001) for step in range(5)]
     trace = Trace("all_reduce/x", "predicted", 2, 1.0, [*short, Message(1, 0, 5, 0, 10**6, 0.005, 1.0)])
