@@ -11,6 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop, sdpa_flop
 
+from virtual.matching.samples import find_tensors
 from virtual.ranks.rank import Launches, Rank
 from virtual.ranks.sites import is_called_within
 from virtual.ranks.world import Computing
@@ -119,11 +120,11 @@ class _CountingMode(TorchDispatchMode):
         return result
 
     def _count(self, operator: "_Operator", args: Any, kwargs: dict[str, Any], result: Any) -> None:
-        inputs = _find_tensors(args)
+        inputs = find_tensors(args)
         if not inputs or any(tensor.is_meta for tensor in inputs):
             return
         known = set(map(id, inputs))
-        moved = inputs + [tensor for tensor in _find_tensors((result,)) if id(tensor) not in known]
+        moved = inputs + [tensor for tensor in find_tensors((result,)) if id(tensor) not in known]
         nbytes = sum([tensor.numel() * tensor.element_size() for tensor in moved])
         flops: float = 0 if operator.flops is None else _count_flops(operator.flops, args, kwargs, result)
         if operator.is_attention and any(argument is True for argument in (*args, *kwargs.values())):
@@ -163,13 +164,3 @@ def _replace_by_shapes(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.shape
     return tuple(map(_replace_by_shapes, value)) if isinstance(value, list | tuple) else value
-
-
-def _find_tensors(values: Any) -> list[torch.Tensor]:
-    tensors: list[torch.Tensor] = []
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            tensors.append(value)
-        elif isinstance(value, list | tuple):
-            tensors += [element for element in value if isinstance(element, torch.Tensor)]
-    return tensors

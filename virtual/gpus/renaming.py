@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Iterator
 from functools import lru_cache
 from types import FrameType
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from virtual.matching.samples import find_tensors
 from virtual.ranks.placement import ON_CPU, Placement, find_common_place, find_place, mark_place
 from virtual.ranks.sites import OF_TORCH, OURS
 
@@ -56,14 +56,6 @@ def is_asked_by_torch(frame: FrameType) -> bool:
     return _is_of_torch(frame.f_code.co_filename)
 
 
-def _tensors_in(values: Any) -> Iterator[torch.Tensor]:
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, list | tuple):
-            yield from (element for element in value if isinstance(element, torch.Tensor))
-
-
 class CudaOnCpu(TorchFunctionMode):
     """A torch function mode that runs torch calls for a CUDA device on the CPU."""
 
@@ -94,9 +86,9 @@ class CudaOnCpu(TorchFunctionMode):
         if name == "type":
             args = (args[0], *[placed(argument) for argument in args[1:]])
         result = func(*args, **named)
-        made = [tensor for tensor in _tensors_in((result,)) if find_place(tensor) is None]
+        made = [tensor for tensor in find_tensors((result,)) if find_place(tensor) is None]
         if made and not is_said:
-            inputs = [*_tensors_in(args), *_tensors_in(named.values())]
+            inputs = find_tensors((*args, *named.values()))
             place = find_common_place(inputs) if inputs else self._place_of_new(sys._getframe(1))
         if place is not None:
             for tensor in made:
@@ -141,7 +133,7 @@ class CudaOnCpu(TorchFunctionMode):
             )
         else:
             devices = [argument for argument in [*rest, device] if _is_device(argument)]
-            other = next(_tensors_in([*rest, named.get("other")]), None)
+            other = next(iter(find_tensors([*rest, named.get("other")])), None)
             place = self._place_of(devices[0], sys._getframe(2)) if devices else None
             place = find_place(other) if other is not None else place
             if place == ON_CPU:

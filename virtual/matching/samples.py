@@ -1,6 +1,6 @@
 """Sample tensors, so that the tensors of many ranks can be compared quickly."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from math import isclose
 from typing import Any
@@ -21,6 +21,21 @@ def is_plain(tensor: Any) -> bool:
     """Return whether a value is a dense tensor with data: not a DTensor, a FakeTensor or a meta tensor."""
     is_dense = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
     return is_dense and not tensor.is_meta
+
+
+def find_tensors(values: Iterable[Any]) -> list[torch.Tensor]:
+    """Return the tensors among values, and in lists and tuples among them.
+
+    >>> len(find_tensors([torch.ones(1), 2, [torch.ones(1), None]]))
+    2
+    """
+    tensors: list[torch.Tensor] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            tensors.append(value)
+        elif isinstance(value, list | tuple):
+            tensors += [element for element in value if isinstance(element, torch.Tensor)]
+    return tensors
 
 
 def has_data(tensors: Sequence[torch.Tensor]) -> bool:
