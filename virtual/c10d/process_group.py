@@ -10,7 +10,7 @@ from virtual.c10d.backend_rules import NAMED, RULES, BackendRules
 from virtual.c10d.work import VirtualWork
 from virtual.matching.exchanges import Exchange
 from virtual.matching.group import VirtualGroup
-from virtual.matching.posted import Likeness, Posted, format_shape, make_shared_gpu_error
+from virtual.matching.posted import Likeness, Posted, format_shape
 from virtual.matching.samples import has_data
 from virtual.ranks.finding import STARTER, format_ranks
 from virtual.ranks.placement import ON_CPU, Placement, find_place
@@ -143,10 +143,10 @@ class VirtualProcessGroup(dist.ProcessGroup):
         if "object" in caller_name:
             verb = caller_name  # the program's name; tensors carry the pickled objects
         what, likeness = f"{verb}({', '.join(words)})", Likeness(verb, lengths, dtype, op, root)
+        self._claim_gpu(shown, caller_name)
         call = Posted(
             rank, group, "calls", what, callers[0], shown, is_programs, callers, caller_name, likeness, exchange
         )
-        call.gpu = self._find_gpu(shown, caller_name)
         return self._posted(call, result, group.call)
 
     def _posted(self, posted: Any, result: Any, post: Any) -> VirtualWork:
@@ -169,23 +169,21 @@ class VirtualProcessGroup(dist.ProcessGroup):
             raise RuntimeError(f"No backend type associated with device type {types[0]}")
         return RULES.get(backends[0], RULES["gloo"])
 
-    def _find_gpu(self, tensors: Tensors, caller_name: str) -> tuple[int, str] | None:
-        placement = self.placement
-        if placement is None or self.backends.get("cuda") != "nccl":
-            return None
-        place = find_place(tensors[0]) if tensors else None
-        if "object" in caller_name and "cpu" not in self.backends:
-            place = placement.use()
-        return None if place in (None, ON_CPU) else placement.hardware(place)
+    def _claim_gpu(self, tensors: Tensors, caller_name: str) -> None:
+        if self.placement is not None and "object" in caller_name and "cpu" not in self.backends:
+            self.claim(self.placement.use())
+        elif tensors:
+            self.claim(find_place(tensors[0]))
 
-    def claim(self, place: int) -> None:
+    def claim(self, place: int | None) -> None:
         """Assign a GPU to the caller in this group. Raise NCCL's DistBackendError if another rank uses it."""
-        if self.placement is None or self.backends.get("cuda") != "nccl":
+        if self.placement is None or self.backends.get("cuda") != "nccl" or place in (None, ON_CPU):
             return
-        rank, gpu = self._caller(), self.placement.hardware(place)
-        owner = self.group.gpus.setdefault(gpu, rank.number)
-        if owner != rank.number:
-            raise make_shared_gpu_error(owner, rank.number, gpu)
+        number, gpu = self._caller().number, self.placement.hardware(place)
+        owner = self.group.gpus.setdefault(gpu, number)
+        if owner != number:
+            ranks = f"rank {owner} and rank {number} both on CUDA device {gpu[1]}"
+            raise dist.DistBackendError(f"ncclInvalidUsage: Duplicate GPU detected : {ranks}")
 
     def _reduction(self, verb: str, tensors: Tensors, opts: Any) -> tuple[str, Any]:
         named, factor = find_operator(opts)
@@ -355,7 +353,8 @@ class VirtualProcessGroup(dist.ProcessGroup):
         callers, caller_name, is_programs = find_asked()
         way, what = "sends" if sends else "receives", f"{verb}({', '.join(words)})"
         half = Posted(rank, self.group, way, what, callers[0], tensors, is_programs, callers, caller_name)
-        half.peer, half.tag, half.gpu = peer, tag, self._find_gpu(tensors, caller_name)
+        half.peer, half.tag = peer, tag
+        self._claim_gpu(tensors, caller_name)
         return self._posted(half, tensors, self.group.message)
 
 

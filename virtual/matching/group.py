@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from virtual.matching.exchanges import fits, move, put
-from virtual.matching.posted import Collective, Posted, find_shared_gpu
+from virtual.matching.posted import Collective, Posted
 from virtual.matching.recorder import JobRecorder
 from virtual.matching.samples import has_data
 from virtual.ranks.neutral import Neutral
@@ -47,7 +47,7 @@ class VirtualGroup:
         self.present = _find_present(ranks, job.only or ranks)
         self.expected = len(set(self.present))
         self.is_ordered = False
-        self.gpus: dict[tuple[int, str], int] = {}  # the rank that uses each GPU, if known
+        self.gpus: dict[tuple[int, str], int] = {}  # the rank that uses each GPU: a machine, and the number on it
         self.counts = [0] * len(ranks)  # collectives that each rank has called
         self.callers: list[list[tuple[CallSite, ...]]] = [[] for _ in ranks]
         self._callers: dict[tuple[CallSite, ...], tuple[CallSite, ...]] = {}  # deduplicated
@@ -97,10 +97,6 @@ class VirtualGroup:
             del self.collectives[call.number]
 
     def _move(self, collective: Collective, call: Posted) -> None:
-        if collective.is_complete:
-            shared = find_shared_gpu(list(collective.calls.values()))
-            if shared is not None:
-                collective.fail(shared)
         if not has_data(call.tensors) or collective.error is not None:
             return
         try:
@@ -148,7 +144,6 @@ class VirtualGroup:
         if sent.numel() != received.numel() or sent.dtype != received.dtype:
             self.world.stop(self.job, self.world.diagnoser.mismatched_message(sender, receiver))
             return
-        sender.error = receiver.error = find_shared_gpu([sender, receiver])
         self.recorder.meet(sender, receiver)
         self.world.watch.met(sender, receiver)
         receiver.source = src

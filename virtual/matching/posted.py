@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch.distributed import DistBackendError
 
 from virtual.matching.exchanges import Exchange
 from virtual.ranks.rank import Rank
@@ -62,7 +61,6 @@ class Posted:
     recorded: int | None = None  # like ``call``, but None once the wait is recorded
     behind: "Posted | None" = None  # an earlier call that NCCL runs first
     error: Exception | None = None  # raised when a rank waits
-    gpu: tuple[int, str] | None = None  # the machine and GPU that no other rank of the call may use
     when_done: Callable[[], object] | None = None
     contents: Any = None  # contents of the tensors; watchers use this and the next fields
     reduces: Any = None  # the parameters whose gradients it reduces
@@ -107,23 +105,6 @@ class Posted:
             self.when_done()
         self.group.world.progress += 1
         self.group.world.poke(self.rank)
-
-
-def find_shared_gpu(posts: "Sequence[Posted]") -> Exception | None:
-    """Return NCCL's error if ranks share a GPU in a call, otherwise None."""
-    by_gpu: dict[tuple[int, str], Posted] = {}
-    for post in posts:
-        other = post if post.gpu is None else by_gpu.setdefault(post.gpu, post)
-        if other is not post and post.gpu is not None:
-            return make_shared_gpu_error(other.rank.number, post.rank.number, post.gpu)
-    return None
-
-
-def make_shared_gpu_error(first: int, second: int, gpu: tuple[int, str]) -> Exception:
-    """Return NCCL's error for two ranks on one GPU. ``gpu`` is its machine and its number on that machine."""
-    return DistBackendError(
-        f"ncclInvalidUsage: Duplicate GPU detected : rank {first} and rank {second} both on CUDA device {gpu[1]}"
-    )
 
 
 @dataclass(eq=False)

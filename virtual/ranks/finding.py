@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 from virtual.ranks.sites import CallSite
@@ -17,13 +18,9 @@ def format_runs(numbers: Iterable[int]) -> str:
     >>> format_runs([0, 1, 2, 5]), format_runs([3]), format_runs([])
     ('0-2, 5', '3', '')
     """
-    runs: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+    places = enumerate(sorted(set(numbers)))  # consecutive integers have equal differences to their places
+    runs = [[number for _, number in run] for _, run in groupby(places, lambda pair: pair[1] - pair[0])]
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def format_ranks(numbers: Iterable[int]) -> str:
