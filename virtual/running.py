@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from itertools import pairwise
 from types import MappingProxyType
 
 import torch
@@ -23,7 +24,7 @@ from virtual.gpus.device import VirtualDevices
 from virtual.gpus.renaming import CudaOnCpu
 from virtual.options import VirtualOptions
 from virtual.outcome import Finished, JobOutcome, RankOutcome, VirtualOutcome
-from virtual.process.clocks import install_clocks, record_steps, step_seconds
+from virtual.process.clocks import install_clocks
 from virtual.process.groups import GroupMaker, install_stores
 from virtual.process.interpreter import install_interpreter
 from virtual.process.output import RankedOutput
@@ -72,14 +73,12 @@ class VirtualRun:
         if hasattr(os, "sched_setaffinity"):  # a second core would slow down the hand-over of the run token
             os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
         self._install()
-        hook = record_steps(self.world)
         gc.freeze()  # torch's modules are never garbage, and slow to scan
         try:
             self._add_ranks()
             self.world.run()
         finally:
             self.replaced.restore()
-            hook.remove()
         for output in self._outputs:
             output.end()
         return self._finish(time.perf_counter() - begin)
@@ -201,6 +200,6 @@ def _job_outcome(job: RankJob, recording: Recording | None) -> JobOutcome:
         by_number = {outcome.number: outcome for outcome in ranks}
         models = find_models(job.only, recording.world_size)
         ranks = tuple(replace(by_number[model], number=number) for number, model in enumerate(models))
-    steps = tuple(seconds for rank in job.ranks for seconds in step_seconds(rank))
+    steps = tuple(after - before for rank in job.ranks for before, after in pairwise(rank.step_ends))
     has_called = any(rank.history for rank in job.ranks)
     return JobOutcome(ranks, job.finding, recording is not None, job.recorder is not None, has_called, steps)

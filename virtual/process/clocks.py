@@ -1,15 +1,10 @@
-"""Replace Python's clocks and ``sleep`` with virtual time, and record when optimizer steps end."""
+"""Replace Python's clocks and ``sleep`` with virtual time."""
 
 import time
 import timeit
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
 from typing import Any
-
-from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_post_hook
-from torch.utils.hooks import RemovableHandle
 
 from virtual.process.real_processes import wait_for_real_processes
 from virtual.process.replaced import Replaced
@@ -64,27 +59,3 @@ def _replace_timeit(replaced: Replaced) -> None:
     for function in functions:
         defaults = tuple(timer if value is before else value for value in function.__defaults__)
         replaced.put(function, "__defaults__", defaults)
-
-
-STEPS = "ends of steps"  # key of Rank.extra
-
-
-def record_steps(world: VirtualWorld) -> RemovableHandle:
-    """Record when the first optimizer of each rank in a process group ends a step, until the handle is removed."""
-
-    def note(optimizer: Optimizer, args: Any, named: Any) -> None:
-        rank = world.me()
-        if rank is None or rank.job.recorder is None or rank.extra.setdefault("optimizer", optimizer) is not optimizer:
-            return
-        world.computing.charge(rank)
-        ends: list[float] = rank.extra.setdefault(STEPS, [])
-        rank.job.recorder.step(rank, len(ends))
-        ends.append(rank.clock)
-
-    return register_optimizer_step_post_hook(note)
-
-
-def step_seconds(rank: Rank) -> list[float]:
-    """Return the duration of each step on a rank's clock, in seconds."""
-    ends: list[float] = rank.extra.get(STEPS, [])
-    return [after - before for before, after in pairwise(ends)]

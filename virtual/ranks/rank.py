@@ -186,6 +186,7 @@ class Rank:
     made_groups: list[tuple[tuple[int, ...], CallSite]] = field(default_factory=list)  # ranks, and line of new_group
     backwards: int = 0  # backward passes
     steps: list[int] = field(default_factory=list)  # number of backward passes before each optimizer step
+    step_ends: list[float] = field(default_factory=list)  # on its clock, in seconds
     meetings: int = 0  # number of world groups that it has created
     batch: Any = None  # mark of messages in one batch_isend_irecv
     error: BaseException | None = None

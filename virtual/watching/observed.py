@@ -260,7 +260,16 @@ class ProgramObserver:
         if rank is not None:
             rank.extra[DEPTH] -= 1
             if rank.extra[DEPTH] == 0:
+                self._record_step(rank, optimizer)
                 self.tell("stepped", optimizer)
+
+    def _record_step(self, rank: Rank, optimizer: Any) -> None:
+        """Record the end of a step of the rank's first optimizer in a process group."""
+        recorder = rank.job.recorder
+        if recorder is not None and rank.extra.setdefault("optimizer", optimizer) is optimizer:
+            self.world.computing.charge(rank)
+            recorder.step(rank, len(rank.step_ends))
+            rank.step_ends.append(rank.clock)
 
     # -- groups and files
 
