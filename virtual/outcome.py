@@ -1,13 +1,14 @@
-"""The result of a run on virtual ranks, and the files that pass it to the process that started the run."""
+"""The result of a run on virtual ranks, its files, and the Trace of a stopped run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from collectives.records.files import read_record, write_record
-from collectives.records.trace import Trace, read_trace
+from collectives.records.spans import Span, Spans
+from collectives.records.trace import ProgramFailure, Trace, Unfinished, read_trace
 from replay.recording import Recording, read_recording
-from virtual.ranks.finding import ProgramFinding
+from virtual.ranks.finding import STARTER, ProgramFinding
 
 OUTCOME, TRACE, RECORDING = "outcome.json", "trace.json", "recording-{}.json"
 
@@ -87,3 +88,47 @@ def read_finished(folder: Path) -> Finished:
     )
     trace = read_trace(folder / TRACE) if outcome.is_live else None
     return Finished(outcome, recordings, trace)
+
+
+SHORTEST = 1e-6  # seconds; displayed duration of a run without events
+
+
+def mark_failure(trace: Trace, finding: ProgramFinding) -> Trace:
+    """Return a Trace that shows where its program failed: the ranks of the cycle, or the first rank of the finding.
+
+    If the trace is empty, it shows the operations that ranks wait in.
+    """
+    elapsed = trace.elapsed or SHORTEST
+    places = [place for place in finding.places if place.ranks and STARTER not in place.ranks]
+    if not places:
+        return trace
+    waiting = [
+        Span(rank, place.what.partition("(")[0], 0, 0.0, elapsed)
+        for place in places
+        if place.site is not None
+        for rank in place.ranks
+    ]
+    spans = trace.spans if len(trace.messages) or len(trace.spans) else Spans.of(waiting).sorted()
+    where = str(places[0].site) if places[0].site is not None else ""
+    rank = finding.circle[0] if finding.circle else places[0].ranks[0]
+    text = f"deadlock: {finding.title}" if finding.circle else finding.title
+    failure = ProgramFailure(rank, None, where, text, elapsed, circle=finding.circle)
+    return replace(trace, elapsed=elapsed, spans=spans, failure=failure, unfinished=_waits(finding, spans))
+
+
+def _waits(finding: ProgramFinding, spans: Spans) -> list[Unfinished]:
+    doing = {rank: place.what.partition("(")[0] for place in finding.places for rank in place.ranks}
+    last = {span.rank: span for span in spans}
+    pairs = zip(finding.circle, (*finding.circle[1:], *finding.circle[:1]), strict=True)
+    unfinished = []
+    for rank, peer in pairs:
+        verb = doing.get(rank, "")
+        unfinished.append(Unfinished(rank, peer, verb in ("send", "isend"), 0, 0, _since(last.get(rank), verb), False))
+    return unfinished
+
+
+def _since(last: Span | None, doing: str) -> float:
+    """Return when a rank's wait began: at the begin of its last span if that span is the wait, otherwise at its end."""
+    if last is None:
+        return 0.0
+    return last.begin if last.name == doing else last.end

@@ -23,7 +23,7 @@ from virtual.diagnosis.hangs import ProgramDiagnoser
 from virtual.gpus.device import VirtualDevices
 from virtual.gpus.renaming import CudaOnCpu
 from virtual.options import VirtualOptions
-from virtual.outcome import Finished, JobOutcome, RankOutcome, VirtualOutcome
+from virtual.outcome import Finished, JobOutcome, RankOutcome, VirtualOutcome, mark_failure
 from virtual.process.clocks import install_clocks
 from virtual.process.groups import GroupMaker, install_stores
 from virtual.process.interpreter import install_interpreter
@@ -41,7 +41,6 @@ from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.world import VirtualWorld
 from virtual.timing.calls import CallTiming
 from virtual.timing.live import LiveTiming
-from virtual.timing.stopped import mark_failure
 from virtual.watching.everything import tell_silent, watch_calls, watch_everything, watching
 from virtual.watching.observed import ProgramObserver
 
