@@ -99,7 +99,7 @@ class VirtualStore(dist.Store):  # type: ignore[misc, name-defined]
         if self.check(keys):
             self._watch(self.world.watch.key_seen, keys)
             return
-        rank = self._caller()
+        rank = self.world.caller()
         operation = f"store.wait({', '.join(keys)})"
         self.world.wait_until(rank, lambda: self.check(keys), RankWait(operation, find_site(), tuple(keys)))
         rank.host = max(rank.host, rank.clock)
@@ -142,9 +142,3 @@ class VirtualStore(dist.Store):  # type: ignore[misc, name-defined]
         if rank is not None:
             for key in keys:
                 event(rank, key)
-
-    def _caller(self) -> Rank:
-        rank = self.world.me()
-        if rank is None:
-            raise RuntimeError("a thread that does not belong to a rank waits for a store")
-        return rank

@@ -22,7 +22,6 @@ from virtual.c10d.state import RankWorlds, VirtualStore
 from virtual.c10d.work import wait_for_future
 from virtual.matching.group import VirtualGroup
 from virtual.matching.recorder import JobRecorder
-from virtual.process.real_processes import NO_POOL
 from virtual.process.replaced import Replaced
 from virtual.ranks.placement import Placement
 from virtual.ranks.rank import Rank
@@ -63,25 +62,17 @@ class GroupMaker:
         replaced.put(c10d, "rendezvous", self._meet)
         replaced.wrap(DistributedDataParallel, "_get_ddp_logging_data", _get_log)
         replaced.wrap(device_mesh.DeviceMesh, "__init__", _init_mesh)
-        barrier = c10d._store_based_barrier  # skipped if only some ranks run
-        replaced.put(c10d, "_store_based_barrier", lambda *args: None if self.caller().job.only else barrier(*args))
+        replaced.wrap(c10d, "_store_based_barrier", self._await_others)
         for module in (dist, c10d):
             replaced.put(module, "split_group", self._split)
             replaced.wrap(module, "batch_isend_irecv", self._post_batch)
 
-    def caller(self) -> Rank:
-        """Return the calling rank. Raise RuntimeError in a thread that does not belong to a rank."""
-        rank = self.world.me()
-        if rank is None:
-            raise RuntimeError(
-                NO_POOL
-                if self.world.is_forked
-                else "torch.distributed is called by a thread that does not belong to a rank"
-            )
-        return rank
+    def _await_others(self, barrier: Callable[..., None], *args: Any) -> None:
+        if not self.world.caller().job.only:  # otherwise only some ranks run
+            barrier(*args)
 
     def _create(self, options: Any, _: Any) -> VirtualProcessGroup:
-        rank = self.caller()
+        rank = self.world.caller()
         ranks = tuple(options.global_ranks_in_group) or tuple(range(options.group_size))
         key = (rank.meetings, str(options.group_id), ranks)
         groups = rank.job.groups
@@ -105,7 +96,7 @@ class GroupMaker:
     ) -> Any:
         if size < 0:  # asked for MPI, which knows the ranks itself
             raise RuntimeError("Distributed package doesn't have MPI built in, nor do virtual ranks have it")
-        rank = self.caller()
+        rank = self.world.caller()
         if rank is rank.job.ranks[0]:
             rank.job.made_groups.append(tuple(ranks) or tuple(range(size)))
         made, own_store = original(size, place, ranks, NAME, *args, **named)
@@ -152,7 +143,7 @@ class GroupMaker:
 
     def _meet(self, url: Any, rank: int = -1, world_size: int = -1, **_: Any) -> Iterator[tuple[Any, int, int]]:
         """Yield the store, rank and world size for ``init_process_group``. Each call of a rank uses a new store."""
-        caller = self.caller()
+        caller = self.world.caller()
         caller.meetings += 1
         number = int(os.environ.get("RANK", rank)) if rank < 0 else rank
         size = int(os.environ.get("WORLD_SIZE", world_size)) if world_size < 0 else world_size
@@ -166,7 +157,7 @@ class GroupMaker:
         yield store, number, size
 
     def _post_batch(self, original: Callable[..., Any], operations: Any) -> Any:
-        rank = self.caller()
+        rank = self.world.caller()
         rank.batch = object()
         try:
             return original(operations)
@@ -231,9 +222,7 @@ def install_stores(world: VirtualWorld, replaced: Replaced) -> None:
 
 
 def _shared(world: VirtualWorld, place: tuple[object, ...]) -> tuple[Any, ...]:
-    rank = world.me()
-    if rank is None:
-        raise RuntimeError("a store is created by a thread that does not belong to a rank")
+    rank = world.caller()
     return world, rank.job, rank.job.stores.setdefault(place, {})
 
 

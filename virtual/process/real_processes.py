@@ -11,18 +11,13 @@ from typing import Any, NoReturn
 
 from virtual.process.replaced import Replaced
 from virtual.ranks.rank import Rank
-from virtual.ranks.world import VirtualWorld
+from virtual.ranks.world import NO_POOL, VirtualWorld
 
 STARTED = "real processes"  # key of Rank.extra
 LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 NO_LAUNCHER = (
     "a launcher of ranks in a subprocess cannot run on virtual ranks, which are threads: run the script that it "
     "launches with ringlab virtual --ranks N SCRIPT"
-)
-NO_POOL = (
-    "torch.distributed in a process started by multiprocessing.Pool, ProcessPoolExecutor or another library cannot run "
-    "on virtual ranks: start ranks with torch.multiprocessing.spawn or multiprocessing.Process, or run one process "
-    "with ringlab virtual --ranks N SCRIPT"
 )
 
 

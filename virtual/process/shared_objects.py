@@ -53,14 +53,9 @@ class SharedObject:
     def __reduce__(self) -> Any:
         return _find, (self._place,)
 
-    def _caller(self) -> Rank:
-        caller = self._world.me()
-        assert caller is not None, "a thread of the runtime"
-        return caller
-
     def _block(self, method: str, is_ready: Callable[[], bool], timeout: float | None = None) -> bool:
         """Wait for a condition. Return False if the timeout passes first."""
-        caller = self._caller()
+        caller = self._world.caller()
         gives_up = timeout is not None and caller.now < POLLING_S
         waiting = RankWait(f"{self.title}.{method}()", find_site(), gives_up=gives_up)
         self._world.wait_until(caller, is_ready, waiting)
@@ -123,7 +118,7 @@ class VirtualSemaphore(SharedObject):
         self._times = 0
 
     def acquire(self, block: bool = True, timeout: float | None = None) -> bool:
-        caller = self._caller()
+        caller = self._world.caller()
         if not (self.is_reentrant and self._holder is caller):
             if not (self._block("acquire", lambda: self._free > 0, timeout) if block else self._free):
                 return False

@@ -129,8 +129,7 @@ class Spawned:
 
     def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
         """Wait until all ranks end. Raise ProcessRaisedException if one has failed, or if they hang."""
-        caller = self.world.me()
-        assert caller is not None
+        caller = self.world.caller()
         waiting = RankWait("mp.spawn.join()", find_site(), self.job)
         self.world.wait_until(caller, lambda: self.job.is_over, waiting)
         finding = self.job.finding
@@ -170,8 +169,7 @@ class VirtualProcess:
 
     def start(self) -> None:
         world = self.spawner.world
-        caller = world.me()
-        assert caller is not None
+        caller = world.caller()
         job = caller.extra.get("children")
         if job is None or job.is_over:
             job = caller.extra["children"] = world.new_job()
@@ -192,8 +190,8 @@ class VirtualProcess:
         return body
 
     def join(self, timeout: float | None = None) -> None:
-        rank, caller = self.rank, self.spawner.world.me()
-        assert rank is not None and caller is not None, "join before start"
+        rank, caller = self.rank, self.spawner.world.caller()
+        assert rank is not None, "join before start"
         waiting = RankWait("Process.join()", find_site(), rank.job)
         self.spawner.world.wait_until(caller, lambda: rank.state is State.DONE, waiting)
 

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 
 start_thread = Thread.start  # Python's own; replaced during a run
 STACK_BYTES = 16 << 20  # per rank thread: autograd and dynamo recurse deeply
+NO_POOL = (
+    "torch.distributed in a process started by multiprocessing.Pool, ProcessPoolExecutor or another library cannot run "
+    "on virtual ranks: start ranks with torch.multiprocessing.spawn or multiprocessing.Process, or run one process "
+    "with ringlab virtual --ranks N SCRIPT"
+)
+NO_RANK = "torch.distributed is called by a thread that does not belong to a rank"
 
 
 class Computing:
@@ -73,6 +79,13 @@ class VirtualWorld:
     def me(self) -> Rank | None:
         """Return this thread's rank; None for a thread of the runtime."""
         return self._by_thread.get(get_ident())
+
+    def caller(self) -> Rank:
+        """Return this thread's rank. Raise RuntimeError in a thread that does not belong to a rank."""
+        rank = self.me()
+        if rank is None:
+            raise RuntimeError(NO_POOL if self.is_forked else NO_RANK)
+        return rank
 
     def leave_fork(self) -> None:
         """Detach the threads of a forked process, such as a DataLoader's worker, from all ranks."""
