@@ -84,8 +84,7 @@ class VirtualRun:
 
     def _install(self) -> None:
         world, options, replaced = self.world, self.options, self.replaced
-        title, usual = make_printable(options.program.title), "nccl" if options.gpu else "gloo"
-        GroupMaker(world, self.timing, title, options.acts_as, usual, self.placement).install(replaced)
+        GroupMaker(world, options, self.placement).install(replaced)
         install_stores(world, replaced)
         install_clocks(world, replaced)
         install_profiles(world, replaced)

@@ -12,7 +12,7 @@ from virtual.ranks.neutral import Neutral
 from virtual.ranks.rank import RankJob
 from virtual.ranks.sites import CallSite
 from virtual.ranks.world import VirtualWorld
-from virtual.timing.calls import Act, CallTiming
+from virtual.timing.calls import Act
 
 
 @dataclass(eq=False)
@@ -33,15 +33,9 @@ class VirtualGroup:
     """
 
     def __init__(
-        self,
-        world: VirtualWorld,
-        timing: CallTiming,
-        recorder: JobRecorder,
-        job: RankJob,
-        name: str,
-        ranks: tuple[int, ...],
-    ):
-        self.world, self.timing, self.recorder, self.job = world, timing, recorder, job
+        self, world: VirtualWorld, recorder: JobRecorder, job: RankJob, name: str, ranks: tuple[int, ...]
+    ) -> None:
+        self.world, self.timing, self.recorder, self.job = world, world.calendar, recorder, job
         self.name, self.ranks = name, ranks
         self.places = {rank: place for place, rank in enumerate(ranks)}
         self.present = _find_present(ranks, job.only or ranks)

@@ -17,39 +17,29 @@ from torch.distributed import distributed_c10d as c10d
 from torch.distributed.distributed_c10d import Backend, BackendConfig
 from torch.nn.parallel import DistributedDataParallel
 
+from collectives.quoting import make_printable
 from virtual.c10d.process_group import VirtualProcessGroup
 from virtual.c10d.state import RankWorlds, VirtualStore
 from virtual.c10d.work import wait_for_future
 from virtual.matching.group import VirtualGroup
 from virtual.matching.recorder import JobRecorder
+from virtual.options import VirtualOptions
 from virtual.process.replaced import Replaced
 from virtual.ranks.placement import Placement
 from virtual.ranks.rank import Rank
 from virtual.ranks.world import VirtualWorld
-from virtual.timing.calls import CallTiming
 
 NAME = "virtual"  # name of the backend
 LOGGED = {"gloo": ["gloo_socket_ifname", "gloo_device_transport"]}  # additional fields of DDP's log, by backend
 
 
 class GroupMaker:
-    """Creates the process groups of all jobs.
+    """Creates the process groups of all jobs. ``placement`` is None unless the run has GPUs."""
 
-    ``acts_as`` is the backend whose rules apply: "gloo", "nccl", or None for the requested backend. ``usual`` is the
-    backend if the program requests none. ``placement`` is None unless the run has GPUs.
-    """
-
-    def __init__(
-        self,
-        world: VirtualWorld,
-        timing: CallTiming,
-        title: str,
-        acts_as: str | None,
-        usual: str = "gloo",
-        placement: Placement | None = None,
-    ) -> None:
-        self.world, self.timing, self.title, self.acts_as, self.usual = world, timing, title, acts_as, usual
-        self.placement = placement
+    def __init__(self, world: VirtualWorld, options: VirtualOptions, placement: Placement | None) -> None:
+        self.world, self.placement, self.acts_as = world, placement, options.acts_as
+        self.title = make_printable(options.program.title)
+        self.usual = "nccl" if options.gpu else "gloo"  # the backend if the program requests none
 
     def install(self, replaced: Replaced) -> None:
         """Replace c10d's functions that create groups."""
@@ -79,7 +69,7 @@ class GroupMaker:
         if key not in groups:
             job = rank.job
             job.recorder = job.recorder or JobRecorder(self.title, max(*ranks, len(job.ranks) - 1) + 1)
-            groups[key] = VirtualGroup(self.world, self.timing, job.recorder, job, str(options.group_id), ranks)
+            groups[key] = VirtualGroup(self.world, job.recorder, job, str(options.group_id), ranks)
         return VirtualProcessGroup(groups[key], options.group_rank)
 
     def _make(
