@@ -38,8 +38,8 @@ from virtual.ranks.finding import STARTER, ProgramFinding
 from virtual.ranks.own_state import Belongings, OwnState
 from virtual.ranks.placement import Placement
 from virtual.ranks.rank import Rank, RankJob
+from virtual.ranks.timing import CallTiming
 from virtual.ranks.world import VirtualWorld
-from virtual.timing.calls import CallTiming
 from virtual.timing.live import LiveTiming
 from virtual.watching.everything import tell_silent, watch_calls, watch_everything, watching
 from virtual.watching.observed import ProgramObserver

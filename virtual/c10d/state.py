@@ -9,7 +9,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from virtual.ranks.rank import Rank, RankJob, RankWait
+from virtual.ranks.rank import Rank, RankWait
 from virtual.ranks.sites import find_site
 from virtual.ranks.world import VirtualWorld
 
@@ -62,13 +62,14 @@ class VirtualStore(dist.Store):  # type: ignore[misc, name-defined]
     Timeouts are ignored, because they are real time: a wait that can never end is reported at once.
     """
 
-    def __init__(self, world: VirtualWorld, job: RankJob, values: dict[str, bytes]) -> None:
+    def __init__(self, world: VirtualWorld, place: Any) -> None:
         super().__init__()
-        self.world, self.job, self.values = world, job, values
+        self.world, self.place, self.job = world, place, world.caller().job
+        self.values: dict[str, bytes] = self.job.stores.setdefault(place, {})
         world.stores.append(self)
 
     def clone(self) -> "VirtualStore":
-        return VirtualStore(self.world, self.job, self.values)
+        return VirtualStore(self.world, self.place)
 
     def set(self, key: str, value: Value) -> None:
         self.values[key] = value.encode() if isinstance(value, str) else bytes(value)

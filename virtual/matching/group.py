@@ -11,8 +11,8 @@ from virtual.matching.samples import has_data
 from virtual.ranks.neutral import Neutral
 from virtual.ranks.rank import RankJob
 from virtual.ranks.sites import CallSite
+from virtual.ranks.timing import Act
 from virtual.ranks.world import VirtualWorld
-from virtual.timing.calls import Act
 
 
 @dataclass(eq=False)

@@ -140,10 +140,9 @@ class GroupMaker:
         caller.world_size = size
         if caller.meetings == 1 and caller.number != number:
             _take_number(caller, number)
-        values = caller.job.stores.setdefault(caller.meetings, {})
         address, port = os.environ.get("MASTER_ADDR", "localhost"), int(os.environ.get("MASTER_PORT", 0))
         store: Any = dist.TCPStore(address, port)  # type: ignore[attr-defined]
-        store.values = values
+        store.place, store.values = caller.meetings, caller.job.stores.setdefault(caller.meetings, {})
         yield store, number, size
 
     def _post_batch(self, original: Callable[..., Any], operations: Any) -> Any:
@@ -195,12 +194,12 @@ def install_stores(world: VirtualWorld, replaced: Replaced) -> None:
     class TCPStore(VirtualStore):
         def __init__(self, host_name: str, port: int = 0, *args: Any, **named: Any) -> None:
             self.host, self.port = host_name, port
-            super().__init__(*_shared(world, ("tcp", host_name, port)))
+            super().__init__(world, ("tcp", host_name, port))
 
     class FileStore(VirtualStore):
         def __init__(self, file_name: str, *args: Any, **named: Any) -> None:
             self.path = file_name
-            super().__init__(*_shared(world, ("file", file_name)))
+            super().__init__(world, ("file", file_name))
 
     for module in (dist, c10d, import_module("torch.distributed.rendezvous")):  # rendezvous also names a function
         for store in (TCPStore, FileStore):
@@ -209,11 +208,6 @@ def install_stores(world: VirtualWorld, replaced: Replaced) -> None:
     if torch.distributed.rpc.is_available():
         replaced.put(torch.distributed.rpc, "init_rpc", _refuse_rpc)
     replaced.wrap_for_ranks(socket.socket, "accept", _refuse_sockets)
-
-
-def _shared(world: VirtualWorld, place: tuple[object, ...]) -> tuple[Any, ...]:
-    rank = world.caller()
-    return world, rank.job, rank.job.stores.setdefault(place, {})
 
 
 def _refuse_rpc(*args: Any, **named: Any) -> NoReturn:

@@ -14,8 +14,8 @@ import torch
 from virtual.process.replaced import Replaced
 from virtual.ranks.rank import Rank, RankWait
 from virtual.ranks.sites import find_site, is_asked_by_program_or_tests
+from virtual.ranks.timing import Act
 from virtual.ranks.world import VirtualWorld
-from virtual.timing.calls import Act
 
 POLLING_S = 1800.0  # virtual time after which ranks that poll are reported as stuck
 POLL_S = 0.01  # minimum time of a poll

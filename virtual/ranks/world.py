@@ -16,8 +16,8 @@ from virtual.ranks.neutral import Neutral
 from virtual.ranks.own_state import Belongings
 from virtual.ranks.rank import Rank, RankJob, RankWait, State, Stopped
 from virtual.ranks.sites import NOWHERE, CallSite, find_site, is_users
+from virtual.ranks.timing import CallTiming
 from virtual.ranks.watching import Watchers
-from virtual.timing.calls import CallTiming
 
 if TYPE_CHECKING:
     from virtual.diagnosis.hangs import ProgramDiagnoser

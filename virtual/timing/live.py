@@ -9,7 +9,7 @@ from replay.simulation.carriers import NetworkCarrier, fitted
 from replay.simulation.templates import Shape
 from simcomm.reference.live import LiveSimulation, Part, PointToPoint
 from virtual.matching.posted import Collective, Posted
-from virtual.timing.calls import Act, CallTiming
+from virtual.ranks.timing import Act, CallTiming
 
 
 class LiveTiming(CallTiming):
