@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import nccl_tests_output
 import networkx as nx
 import numpy as np
 import pasted_files
@@ -210,7 +211,7 @@ def _of_viz(folder: Path) -> dict[str, dict[str, Any]]:
 def _of_ringlab(folder: Path) -> dict[str, dict[str, dict[str, Any]]]:
     star, here = {"scenario": ringlab.load("star8")}, {"scenario": ringlab.load(folder / "here.toml")}
     pasted = pasted_files.write(folder, "topo.txt", pasted_files.workstation_matrix())
-    rows = pasted_files.nccl_tests(["n0"], 2, "NVIDIA A100-SXM4-80GB", [(2**28, 9.0)])
+    rows = nccl_tests_output.table([(2**28, 45e3)], gpus=2, per_process=1)
     functions = {
         "animate": {"source": star["scenario"], "path": folder / "c.png"},
         "bench": {},
