@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives.declaration import Algorithm, first_arguments
-from collectives.errors import InputError, ProgramEnded, Undefined, with_line
-from collectives.programs.limits import read_limits
+from collectives.errors import InputError, ProgramEnded, Undefined
 from collectives.programs.sandbox import ProgramFile
 from collectives.quoting import make_printable
 from collectives.spec import find_spec
@@ -45,15 +44,15 @@ class Shown:
 
 
 class RecordedFailure(NamedTuple):
-    """A program's failure as recorded in the worker process: its location, kind and text."""
+    """A program's failure as recorded in the worker process."""
 
     at: tuple[int, int, int]  # rank, channel, step; step -1: the program did not start
-    how: str
-    text: str
+    answer: dict[str, Any]
 
-    def raise_error(self) -> NoReturn:
-        """Raise the failure as InputError or Undefined."""
-        raise (Undefined if self.how == "undefined" else InputError)(self.text)
+
+def raise_failure(answer: dict[str, Any]) -> NoReturn:
+    """Raise the failure in an answer of the worker as InputError or Undefined."""
+    raise (Undefined if answer.get("undefined") is True else InputError)(make_printable(str(answer.get("refused"))))
 
 
 @dataclass(frozen=True)
@@ -73,9 +72,9 @@ class RecordedSteps:
         Raise the program's failure, either in this call or when the iteration reaches the failed step.
         """
         if rank >= len(self.counts):
-            next(iter(self.failures.values())).raise_error()
+            raise_failure(next(iter(self.failures.values())).answer)
         if rank in self.failures and self.failures[rank].at[2] < 0:
-            self.failures[rank].raise_error()
+            raise_failure(self.failures[rank].answer)
         return tuple(self._steps(rank, channel) for channel in range(len(self.counts[rank])))
 
     def _steps(self, rank: int, channel: int) -> Iterator[Step]:
@@ -89,7 +88,7 @@ class RecordedSteps:
             yield tuple(operations[begin:end])
             begin = end
         if rank in self.failures and self.failures[rank].at[1] == channel:
-            self.failures[rank].raise_error()
+            raise_failure(self.failures[rank].answer)
 
     def first_step(self, rank: int, channel: int) -> int:
         """Return the index of the first step of a channel among all recorded steps."""
@@ -194,7 +193,7 @@ class RecordedProgram:
         try:
             if "diverges" in header:
                 raise Diverges(_differing(header["diverges"], ranks))
-            return read_recorded_steps(header, body, ranks, world_size, self.file)
+            return read_recorded_steps(header, body, ranks, world_size)
         except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
             raise self.file.unreadable(error) from error
 
@@ -230,12 +229,7 @@ class RecordedCount:
             return header["count"]
         if "odd" in header:
             return Shown(make_printable(str(header["odd"])))
-        text = make_printable(str(header.get("text")))
-        if header.get("how") == "failed":
-            raise InputError(f"the function for its number of chunks fails with {text}")
-        if isinstance(header.get("line"), int):
-            text = with_line(text, header["line"], self.program.file.path)
-        raise (Undefined if header.get("how") == "undefined" else InputError)(text)
+        raise_failure(header)
 
 
 def load_recorded(path: Path) -> list[Algorithm]:
@@ -248,10 +242,8 @@ def load_recorded(path: Path) -> list[Algorithm]:
         header, _ = file.ask({"do": "load"})
     except ProgramEnded as error:
         raise InputError(f"{path}: {error}") from error
-    if header.get("memory"):
-        raise InputError(f"{path}: it uses more than {read_limits().describe_memory()}")
     if "refused" in header:
-        raise InputError(make_printable(str(header["refused"])))
+        raise_failure(header)
     try:
         return [_recorded(file, described) for described in header["algorithms"]]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -276,9 +268,7 @@ def _rule(program: RecordedProgram, rule: str, described: Any) -> Any:
     return Shown(make_printable(described)) if isinstance(described, str) else described
 
 
-def read_recorded_steps(
-    header: dict[str, Any], body: bytes, ranks: Any, world_size: int, file: ProgramFile
-) -> RecordedSteps:
+def read_recorded_steps(header: dict[str, Any], body: bytes, ranks: Any, world_size: int) -> RecordedSteps:
     """Return the steps in an answer. Raise KeyError, TypeError, ValueError or IndexError if the answer is invalid."""
     counts = [[_whole(count) for count in channels] for channels in header["channels"]]
     steps, operations, shifted, vectors = (_whole(header[key]) for key in ("steps", "operations", "shifted", "vectors"))
@@ -301,7 +291,7 @@ def read_recorded_steps(
         symbols[index] = VectorRank(row)
     if any(index % 5 == 0 for index in symbols):
         raise ValueError("an invalid kind of operation")
-    failures = {failure.at[0]: failure for failure in (_failure(entry, counts, file) for entry in header["failures"])}
+    failures = {failure.at[0]: failure for failure in (_failure(entry, counts) for entry in header["failures"])}
     if len(counts) < (world_size if ranks == "all" else 1) and len(counts) - 1 not in failures:
         raise ValueError("missing ranks")
     return RecordedSteps(counts, lines.copy(), np.cumsum(sizes, dtype=np.int32), numbers, symbols, failures)
@@ -313,18 +303,11 @@ def _shifted(shift: int, base: int, world_size: int, stride: int) -> ShiftedRank
     return ShiftedRank(world_size, base, stride, shift)
 
 
-def _failure(described: Any, counts: list[list[int]], file: ProgramFile) -> RecordedFailure:
+def _failure(described: Any, counts: list[list[int]]) -> RecordedFailure:
     rank, channel, step = (_whole(number, at_least=-1) for number in described["at"])
     if not 0 <= rank < len(counts) or (step >= 0 and step != counts[rank][channel]):
         raise ValueError("a failure without a step")
-    text = make_printable(str(described["text"]))
-    if described["how"] == "memory":
-        text = f"it uses more than {read_limits().describe_memory()}"
-    if described["how"] == "failed":
-        text = f"the program fails with {text}"
-    elif described["line"]:
-        text = with_line(text, _whole(described["line"]), file.path)
-    return RecordedFailure((rank, channel, step), str(described["how"]), text)
+    return RecordedFailure((rank, channel, step), described)
 
 
 def _differing(values: Any, ranks: Any) -> npt.NDArray[np.int64] | None:

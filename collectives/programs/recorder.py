@@ -13,13 +13,34 @@ import numpy as np
 
 from collectives.budget import Gigabyte, allowed, more_memory
 from collectives.declaration import Algorithm
-from collectives.errors import InputError, Undefined, describe_error, first_line, line_in, shorten
-from collectives.programs.limits import MOST_CHANNELS, MOST_STEPS
+from collectives.errors import InputError, Undefined, describe_error, first_line, line_in, shorten, with_line
+from collectives.programs.limits import MOST_CHANNELS, MOST_STEPS, read_limits
 from collectives.step import LARGEST, Kind, Step, as_step, describe_invalid, line_reached
 from collectives.symbolic_rank import Diverges, ShiftedRank, VectorRank
 
 PLAIN = frozenset({int, Kind})  # types of ordinary numbers
 Note = Callable[[int, int, int, int], None]  # called with the rank, channel, step and line of a program
+
+
+def describe_failure(error: BaseException, file: str, subject: str, line: int | None = None) -> dict[str, Any]:
+    """Return the answer for an exception: its text, and whether it is ``Undefined``.
+
+    If it is not an InputError, ``subject`` begins the text. ``line`` is used if the traceback has no line of the file.
+    """
+    if is_about_memory(error):
+        text = f"it uses more than {read_limits().describe_memory()}"
+    elif isinstance(error, InputError):
+        text = first_line(error, most=1000)
+    else:
+        return {"refused": subject + describe_error(error, file), "undefined": False}
+    line = line_in(error, file) or (error.__cause__ and line_in(error.__cause__, file)) or line
+    return {"refused": with_line(text, line, file), "undefined": isinstance(error, Undefined)}
+
+
+def is_about_memory(error: BaseException) -> bool:
+    """Return whether an exception means that memory is exhausted. torch raises another type than Python."""
+    cause = error.__cause__ or error
+    return isinstance(cause, MemoryError) or "allocate memory" in first_line(cause)
 
 
 class TooMuch(InputError):  # noqa: N818
@@ -56,7 +77,8 @@ class Recorder:
             except Diverges:
                 raise
             except BaseException as error:
-                self.failures.append(self._describe(error, [*at], program))
+                line = line_reached(program, self.file) or self.begin
+                self.failures.append({"at": at, **describe_failure(error, self.file, "the program fails with ", line)})
                 if isinstance(error, MemoryError | TooMuch):
                     return
 
@@ -96,17 +118,6 @@ class Recorder:
         else:
             return int(number)
         return 0
-
-    def _describe(self, error: BaseException, at: list[int], program: Any) -> dict[str, Any]:
-        file, how, text = self.algorithm.source, "refused", first_line(error, most=1000)
-        line = line_in(error, file) or line_reached(program, self.file) or self.begin
-        if isinstance(error, Undefined):
-            how = "undefined"
-        elif not isinstance(error, InputError):
-            how, text = "failed", describe_error(error, file)
-        if isinstance(error, MemoryError):
-            how = "memory"
-        return {"at": at, "how": how, "text": text, "line": line}
 
     def answer(self) -> tuple[dict[str, Any], bytes]:
         """Return the recorded steps as a header and bytes."""

@@ -28,8 +28,8 @@ import numpy as np
 import psutil
 
 from collectives.declaration import Algorithm, declared_in
-from collectives.errors import InputError, Undefined, describe_error, first_line, line_in, shorten
-from collectives.programs.recorder import Recorder
+from collectives.errors import InputError, describe_error, shorten
+from collectives.programs.recorder import Recorder, describe_failure, is_about_memory
 from collectives.symbolic_rank import Diverges, ShiftedRank, VectorRank
 
 LOCATION = struct.Struct("5q")  # 1 if a rank runs, rank, channel, step, line
@@ -202,7 +202,10 @@ class Worker:
         try:
             self.algorithms = execute_file(self.path)
         except BaseException as error:
-            return {"refused": first_line(error, most=1000), "memory": is_about_memory(error)}, b""
+            failure = describe_failure(error, str(self.path), f"{self.path}: ")
+            if is_about_memory(error):
+                failure["refused"] = f"{self.path}: {failure['refused']}"
+            return failure, b""
         return {"algorithms": [_describe(declared) for declared in self.algorithms]}, b""
 
     def _call(self, question: dict[str, Any]) -> Answer:
@@ -211,10 +214,7 @@ class Worker:
         try:
             return {"found": getattr(importlib.import_module(module), name)(self.path, *question["given"])}, b""
         except BaseException as error:
-            is_ours = isinstance(error, InputError)
-            text = first_line(error, most=1000) if is_ours else describe_error(error, self.path)
-            line = line_in(error.__cause__ or error, self.path)
-            return {"refused": text, "memory": is_about_memory(error), "line": line}, b""
+            return describe_failure(error, str(self.path), ""), b""
 
     def _algorithm(self, question: dict[str, Any]) -> Algorithm:
         """Return the algorithm of a question. Raise StopIteration if the file no longer declares it."""
@@ -227,10 +227,7 @@ class Worker:
         try:
             count = rule(question["world_size"], **algorithm.rule_arguments(rule))
         except BaseException as error:
-            how = "undefined" if isinstance(error, Undefined) else "refused"
-            if isinstance(error, InputError):
-                return {"how": how, "text": first_line(error, most=1000), "line": line_in(error, self.path)}, b""
-            return {"how": "failed", "text": describe_error(error, self.path), "line": None}, b""
+            return describe_failure(error, str(self.path), "the function for its number of chunks fails with "), b""
         small = isinstance(count, int) and abs(count) < 2**62
         return {"count": int(count)} if small else {"odd": shorten(count)}, b""
 
@@ -254,12 +251,6 @@ class Worker:
         except Diverges as split:
             return {"diverges": None if split.values is None else split.values.tolist()}, b""
         return recorder.answer()
-
-
-def is_about_memory(error: BaseException) -> bool:
-    """Return whether an exception means that memory is exhausted. torch raises another type than Python."""
-    cause = error.__cause__ or error
-    return isinstance(cause, MemoryError) or "allocate memory" in first_line(cause)
 
 
 def _describe(algorithm: Algorithm) -> dict[str, Any]:

@@ -114,12 +114,6 @@ def ask_file(text: str, function: str, arguments: list[Any], modules: tuple[str,
         header, _ = file.ask({"do": "call", "function": function, "given": [text.rpartition(":")[2], *arguments]})
     except ProgramEnded as error:
         raise InputError(f"model {quote(text)}: {error}") from error
-    if header.get("memory"):
-        try:
-            line = f" (line {int(header['line'])} of {path.name})" if header.get("line") else ""
-        except (TypeError, ValueError, OverflowError) as error:  # the file may have forged its answer
-            raise file.unreadable(error) from error
-        raise InputError(f"model {quote(text)}: building it needs more than {read_limits().describe_memory()}{line}")
     if "refused" in header:
         reason = make_printable(str(header["refused"]))
         raise InputError(reason if reason.startswith("model ") else f"model {quote(text)}: {reason}")

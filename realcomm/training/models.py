@@ -16,7 +16,7 @@ from torch.distributed.nn.functional import all_reduce  # its backward sums the 
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from collectives.errors import InputError, describe_error, text_of
-from collectives.programs.worker import is_about_memory
+from collectives.programs.recorder import is_about_memory
 from collectives.training.workload import Training, is_file_reference
 from realcomm.launching.group import own_device
 from realcomm.launching.torch_process import import_compiler

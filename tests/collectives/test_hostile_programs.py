@@ -17,7 +17,6 @@ from collectives import InputError, verify
 from collectives.catalogue import find_algorithm, load_file
 from collectives.programs import sandbox
 from collectives.programs.recorded import read_recorded_steps
-from collectives.programs.sandbox import ProgramFile
 from collectives.programs.worker import end_processes
 from collectives.verdict import prove
 
@@ -285,10 +284,10 @@ WHOLE = {"channels": [[1], [0]], "steps": 1, "operations": 0, "shifted": 0, "vec
         ({"channels": [[1]]}, bytes(8)),
     ],
 )
-def test_invalid_recorded_steps_are_rejected(changes: dict[str, object], body: bytes, tmp_path: Path) -> None:
-    assert read_recorded_steps(WHOLE, bytes(8), "all", 2, ProgramFile(tmp_path / "my.py")).counts == [[1], [0]]
+def test_invalid_recorded_steps_are_rejected(changes: dict[str, object], body: bytes) -> None:
+    assert read_recorded_steps(WHOLE, bytes(8), "all", 2).counts == [[1], [0]]
     with pytest.raises((KeyError, TypeError, ValueError, IndexError)):
-        read_recorded_steps(WHOLE | changes, body, "all", 2, ProgramFile(tmp_path / "my.py"))
+        read_recorded_steps(WHOLE | changes, body, "all", 2)
 
 
 def test_invalid_limits_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

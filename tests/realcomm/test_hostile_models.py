@@ -78,13 +78,6 @@ def test_profile_from_a_model_file_is_validated(file: Path, monkeypatch: pytest.
             trace_model(f"{file}:told")
 
 
-@pytest.mark.parametrize("line", ["3; rm", [3], {"a": 3}, float("inf"), float("nan")])
-def test_line_forged_by_a_model_file_is_rejected(line: Any, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ProgramFile, "ask", lambda *_: ({"memory": True, "line": line}, b""))
-    with pytest.raises(InputError, match=r"mine.py: the process that runs this file sent an invalid answer"):
-        ask_file(f"{file}:told", HERE, [], ())
-
-
 @pytest.mark.parametrize("made", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/proc/self/mem")])
 def test_model_file_must_be_a_regular_file(made: Any, tmp_path: Path) -> None:
     made(tmp_path / "mine.py")
