@@ -155,17 +155,13 @@ class Belief:
         return chosen
 
 
-def believe(parameters: Mapping[str, float] | None = None) -> Belief:
-    """Return the prior belief about a cluster and framework without known runs. Default: the shipped parameters.
+@cache
+def believe() -> Belief:
+    """Return the prior belief about a cluster and framework without known runs, with the shipped parameters.
 
     >>> believe().noise < 0.15
     True
     """
-    return _shipped_belief() if parameters is None else replace(_shipped_belief(), parameters=parameters)
-
-
-@cache
-def _shipped_belief() -> Belief:
     shipped = read_shipped()
     covariance = shipped.deviations["shared"] ** 2 * np.eye(len(NAMES))
     return Belief(shipped.parameters, covariance, shipped.deviations["noise"])

@@ -11,7 +11,7 @@ from planner.gpus import ANY_GPU, GENERATIONS, is_published
 from planner.hosts import LINKS, Array, Curves, Group, Host, Network
 from planner.jobs import BITS, CHOICES, DEFAULTS, EXCHANGES, NUMBERS, ZERO
 from planner.profiles import add_profiles
-from planner.stages import LayerSizes, deal_layers
+from planner.stages import deal_layers
 from simcomm.cluster.hardware import parts
 
 WIDE = ("tf32", "float32")  # precisions whose elements have 4 bytes
@@ -151,10 +151,11 @@ def expected_maximum(count: int) -> float:
 
 
 def _add_stages(c: dict[str, Array], is_hybrid: Array) -> None:
-    names = ("framework", "layers", "pp", *LayerSizes._fields)
-    rows = np.stack([c[name] for name in names], axis=1).astype(np.int64)
+    attention = c["hidden"] * c["head_dim"] * (2 * c["heads"] + 2 * c["kv_heads"])
+    layer, words = attention + c["mlp_matrices"] * c["hidden"] * c["ffn"], c["vocab"] * c["hidden"]
+    rows = np.stack([c["framework"], c["layers"], c["pp"], layer, words], axis=1).astype(np.int64)
     kinds, inverse = np.unique(rows, axis=0, return_inverse=True)
-    deals = [deal_layers(FRAMEWORKS[kind[0]], kind[1], kind[2], LayerSizes(*kind[3:])) for kind in kinds.tolist()]
+    deals = [deal_layers(FRAMEWORKS[framework], *numbers) for framework, *numbers in kinds.tolist()]
     c["most_layers"], c["first_layers"], c["last_layers"] = (
         np.array(deals, dtype=float).reshape(-1, 3)[inverse.ravel()].T
     )

@@ -27,7 +27,6 @@ SERIES_GPUS = {"V100 ": "V100", "P100 ": "P100", "A100 80GB": "A100-80", "A100 "
 class Compute:
     """The compute time of a model on one device, by layer, with the spread of its rate."""
 
-    profile: ModelProfile
     forward: tuple[float, ...]  # seconds per sample
     backward: tuple[float, ...]
     optimizer: float  # seconds per step on one device
@@ -44,18 +43,17 @@ class Compute:
         return samples * self.sample + self.optimizer
 
 
-def as_measured(profile: ModelProfile, device: str | None = None) -> Compute:
-    """Return the profile's latest measured times, on ``device`` if given. Raise InputError if there are none."""
-    measured = [measurement for measurement in profile.measured if device is None or measurement.device == device]
-    if not measured:
+def as_measured(profile: ModelProfile) -> Compute:
+    """Return the profile's latest measured times. Raise InputError if there are none."""
+    if not profile.measured:
         raise InputError(
             f"the profile of {quote(profile.model)} has no times; make one with "
             "`ringlab profile MODEL --batch-size N -o FILE.json`"
         )
-    last = measured[-1]
+    last = profile.measured[-1]
     forward, backward = (tuple(each / last.batch_size for each in times) for times in (last.forward, last.backward))
     source = f"measured on {last.device}, batches of {last.batch_size} in {last.precision}"
-    return Compute(profile, forward, backward, last.optimizer, source, MEASURED_SPREAD)
+    return Compute(forward, backward, last.optimizer, source, MEASURED_SPREAD)
 
 
 def measured_rate(profile: ModelProfile, where: str) -> tuple[str, float]:
@@ -75,7 +73,9 @@ def measured_rate(profile: ModelProfile, where: str) -> tuple[str, float]:
     return gpu.name, last.batch_size / last.step
 
 
-def at_rate(profile: ModelProfile, rate: float, source: str = "a known rate", spread: float | None = None) -> Compute:
+def at_rate(
+    profile: ModelProfile, rate: float, source: str = "a known rate", spread: float = MEASURED_SPREAD
+) -> Compute:
     """Return the seconds per layer if a device reaches ``rate`` samples/s. Seconds are proportional to a layer's work.
 
     >>> from collectives.records.model_profile import find_model_profile
@@ -89,7 +89,7 @@ def at_rate(profile: ModelProfile, rate: float, source: str = "a known rate", sp
         raise InputError(f"rate is {rate:g} samples a second, which no device reaches; use a measured rate")
     ahead, back = (tuple(each / total for each in part) for part in (forward, backward))
     origin = f"{source}: {rate:.4g} samples/s on one device"
-    return Compute(profile, ahead, back, 0.0, origin, MEASURED_SPREAD if spread is None else spread)
+    return Compute(ahead, back, 0.0, origin, spread)
 
 
 def in_phases(profile: ModelProfile, phases: ComputePhases, batch: float) -> Compute:
@@ -103,7 +103,7 @@ def in_phases(profile: ModelProfile, phases: ComputePhases, batch: float) -> Com
         tuple(seconds / batch * each / sum(work) for each in work)
         for seconds, work in ((phases.forward, profile.work(False)), (phases.backward, profile.work(True)))
     )
-    return Compute(profile, ahead, back, phases.optimizer, f"stated for batches of {batch}", MEASURED_SPREAD)
+    return Compute(ahead, back, phases.optimizer, f"stated for batches of {batch}", MEASURED_SPREAD)
 
 
 def series_gpu(name: str) -> str:
@@ -134,45 +134,32 @@ class GpuRates:
 
         Raise InputError for a known rate of an unknown GPU. ``where`` is the key of the known rates.
         """
-        names = {*parts("GPU"), *SERIES_GPUS.values()}
+        names = sorted({*parts("GPU"), *SERIES_GPUS.values()})
         for name in known:
             if name not in names:
                 raise InputError(f"{where}: {quote(name)} is not in the hardware catalog; {suggest(name, names)}")
         self.job = job
         self.known = {series_gpu(name): rate for name, rate in known.items()}
-        self.unknown = dict[str, str]()  # the reason why the rate of a GPU cannot be estimated
-        self.guessed = self._guess(sorted({series_gpu(name) for name in gpus} - self.known.keys()))
+        self.guessed: dict[str, OneGpuRate] = {}
+        others = sorted({series_gpu(name) for name in gpus} - self.known.keys())
+        if others and (known or job.model.written_bytes):
+            sized = job if job.model.written_bytes else self._sized()
+            yours = [Alone(sized, find_series_gpu(name), YOURS, rate) for name, rate in self.known.items()]
+            targets = [Alone(sized, find_series_gpu(name), YOURS) for name in others]
+            rates = guess_rates([*published(), *yours], targets)
+            self.guessed = {name: _widen(name, rate) for name, rate in zip(others, rates, strict=True)}
 
     def rate(self, gpu: str) -> OneGpuRate:
         """Return the rate of a GPU given to the constructor. Raise InputError if it cannot be estimated."""
         name = series_gpu(gpu)
         if name in self.known:
             return OneGpuRate(self.known[name], MEASURED_SPREAD)
-        if name in self.unknown:
-            raise InputError(self.unknown[name])
-        return self.guessed[name]
-
-    def _guess(self, names: Iterable[str]) -> dict[str, OneGpuRate]:
-        boards = {}
-        for name in names:
-            try:
-                boards[name] = find_series_gpu(name)
-            except InputError as error:
-                self.unknown[name] = str(error)
-        if not self.known and not self.job.model.written_bytes:
-            warning = (
+        if name not in self.guessed:
+            raise InputError(
                 f"model {self.job.model.model} is described by its number of parameters only, so its rate cannot be "
                 "estimated; measure one GPU and set plan.known_rates"
             )
-            self.unknown.update(dict.fromkeys(boards, warning))
-            return {}
-        if not boards:
-            return {}
-        job = self.job if self.job.model.written_bytes else self._sized()
-        yours = [Alone(job, find_series_gpu(name), YOURS, rate) for name, rate in self.known.items()]
-        targets = [Alone(job, board, YOURS) for board in boards.values()]
-        rates = guess_rates([*published(), *yours], targets)
-        return {name: _widen(name, rate) for name, rate in zip(boards, rates, strict=True)}
+        return self.guessed[name]
 
     def _sized(self) -> TrainingJob:
         """Return the job with a model of equal layers, sized to match the known rates."""
@@ -199,13 +186,6 @@ class ComputeSource(NamedTuple):
     phases_batch: float = 1  # samples in the batch of the phases
     is_profiled: bool = False  # whether the profile's own times are used, if it has any
 
-    def known_rates(self, job: TrainingJob, where: str) -> dict[str, float]:
-        """Return the known samples/s of one GPU by type. Raise InputError, with ``where``, for an unknown GPU."""
-        known = {} if self.rate is None or self.gpu is None else {self.gpu: self.rate}
-        if self.is_profiled and job.model.measured:
-            known.update([measured_rate(job.model, where)])
-        return known
-
 
 def find_compute(job: TrainingJob, source: ComputeSource, gpu: str | None) -> Compute:
     """Return the compute time of one device from the first available source.
@@ -218,9 +198,11 @@ def find_compute(job: TrainingJob, source: ComputeSource, gpu: str | None) -> Co
         return at_rate(job.model, source.rate)
     if source.phases is not None:
         return in_phases(job.model, source.phases, source.phases_batch)
-    known = source.known_rates(job, "profile") if gpu is not None else {}
-    if source.is_profiled and job.model.measured and (gpu is None or find_gpu(gpu).name in known):
-        return as_measured(job.model)
+    known = {} if gpu is None or source.rate is None or source.gpu is None else {source.gpu: source.rate}
+    if source.is_profiled and job.model.measured:
+        known |= {} if gpu is None else dict([measured_rate(job.model, "profile")])
+        if gpu is None or find_gpu(gpu).name in known:
+            return as_measured(job.model)
     named = gpu if known or source.gpu is None else source.gpu
     if named is None:
         raise InputError(

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate, pairwise
-from typing import NamedTuple
 
 from collectives.errors import InputError
 from collectives.quoting import quote
@@ -12,27 +11,11 @@ from collectives.records.model_profile import Block, ModelProfile
 Stage = tuple[Block, ...]
 
 
-class LayerSizes(NamedTuple):
-    """The dimensions that determine the parameters of a layer and of the token embedding."""
-
-    hidden: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    ffn: int
-    mlp_matrices: int
-    vocab: int
-
-    @property
-    def layer(self) -> int:
-        """Parameters of a layer."""
-        attention = self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
-        return attention + self.mlp_matrices * self.hidden * self.ffn
-
-
 @cache
-def deal_layers(framework: str, layers: int, pp: int, sizes: LayerSizes) -> tuple[int, int, int]:
+def deal_layers(framework: str, layers: int, pp: int, layer: int, words: int) -> tuple[int, int, int]:
     """Return the number of layers of the fullest, the first and the last of ``pp`` stages.
+
+    ``layer`` and ``words`` are the parameters of a layer and of the token embedding.
 
     nanotron starts a new stage once the stages so far hold more than their even share of all parameters. If ``pp`` does
     not divide the number of layers, Megatron counts the token embedding and the LM head as a layer each, provided that
@@ -42,7 +25,7 @@ def deal_layers(framework: str, layers: int, pp: int, sizes: LayerSizes) -> tupl
     if pp == 1:
         return layers, layers, layers
     if framework == "nanotron":
-        counts = _deal_by_parameters(layers, pp, sizes)
+        counts = _deal_by_parameters(layers, pp, layer, words)
     elif framework.startswith("megatron") and layers % pp and (layers + 2) % pp == 0:
         each = (layers + 2) // pp
         counts = [each - 1, *[each] * (pp - 2), each - 1]
@@ -54,9 +37,8 @@ def deal_layers(framework: str, layers: int, pp: int, sizes: LayerSizes) -> tupl
     return max(counts), counts[0], counts[-1]
 
 
-def _deal_by_parameters(layers: int, pp: int, sizes: LayerSizes) -> list[int]:
-    layer = sizes.layer
-    total = layers * layer + sizes.vocab * sizes.hidden
+def _deal_by_parameters(layers: int, pp: int, layer: int, words: int) -> list[int]:
+    total = layers * layer + words
     counts, stage = [0] * pp, 0
     for number in range(1, layers + 1):
         counts[stage] += 1

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -196,7 +196,7 @@ class JudgedRuns:
             tick(number, len(names))
             mine, belief = self.sources == name, believe()
             if leave_one_out:
-                belief = believe(self._fit(~mine & ~self.slow))
+                belief = replace(belief, parameters=self._fit(~mine & ~self.slow))
             if adapt_to:
                 seen = self._choose(np.flatnonzero(mine & ~self.slow), belief, adapt_to, are_chosen)
                 belief = belief.adapted(self.columns.take(seen), self.measured[seen])

@@ -24,7 +24,7 @@ from planner.search import (
     search,
     what_would_fit,
 )
-from planner.stages import LayerSizes, deal_layers
+from planner.stages import deal_layers
 from planner.step import step_parts, step_seconds
 
 P = read_shipped().parameters
@@ -121,7 +121,7 @@ def test_pipeline_bubble_shrinks_with_microbatches_and_zero_bubble():
     ],
 )  # fmt: skip
 def test_layers_are_distributed_as_frameworks_do(framework, layers, pp, most, last):
-    counts = deal_layers(framework, layers, pp, LayerSizes(4096, 32, 32, 128, 14336, 3, 131072))
+    counts = deal_layers(framework, layers, pp, 4 * 4096**2 + 3 * 4096 * 14336, 131072 * 4096)
     assert (counts[0], counts[2]) == (most, last)
 
 
