@@ -5,16 +5,14 @@ from math import inf
 from typing import Any, NamedTuple
 
 from collectives.records.spans import PHASES
-from collectives.records.trace import Unfinished
 from collectives.units import format_size, format_time
 from ringlab.shared.figures import ClusterFigures, CollectiveFigures, SideBySide, TrainingFigures
 from ringlab.shared.scenario_answer import Entry, ScenarioAnswer, Value
 from ringlab.table import keep_few
 from scenarios import LoadedScenario
-from simcomm.repetition import FaultFigures, LinkPart, StuckRun, Waiting
+from simcomm.repetition import LinkPart, StuckRun, Waiting
 
-UNRECORDED = "waits were not recorded, because there are too many messages."
-REDUCING_IS_FREE = "Reducing takes no time on this transport, so slow ranks have no effect."
+REDUCING_IS_FREE = "; reducing takes no time on this transport, so slow ranks do not slow it down"
 MOST_NAMED = 3  # ranks or parts of the critical path in a sentence
 PHASE_LOOKED_AT = 0.01  # share of a step; errors of shorter phases are not reported
 TIE = 0.01  # times whose relative difference is smaller count as equal: closed forms assume chunks of equal length
@@ -43,8 +41,7 @@ def conclude(answer: ScenarioAnswer[Any], scenario: LoadedScenario, caveats: Seq
         *filter(None, (effect(answer.own), *(effect(other, answer.own) for other in answer.what_ifs))),
         *caveats,
     ]
-    details = [*reasons(answer.own), *(line for other in answer.what_ifs for line in reasons(other, other.title))]
-    return Conclusions(*keep_few(sentences, details))
+    return Conclusions(*keep_few(sentences))
 
 
 def headline(answer: ScenarioAnswer[Any]) -> str:
@@ -171,16 +168,6 @@ def _worst_error(answer: ScenarioAnswer[Any]) -> list[str]:
     return [f"The largest prediction error is {worst:.0%}, for {name}."]
 
 
-def reasons(figures: ClusterFigures[Any], title: str = "") -> list[str]:
-    """Return a line about the effects of faults on each training, and on each algorithm at the largest size.
-
-    Each line begins with ``title``, the name of a what-if, if it is set.
-    """
-    entries: list[Entry] = [*_of_the_largest(figures.collectives), *figures.training]
-    where = f"{title}, " if title else ""
-    return [f"{where}{_name(entry)}: {_describe_faults(entry.faults)}" for entry in entries if entry.faults]
-
-
 def effect(figures: ClusterFigures[Any], without: ClusterFigures[Any] | None = None) -> str:
     """Return the effect of faults on the fastest training run, or without training runs on the fastest collective.
 
@@ -201,6 +188,7 @@ def effect(figures: ClusterFigures[Any], without: ClusterFigures[Any] | None = N
     slower = f", {seconds / before:.3g} times as long as without faults ({format_time(before)})" if before else ""
     never = f"; {faults.never_ended} of {faults.repetitions} runs never end" if faults.never_ended else ""
     cause = _main_cause(faults.waiting) if faults.waiting else ""
+    cause += REDUCING_IS_FREE if faults.computing == "free" else ""
     return f"{where} takes {format_time(seconds)}{slower}{cause}{never}."
 
 
@@ -251,50 +239,3 @@ def _name(entry: Entry) -> str:
     if isinstance(entry, CollectiveFigures):
         return f"{entry.algorithm}, {format_size(entry.bytes)}"
     return f"a step with {entry.gradient_sync}"
-
-
-def _describe_faults(faults: FaultFigures) -> str:
-    sentences = [_why_it_never_ends(faults, faults.stuck)] if faults.stuck else []
-    if faults.distribution:
-        waiting = faults.waiting
-        sentences += [_describe_waiting(waiting), _describe_critical_path(waiting)] if waiting else [UNRECORDED]
-    sentences += [REDUCING_IS_FREE] if faults.computing == "free" else []
-    return " ".join(sentences)
-
-
-def _why_it_never_ends(faults: FaultFigures, stuck: StuckRun) -> str:
-    runs = faults.repetitions
-    how_often = "it never ends" if runs == 1 else f"{faults.never_ended} of {runs} runs never end"
-    waiting = [_describe_unfinished(each) for each in stuck.unfinished[:MOST_NAMED]]
-    more = len(stuck.unfinished) - MOST_NAMED
-    waiting += [f"{more} more ranks wait for these ranks"] if more > 0 else []
-    return f"{how_often}: {'; '.join(_describe_failures(stuck) + waiting)}."
-
-
-def _describe_unfinished(wait: Unfinished) -> str:
-    since = f"rank {wait.rank} has waited in step {wait.step} since {format_time(wait.since)}"
-    if wait.is_under_way:
-        direction = f"to rank {wait.peer}" if wait.sends else f"from rank {wait.peer}"
-        return f"{since} for a message {direction} that never arrives"
-    return f"{since} for rank {wait.peer} to {'receive' if wait.sends else 'send'}"
-
-
-def _describe_waiting(waiting: Waiting) -> str:
-    if not waiting.waited_for:
-        return "no rank waited for another to be ready."
-    each = [
-        f"{format_time(rank.s)} for rank {rank.rank}"
-        + (f" (rank {rank.by[0].rank}: {format_time(rank.by[0].s)})" if rank.by else "")
-        for rank in waiting.waited_for[:MOST_NAMED]
-    ]
-    return f"the other ranks together waited {', '.join(each)}."
-
-
-def _describe_critical_path(waiting: Waiting) -> str:
-    path_s = waiting.critical_path_s
-    if path_s <= 0:
-        return ""
-    parts = [f"{part.what} ({part.s / path_s:.0%})" for part in waiting.critical_path[:MOST_NAMED]]
-    links = [f"{_describe_link(link)} ({link.s / path_s:.0%})" for link in waiting.degraded_links[:MOST_NAMED]]
-    over = f"; messages over {', '.join(links)}" if links else ""
-    return f"The critical path consists of {', '.join(parts)}{over}."
