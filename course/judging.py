@@ -72,9 +72,10 @@ def make_cluster(racks: int, world_size: int) -> Cluster:
 
 
 class _Trial:
-    """The notes of an exercise's ranks: their calls, their measured blocks, and their waits."""
+    """A finished run of an exercise, and the notes of its ranks: their calls, measured blocks, and waits."""
 
-    def __init__(self, folder: Path, world_size: int) -> None:
+    def __init__(self, finished: Finished, folder: Path, world_size: int) -> None:
+        self.finished = finished
         files = [folder / NOTES.format(rank) for rank in range(world_size)]
         self.notes = [json.loads(file.read_text()) if file.exists() else NO_NOTES for file in files]
         self.calls = [[LearnerCall(*call) for call in notes["calls"]] for notes in self.notes]
@@ -94,9 +95,10 @@ class _Trial:
             (max(end for _, end in block) - min(begin for begin, _ in block) for block in self.blocks), default=None
         )
 
-    def most_sent(self, finished: Finished) -> int:
-        """Return the bytes that the busiest rank sends in one block."""
-        messages = finished.trace.messages if finished.trace is not None else None
+    @property
+    def most_sent(self) -> int:
+        """The bytes that the busiest rank sends in one block."""
+        messages = self.finished.trace.messages if self.finished.trace is not None else None
         most = 0
         if messages is None or not len(messages):
             return most
@@ -144,13 +146,12 @@ class Judge:
         """Check one exercise at each world size until it is wrong."""
         judged = JudgedExercise(exercise.name, "right")
         for world_size in exercise.world_sizes:
-            trial, finished, error = self._try(exercise, world_size)
+            trial, error = self._try(exercise, world_size)
             if trial is not None:
-                elapsed, sent = trial.elapsed, trial.most_sent(finished)
-                judged = replace(judged, elapsed_s=elapsed, sent_bytes=sent)
+                judged = replace(judged, elapsed_s=trial.elapsed, sent_bytes=trial.most_sent)
                 if error is None or not error.get("to_do"):
                     error = next(_wrong_calls(exercise, trial, world_size), None) or error
-                error = error or next(_wrong_cost(exercise, trial, world_size, sent), None)
+                error = error or next(_wrong_cost(exercise, trial, world_size), None)
             if error is not None:
                 on = f"on {world_size} rank{'s' * (world_size > 1)}: " if max(exercise.world_sizes) > 1 else ""
                 line = error.get("line") or self._line_of(exercise.name)
@@ -160,8 +161,8 @@ class Judge:
             judged = replace(judged, world_sizes=(*judged.world_sizes, world_size))
         return judged
 
-    def _try(self, exercise: Exercise, world_size: int) -> tuple[_Trial | None, Any, dict[str, Any] | None]:
-        """Return the notes and the run, if it ended, and the error, if any."""
+    def _try(self, exercise: Exercise, world_size: int) -> tuple[_Trial | None, dict[str, Any] | None]:
+        """Return the run, if it finished, and the error, if any."""
         scratch = self.confinement.scratch if self.confinement is not None else None
         path = self.path.resolve()
         with TemporaryDirectory(prefix="ringlab-learn-", dir=scratch) as folder:
@@ -175,16 +176,16 @@ class Judge:
                 stack = Path(folder, STACK).read_text() if Path(folder, STACK).exists() else ""
                 if at := re.search(rf'File "{re.escape(str(path))}", line (\d+)', stack):
                     text = "endless: the loop or call in this line does not end"
-                    return None, None, {"text": text, "line": int(at[1])}
+                    return None, {"text": text, "line": int(at[1])}
                 why = str(failure).replace(program.title, "your file").removesuffix(MORE_TIME)
-                return None, None, {"text": f"no result: {why}"}
-            trial = _Trial(Path(folder), world_size)
+                return None, {"text": f"no result: {why}"}
+            trial = _Trial(finished, Path(folder), world_size)
         self.predictions |= trial.notes[0]["predictions"]
         if (error := trial.error) is None:
-            return trial, finished, self._mistake(finished)
+            return trial, self._mistake(finished)
         causes = () if error.get("is_explained") else ("missing wait", "buffer in use")
         cause = self._mistake(finished, causes) if causes else None
-        return trial, finished, cause | {"text": f"{error['text']}\n{cause['text']}"} if cause else error
+        return trial, cause | {"text": f"{error['text']}\n{cause['text']}"} if cause else error
 
     def _mistake(self, finished: Finished, kinds: tuple[str, ...] = ()) -> dict[str, Any] | None:
         for finding in finished.outcome.findings:
@@ -220,8 +221,8 @@ def _wrong_calls(exercise: Exercise, trial: _Trial, world_size: int) -> Iterator
                 yield {"text": f"rank {rank} sends to rank {call.receiver}, not to {to}", "line": call.line}
 
 
-def _wrong_cost(exercise: Exercise, trial: _Trial, world_size: int, sent: int) -> Iterator[dict[str, Any]]:
-    elapsed, busy = trial.elapsed or 0.0, trial.busiest_line()
+def _wrong_cost(exercise: Exercise, trial: _Trial, world_size: int) -> Iterator[dict[str, Any]]:
+    elapsed, sent, busy = trial.elapsed or 0.0, trial.most_sent, trial.busiest_line()
     if exercise.least_bytes is not None and sent < exercise.least_bytes(world_size):
         least = format_size(int(exercise.least_bytes(world_size)))
         yield {"text": f"the result is right, but a rank sends {format_size(sent)}, less than {least}: {exercise.hint}"}
