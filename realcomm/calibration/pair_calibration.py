@@ -1,18 +1,16 @@
 """Measure messages between two emulated hosts, to predict emulated clusters."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
-from typing import Any
-
-import networkx as nx
 
 from collectives.records.calibration import Calibration, CrowdRound, PairProbes
 from collectives.records.environment import threads_per_rank
 from collectives.training.workload import Training
 from realcomm.calibration.blocks import fit_line
 from realcomm.calibration.calibration import calibrate
-from realcomm.emulation.network import emulate
+from realcomm.emulation.network import EmulatedNetwork
+from realcomm.emulation.plan import plan_pair
 from realcomm.launching.launcher import launch
 from realcomm.launching.types import Progress
 
@@ -34,7 +32,7 @@ def calibrate_pair(
     >>> calibrate_pair(50e6 / 8).send_buffer  # doctest: +SKIP
     954112
     """
-    with emulate(_Pair(bandwidth, 2)) as network:
+    with EmulatedNetwork(plan_pair(bandwidth)) as network:
         probes: PairProbes = launch(
             f"{WORKERS}:probe_pair", 2, bandwidth, timeout=timeout, progress=progress, network=network
         )[0]
@@ -51,7 +49,7 @@ def probe_crowd(
 
     This takes about 10 seconds. Raise as ``calibrate_pair`` does.
     """
-    with emulate(_Pair(max(bandwidth, CROWD_BANDWIDTH), ranks)) as network:
+    with EmulatedNetwork(plan_pair(max(bandwidth, CROWD_BANDWIDTH), ranks)) as network:
         rounds: list[CrowdRound] = launch(
             f"{WORKERS}:time_crowd", ranks, timeout=timeout, progress=progress, network=network
         )[0]
@@ -96,33 +94,3 @@ def with_pair(calibration: Calibration, pair: PairProbes) -> Calibration:
     compute_parts = calibration.parts or [alone] * len(pair_parts)
     parts = [replace(compute, pair=part) for compute, part in zip(compute_parts, pair_parts, strict=True)]
     return replace(calibration, pair=pair, parts=parts)
-
-
-@dataclass(frozen=True)
-class _Pair:
-    """A cluster of two hosts on one switch. Even ranks run on the first host, odd ranks on the second."""
-
-    bandwidth: float  # bytes/s
-    world_size: int
-    title: str = "a pair of hosts"
-
-    @property
-    def hosts(self) -> tuple[str, ...]:
-        """The host of each rank."""
-        return tuple(f"h{rank % 2}" for rank in range(self.world_size))
-
-    @property
-    def graph(self) -> Any:
-        """The links, in both directions."""
-        graph: nx.DiGraph[str] = nx.DiGraph()
-        for host in ("h0", "h1"):
-            for src, dst in ((host, "s0"), ("s0", host)):
-                graph.add_edge(src, dst, bandwidth=self.bandwidth, latency=0.0)
-        return graph
-
-    def router(self) -> "_Pair":
-        return self
-
-    def route(self, src: str, dst: str) -> tuple[str, ...]:
-        """Return the nodes from ``src`` to ``dst``."""
-        return src, "s0", dst

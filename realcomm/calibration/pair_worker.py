@@ -24,7 +24,7 @@ from collectives.units import format_size
 from realcomm.emulation.goodput import expected_goodput
 from realcomm.emulation.plan import BURST, MTU
 from realcomm.execution.executor import Executor
-from realcomm.execution.shared_clock import max_over_ranks
+from realcomm.execution.shared_clock import gather_over_ranks, max_over_ranks
 from realcomm.launching.status import report_progress, set_status
 from realcomm.measuring.probes import NO_COLLECTIVE
 from realcomm.measuring.rank_measurement import (
@@ -308,9 +308,7 @@ def _send(rank: int, size: int) -> tuple[float, float]:
             begin = 0.0
             dist.irecv(tensor, 0, tag=TAG).wait()  # type: ignore[union-attr]
         times = torch.tensor([begin, time.perf_counter()], dtype=torch.float64)
-        both = [torch.empty_like(times) for _ in range(2)]
-        dist.all_gather(both, times)
-        (posted, done), (_, arrived) = (each.tolist() for each in both)
+        (posted, done), (_, arrived) = gather_over_ranks(times).tolist()
         times_of_sends.append((done - posted, arrived - posted))
     done_s, arrived_s = map(median_low, zip(*times_of_sends, strict=True))
     return done_s, arrived_s

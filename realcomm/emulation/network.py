@@ -12,7 +12,7 @@ from collectives.errors import InputError, RunFailed
 from collectives.quoting import name_some
 from collectives.units import format_bandwidth
 from realcomm.emulation.builder import hold
-from realcomm.emulation.plan import CANNOT, Direction, Emulable, NetworkPlan, plan_network
+from realcomm.emulation.plan import CANNOT, Emulable, NetworkPlan, plan_network, plan_pair
 from realcomm.launching.interrupts import HeldInterrupts
 from realcomm.launching.namespaces import HostNamespaces
 from realcomm.launching.server import start_server, wait_for_server, without_main
@@ -172,12 +172,8 @@ def try_emulation() -> Ability:
     >>> try_emulation().bearable > 1e6  # doctest: +SKIP
     True
     """
-    links = [("h0", "s0"), ("s0", "h0"), ("h1", "s0"), ("s0", "h1")]
-    directions = tuple(Direction(src, dst, TRIAL_BANDWIDTH, 1e-6) for src, dst in links)
-    forwarding = {"s0": {"h0": "h0", "h1": "h1"}}
     try:
-        plan = NetworkPlan("two hosts", ("h0", "h1"), ("h0", "h1"), ("s0",), directions, forwarding)
-        with EmulatedNetwork(plan) as network:
+        with EmulatedNetwork(plan_pair(TRIAL_BANDWIDTH, latency=1e-6)) as network:
             rights = "by a user namespace" if len(network.namespaces[0].files) > 1 else "as root"
             return Ability(rights, network.bearable, network.delays)
     except InputError as error:

@@ -149,6 +149,17 @@ def plan_network(cluster: Emulable) -> NetworkPlan:
     )
 
 
+def plan_pair(bandwidth: float, ranks: int = 2, latency: float = 0.0) -> NetworkPlan:
+    """Plan two hosts on one switch. Even ranks run on the first host, odd ranks on the second.
+
+    ``bandwidth`` is in bytes/s, ``latency`` in seconds.
+    """
+    links = [("h0", "s0"), ("s0", "h0"), ("h1", "s0"), ("s0", "h1")]
+    directions = tuple(Direction(src, dst, bandwidth, latency) for src, dst in links)
+    hosts = tuple(f"h{rank % 2}" for rank in range(ranks))
+    return NetworkPlan("a pair of hosts", hosts, hosts[:2], ("s0",), directions, {"s0": {"h0": "h0", "h1": "h1"}})
+
+
 def _check_kinds(cluster: Emulable) -> None:
     for node, data in cluster.graph.nodes(data=True):
         kind = data.get("kind", "host")

@@ -82,3 +82,11 @@ def max_over_ranks(seconds: float) -> float:
     most = torch.tensor([seconds], dtype=torch.float64, device=own_device())
     dist.all_reduce(most, dist.ReduceOp.MAX)
     return most.item()
+
+
+def gather_over_ranks(values: torch.Tensor) -> torch.Tensor:
+    """Return the tensors of all ranks, stacked by rank, on the CPU of every rank."""
+    own = values.to(own_device())
+    gathered = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+    dist.all_gather(gathered, own)
+    return torch.stack(gathered).cpu()

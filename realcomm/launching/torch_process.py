@@ -10,12 +10,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib.machinery import PathFinder
 
-from collectives.errors import RunFailed, TorchMissing
+from collectives.errors import InputError, TorchMissing
 from collectives.variables import is_first_rank, refused
 
 PREFIXES = ("TORCH", "PYTORCH")
@@ -75,19 +75,16 @@ def is_installed(package: str) -> bool:
 
 @cache
 def _check(variables: tuple[tuple[str, str], ...]) -> None:
-    problem = _start_error({}) if variables else ""
-    if not problem:
-        return
-    for name, value in variables:
-        if len(variables) == 1 or not _start_error({name}):
-            raise refused(name, value, f"torch does not start with it ({problem}); fix or unset it")
-    raise RunFailed(f"torch does not start with {', '.join(name for name, _ in variables)} set: {problem}")
+    if variables and (problem := _start_error()):
+        if len(variables) == 1:
+            raise refused(*variables[0], f"torch does not start with it ({problem}); fix or unset it")
+        names = ", ".join(name for name, _ in variables)
+        raise InputError(f"torch does not start with {names} set ({problem}); unset them one by one")
 
 
-def _start_error(omitted: Iterable[str]) -> str:
-    """Start torch with the ``omitted`` environment variables unset. Return its error, or "" if it starts."""
-    environment = {name: value for name, value in os.environ.items() if name not in omitted}
-    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+def _start_error() -> str:
+    """Start torch in a new process. Return its error, or "" if it starts."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     call = [sys.executable, "-c", TRIAL]
     try:
         done = subprocess.run(

@@ -22,7 +22,7 @@ from realcomm.execution.device_clock import seconds_of
 from realcomm.execution.events import Event
 from realcomm.execution.executor import COMBINE
 from realcomm.execution.own_collective import Runner, make_runner
-from realcomm.execution.shared_clock import clock_offset, max_over_ranks
+from realcomm.execution.shared_clock import clock_offset, gather_over_ranks, max_over_ranks
 from realcomm.launching.group import own_device
 from realcomm.launching.status import report_progress, set_status
 from realcomm.measuring.collective_run import FIGURES, RankFigures, RankMeasurement, TimedCall
@@ -83,10 +83,8 @@ def _sleep_until(instant: float) -> None:
 
 def gather_intervals(intervals: list[Interval]) -> list[list[Interval]]:
     """Return the intervals of all ranks, by rank. Every rank must have the same number of intervals."""
-    mine = torch.tensor(intervals, dtype=torch.float64, device=own_device())
-    everyones = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-    dist.all_gather(everyones, mine)
-    return [[(begin, end) for begin, end in theirs.tolist()] for theirs in everyones]
+    by_rank = gather_over_ranks(torch.tensor(intervals, dtype=torch.float64)).tolist()
+    return [[(begin, end) for begin, end in intervals_of_rank] for intervals_of_rank in by_rank]
 
 
 def first_to_last(intervals: list[list[Interval]]) -> list[Interval]:

@@ -4,11 +4,10 @@ import hashlib
 from typing import Any, NamedTuple
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from collectives.errors import RunFailed
-from realcomm.launching.group import own_device
+from realcomm.execution.shared_clock import gather_over_ranks
 from realcomm.training.observing import Observer, StepRecord
 from realcomm.training.replica import to_bytes
 
@@ -24,7 +23,7 @@ def find_difference(model: nn.Module) -> Difference | None:
     """Return the first parameter whose bits differ between ranks, or None. All ranks must call this together."""
     named = list(model.named_parameters())
     hashes_of_rank = [_hash(parameter) for _, parameter in named]
-    by_rank = _gather(torch.tensor(hashes_of_rank, dtype=torch.int64))
+    by_rank = gather_over_ranks(torch.tensor(hashes_of_rank, dtype=torch.int64))
     for (name, _), hashes in zip(named, by_rank.T.tolist(), strict=True):
         if ranks := [rank for rank, other in enumerate(hashes) if other != hashes[0]]:
             return Difference(name, ranks)
@@ -54,7 +53,7 @@ class ReplicaChecks(Observer):
 
 def check_equal_steps(running: Any) -> None:
     """Raise RunFailed if ranks have different numbers of batches, because some ranks would wait forever."""
-    steps = [int(each) for each in _gather(torch.tensor([running.steps])).flatten().tolist()]
+    steps = [int(each) for each in gather_over_ranks(torch.tensor([running.steps])).flatten().tolist()]
     if len(set(steps)) > 1:
         listed = ", ".join(f"rank {rank} has {count}" for rank, count in enumerate(steps))
         raise RunFailed(f"ranks have different numbers of batches: {listed}; use the same images on all ranks")
@@ -76,9 +75,3 @@ def _hash(tensor: torch.Tensor) -> int:
     """Return 8 bytes of the SHA-256 of a tensor's bits."""
     summed = hashlib.sha256(to_bytes(tensor).cpu().numpy().tobytes())
     return int.from_bytes(summed.digest()[:8], "little", signed=True)
-
-
-def _gather(row: torch.Tensor) -> torch.Tensor:
-    rows = [torch.empty_like(row, device=own_device()) for _ in range(dist.get_world_size())]
-    dist.all_gather(rows, row.to(own_device()))
-    return torch.stack(rows).cpu()
