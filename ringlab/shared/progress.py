@@ -129,7 +129,9 @@ class TerminalProgress:
         self.console.print(text, soft_wrap=True)
 
 
-class _Shown:
+class _Lines:
+    every_s = PLAIN_EVERY
+
     def __init__(self, console: Console, text: str) -> None:
         self.console, self.text, self.begun = console, text, time.monotonic()
         self.done, self.total, self.now, self.moved, self.is_shown = 0, 0, "", self.begun, False
@@ -155,12 +157,16 @@ class _Shown:
 
     def begin(self) -> None:
         self.is_shown = True
+        self.console.print(f"{make_printable(self.text)} ...", soft_wrap=True)
 
     def look(self) -> None:
-        """Print or redraw the state."""
+        counted = f"{self.done:,}/{self.total:,} {self.now}".rstrip() if self.total else self.now
+        elapsed = f"{time.monotonic() - self.begun:.0f} s"
+        self.console.print(f"  {', '.join(filter(None, (counted, elapsed, self.left())))}", soft_wrap=True)
 
     def end(self, is_done: bool) -> None:
-        """Show the end of the task if the task was shown."""
+        if self.is_shown and is_done:
+            self.console.print(f"  done in {time.monotonic() - self.begun:.1f} s")
 
     def left(self) -> str:
         """Return the estimated remaining time as text; "" if it is unknown, over, or above the last estimate."""
@@ -186,24 +192,7 @@ def format_rest(seconds: float) -> str:
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
-class _Lines(_Shown):
-    every_s = PLAIN_EVERY
-
-    def begin(self) -> None:
-        super().begin()
-        self.console.print(f"{make_printable(self.text)} ...", soft_wrap=True)
-
-    def look(self) -> None:
-        counted = f"{self.done:,}/{self.total:,} {self.now}".rstrip() if self.total else self.now
-        elapsed = f"{time.monotonic() - self.begun:.0f} s"
-        self.console.print(f"  {', '.join(filter(None, (counted, elapsed, self.left())))}", soft_wrap=True)
-
-    def end(self, is_done: bool) -> None:
-        if self.is_shown and is_done:
-            self.console.print(f"  done in {time.monotonic() - self.begun:.1f} s")
-
-
-class _Bar(_Shown):
+class _Bar(_Lines):
     every_s = 1 / BARS_A_SECOND
 
     def __init__(self, console: Console, text: str) -> None:
@@ -216,7 +205,7 @@ class _Bar(_Shown):
         self.bar = self.bars.add_task(make_printable(text), total=None, now="")
 
     def begin(self) -> None:
-        super().begin()
+        self.is_shown = True
         self.bars.start()
 
     def look(self) -> None:
@@ -229,7 +218,7 @@ class _Bar(_Shown):
             self.bars.stop()
 
 
-def _show(shown: _Lines | _Bar, ended: Event, late_s: float) -> None:
+def _show(shown: _Lines, ended: Event, late_s: float) -> None:
     if late_s:
         if ended.wait(late_s):
             return

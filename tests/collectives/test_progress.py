@@ -284,7 +284,7 @@ def test_terminal_shows_a_bar_and_restores_the_cursor(tmp_path):
 def test_reading_a_large_network_shows_progress(tmp_path, monkeypatch, capfd):
     is_shown = Event()
 
-    def begin(shown: terminal_progress._Shown) -> None:
+    def begin(shown: terminal_progress._Lines) -> None:
         begin_lines(shown)
         is_shown.set()
 

@@ -170,41 +170,32 @@ FAULTS = {
     "compute": {"distribution": "exponential", "mean": 0.1},
 }  # fmt: skip
 LINKS = [{"between": [f"h{n}", "s0"], **EACH} for n in range(4)]
+STAR = {"topology": "star", "hosts": 4, **EACH}
+TOPOLOGIES: dict[str, dict[str, Tree]] = {
+    "star": {"hosts": 4}, "ring": {"hosts": 5}, "torus": {"dimensions": [2, 3], "routing": "ecmp"},
+    "fully-connected": {"hosts": 3}, "fat-tree": {"ports": 4, "routing": {"name": "ecmp", "seed": 1}},
+    "two-level-tree": {"racks": 2, "hosts_per_rack": 2, "oversubscription": 2.0, "placement": "round-robin"},
+    "dragonfly": {"hosts_per_router": 1, "routers_per_group": 2, "global_links": 1},
+}  # fmt: skip
 SCENARIOS: dict[str, dict[str, Tree]] = {
-    "star": {"title": "a star", "cluster": {"topology": "star", "hosts": 4, **EACH}, "collective": ASKS},
-    "ring": {"cluster": {"topology": "ring", "hosts": 5, **EACH}, "collective": {**ASKS,
-    "op": "max"}},
-    "torus": {"cluster": {"topology": "torus", "dimensions": [2, 3], **EACH, "routing": "ecmp"}, "collective": ASKS},
-    "full": {"cluster": {"topology": "fully-connected", "hosts": 3, **EACH}, "collective": {**ASKS,
-    "dtype": "float64"}},
-    "tree": {
-        "cluster": {
-            "topology": "two-level-tree", "racks": 2, "hosts_per_rack": 2, "oversubscription": 2.0, **EACH,
-            "placement": "round-robin",
-        },
-        "collective": {"name": "broadcast", "root": 1, "algorithms": [{"name": "chain", "slices": 4}],
-        "sizes": "1 KiB"},
+    **{
+        name: {"title": name, "cluster": {"topology": name, **keys, **EACH}, "collective": {**ASKS, "op": "max"}}
+        for name, keys in TOPOLOGIES.items()
     },
-    "fat": {"cluster": {"topology": "fat-tree", "ports": 4, **EACH, "routing": {"name": "ecmp", "seed": 1}},
-    "collective": ASKS},
-    "dragonfly": {
-        "cluster": {"topology": "dragonfly", "hosts_per_router": 1, "routers_per_group": 2, "global_links": 1, **EACH},
-        "collective": ASKS,
-    },
+    "chain": {"cluster": STAR, "collective": {"name": "broadcast", "root": 1, "sizes": "1 KiB", "dtype": "float64",
+              "algorithms": [{"name": "chain", "slices": 4}]}},
     "machine": {"cluster": {"preset": "dgx-h100", "nodes": 1, "gpus_per_node": 4}, "collective": ASKS},
     "links": {
         "cluster": {"link": LINKS, "placement": ["h1", "h0"], "route": [{"path": ["h0", "s0", "h1"]}]},
         "collective": ASKS,
     },
     "what_if": {
-        "cluster": {"topology": "star", "hosts": 4, **EACH},
-        "collective": {**ASKS, "algorithms": ["auto", "ring"]},
-        "what_if": [{"title": "faster", "cluster": {"topology": "star", "hosts": 2, **EACH}}, {"title": "bad",
-        "faults": FAULTS}],
+        "cluster": STAR, "collective": {**ASKS, "algorithms": ["auto", "ring"]},
+        "what_if": [{"title": "faster", "cluster": STAR}, {"title": "bad", "faults": FAULTS}],
     },
-    "faults": {"cluster": {"topology": "star", "hosts": 4, **EACH}, "collective": ASKS, "faults": FAULTS},
+    "faults": {"cluster": STAR, "collective": ASKS, "faults": FAULTS},
     "training": {
-        "cluster": {"topology": "star", "hosts": 4, **EACH},
+        "cluster": STAR,
         "training": {
             "gradient_sync": ["ring", "ddp"], "model": "resnet18", "dataset": "digits", "batch_size": 8, "epochs": 1,
             "seed": 0, "learning_rate": 0.1, "scale_learning_rate": True, "compute": COMPUTE,
