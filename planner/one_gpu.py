@@ -125,6 +125,7 @@ class RateFeatures(NamedTuple):
 
 def make_columns(rows: Sequence[Alone]) -> RateFeatures:
     """Return the features of jobs."""
+    halves = ["half" if is_half(row.job.precision) else "whole" for row in rows]
     sheet = {
         "peak": np.log([peak_of(row) / MIDDLE_FLOPS for row in rows]),
         "memory": np.log([row.gpu.memory_rate / MIDDLE_MEMORY for row in rows]),
@@ -132,29 +133,23 @@ def make_columns(rows: Sequence[Alone]) -> RateFeatures:
         "shader": np.log([row.gpu.vector_32 / MIDDLE_SHADER for row in rows]),
         "watts": np.log([(row.gpu.watts or MIDDLE_WATTS) / MIDDLE_WATTS for row in rows]),
     }
-    halves = ["half" if is_half(row.job.precision) else "whole" for row in rows]
-    arithmetic = [
-        "tf32" if half == "whole" and row.gpu.has_tf32 else half for row, half in zip(rows, halves, strict=True)
-    ]
-    models = [row.job.model.model for row in rows]
-    frameworks = [framework_of(row.job.framework) for row in rows]
-    words = {
-        "network": [network_of(row.job.model) for row in rows],
-        "family": [name.partition("-")[0].lower() for name in models],
-        "arithmetic": arithmetic,
-        "model, precision": [f"{model}, {half}" for model, half in zip(models, halves, strict=True)],
-        "framework": frameworks,
-        "framework, precision": [f"{name}, {half}" for name, half in zip(frameworks, halves, strict=True)],
-        "framework, model": [" ".join(each) for each in zip(frameworks, models, halves, strict=True)],
-        "source": [row.source for row in rows],
-        "job": [f"{row.source}: {model}, {half}" for row, model, half in zip(rows, models, halves, strict=True)],
-        "gpu": [row.gpu.name for row in rows],
-        "gpu, precision": [f"{row.gpu.name}, {half}" for row, half in zip(rows, halves, strict=True)],
-    }
+    words = [_words(row, half) for row, half in zip(rows, halves, strict=True)]
     moved = np.array([_share_moved(row.job.model, half) for row, half in zip(rows, halves, strict=True)])
     work = np.array([_work(row.job.model) for row in rows])
     work -= np.where([row.gpu.year < BEFORE_MAXWELL for row in rows], np.log(KEPLER), 0.0)
-    return RateFeatures(sheet, {name: np.array(column) for name, column in words.items()}, moved - 0.5, work)
+    columns = {name: np.array([each[name] for each in words]) for name in SHARED}
+    return RateFeatures(sheet, columns, moved - 0.5, work)
+
+
+def _words(row: Alone, half: str) -> dict[str, str]:
+    model, framework, gpu = row.job.model.model, framework_of(row.job.framework), row.gpu.name
+    return {
+        "network": network_of(row.job.model), "family": model.partition("-")[0].lower(),
+        "arithmetic": "tf32" if half == "whole" and row.gpu.has_tf32 else half,
+        "model_precision": f"{model}, {half}", "framework": framework, "framework_precision": f"{framework}, {half}",
+        "framework_model": f"{framework} {model} {half}", "source": row.source, "job": f"{row.source}: {model}, {half}",
+        "gpu": gpu, "gpu_precision": f"{gpu}, {half}",
+    }  # fmt: skip
 
 
 def peak_of(alone: Alone) -> float:
@@ -222,8 +217,8 @@ def covariance_of(a: RateFeatures, b: RateFeatures, values: Mapping[str, float])
         far += (a.sheet[key][:, None] - b.sheet[key][None, :]) ** 2 / values[f"near_{key}"] ** 2
     near = sum(values[name] ** 2 * (same_words(a, b, word) if word else 1.0) for name, word in NEAR.items())
     covariance: Floats = ANY**2 + np.exp(-far / 2) * near
-    for name, word in SHARED.items():
-        covariance += values[name] ** 2 * same_words(a, b, word)
+    for name in SHARED:
+        covariance += values[name] ** 2 * same_words(a, b, name)
     return covariance
 
 
@@ -237,9 +232,8 @@ MEANS: dict[str, Callable[[RateFeatures], Floats]] = {
     "moved_memory": lambda rows: rows.moved * rows.sheet["memory"],
     "moved_peak": lambda rows: -rows.moved * rows.sheet["peak"],
 }
-NEAR = {"near": None, "near_arithmetic": "arithmetic", "near_job": "model, precision"}
-SHARED = {
-    "family": "family", "network": "network", "model_precision": "model, precision", "arithmetic": "arithmetic",
-    "framework": "framework", "framework_precision": "framework, precision", "framework_model": "framework, model",
-    "source": "source", "job": "job", "gpu": "gpu", "gpu_precision": "gpu, precision",
-}  # fmt: skip
+NEAR = {"near": None, "near_arithmetic": "arithmetic", "near_job": "model_precision"}
+SHARED = (
+    "family", "network", "model_precision", "arithmetic", "framework", "framework_precision", "framework_model",
+    "source", "job", "gpu", "gpu_precision",
+)  # fmt: skip

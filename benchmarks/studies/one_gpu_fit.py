@@ -55,8 +55,7 @@ class Likelihood:
         """Compute the parts that do not depend on the values: shared words, and differences of data sheets."""
         self.columns: RateFeatures = make_columns(rows)
         self.logs: Floats = np.log([row.rate for row in rows])
-        words = {*SHARED.values(), *filter(None, NEAR.values())}
-        self.same = {word: same_words(self.columns, self.columns, word) for word in words}
+        self.same = {word: same_words(self.columns, self.columns, word) for word in SHARED}
         self.far = {
             key: (column[:, None] - column[None, :]) ** 2
             for key, column in ((key, self.columns.sheet[key]) for key in SHEET)
@@ -68,7 +67,7 @@ class Likelihood:
         distance = sum(self.far[key] / values[f"near_{key}"] ** 2 for key in SHEET)
         closeness = np.exp(-distance / 2)
         near = {name: values[name] ** 2 * closeness * (self.same[word] if word else 1.0) for name, word in NEAR.items()}
-        shared = {name: values[name] ** 2 * self.same[word] for name, word in SHARED.items()}
+        shared = {name: values[name] ** 2 * self.same[name] for name in SHARED}
         covariance = ANY**2 + sum(near.values()) + sum(shared.values()) + values["noise"] ** 2 * np.eye(size)
         factor = cho_factor(covariance, lower=True)
         left = self.logs - mean_of(self.columns, values)

@@ -6,9 +6,7 @@ from dataclasses import replace
 from math import exp, inf
 from pathlib import Path
 
-import numpy as np
 import pytest
-from scipy.stats import multivariate_normal
 
 from benchmarks.accuracy.series import read_series
 from benchmarks.studies.one_gpu_fit import Likelihood, fit_process, seen_rates
@@ -18,20 +16,16 @@ from planner.gpus import Gpu, find_gpu, find_series_gpu
 from planner.jobs import TrainingJob
 from planner.models import even_model, find_model
 from planner.one_gpu import (
-    FILE,
     YOURS,
     Alone,
     OneGpuRate,
-    covariance_of,
     guess_rates,
     make_columns,
-    mean_of,
     published,
     read_process,
 )
 from planner.rates import ComputeSource, GpuRates, find_compute
 from simcomm.cluster.hardware import parts
-from simcomm.nccl.parameters import read_definitions
 
 JOB = TrainingJob(find_model("ResNet-50"), 256.0, precision="fp16")
 
@@ -94,21 +88,6 @@ def test_rates_correlate_more_within_a_model_and_precision() -> None:
     assert make_columns(rows).words["arithmetic"].tolist() == ["whole", "tf32", "tf32", "half"]
 
 
-def test_fit_increases_the_likelihood_of_its_rates() -> None:
-    """A few steps of the fit on some rates must increase their likelihood over that of the priors."""
-    rows = [row for row in published() if row.source in ("dle_pt_rn50", "dle_mx_rn50", "dle_tf_rn50")]
-    priors = {name: definition.prior for name, definition in read_definitions(FILE).items()}
-    fitted = fit_process(rows, priors, steps=3)
-    assert fitted.keys() == priors.keys() and fitted != priors
-
-    def likelihood(values: Mapping[str, float]) -> float:
-        columns, logs = make_columns(rows), np.log([row.rate for row in rows])
-        covariance = covariance_of(columns, columns, values) + values["noise"] ** 2 * np.eye(len(rows))
-        return float(multivariate_normal.logpdf(logs, mean_of(columns, values), covariance))
-
-    assert likelihood(fitted) > likelihood(priors)
-
-
 def test_likelihood_gradient_equals_finite_differences() -> None:
     likelihood, values = Likelihood(published()[::4]), dict(read_process())
     _, slopes = likelihood(values)
@@ -124,12 +103,6 @@ def test_shipped_gpu_rate_model_equals_a_new_fit() -> None:
     fit = fit_process(rows)
     for name, value in read_process().items():
         assert value == pytest.approx(fit[name], rel=0.02), name
-
-
-def test_rate_does_not_depend_on_the_order_of_known_rates() -> None:
-    jobs = [Alone(JOB, published()[0].gpu, "unknown")]
-    first, other = (guess_rates(rows, jobs)[0] for rows in (published(), published()[::-1]))
-    assert first.rate == pytest.approx(other.rate, rel=1e-6)
 
 
 def test_gpu_is_predicted_from_the_rates_of_other_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
