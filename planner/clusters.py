@@ -33,12 +33,12 @@ class SimulatedNetwork:
     algorithm: Algorithm | None = None  # algorithm of all_reduce; default: ring
     known: dict[tuple[str, int, Group], float] = field(default_factory=dict, repr=False)
 
-    def seconds(self, collective: str, nbytes: float, group: Group) -> float:
+    def __call__(self, collective: str, nbytes: float, group: Group) -> float:
         """Return the time in seconds of a collective in the first group of this size and stride.
 
         >>> from simcomm import star
         >>> network = SimulatedNetwork(star(4, bandwidth="10 Gbit/s", latency="5 us"))
-        >>> network.seconds("serve", 1 << 20, Group(4)) > 1.5 * network.seconds("all_reduce", 1 << 20, Group(4))
+        >>> network("serve", 1 << 20, Group(4)) > 1.5 * network("all_reduce", 1 << 20, Group(4))
         True
         """
         if group.size == 1 or nbytes < 1:

@@ -8,7 +8,7 @@ import numpy as np
 
 from collectives.training.parallelism import FRAMEWORKS
 from planner.gpus import ANY_GPU, GENERATIONS, is_published
-from planner.hosts import LINKS, Array, Curves, Group, Host, Network
+from planner.hosts import LINKS, NO_CURVE, Array, Group, Host, Network, curve_of
 from planner.jobs import BITS, CHOICES, DEFAULTS, EXCHANGES, NUMBERS, ZERO
 from planner.profiles import add_profiles
 from planner.stages import deal_layers
@@ -78,7 +78,7 @@ def make_columns(table: Mapping[str, Any], count: int) -> Columns:
     _add_machines(c, hosts, each("precision"), c.pop("gpu_memory"))
     _add_stages(c, coded("sharding", {name: float(name == "hsdp") for name in ZERO}) > 0)
     network = hosts[0].network if hosts else None
-    curves = _add_curves(c, hosts) if network is None else Curves().table()
+    curves = _add_curves(c, hosts) if network is None else NO_CURVE[None]
     add_profiles(c, profiles, each("times"))
     return Columns(c, curves, network)
 
@@ -186,7 +186,7 @@ def list_groups(c: Mapping[str, Array]) -> dict[str, tuple[str, Array | float, A
 
 
 def _add_curves(c: dict[str, Array], hosts: Sequence[Host]) -> Array:
-    curves, kinds = Curves(), [*{id(host): host for host in hosts}.values()]
+    curves, kinds = dict[tuple[Host, str, Group], int](), [*{id(host): host for host in hosts}.values()]
     numbers = {id(host): place for place, host in enumerate(kinds)}
     number = np.array([numbers[id(host)] for host in hosts], dtype=np.int64)
     is_process = c["exchange"] == EXCHANGES.index("process")
@@ -198,9 +198,10 @@ def _add_curves(c: dict[str, Array], hosts: Sequence[Host]) -> Array:
         sizes, strides = (np.broadcast_to(value, len(number)).astype(np.int64) for value in (size, stride))
         keys, inverse = np.unique((number * MOST_DEVICES + sizes) * MOST_DEVICES + strides, return_inverse=True)
         indices = []
-        for key in keys.tolist():
-            rest, by = divmod(key, MOST_DEVICES)
+        for number_of_group in keys.tolist():
+            rest, by = divmod(number_of_group, MOST_DEVICES)
             of, many = divmod(rest, MOST_DEVICES)
-            indices.append(curves.find(kinds[of], collective, Group(many, by)))
+            key = (kinds[of], collective, Group(many, by))
+            indices.append(curves.setdefault(key, len(curves) + 1) if many > 1 else 0)
         c[f"curve_{name}"] = np.array(indices, dtype=np.intp)[inverse]
-    return curves.table()
+    return np.array([NO_CURVE, *(curve_of(*key) for key in curves)])

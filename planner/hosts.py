@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from math import log2
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,13 +43,21 @@ class Group(NamedTuple):
     size: int
     stride: int = 1
 
+    def local(self, node: int) -> int:
+        """Return the number of the group's devices on each host with ``node`` devices.
+
+        >>> Group(4, stride=4).local(8)
+        2
+        """
+        return min(self.size, max(1, node // self.stride))
+
     def on_host(self, node: int) -> tuple[tuple[int, ...], ...]:
         """Return the devices of each group on a host with ``node`` devices, one tuple per group.
 
         >>> Group(2, 2).on_host(8)
         ((0, 2), (1, 3), (4, 6), (5, 7))
         """
-        local = max(1, min(self.size, node // self.stride))
+        local = self.local(node)
         apart = min(self.stride, max(1, node // local))
         span = apart * local
         return tuple(
@@ -59,15 +67,9 @@ class Group(NamedTuple):
         )
 
 
-class Network(Protocol):
-    """A network whose collectives are simulated or measured one at a time."""
-
-    def seconds(self, collective: str, nbytes: float, group: Group) -> float:
-        """Return the time in seconds of a collective of ``nbytes``; for send_recv, of a single message.
-
-        In the collective "serve", a server sends weights to all other devices and sums their gradients.
-        """
-        ...
+# Returns the seconds of a collective of so many bytes in a group, one at a time; for send_recv, of a single message. In
+# the collective "serve", a server sends weights to all other devices and sums their gradients.
+Network = Callable[[str, float, Group], float]
 
 
 @dataclass(frozen=True)
@@ -99,15 +101,6 @@ class Host:
         is_tcp = self.system is not None and self.system.net == "tcp"
         return not self.is_published and (is_tcp or self.link in ("pcie", "host"))
 
-    def split(self, group: Group) -> tuple[int, int]:
-        """Return the number of a group's devices on each host, and the number of hosts.
-
-        >>> host_of_preset("dgx-h100").split(Group(4, stride=4))
-        (2, 2)
-        """
-        local = min(group.size, max(1, self.gpus // group.stride))
-        return local, -(-group.size // local)
-
     def seconds(self, collective: str, group: Group) -> Array:
         """Return the time in seconds of a collective in a group, for each size in ``GRID``.
 
@@ -116,11 +109,11 @@ class Host:
         >>> bool(across[-1] > 5 * inside[-1])
         True
         """
-        sizes, (local, nodes) = 2.0**GRID, self.split(group)
+        sizes, local = 2.0**GRID, group.local(self.gpus)
         if self.system is not None:
             return _nccl_seconds(self.system, self.settings, collective, sizes, group)
         rate = self.bus_bandwidth(local)
-        if nodes > 1:
+        if group.size > local:
             nic = self.nic * local / self.gpus
             rate = nic if local == 1 else min(nic, rate)
         return np.asarray(SHARES[collective](group.size) * sizes / rate + LATENCY_S * log2(group.size))
@@ -148,19 +141,16 @@ class Host:
 
 
 def _nccl_seconds(system: System, settings: NcclSettings, collective: str, sizes: Array, group: Group) -> Array:
-    """Return NCCL's times in seconds. Groups that share a host's links are assumed to run the collective at once."""
-    part = _part_of(system, group)
+    """Return NCCL's times in seconds. Groups that share a host's links are assumed to run the collective at once.
+
+    The NVLink domain of a group may span several hosts.
+    """
+    local, domain = group.local(system.gpus), max(1, min(system.domain // group.stride, group.size))
+    part = replace(system.part(-(-group.size // local), local), domain=domain)
     if system.link in SHARED_LINKS and 1 < part.gpus < system.gpus:
         groups = group.on_host(system.gpus)
         return np.asarray(predict_among_others(part, system, groups, collective, sizes, settings=settings), dtype=float)
     return np.asarray(predict_seconds(part, collective, sizes, settings=settings), dtype=float)
-
-
-def _part_of(system: System, group: Group) -> System:
-    """Return the part of a system that a group uses. Its NVLink domain may span several hosts."""
-    local = min(group.size, max(1, system.gpus // group.stride))
-    domain = max(1, min(system.domain // group.stride, group.size))
-    return replace(system.part(-(-group.size // local), local), domain=domain)
 
 
 def host_of_preset(preset: str, gpu: str | Gpu | None = None, nic: float | None = None, **changes: Any) -> Host:
@@ -213,30 +203,13 @@ def make_node(name: str, gpus: int, link: str, busbw: Mapping[str, float], cores
     return Host(name, None, gpus, kind, cores, nic * 1e9, tuple(rates), is_published=True)
 
 
+NO_CURVE = np.full(len(GRID), np.log(1e-12))  # the first curve of a table, of groups with one device
+
+
 @lru_cache(maxsize=4096)
-def _curve(host: Host, collective: str, group: Group) -> Array:
+def curve_of(host: Host, collective: str, group: Group) -> Array:
+    """Return the logarithm of a collective's seconds for each size in ``GRID``."""
     return np.log(np.maximum(host.seconds(collective, group), 1e-9))
-
-
-class Curves:
-    """Collects the curves that a table of training runs needs. Each curve is computed once."""
-
-    def __init__(self) -> None:
-        self.rows, self.known = [np.full(len(GRID), np.log(1e-12))], dict[tuple[Host, str, Group], int]()
-
-    def find(self, host: Host, collective: str, group: Group) -> int:
-        """Return the index of a curve. Groups of one device have index 0."""
-        if group.size < 2:
-            return 0
-        key = (host, collective, group)
-        if key not in self.known:
-            self.known[key] = len(self.rows)
-            self.rows.append(_curve(*key))
-        return self.known[key]
-
-    def table(self) -> Array:
-        """Return all curves, one per row."""
-        return np.array(self.rows)
 
 
 def read_curves(table: Array, numbers: Array, nbytes: Array) -> Array:

@@ -102,7 +102,7 @@ class Links:
             is_half = name == "tensor" and not self.c.sequence_parallel[row]
             if groups[row].size > 1 and size > 0:
                 operation = "all_reduce" if is_half else collective
-                seconds[row, column] = network.seconds(operation, float(size), groups[row]) * (0.5 if is_half else 1.0)
+                seconds[row, column] = network(operation, float(size), groups[row]) * (0.5 if is_half else 1.0)
         return seconds.reshape(nbytes.shape)
 
 

@@ -28,7 +28,7 @@ class Counted:
     byte_s: float = 0.0
     calls: list[tuple[str, float, Group]] = field(default_factory=list)
 
-    def seconds(self, collective: str, nbytes: float, group: Group) -> float:
+    def __call__(self, collective: str, nbytes: float, group: Group) -> float:
         self.calls.append((collective, nbytes, group))
         share = 2 * (group.size - 1) if collective == "serve" else SHARES[collective](group.size)
         return self.byte_s * nbytes * share
