@@ -306,10 +306,6 @@ def probed_messages(probe: Probe, rank: int, world_size: int) -> list[str]:
     return [" ".join(f"{op.kind.name.lower()} {op.peer}" for op in as_step(step)) for step in steps]
 
 
-def measure_all(rank: int, world_size: int, measurements: Sequence[TimedCall]) -> list[RankMeasurement]:
-    return [measure_rank(rank, world_size, measurement) for measurement in measurements]
-
-
 def measure_without_writing(rank: int, world_size: int, measurement: TimedCall) -> int:
     """Return the number of wrong elements of a measurement that never reduces what it receives."""
     Executor._write = lambda *args: None  # type: ignore[method-assign]

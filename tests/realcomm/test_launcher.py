@@ -10,9 +10,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 import real_workers
 import torch
@@ -55,20 +56,7 @@ def open_files() -> int:
 
 def workers_of(launcher: int) -> list[int]:
     """Processes forked by the launcher's server or another child: its grandchildren."""
-    parents = dict(processes())
-    return [pid for pid, parent in parents.items() if parents.get(parent) == launcher]
-
-
-def processes() -> Iterator[tuple[int, int]]:
-    """Every process and its parent, without zombies."""
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            text = path.read_text()
-        except OSError:
-            continue
-        state, parent = text.rpartition(")")[2].split()[:2]
-        if state != "Z":
-            yield int(path.parent.name), int(parent)
+    return [worker.pid for child in psutil.Process(launcher).children() for worker in child.children()]
 
 
 def test_launch_returns_results_by_rank_from_one_group():
@@ -283,14 +271,12 @@ def test_launcher_can_be_killed_while_its_server_imports(tmp_path: Path, number:
 
 
 def session(leader: int) -> list[int]:
-    """Processes in the session of ``leader``."""
-    pids = []
-    for pid, _ in processes():
-        try:
-            if os.getsid(pid) == leader:
-                pids.append(pid)
-        except ProcessLookupError:
-            pass
+    """Processes in the session of ``leader``, without zombies."""
+    pids = list[int]()
+    for process in psutil.process_iter(["status"]):
+        with suppress(ProcessLookupError):
+            if process.info["status"] != psutil.STATUS_ZOMBIE and os.getsid(process.pid) == leader:
+                pids.append(process.pid)
     return pids
 
 
