@@ -1,7 +1,7 @@
 """Prove an algorithm at many world sizes, and compare its costs with the lower bounds."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from collectives.costs.bounds import least_sent_share, least_steps
@@ -148,18 +148,9 @@ def differs_from(algorithm: Algorithm) -> int | None:
 def _costs(algorithm: Algorithm, report: ProofReport) -> Costs:
     steps = least_steps(report.world_size, max(1, report.ports))
     sent = least_sent_share(algorithm.spec.name, report.world_size)
-    return Costs(
-        world_size=report.world_size,
-        steps=report.steps,
-        least_steps=steps,
-        steps_ratio=report.steps / steps if steps else None,
-        ports=report.ports,
-        messages=report.messages,
-        sent_share=report.sent_share,
-        least_sent_share=sent,
-        sent_ratio=report.sent_share / sent if sent else None,
-        bitwise_identical=report.bitwise_identical,
-    )
+    proved = {field.name: getattr(report, field.name) for field in fields(Costs) if hasattr(report, field.name)}
+    steps_ratio, sent_ratio = (report.steps / steps if steps else None), (report.sent_share / sent if sent else None)
+    return Costs(**proved, least_steps=steps, steps_ratio=steps_ratio, least_sent_share=sent, sent_ratio=sent_ratio)
 
 
 def _counter_example(problem: InputError, world_size: int, root: int) -> dict[str, int]:

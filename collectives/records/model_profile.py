@@ -213,15 +213,10 @@ class ModelProfile:
         >>> max(find_model_profile("alexnet").work(is_backward=False)) == 447897600.0
         True
         """
-        return [
-            max(float(flops), FLOPS_PER_BYTE * bytes_)
-            for layer in self.layers
-            for flops, bytes_ in [
-                (layer.backward_flops, layer.backward_bytes)
-                if is_backward
-                else (layer.forward_flops, layer.read_bytes + layer.written_bytes)
-            ]
-        ]
+        if is_backward:
+            return [max(float(layer.backward_flops), FLOPS_PER_BYTE * layer.backward_bytes) for layer in self.layers]
+        traffic = [FLOPS_PER_BYTE * (layer.read_bytes + layer.written_bytes) for layer in self.layers]
+        return [max(float(layer.forward_flops), nbytes) for layer, nbytes in zip(self.layers, traffic, strict=True)]
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
@@ -269,16 +264,12 @@ class ModelProfile:
 
 
 def _block(name: str, layers: Sequence[Layer]) -> Block:
-    return Block(
-        name=name,
-        parameters=sum(layer.parameters for layer in layers),
-        forward_flops=sum(layer.forward_flops for layer in layers),
-        backward_flops=sum(layer.backward_flops for layer in layers),
-        forward_bytes=sum(layer.read_bytes + layer.written_bytes for layer in layers),
-        backward_bytes=sum(layer.backward_bytes for layer in layers),
-        saved_bytes=sum(layer.saved_bytes for layer in layers),
-        output_bytes=layers[-1].output_bytes,
-    )
+    costs = (
+        (layer.parameters, layer.forward_flops, layer.backward_flops, layer.read_bytes + layer.written_bytes,
+         layer.backward_bytes, layer.saved_bytes)
+        for layer in layers
+    )  # fmt: skip
+    return Block._make([name, *map(sum, zip(*costs, strict=True)), layers[-1].output_bytes])
 
 
 def read_model_profile(path: Path | str) -> ModelProfile:
