@@ -270,8 +270,10 @@ def _with_faults(clusters: Sequence[Cluster]) -> Iterator[Part]:
     def row(entry: Entry) -> Row:
         faults = entry.faults
         assert faults is not None
-        is_call = isinstance(entry, CollectiveFigures)
-        named = [entry.algorithm, write_size(entry.bytes)] if is_call else [f"step with {entry.gradient_sync}", ""]
+        if isinstance(entry, CollectiveFigures):
+            named = [entry.algorithm, write_size(entry.bytes)]
+        else:
+            named = [f"step with {entry.gradient_sync}", ""]
         runs = f"{faults.repetitions}" + (f" of {faults.asked}" if faults.asked is not None else "")
         return [*named, runs, *(format_or_dash(value, form) for value in _quantiles(entry)), str(faults.never_ended)]
 
