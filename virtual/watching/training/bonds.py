@@ -3,7 +3,7 @@ together.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,14 +36,6 @@ class Bond:
     by_ddp: bool = False
     hook: CallSite | None = None  # line that registered the communication hook
     sum_given: Values | None = None  # sample of the sum of the hook's last inputs
-    _given: dict[int, dict[Rank, Values]] = field(default_factory=dict)  # by number of the backward pass
-
-    def give(self, rank: Rank, gradient: Values, backward: int, hook: CallSite) -> None:
-        """Record the gradient that a rank passes to its DDP hook, and the sum once all ranks have done so."""
-        self.hook, inputs = hook, self._given.setdefault(backward, {})
-        inputs[rank] = gradient
-        if len(inputs) == len(self.parameters):
-            self.sum_given, self._given = np.sum([*inputs.values()], axis=0), {}
 
 
 class Bonds(Watcher):

@@ -109,7 +109,9 @@ class Gradients(Watcher):
             for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
                 bond = self.bonds.of(rank, parameter)
                 if bond is not None:
-                    bond.give(rank, take_sample(gradient, FEW), rank.backwards, site)
+                    bond.hook = site
+                    given = self.gather((bond, rank.backwards), rank, take_sample(gradient, FEW), len(bond.parameters))
+                    bond.sum_given = bond.sum_given if given is None else np.sum([*given.values()], axis=0)
 
     def gradient_ready(self, rank: Rank, parameter: Any, gradient: Any) -> None:
         if self.logs.are_watched(rank) and is_plain(gradient):
