@@ -51,15 +51,13 @@ SEEDS = "give each rank its own data: a DistributedSampler, a slice that depends
 class Reduced:
     """A rank's all_reduce of a parameter's gradient, or of a flat tensor with the gradients of several parameters."""
 
-    call: Any
     parameters: list[torch.Tensor]
     inputs: list[Values]
+    op: str
+    is_early: bool  # during backward, when the gradient was not sampled yet
+    callers: tuple[CallSite, ...]  # the lines of the program that lead to it, the innermost first
+    ranks: int
     result: list[Values] = field(default_factory=list)
-
-    @property
-    def ranks(self) -> int:
-        """The number of ranks of the group."""
-        return len(self.call.group.ranks)
 
 
 @dataclass
@@ -148,15 +146,17 @@ class Gradients(Watcher):
         self._compare_given(collective, calls, is_of_torch)
         if not is_of_torch:
             for call in calls:
-                reduced = Reduced(call, call.reduces, _samples(call.tensors[0], call.reduces))
+                inputs, op = _samples(call.tensors[0], call.reduces), call.likeness.op
+                reduced = Reduced(call.reduces, inputs, op, call.is_early, call.callers, len(calls))
                 self._backwards.setdefault(call.rank, Backward()).reduced.append(reduced)
             self._compare_clipped([call.rank for call in calls])
 
     def moved(self, collective: Any) -> None:
         for call in collective.calls.values():
             now = self._backwards.get(call.rank)
-            if now is not None and now.reduced and now.reduced[-1].call is call:
-                now.reduced[-1].result = _samples(call.tensors[0], call.reduces)
+            last = now.reduced[-1] if now is not None and now.reduced else None
+            if last is not None and not last.result and last.parameters is call.reduces:
+                last.result = _samples(call.tensors[0], call.reduces)
 
     def arrived(self, sender: Any, receiver: Any) -> None:
         for half in (sender, receiver):
@@ -246,16 +246,16 @@ class Gradients(Watcher):
                 for sample, before in zip(reduction.inputs, befores, strict=True)
             ]
             if (
-                reduction.call.likeness.op != "sum"
-                or reduction.call.is_early
+                reduction.op != "sum"
+                or reduction.is_early
                 or not all(ratio is not None and is_close(ratio, 1) for ratio in ratios)
             ):
                 return
         first = now.reduced[0]
         is_a_mean = any(is_close(now.scale.factor * count, 1.0) for count in now.scale.counts)
-        if first.ranks > 1 and is_a_mean and not any(_divides(site.file) for site in first.call.callers):
+        if first.ranks > 1 and is_a_mean and not any(_divides(site.file) for site in first.callers):
             title = NEVER_DIVIDED.format(ranks=first.ranks)
-            self._second_time(rank, "sum not averaged", title, first.call.site, DIVIDE)
+            self._second_time(rank, "sum not averaged", title, first.callers[0], DIVIDE)
 
     def _tell_summed(self, rank: Rank, ranks: int, parameters: list[torch.Tensor]) -> None:
         states = [log.optimizer.state.get(parameters[0], {}) for log in self.logs.of_rank(rank)]
@@ -292,7 +292,7 @@ class Gradients(Watcher):
             ]
             if bond.hook is not None:
                 reduced = []  # the hook itself reduces
-            computed = now.ready if any(reduction.call.is_early for reduction, _ in reduced) else now.gradients
+            computed = now.ready if any(reduction.is_early for reduction, _ in reduced) else now.gradients
             before = computed.get(id(parameter))
             if before is None or len(bond.parameters) != ranks or len(reduced) > 1 or bool(reduced) == bond.by_ddp:
                 return [], None, 0
@@ -301,8 +301,8 @@ class Gradients(Watcher):
                 site, scale = bond.hook, 1.0
             if reduced:
                 reduction, at = reduced[0]
-                site, scale = reduction.call.site, find_ratio(reduction.inputs[at], before)
-                scale = None if scale is None else scale / (ranks if reduction.call.likeness.op == "mean" else 1)
+                site, scale = reduction.callers[0], find_ratio(reduction.inputs[at], before)
+                scale = None if scale is None else scale / (ranks if reduction.op == "mean" else 1)
                 before = reduction.result[at] if reduction.result else before
             ratio = find_ratio(present, before)
             if ratio is not None and scale is not None:
