@@ -1,27 +1,5 @@
 # Each section is a program: mistake_corpus.py adds its first lines, and explains the comments.
 
-# === benchmark_all_reduce, 4 ranks
-import time
-
-def timed(t, trials=3, warm_up=2):
-    for _ in range(warm_up):
-        dist.all_reduce(t)
-    dist.barrier()
-    begin = time.perf_counter()
-    for _ in range(trials):
-        dist.all_reduce(t)
-    seconds = torch.tensor([(time.perf_counter() - begin) / trials])
-    dist.all_reduce(seconds, dist.ReduceOp.MAX)
-    return seconds.item()
-
-n = dist.get_world_size()
-for size in (2**10, 2**14):
-    t = torch.ones(size)
-    s = timed(t)
-    if dist.get_rank() == 0 and s:
-        algbw = t.numel() * t.element_size() / s
-        print(f"{size:8d}  {s * 1e6:9.1f} us  algbw {algbw / 1e9:.3f} GB/s  busbw {algbw * 2 * (n - 1) / n / 1e9:.3f} GB/s")
-
 # === checkpoint_rank0, 2 ranks
 import os, tempfile
 
