@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import partial
 from importlib import import_module
 from threading import get_ident
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -23,11 +23,13 @@ from virtual.c10d.state import RankWorlds, VirtualStore
 from virtual.c10d.work import wait_for_future
 from virtual.matching.group import VirtualGroup
 from virtual.matching.recorder import JobRecorder
-from virtual.options import VirtualOptions
 from virtual.process.replaced import Replaced
 from virtual.ranks.placement import Placement
 from virtual.ranks.rank import Rank
 from virtual.ranks.world import VirtualWorld
+
+if TYPE_CHECKING:
+    from virtual.options import VirtualOptions
 
 NAME = "virtual"  # name of the backend
 LOGGED = {"gloo": ["gloo_socket_ifname", "gloo_device_transport"]}  # additional fields of DDP's log, by backend
@@ -36,7 +38,7 @@ LOGGED = {"gloo": ["gloo_socket_ifname", "gloo_device_transport"]}  # additional
 class GroupMaker:
     """Creates the process groups of all jobs. ``placement`` is None unless the run has GPUs."""
 
-    def __init__(self, world: VirtualWorld, options: VirtualOptions, placement: Placement | None) -> None:
+    def __init__(self, world: VirtualWorld, options: "VirtualOptions", placement: Placement | None) -> None:
         self.world, self.placement, self.acts_as = world, placement, options.acts_as
         self.title = make_printable(options.program.title)
         self.usual = "nccl" if options.gpu else "gloo"  # the backend if the program requests none
