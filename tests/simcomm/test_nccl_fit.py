@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.accuracy.nccl import MEASURABLE, measure_gains, measured_rows
 from benchmarks.accuracy.tables import MeasuredTable, PublishedRow
-from benchmarks.studies.nccl_fit import fit_parameters, observe, observe_tables
+from benchmarks.studies.nccl_fit import fit_parameters, observe_tables
 from benchmarks.studies.nccl_systems_left_out import refit_without_each
 from benchmarks.studies.nccl_unseen import (
     describe_widths,
@@ -74,15 +74,6 @@ def test_refit_without_a_system_ignores_its_table():
     others = folds.parameters["4090"]
     assert [others[name] for name in PRIORS] == pytest.approx([PRIORS[name] for name in PRIORS], rel=1e-2)
     assert any(abs(np.log(folds.parameters["dgx-h100"][name] / PRIORS[name])) > 0.01 for name in PRIORS)
-
-
-def test_size_classes_have_equal_weights_in_the_fit():
-    series = SizeSeries("all_reduce", SIZES, SIZES / 1e9)
-    observed = observe(SYSTEMS["dgx-h100"], [series])
-    assert observed is not None
-    assert observed.weights.sum() == pytest.approx(3)
-    assert observed.weights[SIZES <= 65536].sum() == pytest.approx(1)
-    assert observe(SYSTEMS["dgx-h100"], []) is None
 
 
 def test_adapted_model_matches_rows_and_improves_between_them():

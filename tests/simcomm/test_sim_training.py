@@ -21,7 +21,7 @@ from collectives.training.workload import Buckets, ComputePhases, Training
 from ringlab.shared.figures import training_figures
 from simcomm.cluster.calibrated import as_emulated
 from simcomm.model.faults import NO_FAULTS, Faults, RankFault
-from simcomm.timeline import overlap
+from simcomm.performance_models.measured_times import overlap
 
 PHASES = ComputePhases(forward=0.1, backward=0.2, optimizer=0.05)
 STAR = simcomm.star(8, "10 Gbit/s", "5 us")
