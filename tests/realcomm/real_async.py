@@ -15,8 +15,6 @@ from real_cases import start
 import realcomm
 
 GROUPS = 20
-LENGTHS = 3, 0, 200_000, 1, 1_000_003, 17, 4096
-ALGORITHMS = "ring", "naive", "bidirectional_ring", "recursive_doubling", "chain", "halving_doubling", "double_tree"
 
 
 def computing(rank: int, world_size: int) -> tuple[bool, int, bool]:
@@ -35,26 +33,6 @@ def computing(rank: int, world_size: int) -> tuple[bool, int, bool]:
         done += 1
     right = torch.equal(tensor, sum(start(r, 4_000_000) for r in range(world_size)))
     return early, done, right and bool((square == 1).all())
-
-
-def many_in_flight(rank: int, world_size: int) -> list[str]:
-    """Start collectives of many sizes and algorithms, then wait in any order; return wrong results."""
-    tensors = [start(rank + at, n) for at, n in enumerate(LENGTHS)]
-    works = [
-        realcomm.all_reduce(tensor, algorithm=algorithm, async_op=True)
-        for tensor, algorithm in zip(tensors, ALGORITHMS, strict=True)
-    ]
-    between = start(rank, 1000)
-    realcomm.all_reduce(between)  # one that waits, behind those under way
-    assert all(work is not None and work.is_completed() for work in works)
-    sent = torch.full((5,), float(rank))
-    works.append(realcomm.broadcast(sent, src=world_size - 1, async_op=True))
-    for work in reversed(works) if rank % 2 else works:
-        assert work is not None and work.wait(timedelta(seconds=60)) and work.is_completed()
-    wanted = [sum(start(r + at, n) for r in range(world_size)) for at, n in enumerate(LENGTHS)]
-    wanted += [sum(start(r, 1000) for r in range(world_size)), torch.full((5,), world_size - 1.0)]
-    pairs = zip([*tensors, between, sent], wanted, strict=True)
-    return [f"{at}: {got} is not {want}" for at, (got, want) in enumerate(pairs) if not torch.equal(got, want)]
 
 
 def two_groups_crosswise(rank: int, world_size: int) -> list[float]:

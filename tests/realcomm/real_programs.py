@@ -236,21 +236,6 @@ def _record(n: int) -> Recorded:
     return begin, record, time.perf_counter()
 
 
-def recorded_slowly(rank: int, world_size: int) -> list[Event]:
-    """Return the events of a ring in which posting a message returns long after its arrival."""
-    executor, record = Executor(CollectiveCall(library()["all_reduce/ring"], 8), rank, world_size), list[Event]()
-    post = executor._send
-
-    def send(*args: Any) -> Any:
-        work = post(*args)
-        time.sleep(0.02)
-        return work
-
-    executor._send = send  # type: ignore[method-assign]
-    executor.run(torch.zeros(8), record)
-    return record
-
-
 def order_of_posts(rank: int, world_size: int) -> list[str]:
     posted: list[str] = []
     executor = Executor(CollectiveCall(library()["all_reduce/ring"], 8), rank, world_size)
@@ -362,4 +347,4 @@ def measure_by_unlike_clocks(
 
 
 ON_THREE_RANKS = [order_of_posts, recorded, marked_steps, groups_after_channels]  # the last changes the executor
-ON_TWO_RANKS = [shapes, again_and_again, recorded_slowly]
+ON_TWO_RANKS = [shapes, again_and_again]

@@ -4,14 +4,10 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 from unittest.mock import Mock
 
-import psutil
 import pytest
 import real_workers
 import training_workers
@@ -218,60 +214,6 @@ def test_other_commands_name_the_cause_when_a_users_model_fails(
     monkeypatch.setenv("RINGLAB_FAULT", "SIGKILL backward")
     name, *options = command.split()
     check_failed(ringlab(name, "own.toml", *options), rf"rank 1 was killed by {KILLED} \(status: calibrating a tra")
-
-
-@contextmanager
-def killing(rank: int, ranks: int, number: int) -> Iterator[list[int]]:
-    """Send a signal to a rank when all have started; list the process that got it."""
-    sent, is_over = list[int](), Event()
-
-    def kill() -> None:
-        while not is_over.wait(0.1):
-            with suppress(psutil.Error):
-                processes = sorted(psutil.Process(server.server_pid()).children(), key=lambda child: child.pid)
-                if len(processes) == ranks:
-                    processes[rank].send_signal(number)
-                    sent.append(processes[rank].pid)
-                    return
-
-    thread = Thread(target=kill)
-    thread.start()
-    try:
-        yield sent
-    finally:
-        is_over.set()
-        thread.join()
-
-
-@pytest.mark.parametrize(
-    "command", ["bench -b 4M -e 4M -n 10000", pytest.param("calibrate --accept-noise", marks=pytest.mark.slow)]
-)
-def test_commands_name_a_rank_that_is_killed(command: str, here: Path, ringlab: Ringlab) -> None:
-    with killing(1, 2, signal.SIGTERM) as sent:
-        done = ringlab(*command.split())
-    assert sent
-    check_failed(done, r"rank 1 was killed by SIGTERM \(status: ")
-
-
-class Progress:
-    """A user's progress that fails at its end."""
-
-    @contextmanager
-    def task(self, text: str, late_s: float = 0.0) -> Iterator[Any]:
-        try:
-            yield lambda *progress: None
-        finally:
-            raise ValueError("no terminal")
-
-    def note(self, text: str) -> None:
-        """Do nothing."""
-
-
-@pytest.mark.usefixtures("failed")
-def test_failing_progress_does_not_hide_the_failure() -> None:
-    with pytest.raises(RankFailed, match=f"^{re.escape(FAILED)}") as caught:
-        package.load("own.toml").run(progress=Progress())
-    assert "afterwards: ValueError: no terminal" in caught.value.__notes__
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
