@@ -165,8 +165,6 @@ def describe_error(error: BaseException, source: Path | str | None) -> str:
 
     >>> describe_error(ZeroDivisionError("division by zero"), None)
     'ZeroDivisionError: division by zero'
-
-    The line is the innermost one in the user's own file, where there is one.
     """
     line = line_in(error, source)
     message = first_line(error)

@@ -116,7 +116,7 @@ class Columnar(Generic[Row]):
         rows, given = check_rows(table["rows"], "rows"), take(table["columns"], tuple(cls.COLUMNS), "columns")
         labels = cls._read_labels(table[cls.LABELS]) if cls.LABELS else ()
         columns = {name: read_column(given[name], kind, rows, name) for name, kind in cls.COLUMNS.items()}
-        for at in np.flatnonzero(columns[cls.LABEL] >= len(labels))[:1].tolist() if cls.LABEL else []:
+        for at in first_where(columns[cls.LABEL] >= len(labels)) if cls.LABEL else []:
             number = columns[cls.LABEL][at]
             raise ValueError(f"columns: {cls.LABEL}.{at}: {number} is none of {len(labels)} {cls.LABELS}")
         return cls(labels, **columns)
@@ -209,6 +209,11 @@ def _pack(values: npt.ArrayLike, kind: type[np.generic], number: int) -> npt.NDA
     view = narrow(column).view()
     view.setflags(write=False)
     return view
+
+
+def first_where(mask: Bools) -> list[int]:
+    """Return the index of the first True, as a list of one or no entries."""
+    return list(np.flatnonzero(mask)[:1].tolist())
 
 
 def shrink(column: npt.NDArray[Any], at: npt.NDArray[Any]) -> npt.NDArray[Any]:

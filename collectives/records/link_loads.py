@@ -35,25 +35,9 @@ class LinkRoutes:
         before_it = self.first[:-1][route] - (np.cumsum(hops) - hops)
         return message, self.link[np.repeat(before_it, hops) + np.arange(len(message))]
 
-    def sums(self, of_link: Floats) -> Floats:
-        """Add up ``of_link``, which has one number per link, along each route.
-
-        >>> LinkRoutes(np.array([0, 0, 2]), np.array([0, 1])).sums(np.array([0.5, 0.25])).tolist()
-        [0.0, 0.75]
-        """
-        return np.asarray(np.bincount(self._of_hops(), of_link[self.link], len(self.first) - 1), float)
-
-    def least(self, of_link: Floats) -> Floats:
-        """Return the minimum of ``of_link`` along each route, or infinity for a route without links.
-
-        >>> LinkRoutes(np.array([0, 0, 2]), np.array([0, 1])).least(np.array([0.5, 0.25])).tolist()
-        [inf, 0.25]
-        """
-        rates = np.full(len(self.first) - 1, np.inf)
-        np.minimum.at(rates, self._of_hops(), of_link[self.link])
-        return rates
-
-    def _of_hops(self) -> Ints:
+    @property
+    def hops(self) -> Ints:
+        """The route of each entry of ``link``."""
         return np.repeat(np.arange(len(self.first) - 1), np.diff(self.first))
 
 
@@ -69,7 +53,7 @@ def link_routes(trace: Trace) -> LinkRoutes:
     numbers = {(link.src, link.dst): number for number, link in enumerate(trace.links)}
     routes = LinkRoutes(*trace.messages.routes.links(numbers))
     hops = np.diff(routes.first)
-    unknown = np.bincount(routes._of_hops(), routes.link < 0, len(hops)) > 0
+    unknown = np.bincount(routes.hops, routes.link < 0, len(hops)) > 0
     hop_counts = np.where(unknown, 0, hops)
     return LinkRoutes(np.append(0, np.cumsum(hop_counts)), routes.link[np.repeat(~unknown, hops)])
 
@@ -181,8 +165,9 @@ def _split(
     """Yield consecutive links with their crossings: about ``AT_ONCE`` crossings, or a single link with more."""
     messages = trace.messages
     route, begin, end, nbytes = messages.route, messages.begin, messages.end, messages.nbytes
-    delay = routes.sums(np.array([link.latency for link in trace.links], float))
-    narrowest = routes.least(capacity)
+    latency, narrowest = np.array([link.latency for link in trace.links], float), np.full(len(routes.first) - 1, np.inf)
+    delay = np.bincount(routes.hops, latency[routes.link], len(narrowest))  # seconds of each route
+    np.minimum.at(narrowest, routes.hops, capacity[routes.link])
     cuts = np.append(np.flatnonzero(np.diff(first[:-1] // AT_ONCE, prepend=-1)), len(first) - 1)
     for cut, other in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
         mine = message[first[cut] : first[other]]

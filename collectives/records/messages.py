@@ -9,13 +9,13 @@ import numpy.typing as npt
 
 from collectives.checks import MOST_SECONDS
 from collectives.records.columns import (
-    Bools,
     Column,
     Columnar,
     Floats,
     Ints,
     check_rows,
     column_to_plain,
+    first_where,
     read_column,
     take,
 )
@@ -204,18 +204,13 @@ class Messages(Columnar[Message]):
 def find_problems(messages: Messages, world_size: int) -> Iterator[str]:
     """Yield a description of each impossible value, such as a rank that does not exist or a negative duration."""
     src, dst, end = messages.kept["src"], messages.kept["dst"], messages.end
-    for number in _first(~((src >= 0) & (src < world_size) & (dst >= 0) & (dst < world_size))):
+    for number in first_where((src < 0) | (src >= world_size) | (dst < 0) | (dst >= world_size)):
         yield f"messages.{number} goes from rank {src[number]} to rank {dst[number]} of {world_size}"
     for name in ("src_posted", "dst_posted", "end"):
-        for number in _first(~(np.abs(messages.kept[name]) <= MOST_SECONDS)):
+        for number in first_where(~(np.abs(messages.kept[name]) <= MOST_SECONDS)):
             yield f"messages.{number} has {messages.kept[name][number]} as {name}"
-    for number in _first(~((messages.src_posted <= end) & (messages.dst_posted <= end))):
-        yield f"messages.{number} ends at {end[number]} but begins at {messages[number].begin}"
+    for number in first_where(~(messages.begin <= end)):
+        yield f"messages.{number} ends at {end[number]} but begins at {messages.begin[number]}"
     for name, kind in messages.COLUMNS.items():
-        if kind is np.int64:
-            for number in _first(messages.kept[name] < 0):
-                yield f"messages.{number} has {messages.kept[name][number]} as {name}"
-
-
-def _first(wrong: Bools) -> list[int]:
-    return list(np.flatnonzero(wrong)[:1].tolist())
+        for number in first_where(messages.kept[name] < 0) if kind is np.int64 else ():
+            yield f"messages.{number} has {messages.kept[name][number]} as {name}"

@@ -6,7 +6,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from collectives.checks import MOST_SECONDS
-from collectives.records.columns import Bools, Column, Columnar
+from collectives.records.columns import Bools, Column, Columnar, first_where
 
 PHASES = ("loading", "forward", "backward", "sync", "optimizer")  # phases of a training step, in order
 
@@ -77,9 +77,9 @@ class Spans(Columnar[Span]):
 def find_problems(spans: Spans, world_size: int) -> Iterator[str]:
     """Yield a description of each impossible value, such as a rank that does not exist or a negative duration."""
     rank, begin, end = spans.rank, spans.begin, spans.end
-    for number in np.flatnonzero((rank < 0) | (rank >= world_size))[:1].tolist():
+    for number in first_where((rank < 0) | (rank >= world_size)):
         yield f"spans.{number}: rank {rank[number]} does not exist; there are {world_size} ranks"
-    for number in np.flatnonzero(~((begin >= -MOST_SECONDS) & (end <= MOST_SECONDS)))[:1].tolist():
+    for number in first_where(~((begin >= -MOST_SECONDS) & (end <= MOST_SECONDS))):
         yield f"spans.{number} extends from {begin[number]} to {end[number]} s"
-    for number in np.flatnonzero(~(begin <= end))[:1].tolist():
+    for number in first_where(~(begin <= end)):
         yield f"spans.{number} ends at {end[number]} but begins at {begin[number]}"

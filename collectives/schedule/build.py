@@ -56,7 +56,7 @@ def build_schedule(algorithm: str | Algorithm, world_size: int, root: int = 0) -
 
 def _unmatched(call: ProgramCall, programs: Programs, columns: OperationColumns) -> Schedule:
     steps = tuple(tuple(tuple(program) for program in channels) for channels in programs)
-    return Schedule(call.algorithm, call.world_size, call.root, call.chunks, call.scratch, steps, *columns)
+    return Schedule(**vars(call), programs=steps, **columns._asdict())
 
 
 def _run_programs(call: ProgramCall) -> tuple[Programs, ProgramError | None]:

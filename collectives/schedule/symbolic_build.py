@@ -100,11 +100,7 @@ def build_symmetric(algorithm: Algorithm, world_size: int, root: int = 0) -> Sym
         return None
     return match_symmetric(
         SymmetricSchedule(
-            algorithm=algorithm,
-            world_size=world_size,
-            root=root,
-            chunks=call.chunks,
-            scratch=call.scratch,
+            **vars(call),
             channel=channel,
             step=step,
             kind=kind,
@@ -166,7 +162,7 @@ def build_by_branch(algorithm: Algorithm, world_size: int, root: int = 0) -> Ste
     columns = columns._replace(match=match_halves(columns.kind, key))
     if first_mismatch(columns, call, key) is not None:
         return None
-    return StepTable(algorithm, world_size, root, call.chunks, call.scratch, columns.in_little_memory())
+    return StepTable(**vars(call), columns=columns.in_little_memory())
 
 
 def _run_branches(call: ProgramCall) -> list[OperationBlock]:
