@@ -37,7 +37,7 @@ NUMBERS = (
 SHAPES: tuple[Callable[[], Tree], ...] = (
     lambda: None, lambda: True, lambda: False, list, dict, lambda: [[]], lambda: [{}], lambda: {"": {}},
     lambda: [0] * 50_000,
-    lambda: ["ring"] * 3000, lambda: {"name": "ring", "name2": 1}, lambda: {"a": {"b": {"c": {}}}}, lambda: [None,
+    lambda: ["ring"] * 1000, lambda: {"name": "ring", "name2": 1}, lambda: {"a": {"b": {"c": {}}}}, lambda: [None,
     "x", 1],
     lambda: deep(60), lambda: deep(3000), lambda: {f"k{n}": n for n in range(20_000)}, lambda: ["h0", "h0"],
     lambda: ["h0"],
