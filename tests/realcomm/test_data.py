@@ -200,3 +200,7 @@ def test_each_picture_folder_is_a_class(tmp_path):
         load("imagefolder", True, tmp_path)
     with pytest.raises(InputError, match="no folder with pictures for each class"):
         load("imagefolder", True, tmp_path / "elsewhere")
+    (tmp_path / "kernel").mkdir()
+    (tmp_path / "kernel" / "train").symlink_to("/proc")
+    with pytest.raises(InputError, match="is not a directory on disk"):
+        load("imagefolder", True, tmp_path / "kernel")
