@@ -72,7 +72,7 @@ def find_lesson(number: int) -> Lesson:
 
 
 def fill(skeleton: str, functions: str) -> str:
-    """Replace a skeleton's functions and classes with given definitions. Insert new ones before the first.
+    """Replace functions and classes of a skeleton by the definitions in ``functions``. New ones go before the first.
 
     >>> print(fill("def f():\\n    raise NotImplementedError\\n\\nf()", "def f():\\n    return g()\\n\\ndef g(): ..."))
     def g(): ...

@@ -111,7 +111,7 @@ class _Trial:
         return most
 
     def busiest_line(self) -> int:
-        """Return the line that sends most bytes, or 0."""
+        """Return the line that sends the most bytes, or 0."""
         sent = Counter[int]()
         for call in chain.from_iterable(self.calls):
             if call.receiver >= 0 or call.name not in ("recv", "irecv"):
@@ -143,7 +143,7 @@ class Judge:
         return JudgedLesson(self.lesson.number, str(self.path), exercises, predictions)
 
     def judge_exercise(self, exercise: Exercise) -> JudgedExercise:
-        """Check one exercise at each world size until it is wrong."""
+        """Check one exercise at each world size until a check fails."""
         judged = JudgedExercise(exercise.name, "right")
         for world_size in exercise.world_sizes:
             trial, error = self._try(exercise, world_size)
@@ -162,7 +162,7 @@ class Judge:
         return judged
 
     def _try(self, exercise: Exercise, world_size: int) -> tuple[_Trial | None, dict[str, Any] | None]:
-        """Return the run, if it finished, and the error, if any."""
+        """Run the check on ``world_size`` virtual ranks. Return the run if it finished, and the error if any."""
         scratch = self.confinement.scratch if self.confinement is not None else None
         path = self.path.resolve()
         with TemporaryDirectory(prefix="ringlab-learn-", dir=scratch) as folder:

@@ -22,7 +22,7 @@ from virtual.ranks.watching import Watcher
 class LineNotes(TorchDispatchMode):
     """Records the line of a file that runs each operator of one rank, and the memory that the operator writes.
 
-    If lines of the exercise's functions and methods are on the stack, they take precedence over the innermost line.
+    Lines of the exercise's functions and methods on the stack take precedence over the innermost line.
     """
 
     def __init__(self, file: str, functions: Collection[str], others: Collection[str]) -> None:
@@ -52,11 +52,11 @@ class LineNotes(TorchDispatchMode):
         return results
 
     def here(self) -> int:
-        """Return the file's line that is running, or 0."""
+        """Return the running line of the file, or 0 if none is running."""
         return self.locate()[0]
 
     def locate(self) -> tuple[int, str]:
-        """Return the file's line that is running, and the function of torch.distributed that it called."""
+        """Return the running line of the file (0: none), and the function of torch.distributed that the line called."""
         frame: FrameType | None = sys._getframe(1)
         line, called = 0, ""
         while frame is not None:
@@ -154,7 +154,7 @@ class LineWatcher(Watcher):
 
 @contextmanager
 def noting_lines(file: str, functions: Collection[str], others: Collection[str]) -> Iterator[LineNotes]:
-    """Record the lines of a file that the calling rank runs for an exercise."""
+    """Observe the calling rank inside the block, and yield the LineNotes of its lines in ``file``."""
     group: Any = dist.group.WORLD
     world, notes = group.group.world, LineNotes(file, functions, others)
     world.watch.put((*world.watch.watchers, LineWatcher(world.me(), notes)))

@@ -26,7 +26,7 @@ from virtual.ranks.watching import Watcher
 
 
 class Contents(NamedTuple):
-    """A rank's tensor over time, as the values in the middle of its chunks, and the values of its messages."""
+    """The values of a rank's tensor over time, one from the middle of each chunk, and of the rank's messages."""
 
     places: list[int]  # indices of the values in the tensor
     seen: list[tuple[float, list[float]]]  # times in seconds, with the values at that time
@@ -35,7 +35,7 @@ class Contents(NamedTuple):
 
 
 class TensorWatcher(Watcher):
-    """Reads a rank's tensor and messages whenever the rank posts an operation."""
+    """Records the values of a rank's tensor whenever the rank posts an operation, and the values of its messages."""
 
     def __init__(self, rank: Any, tensor: torch.Tensor, chunks: int) -> None:
         super().__init__()
@@ -46,7 +46,6 @@ class TensorWatcher(Watcher):
         self.look()
 
     def posted(self, posted: Any) -> None:
-        """Read the tensor when its rank posts an operation."""
         if posted.rank is self.rank:
             self.look()
 

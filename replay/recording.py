@@ -104,7 +104,7 @@ class SourceLine(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A span that the program marks, by its name and training step."""
+    """The name and the training step of a span that the program marks."""
 
     name: str
     step: int = 0
@@ -184,9 +184,9 @@ class Recording:
         return np.asarray(tails + inner, np.float64)
 
     def took(self) -> Floats:
-        """Return the measured seconds from each rank's first entry to its end; shape [world_size].
+        """Return the seconds that each rank computed and spent in calls; shape [world_size].
 
-        For a virtual run, return only the seconds of computing.
+        A virtual run records no time in calls, so only computing counts.
         """
         rank = np.array([stream.rank for stream in self.streams], np.int64)
         return self.computed() + np.bincount(rank[self.entries.stream], self.entries.took, self.world_size)
@@ -216,7 +216,7 @@ class Recording:
         write_content(path, self.to_dict())
 
     def check(self, name: str = "recording") -> None:
-        """Raise InputError, beginning with ``name``, if no run can produce this recording."""
+        """Raise InputError if no run can produce this recording. The message begins with ``name``."""
         for problem in _problems(self):
             raise InputError(f"{name}: {problem}")
 
@@ -294,7 +294,7 @@ def _number_problems(recording: Recording) -> Iterator[str]:
 
 
 def _call_problems(recording: Recording) -> Iterator[str]:
-    """Yield messages whose two calls cannot match: the ranks differ, or both are sends or both are receives."""
+    """Yield an error if the two calls of a message name different ranks, or both send, or both receive."""
     calls = recording.calls
     messages = np.flatnonzero(calls.kind != CallKind.COLLECTIVE)
     key, kind = calls.key[messages], calls.kind[messages]
@@ -309,7 +309,7 @@ def _call_problems(recording: Recording) -> Iterator[str]:
 
 
 def _log_problems(recording: Recording) -> Iterator[str]:
-    """Yield log entries out of order, and calls posted twice, by another rank, or awaited before they are posted."""
+    """Yield errors in logs: wrong order, and calls posted twice, by another rank, or after they are awaited."""
     entries, calls = recording.entries, recording.calls
     if (np.diff(entries.stream) < 0).any():
         yield "entries must be ordered by stream"
@@ -335,7 +335,7 @@ def _log_problems(recording: Recording) -> Iterator[str]:
 
 
 def _collective_problems(recording: Recording) -> Iterator[str]:
-    """Yield collectives whose ranks disagree, and ranks that are outside the group or call twice."""
+    """Yield errors in collectives: ranks that disagree, call twice, or are outside the group."""
     calls = recording.calls
     collective = np.flatnonzero(calls.kind == CallKind.COLLECTIVE)
     by_key = collective[np.lexsort((calls.rank[collective], calls.key[collective]))]

@@ -27,7 +27,7 @@ WORLD = "world"  # the default name of a group
 
 
 class Numbers(dict[Name, int]):
-    """Numbers names from 0, in order of first use."""
+    """A dict that numbers missing names from 0, in order of first use."""
 
     def __missing__(self, name: Name) -> int:
         self[name] = number = len(self)
@@ -137,12 +137,12 @@ class RecordingBuilder:
     recv = partialmethod(_message, CallKind.RECV)
 
     def meet(self, sender: int, receiver: int) -> None:
-        """Match a send and a receive that were added before their match was known."""
+        """Match a send with a receive after both were added: the receive gets the send's key, rank and tag."""
         sent = self._calls[sender]
         self._calls[receiver] = self._calls[receiver]._replace(key=sent.key, peer=sent.rank, tag=sent.tag)
 
     def in_order(self, caller: Hashable, *name: Hashable) -> Hashable:
-        """Return the key of a caller's next call with this name. The k-th calls of all callers have the same key."""
+        """Return the key of ``caller``'s next call named ``name``. The k-th calls of all callers share a key."""
         self._times[caller, name] += 1
         return name, self._times[caller, name]
 

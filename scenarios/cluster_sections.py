@@ -1,4 +1,4 @@
-"""Define the kinds of ``[cluster]``: topologies, hardware presets, graph files, written-out links, and this machine.
+"""Define the kinds of ``[cluster]``: topologies, hardware presets, graph files, lists of links, and this machine.
 
 The keys of a topology are the parameters of its builder.
 """
@@ -48,7 +48,7 @@ class TopologySection(NetworkSection):
 
     @property
     def places(self) -> int:
-        """A quick estimate of the number of hosts, so that large clusters are rejected before they are built."""
+        """An estimate of the number of hosts, to reject large clusters before they are built."""
         return type(self).count_places(**self._given)
 
     @model_validator(mode="after")
@@ -118,7 +118,7 @@ DEFAULT_RANKS = 2  # default world size on this machine
 
 
 class HereSection(ClusterSection):
-    """This machine."""
+    """``preset = "this-machine"``: ranks that are processes of this machine."""
 
     label: ClassVar[str] = f'preset = "{HERE}"'
 
@@ -220,7 +220,7 @@ class Link(Section):
 
 
 class LinksSection(NetworkSection):
-    """A network of written-out links."""
+    """A network defined by a list of its links."""
 
     label: ClassVar[str] = "link"
 
@@ -270,7 +270,7 @@ def _check_kind(value: object) -> object:
 
 
 def section_of(value: object) -> type[HereSection | NetworkSection]:
-    """Return the section class for a table, which sets one of the keys in KINDS."""
+    """Return the section class for a ``[cluster]`` table that sets exactly one key of ``KINDS``."""
     if not isinstance(value, dict):
         return TOPOLOGY_SECTIONS["star"]  # every section rejects the value
     if "link" in value:
@@ -301,6 +301,6 @@ def describe_foreign_key(section: type[ClusterSection], key: str) -> str | None:
 
 
 def describe_missing_key(section: type[ClusterSection], key: str) -> str:
-    """Return the message for a missing key. It lists all required keys."""
+    """Return the message for a missing key, with all required keys."""
     *needed, last = section.required_names()
     return f"{key} is missing; {section.label} requires {', '.join(needed)} and {last}"

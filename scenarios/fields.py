@@ -12,7 +12,7 @@ from collectives.quoting import quote
 
 
 class Section(BaseModel):
-    """A table of a scenario file. An unknown key, or a value of another type, is an error."""
+    """A table of a scenario file. Unknown keys and values of a wrong type are errors."""
 
     # defer_build: most files need few sections, and building all is slow
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
@@ -26,7 +26,10 @@ class Reference(NamedTuple):
 
 
 def read_reference(value: object, accepted: str) -> Reference:
-    """Return a value as a Reference. Raise InputError with the message ``accepted`` if the value has no name."""
+    """Return a name, or a table with ``name``, as a Reference.
+
+    Raise InputError with the text ``accepted`` if there is no name, and for a parameter of a wrong type.
+    """
     name, parameters = value, {}
     if isinstance(value, dict):
         parameters = {key: parameter for key, parameter in value.items() if key != "name"}

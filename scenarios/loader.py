@@ -100,11 +100,11 @@ def read_title(reference: str | Path, overrides: Sequence[str] = (), values: Seq
 
 
 def load(reference: str | Path, overrides: Sequence[str] = ()) -> LoadedScenario:
-    """Return the scenario in a file, or the built-in scenario of that name, after ``section.key=value`` overrides.
+    """Load a scenario file or a built-in scenario, and apply ``section.key=value`` overrides.
 
-    Paths of inputs are relative to the scenario's directory. In a built-in scenario, they are relative to the current
-    directory, except for models that are shipped with it. The file of an algorithm is executed. Raise InputError, with
-    the file, the key and the value, for an invalid scenario.
+    Paths in the file are relative to its directory. In a built-in scenario, they are relative to the current directory,
+    except for models that are shipped with it. Algorithm files are executed. Raise InputError, with the file, the key
+    and the value, for an invalid scenario.
 
     >>> load("star8", ["cluster.hosts=4"]).cluster.world_size
     4
@@ -125,7 +125,7 @@ class PlannedTraining:
 
 @dataclass(frozen=True)
 class SpreadTraining(PlannedTraining):
-    """A training that is distributed over many devices with a parallelism strategy."""
+    """A training run that is distributed over many devices with a parallelism strategy."""
 
     folder: Path  # base of relative paths
     cluster: Cluster
@@ -217,11 +217,11 @@ class Builder:
     overrides: tuple[str, ...] = ()
 
     def read(self, *values: str) -> ScenarioSection:
-        """Return the validated file. ``values`` are more overrides."""
+        """Return the validated file after all overrides. ``values`` are additional overrides."""
         return read_section(toml_files.tables(self.path, [*self.overrides, *values]), self.where, ScenarioSection)
 
     def title(self, section: "ScenarioSection") -> str:
-        """Return the scenario's title. If overrides change the cluster, it consists of the name and the overrides."""
+        """Return the scenario's title, or its name with the overrides if these change the cluster but not the title."""
         name = make_printable(self.path.stem)
         keys = [text.partition("=")[0].strip() for text in self.overrides]
         changed = [text for text, key in zip(self.overrides, keys, strict=True) if key.startswith("cluster.")]
@@ -244,9 +244,7 @@ class Builder:
         return section.training
 
     def check_spread(self, section: ScenarioSection) -> None:
-        """Raise InputError for a table that a training on many devices does not use, unless there is a
-        ``[collective]``.
-        """
+        """Raise InputError if training on many devices has [faults] or [[what_if]] without a ``[collective]``."""
         if section.collective is None and section.faults is not None:
             raise InputError(
                 f"{self.where}: faults: a training on many devices is predicted without single messages; remove "
@@ -383,7 +381,7 @@ class Builder:
     def find_algorithm(
         self, reference: Reference | Sync, collective: str, clusters: Sequence[Cluster], key: str
     ) -> Algorithm:
-        """Return the algorithm that ``key`` names, for all clusters. Raise InputError if it does not support one."""
+        """Return the algorithm that ``key`` names. Raise InputError if the algorithm does not support every cluster."""
         with self.at(key):
             if reference.name == NCCL and not reference.parameters:
                 return _find_nccl(collective, clusters)

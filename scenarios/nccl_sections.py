@@ -34,7 +34,7 @@ def _as_number(value: object) -> object:
 
 
 def _as_text(value: object) -> object:
-    """Return a number as text, in which form NCCL reads it."""
+    """Return a number as text, as in an environment variable, and any other value unchanged."""
     if isinstance(value, TomlFloat):
         return value.text
     return str(value) if type(value) in (int, float) else value

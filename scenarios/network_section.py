@@ -108,7 +108,7 @@ class ClusterSection(Section):
     label: ClassVar[str]  # name in messages
 
     def build(self, folder: Path) -> Cluster:
-        """Return the cluster with one rank on each host. Relative paths start at ``folder``.
+        """Return the cluster with one rank on each host. Relative paths refer to ``folder``.
 
         Raise InputError if the keys do not describe a cluster.
         """
@@ -163,7 +163,7 @@ class NetworkSection(ClusterSection):
         return self
 
     def build_network(self, folder: Path, transport: Transport | None) -> Cluster:
-        """Return the network with ``transport``. With None, the network has to be calibrated.
+        """Return the network with ``transport``. None: the cluster needs a calibration or NCCL's model.
 
         Raise InputError if the keys do not describe a network.
         """

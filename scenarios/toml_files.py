@@ -68,8 +68,8 @@ def read(path: Path) -> Table:
 def override(table: Table, text: str) -> None:
     """Set one key of ``table`` from ``"section.key=value"``. The value is TOML, or a string if it is not valid TOML.
 
-    A number in the key is the index of a list entry: ``cluster.link.8.bandwidth=1 Gbit/s``. Raise InputError for
-    another form, or if the key leads into a plain value or to a missing list entry.
+    A number in the key is the index of a list entry: ``cluster.link.8.bandwidth=1 Gbit/s``. Raise InputError if
+    ``text`` has another form, or if the key leads to a missing list entry or inside a plain value.
     """
     key, equals, value = text.partition("=")
     parts = key.strip().split(".")
@@ -167,7 +167,7 @@ EXAMPLES = {
 
 
 def beginnings() -> dict[str, tuple[Path, ...]]:
-    """Return the files of each example and of each built-in scenario, by the name that ``ringlab init`` accepts.
+    """Return the files that ``ringlab init NAME`` writes, by name, for each example and built-in scenario.
 
     >>> [path.name for path in beginnings()["llama-fsdp"]]
     ['llama_fsdp.toml']

@@ -81,7 +81,7 @@ class Sync(NamedTuple):
 
 
 def read_sync(value: object) -> Sync:
-    """Return a value as a gradient sync. Raise InputError for keys and values that cannot be combined.
+    """Return a name or a table as a gradient sync. Raise InputError for invalid or contradictory keys.
 
     >>> read_sync({"name": "ring", "overlap": True, "bucket_mb": 10}).buckets
     Buckets(mb=10.0, hook='own')
@@ -114,7 +114,7 @@ SYNC = (
 
 
 def check_parallelism(keys: dict[str, Any]) -> dict[str, Any]:
-    """Return the keys of a ``Parallelism``. Raise InputError for an unknown key or a contradiction."""
+    """Return ``keys`` unchanged. Raise InputError unless they define a ``Parallelism`` without contradictions."""
     known = [field.name for field in fields(Parallelism)]
     for key in keys.keys() - {*known}:
         removed = describe_removed(KEYS, f"training.parallelism.{key}")
@@ -124,7 +124,7 @@ def check_parallelism(keys: dict[str, Any]) -> dict[str, Any]:
 
 
 class TrainingSection(Section):
-    """``[training]``. For missing keys, a run uses the defaults of ``collectives.training.workload.Training``."""
+    """``[training]``: a training run. Missing keys have the defaults of ``collectives.training.workload.Training``."""
 
     gradient_sync: Syncs | None = Field(None, min_length=1)
     model: str = Field("resnet18", min_length=1)
@@ -194,7 +194,7 @@ class TrainingSection(Section):
 
     @property
     def mesh(self) -> Parallelism:
-        """The parallelism. Raise InputError if keys contradict each other."""
+        """The parallelism strategy, with overlap and accumulation. Raise InputError if keys contradict each other."""
         keys = dict(self.parallelism)
         if self.gradient_sync:
             sync = self.gradient_sync[0]

@@ -1,4 +1,4 @@
-"""Plot predicted against measured times on logarithmic axes: one dot per row, one panel per class of sizes."""
+"""Plot predicted against measured times on logarithmic axes: one dot per measurement, one panel per size class."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ BAND = 1.3  # the grey band: predictions off by less than this factor
 
 @dataclass(frozen=True)
 class Dots:
-    """The measured and predicted seconds of systems in one size class and family, as lists of the same length.
+    """Measured and predicted times in seconds of one family of systems in one panel, as lists of the same length.
 
-    ``measured_range`` holds the lowest and highest measured times, ``predicted_range`` the prediction intervals. Each
-    may be empty.
+    ``measured_range`` has the lowest and highest time of each measurement, ``predicted_range`` the prediction
+    intervals. Both may be empty.
     """
 
     panel: str

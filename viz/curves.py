@@ -37,7 +37,7 @@ class Curve:
 
 
 def scaling_figure(title: str, subtitle: str, curves: Sequence[Curve]) -> Figure:
-    """Return the curves as a figure. The line with the ``gid`` "ideal" is perfect scaling.
+    """Return a figure of throughput against the number of ranks, with a line of perfect scaling (``gid`` "ideal").
 
     If all curves are close to each other, the figure shows the rate per rank to separate them. Raise InputError if
     there are no points or more than nine curves.
@@ -102,9 +102,9 @@ def _are_close(points: Mapping[Points, str]) -> bool:
 
 
 def _by_points(curves: Sequence[Curve]) -> dict[Points, str]:
-    """Return the curves' names by their points (ranks, rate, efficiency), without runs that never end.
+    """Return the name of each curve by its points (ranks, samples/s, efficiency), without runs that never end.
 
-    Curves with the same points become one entry with all names.
+    Curves with the same points share one entry, which lists all their names.
     """
     names_by_points: dict[Points, list[str]] = {}
     for curve in curves:
@@ -115,7 +115,7 @@ def _by_points(curves: Sequence[Curve]) -> dict[Points, str]:
 
 
 def _ideal(points: Mapping[Points, str]) -> tuple[float, str]:
-    """Return the highest single-rank rate, and the ideal line's label, which names the curve if the rates differ."""
+    """Return the highest rate of a single rank, and the ideal line's label, with its curve's name if rates differ."""
     alone = {max(rate / share / ranks for ranks, rate, share in curve): name for curve, name in points.items()}
     most = max(alone)
     return most, IDEAL if min(alone) > SAME * most else f"{IDEAL} of {alone[most]}"
@@ -148,7 +148,7 @@ WIDTHS, MARKER_SIZES = (3.4, 1.2), (8.0, 3.0)  # points, from the first to the l
 
 @dataclass(frozen=True)
 class SweepLine:
-    """One line of a sweep: the values as text, and the predicted seconds for each; None if a run never ends."""
+    """One line of a sweep: its values as text, and their predicted seconds, or None for runs that never end."""
 
     name: str
     values: Sequence[str]
@@ -156,7 +156,7 @@ class SweepLine:
 
 
 def sweep_figure(title: str, key: str, lines: Sequence[SweepLine]) -> Figure:
-    """Return the lines as a figure. Values are in their given order, evenly spaced, which suits a geometric range.
+    """Return a figure of predicted seconds against the values, which are evenly spaced in their given order.
 
     Raise InputError if there are no times or more than 24 lines.
 

@@ -74,7 +74,7 @@ def write_perfetto(traces: Trace | Sequence[Trace], path: Path | str) -> None:
 
 
 class _TraceEvents:
-    """The events of one trace; ``numbers`` are unique numbers for processes, tracks and arrows."""
+    """Builds the events of one trace. ``numbers`` yields unique numbers for processes, tracks and arrows."""
 
     def __init__(self, trace: Trace, prefix: str, numbers: Iterator[int]) -> None:
         self.trace, self.numbers, self.events = trace, numbers, list[Event]()
@@ -125,7 +125,7 @@ class _TraceEvents:
         self._add_tracks(receives, "receives", 300)
 
     def _choose_arrows(self, messages: Messages) -> dict[int, int]:
-        """Return the arrow number of each message: messages on the critical path first, then in order."""
+        """Return an arrow number by message index. If there are too many, messages on the critical path come first."""
         lasting = np.array([_ns(end) - _ns(begin) for begin, end in zip(messages.begin, messages.end, strict=True)])
         can = np.flatnonzero(lasting >= SHORTEST_ARROW).tolist()
         chosen = can
@@ -153,7 +153,7 @@ class _TraceEvents:
             self.events.append({**event, "tid": self.pid[rank]})
 
     def _add_tracks(self, slices: dict[int, list[EventSlice]], name: str, order: int) -> None:
-        """Add the slices of each rank, on as many tracks as they need to avoid overlap."""
+        """Add each rank's slices, on several tracks if they overlap."""
         for rank, rank_slices in slices.items():
             track = assign_tracks([(piece.posted, piece.end) for piece in rank_slices])
             tids = [next(self.numbers) for _ in range(max(track) + 1)]
@@ -207,7 +207,7 @@ def assign_tracks(intervals: Iterable[tuple[int, int]]) -> list[int]:
 
 
 def _slice_events(piece: EventSlice, pid: int, tid: int) -> list[Event]:
-    """Return the events of a slice, of the wait before it, and of the arrow end at it."""
+    """Return the events of a slice, of the wait before it, and of the arrow that begins or ends in it."""
     place = {"pid": pid, "tid": tid}
     event: Event = {"ph": "X", "name": piece.name, "cat": piece.category, "ts": piece.begin / 1000}
     events = [{**event, "dur": (piece.end - piece.begin) / 1000, **place, "args": piece.args}]

@@ -1,4 +1,4 @@
-"""Render an answer as one HTML file: conclusions, pictures, player, and all numbers in collapsed tables."""
+"""Render a command's answer as one HTML file: conclusions, pictures, player, and all numbers in collapsed tables."""
 
 import json
 from base64 import b64encode
@@ -37,10 +37,10 @@ _SIGNATURES = {b"\x89PNG": "image/png", b"GIF8": "image/gif", b"\xff\xd8\xff": "
 
 @dataclass(frozen=True, kw_only=True)
 class ReportParts:
-    """The parts of a report that are not in the answer; ``tables`` and ``what_ifs`` are HTML.
+    """The parts of a report that the answer does not contain. ``tables`` and ``what_ifs`` are HTML.
 
-    ``player`` is a page from ``render_player``, shown in a frame. ``critical`` are pictures of the critical path,
-    ``compared`` pictures of predicted against measured times.
+    ``player`` is a page from ``render_player``. ``critical`` are pictures of the critical path, ``compared`` pictures
+    of predicted against measured times.
     """
 
     tables: str = ""
@@ -56,8 +56,8 @@ class ReportParts:
 def write_report(answer: Mapping[str, Any], parts: ReportParts, path: Path | str) -> None:
     """Write the answer of ``predict``, ``run``, ``compare`` or ``replay`` as one self-contained HTML file.
 
-    The order: the question, the headline, the pictures, the bottleneck with the player, what-ifs, predicted against
-    measured, the assumptions and their sources, and the collapsed tables.
+    The report shows, in this order: the question, the headline, the pictures, the bottleneck with the player, what-ifs,
+    predicted against measured, the assumptions and their sources, and the collapsed tables.
 
     Raise InputError for a suffix other than ``.html``, an unknown kind of answer, and a picture that is not a readable
     PNG, GIF or JPEG.

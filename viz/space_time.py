@@ -83,7 +83,7 @@ def _mark_failure(axes: Axes, failure: ProgramFailure, until: float) -> None:
 
 
 def _draw_spans(axes: Axes, spans: Spans, behind: bool) -> None:
-    """Draw a bar for each span on its rank's row, with a legend; paler if it is behind messages."""
+    """Draw a bar for each span in its rank's row, with a legend. Bars behind messages are paler."""
     colors = phase_colors(list(dict.fromkeys(span.name for span in spans)))
     half = 0.32 if set(colors) - {"reduce"} else 0.1
     corners = [

@@ -115,7 +115,7 @@ def fit_words(words: str, width: float, size: float) -> str:
 
 
 def clear_axes(axes: Axes, *, keep: Literal["x", "y", "both"] = "x") -> None:
-    """Remove everything from the axes except a faint grid along ``keep``."""
+    """Remove the frame and the tick marks of the axes, and draw a faint grid along ``keep``."""
     for spine in axes.spines.values():
         spine.set_visible(False)
     axes.grid(color=FAINT, linewidth=0.6, axis=keep)

@@ -52,7 +52,7 @@ PART = re.compile(r"(n\d+)\.[a-z]+(\d*)")
 
 
 def topology_figure(graph: Graph, hosts: Sequence[str], title: str) -> Figure:
-    """Return a network as a figure. Nodes in ``hosts`` are labeled with their rank.
+    """Return a figure of a network. Nodes in ``hosts`` are labeled with their rank.
 
     Each link's line has the ``gid`` "NODE - NODE". Raise InputError for more than 2,000 nodes.
 
@@ -94,7 +94,7 @@ def topology_figure(graph: Graph, hosts: Sequence[str], title: str) -> Figure:
 
 
 def _with_memory(graph: Graph, hosts: Sequence[str]) -> Graph:
-    """Return the network. On this machine, one node replaces the two ends of the shared memory."""
+    """Return the network. For ``this-machine``, one node replaces the two ends of the shared memory."""
     ends = memory_edge(graph, tuple(hosts))
     if ends is None:
         return graph
@@ -196,7 +196,7 @@ def _cables_words(cables: Mapping[Cable, int]) -> str:
 
 
 def _line_width(bandwidth: float, every: Sequence[float]) -> float:
-    """Return a line's width in points: it grows by 1.2 per doubling of the lowest bandwidth, up to 5."""
+    """Return a line's width in points: 1.2 for the lowest bandwidth, up to 1.2 more per doubling, at most 5."""
     known = [each for each in every if each < inf]
     if bandwidth == inf or not known or max(known) == min(known):
         return 1.2
@@ -268,7 +268,7 @@ def _draw_box(axes: Axes, group: NodeGroup, x: float, y: float) -> None:
 
 
 def ranges(ranks: Sequence[int]) -> str:
-    """Return ranks as text, with their count if they form more than two ranges.
+    """Return ranks as text. More than two ranges become the first rank, the last rank and the number of ranks.
 
     >>> ranges([0, 1, 2, 3]), ranges([0, 2]), ranges([0, 2, 4, 6])
     ('0–3', '0, 2', '0 … 6, 4 in all')
@@ -281,7 +281,7 @@ def ranges(ranks: Sequence[int]) -> str:
 
 
 def _short_name(node: str, kind: str) -> str:
-    """Return ``0`` for ``n0.pcie0``, whose symbol shows the rest, and other names unchanged."""
+    """Return ``0`` for ``n0.pcie0``, whose symbol shows its kind, "" for memory, and other names unchanged."""
     match = PART.fullmatch(node)
     return "" if match and kind == "memory" else match[2] if match else node
 

@@ -30,7 +30,7 @@ def values(rank: int, elements: int = ELEMENTS, dtype: torch.dtype = torch.float
 
 
 def expect_sum(got: torch.Tensor, ranks: Iterable[int], name: str, elements: int | None = None) -> None:
-    """Raise WrongAnswerError unless a tensor is the sum of the ranks' values. The error names the sum's contents."""
+    """Raise WrongAnswerError unless ``got`` is the sum of the ranks' values. The message says what ``got`` contains."""
     ranks = list(ranks)
     if len(got) != (elements or len(got)):
         raise WrongAnswerError(f"{name} must have {elements} elements, not {len(got)}", got, [0])
@@ -111,7 +111,7 @@ def all_reduce(lesson: ModuleType) -> None:
 def check_sums(
     lesson: ModuleType, function: Callable[[torch.Tensor], object], cases: Iterable[tuple[int, torch.dtype]]
 ) -> None:
-    """Call an all_reduce for each number of elements and each dtype. Only the first call is measured."""
+    """Check an all_reduce for each pair of elements and dtype in ``cases``. Only the first call is measured."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
     for number, (elements, dtype) in enumerate(cases):
         tensor = values(rank, elements, dtype)

@@ -29,7 +29,7 @@ ODD_BUCKETS = [128, 120, 128]  # one layer per bucket, in either order of weight
 
 
 class SlowBackward(torch.autograd.Function):
-    """Takes virtual time in its backward pass."""
+    """The identity function with a backward pass that takes ``BACKWARD`` seconds of virtual time."""
 
     @staticmethod
     def forward(ctx: Any, inputs: torch.Tensor) -> torch.Tensor:

@@ -31,10 +31,10 @@ class WrongAnswerError(Exception):
 
 @dataclass(frozen=True)
 class Exercise:
-    """One function or class of a lesson: its check, the calls that it may make, and its limits. Decorates the check.
+    """A function or class that learners write: its check, its allowed calls and its limits. Decorates the check.
 
     Every rank of every world size calls ``check`` with the learner's module; the check raises ``WrongAnswerError``.
-    The limits hold for each block of the check inside ``measuring``; they are functions of the world size.
+    Each limit is a function of the world size, and applies to every ``measuring`` block of the check.
 
     >>> @Exercise("the lesson's first paragraph", (1, 2))
     ... def bubble(lesson):

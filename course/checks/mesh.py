@@ -26,7 +26,7 @@ def meshes() -> FoundMeshes:
 
 
 def numbers_of(mesh: Any, whose: str) -> list[int]:
-    """Return the indices of all meshes that match the learner's mesh. Matches differ only in the slices per stage."""
+    """Return the indices of all searched meshes with the learner's values. They differ only in the slices per stage."""
     if not isinstance(mesh, dict) or set(mesh) != set(KEYS):
         raise WrongAnswerError(f"{whose} must be a dict with the keys {', '.join(KEYS)}, not {mesh!r}")
     for key, value in mesh.items():

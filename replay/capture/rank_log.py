@@ -42,7 +42,7 @@ class NotedCall(NamedTuple):
 
 
 class NotedEntry(NamedTuple):
-    """An action of a rank in its log, after ``seconds`` of computing since the rank's previous entry."""
+    """One action in a rank's log, with the seconds of computing before the action and the seconds of the action."""
 
     did: int
     number: int
@@ -68,7 +68,6 @@ class CallLog:
     notes: list[str] = field(default_factory=list)
 
     def write(self, folder: Path) -> None:
-        """Write the log to the file of its rank."""
         write_record(folder / file_of(self.rank), self)
 
 

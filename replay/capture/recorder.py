@@ -31,7 +31,7 @@ Elements = Callable[[dict[str, Any], int], int]  # function of the named argumen
 
 
 class C10dOperator(NamedTuple):
-    """The collective, send or receive of a c10d operator, and the arguments that contain its size and dtype."""
+    """How to record a c10d operator: its collective, send or receive, and the arguments with its size and dtype."""
 
     verb: str
     elements: Elements
@@ -52,7 +52,7 @@ def flatten(tensors: Any) -> Iterable[torch.Tensor]:
 
 
 def _numel(name: str, times_ranks: bool = False) -> Elements:
-    """Return a function that counts an argument's elements. ``times_ranks``: multiply them by the number of ranks."""
+    """Return a function that counts the elements of the argument ``name``, times the ranks if ``times_ranks``."""
 
     def count(named: dict[str, Any], ranks: int) -> int:
         numel = sum(tensor.numel() for tensor in flatten(named[name]))
@@ -108,7 +108,6 @@ def find_operator() -> str:
 
 
 def names_of(operator: Any) -> list[str]:
-    """Return the names of an operator's arguments."""
     return [argument.name for argument in operator._schema.arguments]
 
 
@@ -152,9 +151,9 @@ MOST_WORKS = 4096  # maximum calls that are stored until they are awaited
 
 
 def _pass_on(overload: Any, keys: Any, arguments: tuple[Any, ...]) -> Any:
-    """Return the result of an operator's own kernel, called without the interpreter lock.
+    """Run an operator's original kernel without holding the interpreter lock, and return its result.
 
-    With the lock, the kernel could wait for gloo's threads while the threads wait for the lock.
+    If the lock were held, the kernel could wait for gloo's threads while they wait for the lock.
     """
     return overload.redispatch(keys & BELOW, *arguments)
 
@@ -181,7 +180,7 @@ class CallRecorder:
         self._wait = dist.Work.wait
 
     def install(self) -> None:
-        """Replace the kernels and waits. Recording starts when the process joins its process group."""
+        """Intercept calls and waits. Recording starts when the process initializes its process group."""
         for name, operator in OPERATORS.items():
             self._replace(name, operator)
         recorder, join = self, dist.init_process_group
@@ -200,12 +199,11 @@ class CallRecorder:
         self._replace_functional_wait()
 
     def begin(self) -> None:
-        """Start the clock."""
         if self._last is None:
             self._last = self.clock.now()
 
     def _find_gpu(self, tensors: Any) -> torch.device | None:
-        """Return the GPU of the first GPU tensor in any call. From then on, this GPU's stream measures times."""
+        """Return the GPU that must measure times from now on, at the first call with a GPU tensor; otherwise None."""
         device = next((tensor.device for tensor in flatten(tensors) if tensor.is_cuda), None)
         if device is None or isinstance(self.clock, StreamTimer):
             return None
@@ -223,7 +221,7 @@ class CallRecorder:
         self._library.impl(name, noted, KEY, with_keyset=True)
 
     def _waiting_inside(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a torch function that waits for all calls that it makes, so that the waits are recorded."""
+        """Wrap a torch function that waits for the calls that it makes, and record these waits."""
 
         def noted(*arguments: Any, **named: Any) -> Any:
             first = len(self.log.calls)
@@ -275,7 +273,7 @@ class CallRecorder:
         return result
 
     def _timed(self, did: Did, number: int, call: Callable[[], Any], computed_at: Any = None) -> Any:
-        """Make a call and record its times. ``computed_at`` is the end of the rank's own computing. Default: now."""
+        """Run ``call`` and record its times. The rank has computed until ``computed_at``. Default: until the call."""
         begun = self.clock.now()
         result = call()
         ended = self.clock.now()
@@ -293,7 +291,7 @@ class CallRecorder:
         return result
 
     def _find_source(self, work: Any, number: int) -> None:
-        """Record the sender of a receive from any source."""
+        """Record the sender of a completed receive that accepted messages from any rank."""
         call = self.log.calls[number]
         if call.what == RECV and call.peer < 0:
             ranks = self.log.groups[call.group][1]
@@ -344,7 +342,7 @@ class CallRecorder:
         return self._groups[name]
 
     def _location(self) -> int:
-        """Return the calling line of the program: the first frame outside torch and Ringlab."""
+        """Return the number of the calling line: the first frame outside torch and Ringlab; -1 without such a frame."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_code.co_filename.startswith((OURS, TORCH, "<")):
             frame = frame.f_back

@@ -171,7 +171,7 @@ def read_chakra(path: Path) -> Recording:
 
 
 class _Rank:
-    """Writes the nodes of a rank into one log, each after its dependencies, and otherwise in order of their numbers."""
+    """Logs a rank's nodes in order of their numbers, except that each node follows its dependencies."""
 
     def __init__(self, builder: RecordingBuilder, rank: int, nodes: Sequence[ChakraNode]) -> None:
         self.builder, self.rank = builder, rank
@@ -181,7 +181,7 @@ class _Rank:
         self.calls: dict[int, int] = {}  # call numbers of the nodes that communicate
 
     def play(self) -> None:
-        """Log posts, waits and computing. Raise ValueError for a dependency cycle or an unknown dependency."""
+        """Log posts, waits and computing. Raise ValueError if dependencies are unknown or form a cycle."""
         graph: nx.DiGraph[int] = nx.DiGraph()
         graph.add_nodes_from(self.nodes)
         for number, node in self.nodes.items():

@@ -1,8 +1,9 @@
 """Read torch.profiler traces (Kineto) of a real NCCL run as a recording.
 
-The kernel of a collective contains its name, bytes and ranks. A rank computes while another kernel of its GPU runs. It
-posts a collective when its kernel begins, and waits before the first compute kernel that begins after the collective.
-Traces do not show whether this compute kernel needed the result, so a replay overlaps only what overlapped in the run.
+The kernel of a collective states its name, bytes and group size. A rank computes while any other kernel runs on its
+GPU. It posts a collective when the collective's kernel begins, and waits before the first compute kernel that begins
+after that kernel has ended. Traces do not show whether this compute kernel needed the result, so a replay overlaps only
+what overlapped in the run.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,7 +35,7 @@ def verb_of(name: str) -> str | None:
 
 
 def read_profiled(path: Path | str) -> Recording:
-    """Return the recording in the profiler traces of all ranks. Raise InputError if they have no GPU collective."""
+    """Return the recording in all ranks' profiler traces. Raise InputError without all ranks or any GPU collective."""
     profiles, path = read_slices(path), Path(path)
     world_size = max(profile.world_size for profile in profiles)
     if sorted(profile.rank for profile in profiles) != list(range(world_size)):
@@ -51,7 +52,7 @@ def read_profiled(path: Path | str) -> Recording:
 
 
 class _Event(NamedTuple):
-    """The start of a collective, or an interval of computing, in nanoseconds. At equal times, computing comes last."""
+    """The start of a collective, or an interval of computing, in nanoseconds. At equal times, computing sorts last."""
 
     begin: int
     is_computing: bool

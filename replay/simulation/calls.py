@@ -94,7 +94,7 @@ class ReplayedCalls:
 
 
 def find_calls(recording: Recording, segments: Segments) -> ReplayedCalls:
-    """Return the calls of a recording. A call that no stream posts counts as missing."""
+    """Return the calls of a recording, extended by the parts of collectives that no rank of the recording calls."""
     calls = recording.calls
     is_collective = calls.kind == CallKind.COLLECTIVE
     collectives = np.flatnonzero(is_collective)
@@ -134,7 +134,7 @@ def find_calls(recording: Recording, segments: Segments) -> ReplayedCalls:
 
 
 def _members(recording: Recording, group: Ints, rank: Ints) -> Ints:
-    """Return the group rank of each global rank."""
+    """Return the group rank of each global rank in ``rank``, in the group with the same index in ``group``."""
     width = recording.world_size
     codes = np.array([at * width + rank for at, each in enumerate(recording.groups) for rank in each.ranks], np.int64)
     members = np.array([member for each in recording.groups for member in range(len(each.ranks))], np.int64)

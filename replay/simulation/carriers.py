@@ -37,7 +37,7 @@ IDLE = 5e-5  # seconds of computing after which a rank's event loop sleeps
 class NetworkCarrier:
     """Simulates messages that share the links of a network.
 
-    ``algorithms`` overrides the default algorithm of a collective, by a name or an Algorithm.
+    ``algorithms`` maps collectives to algorithms (a name or an Algorithm) that replace the defaults.
     """
 
     collectives_cross: ClassVar[bool] = True  # links; otherwise the messages of a collective have fixed times
@@ -115,7 +115,7 @@ class MeasuredCarrier(NetworkCarrier):
 
     @cached_property
     def message_costs(self) -> Calibration:
-        """The calibration that the caller gave. Without one, the cached calibration.
+        """The caller's calibration, or else the cached one.
 
         Raise InputError if the calibration is missing, or has no message times although there are several ranks.
         """
@@ -155,14 +155,14 @@ class MeasuredCarrier(NetworkCarrier):
 
 
 def fitted(shape: Shape, algorithm: Algorithm) -> Shape:
-    """Return the shape, rounded up to a multiple of the chunks if the algorithm needs equal chunks."""
+    """Return the shape with its elements rounded up to whole chunks, if the algorithm needs equal chunks."""
     elements = max(shape.elements, int(algorithm.spec.repeats))
     chunks = algorithm.chunks(shape.ranks) if algorithm.needs_equal_chunks else 1
     return shape._replace(elements=-(-elements // chunks) * chunks)
 
 
 class CallClass(NamedTuple):
-    """Collectives that are simulated alike: as messages of a template, or as one duration without a template."""
+    """Collectives that are simulated alike: with the messages of ``template``, or as one duration if that is None."""
 
     template: Template | None
     seconds: float  # inside the backend, after the last rank enters

@@ -119,7 +119,7 @@ def call_figures(run: ReplayedRun) -> list[CallFigures]:
 
 
 def mark_figures(run: ReplayedRun) -> list[MarkFigures]:
-    """Return the times of the marked spans, by name."""
+    """Return the number, mean and maximum duration of the marked spans with each name."""
     segments, recording = run.segments, run.recording
     times = run.started[run.layout.segment_stage]
     opened: dict[tuple[int, int], list[float]] = {}

@@ -34,7 +34,7 @@ class Tasks(NamedTuple):
 
 
 class Stages:
-    """Collects agents and the signals and computing of their stages, which are numbered consecutively."""
+    """Collects agents, whose stages are numbered consecutively, and the signals and compute tasks of these stages."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -53,9 +53,7 @@ class Stages:
         return first
 
     def signal(self, source: Ints, sink: Ints) -> None:
-        """Let each sink stage continue once its source stage has begun. A source must not begin before its sink can
-        wait.
-        """
+        """Let each sink stage continue once its source stage has begun. The sink must be able to wait by then."""
         self._signals.append((source, sink))
 
     def compute(self, work: Tasks) -> None:
@@ -64,7 +62,6 @@ class Stages:
         self._work.append(Tasks._make(np.broadcast_to(column, takes.shape)[takes] for column in work))
 
     def agent(self) -> Ints:
-        """Return the agent of each stage."""
         lengths = np.concatenate([*self._lengths, np.zeros(0, np.int64)])
         return np.repeat(np.arange(len(lengths)), lengths)
 
@@ -79,7 +76,6 @@ class Stages:
         return sources, sinks
 
     def work(self) -> Tasks:
-        """Return all stages that compute."""
         empty = Tasks._make(np.zeros(0, np.float64 if name == "seconds" else np.int64) for name in Tasks._fields)
         return Tasks._make(map(np.concatenate, zip(empty, *self._work, strict=True)))
 
@@ -89,7 +85,7 @@ Pairs = list[tuple[Ints, Ints]]
 
 @dataclass(frozen=True)
 class ReplayLayout:
-    """The stages of a plan, and the numbers of the stages for each segment, stream, message and collective."""
+    """The stages of a replay, and the stage numbers of each segment, stream, message and collective."""
 
     stages: Stages
     segment_stage: Ints  # [segments]: the action, the first step of a collective, or the stage after a mark
@@ -130,7 +126,7 @@ class _Making:
         self.ends: Pairs = []
 
     def choose_inline(self, classes: list[CallClass]) -> None:
-        """Keep only single-channel collectives as steps of their streams, and store each one's number of stages."""
+        """Run only single-channel collectives as stages of their streams, and store the number of stages of each."""
         for call_class in classes:
             calls = call_class.parts.reshape(-1)
             if call_class.template is None or call_class.template.channels > 1:
@@ -258,7 +254,7 @@ class _Making:
         self.stages.signal(end[order][which], self.segment_stage[segment[at]])
 
     def join_lines(self) -> None:
-        """Let each call of a line begin when the previous call has ended. Messages posted together begin together."""
+        """Run the calls of one communicator one after the other. Messages that are posted together begin together."""
         lined = np.flatnonzero((self.line > 0) & (self.calls.posted >= 0))
         if not len(lined):
             return

@@ -23,7 +23,7 @@ NOT_SHARED = "parallel NCCL groups do not share bandwidth"
 
 
 class NcclCarrier(NetworkCarrier):
-    """Simulates GPUs that NCCL connects. Ringlab's algorithms are simulated as messages over the GPUs' links."""
+    """Simulates GPUs under NCCL. Ringlab's algorithms are simulated as messages over the GPUs' links."""
 
     cluster: NcclCluster
     messages_cross, has_lines = False, True

@@ -113,7 +113,7 @@ def _of_programs(
 
 
 def _circumstances(recording: Recording, segments: Segments, calls: ReplayedCalls) -> tuple[Bools, Floats]:
-    """Return whether a rank of each message sends and receives at once, and the longer preceding compute seconds."""
+    """Return for each message whether one of its ranks sends and receives at once, and the seconds computed before."""
     both = np.zeros((2, len(segments) + 1), np.bool_)
     for row, half in zip(both, (calls.send, calls.recv), strict=True):
         row[calls.posted[half[half >= 0]]] = True
@@ -175,7 +175,7 @@ def slowed(work: Tasks, faults: Faults) -> Tasks:
 
 
 def number_routes(messages: ReplayedMessages, which: Bools, world_size: int) -> tuple[Pairs, Ints]:
-    """Return the ranks of each route, and the route number of each message; 0 for messages that are not selected."""
+    """Return the ranks of each route, and each message's route number, which is 0 unless ``which`` selects it."""
     code = messages.src * world_size + messages.dst
     distinct, pair = np.unique(code[which], return_inverse=True)
     route = np.zeros(len(code), np.int64)
@@ -226,7 +226,7 @@ def _assemble(stages: Stages, source: Ints, sink: Ints, route: Ints, nbytes: Flo
 
 
 def _extra(messages: ReplayedMessages, signals: int, faults: Faults) -> Floats:
-    """Return the time in seconds of each message in addition to its route; an empty array if all are 0."""
+    """Return the seconds that each message takes in addition to its route; an empty array if all are 0."""
     extra = messages.seconds
     if faults.messages is not None:
         names = (messages.collective, messages.src, messages.dst, messages.channel, messages.step, messages.chunk)

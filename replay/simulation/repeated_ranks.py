@@ -137,7 +137,7 @@ class _Groups:
         self._alike = {ranks: family for family in _families(made) for ranks in family}
 
     def like(self, number: int, rank: int) -> int:
-        """Return the number of ``rank``'s counterpart of a recorded group."""
+        """Return the number of the group that is ``rank``'s counterpart of the recorded group ``number``."""
         group = self.recorded[number]
         family = [group.ranks, *self._alike.get(group.ranks, ())]
         ranks = next((ranks for ranks in family if rank in ranks), None)
@@ -166,7 +166,7 @@ def _families(made: Sequence[Ranks]) -> Iterator[list[Ranks]]:
 
 
 def _calls(recording: Recording, mine: Ints, rank: int, groups: _Groups) -> dict[str, Ints]:
-    """Return the given calls of a recorded rank as calls of ``rank``, which repeats them."""
+    """Return the calls ``mine`` of a recorded rank as calls of ``rank``."""
     columns = {name: column[mine] for name, column in recording.calls.kept.items()}
     is_collective = columns["kind"] == CallKind.COLLECTIVE
     distance = rank - columns["rank"]

@@ -127,7 +127,7 @@ class Replayer:
         calibration: Calibration | None = None,
         faults: Faults = NO_FAULTS,
     ) -> ReplayedRun:
-        """Return the run on a cluster. ``algorithms`` maps collectives to algorithms other than the defaults.
+        """Replay the recording on a cluster. ``algorithms`` maps collectives to algorithms that replace the defaults.
 
         Raise InputError for a cluster with a different number of ranks, and for calls that it does not support.
         """
@@ -160,7 +160,7 @@ class Replayer:
         )
 
     def _lines(self, carrier: NetworkCarrier) -> Ints:
-        """Return each call's line: the recorded line, or a line per group if the carrier orders a group's calls."""
+        """Return each call's communicator number: as recorded, or one per group if the carrier orders its calls."""
         line = np.append(
             self.recording.calls.line, np.zeros(len(self.calls.rank) - len(self.recording.calls), np.int64)
         )

@@ -22,7 +22,6 @@ NAMES = ("src", "dst", "step", "chunk", "channel", "dst_step", "count", "into", 
 
 
 def make_trace(run: ReplayedRun) -> Trace:
-    """Return the trace of a run."""
     cluster, failed = run.cluster, {}
     if run.faults.fails_ranks:
         agents = run.world.agents["failed"][: len(run.recording.streams)] > 0

@@ -1,4 +1,4 @@
-"""A network with 1.1 million parameters for training runs on emulated hosts, whose links are slow."""
+"""A convolutional network with 1.1 million parameters, small enough to train over the slow links of emulated hosts."""
 
 from typing import TYPE_CHECKING
 

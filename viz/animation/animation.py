@@ -1,7 +1,4 @@
-"""Animate a trace: its messages move over the topology in the trace's own time.
-
-The result is a GIF with one palette for all frames.
-"""
+"""Animate a trace as a GIF with one palette for all frames: messages move over the topology."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -78,7 +75,7 @@ class _Palette:
     entries: npt.NDArray[np.uint8]  # palette indices of the exact colors
 
     def indices(self, pixels: Pixels) -> npt.NDArray[np.uint8]:
-        """Return the palette index of each pixel: its exact color if available, or else a similar one."""
+        """Return the palette index of each pixel's color, or of a similar color if the palette lacks it."""
         near = np.asarray(Image.fromarray(pixels).quantize(palette=self.image, dither=Image.Dither.NONE))
         codes = _codes(pixels)
         place = np.minimum(np.searchsorted(self.exact, codes), len(self.exact) - 1)
@@ -128,9 +125,10 @@ def animate(
 ) -> None:
     """Write a GIF of messages moving over the topology: 720 x 480 pixels, ``fps`` frames per second.
 
-    The animation takes ``seconds`` seconds; its end stays for two more. Each message is in at least one frame.
-    ``progress(done, total)`` is called with numbers of frames. Raise InputError for a suffix other than ``.gif``, a
-    trace in which nothing happens, and more than 600 frames.
+    The animation lasts ``seconds`` seconds, and its last frame stays for two more. Each message is visible in at least
+    one frame. ``progress(done, total)`` is called after each frame with the numbers of frames. Raise InputError for a
+    suffix other than ``.gif``, a trace in which nothing happens, fewer than 2 or more than 600 frames, and an ``fps``
+    above 50.
 
     >>> from tempfile import TemporaryDirectory
     >>> from collectives import Message
@@ -156,7 +154,7 @@ def animate(
 
 
 def _frame_count(seconds: float, fps: float) -> int:
-    """Return the number of frames. Raise InputError for fewer than 2 and more than 600."""
+    """Return the number of frames. Raise InputError unless it is 2 to 600, and ``fps`` is above 0 and at most 50."""
     check_number("fps", fps)
     check_number("seconds", seconds)
     if not (0 < fps <= 50):
@@ -169,7 +167,7 @@ def _frame_count(seconds: float, fps: float) -> int:
 
 
 class Animation:
-    """The frames of an animation as pixels, in any order."""
+    """Renders the frames of an animation, in any order."""
 
     def __init__(self, trace: Trace, count: int, fps: float) -> None:
         check_something_happens(trace)

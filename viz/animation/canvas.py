@@ -93,7 +93,7 @@ class Canvas:
 
 
 class Bars:
-    """Rectangles whose sizes and colors change per frame. Their lower left ``corners``, shape [bars, 2], are fixed."""
+    """Rectangles at fixed lower left ``corners``, shape [bars, 2], whose sizes and colors change per frame."""
 
     def __init__(self, canvas: Canvas, corners: Floats, colors: Sequence[str]) -> None:
         self._corners = corners

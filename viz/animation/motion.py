@@ -60,7 +60,7 @@ class Motion:
         return point_along(self.lines[self.line[index]], self.share(index, frame) - back)
 
     def rate(self, index: Ints) -> Floats:
-        """Return the bytes/s of messages, averaged from begin to end."""
+        """Return each message's average rate from its begin to its end, in bytes/s."""
         return self.nbytes[index] / np.maximum(self.end[index] - self.begin[index], 1e-12)
 
 
@@ -89,7 +89,7 @@ def phases_at(trace: Trace, time: float) -> dict[int, str]:
 
 
 def link_use(motion: Motion, active: Ints, bandwidths: dict[Edge, float]) -> dict[Edge, float]:
-    """Return the utilization of each link, from 0 to 1, if the active messages use their average rates."""
+    """Return each link's utilization, from 0 to 1, assuming that every active message has its average rate."""
     used: dict[Edge, float] = {}
     for index, rate in zip(active, motion.rate(active), strict=True):
         for edge in motion.edges[motion.line[index]]:

@@ -18,7 +18,7 @@ from viz.style import FAINT, GREY, INK, PANE, chunk_colors, text_color
 
 @dataclass(frozen=True)
 class Filling:
-    """The contents of all chunks over time: the fraction of contributors, and whether the chunk is complete."""
+    """The chunks' contents over time: the fraction of ranks that contributed, and whether the chunk is complete."""
 
     times: npt.NDArray[np.float64]  # [changes]
     shares: npt.NDArray[np.float64]  # [changes, ranks, chunks], each from its time on
@@ -31,9 +31,7 @@ class Filling:
 
 
 def find_filling(trace: Trace) -> Filling | None:
-    """Return the contents of the chunks over time, or None if the program is unknown or does not match the trace's
-    messages.
-    """
+    """Return the chunks' contents over time, or None without messages or if ``follow_buffers`` returns None."""
     buffers = follow_buffers(trace) if len(trace.messages) else None
     if buffers is None:
         return None
@@ -49,10 +47,10 @@ def find_filling(trace: Trace) -> Filling | None:
 
 
 class StepCounter:
-    """Finds the steps or messages in progress, in order of their begin times.
+    """Finds the training steps, communication steps or messages that are in progress at a time.
 
-    Steps are counted only if every rank sends in each step. Otherwise the third step of one rank may precede the first
-    step of another, and messages are counted instead.
+    Communication steps are counted only if every rank sends in each of them. Otherwise one rank's third step may
+    precede another rank's first step, and messages are counted instead.
 
     >>> from collectives import Message
     >>> StepCounter(Trace("x", "predicted", 2, 3.0, [Message(0, 1, 0, 0, 10, 0.0, 3.0)])).describe(1.5)

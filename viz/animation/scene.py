@@ -24,7 +24,7 @@ LETTERS = {"memory": "RAM", "cpu": "CPU", "pcie": "PCIe", "nic": "NIC", "nvswitc
 
 
 class Scene:
-    """A trace's cluster on a canvas, and the messages of each frame."""
+    """Draws a trace's cluster on a canvas, and moves the messages over it frame by frame."""
 
     def __init__(self, canvas: Canvas, trace: Trace, layout: Layout, motion: Motion, phases: dict[str, str]) -> None:
         self._trace, self._layout, self._motion, self._phases = trace, layout, motion, phases
@@ -119,7 +119,7 @@ class Scene:
 
     @property
     def numbered(self) -> bool:
-        """Whether the largest dots show the number of their chunk."""
+        """Whether the largest dots are large enough to show the number of their chunk."""
         return bool(self._radii.max(initial=0.0) >= SMALLEST_NUMBERED)
 
     def show(self, frame: int) -> int:
@@ -186,7 +186,7 @@ class Scene:
 
 
 def odd_links(trace: Trace) -> dict[Edge, float]:
-    """Return at most six links with an unusual bandwidth, once per link if both directions are equal."""
+    """Return the unusual bandwidths in bytes/s by link, or {} for more than six. Equal directions count once."""
     finite = {(link.src, link.dst): link.bandwidth for link in trace.links if np.isfinite(link.bandwidth)}
     odd = finite
     if finite and len(trace.links) == len(finite):

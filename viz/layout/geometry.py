@@ -94,7 +94,7 @@ def natural_order(name: str) -> list[tuple[int, str]]:
 
 
 def fit_into(box: Box, positions: dict[str, Point]) -> dict[str, Point]:
-    """Return the positions scaled to fill ``box``. If all are equal along an axis, they are centered there."""
+    """Return the positions scaled to fill ``box``. Along an axis on which all are equal, they are centered."""
     points = np.array(list(positions.values()))
     low, high = points.min(axis=0), points.max(axis=0)
     spread = np.where(high - low > 1e-6, high - low, np.inf)
@@ -120,7 +120,7 @@ def _to_nearest(at: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def fitting_radius(points: list[Point]) -> float:
-    """Return the largest radius, within limits, that leaves a gap between symbols at these points."""
+    """Return the largest symbol radius, from 2.5 to ``LARGEST_HOST`` pixels, that leaves a gap between these points."""
     least = float(_to_nearest(np.array(points)).min(initial=np.inf))
     return min(LARGEST_HOST, max(2.5, 0.34 * least))
 
@@ -134,7 +134,7 @@ def bend_line(line: Line, by: Point) -> Line:
 
 
 def line_between(positions: dict[str, Point], a: str, b: str, radii: dict[str, float]) -> Line:
-    """Return the line between the edges of two symbols, shifted to the right as in road traffic."""
+    """Return the line between the edges of two symbols, shifted to the right so that both directions are visible."""
     start, end = np.array(positions[a]), np.array(positions[b])
     length = float(np.hypot(*(end - start))) or 1.0
     along = (end - start) / length

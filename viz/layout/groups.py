@@ -33,10 +33,10 @@ class NodeGroup:
 
 @dataclass(frozen=True)
 class GroupedNetwork:
-    """A network of groups, each named after its machine or first member. An edge's ``cables`` counts links by Cable."""
+    """A network of groups, each named after its machine or its first member."""
 
     groups: Mapping[str, NodeGroup]
-    graph: Graph  # both directions of each link
+    graph: Graph  # both directions of each link; the edge attribute ``cables`` counts links by Cable
     hosts: tuple[str, ...]  # groups with ranks, in the order of the ranks
     is_whole: bool  # each group is one node
 

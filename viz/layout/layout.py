@@ -126,7 +126,7 @@ def find_tiers(graph: Graph, hosts: Sequence[str]) -> dict[str, int]:
 
 
 def _circle(names: Sequence[str], start: float | None = None) -> dict[str, Point]:
-    """Return names clockwise on a circle from the top, or from angle ``start``. Two names are placed side by side."""
+    """Return positions clockwise on a circle, from the top or from angle ``start``. Two nodes are side by side."""
     start = start if start is not None else pi if len(names) == 2 else -pi / 2
     angles = [start + 2 * pi * index / len(names) for index in range(len(names))]
     return {

@@ -27,12 +27,12 @@ Cell = tuple[int, int, int]  # rank, chunk, contributors
 
 @dataclass
 class LandedMessage:
-    """A message: the contributors of its chunks, one bit per rank, and the cells that it changes."""
+    """A message's effect on its receiver: the contributors in its chunks, and the cells that it changes."""
 
     rank: int
     step: int  # the receiver's step
     into: int
-    carried: list[int]  # contributors of each of its chunks
+    carried: list[int]  # contributors of each of its chunks, one bit per rank
     after: list[Cell]  # cells changed by it and by the local operations after it
 
 
@@ -72,7 +72,7 @@ def follow_wrong_contributions(schedule: Schedule) -> Contributions:
 
 
 class _UnjudgedRun(SymbolicRun):
-    """A symbolic run that ignores empty chunks, foreign data and double counts."""
+    """A symbolic run that does not report mistakes, such as empty chunks or ranks counted twice."""
 
     def _read(self, rank: int, index: int, op: Operation) -> ChunkValues:
         chunks = slice(op.chunk, op.chunk + op.count)
@@ -155,10 +155,10 @@ class Buffers:
 
 
 def follow_buffers(trace: Trace) -> Buffers | None:
-    """Return the buffer contents over time, or None for a training, an unknown algorithm, and more than 64 ranks.
+    """Return the buffer contents over time, or None for training, an unknown algorithm or more than 64 ranks.
 
-    The contents come from a symbolic run, not from message times. Matching is static, so the contents are the same for
-    every interleaving.
+    A symbolic run yields the contents without using message times. Sends and receives match statically, so the contents
+    are the same for every interleaving.
     """
     contributions, messages = _contributions(trace), trace.messages
     if contributions is None:
@@ -224,9 +224,9 @@ class _Encoder:
 
 
 def _contributions(trace: Trace) -> Contributions | None:
-    """Return the contributors in a trace's program, up to its failure, or None if the program is unknown.
+    """Return the contributors in a trace's program up to its failure, or None for training and unknown programs.
 
-    A program that is not in memory is only looked up in the library, because a trace file may be from anyone.
+    A trace file may be untrusted, so a program that is not in memory is only looked up in the library.
     """
     # buffers of more ranks would be too small to see
     if trace.title.startswith("training/") or trace.world_size > 64:

@@ -34,7 +34,7 @@ MOST_NODES = 300  # maximum ranks that are shown one by one
 
 @dataclass(frozen=True)
 class ShownNodes:
-    """The nodes as the player shows them: their layout and positions, and the number of idle nodes that it hides."""
+    """The layout and positions of the nodes in the player, and the number of idle nodes that the player hides."""
 
     kind: str  # circle, star, memory, racks, grid, tiers, or groups
     at: dict[str, Point]
@@ -42,7 +42,7 @@ class ShownNodes:
 
     @property
     def in_groups(self) -> bool:
-        """Whether ranks are only shown as groups."""
+        """Whether the player shows groups of ranks, and no single ranks."""
         return not self.at
 
 
@@ -90,9 +90,9 @@ MOST_RUNS = 9  # keys 1 to 9 select runs
 
 
 def export(title: str, runs: Sequence[PlayedRun], teaches: bool = False) -> dict[str, Any]:
-    """Return the data of a page. With ``teaches``, the page shows two runs side by side, and which rank waits.
+    """Return the data of a page. If ``teaches``, the page shows two runs side by side and tells which rank waits.
 
-    Raise InputError for runs on different networks and for a trace in which nothing happens.
+    Raise InputError unless there are 1 to 9 runs on one network, and for a trace in which nothing happens.
 
     >>> from collectives import Message
     >>> trace = Trace("broadcast/naive", "predicted", 2, 1.0, [Message(0, 1, 0, 0, 8, 0.0, 1.0)])
@@ -145,7 +145,7 @@ ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", 
 
 
 def write_player(title: str, runs: Sequence[PlayedRun], path: Path | str, teaches: bool = False) -> None:
-    """Write a page that plays up to nine runs on one network as ``.html``. It works offline.
+    """Write an ``.html`` page that plays up to nine runs on one network. The page works offline.
 
     Raise InputError as ``export`` does, and for another suffix.
 

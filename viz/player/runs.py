@@ -94,9 +94,10 @@ def find_depths(messages: Messages) -> Ints:
 
 
 def _program_steps(messages: Messages) -> tuple[Ints, Ints, Ints]:
-    """Return the program step of each message's send and receive, and the next step after each step.
+    """Return the program step of each message's send and receive, and the step that follows each program step.
 
-    A program is one channel of a rank over all collectives; only steps with messages count. -1 follows the last step.
+    A program is one channel of a rank over all collectives. Steps without messages are skipped. After the last step:
+    -1.
     """
     ranks = int(max(messages.src.max(initial=0), messages.dst.max(initial=0))) + 1
     steps = int(max(messages.step.max(initial=0), messages.dst_step.max(initial=0))) + 1
@@ -174,7 +175,7 @@ def list_messages(trace: Trace, limits: RunLimits) -> dict[str, Any]:
 
 
 def _pack_messages(trace: Trace, which: Ints | slice) -> dict[str, list[Any]]:
-    """Return columns as lists of type, length and text, which the page does not inflate when it opens."""
+    """Return messages as columns of type, length and text, which the page inflates only when it needs them."""
     messages = trace.messages
     columns = {name: getattr(messages, name)[which] for name in ("src", "dst", "chunk", "step")}
     columns |= {"bytes": messages.nbytes[which]}
@@ -220,8 +221,8 @@ LISTED = 48  # cables listed in the panel
 class PlayedRun:
     """A trace to play, and its name.
 
-    ``buffers`` are the buffer contents, if the caller knows them. Otherwise, the trace's algorithm determines them, if
-    it is known. ``lines`` are the lines in the user's program that send and receive each message, if known.
+    ``buffers`` are the buffer contents. None: they are computed if the trace's algorithm is known. ``lines`` are, for
+    each message, the lines of the user's program that send and receive it. Default: unknown.
     """
 
     trace: Trace
