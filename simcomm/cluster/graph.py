@@ -40,7 +40,7 @@ class LinkSpec(NamedTuple):
         return self._replace(bandwidth=self.bandwidth * count, usable=self.usable and self.usable * count)
 
 
-def link_spec(bandwidth: str | Bandwidth, latency: str | Latency, medium: str = "") -> LinkSpec:
+def link_spec(bandwidth: str | Bandwidth, latency: str | Latency) -> LinkSpec:
     """Return a link with this bandwidth and latency, as text with units or parsed values.
 
     Raise InputError if a text is not a bandwidth or a latency.
@@ -48,7 +48,7 @@ def link_spec(bandwidth: str | Bandwidth, latency: str | Latency, medium: str = 
     >>> link_spec("10 Gbit/s", "5 us")
     LinkSpec(bandwidth=1250000000.0, latency=5e-06, medium='', usable=None)
     """
-    return LinkSpec(parse_bandwidth(bandwidth), parse_latency(latency), medium)
+    return LinkSpec(parse_bandwidth(bandwidth), parse_latency(latency))
 
 
 def add_link(graph: "nx.DiGraph[str]", a: str, b: str, link: LinkSpec) -> None:
