@@ -33,7 +33,7 @@ class Likeness(NamedTuple):
     root: int | None  # global rank
 
 
-NOTHING = Likeness("", (), None, "", None)
+NOTHING, NO_DATA = Likeness("", (), None, "", None), Exchange()  # of a message
 
 
 @dataclass(eq=False)
@@ -50,7 +50,7 @@ class Posted:
     callers: tuple[CallSite, ...]  # the lines of the program that lead to the call, the innermost first
     caller_name: str  # the function that the program called, such as "backward" or "all_gather_object"
     likeness: Likeness = NOTHING  # of a collective, like the next two fields
-    exchange: Exchange = field(default_factory=Exchange)
+    exchange: Exchange = NO_DATA
     number: int = 0  # index of the collective in its group
     peer: int | None = None  # of a message, like the next two fields: a group rank, or None for any rank
     tag: int = 0
