@@ -38,7 +38,7 @@ OPTIONS: dict[str, str] = {  # "command --option": what to use instead
     "search --framework": "use `--set training.framework=NAME`",
     "search --deadline": "use `ringlab plan SCENARIO --deadline TIME`",
     "search --budget": "use `ringlab plan SCENARIO --budget DOLLARS`",
-    "search --export": "set the sizes of the mesh; the guide to search lists the options of torchtitan and Megatron-LM",
+    "search --export": "the guide to search lists the options of torchtitan and Megatron-LM for each part of a mesh",
     "run --profile": "profile a script of your own with torch.profiler, or use `--trace FILE` for the phases of steps",
     "run --tensorboard": "plot `metrics.jsonl` of `--log-dir`; the guide to checkpoints converts it to TensorBoard",
     "learn --real": "use `ringlab record --ranks N FILE`",

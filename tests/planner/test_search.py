@@ -158,7 +158,7 @@ def test_mesh_is_compared_with_the_fastest_by_name(answer_of):
 @pytest.mark.parametrize(
     "options, message",
     [
-        (("--export", "megatron=a"), "search --export was removed; set the sizes of the mesh; the guide"),
+        (("--export", "megatron=a"), "search --export was removed; the guide to search lists the options"),
         (("--set", 'training.model="resnet50"'), "is not a transformer with known dimensions"),
         (("--devices", "0"), "--devices"),
         (("--runs", "nowhere.csv"), "nowhere.csv"),
