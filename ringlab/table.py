@@ -210,11 +210,7 @@ _BREAKS = re.compile(r"\s|(?<=[/=])|(?=\[)")  # allowed line breaks within a nam
 
 
 def _narrow_widths(heading: str, column: Sequence[str]) -> list[int]:
-    """Return ever narrower widths: unbroken, a broken heading, then cells broken at spaces, ``_BREAKS``, anywhere.
-
-    >>> _narrow_widths("algorithm and", ["nvls_tree/simple x16"]), _narrow_widths("algorithm and", ["tree"])
-    ([20, 20, 16, 10, 1], [13, 9, 9, 9, 1])
-    """
+    """Return ever narrower widths: unbroken, a broken heading, then cells broken at spaces, ``_BREAKS``, anywhere."""
     word = _longest([heading], _SPACES)
     cells = max(map(cell_len, column), default=0), _longest(column, _SPACES), _longest(column, _BREAKS)
     return [max(cells[0], *map(cell_len, heading.split("\n"))), *(max(word, cell) for cell in cells), 1]
@@ -225,11 +221,7 @@ def _longest(texts: Iterable[str], breaks: re.Pattern[str]) -> int:
 
 
 def _wrap(text: str, width: int) -> str:
-    r"""Wrap a text to ``width`` characters, between words, and inside long words at ``_BREAKS``.
-
-    >>> _wrap("nvls_tree/simple x16", 12), _wrap("hierarchical[gpus=8]", 14)
-    ('nvls_tree/\nsimple x16', 'hierarchical\n[gpus=8]')
-    """
+    """Wrap a text to ``width`` characters, between words, and inside long words at ``_BREAKS``."""
     if cell_len(text) <= width:
         return text
     lines = [""]

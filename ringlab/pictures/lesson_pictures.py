@@ -85,20 +85,15 @@ def draw_schedules(spans: Sequence[RankSpan], ranks: int, names: Sequence[str], 
     height = 1.2 + len(schedules) * (0.75 + 0.42 * ranks)
     subtitle = "F: forward, B: backward, each with the number of its micro batch; hatched: the bubble"
     figure = titled_figure("Pipeline schedules", subtitle, WIDTH, height)
-    until = max(_length(spans, schedule) for schedule in schedules)
+    passes = [[each for each in spans if each.span.schedule == schedule] for schedule in schedules]
+    until = max(max(each.span.end for each in mine) - min(each.span.begin for each in mine) for mine in passes)
     grid = figure.subplots(
         len(schedules), 1, squeeze=False,
         gridspec_kw={"left": 0.07, "right": 0.98, "top": 1 - 1.05 / height, "bottom": 0.4 / height, "hspace": 0.55},
     )  # fmt: skip
-    for schedule, axes in zip(schedules, grid[:, 0], strict=True):
-        mine = [each for each in spans if each.span.schedule == schedule]
+    for schedule, mine, axes in zip(schedules, passes, grid[:, 0], strict=True):
         _draw_schedule(axes, mine, ranks, names[schedule] if schedule < len(names) else f"schedule {schedule}", until)
     write_figure(figure, file)
-
-
-def _length(spans: Sequence[RankSpan], schedule: int) -> float:
-    mine = [each.span for each in spans if each.span.schedule == schedule]
-    return max(each.end for each in mine) - min(each.begin for each in mine)
 
 
 def _draw_schedule(axes: Axes, spans: Sequence[RankSpan], ranks: int, name: str, until: float) -> None:

@@ -114,11 +114,7 @@ def describe_crossovers(where: str, entries: Iterable[CollectiveFigures[Any]]) -
 
 
 def _describe_sizes(first: str, last: str, is_smallest: bool, is_largest: bool) -> str:
-    """Describe a range of sizes, without its lower end at the smallest size or its upper end at the largest.
-
-    >>> _describe_sizes("1 KiB", "4 KiB", True, False), _describe_sizes("4 KiB", "4 KiB", False, False)
-    ('up to 4 KiB', 'at 4 KiB')
-    """
+    """Describe a range of sizes, without its lower end at the smallest size or its upper end at the largest."""
     if is_smallest:
         return f"up to {last}"
     if is_largest:
@@ -226,11 +222,6 @@ def _main_cause(waiting: Waiting) -> str:
 
 
 def _describe_link(link: LinkPart) -> str:
-    """Return the two ends of a link and its fault.
-
-    >>> _describe_link(LinkPart(("h3", "s0"), 0.1, 1.0, False)), _describe_link(LinkPart(("h3", "s0"), 0.0, 1.0, True))
-    ('h3 - s0, which has 0.1 times its bandwidth', 'h3 - s0, which at times is down')
-    """
     has = f"has {link.share:.3g} times its bandwidth" if link.share else "is down"
     return f"{' - '.join(link.between)}, which {'at times ' if link.at_times else ''}{has}"
 

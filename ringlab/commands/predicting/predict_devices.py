@@ -416,11 +416,7 @@ def _table_rows(rows: Sequence[DevicesRow]) -> list[list[str]]:
 
 
 def _time_row(name: str, seconds: Sequence[float | None], bounds: Sequence[Bounds | None] = ()) -> list[str]:
-    """Return a row of times in one unit, with their intervals if there are ``bounds``.
-
-    >>> _time_row("epoch", [4599.0, 8892.0]), _time_row("step", [1.14, None], [(0.9, 1.4), None])
-    (['epoch', '4599 s', '8892 s'], ['step', '1.14 (0.900-1.40) s', '-'])
-    """
+    """Return a row of times in one unit, with their intervals if there are ``bounds``."""
     shown = [each for each in seconds if each and each >= WORTH_A_LINE_S]
     middle = sqrt(min(shown) * max(shown)) if shown else 0.0
     unit, size = next((unit, size) for unit, size, least in UNITS if middle >= least)
