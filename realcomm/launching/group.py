@@ -13,8 +13,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 from torch.distributed.rendezvous import rendezvous
 
-from realcomm.launching.hangs import FLIGHT_RECORDER, MARGIN_S, describe_unfinished, oldest_unfinished, watch_by
-from realcomm.launching.status import report_by
+from realcomm.launching.hangs import MARGIN_S, oldest_unfinished, watch_by
 
 
 def join_by_file(file: Path, backend: str, rank: int, world_size: int, timeout: float, interface: str) -> None:
@@ -45,7 +44,6 @@ def join_by_environment(
 def _join(backend: str, store: Store, rank: int, world_size: int, local_rank: int, timeout: timedelta) -> None:
     if backend == "nccl":
         select_gpu(store, rank, world_size, local_rank)
-        report_by(FLIGHT_RECORDER, describe_unfinished)
         watch_by(oldest_unfinished)
         timeout += timedelta(seconds=MARGIN_S)
     dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-FLIGHT_RECORDER = "flight recorder"  # the subject under which a rank reports its oldest unfinished call
 MESSAGES = ("nccl:send", "nccl:recv")  # how names of single messages begin
 LOOK_S = 0.5  # between two checks
 MARGIN_S = 10.0  # from the report of a hang to the watchdog's abort
@@ -109,10 +108,12 @@ def oldest_unfinished() -> Pending | None:
 
 
 def describe_unfinished() -> str:
-    """Describe NCCL's oldest unfinished call; return an empty string if all calls are done.
+    """Describe NCCL's oldest unfinished call; return an empty string if all calls are done, or without NCCL.
 
     >>> describe_unfinished()
     ''
     """
-    pending = oldest_unfinished()
-    return "" if pending is None else pending.text
+    with suppress(Exception):  # the rank may be failing, and its failure matters more
+        if oldest_unfinished in _Watch.looks and (pending := oldest_unfinished()):
+            return pending.text
+    return ""

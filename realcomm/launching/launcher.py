@@ -23,14 +23,13 @@ from collectives.records.environment import cores, threads_per_rank
 from collectives.schedule.build import reduce_to_steps
 from collectives.variables import check_variables
 from realcomm.launching.failures import Failure, LaunchFailed, TimedOut, failure_by_exit, failure_by_server, root_cause
-from realcomm.launching.hangs import FLIGHT_RECORDER
 from realcomm.launching.interrupts import HeldInterrupts
 from realcomm.launching.server import preload, server_end, server_folder, start_server, wait_for_server, without_main
 from realcomm.launching.status import STOPPED, Board, Slot, process_state
 from realcomm.launching.torch_process import check_torch
 from realcomm.launching.torchrun import run_under_torchrun, under_torchrun
 from realcomm.launching.types import Progress, RankNetwork, Worker
-from realcomm.launching.worker import ASK, FAILURE, PROGRESS, REPORTS, RESULT, Assignment, run_worker
+from realcomm.launching.worker import ASK, FAILURE, PROGRESS, RESULT, UNFINISHED, Assignment, run_worker
 
 _LOST = 255  # the exit code that multiprocessing gives a process whose server has ended
 _END_S = 0.2  # from a server's closed pipes to its exit status, at most
@@ -187,7 +186,7 @@ class _Processes:
         self.connections: dict[int, Connection] = {}  # by rank, until the rank closes its end
         self.done: dict[int, Any] = {}
         self.failures: dict[int, Failure] = {}
-        self.reports: dict[int, Any] = {}  # reports of the ranks
+        self.unfinished: dict[int, str] = {}  # NCCL's oldest unfinished call on each rank that has answered
 
     def start(self, payload: bytes, backend: str, threads: int) -> None:
         context = get_context("forkserver")
@@ -227,8 +226,8 @@ class _Processes:
                     raise self._cause().to_exception()
                 self._check_time()
             except LaunchFailed as error:
-                for rank, subjects in sorted(self._ask_all().items()):
-                    if unfinished := subjects.get(FLIGHT_RECORDER):
+                for rank, unfinished in sorted(self._ask_all().items()):
+                    if unfinished:
                         error.add_note(f"rank {rank}: NCCL's {unfinished}")
                 raise
         return [self.done[rank] for rank in range(self.world_size)]
@@ -273,8 +272,8 @@ class _Processes:
             self.done[rank] = content[0]
         elif kind == FAILURE:
             self.failures[rank] = content[0]
-        elif kind == REPORTS:
-            self.reports[rank] = content[0]
+        elif kind == UNFINISHED:
+            self.unfinished[rank] = content[0]
 
     def _cause(self) -> Failure:
         """Wait for the cause of a failure, at most ``_CAUSE_WAIT_S`` seconds, if all known failures are lost peers."""
@@ -283,15 +282,15 @@ class _Processes:
             self._listen(until)
         return root_cause(list(self.failures.values()))
 
-    def _ask_all(self) -> dict[int, Any]:
-        """Return the reports of all ranks that answer within ``_REPORT_WAIT_S`` seconds."""
+    def _ask_all(self) -> dict[int, str]:
+        """Return the unfinished calls of all ranks that answer within ``_REPORT_WAIT_S`` seconds."""
         until = time.monotonic() + _REPORT_WAIT_S
         for rank in self._undecided():
             with suppress(OSError, KeyError):  # it has just ended
                 self.connections[rank].send_bytes(ASK)
-        while time.monotonic() < until and any(rank not in self.reports for rank in self._undecided()):
+        while time.monotonic() < until and any(rank not in self.unfinished for rank in self._undecided()):
             self._listen(until)
-        return self.reports
+        return self.unfinished
 
     def _describe_all(self) -> str:
         lines = [f"rank {rank}: {self._describe(rank)}" for rank in range(self.world_size)]

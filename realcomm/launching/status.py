@@ -6,7 +6,7 @@ A process has one rank, so the functions here concern the rank of this process.
 import mmap
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
 from threading import local
@@ -24,7 +24,6 @@ OTHERS = -2  # the peer of a backend's own collective, which does not name one
 STOPPED = "T"  # the state of a process that SIGSTOP has stopped
 
 ProgressSender = Callable[[int, int, str], None]  # called with done, total and text
-_REPORTS: dict[str, Callable[[], object]] = {}
 
 
 def padded(text: str, size: int) -> bytes:
@@ -206,22 +205,3 @@ def status_in(slot: Slot, send_progress: ProgressSender | None) -> Iterator[None
         yield
     finally:
         _Current.slot, _Current.send_progress = previous
-
-
-def report_by(subject: str, report: Callable[[], object]) -> None:
-    """Register ``report``, which returns this rank's report about a subject. Another thread calls it.
-
-    >>> report_by("sheep", lambda: "three counted")
-    >>> collect_reports()["sheep"]
-    'three counted'
-    """
-    _REPORTS[subject] = report
-
-
-def collect_reports() -> dict[str, object]:
-    """Return this rank's reports by subject, except reports that fail."""
-    reports = {}
-    for subject, report in list(_REPORTS.items()):
-        with suppress(Exception):  # the rank may be failing, and its failure matters more
-            reports[subject] = report()
-    return reports

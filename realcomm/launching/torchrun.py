@@ -12,15 +12,15 @@ from collectives.errors import InputError
 from collectives.records.environment import threads_per_rank
 from realcomm.launching.failures import TimedOut, failure_by_exception, is_timeout, timeout_by_exception
 from realcomm.launching.hangs import (
-    FLIGHT_RECORDER,
     MARGIN_S,
+    describe_unfinished,
     exit_on_hang,
     oldest_unfinished,
     report_hangs_by,
     watch_by,
 )
 from realcomm.launching.rendezvous import LocalRanks, Rendezvous, meet, read_local_ranks
-from realcomm.launching.status import collect_reports, get_status, private_slot, set_status, status_in
+from realcomm.launching.status import get_status, private_slot, set_status, status_in
 from realcomm.launching.torch_process import keep_freed_memory
 from realcomm.launching.types import Progress, Worker, find_worker
 
@@ -146,7 +146,7 @@ def run_under_torchrun(
                 failure: Exception = timeout_by_exception(rank, error, get_status(), elapsed, timeout)
             else:
                 failure = failure_by_exception(rank, error, get_status()).to_exception()
-            if unfinished := collect_reports().get(FLIGHT_RECORDER):
+            if unfinished := describe_unfinished():
                 failure.add_note(f"rank {rank}: NCCL's {unfinished}")
             raise failure from error
 

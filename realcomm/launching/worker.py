@@ -15,13 +15,14 @@ from pathlib import Path
 
 from collectives.errors import RunFailed
 from realcomm.launching.failures import failure_by_exception
+from realcomm.launching.hangs import describe_unfinished, report_hangs_by
 from realcomm.launching.namespaces import HostNamespaces, enter
-from realcomm.launching.status import Board, collect_reports, get_status, set_status, status_in
+from realcomm.launching.status import Board, get_status, set_status, status_in
 from realcomm.launching.torch_process import keep_freed_memory
 from realcomm.launching.types import find_worker
 
-RESULT, PROGRESS, FAILURE, REPORTS = "result", "progress", "failure", "so far"
-ASK = b"tell"  # the launcher's request for this rank's reports
+RESULT, PROGRESS, FAILURE, UNFINISHED = "result", "progress", "failure", "unfinished"
+ASK = b"tell"  # the launcher's request for this rank's unfinished call
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def run_worker(assignment: Assignment, payload: bytes, connection: Connection, w
         board = Board(assignment.folder / "board", assignment.world_size)
     except FileNotFoundError:
         return  # the launcher was interrupted while it started this process, and has ended
-    is_over = _answer_launcher(connection, lambda: send(REPORTS, collect_reports()))
+    is_over = _answer_launcher(connection, lambda: send(UNFINISHED, describe_unfinished()))
     report = partial(send, PROGRESS) if wants_progress else None
     with status_in(board.slot(assignment.rank), report):
         try:
@@ -77,7 +78,7 @@ def run_worker(assignment: Assignment, payload: bytes, connection: Connection, w
                 raise failure
             send(RESULT, _work(assignment, payload))
         except BaseException as error:  # also SystemExit; the launcher decides
-            send(REPORTS, collect_reports())
+            send(UNFINISHED, describe_unfinished())
             send(FAILURE, failure_by_exception(assignment.rank, error, get_status()))
             return
     from realcomm.launching.group import leave
@@ -92,7 +93,6 @@ def _work(assignment: Assignment, payload: bytes) -> object:
     import torch  # slow; only workers need it
 
     from realcomm.launching.group import join_by_file, loopback
-    from realcomm.launching.hangs import report_hangs_by
 
     torch.set_num_threads(assignment.threads)
     report_hangs_by(None)
