@@ -67,8 +67,7 @@ def train(
     the newest complete checkpoint in the training's folder, if there is one. The trace then has the remaining steps.
 
     The final weights, a state_dict for ``torch.load``, are written to ``weights_file``. Raise InputError for an invalid
-    training, and RankFailed and TimedOut as ``launch`` does. The ``trace`` of these two exceptions shows the phases so
-    far, and the unfinished sync.
+    training, and RankFailed and TimedOut as ``launch`` does.
 
     >>> import simcomm
     >>> from collectives import find_algorithm
@@ -77,18 +76,7 @@ def train(
     >>> trace.facts["examples_seen"]  # doctest: +SKIP
     256.0
     """
-    check_cluster(cluster, Ranks)
-    check_training(training, steps)
-    check_model(training)
-    if training.precision == "fp16" and backend != "nccl":
-        raise InputError("precision 'fp16' needs GPUs (backend nccl); on CPUs use float32 or bf16")
-    count_steps(training, lambda: count_images(training), cluster.world_size, steps)
-    if training.program is not None:
-        check_bitwise_identical(training.program, cluster.world_size)
-    check_launch(cluster.world_size, backend, timeout)
-    for observer in check_sequence("observers", observers, of="observers"):
-        if not hasattr(observer, "step_done"):
-            raise InputError(f"observers must be realcomm.training.observing.Observer, not {quote(observer)}")
+    _check_arguments(training, cluster, steps, backend, timeout, observers)
     weights = None if weights_file is None else _check_weights_file(weights_file, training)
     removing: AbstractContextManager[None] = nullcontext()
     if training.checkpoints is not None or resume is not None:
@@ -107,6 +95,23 @@ def train(
             renews=True,
         )
     return make_trace(training, cluster, ranks)
+
+
+def _check_arguments(
+    training: Training, cluster: Ranks, steps: int | None, backend: str, timeout: float, observers: object
+) -> None:
+    check_cluster(cluster, Ranks)
+    check_training(training, steps)
+    check_model(training)
+    if training.precision == "fp16" and backend != "nccl":
+        raise InputError("precision 'fp16' needs GPUs (backend nccl); on CPUs use float32 or bf16")
+    count_steps(training, lambda: count_images(training), cluster.world_size, steps)
+    if training.program is not None:
+        check_bitwise_identical(training.program, cluster.world_size)
+    check_launch(cluster.world_size, backend, timeout)
+    for observer in check_sequence("observers", observers, of="observers"):
+        if not hasattr(observer, "step_done"):
+            raise InputError(f"observers must be realcomm.training.observing.Observer, not {quote(observer)}")
 
 
 def train_rank(
