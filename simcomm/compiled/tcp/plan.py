@@ -1,7 +1,7 @@
 """Plan a simulation over TCP: the actions of each rank in order, and the messages with their streams."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
@@ -51,18 +51,6 @@ class LocalWork:
     collective: int
 
 
-@dataclass(frozen=True)
-class Action:
-    """A step of a rank's execution: post a transfer, wait for it, or spend some seconds."""
-
-    kind: int
-    step: SliceStep[Extent] | None = None
-    transfer: Transfer[Extent] | None = None
-    seconds: float = 0.0
-    occupied: float = 0.0  # seconds for which the rank occupies a core
-    work: LocalWork | None = None
-
-
 @dataclass
 class TcpPlan:
     """The actions of all ranks, rank by rank, and all messages. The lists grow during planning."""
@@ -83,20 +71,26 @@ class TcpPlan:
     _lanes: defaultdict[tuple[int, int, int], list[int]] = field(default_factory=lambda: defaultdict(list))
     _seen: defaultdict[tuple[int, int, int, bool], int] = field(default_factory=lambda: defaultdict(int))
 
-    def add(self, rank: int, index: int, action: Action) -> None:
-        """Add an action of a rank. ``index`` is the number of the collective."""
-        if action.work is not None:
-            self.local_work.append((len(self.kinds), rank, action.work))
-        self.message_of.append(
-            -1 if action.transfer is None else self._message(rank, index, action.transfer, action.step)
-        )
-        self.kinds.append(action.kind)
-        self.seconds.append(action.seconds)
-        self.occupied.append(action.occupied)
+    def spend(self, rank: int, kind: int, seconds: float, occupied: float = 0.0, work: LocalWork | None = None) -> None:
+        """Let a rank spend ``seconds``, and occupy a core for ``occupied`` seconds."""
+        if work is not None:
+            self.local_work.append((len(self.kinds), rank, work))
+        self._add(kind, -1, seconds, occupied)
 
-    def _message(self, rank: int, index: int, transfer: Transfer[Extent], step: SliceStep[Extent] | None) -> int:
+    def handle(
+        self, place: tuple[int, int], kind: int, step: SliceStep[Extent], transfer: Transfer[Extent], wake: float = 0.0
+    ) -> None:
+        """Post a transfer or wait for it. ``place`` is a rank and the number of its collective."""
+        self._add(kind, self._message(*place, transfer, step), wake, wake)
+
+    def _add(self, kind: int, message: int, seconds: float, occupied: float) -> None:
+        self.kinds.append(kind)
+        self.message_of.append(message)
+        self.seconds.append(seconds)
+        self.occupied.append(occupied)
+
+    def _message(self, rank: int, index: int, transfer: Transfer[Extent], step: SliceStep[Extent]) -> int:
         """Return the number of a transfer's message. The k-th send of a chain matches the k-th receive on its peer."""
-        assert step is not None
         if transfer in self._numbers:
             return self._numbers[transfer]
         sends = transfer.operation.kind is SEND
@@ -153,16 +147,12 @@ def plan_tcp(collectives: Sequence[EngineInput], phases: Phases | None = None) -
     for rank in range(plan.world_size):
         begins, ends = list[int](), list[int]()
         for inputs in collectives:
-            for action in _computing(inputs, phases, FORWARD, BACKWARD):
-                plan.add(rank, inputs.index, action)
+            _compute(plan, rank, inputs, phases, FORWARD, BACKWARD)
             begins.append(len(plan.kinds))
-            for action in _actions(inputs, rank, SHARE if phases is not None and phases.cores is not None else SPEND):
-                plan.add(rank, inputs.index, action)
-            for action in _computing(inputs, phases, DIVISION):
-                plan.add(rank, inputs.index, action)
+            _communicate(plan, rank, inputs, SHARE if phases is not None and phases.cores is not None else SPEND)
+            _compute(plan, rank, inputs, phases, DIVISION)
             ends.append(len(plan.kinds))
-            for action in _computing(inputs, phases, OPTIMIZER):
-                plan.add(rank, inputs.index, action)
+            _compute(plan, rank, inputs, phases, OPTIMIZER)
         plan.first_action.append(len(plan.kinds))
         plan.begins.append(begins)
         plan.ends.append(ends)
@@ -170,72 +160,70 @@ def plan_tcp(collectives: Sequence[EngineInput], phases: Phases | None = None) -
     return plan
 
 
-def _computing(inputs: EngineInput, phases: Phases | None, *channels: int) -> Iterator[Action]:
-    """Yield the computations around a gradient sync that ``channels`` selects, except those that take no time."""
+def _compute(plan: TcpPlan, rank: int, inputs: EngineInput, phases: Phases | None, *channels: int) -> None:
+    """Add the computations around a gradient sync that ``channels`` selects, except those that take no time."""
     if phases is None:
         return
-    division = inputs.transport.gamma * inputs.call.nbytes
     compute, kind = phases.compute, SPEND if phases.cores is None else SHARE
     known = {
         FORWARD: ("forward", compute.forward),
         BACKWARD: ("backward", compute.backward),
-        DIVISION: ("reduce", division),
+        DIVISION: ("reduce", inputs.transport.gamma * inputs.call.nbytes),
         OPTIMIZER: ("optimizer", compute.optimizer),
     }
     for channel in channels:
         name, seconds = known[channel]
         if seconds > 0:
-            yield Action(
-                kind, seconds=seconds, occupied=seconds, work=LocalWork(name, channel, inputs.index, inputs.index)
-            )
+            plan.spend(rank, kind, seconds, seconds, LocalWork(name, channel, inputs.index, inputs.index))
 
 
-def _actions(inputs: EngineInput, rank: int, computes: int) -> Iterator[Action]:
-    """Yield the actions of a rank in a collective, in the order in which the executor performs them.
+def _communicate(plan: TcpPlan, rank: int, inputs: EngineInput, computes: int) -> None:
+    """Add the actions of a rank in a collective, in the order in which the executor performs them.
 
     ``computes`` is the kind of action that reduces data if each rank has its own core.
     """
     terms, gamma, world_size = inputs.transport.tcp, inputs.transport.gamma, inputs.schedule.world_size
     assert terms is not None
-    kind = OCCUPY if terms.cores < inf else computes
+    kind, place, wake = OCCUPY if terms.cores < inf else computes, (rank, inputs.index), terms.wake_cpu
 
-    def reduce(step: SliceStep[Extent], write: Write[Extent]) -> Iterator[Action]:
+    def reduce(step: SliceStep[Extent], write: Write[Extent]) -> None:
         if (seconds := gamma * write.target.nbytes) > 0:
             work = LocalWork("reduce", step.channel, step.step.number, inputs.index)
-            yield Action(kind, step, None, seconds, seconds, work)
+            plan.spend(rank, kind, seconds, seconds, work)
 
-    def post(step: SliceStep[Extent], start: float = 0.0) -> Iterator[Action]:
-        yield from _post(step, terms, start)
+    def post(step: SliceStep[Extent], start: float = 0.0) -> None:
+        _post(plan, place, step, terms, start)
         for write in step.step.writes:
-            yield from reduce(step, write)
+            reduce(step, write)
 
     pipeline = plan_pipeline(inputs.call, rank, world_size, step_by_step=not terms.pipeline)
-    for place, step in enumerate(pipeline.first):
-        yield from post(step, 0.0 if place else terms.start)
+    for number, step in enumerate(pipeline.first):
+        post(step, 0.0 if number else terms.start)
     for step in pipeline.steps:
         for transfer in step.step.receives:
-            yield Action(AWAIT_RECEIVE, step, transfer, terms.wake_cpu, terms.wake_cpu)
+            plan.handle(place, AWAIT_RECEIVE, step, transfer, wake)
             if transfer.write is not None:
-                yield from reduce(step, transfer.write)
+                reduce(step, transfer.write)
         for transfer in step.due_sends:
-            yield Action(AWAIT_SEND, step, transfer, terms.wake_cpu, terms.wake_cpu)
+            plan.handle(place, AWAIT_SEND, step, transfer, wake)
         for write in step.step.late_writes:
-            yield from reduce(step, write)
+            reduce(step, write)
         if step.next is not None:
-            yield from post(step.next)
+            post(step.next)
 
 
-def _post(step: SliceStep[Extent], terms: TcpTerms, start: float) -> Iterator[Action]:
-    """Yield the actions that post a step's messages, preceded by ``start`` seconds on a core."""
+def _post(plan: TcpPlan, place: tuple[int, int], step: SliceStep[Extent], terms: TcpTerms, start: float) -> None:
+    """Add the actions that post a step's messages, preceded by ``start`` seconds on a core."""
+    rank, _ = place
     if terms.exchange_overhead > 0 and step.step.sends and step.step.receives:
-        yield Action(SPEND, step, None, terms.exchange_overhead)
+        plan.spend(rank, SPEND, terms.exchange_overhead)
     transfers = (*step.receives, *step.step.sends, *step.early_receives)
     if (occupied := start + len(transfers) * terms.post_cpu) > 0:
-        yield Action(OCCUPY, step, None, start + terms.post_cpu, occupied)
-    for place, transfer in enumerate(transfers):
-        if place and terms.post_cpu > 0:
-            yield Action(SPEND, step, None, terms.post_cpu)
-        yield Action(POST_SEND if transfer.operation.kind is SEND else POST_RECEIVE, step, transfer)
+        plan.spend(rank, OCCUPY, start + terms.post_cpu, occupied)
+    for number, transfer in enumerate(transfers):
+        if number and terms.post_cpu > 0:
+            plan.spend(rank, SPEND, terms.post_cpu)
+        plan.handle(place, POST_SEND if transfer.operation.kind is SEND else POST_RECEIVE, step, transfer)
 
 
 def _slow_down(plan: TcpPlan, inputs: EngineInput) -> None:
