@@ -74,54 +74,49 @@ def make_columns(table: Mapping[str, Any], count: int) -> Columns:
         c[name] = coded(name, {choice: place for place, choice in enumerate(names)})
     c["zero"], c["frozen_bytes"] = coded("sharding", ZERO), coded("frozen_bits", BITS)
     c["is_unfused"] = c.pop("attention") > 0
-    hosts = _hosts_in_use(each("host"), each("gpus_used"))
-    _add_machines(c, hosts, each("precision"), c.pop("gpu_memory"))
+    rows = [*zip(each("host"), each("gpus_used"), each("precision"), strict=True)]
+    keys = [(id(host), used, precision) for host, used, precision in rows]  # identity groups the rows of a host
+    kinds = dict(zip(keys, rows, strict=True))
+    place = {key: number for number, key in enumerate(kinds)}
+    of = np.array([place[key] for key in keys], dtype=np.intp)
+    machines = [(host.using(used or host.gpus), precision) for host, used, precision in kinds.values()]
+    _add_machines(c, machines, of)
     _add_stages(c, coded("sharding", {name: float(name == "hsdp") for name in ZERO}) > 0)
-    network = hosts[0].network if hosts else None
-    curves = _add_curves(c, hosts) if network is None else NO_CURVE[None]
+    network = machines[0][0].network if machines else None
+    curves = NO_CURVE[None] if network is not None else _add_curves(c, [host for host, _ in machines], of)
     add_profiles(c, profiles, each("times"))
     return Columns(c, curves, network)
 
 
-def _hosts_in_use(hosts: Sequence[Host], used: Sequence[int]) -> list[Host]:
-    """Return hosts with only the GPUs in use. Rows of one host share one object, because identity groups machines."""
-    keys = [*zip(map(id, hosts), used, strict=True)]
-    kinds = dict(zip(keys, hosts, strict=True))
-    hosts_in_use = {key: host.using(key[1] or host.gpus) for key, host in kinds.items()}
-    return [hosts_in_use[key] for key in keys]
-
-
-def _add_machines(c: dict[str, Array], hosts: Sequence[Host], precisions: Sequence[str], memory: Array) -> None:
-    rows = [*zip(map(id, hosts), precisions, strict=True)]
-    kinds = dict(zip(rows, hosts, strict=True))
-    place = {key: number for number, key in enumerate(kinds)}
-    of = np.array([place[key] for key in rows], dtype=np.intp)
-    machines = [(host, host.device, precision) for (_, precision), host in kinds.items()]
+def _add_machines(c: dict[str, Array], machines: Sequence[tuple[Host, str]], of: Array) -> None:
+    """Add the columns of hosts and GPUs. ``machines`` has hosts and precisions, and ``of`` their index for each row."""
+    gpus, memory = [host.device for host, _ in machines], c.pop("gpu_memory")
 
     def each(values: Any) -> Array:
         column = np.array([*values])
         return column[of] if len(of) else np.zeros(0, dtype=np.intp)
 
     for name in ("matrix_16", "memory_rate", "multiprocessors", "host_rate", "is_limited"):
-        c[name] = each(getattr(gpu, name) for _, gpu, _ in machines)
-    c["peak"] = each(gpu.peak(precision) for _, gpu, precision in machines)
-    c["item_bytes"] = each(4.0 if precision in WIDE else 2.0 for _, _, precision in machines)
-    c["generation"] = each(GENERATIONS.index(gpu.generation) for _, gpu, _ in machines)
-    c["is_gpu"] = each(gpu is not ANY_GPU for _, gpu, _ in machines)
-    c["memory_bytes"] = np.where(memory > 0, memory, each(gpu.memory_bytes for _, gpu, _ in machines))
+        c[name] = each(getattr(gpu, name) for gpu in gpus)
+    c["peak"] = each(gpu.peak(precision) for gpu, (_, precision) in zip(gpus, machines, strict=True))
+    c["item_bytes"] = each(4.0 if precision in WIDE else 2.0 for _, precision in machines)
+    c["generation"] = each(GENERATIONS.index(gpu.generation) for gpu in gpus)
+    c["is_gpu"] = each(gpu is not ANY_GPU for gpu in gpus)
+    c["memory_bytes"] = np.where(memory > 0, memory, each(gpu.memory_bytes for gpu in gpus))
     c["gpus"] = c["dp"] * c["tp"] * c["cp"] * c["pp"]
     for name in ("cores", "nic", "paths"):
-        c[name] = each(float(getattr(host, name)) for host, _, _ in machines)
-    c["node_gpus"] = each(float(host.gpus) for host, _, _ in machines)
+        c[name] = each(float(getattr(host, name)) for host, _ in machines)
+    c["node_gpus"] = each(float(host.gpus) for host, _ in machines)
     c["nodes"] = np.ceil(c["gpus"] / c["node_gpus"])
     c["neighbors"] = np.minimum(c["node_gpus"], c["gpus"])  # GPUs in use per host
-    link = each(LINKS.index(host.link) for host, _, _ in machines)
+    link = each(LINKS.index(host.link) for host, _ in machines)
     c["link"] = np.where((c["nodes"] > 1) & (link != LINKS.index("")), LINKS.index("network"), link)
-    c["is_unseen"] = each(host.is_unseen for host, _, _ in machines) & (c["gpus"] > 1)
-    c["is_unseen_gpu"] = each(gpu is not ANY_GPU and gpu.name in parts("GPU") and not is_published(gpu.name)
-                              for _, gpu, _ in machines)  # fmt: skip
+    c["is_unseen"] = each(host.is_unseen for host, _ in machines) & (c["gpus"] > 1)
+    c["is_unseen_gpu"] = each(
+        gpu is not ANY_GPU and gpu.name in parts("GPU") and not is_published(gpu.name) for gpu in gpus
+    )
     c["is_staged"] = link == LINKS.index("host")
-    c["is_efa"] = each(host.system is not None and str(host.system.net).startswith("efa") for host, _, _ in machines)
+    c["is_efa"] = each(host.system is not None and str(host.system.net).startswith("efa") for host, _ in machines)
     c["busbw"] = np.ones(len(of))
     served = np.flatnonzero(c["exchange"] == EXCHANGES.index("server"))
     pairs = [*zip(of[served].tolist(), c["neighbors"][served].tolist(), strict=True)]
@@ -185,10 +180,8 @@ def list_groups(c: Mapping[str, Array]) -> dict[str, tuple[str, Array | float, A
     }
 
 
-def _add_curves(c: dict[str, Array], hosts: Sequence[Host]) -> Array:
-    curves, kinds = dict[tuple[Host, str, Group], int](), [*{id(host): host for host in hosts}.values()]
-    numbers = {id(host): place for place, host in enumerate(kinds)}
-    number = np.array([numbers[id(host)] for host in hosts], dtype=np.int64)
+def _add_curves(c: dict[str, Array], hosts: Sequence[Host], number: Array) -> Array:
+    curves = dict[tuple[Host, str, Group], int]()
     is_process = c["exchange"] == EXCHANGES.index("process")
     for name, (collective, size, stride) in list_groups(c).items():
         if name == "serve":
@@ -201,7 +194,7 @@ def _add_curves(c: dict[str, Array], hosts: Sequence[Host]) -> Array:
         for number_of_group in keys.tolist():
             rest, by = divmod(number_of_group, MOST_DEVICES)
             of, many = divmod(rest, MOST_DEVICES)
-            key = (kinds[of], collective, Group(many, by))
+            key = (hosts[of], collective, Group(many, by))
             indices.append(curves.setdefault(key, len(curves) + 1) if many > 1 else 0)
         c[f"curve_{name}"] = np.array(indices, dtype=np.intp)[inverse]
     return np.array([NO_CURVE, *(curve_of(*key) for key in curves)])
