@@ -7,14 +7,13 @@ import pytest
 from collectives.errors import InputError
 from collectives.records.model_profile import Layer, ModelProfile, TransformerShape, find_model_profile
 from collectives.training.parallelism import Parallelism
-from planner.calls import Call, stage_calls, stage_states
+from planner.calls import stage_calls, stage_states
 from planner.gpus import find_gpu
 from planner.hosts import SHARES, Group, Host, host_of_preset
 from planner.jobs import NEVER, TrainingJob
 from planner.pipeline import order_of
 from planner.prediction import StepParts, StepPrediction, TooLittleMemory, Training
 from planner.rates import as_measured, at_rate
-from planner.stages import cut_stages
 
 SHAPE = TransformerShape(8, 64, 8, 16, 100, 8, 256)
 RESNET, VGG = find_model_profile("resnet50"), find_model_profile("vgg16")
@@ -171,15 +170,6 @@ def test_local_sgd_exchanges_once_in_several_steps() -> None:
         assert getattr(never, name) == 0
 
 
-def test_parameter_server_on_gpus_exposes_more_than_ddp() -> None:
-    assert predict_vgg(strategy="parameter_server").sync > predict_vgg().sync > 0
-
-
-def test_equal_collective_calls_of_a_stage_are_merged() -> None:
-    job = TrainingJob(alike(), 8, Parallelism(data=1, pipeline=2, microbatches=4)).on(2)
-    assert stage_calls(job) == [(Call("send_recv", 64 * 2, Group(2), 4),)] * 2
-
-
 def test_compute_time_needs_a_positive_rate_or_a_measured_profile() -> None:
     assert at_rate(RESNET, 200.0).step(50) == pytest.approx(0.25)
     with pytest.raises(InputError, match="has no times; make one with `ringlab profile"):
@@ -289,11 +279,6 @@ def test_model_without_parameters_is_rejected() -> None:
     relu = ModelProfile("relu", "4", 4, "test", (Layer("a", "ReLU", "a", (), 1, 1, 1, 1, 1, 1, 1),))
     with pytest.raises(InputError, match="the profile of 'relu' has no parameters; use a model with trainable"):
         Training(TrainingJob(relu, 8), DGX, at_rate(relu, 1.0)).predict(8)
-
-
-@pytest.mark.parametrize("stages", [1, 2, 4, 8])
-def test_equal_layers_are_split_evenly_into_stages(stages: int) -> None:
-    assert [len(stage) for stage in cut_stages(alike(), stages)] == [8 // stages] * stages
 
 
 def width(model: str, host: Host, devices: int) -> float:

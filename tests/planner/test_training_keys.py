@@ -63,17 +63,6 @@ def predict(folder: Path, text: str, *overrides: str) -> Any:
     return [case.rows for case in ringlab.predict_devices(path, [8], *overrides).cases]
 
 
-def check(folder: Path, text: str, key: str, value: str, *more: str) -> None:
-    """Check that a key changes the prediction, or that the error names it."""
-    name = f"{text}{more}"
-    if name not in UNCHANGED:
-        UNCHANGED[name] = predict(folder, text, *more)
-    try:
-        assert predict(folder, text, *more, f"{key}={value}") != UNCHANGED[name]
-    except InputError as error:
-        assert key.rpartition(".")[2] in str(error).partition(": ")[2], error
-
-
 def test_every_training_key_has_a_test() -> None:
     assert {*TrainingSection.model_fields} == TRAINING.keys() | OF_RUNS
     assert {field.name for field in fields(Parallelism)} == PARALLELISM.keys()
@@ -83,34 +72,25 @@ def test_every_training_key_has_a_test() -> None:
 NOT_TRIED = {  # image_shape and dataset trace the model, which takes seconds
     IMAGES: {"images", "image_shape", "dataset"}, LANGUAGE: {"price_per_hour", "optimizer"},
 }  # fmt: skip
+CASES = [
+    *((text, "training.", key, TRAINING[key]) for text in NOT_TRIED for key in TRAINING.keys() - NOT_TRIED[text]),
+    *((LANGUAGE, "training.parallelism.", key, value) for key, value in PARALLELISM.items()),
+    *((IMAGES, "training.compute.", key, value) for key, value in COMPUTE.items()),
+    *((STATED, "training.compute.", key, value) for key, value in PHASES.items()),
+    *((LANGUAGE, "", key, value) for key, value in MACHINES.items()),
+]
 
 
-@pytest.mark.parametrize(
-    ("text", "key"), [(text, key) for text in NOT_TRIED for key in TRAINING if key not in NOT_TRIED[text]]
-)
-def test_training_key_has_an_effect_or_is_rejected(tmp_path: Path, text: str, key: str) -> None:
-    check(tmp_path, text, f"training.{key}", TRAINING[key])
-
-
-@pytest.mark.parametrize("key", PARALLELISM)
-def test_mesh_key_has_an_effect_or_is_rejected(tmp_path: Path, key: str) -> None:
+@pytest.mark.parametrize(("text", "table", "key", "value"), sorted(CASES))
+def test_key_has_an_effect_or_is_rejected(tmp_path: Path, text: str, table: str, key: str, value: str) -> None:
     more = ["training.parallelism.pipeline=2"] * (key == "schedule")
-    check(tmp_path, LANGUAGE, f"training.parallelism.{key}", PARALLELISM[key], *more)
-
-
-@pytest.mark.parametrize("key", COMPUTE)
-def test_every_compute_source_has_an_effect_or_is_rejected(tmp_path: Path, key: str) -> None:
-    check(tmp_path, IMAGES, f"training.compute.{key}", COMPUTE[key])
-
-
-@pytest.mark.parametrize("key", PHASES)
-def test_stated_phase_has_an_effect_or_is_rejected(tmp_path: Path, key: str) -> None:
-    check(tmp_path, STATED, f"training.compute.{key}", PHASES[key])
-
-
-@pytest.mark.parametrize("key", MACHINES)
-def test_machine_key_has_an_effect_on_a_training(tmp_path: Path, key: str) -> None:
-    check(tmp_path, LANGUAGE, key, MACHINES[key])
+    name = f"{text}{more}"
+    if name not in UNCHANGED:
+        UNCHANGED[name] = predict(tmp_path, text, *more)
+    try:
+        assert predict(tmp_path, text, *more, f"{table}{key}={value}") != UNCHANGED[name]
+    except InputError as error:
+        assert key.rpartition(".")[2] in str(error).partition(": ")[2], error
 
 
 def test_variable_batches_require_a_described_gpu() -> None:
