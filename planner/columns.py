@@ -46,8 +46,8 @@ class Columns:
 def make_columns(table: Mapping[str, Any], count: int) -> Columns:
     """Return ``count`` training runs. ``table`` has, by name in ``DEFAULTS``, one value or a list with one per run.
 
-    Either all hosts have NCCL's curves, or all share the network of the first host. Raise InputError for a GPU whose
-    rates are unknown.
+    Either all hosts have NCCL's curves, or all share the network of the first host. Raise InputError for a GPU
+    that is not in the catalog.
 
     >>> from planner.hosts import host_of_preset
     >>> columns = make_columns({"host": host_of_preset("dgx-h100"), "dp": [8, 16], "layers": 2, "seq": 512}, 2)

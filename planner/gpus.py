@@ -5,7 +5,6 @@ from functools import cache
 from math import inf
 from typing import NamedTuple
 
-from collectives.errors import InputError
 from collectives.quoting import name_some
 from collectives.units import parse_bandwidth
 from simcomm.cluster.hardware import find_link, find_part, memory_bytes
@@ -19,7 +18,7 @@ PRECISIONS = {  # the field of ``Gpu`` with the rate of matrix products
 }  # fmt: skip
 BY_AGE = ("kepler", "maxwell", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell")
 FIRST = {"bf16": "ampere", "tf32": "ampere", "fp8": "ada", "mxfp8": "blackwell", "nvfp4": "blackwell"}
-USUAL_PCIE, USUAL_MULTIPROCESSORS = "PCIe 4.0 x16", 100  # if the catalog does not state them
+USUAL_MULTIPROCESSORS = 100  # if the catalog does not state them
 HBM2E_RATE = 2.4e12  # assumed for H100s with a 500 W limit: five stacks of HBM2e
 
 
@@ -65,25 +64,18 @@ ANY_GPU = Gpu(  # an unknown device
 def find_gpu(name: str) -> Gpu:
     """Return a GPU by its name in the catalog or in published runs.
 
-    Raise InputError for a GPU that is not in the catalog, or whose rates the catalog does not state.
+    Raise InputError for a GPU that is not in the catalog.
 
     >>> find_gpu("H100") == find_gpu("H100 SXM"), find_gpu("L40S").matrix_16
     (True, 362000000000000.0)
     """
     part = RUN_NAMES.get(name, name)
     figures = {quantity: figure.value for quantity, figure in find_part("GPU", part).items()}
-    missing = [] if "memory_bandwidth" in figures else ["memory_bandwidth"]
-    missing += [] if figures.keys() & {"fp16", "fp32"} else ["fp16"]
-    if missing:
-        raise InputError(
-            f"GPU {part}: the catalog does not state its {', '.join(missing)}; set training.compute = "
-            "{rate = 500.0}, the samples/s of one GPU"
-        )
 
     def rate(*quantities: str) -> float:
         return float(next(figures[quantity] for quantity in quantities if quantity in figures).split()[0]) * 1e12
 
-    generation, is_limited, pcie = figures["generation"], name == "H100-500W", figures.get("pcie", USUAL_PCIE)
+    generation, is_limited, pcie = figures["generation"], name == "H100-500W", figures["pcie"]
     return Gpu(
         name=part,
         generation=generation if generation in GENERATIONS else "other",
@@ -116,18 +108,6 @@ def find_series_gpu(name: str) -> Gpu:
     known_as = SERIES_NAMES.get(name, name)
     find_part("GPU", known_as)  # raises InputError for the names of published runs
     return find_gpu(known_as)._replace(name=name)
-
-
-def is_known(name: str) -> bool:
-    """Return whether the catalog states the rates and the memory of a GPU.
-
-    >>> is_known("H100 SXM"), is_known("H9000")
-    (True, False)
-    """
-    try:
-        return find_gpu(name).memory_bytes < inf
-    except InputError:
-        return False
 
 
 def is_published(name: str) -> bool:

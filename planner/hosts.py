@@ -92,7 +92,7 @@ class Host:
 
     @property
     def device(self) -> Gpu:
-        """One of the GPUs. Raises InputError for a GPU whose rates are unknown."""
+        """One of the GPUs. Raises InputError for a GPU that is not in the catalog."""
         return ANY_GPU if self.gpu is None else find_gpu(self.gpu) if isinstance(self.gpu, str) else self.gpu
 
     @property

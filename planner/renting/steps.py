@@ -9,7 +9,7 @@ from collectives.errors import InputError
 from collectives.training.parallelism import Parallelism
 from collectives.units import format_size
 from planner.beliefs import Belief, believe
-from planner.gpus import find_gpu, is_published
+from planner.gpus import is_published
 from planner.hosts import Host, host_of_preset, published_nodes
 from planner.jobs import TrainingJob
 from planner.memory import FILL
@@ -58,13 +58,12 @@ def find_host(instance: InstanceType) -> Host:
     """Return an instance type's host: a machine from the hardware catalog, or one like a node of published series.
 
     An NVSwitch generation without a published series uses the H100's, scaled by NVLink bandwidth. Raise InputError if
-    the GPU's rates or a similar node are unknown.
+    no published node is similar.
 
     >>> from planner.renting.prices import read_prices
     >>> {find_host(one).system is None for one in read_prices() if one.machine == "p4d.24xlarge"}
     {False}
     """
-    find_gpu(instance.gpu)
     if instance.machine is not None:
         return host_of_preset(instance.machine, instance.gpu)
     alike = published_nodes()[node_alike(instance)]

@@ -18,7 +18,7 @@ from collectives.training.workload import TO_TRAIN_ON
 from collectives.units import count
 from planner.beliefs import Belief, believe
 from planner.clusters import host_of_cluster
-from planner.gpus import PRECISIONS, can_multiply, describe_unpublished, is_known, is_published
+from planner.gpus import PRECISIONS, can_multiply, describe_unpublished, is_published
 from planner.hosts import Host
 from planner.jobs import TrainingJob
 from planner.models import PROFILES, even_model, find_model, models
@@ -153,7 +153,7 @@ def find_training(spread: SpreadTraining, stated_batch: int) -> Training:
 
 def _find_language_model(training: TrainingSection, job: TrainingJob, host: Host) -> Training | None:
     named = replace(job, optimizer=named_optimizer(training))
-    if host.gpu is None or training.compute is not None or not is_language(named) or not is_known(host.device.name):
+    if host.gpu is None or training.compute is not None or not is_language(named):
         if "framework" in training.model_fields_set:
             raise InputError(
                 f"framework = {quote(training.framework)} only applies to language models on cataloged "

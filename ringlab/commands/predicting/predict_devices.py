@@ -18,7 +18,7 @@ from collectives.removed import RENAMED_WHAT_IFS, warn_renamed
 from collectives.units import count, format_size
 from planner.beliefs import describe_chance
 from planner.clusters import check_devices, describe_network, host_of_cluster
-from planner.gpus import PRECISIONS, find_gpu, is_known
+from planner.gpus import PRECISIONS, find_gpu
 from planner.prediction import Training
 from ringlab.commands.predicting.predict_sweep import parse_sweep
 from ringlab.shared.answer import Answer
@@ -302,7 +302,7 @@ def _predict_row(devices: int, spread: SpreadTraining, training: Training, price
     if context is not None:
         tokens_per_s = step.rate * context
         gpu, precision = host_of_cluster(spread.cluster).gpu, spread.training.precision
-        if isinstance(gpu, str) and precision in PRECISIONS and is_known(gpu):
+        if isinstance(gpu, str) and precision in PRECISIONS:
             peak = find_gpu(gpu).peak(precision) * devices
             mfu = tokens_per_s * flops_per_token(*parse_transformer(model)) / peak
     return DevicesRow(
