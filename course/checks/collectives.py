@@ -76,7 +76,7 @@ def by_messages(read: str, most_seconds: Callable[[int], float] = one_by_one) ->
         calls=BLOCKING,
         least_bytes=lambda p: 4 * ELEMENTS * (p > 1),
         most_seconds=most_seconds,
-        hint="each rank but one needs one message each way",
+        hint="every rank except one needs one message in each direction",
     )
 
 

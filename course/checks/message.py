@@ -26,7 +26,7 @@ ALPHAS = {"the time of the first point, which includes the time of its bytes": 3
     (2,),
     calls=POINT_TO_POINT | {"barrier"},
     least_bytes=lambda p: max(SIZES),
-    hint="send all nbytes there and back, and take the time of that",
+    hint="send all nbytes there and back, and measure the time of the round trip",
 )
 def measure(lesson: ModuleType) -> None:
     timings = []  # measure all before checking, because each call reads the clock twice

@@ -78,7 +78,7 @@ class Stage:
         if inputs is not None and inputs[0] != (micro_batch + 1.0) * 2**self.rank:
             raise WrongAnswerError(
                 f"rank {self.rank}: the inputs of micro batch {micro_batch} have changed before its backward; receive "
-                "each into a tensor of its own",
+                "every micro batch into a separate tensor",
                 inputs,
                 [0],
             )

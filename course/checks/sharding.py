@@ -62,7 +62,7 @@ def check_momentum(lesson: ModuleType, shapes: tuple[tuple[int, ...], ...]) -> N
     numbers = sharded.momentum_buffer.numel()
     if numbers != -(-numel // world_size):
         raise WrongAnswerError(
-            f"momentum_buffer must keep {-(-numel // world_size)} numbers, not {numbers}: one of {world_size} "
+            f"momentum_buffer must have {-(-numel // world_size)} elements, not {numbers}: one of {world_size} "
             f"equal parts of {numel}, padded to a multiple of the ranks",
             sharded.momentum_buffer,
             [0],

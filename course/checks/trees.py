@@ -18,7 +18,7 @@ ELEMENTS = 1 << 14
     calls=POINT_TO_POINT,
     least_bytes=lambda p: 4 * ELEMENTS * (p > 1),
     most_seconds=lambda p: 1.01 * math.ceil(math.log2(p)) * (ALPHA + 4 * ELEMENTS * BETA) + 1e-9,
-    hint="in every round each rank that has the tensor sends it to one that has not, so their number doubles",
+    hint="in every round, each rank with the tensor sends it to a rank without it, so their number doubles",
 )
 def tree_broadcast(lesson: ModuleType) -> None:
     rank = dist.get_rank()

@@ -108,7 +108,7 @@ def _observed_settings(machine: DescribedMachine) -> dict[str, KeyValue]:
 
 def _origin(value: KeyValue) -> str:
     if value.place is None:
-        return value.why if value.why.startswith(("guess", "as you")) else f"guess: {value.why}"
+        return value.why if value.why.startswith(("guess", "set by you")) else f"guess: {value.why}"
     return str(value.place)
 
 

@@ -1,4 +1,4 @@
-"""Define clusters with calibrated costs: processes on this machine, and networks that borrow its software costs."""
+"""Define clusters with calibrated costs: processes on this machine, connected by its memory or an emulated network."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
@@ -82,7 +82,7 @@ class EmulatedCluster(Cluster):
 
 
 def as_emulated(cluster: Cluster) -> EmulatedCluster:
-    """Return the cluster as one whose network is emulated on this machine.
+    """Return the cluster as an EmulatedCluster, whose network is emulated on this machine.
 
     >>> import simcomm
     >>> as_emulated(simcomm.star(4, "1 Gbit/s", "0 us")).local_ranks
@@ -104,7 +104,7 @@ def this_machine(ranks: int) -> Cluster:
 
 
 def uses_calibration(cluster: Cluster, training: Training | None = None) -> bool:
-    """Return whether predictions of collectives or, if given, of a training run depend on a calibration.
+    """Return whether a calibration affects predictions of the cluster's collectives or, if given, of ``training``.
 
     >>> import simcomm
     >>> uses_calibration(simcomm.star(4, "10 Gbit/s", "5 us")), uses_calibration(simcomm.this_machine(2))

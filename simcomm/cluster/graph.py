@@ -117,7 +117,7 @@ def check_connected(graph: "nx.DiGraph[str]") -> None:
 
 
 def list_nodes(graph: "nx.DiGraph[str]") -> str:
-    """Return text with the names of all nodes, in which ranges stand for consecutive numbers.
+    """Return the names of all nodes as text, with ranges for consecutive numbers.
 
     >>> import simcomm
     >>> list_nodes(simcomm.star(8, "1 GB/s", "1 us").graph)

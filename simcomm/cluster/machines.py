@@ -80,7 +80,7 @@ def _rail_count(machine: Machine) -> int:
 
 
 def _part_of(index: int, count: int, parts: int) -> int:
-    """Return which of ``parts`` equal ranges contains ``index``, if ``count`` items are divided among them."""
+    """Return the part of item ``index`` if ``count`` items are divided evenly into ``parts`` consecutive parts."""
     return index * parts // count
 
 

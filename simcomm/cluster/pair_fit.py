@@ -114,7 +114,7 @@ def _check_goodput(probes: PairProbes, rate: float) -> None:
 
 
 def _chain(probes: PairProbes, small: int) -> tuple[float, float]:
-    """Return the seconds that a further hop of ``small`` bytes adds to a chain, and the seconds of one hop alone."""
+    """Return the seconds that each further hop of ``small`` bytes adds to a chain, and the seconds of a single hop."""
     seconds = sorted((hops, duration) for nbytes, hops, duration in probes.chains if nbytes == small)
     further = [
         (later - sooner) / (many - few)
@@ -131,11 +131,10 @@ def _crowds(probes: PairProbes) -> list[CrowdRound]:
 def _processor(probes: PairProbes, hop: float) -> tuple[float, float, float]:
     """Return the CPU seconds to post a message, to receive it, and to continue after a wait.
 
-    They are measured in crowds, which are rounds with more ranks than cores, so all cores are busy. Each rank sends and
-    receives. One more message in a step costs two posts and two arrivals: its own and its notification's. A step with
-    one message costs as much, plus one continuation, because a rank waits once per step. The time for a post is the
-    sender thread's time for one more message in a step. Without crowds, all three are zero. Their sum is at most
-    ``hop``.
+    Rounds with more ranks than cores measure them, because all cores are busy. Each rank sends and receives. One more
+    message in a step costs two posts and two receives: of the message and of its notification. A step with one message
+    costs as much, plus one continuation, because a rank waits once per step. The time to post is what one more message
+    in a step takes in the sender's thread. Without such rounds, all three are 0. Their sum is at most ``hop``.
     """
     crowds = _crowds(probes)
     if not crowds:
@@ -163,12 +162,11 @@ def _start(probes: PairProbes, awake: float, ranks: int | None) -> float:
 
 
 def _own(probes: PairProbes, both: float) -> tuple[float, float]:
-    """Return the relative cost of a message in gloo's own collectives, and the extra seconds in which they start.
+    """Return the cost of a message in gloo's own collectives relative to ``both``, and the extra seconds to start them.
 
-    The cost is relative to ``both``. The probes are a barrier and an all_gather of many messages, each with its
-    notification. They keep all cores busy and start in the same way. Gloo posts messages in C++, which takes no longer
-    than in Python, but from its own thread, which the rank's thread wakes and awaits. Without measurements, return (1,
-    0).
+    The probes are a barrier and an all_gather of many messages, each with its notification. They keep all cores busy
+    and start in the same way. Gloo posts messages in C++, which takes no longer than in Python, but from its own
+    thread, which the rank's thread wakes and awaits. Without measurements, return (1, 0).
     """
     each, starts = [], []
     for crowd in _crowds(probes):

@@ -100,7 +100,7 @@ class ShortestPaths:
         )
 
     def _costs(self, src: Ints, inner: Ints) -> Ints:
-        """Return the integer cost of each link, so that sums of costs are exact. Links of leaves cost nothing."""
+        """Return the cost of each link, as integers so that sums are exact. The links of leaves cost nothing."""
         kinds, costs = node_kinds(self._graph), np.zeros(len(src), np.int64)
         links = self._graph.edges(data=True)
         widths = np.fromiter((data["bandwidth"] for *_, data in links), np.float64, len(src))[inner]
@@ -239,7 +239,7 @@ def _neighbors(nodes: Ints, leaf_links: Ints, far_ends: Ints) -> Ints:
 
 
 def _sorted_by_node(ends: Ints, links: Ints, nodes: int) -> tuple[Ints, Ints]:
-    """Return where each node's links begin, and the links sorted by the node at one of their ends."""
+    """Sort ``links`` by their node in ``ends``. Return the index of each node's first link, and the sorted links."""
     counts = np.bincount(ends[links], minlength=nodes)
     return np.concatenate([[0], np.cumsum(counts)]), links[np.argsort(ends[links], kind="stable")]
 

@@ -189,7 +189,7 @@ def listed_routes(routes: Iterable[Sequence[str]], otherwise: Routing = shortest
 
 
 def join_legs(legs: Iterable[Route]) -> Route:
-    """Join consecutive legs into one route.
+    """Join routes into one route. Each of them begins at the node where the previous one ends.
 
     >>> join_legs([("h0", "s0"), ("s0", "h1")])
     ('h0', 's0', 'h1')

@@ -196,7 +196,7 @@ def software_year(generation: str) -> int:
 
 
 def usual_nic(network: str, generation: str) -> float:
-    """Return the usual rate of one NIC in GB/s: of the network's NIC or, if it has none, of the GPU generation's port.
+    """Return the usual rate of one NIC in GB/s: of the network's NICs, or else of the port of that GPU generation.
 
     >>> usual_nic("efa1", "ampere"), usual_nic("ib", "hopper")
     (12.5, 50.0)
@@ -227,7 +227,7 @@ def usable_nvlink(generation: str) -> float:
 
 
 def nvlink_of(generation: str) -> str:
-    """Return the name in the catalog of a GPU generation's NVLink."""
+    """Return the catalog's name for the NVLink of a GPU generation."""
     figures = parts("generation")[generation]
     return figures["nvlink"].value if "nvlink" in figures else USUAL_NVLINK
 

@@ -17,9 +17,9 @@ PROTOCOLS_STAY = (2, 22)  # the first version that applies NCCL_PROTO to the rin
 
 
 def available(comm: Communicator, collective: str) -> dict[Choice, str]:
-    """Return every algorithm and protocol with the reason that excludes it. The reason is empty if it can be used.
+    """Return every algorithm and protocol with the reason why NCCL excludes it, or "" if NCCL can use it.
 
-    Settings exclude nothing here. But a protocol that is off by default is available if the settings name it.
+    NCCL_ALGO and NCCL_PROTO exclude nothing here, but NCCL_PROTO can make a protocol available that is off by default.
     """
     if collective == "all_reduce":
         algorithms: tuple[str, ...] = ("ring", "tree", "nvls", "nvls_tree", "collnet_chain")

@@ -95,7 +95,7 @@ PLUGINS = ("efa1", "efa2", "efa3", "fastrak", "tcpx", "slingshot")  # networks t
 
 @dataclass(frozen=True)
 class NodeNetwork:
-    """The network between nodes. Its line rate is the sum over all NICs of a node, in GB/s."""
+    """The network between nodes. ``nic`` is the total line rate of a node's NICs, in GB/s."""
 
     kind: str
     nic: float
@@ -205,7 +205,7 @@ def make_communicator(system: System, settings: NcclSettings) -> Communicator:
 def among_others(
     comm: Communicator, system: System, settings: NcclSettings, groups: tuple[tuple[int, ...], ...]
 ) -> Communicator:
-    """Return the communicator of one of several groups of a host's GPUs that run at the same time.
+    """Return the communicator of one group of a host's GPUs while the other ``groups`` run at the same time.
 
     ``comm`` is the communicator of the group alone, and ``system`` describes all GPUs of its hosts. Each group is a
     tuple of GPU numbers. Raise InputError if GPUs need a network and the system has none.

@@ -49,10 +49,10 @@ class Parameters(UserDict[str, float]):
 
 
 class EachMoved(Parameters):
-    """Maps each parameter to a column of values. In row i, the i-th of ``names`` is larger by the factor 1 + ``share``.
+    """Maps each parameter to a column of values. In row i > 0, the i-th of ``names`` is multiplied by 1 + ``share``.
 
-    Other rows have the parameter's own value. Predictions are arithmetic on arrays, so one prediction with these
-    columns, of shape [1 + names, sizes], gives the slopes by all these parameters. ``read`` collects all names used.
+    All other values are unchanged. Predictions are arithmetic on arrays, so one prediction with these columns, of shape
+    [1 + names, sizes], gives the slopes by all these parameters. ``read`` collects all names used.
 
     >>> moved = EachMoved({"a": 1.0, "b": 2}, ["b"], 0.5)
     >>> moved["b"].ravel().tolist(), moved["a"].ravel().tolist(), moved.read == {"a", "b"}

@@ -28,7 +28,7 @@ class NcclRelease(NamedTuple):
     year: float = 0.0
 
     def number(self) -> tuple[int, int]:
-        """Return the version, or the newest one at that time. A year without a fraction means just before its middle.
+        """Return the version, or the newest version at the time ``year``. A whole year means shortly before its middle.
 
         >>> NcclRelease(year=2023).number()
         (2, 18)
@@ -155,7 +155,7 @@ class NcclSettings:
 
 
 def _read_choices(key: str, text: str | None, known: tuple[str, ...], collective: str) -> tuple[str, ...]:
-    """Return the words for a collective: those of its own part or, without such a part, of the part without a name."""
+    """Return the words for a collective, from the part that names it or, without one, from the part without a name."""
     choices = known
     for number, part in enumerate(text.split(";") if text is not None else ()):
         name, colon, words = part.rpartition(":")

@@ -100,7 +100,7 @@ def _ll_bandwidth(within: float, across: float, values: Parameters) -> float:
 
 
 def tree_gain(comm: Communicator, share: float) -> float:
-    """Return the busbw of a tree, which reaches ``share`` of the NICs' rate, as a multiple of that rate.
+    """Return a tree's busbw divided by the NICs' rate, of which the tree reaches ``share``. The result is at least 1.
 
     For a buffer of S bytes, the edges of a double binary tree over N nodes carry (N-1) S up and as much down, so a NIC
     sends 2 S (N-1)/N. A ring over n ranks sends 2 S (n-1)/n. NCCL uses the difference from 2.10 on.
@@ -143,7 +143,7 @@ def route_times(comm: Communicator, collective: str, choice: Choice, sizes: Floa
 def _ll_load(
     comm: Communicator, choice: Choice, load: Floats, sizes: Floats, route: CandidateRoute, values: Parameters
 ) -> Floats:
-    """Return the times of LL's bytes in us. Each channel has its own rate, and larger calls use more channels."""
+    """Return the time of LL's bytes in us. Each channel adds a fixed rate, and larger calls use more channels."""
     channels = used_channels(comm, *choice, sizes)
     times: Floats = load * route.bandwidth / np.minimum(route.ll_bandwidth, channels * values["channel.ll"])
     return times
@@ -195,7 +195,7 @@ def host_time(comm: Communicator, collective: str, channels: Floats, values: Par
 
 
 def call_time(comm: Communicator, values: Parameters) -> float:
-    """Return the time in us by which a Python loop that waits for each call delays it."""
+    """Return the time in us that a Python loop adds to each call by waiting for it; 0 without such a loop."""
     if comm.system.harness != "torch":
         return 0.0
     return values["call.torch" if comm.system.nodes == 1 else "call.torch_hosts"]

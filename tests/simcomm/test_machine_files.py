@@ -182,7 +182,7 @@ def test_described_scenario_contains_observed_nccl_settings(tmp_path: Path) -> N
     answer = ringlab.describe([log, listed], keys=["nic=1600 Gbit/s"])
     assert (answer.system.gdr, answer.system.nic, answer.system.nodes) == (False, 200.0, 2)
     assert 'NCCL_ALGO = "Ring"' in answer.toml
-    assert 'nic = "1600 Gbit/s"  # as you say' in answer.toml
+    assert 'nic = "1600 Gbit/s"  # set by you' in answer.toml
 
 
 def test_hosts_are_counted_from_the_communicator_line(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def describe_machine(facts: Facts, user_keys: Mapping[str, Any] | None = None) -
 
     The keys assume working hardware. The observed use of P2P and GPUDirect is kept separately, in ``seen``.
     """
-    keys = {key: KeyValue(value, None, "as you say") for key, value in (user_keys or {}).items()}
+    keys = {key: KeyValue(value, None, "set by you") for key, value in (user_keys or {}).items()}
     gpu = _find_gpu(facts) if "gpu" not in keys and "machine" not in keys else None
     if gpu is not None:
         keys["gpu"] = gpu

@@ -17,7 +17,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class VariableSet(Fact):
-    """A setting of an NCCL environment variable, with its value."""
+    """An NCCL environment variable that is set, with its value."""
 
     name: str
     value: str
@@ -41,7 +41,7 @@ class LoggedHop(Fact):
 
 @dataclass(frozen=True)
 class CommRank(Fact):
-    """A rank of a communicator. It also states the communicator's size."""
+    """A rank of a communicator, with the communicator's size."""
 
     rank: int
     ranks: int

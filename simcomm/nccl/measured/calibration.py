@@ -48,7 +48,7 @@ STEP = 1e-3  # relative step of finite differences
 
 @dataclass(frozen=True)
 class PredictedPoints:
-    """Predicted times of a system, one point per row with collective, bytes and the logarithm of the seconds.
+    """Predicted times of a system as columns: the collective, bytes and log seconds of each point.
 
     ``slopes`` are the derivatives with respect to the logarithm of each parameter, times the spread of its prior.
     """
@@ -135,7 +135,7 @@ class Adapted:
         return self.seconds_at(self.points(collective, sizes, system, settings))
 
     def log_limits_at(self, points: PredictedPoints) -> Floats:
-        """Return the distances of the 80 % interval's ends from the prediction, in log time; [2, points].
+        """Return the distances in log time from the prediction to the ends of its 80 % interval; [2, points].
 
         Row 0 is below the prediction, row 1 above. The interval is narrow near a measured row, and never wider than
         without measurements.

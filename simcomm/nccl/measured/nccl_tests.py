@@ -333,7 +333,7 @@ def read_table(file: str, lines: Sequence[PastedLine], collective: str = "", ran
 
 
 def read_json(path: Path, text: str, collective: str = "", ranks: int = 0) -> NcclTestsOutput:
-    """Return the run in a file that ``-J`` wrote, by way of the table that nccl-tests prints for it.
+    """Return the run in a file that ``-J`` wrote, after conversion to the table that nccl-tests prints for it.
 
     Raise InputError for any other file.
     """

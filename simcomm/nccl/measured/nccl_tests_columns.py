@@ -1,4 +1,4 @@
-"""Read the columns and cells of an nccl-tests table. It may be as printed, CSV or Markdown, and cut off."""
+"""Read the columns and cells of an nccl-tests table: plain text, CSV or Markdown, possibly cut off."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -50,7 +50,7 @@ WORDS = {*ELEMENT_BYTES, "sum", "prod", "min", "max", "avg", "mulsum", "all", "n
 
 
 class Column(NamedTuple):
-    """A table's column: its quantity, its side (0: out of place, 1: in place), and the factor to us or bytes."""
+    """A table's column: its quantity, its side (0: out of place, 1: in place), and the factor to get us or bytes."""
 
     quantity: str  # "": unknown
     side: int = 0
@@ -148,7 +148,7 @@ def read_cells(place: FilePlace, text: str, columns: Columns | None) -> PrintedR
 
 
 def _split_printed(text: str) -> Iterator[list[str]]:
-    """Yield the possible cells of a row as nccl-tests prints it, with any separator, or with decimal commas.
+    """Yield each possible way to split a row into cells: with any separator, or with decimal commas.
 
     Words that follow the row are omitted.
     """

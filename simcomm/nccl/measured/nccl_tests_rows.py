@@ -139,7 +139,7 @@ def _check_side(where: str, printed: PrintedRow, side: Side, collective: str, ra
 
 
 def _conventions(collective: str, ranks: int, *, is_old: bool = False) -> list[tuple[float, float | None]]:
-    """Return possible pairs: the share of the bytes that algbw counts, and busbw / algbw (None without known ranks).
+    """Return possible pairs of ratios: the bytes in algbw over all bytes, and busbw over algbw (None: unknown).
 
     hypercube_perf, and until 2019 all_gather and reduce_scatter, count only the bytes from other ranks.
     """

@@ -61,7 +61,7 @@ class ComparedSeries:
         return Finding("as expected", f"as expected: {times}, {within} of {count(len(logs), 'size')} in the interval")
 
     def _stretches(self, outside: Bools, far: Bools) -> list[range]:
-        """Return ranges of consecutive sizes ``outside`` the interval that contain most of a size class in ``far``."""
+        """Return ranges of consecutive ``outside`` sizes in which more than half of a size class is also ``far``."""
         classes = np.searchsorted(CLASS_ENDS, self.nbytes)
         edges = np.flatnonzero(np.diff(np.concatenate(([False], outside, [False]))))
         runs = []
