@@ -156,19 +156,33 @@ def sync_seconds(c: Columns, p: Parameters, links: Links, units: UnitSeconds, st
     """Return the seconds that the synchronization of gradients and parameters adds to a step."""
     sent, overlapped = exchanged_parameters(c), c.exchange == OVERLAPPED
     backward = np.where(overlapped, stage_backward, 0.0)
-    buckets = _Buckets(c, links, sent, backward, np.where(overlapped, _slowdown(c, p), 0.0))
     weights, gradients = np.where(c.is_shaped, c.item_bytes, 4.0) * sent, c.gradient_bytes * sent
+    alike = np.maximum(1.0, np.round(gradients / (c.bucket_mb * MIB)))  # equal buckets of a transformer
+
+    def bucketed(name: str) -> Array:
+        """Return the seconds that gradient buckets add to backward. Of equal buckets, the first and the last count.
+
+        Each bucket is reduced during backward once it is full and the previous bucket is done.
+        """
+        ready, kept = c.bucket_ready.copy(), np.where(overlapped, 1 - _slowdown(c, p), 1.0)
+        ready[:, 0] = np.where(c.is_shaped, 1 / alike, ready[:, 0])
+        each = links.seconds(name, gradients[:, None] * c.bucket_share)
+        total = np.where(c.is_shaped, alike * links.seconds(name, gradients / alike), each.sum(axis=1))
+        before = np.cumsum(each, axis=1) - each
+        before[:, 1] = np.where(c.is_shaped, (1 - 1 / alike) * total, before[:, 1])
+        ends = np.where(c.is_bucket, ready * backward[:, None] - kept[:, None] * before, -np.inf)
+        return np.where(total > 0, ends.max(axis=1) + total - backward, 0.0)
 
     def divided() -> Array:
-        pieces = np.where(c.is_shaped, buckets.alike, 1.0)
+        pieces = np.where(c.is_shaped, alike, 1.0)
         gathered = p["gather_shown"] * pieces * links.seconds("gather", weights / pieces)
-        return np.asarray(np.where(c.zero == 2, c.count, 1.0) * buckets.seconds("scatter") + gathered)
+        return np.asarray(np.where(c.zero == 2, c.count, 1.0) * bucketed("scatter") + gathered)
 
     times, left = np.zeros(len(c)), c.exchange != NONE
     cases: tuple[tuple[Array, Callable[[], Array]], ...] = (
         (c.exchange == SERVER, lambda: _served(c, p, links, gradients)),
         (c.exchange == PROCESS, lambda: links.seconds("give", weights) + links.seconds("take", gradients)),
-        (c.zero == 0, lambda: buckets.seconds("reduce")),
+        (c.zero == 0, lambda: bucketed("reduce")),
         (c.zero <= 2, divided),
         (c.zero == 3, lambda: _gathered(c, p, links, units, backward)),
     )
@@ -185,44 +199,18 @@ def _slowdown(c: Columns, p: Parameters) -> Array:
     return np.minimum(np.where(c.link == NETWORK, slowdown * np.minimum(1.0, c.nic / FULL_NIC), slowdown), 0.99)
 
 
-class _Buckets:
-    """Simulates gradient buckets: each is reduced during backward once it is full and the previous bucket is done."""
-
-    def __init__(self, c: Columns, links: Links, sent: Array, backward: Array, slowdown: Array) -> None:
-        self.c, self.links, self.nbytes = c, links, c.gradient_bytes * sent
-        self.backward, self.left = backward, 1 - slowdown
-        self.alike = np.maximum(1.0, np.round(self.nbytes / (c.bucket_mb * MIB)))  # equal buckets of a transformer
-        self.ready = c.bucket_ready.copy()
-        self.ready[:, 0] = np.where(c.is_shaped, 1 / self.alike, self.ready[:, 0])
-
-    def seconds(self, name: str) -> Array:
-        """Return the seconds that buckets add to backward. For equal buckets, only the first and the last matter."""
-        c, alike = self.c, self.alike
-        each = self.links.seconds(name, self.nbytes[:, None] * c.bucket_share)
-        total = np.where(c.is_shaped, alike * self.links.seconds(name, self.nbytes / alike), each.sum(axis=1))
-        before = np.cumsum(each, axis=1) - each
-        before[:, 1] = np.where(c.is_shaped, (1 - 1 / alike) * total, before[:, 1])
-        ends = np.where(c.is_bucket, self.ready * self.backward[:, None] - self.left[:, None] * before, -np.inf)
-        return np.where(total > 0, ends.max(axis=1) + total - self.backward, 0.0)
-
-
-def _unit_exchange(c: Columns, links: Links) -> tuple[Array, Array, Array]:
-    """Return the seconds to gather a unit's parameters and to scatter its gradients, and the bytes of the gradients."""
-    weights, gradients = c.unit_parameters.copy(), c.unit_parameters.copy()
-    weights[:, 0] = np.where(c.is_shaped, count_unit(c).all, weights[:, 0])
-    gradients[:, 0] = np.where(c.is_shaped, count_unit(c, trained=True).all, gradients[:, 0])
-    nbytes = c.gradient_bytes[:, None] * gradients
-    gather = links.seconds("gather", _gathered_item(c)[:, None] * weights)
-    return gather, links.seconds("scatter", nbytes), nbytes
-
-
 def _gathered_item(c: Columns) -> Array:
     return np.where(c.lora > 0, c.frozen_bytes, c.item_bytes)
 
 
 def _gathered(c: Columns, p: Parameters, links: Links, units: UnitSeconds, backward: Array) -> Array:
     """Return the exposed seconds of FSDP's collectives. Each gather or scatter overlaps with one unit's compute."""
-    item, hidden, (gather, scatter, nbytes) = _gathered_item(c), p["fsdp_hidden"], _unit_exchange(c, links)
+    item, hidden = _gathered_item(c), p["fsdp_hidden"]
+    weights, gradients = c.unit_parameters.copy(), c.unit_parameters.copy()
+    weights[:, 0] = np.where(c.is_shaped, count_unit(c).all, weights[:, 0])
+    gradients[:, 0] = np.where(c.is_shaped, count_unit(c, trained=True).all, gradients[:, 0])
+    nbytes = c.gradient_bytes[:, None] * gradients
+    gather, scatter = links.seconds("gather", item[:, None] * weights), links.seconds("scatter", nbytes)
     forward, back = _as_column(hidden) * units.forward, _as_column(hidden) * units.backward
     both = gather + scatter
     alike = np.maximum(c.unit_count - 1, 0) * (c.most_layers / np.maximum(c.layers, 1))[:, None]
