@@ -22,20 +22,6 @@ def fancy_all_reduce(rank, world_size):
     for step in range(world_size - 1):
         yield send(right, (rank + 1 - step) % world_size), recv(left, (rank - step) % world_size)
 '''
-ASKED = """
-title = "mine against the ring"
-
-[cluster]
-topology = "star"
-hosts = 2
-bandwidth = "10 Gbit/s"
-latency = "5 us"
-
-[collective]
-name = "all_reduce"
-algorithms = ["ring", "my.py:fancy_all_reduce"]
-sizes = ["4 KiB"]
-"""
 NAME = "my.py:fancy_all_reduce"
 
 
@@ -43,7 +29,9 @@ NAME = "my.py:fancy_all_reduce"
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the working directory with the algorithm and a scenario that names it."""
     (tmp_path / "my.py").write_text(FANCY, encoding="utf-8")
-    (tmp_path / "asked.toml").write_text(ASKED, encoding="utf-8")
+    cluster = '[cluster]\ntopology = "star"\nhosts = 2\nbandwidth = "10 Gbit/s"\nlatency = "5 us"\n'
+    calls = f'name = "all_reduce"\nalgorithms = ["ring", "{NAME}"]\nsizes = ["4 KiB"]\n'
+    (tmp_path / "asked.toml").write_text(f"{cluster}[collective]\n{calls}", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
