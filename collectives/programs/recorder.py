@@ -15,7 +15,7 @@ from collectives.budget import Gigabyte, allowed, more_memory
 from collectives.declaration import Algorithm
 from collectives.errors import InputError, Undefined, describe_error, first_line, line_in, shorten, with_line
 from collectives.programs.limits import MOST_CHANNELS, MOST_STEPS, read_limits
-from collectives.step import LARGEST, Kind, Step, as_step, describe_invalid, line_reached
+from collectives.step import Kind, Step, as_step, describe_invalid, line_reached
 from collectives.symbolic_rank import Diverges, ShiftedRank, VectorRank
 
 PLAIN = frozenset({int, Kind})  # types of ordinary numbers
@@ -99,13 +99,16 @@ class Recorder:
                 raise InputError(f"{shorten(op)} is not an operation; use send, recv, recv_reduce, copy or reduce")
         if len(self.numbers) + len(numbers) > 5 * self.most:
             raise TooMuch(f"the programs of all ranks yield more than {self.most:,} operations; {more_memory(2)}")
-        if not set(map(type, numbers)) <= PLAIN or max(map(abs, numbers), default=0) > LARGEST:
+        try:
+            if not set(map(type, numbers)) <= PLAIN:
+                raise OverflowError
+            self.numbers.fromlist(numbers)
+        except OverflowError:  # checking each number takes longer
             for op in step:
                 for number in op:
                     if not isinstance(number, ShiftedRank | VectorRank) and (problem := describe_invalid(number)):
-                        raise InputError(f"{op.kind.name.lower()}: {problem}")
-            numbers = [self._take_symbol(number, index) for index, number in enumerate(numbers, len(self.numbers))]
-        self.numbers.fromlist(numbers)
+                        raise InputError(f"{op.kind.name.lower()}: {problem}") from None
+            self.numbers.extend(self._take_symbol(number, at) for at, number in enumerate(numbers, len(self.numbers)))
         self.steps.extend((line, len(step)))
 
     def _take_symbol(self, number: Any, index: int) -> int:

@@ -330,7 +330,9 @@ def _unpack(plain: dict[str, Any], kind: type[np.generic], rows: int, name: str)
         actual = f"more than {expected}" if len(content) > expected else len(content)
         raise ValueError(f"{name}.deflated: {actual} bytes where {rows} rows take {expected}, or an incomplete stream")
     planes = np.frombuffer(content, np.uint8).reshape(dtype.itemsize, rows)
-    column: npt.NDArray[Any] = np.ascontiguousarray(planes.T).reshape(-1).view(dtype)
+    column: npt.NDArray[Any] = np.empty(rows, dtype)
+    for at, plane in enumerate(planes):  # takes less time than a transposed copy
+        column.view(np.uint8).reshape(planes.T.shape)[:, at] = plane
     if plain["type"] == "b1" and planes.max(initial=0) > 1:
         raise ValueError(f"{name}.deflated: a byte that is neither 0 nor 1")
     if plain["type"] == "u8" and rows and column.max() >= 1 << 63:
