@@ -23,8 +23,8 @@ class Segments:
     first: Ints  # [segments]: first entry
     stream: Ints  # [segments]
     did: Ints  # [segments]: kind of the first entry
-    posted: Ints  # [calls]: the segment that posts each, or NEVER
-    post_entry: Ints  # [calls]: the entry that posts each, or NEVER
+    posted: Ints  # [calls]: segment that posts the call, or NEVER
+    post_entry: Ints  # [calls]: entry that posts the call, or NEVER
     wait_call: Ints  # [waits]: awaited calls, once per stream
     wait_segment: Ints  # [waits]: their segments
     blocking: Bools  # [calls]

@@ -40,8 +40,8 @@ class NetworkCarrier:
     ``algorithms`` maps collectives to algorithms (a name or an Algorithm) that replace the defaults.
     """
 
-    collectives_cross: ClassVar[bool] = True  # links; otherwise the messages of a collective have fixed times
-    messages_cross: ClassVar[bool] = True  # the same for a program's own messages
+    collectives_cross: ClassVar[bool] = True  # whether collectives' messages cross links or have fixed times
+    messages_cross: ClassVar[bool] = True  # the same for recorded sends and receives
     has_lines: ClassVar[bool] = False  # whether a group's calls run in order even without a line in the recording
     shares_cores = False  # whether messages use the cores on which ranks compute
 

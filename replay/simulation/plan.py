@@ -25,9 +25,9 @@ class ReplayedMessages(NamedTuple):
     src: Ints
     dst: Ints
     nbytes: Floats
-    seconds: Floats  # seconds in addition to those on links
-    crosses: Bools  # whether it crosses links
-    collective: Ints  # the key of its collective, or its own
+    seconds: Floats  # seconds in addition to the time on links
+    crosses: Bools  # whether the message crosses links
+    collective: Ints  # key of the message's collective, or of the message
     channel: Ints
     step: Ints
     dst_step: Ints

@@ -84,7 +84,7 @@ def widen(recording: Recording, world_size: int) -> Recording:
 
 
 def repeat_ranks(recording: Recording, models: Sequence[int], made_groups: Sequence[Ranks]) -> Recording:
-    """Return the recording of all ranks. Each repeats its rank in ``models``, which ``recording`` must contain.
+    """Return the recording of all ranks, in which rank r repeats the recorded rank ``models[r]``.
 
     ``made_groups`` lists the ranks of all groups in order of creation. Raise InputError if a repeated call's group has
     no counterpart that contains the repeating rank.

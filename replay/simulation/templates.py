@@ -20,7 +20,7 @@ from simcomm.schedules import compact_schedule
 class TemplateMessages(NamedTuple):
     """The messages of a template as arrays, one entry per message."""
 
-    source: Ints  # the stage that sends it
+    source: Ints  # the sending stage
     sink: Ints
     src: Ints  # group rank
     dst: Ints
@@ -43,10 +43,10 @@ class Template:
     ranks: int
     channels: int
     agent: Ints  # [stages]: rank * channels + channel
-    place: Ints  # [stages]: index among those of its agent
-    step: Ints  # [stages]: of the program
+    place: Ints  # [stages]: index among the stages of the agent
+    step: Ints  # [stages]: step of the program
     cost: Floats  # [stages]: seconds of reducing after the messages
-    lengths: Ints  # [ranks * channels]: stages of each
+    lengths: Ints  # [ranks * channels]: number of stages
     division: Floats  # [ranks]: seconds of a mean's division at the end
     messages: TemplateMessages
 

@@ -73,7 +73,7 @@ def _messages_and_links(run: ReplayedRun) -> tuple[Messages, list[TracedLink]]:
 
 
 def _spans(run: ReplayedRun) -> Spans:
-    """Return the compute spans of ranks, named by the innermost mark in a program, and ``reduce`` in a collective."""
+    """Return the compute spans, named by the innermost mark around them, or ``reduce`` inside a collective."""
     work = run.planned.work
     end = run.work_end
     indices = np.flatnonzero(np.isfinite(end) & (work.rank != NO_RANK))

@@ -21,8 +21,8 @@ class Filling:
     """The chunks' contents over time: the fraction of ranks that contributed, and whether the chunk is complete."""
 
     times: npt.NDArray[np.float64]  # [changes]
-    shares: npt.NDArray[np.float64]  # [changes, ranks, chunks], each from its time on
-    complete: npt.NDArray[np.bool_]  # [changes, ranks, chunks]: holds what the collective promises
+    shares: npt.NDArray[np.float64]  # [changes, ranks, chunks], valid from the time of the change on
+    complete: npt.NDArray[np.bool_]  # [changes, ranks, chunks]: whether the chunk has its final contents
 
     def at(self, time: float) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
         """Return the shares and the complete flags at a time, each of shape [ranks, chunks]."""

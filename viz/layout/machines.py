@@ -87,7 +87,7 @@ ARC_HEIGHT = 48.0  # pixels between the highest arc and its row
 def lay_out_machines(graph: Graph, hosts: tuple[str, ...], used: set[str], box: Box) -> Layout | None:
     """Return the layout of machines whose ranks are GPUs, or None for another network.
 
-    Memory and NICs without another neighbor are left out unless they are in ``used``.
+    Memory and NICs with at most one neighbor are left out unless they are in ``used``.
     """
     if not all(part_kind(host) == "gpu" for host in hosts):
         return None
@@ -131,7 +131,7 @@ def _with_kinds(graph: Graph, nodes: Iterable[str]) -> Graph:
 
 
 def _without_arcs(graph: Graph, at: dict[str, Point], box: Box) -> Box:
-    """Return the box reduced by the space for arcs along the lowest and the highest row."""
+    """Return the box without the space that arcs need below the lowest row and above the highest row."""
     heights = {
         at[a][1]: _arc_height(at, a, b, part_kind(a) == "gpu") for a, b in graph.edges if _passes_others(at, a, b)
     }

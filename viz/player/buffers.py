@@ -33,7 +33,7 @@ class LandedMessage:
     step: int  # the receiver's step
     into: int
     carried: list[int]  # contributors of each of its chunks, one bit per rank
-    after: list[Cell]  # cells changed by it and by the local operations after it
+    after: list[Cell]  # cells changed by the message and by the local operations that follow
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Export one run for the player: every message, or aggregates for large runs.
 
-Aggregates keep the maximum of a row, not only its mean, because a bad cable affects one rank of many. Columns of
-numbers are text: little-endian, grouped by byte significance, deflated, base64.
+Aggregates contain the maximum over several ranks, not only their mean, because a bad cable may affect a single rank.
+Columns of numbers are base64 text: little-endian bytes, grouped by significance and deflated.
 """
 
 import zlib
