@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import prod
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -203,7 +203,7 @@ class OwnRuns:
         runs = count(len(self.rows), "run")
         return f"{runs} on {self.gpu} with {self.framework}, saved from {self.source} ({self.made})"
 
-    @property
+    @cached_property
     def belief(self) -> Belief:
         """The belief about the cluster, updated with the user's runs."""
         return belief_of([self])

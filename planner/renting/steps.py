@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
 from collectives.errors import InputError
 from collectives.training.parallelism import Parallelism
 from collectives.units import format_size
-from planner.beliefs import Belief, believe
+from planner.beliefs import believe
 from planner.gpus import is_published
 from planner.hosts import Host, host_of_preset, published_nodes
 from planner.jobs import TrainingJob
@@ -107,11 +106,6 @@ class CandidateSteps:
             return series_gpu(gpu) in self.rates.known or has_published_series(gpu)
         return gpu in self.own or is_published(gpu)
 
-    @cached_property
-    def beliefs(self) -> Mapping[str, Belief]:
-        """The beliefs about GPUs on which the user has runs."""
-        return {gpu: record.belief for gpu, record in self.own.items()}
-
     def predict(
         self, places: Sequence[tuple[InstanceType, int]], on_done: Callable[[int], object] = lambda number: None
     ) -> list[StepPrediction | InputError]:
@@ -137,7 +131,7 @@ class CandidateSteps:
         if self.rates is not None:
             alone = self.rates.rate(gpu)
             return Training(self.job, host, at_rate(self.job.model, alone.rate, spread=alone.spread))
-        return Training(self.job, host, belief=self.beliefs.get(gpu) or believe())
+        return Training(self.job, host, belief=self.own[gpu].belief if gpu in self.own else believe())
 
     def _mesh(self, training: Training, gpus: int) -> DeviceMesh:
         if not self.is_searched:
