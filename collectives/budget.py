@@ -39,9 +39,9 @@ class Gigabyte:
 
 
 def allowed(most: int) -> int:
-    """Return the number of objects that the memory limit allows, if ``most`` objects fit into one gigabyte.
+    """Return the number of objects within the memory limit, of which ``most`` fit into one gigabyte.
 
-    Raise InputError if RINGLAB_MEMORY is invalid.
+    Raise InputError if RINGLAB_MEMORY is not a size.
 
     >>> allowed(10_000_000)  # RINGLAB_MEMORY="2 GiB" would allow twice as many
     10000000
@@ -76,7 +76,7 @@ cluster.hosts=N), or allow more memory (RINGLAB_MEMORY="3 GiB")
 
 
 def check_read(where: object, number: int, most: int, unit: str) -> None:
-    """Raise TooLarge if a file has too many objects. ``where`` is the file; ``most`` objects fit into one gigabyte.
+    """Raise TooLarge if the file ``where`` has too many objects: more than ``most`` per gigabyte of the memory limit.
 
     >>> check_read("a.csv", 101, 100, "rows")
     Traceback (most recent call last):

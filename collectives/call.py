@@ -1,7 +1,7 @@
 """Describe a collective call, and compute the sizes and the parts of its buffers.
 
-A buffer can have any length if data keeps its place in the buffer. An all_to_all moves data to other chunks, so all of
-its chunks must be equally large. The token of a barrier must not be empty, because empty messages are not sent.
+A buffer can have any length, except in an all_to_all: it moves data to other chunks, so all chunks must be equally
+large. The buffer of a barrier, its token, must not be empty, because empty messages are not sent.
 """
 
 from collections.abc import Sequence
@@ -143,7 +143,7 @@ def _elements(algorithm: Algorithm, world_size: int, nbytes: object, dtype: str,
 
 
 def check_buffers(algorithm: Algorithm, world_size: int, buffers: Sequence[Array]) -> tuple[str, int]:
-    """Return the type and length of the buffers. Raise InputError if a collective cannot write to one of them."""
+    """Return the dtype and the length of the buffers. Raise InputError if a collective cannot write to one of them."""
     where = f"{algorithm.full_name}: buffers"
     argument: object = buffers
     if not isinstance(argument, Sequence | np.ndarray) or isinstance(argument, str):
@@ -220,7 +220,8 @@ def check_length(algorithm: Algorithm, n: int, world_size: int) -> None:
 def part_slice(parts: int | range, n: int, world_size: int) -> slice:
     """Return the slice of one part, or of consecutive parts, in a buffer of ``n`` elements.
 
-    Part i covers elements ``[i * n // world_size, (i + 1) * n // world_size)``, in the same way as chunks.
+    Part i covers elements ``[i * n // world_size, (i + 1) * n // world_size)``, as chunk i of ``world_size`` chunks
+    does.
 
     >>> part_slice(1, 10, world_size=4), part_slice(range(1, 3), 10, world_size=4)
     (slice(2, 5, None), slice(2, 7, None))
@@ -241,8 +242,6 @@ def reduced_slice(spec: Spec, rank: int, world_size: int, root: int, n: int) -> 
 
 def reduced_counts(spec: Spec, world_size: int, root: int, n: int) -> npt.NDArray[np.int64]:
     """Return the number of elements that contain reduced data at the end, for each rank; shape [world_size].
-
-    All ranks except the root end with the same parts, or with one part each. Therefore, one of them represents all.
 
     >>> from collectives.spec import find_spec
     >>> reduced_counts(find_spec("reduce"), world_size=3, root=1, n=10)

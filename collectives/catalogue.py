@@ -49,10 +49,11 @@ def library() -> dict[str, Algorithm]:
 
 
 def find_algorithm(reference: str | Algorithm, collective: str | None = None, folder: Path | None = None) -> Algorithm:
-    """Return an algorithm by name: ``all_reduce/ring``, ``ring`` with ``collective``, or ``my.py:name`` in ``folder``.
+    """Return the algorithm with this name, such as ``all_reduce/ring``, or ``ring`` if ``collective`` is set.
 
-    The name can be followed by parameters in brackets, such as ``chain[slices=4]``. A Python file is executed in a
-    subprocess. An ``Algorithm`` is returned unchanged. Raise InputError with suggestions for an unknown name.
+    A name such as ``my.py:name`` refers to a Python file in ``folder``, which is executed in a subprocess. Parameters
+    can follow in brackets, as in ``chain[slices=4]``. An ``Algorithm`` is returned unchanged. Raise InputError with
+    suggestions for an unknown name.
 
     >>> find_algorithm("chain[slices=4]", "broadcast").chunks(world_size=8)
     4

@@ -40,7 +40,8 @@ def check_number(
 ) -> float:
     """Return ``value`` as a float. Raise InputError unless it is a number.
 
-    With ``above`` or ``at_least``, it must also be finite, and positive or non-negative. ``unit`` is for the message.
+    If ``above`` is 0, it must be positive and finite; if ``at_least`` is 0, non-negative and finite. ``unit`` is for
+    the message.
 
     >>> check_number("fails_at", "5 ms", "seconds")
     Traceback (most recent call last):
@@ -86,7 +87,7 @@ def check_sequence(name: str, value: object, of: str) -> list[Any]:
 
 
 def check_callable(name: str, value: object, of: str) -> None:
-    """Raise InputError unless ``value`` is callable or None; ``of`` names its arguments.
+    """Raise InputError unless ``value`` is callable or None. ``of`` names its arguments in the message.
 
     >>> check_callable("progress", True, of="(done, total)")
     Traceback (most recent call last):
@@ -167,7 +168,7 @@ def check_ranks(world_size: object, root: object = 0) -> None:
 
 
 def check_cluster(cluster: object, kind: type) -> None:
-    """Raise InputError unless ``cluster`` is of ``kind``, such as simcomm's Cluster."""
+    """Raise InputError unless ``cluster`` is an instance of ``kind``, such as ``simcomm.Cluster``."""
     if isinstance(cluster, type) or not isinstance(cluster, kind):
         ranks = cluster if type(cluster) is int and cluster > 0 else 2
         raise InputError(f"cluster must be a cluster such as simcomm.this_machine({ranks}), not {quote(cluster)}")

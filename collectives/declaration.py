@@ -35,7 +35,6 @@ OUTSIDE_BRACKETS = re.compile(r",\s*(?![^\[]*\])")  # a comma outside of bracket
 
 @lru_cache(maxsize=1024)
 def function_parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
-    """Return all parameters of a function, in order."""
     return tuple(inspect.signature(function).parameters.values())
 
 
@@ -215,7 +214,7 @@ class Algorithm(Generic[Arguments, Returned]):
     def recorded(self, world_size: int, root: int = 0) -> npt.NDArray[np.int32] | None:
         """Return the operations of all ranks if the program was recorded from a user's file, otherwise None.
 
-        The columns are rank, channel, step, kind, peer, chunk, count and into. Raise the exception of the program.
+        The columns are rank, channel, step, kind, peer, chunk, count and into. Raise InputError if the program fails.
         """
         table: Callable[..., npt.NDArray[np.int32]] | None = getattr(self.function, "table", None)
         if table is None or self.source is None:
@@ -283,7 +282,7 @@ class Algorithm(Generic[Arguments, Returned]):
             ) from error
 
     def rule_arguments(self, rule: Callable[..., int]) -> dict[str, Parameter]:
-        """Return the values of the program's parameters that a chunk rule accepts in addition to the world size."""
+        """Return the program's parameter values that ``rule``, a chunk rule, takes in addition to the world size."""
         accepted = list(inspect.signature(rule).parameters)[1:]
         return {key: value for key, value in self._values().items() if key in accepted}
 
@@ -332,7 +331,7 @@ class NcclsOwn(Algorithm):
         return self.spec.moves or self.spec.has_parts  # these collectives have parts of equal length
 
     def least_elements(self, world_size: int) -> int:
-        """Return the minimum number of elements: one, or one per rank. NCCL's model cannot predict empty buffers."""
+        """Return the minimum number of elements: one per rank if chunks must be equal, otherwise one."""
         return world_size if self.needs_equal_chunks else 1
 
 

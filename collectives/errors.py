@@ -43,7 +43,7 @@ class TooLarge(InputError):  # noqa: N818 - what it is
 
 
 class NotKnown(InputError):  # noqa: N818 - what it is
-    """An unknown name in one row of a table. The other rows do not need this name."""
+    """An unknown name in one row of a table. The reader of the table can skip this row."""
 
 
 class TorchMissing(InputError, ModuleNotFoundError):  # noqa: N818 - what is missing

@@ -44,7 +44,7 @@ def quote(value: object) -> str:
 
 
 def describe_accepted(problem: str, message: str) -> str:
-    """Describe the accepted values from the type and the message of a pydantic error.
+    """Describe the values that a pydantic field accepts, given the type (``problem``) and the message of its error.
 
     >>> "4.5" + describe_accepted("int_type", "Input should be a valid integer")
     '4.5 must be an integer'

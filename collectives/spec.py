@@ -55,7 +55,7 @@ class Spec(NamedTuple):
         return self.reduces and not self.rooted and not self.has_parts
 
     def origin(self, rank: int, part: int) -> int:
-        """Return which part of a contributor's buffer becomes ``part`` of this rank's buffer."""
+        """Return the index of the part of a contributor's buffer that becomes ``part`` of this rank's buffer."""
         return rank if self.moves else part
 
     def result(self, rank: int, world_size: int, root: int) -> range:

@@ -52,7 +52,7 @@ def _closest(text: object, units: Mapping[str, Fraction | int]) -> str:
 
 @lru_cache(maxsize=1 << 15)
 def _read(text: str) -> tuple[Fraction, str]:
-    """Return the number and the unit, "" if the text is invalid; cached, because large clusters repeat their texts."""
+    """Return the number and the unit, or (0, "") if the text is invalid. Cached, as clusters repeat texts."""
     match = _QUANTITY.fullmatch(text)
     return (Fraction(0), "") if match is None else (Fraction(match[1]), match[2])
 

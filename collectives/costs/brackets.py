@@ -92,9 +92,7 @@ def _between_closed_forms(algorithm: Algorithm, lower: CostModel, upper: CostMod
 
 
 def _two_trees(algorithm: Algorithm, lower: CostModel, upper: CostModel) -> tuple[float, float]:
-    """Return bounds for two trees. A link has at most two messages at once, so each gets at least half of its
-    bandwidth.
-    """
+    """Return bounds for two trees, in which each message gets at least half of a link's bandwidth."""
     most = closed_form(algorithm, upper)
     return least_seconds(algorithm, lower), inf if most is None else most
 

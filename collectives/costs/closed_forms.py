@@ -152,7 +152,7 @@ def recursive_halving_reduce_scatter(m: CostModel) -> float:
 
 
 def bruck_all_to_all(m: CostModel) -> float:
-    """Return the time if a part travels once per set bit of its distance, and is packed and unpacked each time.
+    """Return the time if a part travels, packed and unpacked each time, once per set bit of its distance.
 
     The program also copies the whole buffer twice to rotate it.
     """

@@ -46,7 +46,7 @@ class Probe(NamedTuple):
 
 
 def long_chain(world_size: int) -> int:
-    """Return the length of the longer relay or exchange probe. Its additional messages follow other messages."""
+    """Return the number of hops in the longer of the two probes for a relay or an exchange."""
     return 3 if world_size <= 2 else 5
 
 

@@ -30,7 +30,7 @@ Parameters = dict[str, Any]
 
 
 class Shown:
-    """A value in the worker process of which this process knows only the ``repr``.
+    """A value that exists only in the worker process. This process knows only its ``repr``.
 
     >>> Shown("<object>")
     <object>
@@ -214,7 +214,7 @@ class RecordedCount:
         self.__signature__ = inspect.Signature(parameters)
 
     def __call__(self, world_size: int, **values: Any) -> Any:
-        """Return the number for a world size. Raise InputError, or Undefined if the rule rejects the world size."""
+        """Return the number of chunks. Raise InputError if the rule fails, Undefined if it rejects the world size."""
         key = (self.rule, *_key(world_size, 0, values))
         if key not in self.program.counts:
             question = {

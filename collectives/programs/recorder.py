@@ -38,7 +38,7 @@ def describe_failure(error: BaseException, file: str, subject: str, line: int | 
 
 
 def is_about_memory(error: BaseException) -> bool:
-    """Return whether an exception means that memory is exhausted. torch raises another type than Python."""
+    """Return whether an exception means that memory is exhausted. torch raises another type than MemoryError."""
     cause = error.__cause__ or error
     return isinstance(cause, MemoryError) or "allocate memory" in first_line(cause)
 
@@ -48,7 +48,7 @@ class TooMuch(InputError):  # noqa: N818
 
 
 class Recorder:
-    """The recorded steps of all ranks for one call."""
+    """Runs a program on all ranks of one call, and records their steps."""
 
     def __init__(self, algorithm: Algorithm, note: Note) -> None:
         self.algorithm, self.note, self.file = algorithm, note, str(algorithm.source)

@@ -61,10 +61,10 @@ class ServerLostError(Exception):
 
 
 class ProgramFile:
-    """A user's file in a worker process. Time is limited per question, and memory per worker."""
+    """A user's file, which a worker process executes. Time is limited per question, and memory per worker."""
 
     def __init__(self, path: Path, modules: tuple[str, ...] = ()) -> None:
-        """Create the file. The worker first imports ``modules`` of Ringlab, which do not count toward the limits."""
+        """Store the path. The worker first imports ``modules`` of Ringlab, which do not count toward the limits."""
         self.path, self.modules, self._printed, self._worker = path, modules, 0, list["WorkerProcess"]()
         finalize(self, _forget, self._worker)
 
@@ -72,9 +72,10 @@ class ProgramFile:
         return ProgramFile, (self.path, self.modules)
 
     def ask(self, question: dict[str, Any]) -> Answer:
-        """Return the worker's answer. The caller must not trust its content.
+        """Send a question to the worker and return its answer, whose content the caller must not trust.
 
-        Raise ProgramEnded if there is no answer, and InputError for invalid limits.
+        Raise ProgramEnded if there is no answer, and InputError if a limit is invalid or the algorithm no longer
+        exists.
         """
         limits = read_limits()
         with _lock:
@@ -187,7 +188,7 @@ class WorkerProcess:
             self._bell.send(b"?")
 
     def wait(self, memory: int, seconds: float, subject: str) -> str:
-        """Wait for the worker's answer. Return "" when it has arrived, or a word for the reason why it did not.
+        """Wait for the worker's answer. Return "" when it arrives, otherwise the reason in one word, such as "memory".
 
         ``seconds`` limits the CPU time and sleep; time spent waiting for a core does not count. If the program is slow,
         log a warning that names ``subject``.
@@ -330,7 +331,7 @@ class Server:
         return self.workers.get(worker.process.pid) is worker
 
     def request(self, text: bytes, files: list[int] = []) -> int:  # noqa: B006 - only read
-        """Return the server's answer. Raise ServerLostError if it does not answer."""
+        """Send a message with open files to the server, and return its answer. Raise ServerLostError if none comes."""
         try:
             self.process.send_signal(signal.SIGCONT)  # a program can stop the server
             socket.send_fds(self._socket, [text], files)

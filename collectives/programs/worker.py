@@ -43,13 +43,13 @@ Answer = tuple[dict[str, Any], bytes]
 
 
 class Here:
-    """A flag for the role of this process."""
+    """Stores whether this process is a worker."""
 
     is_worker = False  # whether it executes a user's file; such a process also executes the files that this file names
 
 
 def serve(owner: socket.socket) -> None:
-    """Fork a worker for each message with four files, report exit statuses, and end all workers on exit."""
+    """Serve requests until ``owner`` closes: fork a worker, or report an exit status. Then end all workers."""
     with suppress(OSError, AttributeError):  # only Linux has prctl
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGCONT)  # a program may have stopped this process
@@ -172,7 +172,6 @@ class Worker:
         LOCATION.pack_into(self.location, 0, 1, rank, channel, step, line)
 
     def answer(self, question: dict[str, Any]) -> Answer:
-        """Return the answer to a question."""
         LOCATION.pack_into(self.location, 0, 0, 0, 0, 0, 0)
         answers: dict[str, Callable[[dict[str, Any]], Answer]] = {
             "start": self._start, "load": self._load, "count": self._count, "record": self._record, "call": self._call,

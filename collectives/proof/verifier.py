@@ -50,7 +50,7 @@ class WrongChunk(NamedTuple):
 
 
 def explain_missing(schedule: Schedule, landings: Sequence[Landing], rank: int, chunk: int, missing: int) -> str:
-    """Explain why ``chunk`` of ``rank`` lacks a contribution: the lowest rank's in the bit set ``missing``.
+    """Explain why ``chunk`` of ``rank`` lacks the data of the lowest rank in the bit set ``missing``.
 
     ``landings`` are the landings of all ranks, in order.
     """

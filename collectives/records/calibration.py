@@ -1,4 +1,4 @@
-"""Store the measurements of a machine from which its runs are predicted. ``realcomm`` writes, ``simcomm`` reads them.
+"""Store measurements of a machine, from which its runs are predicted. ``realcomm`` writes them, ``simcomm`` reads them.
 
 ``PairProbes`` are measurements between two hosts with known links, for the transport ``gloo-tcp``.
 """
@@ -28,7 +28,7 @@ PARTS = 4  # number of folds; the spread of their predictions is the uncertainty
 
 @dataclass(frozen=True)
 class CrowdRound:
-    """One measurement round on two hosts that run more ranks than they have cores (a crowd). There are several rounds.
+    """One round of measurements on two hosts that run more ranks than they have cores (a *crowd*).
 
     In each step, each rank sends messages of a few bytes to a different rank on the other host, and receives as many.
     """
@@ -374,7 +374,7 @@ def cache_file(ranks: int, backend: str = "gloo") -> Path:
 
 
 def is_cached(ranks: int, backend: str = "gloo") -> bool:
-    """Return whether a calibration of this machine for ``ranks`` is cached, whether fresh or not.
+    """Return whether a calibration of this machine for ``ranks`` is cached, even if it is outdated.
 
     >>> is_cached(10**100)
     False

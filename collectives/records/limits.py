@@ -54,7 +54,7 @@ class Cable:
 
 @dataclass(frozen=True)
 class RunLimits:
-    """The bottleneck of a run as text, with the link pairs in use: first those in the text, then by utilization."""
+    """The bottleneck of a run as text, and the used link pairs: first the pairs in the text, then by utilization."""
 
     kind: Literal["stuck", "computing", "slow", "full", "latency", "none", "unknown"]
     heading: str
@@ -176,9 +176,9 @@ def _usual_peak(cables: Sequence[Cable]) -> float:
 
 
 def _not_limited_elsewhere(trace: Trace, loads: LinkLoads, slow: Sequence[Cable], usual: float) -> list[Cable]:
-    """Return the link pairs whose messages were not limited elsewhere.
+    """Return the ``slow`` link pairs whose messages were, for most of their time, not limited by other links.
 
-    A message was limited elsewhere if its route has a link with the usual load, or a suspected pair with a higher load.
+    Another link limits a message if it has the ``usual`` load, or if it belongs to a slow pair with a higher load.
     """
     if not slow:
         return []
@@ -228,9 +228,10 @@ def _are_few(some: Sequence[Cable], cables: Sequence[Cable]) -> bool:
 def _blame(
     trace: Trace, loads: LinkLoads, cables: Sequence[Cable], standing: set[tuple[int, ...]]
 ) -> tuple[list[Cable], float]:
-    """Return the link pairs with their seconds on the critical path, and the path's total seconds of latency.
+    """Return the link pairs with ``blame``, ``crossing`` and ``sole``, and the critical path's latency in seconds.
 
-    ``sole`` counts a message on ``standing`` pairs if all other pairs of its route are less full.
+    A message counts for ``sole`` if its fullest pair is in ``standing``, and its pairs outside ``standing`` are less
+    full.
     """
     owner = {link: number for number, cable in enumerate(cables) for link in cable.links}
     blame, crossing, sole, latency = np.zeros(len(cables)), np.zeros(len(cables)), np.zeros(len(cables)), 0.0

@@ -37,7 +37,7 @@ class LinkRoutes:
 
     @property
     def hops(self) -> Ints:
-        """The route of each entry of ``link``."""
+        """The number of the route that each entry of ``link`` belongs to."""
         return np.repeat(np.arange(len(self.first) - 1), np.diff(self.first))
 
 
@@ -162,7 +162,7 @@ def _by_link(trace: Trace, routes: LinkRoutes) -> tuple[Ints, Ints]:
 def _split(
     trace: Trace, routes: LinkRoutes, capacity: Floats, message: Ints, first: Ints
 ) -> Iterator[tuple[slice, _Crossings]]:
-    """Yield consecutive links with their crossings: about ``AT_ONCE`` crossings, or a single link with more."""
+    """Yield ranges of consecutive links and their crossings, each with about ``AT_ONCE`` crossings or a single link."""
     messages = trace.messages
     route, begin, end, nbytes = messages.route, messages.begin, messages.end, messages.nbytes
     latency, narrowest = np.array([link.latency for link in trace.links], float), np.full(len(routes.first) - 1, np.inf)

@@ -78,7 +78,7 @@ class Measured(NamedTuple):
 
 
 class TransformerShape(NamedTuple):
-    """The dimensions of a transformer for closed forms."""
+    """The dimensions of a transformer, from which closed forms compute its FLOPs and memory."""
 
     layers: int
     width: int
@@ -207,8 +207,7 @@ class ModelProfile:
         return sum(layer.saved_bytes for layer in self.layers)
 
     def work(self, is_backward: bool) -> list[float]:
-        """Return the larger cost of each layer: its FLOPs, or its memory traffic, converted into FLOPs of equal
-        duration.
+        """Return each layer's work: its FLOPs, or its memory traffic times ``FLOPS_PER_BYTE`` if that is more.
 
         >>> max(find_model_profile("alexnet").work(is_backward=False)) == 447897600.0
         True

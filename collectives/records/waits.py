@@ -44,7 +44,7 @@ class Record(Enum):
 
     @property
     def keeps_messages(self) -> bool:
-        """Whether messages are recorded if the engine cannot derive the result without them."""
+        """Whether messages may be recorded: always for MESSAGES, and for WAITS if they are needed to find the waits."""
         return self in (Record.MESSAGES, Record.WAITS)
 
 
