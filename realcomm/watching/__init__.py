@@ -1,1 +1,1 @@
-"""Record a training while it runs: metrics, a log for each rank, and profiles of its steps."""
+"""Record a training while it runs: its metrics, and a log for each rank."""
