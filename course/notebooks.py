@@ -1,4 +1,4 @@
-"""Lessons as notebooks: converts a notebook's cells to a script, and script lines back to cells."""
+"""Convert a notebook's cells to a script, and lines of the script back to lines of cells."""
 
 import json
 from collections.abc import Iterator

@@ -20,7 +20,7 @@ def check_something_happens(trace: object) -> None:
 
 
 def time_unit(seconds: float) -> tuple[str, float]:
-    """Return the best unit for a time, and the length of that unit in seconds."""
+    """Return the unit that ``format_time`` uses for a time, and the length of this unit in seconds."""
     unit = format_time(seconds).split()[1]
     return unit, float(TIMES[unit])
 

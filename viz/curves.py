@@ -77,7 +77,7 @@ def scaling_figure(title: str, subtitle: str, curves: Sequence[Curve]) -> Figure
 
 
 def _draw_lines(axes: Axes, points: Mapping[Points, str], ranks: Sequence[int], is_each: bool) -> list[End]:
-    """Draw the ideal line and the curves, in total or per rank. Return each line's end point, label and color."""
+    """Draw the ideal line and the curves, in total or (``is_each``) per rank. Return their ends, labels and colors."""
     one_rank, ideal = _ideal(points)
     across = ranks if len(ranks) > 1 else [ranks[0] / 2, ranks[0] * 2]  # for one number, a level line on both sides
     of = ranks if len(ranks) > 1 else [ranks[0]] * 2

@@ -124,7 +124,7 @@ def clear_axes(axes: Axes, *, keep: Literal["x", "y", "both"] = "x") -> None:
 
 
 def label_times(axis: Axis, longest: float, most: int) -> None:
-    """Label up to ``most`` ticks of a time axis, in the best unit for ``longest`` (seconds)."""
+    """Label up to ``most`` ticks of a time axis, in the unit that suits ``longest`` (seconds)."""
     unit, size = time_unit(longest)
     axis.set_major_locator(MaxNLocator(most))
     axis.set_major_formatter(FuncFormatter(lambda time, _: f"{time / size:g} {unit}" if time else "0"))

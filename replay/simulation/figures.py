@@ -163,7 +163,7 @@ def find_unfinished(run: ReplayedRun) -> list[Unfinished]:
 
 
 def _waiting_inside(run: ReplayedRun) -> Iterator[Unfinished]:
-    """Yield ranks that wait in a backend's own collective for a rank that has not reached it."""
+    """Yield the ranks that wait inside a backend's collective for a rank that has not reached the collective."""
     for call_class, bases in zip(run.classes, run.layout.bases, strict=True):
         if call_class.template is not None:
             continue

@@ -178,7 +178,7 @@ def _calls(recording: Recording, mine: Ints, rank: int, groups: _Groups) -> dict
 
 
 def _keys(calls: dict[str, Ints]) -> Ints:
-    """Return keys that match the k-th calls of a group, and the k-th send and receive between two ranks."""
+    """Return a key for each call, equal for the k-th calls in a group, and for the k-th send and receive of a pair."""
     counts, keys = Counter[tuple[int, ...]](), dict[tuple[int, ...], int]()
     numbers = []
     names = ("kind", "rank", "peer", "tag", "group")

@@ -127,7 +127,7 @@ class ShortestRouter(Router):
 
 
 class ListedRouter(Router):
-    """Uses the listed routes, and another policy for all other pairs."""
+    """Uses the listed routes for their pairs of nodes, and another policy for all other pairs."""
 
     def __init__(self, graph: "nx.DiGraph[str]", routes: Iterable[Sequence[str]], otherwise: "Routing") -> None:
         super().__init__(graph)

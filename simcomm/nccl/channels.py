@@ -74,7 +74,7 @@ def used_channels(comm: Communicator, algorithm: str, protocol: str, sizes: Floa
 
 
 def by_threshold(comm: Communicator, algorithm: str, protocol: str, sizes: Floats) -> NDArray[np.bool_]:
-    """Return, for each size, whether NCCL before 2.5 chooses this protocol: LL up to its threshold, Simple above."""
+    """Return for each size whether NCCL before 2.5 uses this protocol: LL up to a threshold, Simple above."""
     if comm.version < (2, 3):
         most: Floats | float = LL_THRESHOLD
     else:
@@ -211,7 +211,7 @@ def _memory_hop(comm: Communicator, protocol: str, values: Parameters) -> float:
 def collective_rates(comm: Communicator, values: Parameters, *, is_chain: bool = False) -> tuple[float, float]:
     """Return the bandwidths in GB/s of a ring or tree inside a node and between nodes, limited by links and channels.
 
-    A channel moves at most ``channel_rate``, and at most its buffer per round trip of a message and its acknowledgment.
+    A channel moves at most ``channel_rate``, and at most one buffer per round trip of a message and its acknowledgment.
     """
     channels, buffer = open_channels(comm), comm.settings.buffer_bytes or BUFFER
     rates = []

@@ -115,7 +115,7 @@ def _restrict(reasons: dict[Choice, str], part: int, name: str, words: tuple[str
 
 
 def _forced(comm: Communicator, collective: str) -> list[tuple[int, str, tuple[str, ...]]]:
-    """Return a tuple for each of NCCL_ALGO and NCCL_PROTO that is set: position in a choice, setting, allowed words."""
+    """Return (position in a choice, setting, allowed words) for each of NCCL_ALGO and NCCL_PROTO that is set."""
     settings = comm.settings
     forced = []
     if settings.algo is not None:

@@ -130,7 +130,7 @@ class Communicator:
 
     @property
     def is_nvlink(self) -> bool:
-        """Whether all hops inside a node are NVLink (or xGMI); NCCL's tuner knows only NVLink and PCI."""
+        """Whether NCCL's tuner classifies a node as NVLink, not PCI: all hops inside the node use NVLink or xGMI."""
         return self.local > 1 and all(hop.kind in NVLINKS for hop in self.hops)
 
 

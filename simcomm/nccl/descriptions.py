@@ -44,7 +44,7 @@ RATES = ("nic", "nvlink")  # keys that are bandwidths
 
 
 class Keys(BaseModel):
-    """The keys of a system's line and their types. ``_describe`` decides which are required, and the defaults."""
+    """The keys of a system description, and their types. ``_describe`` decides which are required, and the defaults."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
@@ -81,7 +81,7 @@ class Keys(BaseModel):
 
 
 def read_keys(where: str, line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the checked keys of a line, with bandwidths in GB/s. InputError names ``where`` and the key.
+    """Return checked keys, with bandwidths in GB/s. Raise InputError, with ``where`` and the key, if one is invalid.
 
     >>> read_keys("system mine", {"nodes": 2, "nic": "100 Gbit/s"})
     {'nodes': 2, 'nic': 12.5}
@@ -102,7 +102,7 @@ def read_keys(where: str, line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_unit(key: str, value: Any) -> Any:
-    """Return the value of a key. A bandwidth gets its unit, as in "12.5 GB/s"."""
+    """Return the value of a key. If the key is a bandwidth, add the unit, as in "12.5 GB/s"."""
     return f"{value} GB/s" if key in RATES and value and not isinstance(value, str) else value
 
 
@@ -110,7 +110,7 @@ OF_TABLES = ("cluster", "skip")  # keys for published tables only
 
 
 def check_own_line(where: str, line: Mapping[str, Any]) -> None:
-    """Warn about each bandwidth without a unit in a user's line; such values are deprecated.
+    """Warn about each bandwidth without a unit in a user's system description; such values are deprecated.
 
     Raise InputError for a key that does not affect predictions.
     """
@@ -234,7 +234,7 @@ def put_aside(directory: Path | str = OWN_DATA) -> frozenset[str]:
 
 
 def describe_system(slug: str, line: Mapping[str, Any]) -> System:
-    """Return the system that a line describes.
+    """Return the system that the keys in ``line`` describe.
 
     Raise InputError if a key is unknown, missing or invalid, or contradicts another key.
 
@@ -261,7 +261,7 @@ def own_machines() -> dict[str, Any]:
 
 
 def describe_preset(preset: str, nodes: int, gpus: int, **more: Any) -> System:
-    """Return the system of ``nodes`` machines from the hardware catalog. ``more`` adds keys of a line.
+    """Return the system of ``nodes`` machines from the hardware catalog. ``more`` are more keys of its description.
 
     Each board of a machine is a host: two NVL72 are 36 hosts of four GPUs, in domains of 72. Raise InputError if a key
     is unknown or invalid.
@@ -296,7 +296,7 @@ def _tables(content: Mapping[str, Any], name: str, path: Path) -> dict[str, Any]
 
 
 def _describe(where: str, slug: str, line: Mapping[str, Any], machines: Mapping[str, Any]) -> System:
-    """Return the system of a line. Its own keys have priority over its machine's keys, and these over the defaults."""
+    """Return the system that ``line`` describes. Its keys override its machine's keys, which override the defaults."""
     stated = read_keys(where, line)
     machine = stated.pop("machine", None)
     if "preset" in stated:

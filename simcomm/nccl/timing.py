@@ -150,10 +150,10 @@ def _ll_load(
 
 
 def _ll_messages(comm: Communicator, collective: str, algorithm: str, sizes: Floats, values: Parameters) -> Floats:
-    """Return the times in us that LL's messages between nodes wait for the flags of all their lines.
+    """Return the times in us until LL's messages between nodes are complete.
 
-    The CPU sends a message only when it is complete (``sendProxyProgress`` in ``src/transport/net.cc`` of NVIDIA/nccl).
-    A message is a chunk of a channel, at most a slot.
+    The CPU sends a message only when the flags of all its lines are set (``sendProxyProgress`` in
+    ``src/transport/net.cc`` of NVIDIA/nccl). A message is a chunk of a channel, at most a slot.
     """
     chunks = comm.ranks if algorithm == "ring" else 1
     message = np.minimum(sizes / chunks / used_channels(comm, algorithm, "ll", sizes), LL_SLOT)

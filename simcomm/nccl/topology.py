@@ -160,7 +160,7 @@ def _links_of(host: GpuHost, graph: "nx.DiGraph[str]", a: int, b: int) -> tuple[
 
 @cache
 def mesh_rings(gpus: int) -> tuple[tuple[int, ...], ...]:
-    """Return as many rings over the first GPUs of a hybrid cube mesh as its NVLinks allow without sharing a link.
+    """Return the largest set of rings over the first GPUs of a hybrid cube mesh in which no two share an NVLink.
 
     >>> len(mesh_rings(8)), len(mesh_rings(4))
     (3, 2)
@@ -184,11 +184,11 @@ def _all_rings(gpus: int) -> tuple[tuple[int, ...], ...]:
 def ring_hops(
     host: GpuHost, groups: tuple[tuple[int, ...], ...] = (), *, is_closed: bool = True
 ) -> tuple[HopGroup, ...]:
-    """Return the hops of a ring over the host's GPUs, or of a chain, grouped by kind and with their rates.
+    """Return the hops of a ring (a chain unless ``is_closed``) over the host's GPUs, grouped by kind, with their rates.
 
-    With ``groups`` of GPU numbers, each group runs a ring at the same time, and the hops of the slowest ring are
-    returned. The rate of NVLink is the sum over all rings. For an NVSwitch, it is the GPU's line rate; for a mesh, one
-    brick per ring in each direction; for xGMI, the links to the GPUs in use.
+    ``groups`` of GPU numbers run their rings at the same time, and the hops of the slowest ring are returned. The rate
+    of NVLink is the sum over all rings. For an NVSwitch, it is the GPU's line rate; for a mesh, one brick per ring in
+    each direction; for xGMI, the links to the GPUs in use.
 
     >>> ring_hops(GpuHost(8, "nvswitch", nvlink=300))
     (HopGroup(kind='nvswitch', count=8, rate=300),)

@@ -175,7 +175,7 @@ def _nvls_bandwidth(comm: Communicator, collective: str, algorithm: str, nic: fl
 
 
 def latency(comm: Communicator, collective: str, choice: Choice) -> float:
-    """Return the latency in us that the tuner assumes for a choice, without the plateau of rings."""
+    """Return the latency in us that the tuner assumes for a choice. For large rings, ``tuner_times`` increases it."""
     algorithm, protocol = choice
     figures, p = latencies(comm.version), PROTOCOL[protocol]
     inside = "nvlink" if comm.is_nvlink else "pci"

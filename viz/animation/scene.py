@@ -123,7 +123,7 @@ class Scene:
         return bool(self._radii.max(initial=0.0) >= SMALLEST_NUMBERED)
 
     def show(self, frame: int) -> int:
-        """Move everything to its position in a frame. Return the number of messages in flight."""
+        """Move all artists to their positions in a frame. Return the number of messages in flight."""
         if self._trace.failure is not None:
             for mark in self._marks:
                 mark.set_visible(bool(self._motion.times[frame] >= self._trace.failure.at))

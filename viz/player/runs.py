@@ -96,8 +96,7 @@ def find_depths(messages: Messages) -> Ints:
 def _program_steps(messages: Messages) -> tuple[Ints, Ints, Ints]:
     """Return the program step of each message's send and receive, and the step that follows each program step.
 
-    A program is one channel of a rank over all collectives. Steps without messages are skipped. After the last step:
-    -1.
+    A program is one channel of a rank over all collectives. Only steps with messages count. -1: there is no later step.
     """
     ranks = int(max(messages.src.max(initial=0), messages.dst.max(initial=0))) + 1
     steps = int(max(messages.step.max(initial=0), messages.dst_step.max(initial=0))) + 1
@@ -152,7 +151,7 @@ def aggregate(trace: Trace, loads: LinkLoads, limits: RunLimits, groups: Sequenc
 
 
 def list_messages(trace: Trace, limits: RunLimits) -> dict[str, Any]:
-    """Return single messages as columns, which the page inflates when you open a rank.
+    """Return the messages as columns, which the page inflates when you open a rank.
 
     If the columns are too large, only some ranks are included: ranks at unusual links, their peers, and evenly spaced
     ranks. ``ranks`` then lists the included ranks.
@@ -232,7 +231,7 @@ class PlayedRun:
 
 
 def export_run(run: PlayedRun, groups: Sequence[tuple[str, int]], in_groups: bool = False) -> dict[str, Any]:
-    """Return a run as JSON: all messages, or aggregates if there are too many messages or ranks are in groups."""
+    """Return a run as JSON, with aggregates instead of messages if there are too many messages or if ``in_groups``."""
     trace = run.trace
     loads = link_loads(trace)
     limits = find_limits(trace, loads)

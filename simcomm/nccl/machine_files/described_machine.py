@@ -138,7 +138,7 @@ def _count(facts: Facts) -> tuple[int, int, FilePlace] | None:
 
 
 def _count_of_communicator(facts: Facts) -> tuple[int, int, FilePlace] | None:
-    """Count the largest communicator. Return None if a host's log is missing."""
+    """Return the hosts, GPUs per host and log line of the largest communicator; None if a host's log is missing."""
     comms = facts.of(CommRank)
     widest = max(comms, key=lambda comm: (comm.ranks, comm.nodes))
     hosts = {comm.rank: comm.host for comm in comms if comm.ranks == widest.ranks}

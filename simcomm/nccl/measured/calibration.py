@@ -1,8 +1,8 @@
-"""Save measurements of a system, and adapt predictions for it to them.
+"""Save measurements of a system, and adapt predictions for the system to them.
 
-The record contains the description and the measured rows, so an improved model can also use old calibrations. It
-belongs to hardware: every prediction for the same hosts uses it, with any version, variables and processes. It does not
-expire; delete the file to stop using it.
+The record contains the description and the measured rows, so an improved model can also use old calibrations. Every
+prediction for the same hardware uses the record, with any version, variables and processes. A record does not expire;
+delete its file to stop using it.
 """
 
 import hashlib

@@ -103,7 +103,7 @@ def collective_of(name: str) -> str:
 
 
 def check_row(printed: PrintedRow, collective: str, ranks: int) -> MeasuredRow:
-    """Return a checked row. ``ranks`` is 0 if unknown. Raise InputError for inconsistent values."""
+    """Check a printed row, and return its values. ``ranks``: 0 if unknown. Raise InputError for inconsistent values."""
     where, shares, expected = f"{printed.place}: ", "", printed.called_bytes
     if collective in COUNTED_BY_RANK:
         shares, expected = f" for each of {ranks} ranks", expected and ranks * expected
