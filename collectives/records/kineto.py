@@ -60,11 +60,6 @@ class Slice(NamedTuple):
         """Whether the slice is a compute kernel on a GPU."""
         return self.category == "kernel" and not self.name.startswith(COLLECTIVE_KERNELS)
 
-    @property
-    def is_collective(self) -> bool:
-        """Whether the slice is a collective kernel of NCCL or RCCL."""
-        return self.category == "kernel" and self.name.startswith(COLLECTIVE_KERNELS)
-
 
 class SentBytes(NamedTuple):
     """The data of one collective kernel. ``nbytes`` is the size of the larger of a rank's two buffers."""
