@@ -2,14 +2,14 @@
 
 * ``load``: read a built-in scenario or a file, with optional changes.
 * ``predict``: simulate the collectives and training runs of a scenario on its cluster.
-* ``run``: measure them on real processes on this machine.
-* ``compare``: predict and measure them, and compare the times.
+* ``run``: run a scenario on real processes on this machine, and measure its times.
+* ``compare``: predict a scenario, run it, and compare the times.
 * ``animate``: draw the messages as a player (.html), an animation (.gif) or a timeline (.png).
 * ``plot``: draw a training step, the scaling, the critical path or the cluster.
-* ``predict_devices``: predict the time, memory and cost of a training on 1 to N GPUs.
+* ``predict_devices``: predict the time, memory and cost of a training on several numbers of GPUs.
 * ``predict_sweep``: predict a scenario for each value of a key, such as a size.
 * ``plan``: find instance types to rent for a training.
-* ``check``: prove that an algorithm is correct, also your own.
+* ``check``: prove that a built-in algorithm or your own is correct.
 
 >>> import ringlab
 >>> scenario = ringlab.load("star8", "collective.sizes=8 MiB")

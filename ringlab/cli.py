@@ -62,7 +62,7 @@ COMMANDS = {name: command for commands in PURPOSES.values() for name, command in
 
 
 def describe_command(name: str) -> str:
-    """Read the first line of a command's docstring from its source file, because importing is slow."""
+    """Return the first line of a command's docstring. It is read from the source file, because importing is slow."""
     module, _, function = COMMANDS[name].partition(":")
     spec = find_spec(module)
     assert spec is not None and spec.origin is not None
@@ -74,7 +74,7 @@ class CommandList(TyperGroup):
     """The group of all commands, whose ``--help`` lists them by purpose."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command of the arguments. Raise InputError for a removed command."""
+        """Return the command that the arguments name. Raise InputError if the command was removed."""
         if removed := describe_removed(REMOVED_COMMANDS, args[0]):
             raise InputError(removed)
         return super().resolve_command(ctx, args)

@@ -26,7 +26,7 @@ AnyScenario = TypeVar("AnyScenario", bound=LoadedScenario)
 
 
 def on_emulated(scenario: AnyScenario) -> AnyScenario:
-    """Return the scenario on its emulated cluster. Raise InputError for faults or a cluster that cannot be emulated."""
+    """Return the scenario with its cluster emulated here. Raise InputError if faults or the cluster prevent this."""
     if scenario.faults != NO_FAULTS:
         raise InputError(
             f"{scenario.path}: faults cannot be reproduced on an emulated network; remove [faults], "
@@ -41,7 +41,7 @@ def on_emulated(scenario: AnyScenario) -> AnyScenario:
 def emulated(cluster: Cluster, progress: Progress) -> Iterator[EmulatedNetwork]:
     """Emulate a cluster's network during the block, and report its accuracy.
 
-    Raise InputError and RunFailed as ``realcomm.emulate`` does.
+    Raise InputError if the cluster or its traffic cannot be emulated on this machine, and RunFailed if building fails.
     """
     with progress.task(f"building {cluster.title} on this machine and measuring its links"):
         network = realcomm.emulate(cluster).__enter__()
@@ -51,7 +51,7 @@ def emulated(cluster: Cluster, progress: Progress) -> Iterator[EmulatedNetwork]:
 
 
 def as_built(scenario: AnyScenario, network: EmulatedNetwork) -> AnyScenario:
-    """Return the scenario to predict. It has no latencies if the emulated network has none."""
+    """Return the scenario, without latencies if this machine's kernel cannot delay packets."""
     if network.delays or not network.plan.is_delayed:
         return scenario
     return replace(scenario, cluster=without_latencies(scenario.cluster))
@@ -66,7 +66,7 @@ def without_latencies(cluster: Cluster) -> Cluster:
 
 
 def describe(network: EmulatedNetwork) -> str:
-    """Return a sentence on the network's size and accuracy, and on missing latencies."""
+    """Describe the size of an emulated network, the largest error of its bandwidths, and missing latencies."""
     plan = network.plan
     expected = [expected_goodput(link.bandwidth) for link in plan.directions]
     worst = max(abs(got / want - 1) for got, want in zip(network.goodputs, expected, strict=True))
@@ -78,15 +78,15 @@ def describe(network: EmulatedNetwork) -> str:
 
 
 def hosts_bandwidth(cluster: Cluster) -> float:
-    """Return the most frequent link bandwidth of the hosts in bytes/s."""
+    """Return the most frequent bandwidth of the hosts' links, in bytes/s."""
     plan = plan_network(cluster)
     return Counter(link.bandwidth for link in plan.directions if link.src in plan.hosts).most_common(1)[0][0]
 
 
 def calibrate_for_emulation(scenario: LoadedScenario, session: Session) -> Calibration:
-    """Measure two emulated hosts with the cluster's most frequent link bandwidth, and the training runs' compute times.
+    """Measure messages between two emulated hosts, and compute times on as many processes as the cluster has ranks.
 
-    The compute times are measured on as many processes as the cluster has ranks.
+    The link between the two hosts has the most frequent bandwidth of the cluster's hosts.
     """
     bandwidth, ranks = hosts_bandwidth(scenario.cluster), scenario.cluster.world_size
     trainings = [each for each in scenario.trainings if each.compute is None or each.gradient_sync is None]

@@ -126,10 +126,10 @@ def animate(
 ) -> "Picture":
     """Draw the messages of a scenario's algorithm, of a trace in a ``.json`` file, or of torch.profiler traces.
 
-    The suffix of ``path`` selects the format: .html for a player, .gif for an animation over the topology, and
-    .png, .svg or .pdf for a timeline of the ranks. By default, a player shows all algorithms at the largest size, and
-    the other formats show the last one. torch.profiler traces are a ``.json`` or ``.json.gz`` file, or a folder whose
-    path ends in "/". Raises InputError if the scenario, the algorithm or the suffix is unknown.
+    The suffix of ``path`` selects the format: .html for a player, .gif for an animation over the topology, and .png,
+    .svg or .pdf for a timeline of the ranks. By default, a player shows the last nine algorithms at the largest size,
+    and the other formats show the last one. torch.profiler traces are a ``.json`` or ``.json.gz`` file, or a folder
+    whose path ends in "/". Raises InputError if the scenario, the algorithm or the suffix is unknown.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -176,7 +176,7 @@ def plot(
 def explain(scenario: Named, *, progress: Progress | None = None) -> "Explanation":
     """Return the algorithm, protocol and channels that NCCL would choose at each size, and why.
 
-    Raises InputError if no cluster of the scenario uses NCCL.
+    Raises InputError if no cluster of the scenario uses NCCL, or NCCL does not have the scenario's collective.
 
     >>> explain("two-p5").clusters[0].sizes[0].algorithm
     'tree'
@@ -229,9 +229,9 @@ class Scenario(scenarios.LoadedScenario):
     ) -> "CalibrationAnswer":
         """Measure this machine for the predictions of the scenario, and cache the result for a day.
 
-        ``ranks`` defaults to the scenario's number of ranks, or 2. ``backend`` is "gloo" or "nccl". The processes are
-        stopped after ``timeout`` seconds. Raises InputError if a value is invalid. Raises RunFailed if a rank fails, or
-        if measurements are noisy and ``accept_noise`` is not set.
+        ``ranks`` defaults to the number of ranks that the scenario requires, or 2. ``backend`` is "gloo" or "nccl". The
+        processes are stopped after ``timeout`` seconds. Raises InputError if a value is invalid. Raises RunFailed if a
+        rank fails, or if measurements are noisy and ``accept_noise`` is not set.
 
         >>> load("here.toml").calibrate(timeout=60, accept_noise=True).calibration.ranks  # doctest: +SKIP
         2
@@ -266,8 +266,8 @@ class Scenario(scenarios.LoadedScenario):
 def load(reference: str | Path, *changes: str | Algorithm) -> Scenario:
     """Read a scenario file or a built-in scenario, and apply changes.
 
-    A change is a string ``section.key=value`` as for ``--set``, or another algorithm to compare. Raises InputError that
-    names the file, the key, the value and the accepted values.
+    A change is a string ``section.key=value`` as for ``--set``, or another algorithm to compare. Raises InputError if
+    the file or a change is invalid. The message has the file, the key, the value and the accepted values.
 
     >>> load("star8", "cluster.hosts=16").cluster.world_size
     16

@@ -50,21 +50,21 @@ class Session:
 
     @property
     def file(self) -> Path | None:
-        """The calibration file, if there is one."""
+        """The calibration file; None if the session has no calibration or a Calibration object."""
         return None if self.calibration is None or isinstance(self.calibration, Calibration) else Path(self.calibration)
 
     def with_calibration(self, calibration: Calibration | None) -> "Session":
-        """Return the session with another calibration."""
         return replace(self, calibration=calibration)
 
     def computing(self, text: str) -> AbstractContextManager[Tick]:
-        """Return a context that reports a long computation."""
+        """Return a context that reports the progress of a long computation. ``text`` describes the computation."""
         return computing(self.progress, text)
 
     def find_calibration(self, scenario: LoadedScenario) -> Calibration | None:
-        """Return the session's calibration. Without one, return a fresh cached calibration if the scenario requires it.
+        """Return the session's calibration, or else this machine's cached one if the scenario requires a calibration.
 
-        Raises InputError if the file is invalid, or the session has a calibration that the scenario does not use.
+        Returns None if no calibration is required, or no fresh one is cached. Raises InputError if the file is invalid,
+        or the session has a calibration that the scenario does not use.
         """
         source = self.calibration
         if source is None:
@@ -76,7 +76,7 @@ class Session:
         return given if isinstance(given, Calibration) else read_calibration(given)
 
     def is_calibrated(self, scenario: LoadedScenario) -> bool:
-        """Return whether the scenario can be predicted without calibrating again."""
+        """Return whether the available calibration covers the scenario, so that nothing must be measured first."""
         if self.calibration is not None or needed_ranks(scenario) is None:
             return True
         calibration = self.find_calibration(scenario)
@@ -86,7 +86,7 @@ class Session:
         return all(model.is_calibrated_for(training) for training in _trainings_to_time(scenario))
 
     def find_or_calibrate(self, scenario: LoadedScenario) -> Calibration | None:
-        """Return the result of ``find_calibration``, or calibrate if it is missing, incomplete or noisy.
+        """Return the result of ``find_calibration``. If it is missing, incomplete or noisy, calibrate first.
 
         A new calibration takes about 15 seconds. It only measures the scenario's sizes, unless an algorithm is
         ``auto``.
@@ -101,7 +101,7 @@ class Session:
         return self.calibrate(ranks, trainings, calls, accept_noise=True, brief=not _has_auto(scenario))[0]
 
     def calibration_to_choose(self, scenario: LoadedScenario) -> Calibration | None:
-        """Return the calibration that resolves ``auto`` before a run. Return None without ``auto``.
+        """Return the calibration that resolves ``auto`` before a run; None if no algorithm is ``auto``.
 
         Ranks of a launcher do not calibrate, because they would disturb each other. Raises InputError if the session
         has a calibration but no algorithm is ``auto``.
@@ -115,9 +115,10 @@ class Session:
     def calibrate_for(
         self, scenario: LoadedScenario, ranks: int | None = None, accept_noise: bool = False
     ) -> tuple[Calibration, str]:
-        """Calibrate for a scenario. ``ranks`` defaults to the scenario's number of ranks, or 2.
+        """Measure this machine for a scenario, and return the calibration and its cache file.
 
-        Raises the errors of ``calibrate``, and InputError if the scenario requires another number of ranks.
+        ``ranks`` defaults to the number of ranks that the scenario requires, or 2. Raises the errors of ``calibrate``,
+        and InputError if the scenario requires another number of ranks.
         """
         needed = needed_ranks(scenario)
         if None not in (ranks, needed) and ranks != needed:
@@ -165,7 +166,7 @@ class Session:
         return calibration, self._cache(calibration)
 
     def report_images(self, trainings: Sequence[Training]) -> None:
-        """Report before a run where CIFAR-10's images come from. Raise InputError if they are missing."""
+        """Report where CIFAR-10's images come from if a training uses them. Raise InputError if they are missing."""
         if any(training.dataset == "cifar10" for training in trainings):
             from realcomm.training.datasets import describe_images  # imports torch
 
@@ -173,7 +174,7 @@ class Session:
                 self.progress.note(note)
 
     def keep_if_none(self, calibration: Calibration) -> None:
-        """Cache a calibration of a ``thorough`` comparison, which covers few sizes, unless a fresh one exists."""
+        """Cache the calibration of a ``thorough`` comparison, unless a fresh one is cached, which covers more sizes."""
         if find_cached(calibration.ranks, calibration.backend) is None:
             self._cache(calibration)
 
@@ -208,12 +209,12 @@ def check_session(session: Session | None) -> Session:
 
 
 def session_of(progress: Progress | None, **options: Any) -> Session:
-    """Return the session of a call from Python. If ``progress`` is None, nothing is reported."""
+    """Return a session for a call from Python. If ``progress`` is None, nothing is reported."""
     return Session(progress=check_progress(progress), **options)
 
 
 def real_session(options: RealOptions) -> Session:
-    """Return the session of a command that runs real ranks."""
+    """Return the session of a command that runs real ranks. It reports progress on standard error."""
     return Session(
         calibration=options.calibration,
         backend=options.backend,

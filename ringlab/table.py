@@ -314,7 +314,7 @@ def keep_few(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the sentences to show, and the sentences that only ``--explain`` shows.
 
-    If there are too many sentences, the first ones join ``more``, which only ``--explain`` shows.
+    If there are too many sentences, the first ones are hidden together with ``more``.
 
     >>> keep_few(["a", "b", "c"], most=2)
     (('c',), ('a', 'b'))

@@ -106,8 +106,8 @@ def check(
     """Prove algorithms at each world size, or report their errors. An interrupt returns the verdicts so far.
 
     ``algorithms`` is an Algorithm, ``all_reduce/ring``, ``FILE.py``, ``FILE.py:NAME``, or ``library`` for all built-in
-    algorithms. ``world_sizes`` are integers, or a string such as ``1-8,16``. Raises InputError if one of
-    them is invalid, and KeyboardInterrupt if interrupted before the first verdict.
+    algorithms. ``world_sizes`` are integers, or a string such as ``1-8,16``. Raises InputError if one of them is
+    invalid, and KeyboardInterrupt if interrupted before the first verdict.
 
     >>> check("all_reduce/ring", "1-4")
     <CheckAnswer: 1 proved, 0 wrong>
@@ -130,7 +130,7 @@ def check(
 
 
 def find_algorithms(reference: str | Algorithm) -> list[Algorithm]:
-    """Return the algorithms that a reference names. Raise InputError if it is invalid."""
+    """Return the algorithms that a reference names. Raise InputError if the reference is invalid or names none."""
     if isinstance(reference, Algorithm):
         return [reference]
     check_text("algorithms", reference, "all_reduce/ring")

@@ -32,7 +32,7 @@ SAME = 1.05  # times that differ by a smaller factor count as equal
 def command(
     output: Annotated[Path, output_option("Directory for the report and the animation.", "DIR")] = FOLDER,
 ) -> None:
-    """Predict and run two ranks of this machine, compare the times, and predict eight hosts. Takes a minute."""
+    """Predict and run the quickstart on this machine, and predict it on eight hosts. Takes a minute."""
     deliver(demo(output, TerminalProgress()), None)
 
 
@@ -105,7 +105,7 @@ def demo(folder: Path | str = FOLDER, progress: Progress | None = None) -> Demo:
 
 
 def summarize(comparison: Comparison, scenario: LoadedScenario, files: tuple[str, str]) -> Demo:
-    """Return the answer of the demo. The only what-if of the comparison is the cluster of eight hosts."""
+    """Return the answer of the demo. ``comparison`` must have one what-if: the cluster of eight hosts."""
     eight_hosts = dict(_times(comparison.what_ifs[0]))
     rows = tuple(DemoRow(*name, here=time, eight_hosts_s=eight_hosts.get(name)) for name, time in _times(comparison))
     here = [row for row in rows if row.what != STEP]

@@ -36,9 +36,9 @@ USUAL = "star8"  # the scenario in which an algorithm file is drawn by default
 
 
 def _load_drawn(source: str, algorithm: str | None, set_keys: Sequence[str]) -> tuple[LoadedScenario, str | None]:
-    """Return the scenario to draw and the name of its algorithm. An algorithm file is drawn in a built-in scenario.
+    """Return the scenario to draw and the name of the algorithm to draw; None selects the default.
 
-    An algorithm file that the scenario does not name replaces the algorithms of the scenario.
+    An algorithm file is drawn in ``star8``, or replaces the algorithms of the scenario unless the scenario names it.
     """
     if _names_program(source):
         if algorithm is not None:
@@ -91,7 +91,7 @@ class DrawOptions:
         return Session(calibration=self.calibration, progress=TerminalProgress())
 
     def check_unused(self, trace: str, algorithm: str | None) -> None:
-        """Raise InputError if an option is set that a picture of a trace does not use."""
+        """Raise InputError if an option is set that has no effect on the picture of a trace."""
         others = {"--size": self.size, "--calibration": self.calibration, "--set": self.set_keys}
         check_unused(trace, ONE_RUN, **{"--algorithm": algorithm, **others})
 
@@ -109,7 +109,7 @@ def animate_command(
         Path,
         drawing(
             "a picture of messages",
-            "Output file. .html: player with all algorithms. .gif: animation. .png, .svg, .pdf: timeline of the ranks. "
+            "Output file. .html: player. .gif: animation. .png, .svg, .pdf: timeline of the ranks. "
             ".perfetto.json: Perfetto trace.",
             "-o",
             "--output",
@@ -119,8 +119,8 @@ def animate_command(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Algorithm to draw: a name or FILE.py:NAME. Default: all in a player, otherwise the scenario's last "
-            "one.",
+            help="Algorithm to draw: a name or FILE.py:NAME. Default: the scenario's last one; in a player, its last "
+            "nine.",
         ),
     ] = None,
     *,
@@ -225,7 +225,7 @@ def is_record(source: str | Path) -> bool:
 
 
 def check_unused(source: str | Path, why: str, **arguments: object) -> None:
-    """Raise InputError with the reason ``why`` if an argument is set that a picture of ``source`` does not use."""
+    """Raise InputError if an argument is set that has no effect on a picture of ``source``. ``why`` is the reason."""
     names = [name for name, value in arguments.items() if value]
     if names:
         raise InputError(f"{source}: {why}; remove {' and '.join(names)}")
@@ -252,7 +252,7 @@ def draw_scenario(
     size: str | int | None,
     session: Session,
 ) -> Picture:
-    """Simulate an algorithm of a scenario and draw it. By default, a player shows all algorithms.
+    """Simulate an algorithm of a scenario and draw it. By default, a player shows the last nine.
 
     An incorrect algorithm is drawn up to its first error. Raises InputError for an unknown algorithm or suffix.
     """

@@ -68,9 +68,12 @@ def command(
     *,
     action: ActionOptions,
     on: Annotated[
-        str | None, typer.Option(metavar="SCENARIO", help="With --show: run on this scenario's cluster.")
+        str | None,
+        typer.Option(metavar="SCENARIO", help="With --show: run on this scenario's cluster. Default: the lesson's."),
     ] = None,
-    output: Annotated[Path | None, output_option("With --show: write the player to this file.")] = None,
+    output: Annotated[
+        Path | None, output_option("With --show: output file. Default: your file's name with .html.")
+    ] = None,
     json_to: JsonOpt = None,
 ) -> None:
     """Learn collectives and distributed training in eleven lessons. Without a number, list them.
@@ -116,7 +119,7 @@ class ListedLessons(Answer):
 
 @dataclass(frozen=True)
 class OpenedLesson(Answer):
-    """The result of copying a lesson."""
+    """A lesson and the file to which it was copied."""
 
     kind = "lesson"
 
@@ -219,7 +222,7 @@ def _place(exercise: JudgedExercise) -> str:
 
 
 def _compare(number: Predicted) -> str:
-    """Compare a prediction with the right value in words.
+    """Return the ratio of a prediction to the right value, in words.
 
     >>> _compare(Predicted(2.0, answer=1.0)), _compare(Predicted(2.0, answer=5.0))
     ('half of that', '2.5 times that')
@@ -233,7 +236,7 @@ def _compare(number: Predicted) -> str:
 
 
 def check_lesson(number: int, file: Path | None = None) -> CheckedLessons:
-    """Check a lesson file. Raise InputError if the file is missing or not valid Python."""
+    """Check a lesson file on virtual ranks. Raise InputError if the file is missing or not valid Python."""
     lesson = find_lesson(number)
     mine = _mine(lesson, file)
     with opened(mine) as script:
@@ -250,10 +253,7 @@ def check_lesson(number: int, file: Path | None = None) -> CheckedLessons:
 
 
 def grade_folder(folder: Path, number: int | None = None) -> CheckedLessons:
-    """Check the files of all lessons, or of one, in a folder and its subfolders.
-
-    Raise InputError if there are none.
-    """
+    """Check the files of all lessons, or of one, in a folder and its subfolders. Raise InputError if there are none."""
     if not folder.is_dir():
         raise InputError(f"{folder} is not a directory")
     paths = [path for suffix in ("*.py", f"*{NOTEBOOK}") for path in folder.rglob(suffix)]
@@ -363,9 +363,9 @@ class PlayedLesson(NamedTuple):
 def play_lesson(
     lesson: Lesson, file: Path, cluster: Cluster, host: VirtualHost, show: Show = show_on_own
 ) -> PlayedLesson:
-    """Run a lesson file. If it sends messages, the player shows this run and the library's algorithm.
+    """Run a lesson file on virtual ranks, and return its run for the player; without messages, there is none.
 
-    ``show`` receives the output of the program.
+    The library's algorithm is the second run, if the lesson names one. ``show`` receives the output of the program.
     """
     shown, ranks = lesson.shown, min(lesson.shown.ranks, cluster.world_size)
     with TemporaryDirectory(prefix="ringlab-learn-") as folder:

@@ -86,7 +86,7 @@ class JobOptions:
         "--gpus-per-node",
         "--gpus",
         "--ranks-per-node",
-        help="Ranks per node. With nccl, each rank uses one GPU. Default: as in the scenario.",
+        help="Ranks per node. With nccl, each rank uses one GPU. Default: as in the scenario; required for a script.",
         min=1,
     )
     backend: str = option("nccl", help="Backend of torch.distributed: gloo (CPUs) or nccl (GPUs).", metavar="gloo|nccl")
@@ -102,11 +102,6 @@ class JobOptions:
 
     @property
     def overrides(self) -> list[str]:
-        """The overrides of scenario keys, including the checkpoint directory.
-
-        >>> JobOptions(checkpoints="my folder").overrides
-        ['training.checkpoints="my folder"']
-        """
         folder = json.dumps(self.checkpoints, ensure_ascii=False)
         return [*self.set_keys, *([f"training.checkpoints={folder}"] if self.checkpoints else [])]
 
@@ -191,13 +186,12 @@ class Job:
 
     @property
     def name(self) -> str:
-        """The job's name for the scheduler."""
         words = re.sub(r"[^a-z0-9]+", "-", Path(self.scenario).stem.lower()).strip("-")
         return f"ringlab-{words}"[:52].rstrip("-")
 
     @property
     def size(self) -> str:
-        """The numbers of ranks, nodes and GPUs, as text."""
+        """The number of ranks, nodes and GPUs, as text."""
         gpus = count(self.gpus_per_node, "GPU") if self.gpus_per_node else "no GPU"
         ranks = self.nodes * self.ranks_per_node
         return f"{ranks} ranks on {count(self.nodes, 'node')}, {gpus}{' each' * (self.nodes > 1)}"
@@ -209,7 +203,7 @@ class Job:
         return [*nodes, "--max-restarts", str(restarts), "--rdzv-backend", "c10d"]
 
     def command(self) -> list[str]:
-        """Return the command of each rank, which comes after the options of torchrun.
+        """Return the arguments of torchrun that follow its options: the program of each rank.
 
         >>> Job("star8", "Eight", nodes=8, ranks_per_node=1, resumes=True).command()
         ['-m', 'ringlab', 'run', '--backend', 'nccl', '--resume', 'auto', 'star8']
@@ -225,7 +219,7 @@ class Job:
 
 
 def make_job(scenario: LoadedScenario, reference: str, options: JobOptions | None = None) -> Job:
-    """Return the job of a scenario. ``reference`` is the scenario's name or path.
+    """Return the job that runs a scenario. ``reference`` is the scenario's name or path.
 
     By default, each machine of the scenario's cluster is a node. Raises InputError if the nodes do not have exactly the
     scenario's number of ranks.

@@ -138,9 +138,9 @@ class VirtualAnswer(Answer):
         return f"<VirtualAnswer of {self.program}: {', '.join(parts)}>"
 
     def writers(self, files: "FileOptions") -> Iterator[Callable[[], object]]:
-        """Yield a writer for each requested file. If errors left no data to write, the writer only reports that.
+        """Yield a writer for each requested file. If there are findings but no data, the writer only reports that.
 
-        Raises InputError if a run without findings has nothing to write.
+        Raises InputError if there are neither findings nor data to write.
         """
         if files.recording is not None:
             yield self._writer(self.recording, files.recording, Recording.write)
@@ -355,7 +355,7 @@ def command(
 def run_virtually(options: VirtualOptions, timeout: float, show: Show) -> VirtualAnswer:
     """Run a program on virtual ranks and return the answer.
 
-    Raise InputError if an option is invalid, and RunFailed if the run does not finish.
+    Raise InputError if an option is invalid, and RunFailed if the run does not finish within ``timeout`` seconds.
     """
     is_of_this_machine = options.compute == "measured" and options.cluster.performance_model == "measured"
     with watch_load() if is_of_this_machine else nullcontext() as watch, VirtualHost() as host:
@@ -380,9 +380,9 @@ def _make_options(program: UserProgram, request: ProgramOptions) -> VirtualOptio
 
 
 def choose_cluster(word: str | None, ranks: int) -> Cluster:
-    """Return the network that ``--on`` names, or a star if the option is not set, for ``ranks`` ranks.
+    """Return the network that ``--on`` names, for ``ranks`` ranks. Default: a star.
 
-    Raise InputError as ``read_network`` does.
+    Raise InputError if ``word`` names no network, or one of its keys is invalid.
     """
     return star(ranks or USUAL, "10 Gbit/s", "5 us") if word is None else read_network(word, ranks).cluster
 

@@ -79,7 +79,7 @@ def _draw_arrow(axes: Axes, begin: tuple[float, float], end: tuple[float, float]
 def draw_schedules(spans: Sequence[RankSpan], ranks: int, names: Sequence[str], file: Path) -> None:
     """Draw one row per rank, with a box for each forward (F) and backward (B) pass. The bubble is hatched.
 
-    The label of a box is the number of its micro batch. ``names`` has the names of the schedules in order.
+    The label of a box is the number of its micro batch. ``names[i]`` is the name of schedule ``i``.
     """
     schedules = sorted({each.span.schedule for each in spans})
     height = 1.2 + len(schedules) * (0.75 + 0.42 * ranks)

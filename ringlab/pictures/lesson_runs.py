@@ -22,9 +22,9 @@ from viz.player.runs import PlayedRun
 
 
 class SeenMessage(NamedTuple):
-    """The contents of a message, and the program's lines that send and receive it.
+    """A message that the ranks of a lesson observed: its chunks, its value, and the lines that send and receive it.
 
-    ``chunk`` is the first chunk, or -1 for a message that is not part of a rank's tensor.
+    ``chunk`` is the first of ``chunks`` chunks, or -1 for a message that is not part of a rank's tensor.
     """
 
     chunk: int
@@ -35,9 +35,10 @@ class SeenMessage(NamedTuple):
 
 
 def play_contents(name: str, trace: Trace, folder: Path, shown: Shown) -> PlayedRun:
-    """Return a run with the contents of its buffers, which its ranks wrote into ``folder``.
+    """Return a lesson's run for the player, with the buffer contents that its ranks wrote into ``folder``.
 
-    If the file of a rank is missing, the run has no contents. Messages outside collectives get steps and chunks.
+    If the file of a rank is missing, the run has no contents. If the ranks observed all messages, the messages also get
+    steps and chunks.
     """
     files = {rank: folder / CONTENTS.format(rank) for rank in range(trace.world_size)}
     contents = {rank: json.loads(file.read_text()) for rank, file in files.items() if file.exists()}
@@ -68,7 +69,7 @@ def play_contents(name: str, trace: Trace, folder: Path, shown: Shown) -> Played
 
 
 def find_wrong_end(buffers: Buffers | None) -> str:
-    """Describe the first chunk whose final contents are wrong, with the right contents; "" if all are right."""
+    """Describe the first chunk whose final contents are wrong, and the right contents. Return "" if all are right."""
     if buffers is None:
         return ""
     last = dict(enumerate(buffers.start.tolist())) | dict(

@@ -19,10 +19,10 @@ from simcomm.model.faults import NO_FAULTS
 
 
 def waterfall(answer: ScenarioAnswer[Any]) -> "tuple[str, list[viz.Bar]]":
-    """Return a subtitle, and bars for all training runs. Without a training run, the bars are for collectives.
+    """Return the subtitle and the bars of a waterfall. Each training run has a bar with its phases.
 
-    Only collectives at the largest size have a bar. A measured value has its own bar below the predicted one. Raises
-    InputError if there are neither trainings nor collectives.
+    Without training runs, each collective at the largest size has a bar. In a comparison, the measured time has its own
+    bar below the predicted time. Raises InputError if the answer has neither training runs nor collectives.
     """
     clusters: Sequence[ClusterFigures[Any]] = [answer.own, *answer.what_ifs]
     below = "; what-ifs below" if answer.what_ifs else ""
@@ -77,10 +77,11 @@ def scaling_curves(
     tick: Tick = lambda *_: None,
     progress: Progress | None = None,
 ) -> "list[viz.Curve]":
-    """Simulate each training on growing parts of the cluster, which start with its first host.
+    """Return the predicted throughput and efficiency of each training on growing parts of the cluster.
 
-    Runs that are too large are skipped and reported to ``progress``. Raises InputError if the scenario has no
-    training, or its cluster is this machine, because a calibration is only valid for all its ranks.
+    A part has the first hosts of the cluster. Parts that are too large to simulate are skipped and reported to
+    ``progress``. Raises InputError if the scenario has no training, or its cluster is this machine, because a
+    calibration is only valid for its number of ranks. Raises TooLarge if all parts are too large.
     """
     trainings, cluster = predictable(scenario.trainings), scenario.cluster
     if not trainings:
@@ -110,7 +111,7 @@ def scaling_curves(
 
 
 def doublings(most: int) -> list[int]:
-    """Return the powers of two up to ``most``, one number halfway between each pair, and ``most``.
+    """Return the powers of two from 2 to ``most``, the numbers halfway between two of them, and ``most``.
 
     >>> doublings(10), doublings(1)
     ([2, 3, 4, 6, 8, 10], [1])

@@ -35,7 +35,7 @@ from viz.waterfall import MOST_BARS, waterfall_figure
 
 
 def write_report(answer: ScenarioAnswer[Any], scenario: LoadedScenario, path: Path | str, session: Session) -> None:
-    """Write a report with the cluster, a waterfall, the scaling curve, a player, and predicted against measured times.
+    """Write an HTML report of a prediction or a comparison, with plots, a player of the messages, and tables.
 
     Runs that are too large or send nothing are skipped. Raises InputError if the suffix is not ``.html``.
     """
@@ -148,7 +148,10 @@ def _is_compared(value: SideBySide) -> bool:
 
 
 def write_replay_page(answer: Answer, trace: Trace, cluster: str, path: Path) -> None:
-    """Write the report of a replay. Raise InputError if the suffix is not ``.html``."""
+    """Write an HTML report of a replay: tables and, unless there are too many messages, a critical path and a player.
+
+    Raise InputError if the suffix is not ``.html``.
+    """
     answered = answer.to_dict()
     runs = [PlayedRun(trace, cluster)] if len(trace.messages) <= MOST_LOOKED_AT and _is_shown(trace) else []
     parts = ReportParts(

@@ -36,7 +36,7 @@ T = TypeVar("T")
 class OneRun:
     """A run of one algorithm of a scenario, at one size.
 
-    ``algorithm`` is a name, or an Algorithm that the scenario need not have. Default: the scenario's last algorithm.
+    ``algorithm`` is the name of an algorithm of the scenario, or any Algorithm. Default: the scenario's last algorithm.
     ``nbytes`` is the size. Default: the largest size. Without a collective, the run is the first steps of a training.
     """
 
@@ -47,7 +47,7 @@ class OneRun:
     nbytes: int | None = None
 
     def simulate(self) -> Trace:
-        """Return the trace of the run. Raise InputError for an unknown algorithm."""
+        """Simulate the run and return its trace. Raise InputError if the scenario lacks the algorithm."""
         job, cluster = self._asked(), self.scenario.cluster
         resolved: CollectiveCall | Training
         if isinstance(job, Training):
@@ -59,9 +59,9 @@ class OneRun:
         return simulate(model, resolved, engine=self.engine, faults=self.scenario.faults)
 
     def simulate_to_failure(self) -> Trace:
-        """Return the trace. The trace of an incorrect algorithm ends at its first error.
+        """Simulate the run and return its trace, which ends at the first error if the algorithm is incorrect.
 
-        Raise InputError if the scenario lacks the algorithm, or lacks a [collective] table for a size.
+        Raise InputError if the scenario lacks the algorithm, or has no [collective] table but ``nbytes`` is set.
         """
         try:
             return self.simulate()
@@ -73,7 +73,7 @@ class OneRun:
             return run_to_failure(call, self.scenario.cluster, error, calibration=self.calibration)
 
     def check_recordable(self) -> None:
-        """Raise TooLarge if the run has too many messages to record. ``auto`` is not resolved and never raises.
+        """Raise TooLarge if the run has too many messages to record. Runs with ``auto`` are not checked.
 
         Raises InputError for an unknown algorithm, and ProgramError for an incorrect one.
         """
@@ -117,7 +117,7 @@ def _check_recorded(job: CollectiveCall | Training, model: PerformanceModel) -> 
 
 
 def check_traceable(scenario: LoadedScenario) -> None:
-    """Raise TooLarge before the simulation if its trace has too many messages to write."""
+    """Raise TooLarge if the trace that ``--trace`` writes has too many messages."""
     try:
         OneRun(scenario).check_recordable()
     except TooLarge as error:
@@ -140,7 +140,7 @@ def write_run(scenario: LoadedScenario, session: Session, path: Path) -> None:
 def predict_runs(
     run: OneRun, tick: Tick = lambda *_: None, leave_out: Callable[[TooLarge], None] | None = None
 ) -> list[PlayedRun]:
-    """Simulate a run. Without an algorithm, simulate the scenario's last algorithms, as many as a player shows.
+    """Simulate a run for the player. If it names no algorithm, simulate the scenario's last ``MOST_RUNS`` algorithms.
 
     A single run with faults is followed by the same run without faults. If a run is too large, ``leave_out`` is called
     with the error; without ``leave_out``, the error is raised. Raises InputError for an unknown algorithm.
@@ -168,7 +168,7 @@ def predict_runs(
 
 
 def beside_measured(predicted: Sequence[PlayedRun], measured: Sequence[Trace]) -> list[PlayedRun]:
-    """Return the measured runs, each followed by its prediction. If there are too many, return the last ones."""
+    """Return the measured runs, each followed by its prediction. If a player cannot show all, return the last ones."""
     runs = []
     for trace in measured:
         runs.append(PlayedRun(trace, f"{short_name(trace)}, measured"))

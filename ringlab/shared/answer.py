@@ -13,7 +13,7 @@ NOT_IN_JSON = {"json": False}  # metadata of a field that the JSON leaves out
 
 
 class AnswerRecord:
-    """The base class of the records in answers: converts them to plain JSON."""
+    """Base class of the records in answers. It converts them to plain JSON."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain JSON, without fields whose value and default are None."""
@@ -21,7 +21,7 @@ class AnswerRecord:
 
 
 class Answer(AnswerRecord):
-    """The result of a command. ``kind`` names it in the JSON; ``show`` yields the printed tables and lines."""
+    """Base class of a command's result. ``kind`` is its type in the JSON; ``show`` yields its tables and lines."""
 
     kind: ClassVar[str]
     interrupted: bool = False  # whether results are missing because the command was interrupted

@@ -53,7 +53,7 @@ N = TypeVar("N")
 
 
 class Figures(AnswerRecord):
-    """The base class for results of a collective or a training. In the JSON, ``faults`` is one flat table."""
+    """Base class for results of a collective or a training. In the JSON, ``faults`` is one flat table."""
 
     def to_dict(self) -> dict[str, Any]:
         content = super().to_dict()
@@ -151,10 +151,10 @@ def collective_figures(trace: Trace, faults: FaultFigures | None = None) -> Coll
 
 
 def training_figures(trace: Trace, training: Training, faults: FaultFigures | None = None) -> TrainingFigures[Number]:
-    """Compute the results of a training from its trace: the mean over ranks, then the median over steps after warm-up.
+    """Compute the results of a training from the spans in its trace.
 
-    The mean is meaningful because a fast rank waits in its sync. A training that was resumed after its last step has no
-    times.
+    Times are means over the ranks, then medians over the steps after warm-up. The mean is meaningful because a fast
+    rank waits in its gradient sync. Times are None if the run did not end or has no steps.
     """
     facts = trace.facts
     unknown: TrainingFigures[Number] = TrainingFigures(
@@ -195,7 +195,7 @@ class PhaseSeconds(NamedTuple):
 
     @classmethod
     def of(cls, trace: Trace, warmup: int) -> "PhaseSeconds":
-        """Compute the times from the spans of a trace."""
+        """Compute the times from the spans of a trace. ``warmup`` is the number of warm-up steps."""
         spans = trace.spans.select(trace.spans.named(*PHASES))
         steps, at = np.unique(spans.step, return_inverse=True)
         site, shape = at * trace.world_size + spans.rank, (len(steps), trace.world_size)

@@ -24,7 +24,7 @@ PRICE_KEY = "training.price_per_hour"
 
 
 def machine_line(name: str) -> dict[str, Any]:
-    """Return the keys of a system description for the machine that ``--system`` names.
+    """Return the machine that ``--system`` names, as keys of a system description.
 
     Raise InputError if the machine is unknown.
     """
@@ -97,10 +97,11 @@ class DevicePrice(NamedTuple):
 
 
 def find_price(spread: SpreadTraining, base: SpreadTraining, counts: Sequence[int]) -> DevicePrice:
-    """Return the price of a device: the scenario's price, or the lowest listed price for all of ``counts``.
+    """Return the hourly price of a device: the scenario's price, or else the lowest listed on-demand price.
 
-    The scenario's price belongs to the machine of ``base``, before a what-if. A listed price is for the cluster's own
-    instance type if the list has it, or for one with the same GPUs and links and at least as fast NICs.
+    The scenario's price is not used if a what-if replaces the machine of ``base`` without setting a price. A listed
+    price is for the cluster's own instance type if the list has it. Otherwise, it is for an instance type with the same
+    GPUs and links and at least as fast NICs, which offers all ``counts`` of devices.
     """
     stated = spread.training.price_per_hour
     system, base_system = (

@@ -62,7 +62,10 @@ def find_job(training: TrainingSection, folder: Path) -> TrainingJob:
 
 
 def find_source(training: TrainingSection, batch: int) -> ComputeSource:
-    """Return the source of one device's compute times. Times in the scenario are for ``batch`` samples."""
+    """Return the source of one device's compute times. Times in the scenario are for ``batch`` samples.
+
+    Raises InputError if the scenario states a loading time.
+    """
     compute = training.compute
     if compute is None:
         return ComputeSource()
@@ -169,7 +172,7 @@ def _find_language_model(training: TrainingSection, job: TrainingJob, host: Host
 
 
 def check_precision(gpu: str, precision: str, key: str) -> None:
-    """Raise InputError, with the key to change, if a GPU does not support a precision."""
+    """Raise InputError if a GPU does not support a precision. ``key`` is the key to change."""
     if not can_multiply(gpu, precision):
         known = ", ".join(name for name in PRECISIONS if can_multiply(gpu, name))
         raise InputError(f"{gpu} does not support {precision}; set {key} to {known}")

@@ -39,7 +39,7 @@ JsonOpt = Annotated[
 ]
 TraceOpt = Annotated[
     Path | None,
-    typer.Option("--trace", metavar="FILE", help="Write a trace of the last algorithm at the largest size."),
+    typer.Option("--trace", metavar="FILE", help="Write a trace of the last algorithm (largest size) or training."),
 ]
 CalibrationOpt = Annotated[
     Path | None,
@@ -118,11 +118,6 @@ class SizeOptions:
 
     @property
     def overrides(self) -> tuple[str, ...]:
-        """The options as overrides of scenario keys.
-
-        >>> SizeOptions(sequence=2048).overrides
-        ('training.sequence=2048',)
-        """
         values = {"training.sequence": self.sequence, "plan.target_tokens": self.target_tokens}
         return tuple(f"{key}={value}" for key, value in values.items() if value is not None)
 

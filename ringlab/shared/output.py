@@ -67,10 +67,10 @@ def make_console(stderr: bool = False, quiet: bool = False) -> Console:
 
 
 def check_outputs(*files: Path | str | None, reads: Path | None = None) -> None:
-    """Raise InputError unless all files can be written and no two are the same.
+    """Raise InputError unless all files can be written and no two are the same. None means no file.
 
-    Call this before long computations, after all input except the calibration file ``reads`` was read. None means no
-    file. ``-`` is standard output, which only the JSON may use.
+    Call this before a long computation. ``reads`` is an input file that is read later. ``-`` is standard output, which
+    only the JSON may use.
     """
     if reads is not None:
         check_input(reads)
@@ -93,7 +93,7 @@ def deliver(answer: Answer, json_to: str | None, *writers: Callable[[], object],
     """Print an answer, write its JSON, and call ``writers``. If ``json_to`` is ``-``, only print the JSON.
 
     Without ``explain``, only a few sentences are printed. Only rank 0 writes. If an output fails, the other outputs are
-    still written before OSError is raised. Exits if the command was interrupted.
+    still written before OSError is raised. If the command was interrupted, exit with status 130.
     """
     if is_first_rank():
         shown = [] if json_to == "-" else [lambda: print_parts(answer.show(), make_console(), explain)]

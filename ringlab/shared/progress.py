@@ -43,7 +43,6 @@ class NoProgress:
 
     @contextmanager
     def task(self, text: str, late_s: float = 0.0) -> Iterator[Tick]:
-        """Return a context whose callback does nothing."""
         yield lambda rank, done, total, now: None
 
     def note(self, text: str) -> None:
@@ -90,7 +89,7 @@ class Interruption:
 
 @contextmanager
 def keeping(results: Sized) -> Iterator[Interruption]:
-    """If an interrupt ends the block, continue after the block. If ``results`` is empty, raise KeyboardInterrupt."""
+    """Continue after the block if an interrupt ends it, but raise KeyboardInterrupt if ``results`` is empty."""
     interruption = Interruption()
     try:
         yield interruption
@@ -125,7 +124,6 @@ class TerminalProgress:
             shown.end(is_done)
 
     def note(self, text: str) -> None:
-        """Print a line."""
         self.console.print(text, soft_wrap=True)
 
 
@@ -140,7 +138,7 @@ class _Lines:
         self.least_left = inf  # the remaining seconds that were shown last, which never grow
 
     def tick(self, rank: int, done: int, total: int, now: str) -> None:
-        """Update the state. If a total is known and ``done`` and ``total`` are 0, only update the text.
+        """Record the progress to show. If a total is known and ``done`` and ``total`` are 0, only change the text.
 
         Uncounted work, a new total or a smaller ``done`` restarts the estimate of the remaining time.
         """

@@ -29,7 +29,7 @@ class Terminated(BaseException):
 
 
 class Signals:
-    """The signals that this process has received and that Python has handled."""
+    """Whether this process was interrupted, whether its command has ended, and the command's exit status."""
 
     interrupted = False
     leaving = False  # whether the command has ended, so that nothing remains to be saved after an interrupt
@@ -61,7 +61,10 @@ def end_now() -> None:
 
 @contextmanager
 def exit_on_signals() -> Iterator[None]:
-    """On SIGTERM, SIGHUP or SIGINT, end the block, report the signal, and exit with 128 plus its number."""
+    """End the block on SIGINT, SIGTERM or SIGHUP, and exit with 128 plus the signal's number.
+
+    Ranks of a launcher only handle SIGINT, because the launcher ends them with signals.
+    """
     handlers = {signal.SIGINT: interrupt}
     if not {"RANK", "WORLD_SIZE"} <= os.environ.keys():  # a launcher ends its ranks itself, by signals to all at once
         handlers |= dict.fromkeys((signal.SIGTERM, signal.SIGHUP), _terminate)
@@ -108,7 +111,7 @@ def watch_interrupts() -> None:
 def leave_soon() -> None:
     """Register an exit handler that ends this process, because Python's own shutdown ignores interrupts.
 
-    Call this before all other registrations: the handler that is registered first is called last.
+    Call this first: handlers run in reverse order.
     """
     atexit.register(_leave)
 

@@ -86,7 +86,7 @@ def leave_nccl_out(scenario: LoadedScenario) -> LoadedScenario:
 
 
 def check_programs(scenario: LoadedScenario, calls: Sequence[CollectiveCall], trainings: Sequence[Training]) -> None:
-    """Raise ProgramError for an incorrect algorithm, before the first measurement."""
+    """Raise ProgramError if an algorithm of ``calls`` or ``trainings`` is incorrect."""
     called = [(call.algorithm, call.root) for call in calls if call.algorithm.has_program]
     called += [(training.program, 0) for training in trainings if training.program is not None]
     for algorithm, root in dict.fromkeys(called):
@@ -143,12 +143,12 @@ class Row(NamedTuple):
 
     @property
     def may_be_too_large(self) -> bool:
-        """Whether the row exceeds the message limit, unless the simulation finds a shortcut."""
+        """Whether the row has more messages than the limit. The simulation may still find a shortcut."""
         return self.work.messages > allowed(Gigabyte.MESSAGES) * self.place.faults.runs * self.work.collectives
 
 
 def group_by_cluster(places: Sequence[Place], simulated: Sequence[tuple[Row, Figures]]) -> list[ClusterFigures[Number]]:
-    """Return the results of each place."""
+    """Return the results on each of the clusters in ``places``."""
     return [
         ClusterFigures(
             title=place.title,
@@ -243,9 +243,10 @@ class Simulator:
         return self.simulated[key]
 
     def with_uncertainty(self, simulated: Sequence[tuple[Row, Figures]], in_turns: bool) -> list[tuple[Row, Figures]]:
-        """Add uncertainties to the scenario's own rows, which come first.
+        """Add the uncertainty of each field to the scenario's own rows, which come first.
 
-        They are the disagreement of calibration folds and, on an emulated cluster, slower cores.
+        The uncertainty is the disagreement between predictions with folds of the calibration, and on an emulated
+        cluster with slower cores. It grows with the age of the calibration, except with ``in_turns``.
         """
         age_s = self.calibration.age_s if self.calibration is not None and not in_turns else 0.0
         others = self.places[0].model.alternatives()

@@ -58,7 +58,10 @@ class BenchOptions:
     ranks: int = option(2, help="Number of processes on this machine.", min=1, metavar="N")
     collective: str = option("all_reduce", help="Collective to measure, such as all_reduce.", metavar="NAME")
     algorithms: list[str] = option(
-        [], "--algorithm", help="Algorithm to measure. Repeatable.", metavar="NAME|FILE.py:NAME|auto"
+        [],
+        "--algorithm",
+        help=f"Algorithm to measure. Default: the first of {', '.join(USUAL)} that the collective has. Repeatable.",
+        metavar="NAME|FILE.py:NAME|auto",
     )
     dtype: str = option("float32", "-d", "--dtype", help="Element type, such as float32.", metavar="TYPE")
     op: str = option("sum", "-o", "--op", help="Reduction: sum, mean, min, max or product.", metavar="OP")
@@ -162,7 +165,7 @@ class Benchmark:
     measurements: tuple[TimedCall, ...]
 
     def run(self, on_row: Callable[[BenchRow], None] | None = None) -> BenchAnswer:
-        """Measure all rows and pass each to ``on_row``. An interrupt keeps the measured rows.
+        """Measure all rows, pass each to ``on_row``, and return them. An interrupt returns the rows measured so far.
 
         Raise RunFailed if a rank fails.
         """
@@ -205,7 +208,8 @@ class Benchmark:
 def bench(options: BenchOptions | None = None, *, backend: str = "gloo", timeout: float = TIMEOUT_S) -> BenchAnswer:
     """Measure collectives on real processes on this machine, and predict them if a calibration is cached.
 
-    ``timeout`` is in seconds. Raises InputError as ``prepare`` does, and RunFailed if a rank fails.
+    ``timeout`` is in seconds. Raises InputError if an option is invalid, or ``auto`` has no calibration. Raises
+    RunFailed if a rank fails.
 
     >>> answer = bench(BenchOptions(begin="1K", end="1K", iterations=1))  # doctest: +SKIP
     >>> answer.collectives[0].algorithm, answer.wrong  # doctest: +SKIP
@@ -216,7 +220,7 @@ def bench(options: BenchOptions | None = None, *, backend: str = "gloo", timeout
 
 
 def prepare(options: BenchOptions, *, backend: str = "gloo", timeout: float = TIMEOUT_S) -> Benchmark:
-    """Return a benchmark that is ready to start.
+    """Check the options, and return a benchmark that is ready to start.
 
     Raise InputError if an option is invalid, or ``auto`` has no calibration.
     """
@@ -232,7 +236,7 @@ def measurements(
 ) -> tuple[TimedCall, ...]:
     """Return the measurement of each row. Sizes are rounded down to a whole number of elements.
 
-    The calibration resolves ``auto``. Raises InputError if an option is invalid, or ``auto`` has no calibration.
+    ``calibration`` resolves ``auto``. Raises InputError if an option is invalid, or ``auto`` has no calibration.
     """
     check_op(options.op, options.dtype)
     check_whole_number("iterations", options.iterations, at_least=1)
@@ -262,9 +266,9 @@ def _measurement(
 
 
 class BenchTable:
-    """The printed table, in the format of nccl-tests, one row at a time.
+    """Prints the table in the format of nccl-tests, one row at a time.
 
-    With ``goes_on``, the first OSError ends printing and is kept in ``error``.
+    With ``goes_on``, the first OSError ends printing, and ``error`` has it. Otherwise it is raised.
     """
 
     def __init__(self, benchmark: Benchmark, console: Console, goes_on: bool = False) -> None:
@@ -276,17 +280,14 @@ class BenchTable:
         self._widths = [*wide.values(), *WIDTHS[6:7] * self._queued]
 
     def show_head(self) -> None:
-        """Print the headings."""
         options = self._benchmark.options
         self._print(f"# {options.collective} on {count(options.ranks, 'rank')} of this machine, in place", "#")
         self._print(*map(self._align, headings_of(self._queued)))
 
     def show_row(self, row: BenchRow) -> None:
-        """Print one more row."""
         self._print(self._align(row.cells(self._queued)))
 
     def show_foot(self, answer: BenchAnswer) -> None:
-        """Print the summary."""
         options, rows = self._benchmark.options, answer.collectives
         busbw = [row.busbw_GBps for row in rows if row.busbw_GBps is not None]
         outcome = ("FAILED" if answer.wrong else "OK") if options.check and busbw else "not checked"

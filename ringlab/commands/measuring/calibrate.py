@@ -196,10 +196,11 @@ def calibrate_nccl(
     keys: Sequence[str] = (),
     collective: str | None = None,
 ) -> NcclCalibrationAnswer:
-    """Save a calibration from the output of nccl-tests, for predictions of the system that was measured.
+    """Save a calibration from the output of nccl-tests. It adapts predictions for the system that was measured.
 
-    The scenario (with ``transport = "nccl"``), ``system`` or the output names the GPU. Keys such as ``net=ib`` complete
-    the description.
+    ``scenario`` (with ``transport = "nccl"``), ``system`` or the output names the GPU. ``keys`` such as ``net=ib``
+    complete the description. Raises InputError if the output is invalid, or the system is unknown, incomplete or has
+    another GPU.
     """
     described = None if scenario is None else system_of_scenario(scenario, "--nccl-tests")
     settings = parse_keys(keys)
@@ -251,7 +252,7 @@ STRANGE = 0.2  # median error after the calibration that parameters alone cannot
 
 @dataclass(frozen=True)
 class OwnRun(AnswerRecord):
-    """A training run of the user: its measured seconds, and the predictions before and after the calibration."""
+    """A training run of the user: its measured step in seconds, and predictions before and after the calibration."""
 
     gpus: int
     mesh: str
@@ -262,7 +263,7 @@ class OwnRun(AnswerRecord):
 
 @dataclass(frozen=True)
 class RunsKept(AnswerRecord):
-    """A saved calibration from runs on one GPU type with one framework."""
+    """A calibration that was saved from runs on one GPU type with one framework."""
 
     gpu: str
     framework: str

@@ -95,7 +95,7 @@ def command(
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Comparison(ScenarioAnswer[SideBySide]):
-    """The result of ``ringlab compare``: predicted, measured and error. What-ifs are only predicted."""
+    """The result of ``ringlab compare``: predicted times, measured times and errors. What-ifs are only predicted."""
 
     kind: ClassVar[str] = "comparison"
 
@@ -188,7 +188,7 @@ def _measure_in_turns(
 def measure_when_free(
     measure_once: Callable[[], tuple[RunAnswer, Calibration]], progress: Progress
 ) -> tuple[RunAnswer, Calibration]:
-    """Measure, and again if the machine was busy and time allows. Return the measurement with the lower load."""
+    """Call ``measure_once``, twice if the machine was busy and time allows. Return the result with the lower load."""
     begun = time.monotonic()
     first = measure_once()
     load = first[1].load

@@ -98,11 +98,10 @@ class ProfileAnswer(Answer):
 
     @property
     def title(self) -> str:
-        """The model's name."""
         return self.profile.model
 
     def blocks(self) -> list[ProfiledBlock]:
-        """Return the blocks with the times of the last measurement."""
+        """Return the model's blocks, with the times of the last measurement."""
         blocks, first = list[ProfiledBlock](), 0
         for block in self.profile.blocks:
             last = first + sum(layer.block == block.name for layer in self.profile.layers)

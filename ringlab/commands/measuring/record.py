@@ -69,7 +69,8 @@ def command(
 
 
 def record_program(words: list[str], ranks: int, output: Path, timeout: float) -> "RecordAnswer":
-    """Run a script, or a module after ``-m``, on real gloo ranks, and write the recording.
+    """Run a script on real gloo ranks and write the recording. ``words`` is the script, or -m and a module, with
+    arguments.
 
     Raise RunFailed if a rank fails.
     """

@@ -52,9 +52,9 @@ class TrainingOptions:
     weights: Path | None = option(None, help="Write the trained weights, as a state_dict.", metavar="FILE.pt")
 
     def watch(self) -> "Watch | None":
-        """Return the writer of --log-dir, or None if the option is not set.
+        """Return the writer of ``--log-dir``, or None if the option is not set.
 
-        Raise InputError for an unusable directory.
+        Raise InputError if the directory cannot be used.
         """
         if self.log_dir is None:
             return None
@@ -96,7 +96,10 @@ def command(
 
 
 def has_parallelism(scenario: str, changes: Sequence[str], check: bool, replicas_only: Mapping[str, object]) -> bool:
-    """Return whether a scenario has ``[training.parallelism]``. Raise InputError for options of the other case."""
+    """Return whether a scenario has ``[training.parallelism]``.
+
+    If it has, raise InputError for an option in ``replicas_only`` that is set; otherwise, for ``check``.
+    """
     if is_spread(scenario, changes):
         for option in (option for option, value in replicas_only.items() if value):
             raise InputError(f"{option} cannot be combined with [training.parallelism]")
@@ -131,7 +134,7 @@ class RunAnswer(ScenarioAnswer[Number]):
 
 
 class Kept(NamedTuple):
-    """The checkpoint from which a training resumes, and the files that it writes in addition to its results."""
+    """The checkpoint from which a training resumes, and the files that it writes: metrics, logs and weights."""
 
     resume: str | Path | None = None  # a checkpoint, or "auto" for the newest complete one of each training
     watch: "Watch | None" = None  # writes metrics and logs
@@ -158,16 +161,14 @@ class Work(NamedTuple):
 
     @property
     def once(self) -> list[CollectiveCall]:
-        """The collectives without duplicates."""
         return list(dict.fromkeys(self.calls))
 
     @property
     def jobs(self) -> list[Training]:
-        """The training runs without duplicates."""
         return list(dict.fromkeys(self.trainings))
 
     def answer(self, measured: Mapping[CollectiveCall | Training, Trace]) -> RunAnswer:
-        """Compute the answer from the trace of each collective and training."""
+        """Return the answer, given the trace of each collective and training."""
         cluster = self.scenario.cluster
         place, emulated = (cluster.title, None) if spans_nodes() else (cluster.place_of_run, cluster.is_built)
         collectives = [measured[call] for call in self.calls]

@@ -155,7 +155,7 @@ def carry_out(
     predict: bool,
     weights: Path | None = None,
 ) -> None:
-    """Carry out ``ringlab run``, or ``ringlab compare`` if ``predict``, for ``[training.parallelism]``."""
+    """Run a scenario with ``[training.parallelism]``, predict its step if ``predict`` is set, and write the answer."""
     check_outputs(outputs.json_to, also.trace, weights)
     act = compare_strategy if predict else run_strategy
     answer = act(scenario, *overrides, session=real_session(real), check_all=also.check, weights=weights)
@@ -196,7 +196,8 @@ def compare_strategy(
 ) -> StrategyAnswer:
     """Predict a training step from parts that all ranks time, and train as ``run_strategy`` does.
 
-    Raises InputError and RunFailed as ``run_strategy`` does, and InputError if the cluster is not this machine.
+    Raises InputError if torch's classes do not support the training, or the cluster is not this machine. Raises
+    RunFailed if a rank fails, or with ``check_all`` if the losses differ.
 
     >>> compare_strategy("examples/fsdp_here.toml").step_s.error  # doctest: +SKIP
     -0.1

@@ -62,7 +62,6 @@ class StrategyJob:
 
     @property
     def world_size(self) -> int:
-        """The number of ranks."""
         return self.spread.cluster.world_size
 
 
@@ -255,7 +254,7 @@ class StrategyPrediction(NamedTuple):
 def known_pieces(
     profile: ModelProfile, collectives: "Sequence[TimedCollective]", pieces: "Sequence[RankTimes]"
 ) -> KnownPieces:
-    """Combine the times that all ranks measured."""
+    """Combine the times that the ranks measured: maxima for collectives and the silent step, medians for the rest."""
     seconds = {timed: max(rank.collectives_s[place] for rank in pieces) for place, timed in enumerate(collectives)}
     middle = sorted(pieces, key=lambda rank: rank.computing.step)[len(pieces) // 2].computing
     optimizer = median(rank.optimizer_s for rank in pieces)
@@ -270,8 +269,8 @@ def predict_step(
     """Predict a step from measured parts. With ``ahead``, batches are loaded during the computation.
 
     The compute time is the time of a step without communication, which includes torch's copies and dispatch. With gloo,
-    the communication of FSDP is exposed, because torch waits for each call. The communication of other strategies is
-    exposed if all cores compute. Otherwise, backward hides all calls but the last.
+    the communication of FSDP is exposed, because torch waits for each call. With gloo and at least as many ranks as
+    cores, all communication is exposed. Otherwise, backward hides all calls but the last.
     """
     calls, states = stage_calls(job), stage_states(job)
     updated = max(state.optimizer for state in states) / (STATE_BYTES[job.optimizer] * job.model.parameters)

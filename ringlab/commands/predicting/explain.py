@@ -108,7 +108,7 @@ def command(
 
 @dataclass(frozen=True)
 class OptionExplained(AnswerRecord):
-    """An algorithm and protocol that NCCL considers, with modeled seconds and the reason why NCCL does not use it."""
+    """A candidate of NCCL: its predicted time and its tuner's time in seconds, and why NCCL does not use it."""
 
     algorithm: str
     protocol: str
@@ -120,7 +120,7 @@ class OptionExplained(AnswerRecord):
 
 @dataclass(frozen=True)
 class SizeExplained(AnswerRecord):
-    """NCCL's choice for a collective at one size, and the candidates that NCCL compares."""
+    """NCCL's choice for a collective at one size, and the candidates among which NCCL chooses."""
 
     bytes: int
     algorithm: str
@@ -158,7 +158,6 @@ class Explanation(Answer):
     clusters: tuple[ClusterExplained, ...]
 
     def show(self) -> Iterator[Part]:
-        """Yield the topology, the rings, NCCL's choices and the candidates of each cluster."""
         for cluster in self.clusters:
             yield Line(cluster.title, "bold")
             yield from (Line(f"  {line}", wrap=True) for line in cluster.system)
@@ -332,7 +331,7 @@ def _candidates(size: SizeExplained) -> Table:
 
 
 def _closed(cluster: ClusterExplained) -> Iterator[str]:
-    """Yield the candidates that NCCL cannot use here, by reason. They are the same at all sizes."""
+    """Yield a line for each reason why NCCL cannot use candidates. The reasons are the same at all sizes."""
     by_reason: dict[str, list[str]] = {}
     for candidate in cluster.sizes[0].options:
         if candidate.tuner_s is None:

@@ -78,7 +78,6 @@ class MeasuredAnswer(Answer):
         return content
 
     def show(self) -> Iterator[Part]:
-        """Yield the verdict, the tables, the guesses, and the skipped rows."""
         yield Line(f"{self.title}: {self.sentence}", "bold", wrap=True)
         for table in self.tables:
             if len(self.tables) > 1:

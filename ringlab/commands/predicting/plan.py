@@ -120,7 +120,6 @@ class PlanRow(AnswerRecord):
     front: bool
 
     def cells(self, limits: Limits) -> list[str]:
-        """Return the cells of the table's row."""
         return [
             f"{self.rank}{'*' * self.front}",
             self.label,
@@ -142,7 +141,6 @@ class MemoryRow(AnswerRecord):
     memory_bytes: float
 
     def cells(self) -> list[str]:
-        """Return the cells of the table's row."""
         return [f"{self.gpus} x {self.gpu}", f"{self.needed_bytes / GIB:,.1f}", f"{self.memory_bytes / GIB:,.0f}"]
 
 
@@ -191,7 +189,6 @@ class PlanAnswer(Answer):
         viz.write_figure(viz.money_figure(f"{self.title}: time and cost", subtitle, dots, self.limits), path)
 
     def show(self) -> Iterator[Part]:
-        """Yield the cheapest candidates and the Pareto front, the GPUs with too little memory, and sentences."""
         shown = [row for number, row in enumerate(self.candidates) if number < MOST_ROWS or row.front]
         notes, marks = [*self.notes], list[str]()
         if shown:

@@ -94,7 +94,7 @@ class Bill(NamedTuple):
 
 
 class DevicesRow(NamedTuple):
-    """A training step on a number of devices. Rates are sums over all devices; intervals have 80 % probability."""
+    """A training step on a number of devices. Rates are sums over all devices; intervals are 80 % intervals."""
 
     devices: int
     parallelism: str
@@ -358,7 +358,7 @@ def _conclude(key: str | None, cases: Sequence[DevicesCase]) -> list[str]:
 
 
 def _describe_refused(key: str | None, cases: Sequence[DevicesCase]) -> Iterator[str]:
-    """Yield a sentence for each reason. Reasons that only differ in numbers share the sentence of the first one."""
+    """Yield a sentence for each reason. Reasons that only differ in numbers share a sentence with the first numbers."""
     kinds: dict[tuple[str, tuple[int, ...]], tuple[list[str], list[str]]] = {}
     for case in cases:
         by_reason: dict[str, list[Refused]] = {}

@@ -62,10 +62,6 @@ class SweepAnswer(Answer):
         return super().to_dict() | {"points": points}
 
     def show(self) -> Iterator[Part]:
-        """Yield a table with one row per value.
-
-        For a sweep of ``collective.sizes``, also yield where each algorithm is fastest, if the fastest one changes.
-        """
         lines, values = self.lines(), [point.value for point in self.points]
         unit, form = time_unit(seconds for line in lines.values() for seconds in line.values())
         rows = [[value, *(format_or_dash(line.get(value), form) for line in lines.values())] for value in values]
@@ -79,9 +75,10 @@ class SweepAnswer(Answer):
             yield f"Stopped after {count(len(values), 'value')}."
 
     def lines(self) -> dict[str, dict[str, float | None]]:
-        """Return the seconds by value, for each training and for each algorithm and size; None if a run never ends.
+        """Return the lines of the plot: for each, the seconds by value of the key; None for a run that never ends.
 
-        A sweep of sizes has one line per algorithm, and none for training runs, because they do not depend on the size.
+        There is a line for each training, and for each algorithm and size. A sweep of sizes has a line for each
+        algorithm and none for training runs, whose times do not depend on the size.
         """
         lines = dict[str, dict[str, float | None]]()
         for point in self.points:
@@ -161,10 +158,10 @@ def _predict(name: str, session: Session, overrides: tuple[str, ...]) -> Predict
 
 
 def parse_sweep(text: str, option: str = "--sweep") -> tuple[str, list[str]]:
-    """Parse a key and its values. Raise an InputError that names the option.
+    """Parse ``KEY=VALUES`` into the key and a list of values. Raise an InputError that names the option.
 
     A range doubles from its first number to its last. ``*4`` after the range changes the factor to 4. In a list,
-    numbers without a unit have the unit of the last one.
+    numbers without a unit have the unit of the last number.
 
     >>> parse_sweep("cluster.bandwidth=1..5Gbit/s"), parse_sweep("cluster.hosts=2..32*4")
     (('cluster.bandwidth', ['1 Gbit/s', '2 Gbit/s', '4 Gbit/s', '5 Gbit/s']), ('cluster.hosts', ['2', '8', '32']))

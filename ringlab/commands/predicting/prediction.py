@@ -24,7 +24,7 @@ from simcomm.simulate import simulate
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Prediction(ScenarioAnswer[Number]):
-    """The result of ``ringlab predict``: simulated times in seconds, None for a run that never ends."""
+    """The result of ``ringlab predict``: simulated times in seconds; None for a run that never ends."""
 
     kind: ClassVar[str] = "prediction"
 

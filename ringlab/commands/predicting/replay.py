@@ -176,7 +176,7 @@ class ReplayRow(AnswerRecord):
     messages: int
 
     def cells(self, base_s: float) -> list[str]:
-        """Return the cells of the table's row. ``base_s`` is the time on the first network."""
+        """Return the table's row. ``base_s`` is the time on the first network in seconds, to which the ratio refers."""
         end = format_time(self.elapsed_s) if self.complete else f"never ends ({format_time(self.elapsed_s)})"
         times = format_ratio(self.elapsed_s / base_s) if base_s and self.complete else "-"
         return [self.title, end, times, format_time(self.computed_s), format_time(self.waited_s), f"{self.messages:,}"]
@@ -212,7 +212,6 @@ class ReplayAnswer(Answer):
         return content
 
     def show(self) -> Iterator[Part]:
-        """Yield the time on each network, the calls, the lines where ranks wait, and the critical path."""
         yield Line(f"{self.title}: {self.calls:,} calls of {self.ranks} ranks, recorded on {self.where}", "bold")
         base_s = self.own.elapsed_s if self.own.complete else 0.0
         headings = ["network", "time", "ratio", "a rank\ncomputes", "a rank\nwaits", "messages"]
@@ -254,7 +253,7 @@ class ReplayAnswer(Answer):
 
 
 def replay_file(file: Path | str, options: ReplayOptions, progress: Progress | None = None) -> ReplayAnswer:
-    """Replay a recording in a file. Raise InputError if the file is invalid or cannot be replayed."""
+    """Replay a recording as ``options`` describes. Raise InputError if the file is invalid or cannot be replayed."""
     progress = progress or NoProgress()
     with computing(progress, f"reading {file}"):
         recording = read_any_recording(file)

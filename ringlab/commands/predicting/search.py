@@ -58,7 +58,7 @@ class SearchOptions:
         metavar="N",
     )
     precision: str | None = option(
-        None, help="Precision: bf16, fp8, mxfp8, nvfp4, tf32 or float32. Default: the scenario's.", metavar="NAME"
+        None, help="Precision: bf16, fp16, fp8, mxfp8, nvfp4, tf32 or float32. Default: the scenario's.", metavar="NAME"
     )
 
     is_compiled: bool = option(False, "--compile", help="Assume that layers run under torch.compile.")
@@ -96,7 +96,7 @@ class SearchOptions:
     )
 
     def check(self) -> None:
-        """Raise InputError for an unknown name, or quantized weights without LoRA."""
+        """Raise InputError for an unknown name of an option, and for quantized weights without LoRA."""
         for name, value, known in (
             ("precision", self.precision, PRECISIONS), ("optimizer", self.optimizer, OPTIMIZERS),
             ("offload", self.offload, OFFLOADED), ("bits", self.bits, BITS),
@@ -140,7 +140,6 @@ class SearchAnswer(Answer):
     found: tuple[FoundMeshes, ...] = field(default=(), compare=False, metadata=NOT_IN_JSON)
 
     def show(self) -> Iterator[Part]:
-        """Yield an overview if there are several cases, the fastest meshes, and the cost of the training."""
         keys = ["devices"] if self.key is None else [self.key, "devices"]
         named = [([case.value, str(case.devices)][-len(keys) :], case) for case in self.cases]
         if len(self.cases) > 1:
