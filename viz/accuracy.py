@@ -35,7 +35,7 @@ class Dots:
 
 
 def accuracy_figure(title: str, subtitle: str, dots: Sequence[Dots]) -> Figure:
-    """Return predicted against measured times as a figure. Raise InputError if there are no dots.
+    """Return a figure of predicted against measured times. Raise InputError if there are no dots.
 
     >>> len(accuracy_figure("all", "", [Dots("small", "EFA", [1e-5], [2e-5])]).axes)
     1

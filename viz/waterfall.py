@@ -34,7 +34,7 @@ class Bar:
 
 
 def waterfall_figure(title: str, subtitle: str, bars: Sequence[Bar]) -> Figure:
-    """Return the bars as a figure. Raise InputError unless there are 1 to 40 bars.
+    """Return a figure with one row per bar. Raise InputError unless there are 1 to 40 bars.
 
     >>> len(waterfall_figure("step", "", [Bar("here", "ring", {"sync": 1.0}, 1.0)]).axes)
     1

@@ -66,8 +66,8 @@ class Shown:
 
     With ``call``, each rank calls a learner's function on a float32 tensor, and the player shows the buffers. The
     buffers must end as the sum of all ranks' tensors, or as the tensor of ``root``. With ``record``, the file's
-    ``main`` runs, and ``record`` first makes the module append a ``StageSpan`` to a list for each forward and backward.
-    Otherwise, the file runs as a program.
+    ``main`` runs, and the module appends a ``StageSpan`` to a list for each forward and backward. Otherwise, the file
+    runs as a program.
     """
 
     ranks: int

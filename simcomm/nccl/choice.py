@@ -86,7 +86,7 @@ def _ll128_reason(comm: Communicator) -> str:
 
 
 def allowed(comm: Communicator, collective: str) -> dict[Choice, str]:
-    """Return each candidate with the reason that excludes it. NCCL or the settings may exclude a candidate.
+    """Return each candidate with the reason why NCCL or the settings exclude it; "" if it can be chosen.
 
     If the settings leave no candidate, NCCL from 2.24 on ends with an error (``topoGetAlgoInfo`` in ``src/enqueue.cc``
     of NVIDIA/nccl), and this function raises InputError. Older versions fall back to rings: up to 2.21 with all

@@ -150,7 +150,7 @@ def _inner_circle(graph: Graph, inner: Sequence[str], outer: dict[str, Point]) -
 
 
 def _racks(graph: Graph, hosts: list[str], switches: list[str]) -> dict[str, Point]:
-    """Return two switches in the middle, with the hosts of each on an arc next to it."""
+    """Return the positions of two switches in the middle, and of each switch's hosts on an arc next to it."""
     at = {switches[0]: (0.33, 0.5), switches[1]: (0.67, 0.5)}
     for switch, x, side in ((switches[0], 0.29, -1), (switches[1], 0.71, 1)):
         rack_hosts = [host for host in hosts if switch in graph[host]]
