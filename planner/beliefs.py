@@ -88,8 +88,7 @@ class Belief:
     def deviations(self, slopes: Slopes) -> Array:
         """Return the standard deviation of the logarithm of each step."""
         variances = np.einsum("ik,kl,il->i", slopes.slopes, self.covariance, slopes.slopes)
-        result: Array = np.sqrt(np.maximum(variances, 0.0) + self.noise**2)
-        return result
+        return np.asarray(np.sqrt(np.maximum(variances, 0.0) + self.noise**2))
 
     def scaling_deviation(self, slopes: Slopes, lost: float) -> float:
         """Return the standard deviation of the logarithm of the scaling efficiency.
@@ -102,8 +101,7 @@ class Belief:
 
     def factors_of(self, slopes: Slopes) -> Array:
         """Return the upper end of each step's 80 % interval divided by the predicted step time."""
-        factors: Array = np.exp(Z_80 * self.deviations(slopes))
-        return factors
+        return np.asarray(np.exp(Z_80 * self.deviations(slopes)))
 
     def draw(self, slopes: Slopes, count: int) -> Array:
         """Return ``count`` random draws of the logarithms of the step times, one column per draw.
@@ -114,8 +112,7 @@ class Belief:
         values, vectors = np.linalg.eigh(self.covariance)
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         moves = slopes.slopes @ (root @ rng.standard_normal((len(NAMES), count)))
-        result: Array = slopes.logs[:, None] + moves + self.noise * rng.standard_normal(moves.shape)
-        return result
+        return np.asarray(slopes.logs[:, None] + moves + self.noise * rng.standard_normal(moves.shape))
 
     def adapted(self, columns: Columns, measured: Array) -> "Belief":
         """Return the belief updated with runs that took ``measured`` seconds. Outliers have a lower weight.

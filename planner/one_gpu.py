@@ -200,14 +200,12 @@ def _work(model: ModelProfile) -> float:
 
 def mean_of(rows: RateFeatures, values: Mapping[str, float]) -> Floats:
     """Return the mean of the logarithms of the rates, up to an unknown constant."""
-    means: Floats = sum((values[name] * part(rows) for name, part in MEANS.items()), -rows.work)
-    return means
+    return np.asarray(sum((values[name] * part(rows) for name, part in MEANS.items()), -rows.work))
 
 
 def same_words(a: RateFeatures, b: RateFeatures, word: str) -> Floats:
     """Return 1 for each pair of rows that have the same word, else 0."""
-    matches: Floats = (a.words[word][:, None] == b.words[word][None, :]).astype(np.float64)
-    return matches
+    return np.asarray(a.words[word][:, None] == b.words[word][None, :], dtype=np.float64)
 
 
 def covariance_of(a: RateFeatures, b: RateFeatures, values: Mapping[str, float]) -> Floats:
