@@ -26,7 +26,7 @@ def reporting_compilation(report: Callable[[str], None]) -> Iterator[None]:
 
 
 def report_compilation() -> None:
-    """Call the callback of ``reporting_compilation``, at most once, because machine code is being compiled."""
+    """Call the callback that ``reporting_compilation`` has set, but only for the first compilation."""
     report = _report.get()
     if report is not None:
         _report.set(None)

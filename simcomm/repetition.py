@@ -130,11 +130,11 @@ def repeat(
     steps: int = 1,
     on_run: Callable[[], None] = lambda: None,
 ) -> tuple[Trace, FaultFigures]:
-    """Simulate with the seeds of ``faults``. Return the run with the median time, and statistics of all runs.
+    """Simulate a run with each seed of ``faults``. Return the run with the median time, and statistics of all runs.
 
     ``seconds`` returns the time of a run. Times and waits are per step if a run has several ``steps``. If times hardly
-    differ, the last seeds are skipped. ``record`` may request waits, which are computed from messages unless steps
-    suffice. If no run ends, the first run is returned. ``on_run`` is called after each run.
+    differ, the last seeds are skipped. Waits are summarized if ``record`` requests them and they are known. If no run
+    ends, the first run is returned. ``on_run`` is called after each run.
     """
     traces = _enough_runs(faults, simulate, seconds, record, on_run)
     ended = sorted(((seconds(trace), trace) for trace in traces if trace.is_complete), key=lambda pair: pair[0])

@@ -45,7 +45,7 @@ def _proved_schedule(algorithm: Algorithm, world_size: int, root: int) -> Schedu
 
 @lru_cache(maxsize=16)
 def compact_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> AnySchedule:
-    """Return a program's schedule, in the symmetric form if possible, which is the smallest and is built fastest.
+    """Return a program's schedule, in the symmetric form if possible, which needs the least memory and time.
 
     Programs with more than 64 ranks are not checked for deadlocks, so use it only with engines that detect them. Raise
     ProgramError if the program, up to 64 ranks, does not achieve its spec.

@@ -56,9 +56,10 @@ def drift(age_s: float) -> float:
 
 
 def combine(disagreeing: float | None, age_s: float, drifts: float = 1.0) -> float | None:
-    """Return the relative uncertainty of a row, including the model's error; None without a disagreement.
+    """Return the relative uncertainty of a row from the folds' disagreement, the drift and the model's error.
 
-    ``drifts`` is the share of the row's time that drifts. On an emulated cluster, this is the work of cores, not links.
+    Return None if ``disagreeing`` is None. ``drifts`` is the share of the row's time that drifts: on an emulated
+    cluster, the work of cores, not of links.
 
     >>> round(combine(0.12, age_s=0.0), 3), round(combine(0.0, age_s=60.0, drifts=0.5), 3)
     (0.13, 0.153)
@@ -98,7 +99,7 @@ def find_noise(calibration: Calibration) -> list[str]:
 
 
 def _contradictions(calibration: Calibration) -> Iterator[str]:
-    """Yield compute times with several processes that are below those of one process, or above those of a sequence."""
+    """Yield a reason for each phase that several processes finish sooner than one, or later than one after another."""
     alone = {_kind(point): point.phases for point in calibration.compute if point.processes == 1}
     for point in calibration.compute:
         if point.processes == 1 or _kind(point) not in alone:
@@ -111,7 +112,7 @@ def _contradictions(calibration: Calibration) -> Iterator[str]:
 
 
 def _kind(point: ComputePoint) -> tuple[str, str, int, int]:
-    """Return what identifies a point apart from its number of processes."""
+    """Return a key that identifies a point except for its number of processes."""
     return point.model, point.dataset, point.batch_size, point.threads
 
 

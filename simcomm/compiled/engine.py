@@ -49,7 +49,7 @@ class MessageTimes(NamedTuple):
     step: Ints  # of the sender's program
     chunk: Ints  # first of its chunks
     nbytes: Floats
-    begin: Floats  # both halves posted; NaN if they never were
+    begin: Floats  # send and receive posted; NaN if they never were
     end: Floats  # all bytes arrived; NaN if they never did
     src_posted: Floats  # NaN if it never was
     dst_posted: Floats
@@ -127,7 +127,7 @@ def by_shortcut(inputs: EngineInput, record: Record = Record.TIMES) -> Timing | 
 
 
 def _least_seconds(inputs: EngineInput) -> float:
-    """Return a lower bound on the seconds of a run: a channel's steps that send, times the minimum message delay."""
+    """Return a lower bound on a run's time in seconds: the most sending steps of a channel, times the least delay."""
     schedule = inputs.schedule
     if inputs.call.elements < schedule.chunks or not isinstance(schedule, SymmetricSchedule):  # some may be empty
         return 0.0

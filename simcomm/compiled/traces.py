@@ -238,7 +238,7 @@ def _trace_mean_division(inputs: EngineInput, timing: Timing) -> Iterator[Span]:
 
 
 def link_records(inputs: EngineInput, timings: Iterable[Timing], elapsed: float) -> list[TracedLink]:
-    """Return every link with the number of bytes that crossed it in these runs."""
+    """Return all links of the cluster, with the bytes that crossed each link in all runs of ``timings``."""
     routes, messages = inputs.routes, inputs.schedule_plan.plan.messages
     nbytes = np.zeros(len(inputs.pairs.src))
     for timing in timings:

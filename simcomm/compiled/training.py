@@ -183,7 +183,7 @@ def _sync(
 
 
 def _spans(step: int, *phases: tuple[str, Floats, Floats]) -> list[Spans]:
-    """Return the spans of these phases in a step, without those that take no time (except syncs)."""
+    """Return the spans of each phase (name, begins, ends) of a step. Only syncs may have spans of no duration."""
     spans = []
     for name, begin, end in phases:
         rank = np.flatnonzero((end < inf) if name == "sync" else (begin < end) & (end < inf))

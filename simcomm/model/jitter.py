@@ -1,7 +1,6 @@
-"""Draw random delays (jitter) that depend only on a seed and on what they delay.
+"""Draw random delays (jitter). Each is a hash of a seed and of the name of a message or computation.
 
-Each draw is a hash of the seed and of the name of a message or computation. The draws therefore do not depend on the
-engine or on the order of events.
+The draws therefore do not depend on the engine or on the order of events.
 """
 
 from dataclasses import dataclass

@@ -39,10 +39,9 @@ class EmulatedModel(NetworkModel):
         return Alternatives(tuple(self.calibration.parts), self.calibration.with_slower_cores(SLOWER))
 
     def measured_ranks(self, training: Training) -> int:
-        """Return the number of concurrent processes with which compute was calibrated.
+        """Return the number of concurrent processes with which compute was calibrated: the number of local ranks.
 
-        If fewer single-threaded processes than ranks already keep all cores busy, compute was calibrated with that
-        number, and the ranks share the cores.
+        If there is no such calibration, return the largest calibrated number below it that keeps all cores busy.
         """
         local, calibration = self.cluster.local_ranks, self.calibration
         threads = threads_per_rank(local)

@@ -50,7 +50,7 @@ class Location(NamedTuple):
 
 
 class Half:
-    """One half of a message: a posted send or receive. ``done`` fires when the message has arrived."""
+    """A posted send or receive, one of the two halves of a message. ``done`` fires when the message has arrived."""
 
     __slots__ = ("data", "done", "location", "op", "posted")
 
@@ -105,7 +105,7 @@ class Simulation:
     """Simulates ranks in virtual time on one cluster. ``messages`` and ``spans`` grow during the run.
 
     Callbacks on events of ``env`` can extend a running simulation. ``env.process(simulation.collective(...))`` starts
-    one rank's part of a collective at that time, and ``post`` posts one half of a message.
+    one rank's part of a collective at that time, and ``post`` posts a send or a receive.
 
     >>> import simcomm
     >>> simulation = Simulation(simcomm.star(2, "8 Gbit/s", "1 us"), Transport())
@@ -216,11 +216,11 @@ class Simulation:
             yield from self._land(location, [*received, *local], buffer, operator)
 
     def post(self, location: Location, op: Operation, nbytes: int, data: Array | None = None) -> Half:
-        """Post one half of a message of ``nbytes``. If the other half is posted already, start the message.
+        """Post a send or a receive of ``nbytes`` bytes. Start the message if the matching operation is already posted.
 
-        The k-th send from one rank to another matches the k-th receive there that has the same ``location.collective``
-        and ``location.channel``. Each point-to-point message of a program has its own ``collective`` number. The
-        message has arrived when ``done`` of the returned half fires.
+        The k-th send from one rank to another matches the k-th receive on that rank with the same
+        ``location.collective`` and ``location.channel``. Each point-to-point message of a program has its own
+        ``collective`` number. ``done`` of the returned ``Half`` fires when the message has arrived.
         """
         sends = op.kind is SEND
         half = Half(op, location, data, self.env.event())

@@ -1,7 +1,7 @@
 """Define the arrays of the compiled engine: the stages and messages of a schedule, and the network.
 
 Routes list only the links that can limit a message. A *link pair* is two links that some route crosses, in this order.
-One link determines a flow's rate; the other links of its route account for that rate by link pair.
+It counts the flows whose rate its first link determines and that also cross its second link.
 """
 
 from typing import Any, NamedTuple
@@ -32,7 +32,7 @@ MESSAGE = np.dtype(
     [
         ("source", "i4"), ("sink", "i4"),  # the stages that send and receive it
         ("route", "i4"),
-        ("posted", "i4"),  # 1: one half is posted; 2: both are, and it is about to begin; then 1 again
+        ("posted", "i4"),  # number of posted operations (send, receive); at 2 it begins, then 1 again
         ("nbytes", "f8"),
     ],
     align=True,
@@ -67,7 +67,7 @@ ROUTE = np.dtype(
     [
         ("first_hop", "i4"), ("hops", "i4"),
         ("first_link_pair", "i8"),  # in LinkRecords.hop_link_pair
-        ("delay", "f8"),  # seconds from both halves posted to the first byte on the links
+        ("delay", "f8"),  # seconds from send and receive posted to the first byte on the links
         ("alone_rate", "f8"),  # bytes/s of a message that shares no link
     ],
     align=True,

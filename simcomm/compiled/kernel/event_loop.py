@@ -30,7 +30,7 @@ SAME_BYTES = 1e-15  # relative to a group's clock; closer targets are equal with
 
 @inline
 def _start_stage(w: World, stage: int, now: float) -> None:
-    """Post the messages of a stage unless its agent has failed. A message whose two halves are posted is due."""
+    """Post the messages of a stage unless its agent has failed. A message is due once send and receive are posted."""
     if _has_failed(w, stage, now):
         return
     if len(w.started) > 0:
@@ -232,7 +232,7 @@ NO_CHANGE = LinkChange(0.0, -1, 0.0, 0.0, np.zeros(0, np.int32))
 def _entry(version: int) -> Callable[[World, int, float, LinkChange], int]:
     @entry
     def simulate(w: World, instants: int, until: float, change: LinkChange) -> int:
-        """Simulate up to ``instants`` instants, or only apply ``change`` unless it is ``NO_CHANGE``.
+        """Simulate up to ``instants`` instants or, if ``change`` is not ``NO_CHANGE``, only apply the change.
 
         One function does both, because the code that shares links takes long to compile.
         """

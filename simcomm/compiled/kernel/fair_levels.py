@@ -100,7 +100,7 @@ def restore_fairness(w: World, now: float) -> None:
 
 @inline
 def _correct_level(w: World, link: int, now: float) -> None:
-    """Set a link's level so that it is full or limits no flow, given the rates of other groups' flows on this link."""
+    """Set the level at which a link that limits flows is full. Faster flows of other groups join its group."""
     room, members = capacity(w, link), w.links[link].members
     if members > 0:
         level = (room - w.links[link].taken) / members

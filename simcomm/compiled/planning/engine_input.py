@@ -97,7 +97,7 @@ class EngineInput:
         return expanded.under(self.faults, self.starts, self.index)
 
     def to_record(self) -> "EngineInput":
-        """Return the input as in ``with_table``. Raise TooLarge if there are too many messages or routes to record."""
+        """Return the input with a table, for recording. Raise TooLarge if there are too many messages or routes."""
         expanded = self.with_table(Gigabyte.RECORDED)
         if self.posted > allowed(Gigabyte.ROUTED):
             pairs = len(expanded.pairs.src)
@@ -186,7 +186,7 @@ class EngineInput:
 
     @derived_property
     def private(self) -> Bools:
-        """Mark the links that never carry two messages at once; [links]."""
+        """A mask of the links that never carry two messages at once; shape [links]."""
         is_symmetric = isinstance(self.schedule, SymmetricSchedule)
         single = cyclic_one_at_a_time(self.schedule) if is_symmetric else one_at_a_time(self.schedule_plan)
         return private_links(single, self.pairs, self.found_routes)

@@ -41,7 +41,7 @@ class Routes(NamedTuple):
 
     first_hop: Ints  # [routes + 1]
     hop_link: Ints  # [hops]
-    delay: Floats  # [routes]: seconds from both halves posted to the first byte on the links
+    delay: Floats  # [routes]: seconds from send and receive posted to the first byte on the links
     alone: Floats  # [links]: bytes/s for one message alone on the link
     shared: Floats  # [links]: bytes/s for several together
     latency: Floats  # [links]: seconds; part of ``delay``
@@ -103,7 +103,7 @@ def cyclic_one_at_a_time(cyclic: SymmetricSchedule) -> SingleMessages:
 
 
 def _groups_one_at_a_time(active: ActiveSteps, chosen: Bools, group: Ints, groups: int) -> Bools:
-    """Mark the groups whose chosen operations use one channel and are in different steps; [groups]."""
+    """Return a mask of the groups whose chosen operations use one channel and different steps; shape [groups]."""
     step, factor = active.of_row[chosen], len(active.channel) + 1
     in_step = np.unique(group.astype(np.int64) * factor + step) // factor
     on_channel = np.unique(group.astype(np.int64) * factor + active.channel[step]) // factor
@@ -112,7 +112,7 @@ def _groups_one_at_a_time(active: ActiveSteps, chosen: Bools, group: Ints, group
 
 
 def _pairs_one_at_a_time(schedule_plan: SchedulePlan) -> Bools:
-    """Mark the pairs that use one channel and never have two messages in one stage; [pairs]."""
+    """Return a mask of the pairs that use one channel and never have two messages in one stage; shape [pairs]."""
     plan, channels = schedule_plan.plan, schedule_plan.channels
     source, route = plan.messages["source"], plan.messages["route"]
     is_single = np.ones(len(schedule_plan.pairs.src), np.bool_)
@@ -127,7 +127,7 @@ def _pairs_one_at_a_time(schedule_plan: SchedulePlan) -> Bools:
 
 
 def private_links(singles: SingleMessages, pairs: Pairs, routes: Routes) -> Bools:
-    """Mark the links that never carry two messages at once; [links]."""
+    """Return a mask of the links that never carry two messages at once; shape [links]."""
     numbers = np.arange(len(pairs.src), dtype=np.int32)
     counts = np.diff(routes.first_hop)
     hops = None if (counts == 1).all() else counts
@@ -136,9 +136,10 @@ def private_links(singles: SingleMessages, pairs: Pairs, routes: Routes) -> Bool
 
 
 def _crossed_by_one(ends: Ints, single: Bools, routes: Routes, hops: Ints | None) -> Bools:
-    """Mark the links whose routes all have the same end, if that rank or pair has one message at a time; [links].
+    """Return a mask of the links that only one rank or pair uses, with one message at a time; shape [links].
 
-    ``ends`` is one end of each route, or its pair. ``hops`` is the number of links per route; None means one link each.
+    ``ends`` is the sender, the receiver or the pair of each route, and ``single`` marks those with one message at a
+    time. ``hops`` is the number of links per route; None means one link each.
     """
     end = ends if hops is None else np.repeat(ends, hops)
     end_of_link = np.full(len(routes.alone), -1, np.int32)

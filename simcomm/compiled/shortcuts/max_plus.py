@@ -1,6 +1,6 @@
 """Compute the times of symmetric schedules without shared links, by a max-plus recurrence over their steps.
 
-A message over private links begins when both ends have reached its step, and takes a known time. So
+A message over private links begins when sender and receiver have reached its step, and takes a known time. So
 
     x'[r] = max over the messages of the step to and from r of (max(x[r], x[peer]) + delay + bytes / rate) + computing
 
@@ -58,7 +58,7 @@ class Rows(NamedTuple):
 
 
 def is_synchronous(cyclic: SymmetricSchedule) -> bool:
-    """Return whether both halves of every message are posted in the same step of their ranks."""
+    """Return whether each message is sent and received in the same step of its two ranks' programs."""
     away = np.flatnonzero(cyclic.match >= 0)
     return bool((cyclic.step[away] == cyclic.step[cyclic.match[away]]).all())
 

@@ -102,7 +102,7 @@ class _Waiting:
 
 
 def waited_by_steps(runs: Iterable[MaxPlusRun]) -> dict[tuple[int, int], float]:
-    """Return the total seconds that each rank waited for a peer to post the other half of a message; by (rank, peer).
+    """Return the total seconds that each rank waited for a peer's send or receive, by (rank, peer).
 
     The waits in all runs are added up. All runs must have the same ranks and keep their steps.
     """

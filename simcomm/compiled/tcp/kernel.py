@@ -112,7 +112,7 @@ def _await_first_share(w: TcpWorld) -> None:
 
 @inline
 def _end_shares(w: TcpWorld) -> None:
-    """Resume the ranks that have finished computing on shared cores, which must be at least one."""
+    """End the actions of the ranks that have now finished computing on shared cores. There is at least one."""
     waited = w.state[0].share_ends_at - w.state[0].counted_at
     w.state[0].now = w.state[0].share_ends_at
     _count_shares(w)
@@ -284,7 +284,7 @@ def _arrive(w: TcpWorld, item: int) -> None:
 
 @inline
 def _inform_receiver(w: TcpWorld, segment: int) -> None:
-    """Tell the receiver that an item has arrived, once a core has had time for it, in order of arrival."""
+    """Schedule the time at which the receiver notices an item, in order, once a core has processed its arrival."""
     stream, item = np.int64(w.segments[segment].stream), np.int64(w.segments[segment].item)
     if w.terms[0].arrival_cpu == 0:
         _arrive(w, item)

@@ -72,7 +72,7 @@ class TcpPlan:
     _seen: defaultdict[tuple[int, int, int, bool], int] = field(default_factory=lambda: defaultdict(int))
 
     def spend(self, rank: int, kind: int, seconds: float, occupied: float = 0.0, work: LocalWork | None = None) -> None:
-        """Let a rank spend ``seconds``, and occupy a core for ``occupied`` seconds."""
+        """Add an action in which a rank spends ``seconds``, and occupies a core for ``occupied`` seconds."""
         if work is not None:
             self.local_work.append((len(self.kinds), rank, work))
         self._add(kind, -1, seconds, occupied)
@@ -80,7 +80,7 @@ class TcpPlan:
     def handle(
         self, place: tuple[int, int], kind: int, step: SliceStep[Extent], transfer: Transfer[Extent], wake: float = 0.0
     ) -> None:
-        """Post a transfer or wait for it. ``place`` is a rank and the number of its collective."""
+        """Add an action that posts a transfer or waits for it. ``place`` is a rank and the number of its collective."""
         self._add(kind, self._message(*place, transfer, step), wake, wake)
 
     def _add(self, kind: int, message: int, seconds: float, occupied: float) -> None:
