@@ -118,7 +118,7 @@ class Columnar(Generic[Row]):
         columns = {name: read_column(given[name], kind, rows, name) for name, kind in cls.COLUMNS.items()}
         for at in first_where(columns[cls.LABEL] >= len(labels)) if cls.LABEL else []:
             number = columns[cls.LABEL][at]
-            raise ValueError(f"columns: {cls.LABEL}.{at}: {number} is none of {len(labels)} {cls.LABELS}")
+            raise ValueError(f"columns: {cls.LABEL}.{at} must be an index of {len(labels)} {cls.LABELS}, not {number}")
         return cls(labels, **columns)
 
     _make_labels: ClassVar[Any] = tuple  # from an iterable
@@ -129,7 +129,7 @@ class Columnar(Generic[Row]):
     @classmethod
     def _read_labels(cls, plain: Any) -> Any:
         if not isinstance(plain, list) or not all(isinstance(label, str) for label in plain):
-            raise ValueError(f"{cls.LABELS}: must be a list of strings")
+            raise ValueError(f"{cls.LABELS} must be a list of strings")
         return tuple(plain)
 
     def __len__(self) -> int:
@@ -267,7 +267,7 @@ def check_rows(rows: object, name: str) -> int:
     """
     most = allowed(Gigabyte.ROWS)
     if type(rows) is not int or not 0 <= rows <= most:
-        raise ValueError(f"{name}: {quote(rows)} is not an integer from 0 to {most}; for more, {more_memory(2)}")
+        raise ValueError(f"{name} must be an integer from 0 to {most}, not {quote(rows)}; for more, {more_memory(2)}")
     return rows
 
 
@@ -286,7 +286,7 @@ def read_column(plain: object, kind: type[np.generic], rows: int, name: str) -> 
     else:
         column = _unpack(take(plain, ("type", "deflated"), name), kind, rows, name)
     if len(column) != rows:
-        raise ValueError(f"{name}: {len(column)} entries for {rows} rows")
+        raise ValueError(f"{name} must have {rows} entries, not {len(column)}")
     return column
 
 
@@ -311,14 +311,14 @@ def _read_list(values: list[Any], kind: type[np.generic], name: str) -> npt.NDAr
     is_right, expected = checks[kind]
     for number, value in enumerate(values):
         if not is_right(value):
-            raise ValueError(f"{name}.{number}: {quote(value)} is not {expected}")
+            raise ValueError(f"{name}.{number} must be {expected}, not {quote(value)}")
     return np.array(values, kind)
 
 
 def _unpack(plain: dict[str, Any], kind: type[np.generic], rows: int, name: str) -> npt.NDArray[Any]:
     """Return a packed column. No more than the expected size is decompressed."""
     if plain["type"] not in TYPES[kind]:
-        raise ValueError(f"{name}.type: {quote(plain['type'])} is none of {', '.join(TYPES[kind])}")
+        raise ValueError(f"{name}.type must be one of {', '.join(TYPES[kind])}, not {quote(plain['type'])}")
     dtype, inflater = np.dtype("<" + plain["type"]), zlib.decompressobj()
     expected = rows * dtype.itemsize
     try:
@@ -328,15 +328,15 @@ def _unpack(plain: dict[str, Any], kind: type[np.generic], rows: int, name: str)
         raise ValueError(f"{name}.deflated: {error}") from error
     if len(content) != expected or not inflater.eof or inflater.unused_data:
         actual = f"more than {expected}" if len(content) > expected else len(content)
-        raise ValueError(f"{name}.deflated: {actual} bytes where {rows} rows take {expected}, or an incomplete stream")
+        raise ValueError(f"{name}.deflated must have {expected} bytes for {rows} rows, complete, not {actual}")
     planes = np.frombuffer(content, np.uint8).reshape(dtype.itemsize, rows)
     column: npt.NDArray[Any] = np.empty(rows, dtype)
     for at, plane in enumerate(planes):  # takes less time than a transposed copy
         column.view(np.uint8).reshape(planes.T.shape)[:, at] = plane
     if plain["type"] == "b1" and planes.max(initial=0) > 1:
-        raise ValueError(f"{name}.deflated: a byte that is neither 0 nor 1")
+        raise ValueError(f"{name}.deflated must contain only the bytes 0 and 1")
     if plain["type"] == "u8" and rows and column.max() >= 1 << 63:
-        raise ValueError(f"{name}.deflated: a number of 2^63 or more")
+        raise ValueError(f"{name}.deflated must contain only numbers below 2^63")
     if kind is np.float64 and not np.isfinite(column).all():
-        raise ValueError(f"{name}.deflated: a number that is not finite")
+        raise ValueError(f"{name}.deflated must contain only finite numbers")
     return column

@@ -182,17 +182,19 @@ def _read(path: Path) -> Profile:
         raise InputError(f"{path}: not a torch profile: it has no list of traceEvents")
     about = content.get("distributedInfo", {})
     if not isinstance(about, dict):
-        raise InputError(f"{path}: not a torch profile: distributedInfo is {quote(about)}")
+        raise InputError(f"{path}: distributedInfo must be an object, not {quote(about)}")
     rank, world_size = (about.get(key, least) for key, least in (("rank", 0), ("world_size", 1)))
     if type(rank) is not int or type(world_size) is not int or not 0 <= rank < world_size <= MOST_RANKS:
-        raise InputError(f"{path}: not a torch profile: rank {quote(rank)} of {quote(world_size)}")
+        raise InputError(
+            f"{path}: rank must be in 0 <= rank < world_size <= {MOST_RANKS}, not {quote(rank)} of {quote(world_size)}"
+        )
     base = content.get("baseTimeNanoseconds", 0)
     if type(base) is not int or not 0 <= base < MOST_BASE:
-        raise InputError(f"{path}: not a torch profile: baseTimeNanoseconds is {quote(base)}")
+        raise InputError(f"{path}: baseTimeNanoseconds must be an integer from 0, not {quote(base)}")
     slices, forward = list[Slice](), list[tuple[int | str | None, int]]()
     for number, event in enumerate(events):
         if not isinstance(event, dict):
-            raise InputError(f"{path}: not a torch profile: traceEvents.{number} is {quote(event)}")
+            raise InputError(f"{path}: traceEvents.{number} must be an object, not {quote(event)}")
         if event.get("ph") == "X":
             slices.append(_slice(path, number, event, base))
         elif event.get("ph") == "s" and event.get("cat") == "fwdbwd":
@@ -229,17 +231,17 @@ def _parse(path: Path) -> Any:
 def _thread(path: Path, number: int, event: dict[str, Any]) -> int | str | None:
     thread = event.get("tid")
     if thread is not None and not isinstance(thread, int | str):
-        raise InputError(f"{path}: not a torch profile: traceEvents.{number} has {quote(thread)} as tid")
+        raise InputError(f"{path}: traceEvents.{number}.tid must be an integer or a string, not {quote(thread)}")
     return thread
 
 
 def _slice(path: Path, number: int, event: dict[str, Any], base: int) -> Slice:
     name, category = event.get("name"), event.get("cat", "")
     if not isinstance(name, str) or not isinstance(category, str):
-        raise InputError(f"{path}: not a torch profile: traceEvents.{number} has {quote(name)} as name")
+        raise InputError(f"{path}: traceEvents.{number}: name and cat must be strings, not {quote([name, category])}")
     begin, lasting = base + _time(path, number, event, "ts"), _time(path, number, event, "dur")
     if lasting < 0:
-        raise InputError(f"{path}: not a torch profile: traceEvents.{number} has {quote(event['dur'])} as dur")
+        raise InputError(f"{path}: traceEvents.{number}.dur must not be negative, not {quote(event['dur'])}")
     arguments = event.get("args")
     sent = _sent(arguments) if isinstance(arguments, dict) and "Collective name" in arguments else None
     return Slice(name, category, _thread(path, number, event), begin, begin + lasting, sent)
@@ -263,7 +265,9 @@ def _sent(arguments: dict[str, Any]) -> SentBytes | None:
 def _time(path: Path, number: int, event: dict[str, Any], key: str) -> int:
     value: Any = event.get(key)
     if type(value) not in (int, float) or not abs(value) < MOST_MICROS[key]:
-        raise InputError(f"{path}: not a torch profile: traceEvents.{number} has {quote(value)} as {key}")
+        raise InputError(
+            f"{path}: traceEvents.{number}.{key} must be a number below {MOST_MICROS[key]:g}, not {quote(value)}"
+        )
     nanoseconds: int = round(value * 1000)
     return nanoseconds
 

@@ -170,15 +170,15 @@ class Messages(Columnar[Message]):
         table = take(plain, ("names", "count", "nodes", "first", "node"), "routes")
         names, count, nodes = table["names"], table["count"], table["nodes"]
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise ValueError("routes.names: must be a list of strings")
+            raise ValueError("routes.names must be a list of strings")
         for name, number in (("count", count), ("nodes", nodes)):
             check_rows(number, f"routes.{name}")
         first = read_column(table["first"], np.int64, count + 1, "routes.first")
         node = read_column(table["node"], np.int64, nodes, "routes.node")
         if first[0] != 0 or first[-1] != nodes or (np.diff(first.astype(np.int64)) < 0).any():
-            raise ValueError(f"routes.first: must increase from 0 to {nodes}")
+            raise ValueError(f"routes.first must increase from 0 to {nodes}")
         if nodes and node.max() >= len(names):
-            raise ValueError(f"routes.node: {node.max()} is none of {len(names)} names")
+            raise ValueError(f"routes.node must contain only indices of {len(names)} names, not {node.max()}")
         return MessageRoutes(first, node, names)
 
     @property

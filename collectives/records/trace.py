@@ -220,7 +220,7 @@ def _problems(trace: Trace) -> Iterator[str]:
     if trace.elapsed and not LEAST_ELAPSED <= trace.elapsed <= MOST_SECONDS:
         yield f"elapsed must be 0, or {LEAST_ELAPSED:g} to {MOST_SECONDS:g} s, not {trace.elapsed}"
     if trace.hosts and len(trace.hosts) != trace.world_size:
-        yield f"hosts has {len(trace.hosts)} entries for {trace.world_size} ranks"
+        yield f"hosts must have {trace.world_size} entries, one per rank, not {len(trace.hosts)}"
     if trace.failure is not None and trace.failure.rank not in range(trace.world_size):
         yield f"failure: rank {trace.failure.rank} does not exist; there are {trace.world_size} ranks"
     yield from message_columns.find_problems(trace.messages, trace.world_size)
