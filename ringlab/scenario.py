@@ -281,7 +281,7 @@ def _add_algorithms(loaded: scenarios.LoadedScenario, added: Sequence[Algorithm]
     if not added:
         return loaded
     if comparison is None:
-        raise InputError(f"{loaded.path}: no [collective] table to compare {added[0].full_name} in")
+        raise InputError(f"{loaded.path}: no [collective] table to compare {added[0].full_name} in; add one")
     labels = [known.label for known in comparison.algorithms]
     for algorithm in added:
         find_algorithm(algorithm, comparison.name)

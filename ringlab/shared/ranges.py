@@ -68,7 +68,7 @@ def grow_sizes(begin: str, end: str, factor: float) -> list[int]:
         )
     sizes = list(_grow(first, last, factor))
     if len(sizes) > MOST_CASES:
-        raise InputError(f"-f {factor:g}: more than {MOST_CASES:,} sizes")
+        raise InputError(f"-f {factor:g}: more than {MOST_CASES:,} sizes; use a larger factor")
     return sizes
 
 
