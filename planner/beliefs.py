@@ -54,20 +54,20 @@ class Shipped(NamedTuple):
 
 @cache
 def read_shipped() -> Shipped:
-    """Return the fitted values that `benchmarks/studies/step_fit.py --write` has written."""
+    """Return the values that `benchmarks/studies/step_fit.py --write` fitted to published runs."""
     contents: dict[str, Any] = json.loads(FITTED.read_text(encoding="utf-8"))
     return Shipped(**contents)
 
 
 class Slopes(NamedTuple):
-    """A linear model of log step times: the values, and the changes per prior standard deviation of each parameter."""
+    """A linear model of log step times: their values, and their changes per prior standard deviation of a parameter."""
 
     logs: Array
     slopes: Array  # rows x parameters in the order of NAMES
 
 
 def find_slopes(columns: Columns, parameters: Mapping[str, float]) -> Slopes:
-    """Return the logarithms of step times and their slopes, computed by finite differences in one array."""
+    """Linearize the log step times of ``columns`` around ``parameters``, by finite differences."""
     count, variants = len(columns), 1 + len(NAMES)
     moved: dict[str, Any] = {}
     for place, name in enumerate(NAMES, start=1):
@@ -86,12 +86,12 @@ class Belief:
     noise: float
 
     def deviations(self, slopes: Slopes) -> Array:
-        """Return the standard deviation of the logarithm of each step."""
+        """Return the standard deviation of each log step time."""
         variances = np.einsum("ik,kl,il->i", slopes.slopes, self.covariance, slopes.slopes)
         return np.asarray(np.sqrt(np.maximum(variances, 0.0) + self.noise**2))
 
     def scaling_deviation(self, slopes: Slopes, lost: float) -> float:
-        """Return the standard deviation of the logarithm of the scaling efficiency.
+        """Return the standard deviation of the log scaling efficiency.
 
         ``lost`` is the share of the step time that a single device would not spend.
         """
@@ -104,9 +104,9 @@ class Belief:
         return np.asarray(np.exp(Z_80 * self.deviations(slopes)))
 
     def draw(self, slopes: Slopes, count: int) -> Array:
-        """Return ``count`` random draws of the logarithms of the step times, one column per draw.
+        """Return ``count`` random samples of the log step times, one column each.
 
-        All steps of a draw use the same parameters.
+        All steps of a sample use the same parameters.
         """
         rng = np.random.default_rng(0)
         values, vectors = np.linalg.eigh(self.covariance)
@@ -133,12 +133,12 @@ class Belief:
         return replace(self, parameters=parameters, covariance=covariance)
 
     def after_runs(self, slopes: Array) -> "Belief":
-        """Return the belief after hypothetical runs with these slopes of step times. Only the covariance changes."""
+        """Return the belief after measurements of runs with these slopes. Only the covariance changes."""
         inverse = np.linalg.inv(self.covariance) + slopes.T @ slopes / self.noise**2
         return replace(self, covariance=np.linalg.inv(inverse))
 
     def choose_runs(self, slopes: Slopes, count: int) -> list[int]:
-        """Return the indices of runs to measure. Each is chosen to reduce the summed variance of all runs most."""
+        """Return the indices of ``count`` runs to measure. Each one reduces the summed variance of all runs most."""
         covariance, chosen = self.covariance, list[int]()
         for _ in range(min(count, len(slopes.logs))):
             moved = slopes.slopes @ covariance
@@ -154,7 +154,7 @@ class Belief:
 
 @cache
 def believe() -> Belief:
-    """Return the prior belief about a cluster and framework without known runs, with the shipped parameters.
+    """Return the prior belief, with the shipped parameters, for a cluster and framework without known runs.
 
     >>> believe().noise < 0.15
     True
@@ -165,7 +165,7 @@ def believe() -> Belief:
 
 
 def chance_to_run(columns: Columns, total_bytes: Array) -> Array:
-    """Return the probability that a run does not fail, from the share of memory that it fills.
+    """Return the probability that a run does not fail, which falls with the share of memory that the run fills.
 
     Most published runs with at least as many stages as layers failed at any memory usage. A few other runs failed, too.
     """
@@ -180,7 +180,7 @@ def chance_to_run(columns: Columns, total_bytes: Array) -> Array:
 
 
 def describe_chance(where: str, total_bytes: float, chance: float | None) -> str | None:
-    """Return a sentence with the share of published runs at this memory usage that finished; None if high or unknown.
+    """Describe the share of published runs at this memory usage that finished. Return None if it is high or unknown.
 
     >>> describe_chance("on 8 devices", 60 * 2**30, 0.71)
     'on 8 devices each device needs 60 GiB; 71% of published runs that filled as much of their memory finished.'

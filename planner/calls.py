@@ -25,7 +25,7 @@ LOSS_CALLS = 3  # all_reduces of one number per token: maximum, sum of exponenti
 
 
 class Call(NamedTuple):
-    """A collective that a rank calls ``times`` per step. ``nbytes`` is the size of the whole buffer."""
+    """A collective that a rank calls ``times`` per step. ``nbytes`` is the size of the whole buffer in bytes."""
 
     collective: str
     nbytes: float
@@ -34,7 +34,7 @@ class Call(NamedTuple):
 
     @property
     def sent(self) -> float:
-        """Bytes that the rank sends, with bandwidth-optimal algorithms."""
+        """The bytes that the rank sends per step if the algorithm is bandwidth-optimal."""
         return self.times * self.nbytes * SHARES[self.collective](self.group.size)
 
 
@@ -67,7 +67,7 @@ def check_strategy(job: TrainingJob) -> None:
 
 
 def stage_calls(job: TrainingJob) -> list[tuple[Call, ...]]:
-    """Return the collectives of a rank of each stage per step. ``job.parallelism`` states the size of every axis."""
+    """Return the collectives per step of a rank of each stage. ``job.parallelism`` must state each axis size."""
     parallelism, profile = job.parallelism, device_part(job.model, job.parallelism.tensor)
     stages, calls = cut_stages(profile, parallelism.pipeline * parallelism.virtual), list[list[Call]]()
     for blocks in device_blocks(profile, parallelism):
@@ -93,7 +93,7 @@ def _merge(calls: Iterable[Call]) -> tuple[Call, ...]:
 
 
 def stage_states(job: TrainingJob) -> list[States]:
-    """Return the sizes of the states on one rank of each stage, in float32 as torch's classes store them."""
+    """Return the bytes of the training states on one rank of each stage, in float32 as torch's classes store them."""
     parallelism, strategy = job.parallelism, job.parallelism.strategy
     profile, states = device_part(job.model, parallelism.tensor), list[States]()
     for blocks in device_blocks(profile, parallelism):
@@ -110,14 +110,14 @@ def stage_states(job: TrainingJob) -> list[States]:
 
 
 def device_blocks(profile: ModelProfile, parallelism: Parallelism) -> list[list[Block]]:
-    """Return the blocks of each device of a pipeline."""
+    """Return the model blocks on each device of a pipeline."""
     stages = cut_stages(profile, parallelism.pipeline * parallelism.virtual)
     own = (stages[device :: parallelism.pipeline] for device in range(parallelism.pipeline))
     return [[block for stage in part for block in stage] for part in own]
 
 
 def device_part(profile: ModelProfile, tensor: int) -> ModelProfile:
-    """Return the part of a model on one of ``tensor`` devices: its share of the matrices.
+    """Return a model with the share of its matrices that each of ``tensor`` devices stores.
 
     Norms, positions, and the biases of row-split matrices are complete on each device of a tensor group (Shoeybi et
     al., https://arxiv.org/abs/1909.08053, section 3).
@@ -176,7 +176,7 @@ def _within(profile: ModelProfile, block: Block, job: TrainingJob) -> tuple[Call
 
 
 def _exchanged(profile: ModelProfile, blocks: Sequence[Block], parallelism: Parallelism) -> list[Call]:
-    """Return the collectives on the data axis."""
+    """Return the collectives that synchronize gradients and parameters on the data axis."""
     if parallelism.data == 1:
         return []
     strategy, data = parallelism.strategy, Group(parallelism.data, parallelism.tensor)
@@ -199,7 +199,7 @@ def _gathered(profile: ModelProfile, blocks: Sequence[Block], parallelism: Paral
     """Return the collectives of ZeRO-3, FSDP and HSDP.
 
     Each unit's parameters are gathered before forward and before backward, and its gradients are scattered after
-    backward. HSDP then averages the gradients between its groups. The root's parameters are gathered once and kept.
+    backward. HSDP then averages the gradients between its groups. The root's parameters are gathered once per step.
     """
     size = parallelism.shard or parallelism.data
     shard, replicas = Group(size, parallelism.tensor), Group(parallelism.data // size, parallelism.tensor * size)

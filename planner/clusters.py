@@ -27,7 +27,7 @@ SMALL, UNCHECKED = 1024, "no system with"  # bytes; beginning of a note that is 
 
 @dataclass(frozen=True, eq=False)
 class SimulatedNetwork:
-    """Simulates the collective of one group at a time, while all other groups are idle."""
+    """Returns the time of a collective on a simulated network, in which one group communicates at a time."""
 
     cluster: Cluster
     algorithm: Algorithm | None = None  # algorithm of all_reduce; default: ring
@@ -61,7 +61,7 @@ class SimulatedNetwork:
 
 
 def host_of_cluster(cluster: Cluster, algorithm: Algorithm | None = None) -> Host:
-    """Return the host of a cluster. ``algorithm`` is the all_reduce algorithm on a simulated network; default: ring.
+    """Convert a cluster to a host. ``algorithm`` is the all_reduce algorithm on a simulated network; default: ring.
 
     A machine from the hardware catalog has all of its cores, even if a run uses only some of its GPUs.
     """
@@ -98,7 +98,7 @@ def describe_network(cluster: Cluster) -> Iterator[str]:
 
 
 def check_devices(cluster: Cluster, count: int) -> None:
-    """Raise InputError for a number of devices that the cluster cannot provide."""
+    """Raise InputError if the cluster cannot provide ``count`` devices."""
     if not isinstance(cluster, NcclCluster):
         if count > cluster.world_size:
             raise InputError(

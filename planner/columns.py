@@ -19,7 +19,7 @@ MOST_DEVICES = 1 << 20
 
 
 class Columns:
-    """Training runs as named arrays. The arrays of a profile's units, buckets and stages have a second dimension."""
+    """Training runs as named arrays [runs]. Arrays of a profile's units, buckets and stages have a second dimension."""
 
     def __init__(self, arrays: Mapping[str, Array], curves: Array, network: Network | None = None) -> None:
         self.arrays, self.curves, self.network = dict(arrays), curves, network
@@ -39,15 +39,14 @@ class Columns:
         return Columns({name: array[rows] for name, array in self.arrays.items()}, self.curves, self.network)
 
     def changed(self, **arrays: Array) -> "Columns":
-        """Return the training runs with some arrays replaced."""
         return Columns({**self.arrays, **arrays}, self.curves, self.network)
 
 
 def make_columns(table: Mapping[str, Any], count: int) -> Columns:
-    """Return ``count`` training runs. ``table`` has, by name in ``DEFAULTS``, one value or a list with one per run.
+    """Return ``count`` training runs. ``table`` maps names in ``DEFAULTS`` to one value or to a list with one per run.
 
-    Either all hosts have NCCL's curves, or all share the network of the first host. Raise InputError for a GPU
-    that is not in the catalog.
+    Either all hosts have NCCL's curves, or all share the network of the first host. Raise InputError for a GPU that is
+    not in the catalog.
 
     >>> from planner.hosts import host_of_preset
     >>> columns = make_columns({"host": host_of_preset("dgx-h100"), "dp": [8, 16], "layers": 2, "seq": 512}, 2)
@@ -159,7 +158,7 @@ def _add_stages(c: dict[str, Array], is_hybrid: Array) -> None:
 
 
 def list_groups(c: Mapping[str, Array]) -> dict[str, tuple[str, Array | float, Array | float]]:
-    """Return the collective, the size and the stride of each named group of the training runs.
+    """Return the collective, the size and the stride of each kind of group, by name.
 
     Neighboring devices form a tensor group. Context groups, data groups and pipeline stages follow in this order.
     """

@@ -21,7 +21,7 @@ NVIDIA = [FRAMEWORKS.index(name) for name in ("megatron-bridge", "nemo")]
 
 
 def join_times(a: Array, b: Array) -> Array:
-    """Return the smooth maximum of the seconds of two parallel activities."""
+    """Return the time in seconds of two parallel activities: a smooth maximum of their times."""
     return np.asarray((a**SHARP + b**SHARP) ** (1 / SHARP))
 
 
@@ -31,12 +31,12 @@ def expert_share(c: Columns) -> Array:
 
 
 def local_tokens(c: Columns) -> Array:
-    """Return the tokens of a microbatch on one device."""
+    """Return the number of tokens of a microbatch on one device."""
     return np.asarray(c.micro_batch * c.seq / c.cp)
 
 
 class Counts(NamedTuple):
-    """A layer's parameter counts without its experts and in its experts, and the count of the token embedding."""
+    """Parameter counts of a layer outside and inside its experts, and of the token embedding (``words``)."""
 
     layer: Array
     experts: Array
@@ -46,7 +46,7 @@ class Counts(NamedTuple):
 def count_parameters(c: Columns, *, trained: bool = False) -> Counts:
     """Return the numbers of parameters before sharding. A profile counts as one layer.
 
-    With LoRA, ``trained`` counts only the adapters.
+    ``trained`` counts only parameters that train: with LoRA, the adapters.
     """
     qkv, queries, share = (c.heads + 2 * c.kv_heads) * c.head_dim, c.heads * c.head_dim, expert_share(c)
     mlp = (1 - share) * c.mlp_matrices * c.hidden * c.ffn + share * 3 * c.hidden * c.shared_ffn
@@ -64,7 +64,7 @@ def count_parameters(c: Columns, *, trained: bool = False) -> Counts:
 
 
 class Held(NamedTuple):
-    """Parameter counts of one device, outside and inside its experts, before sharding over the data axis."""
+    """Parameter counts of one device outside and inside experts, before sharding over the data axis."""
 
     dense: Array
     experts: Array
@@ -83,18 +83,18 @@ class Held(NamedTuple):
 
 
 def count_ends(c: Columns) -> Array:
-    """Return how many of the token embedding and the LM head a device stores. Tied ones count once."""
+    """Return 2 if a device stores a token embedding and an untied LM head, otherwise 1."""
     return np.where(c.pp > 1, 1.0, np.where(c.tied > 0, 1.0, 2.0))
 
 
 def count_unit(c: Columns, *, trained: bool = False) -> Held:
-    """Return the numbers of parameters of a layer on a device."""
+    """Return the number of parameters of one layer on a device."""
     counts = count_parameters(c, trained=trained)
     return Held(counts.layer / c.tp, counts.experts / c.ep)
 
 
 def count_held(c: Columns, layers: Array, *, trained: bool = False) -> Held:
-    """Return the numbers of parameters on a device whose pipeline stage has ``layers`` layers.
+    """Return the number of parameters on a device whose pipeline stage has ``layers`` layers.
 
     Without a pipeline, each device has both the token embedding and the LM head.
     """
@@ -103,14 +103,14 @@ def count_held(c: Columns, layers: Array, *, trained: bool = False) -> Held:
 
 
 def count_whole(c: Columns) -> Array:
-    """Return the numbers of parameters of dense models, including the token embedding and the LM head."""
+    """Return the number of parameters of a dense model, including the token embedding and the LM head."""
     counts = count_parameters(c)
     words = np.where(c.tied > 0, 1.0, 2.0) * counts.words
     return np.where(c.is_shaped, c.layers * counts.layer + words, c.parameters)
 
 
 class Rates:
-    """The rates in FLOP/s and bytes/s that the devices of each training run reach."""
+    """The FLOP/s and bytes/s that the devices of each training run reach."""
 
     def __init__(self, c: Columns, p: Parameters) -> None:
         self.c, self.p = c, p
@@ -144,7 +144,7 @@ class Rates:
 
 
 class UnitSeconds(NamedTuple):
-    """The compute time per microbatch: seconds of each unit's forward, backward with recomputation, and the LM head."""
+    """The compute seconds per microbatch of each unit's forward, its backward with recomputation, and the LM head."""
 
     forward: Array  # training runs x units
     backward: Array
@@ -152,7 +152,7 @@ class UnitSeconds(NamedTuple):
 
 
 def unit_seconds(c: Columns, p: Parameters, rates: Rates) -> UnitSeconds:
-    """Return the compute time of each unit. A profile's units are shares of its known seconds per sample."""
+    """Return the compute time of each unit in seconds. The units of a profile share its known time per sample."""
     layer_forward, layer_backward, head = _layer(c, p, rates)
     is_known = c.is_shaped & (c.alone > 0)
     if is_known.any():

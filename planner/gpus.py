@@ -23,10 +23,7 @@ HBM2E_RATE = 2.4e12  # assumed for H100s with a 500 W limit: five stacks of HBM2
 
 
 class Gpu(NamedTuple):
-    """A GPU's rates from its data sheet, in FLOP/s and bytes/s.
-
-    A missing precision has the rate of the next wider one.
-    """
+    """A GPU's data sheet: rates in FLOP/s and bytes/s. A missing precision has the rate of the next wider one."""
 
     name: str
     generation: str
@@ -125,7 +122,7 @@ def is_published(name: str) -> bool:
 
 
 def describe_unpublished(gpus: Sequence[str]) -> str:
-    """Return a sentence about GPUs without published runs.
+    """Return a clause on GPUs without published runs.
 
     >>> describe_unpublished(["RTX 4090"])
     'no published run is on RTX 4090, so predictions use its data sheet'

@@ -38,13 +38,13 @@ CORES = 12  # assumed number per GPU
 
 
 class Group(NamedTuple):
-    """Devices that communicate: ``size`` devices, ``stride`` apart. All other devices form identical groups."""
+    """A group of devices that communicate: ``size`` devices, ``stride`` apart. Other groups have the same layout."""
 
     size: int
     stride: int = 1
 
     def local(self, node: int) -> int:
-        """Return the number of the group's devices on each host with ``node`` devices.
+        """Return the number of the group's devices on a host with ``node`` devices.
 
         >>> Group(4, stride=4).local(8)
         2
@@ -131,7 +131,7 @@ class Host:
         return max([rate for count, rate in self.busbw if count <= gpus][-1:] or [self.busbw[0][1]])
 
     def using(self, gpus: int) -> "Host":
-        """Return the host with only ``gpus`` of its GPUs. They share all of its NICs."""
+        """Return the host with only ``gpus`` of its GPUs and with all of its NICs."""
         if gpus == self.gpus:
             return self
         system = self.system
@@ -196,7 +196,7 @@ def published_nodes() -> dict[str, Host]:
 
 
 def make_node(name: str, gpus: int, link: str, busbw: Mapping[str, float], cores: int, nic: float) -> Host:
-    """Return a host. ``busbw`` maps GPU counts to bus bandwidths, and ``nic`` is the rate of all its NICs, in GB/s."""
+    """Return a host. ``busbw`` maps GPU counts to bus bandwidths. It and ``nic``, the sum of all NICs, are in GB/s."""
     kind = link.partition("_")[0]
     kind = "nvlink" if kind in ("nvswitch", "cube", "bridge") else "host" if kind == "host" else "pcie"
     rates = sorted((int(count), rate * 1e9) for count, rate in busbw.items())
@@ -208,7 +208,7 @@ NO_CURVE = np.full(len(GRID), np.log(1e-12))  # the first curve of a table, of g
 
 @lru_cache(maxsize=4096)
 def curve_of(host: Host, collective: str, group: Group) -> Array:
-    """Return the logarithm of a collective's seconds for each size in ``GRID``."""
+    """Return the log seconds of a collective for each size in ``GRID``."""
     return np.log(np.maximum(host.seconds(collective, group), 1e-9))
 
 

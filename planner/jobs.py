@@ -79,7 +79,7 @@ def is_half(precision: str) -> bool:
 
 
 def exchange_of(parallelism: Parallelism) -> str:
-    """Return the name in ``EXCHANGES`` of the way in which replicas synchronize gradients.
+    """Return how replicas synchronize gradients, as a name in ``EXCHANGES``.
 
     >>> exchange_of(Parallelism()), exchange_of(Parallelism(overlap=False))
     ('overlapped', 'after')
@@ -111,9 +111,9 @@ class TrainingJob:
 
     @property
     def microbatch(self) -> float:
-        """Samples per microbatch."""
+        """The number of samples per microbatch."""
         return self.batch / self.parallelism.pieces
 
     def on(self, devices: int, host: int | None = None) -> "TrainingJob":
-        """Return the job on ``devices``, with ``host`` per host. Raise InputError if the mesh does not fill them."""
+        """Return the job on ``devices``, ``host`` of them per host. Raise InputError if the mesh does not fill them."""
         return replace(self, parallelism=self.parallelism.for_devices(devices, host))

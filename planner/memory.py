@@ -29,7 +29,7 @@ PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "buffers"
 
 
 def memory_parts(c: Columns, q: Mapping[str, float]) -> dict[str, Array]:
-    """Return the bytes by ``PARTS`` and in ``total`` on a device of the first or last stage, whichever needs more."""
+    """Return the bytes of each part, and their total, on a device of the first or last stage, whichever needs more."""
     first, last = (_stage_parts(c, q, is_last=is_last) for is_last in (False, True))
     return {name: np.where(last["total"] > first["total"], last[name], first[name]) for name in first}
 
@@ -57,7 +57,7 @@ def _stage_parts(c: Columns, q: Mapping[str, float], *, is_last: bool) -> dict[s
 
 
 def state_bytes(c: Columns) -> Array:
-    """Return the optimizer's bytes per parameter, including a float32 copy of 16-bit weights."""
+    """Return the optimizer states per parameter in bytes, including a float32 copy of 16-bit weights."""
     return np.array([*STATE_BYTES.values()])[c.optimizer] + np.where(c.item_bytes > 2, 0.0, 4.0)
 
 
@@ -91,7 +91,7 @@ def _weights(c: Columns, parameters: Held, trained: Held, by: Array | float = 1.
 
 
 def _saved_bytes(c: Columns, q: Mapping[str, float]) -> tuple[Array, Array]:
-    """Return the bytes of activations saved per token and layer, with the run's recomputation and without any."""
+    """Return the bytes of activations saved per token and layer, with and without the run's recomputation."""
     sequence, share, t = np.where(c.sequence_parallel > 0, c.tp, 1.0), expert_share(c), c.tp
     ffn = (1 - share) * c.mlp_matrices * c.ffn + share * 3 * (c.shared_ffn + c.top_k * c.expert_ffn)
     saved_bytes = q["act_hidden"] * c.hidden / sequence + q["act_heads"] * (c.heads + c.kv_heads) * c.head_dim / t

@@ -24,7 +24,7 @@ PROFILES = {  # shipped profiles by their names in published series
 
 
 def find_model(name: str) -> ModelProfile:
-    """Return a model by its name in published series, or a shipped profile by its name.
+    """Return a model of published series by its published name, or a shipped profile by its name.
 
     Raise InputError if the model is unknown.
 
@@ -56,7 +56,7 @@ def _others() -> dict[str, ModelProfile]:
 
 
 def even_model(name: str, parameters: int, flops: float = EVEN_LAYERS, written: float = 0.0) -> ModelProfile:
-    """Return a model of known size with equal layers.
+    """Return a model with ``parameters`` parameters in equal layers.
 
     ``flops`` and the number of ``written`` elements are for the forward pass of one sample.
 

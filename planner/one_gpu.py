@@ -46,7 +46,7 @@ FRAMEWORKS = ("pytorch", "mxnet", "tensorflow", "tensorpack", "paddle", "oneflow
 
 
 class Alone(NamedTuple):
-    """A published or known rate: a job on a single GPU in a source, and its samples/s (1 if unknown)."""
+    """A rate of one GPU in samples/s (1 if unknown): the job, the GPU, and the source that published or stated it."""
 
     job: TrainingJob
     gpu: Gpu
@@ -62,7 +62,7 @@ class OneGpuRate:
     spread: float
 
     def interval(self, coverage: float = 0.8) -> tuple[float, float]:
-        """Return the bounds of the rate. Raise InputError unless ``coverage`` is between 0 and 1."""
+        """Return the bounds of the rate. Raise InputError unless the probability ``coverage`` is between 0 and 1."""
         if not 0 < coverage < 1:
             raise InputError(f"coverage must be between 0 and 1, not {coverage!r}")
         width = exp(self.spread * NormalDist().inv_cdf((1 + coverage) / 2))
@@ -96,7 +96,7 @@ def published() -> tuple[Alone, ...]:
 def guess_rates(
     seen: Sequence[Alone], targets: Sequence[Alone], process: Mapping[str, float] | None = None
 ) -> list[OneGpuRate]:
-    """Return the estimated rate of each target on one GPU, given known rates. Default: the shipped process."""
+    """Estimate the rate of each target on one GPU, given the rates in ``seen``. Default: the shipped process."""
     values = process or read_process()
     known, wanted = make_columns(seen), make_columns(targets)
     noise = values["noise"] ** 2
@@ -153,12 +153,12 @@ def _words(row: Alone, half: str) -> dict[str, str]:
 
 
 def peak_of(alone: Alone) -> float:
-    """Return the FLOP/s for a job's precision: FP16 for mixed precision, otherwise TF32 if the GPU has it, or FP32."""
+    """Return the FLOP/s in the job's precision: FP16 for mixed precision, otherwise TF32 if the GPU has it, or FP32."""
     return alone.gpu.matrix_16 if is_half(alone.job.precision) else alone.gpu.matrix_32
 
 
 def network_of(model: ModelProfile) -> str:
-    """Return a model's name without its sequence length, which the profile's FLOPs already reflect.
+    """Return the name of a model without its sequence length, which the profile's FLOPs already reflect.
 
     >>> from planner.models import find_model
     >>> network_of(find_model("BERT-base-128")), network_of(find_model("ResNet-50"))
@@ -169,7 +169,7 @@ def network_of(model: ModelProfile) -> str:
 
 
 def framework_of(text: str) -> str:
-    """Return the framework that a description names. Default: PyTorch.
+    """Return the framework that a text names, with "with xla" if it names XLA. Default: PyTorch.
 
     >>> framework_of("NGC TensorFlow 1.x w/XLA"), framework_of("PyTorch DLE"), framework_of("")
     ('tensorflow with xla', 'pytorch', 'pytorch')

@@ -15,14 +15,14 @@ from planner.hosts import Array
 
 
 class Pass(NamedTuple):
-    """The forward or backward pass of one microbatch through a stage. Stage k is on device k modulo the devices."""
+    """The forward or backward pass of one microbatch through a stage. Stage ``k`` is on device ``k % devices``."""
 
     is_backward: bool
     stage: int
     microbatch: int
 
     def needs(self, stages: int) -> "Pass | None":
-        """Return the pass that must end first."""
+        """Return the pass that must end before this one; None for a forward pass of the first stage."""
         if not self.is_backward:
             return self._replace(stage=self.stage - 1) if self.stage else None
         is_last = self.stage + 1 == stages
@@ -30,7 +30,7 @@ class Pass(NamedTuple):
 
 
 def order_of(schedule: str, device: int, devices: int, microbatches: int, virtual: int = 1) -> list[Pass]:
-    """Return the order of a device's passes.
+    """Return the passes of a device in their order.
 
     Raise InputError for an interleaved schedule if the number of microbatches is not a multiple of ``devices``.
 
@@ -58,7 +58,7 @@ def order_of(schedule: str, device: int, devices: int, microbatches: int, virtua
 def list_passes(
     schedule: str, devices: int, microbatches: int, virtual: int = 1
 ) -> tuple[tuple[Pass, Pass | None], ...]:
-    """Return the passes of all devices, each after the pass that it needs, and with that pass.
+    """Return pairs of a pass and the pass that it needs, for all devices. A needed pass comes before its successor.
 
     >>> [(work.stage, work.is_backward) for work, _ in list_passes("1f1b", 2, 1)]
     [(0, False), (1, False), (1, True), (0, True)]
@@ -75,7 +75,7 @@ def list_passes(
 def pipeline_seconds(
     schedule: str, forward: Array, backward: Array, send: Array, devices: int, microbatches: int
 ) -> Array:
-    """Return the time in seconds of pipelines.
+    """Return the step time in seconds of the pipeline of each training run.
 
     ``forward`` and ``backward`` have a row per training run and a column per stage. ``send`` has the seconds of the
     message after each stage. A device sends messages in the same direction one after another.

@@ -70,7 +70,6 @@ class StepParts:
 
     @property
     def total(self) -> float:
-        """The step time in seconds."""
         return sum(self.as_dict().values())
 
     @property
@@ -91,7 +90,7 @@ class StepParts:
 
 
 class Deviations(NamedTuple):
-    """Uncertainty of a prediction: standard deviations of the logarithms of rate, efficiency and one-device rate."""
+    """The standard deviations of the logarithms of a prediction's rate, efficiency and one-device rate."""
 
     rate: float
     scaling: float
@@ -117,12 +116,11 @@ class StepPrediction:
 
     @property
     def devices(self) -> int:
-        """The number of devices."""
         return self.parallelism.devices
 
     @property
     def rate(self) -> float:
-        """Samples per second of all devices."""
+        """The samples per second of all devices together."""
         return self.job.batch * self.parallelism.data / self.parts.total
 
     @property
@@ -131,7 +129,7 @@ class StepPrediction:
         return self.rate / (self.devices * self.alone)
 
     def interval(self, coverage: float = 0.8) -> tuple[float, float]:
-        """Return the bounds of the rate."""
+        """Return the bounds of the rate in samples/s, which contain it with probability ``coverage``."""
         width = exp(_quantile(coverage) * self.deviations.rate)
         return self.rate / width, self.rate * width
 
@@ -143,8 +141,8 @@ class StepPrediction:
     def parts_intervals(self, coverage: float = 0.8) -> dict[str, tuple[float, float]]:
         """Return the bounds of each part in seconds.
 
-        Only the error of the sum is known for the parts that several devices add. The bounds of these parts are scaled
-        by the same factor.
+        Only the error of their sum is known for the parts that communication or waiting adds. These parts have bounds
+        that are scaled by the same factor.
         """
         scaling, alone = (exp(_quantile(coverage) * deviation) for deviation in self.deviations[1:])
         total, parts = self.parts.total, self.parts.as_dict()
@@ -162,7 +160,7 @@ def _quantile(coverage: float) -> float:
 
 
 def is_language(job: TrainingJob) -> bool:
-    """Return whether a job's compute time follows from the shapes of its model.
+    """Return whether a job's compute time can be computed from the shapes of its model.
 
     >>> from collectives.records.model_profile import find_model_profile
     >>> is_language(TrainingJob(find_model_profile("gpt2"), 8, precision="bf16"))
@@ -174,7 +172,7 @@ def is_language(job: TrainingJob) -> bool:
 
 @dataclass(frozen=True)
 class Training:
-    """A job on identical hosts.
+    """A training job on identical hosts.
 
     Without ``compute``, the model must be a transformer, and its compute time follows from its shapes.
 
@@ -203,12 +201,12 @@ class Training:
 
     @cached_property
     def alone(self) -> PredictedMeshes:
-        """The predicted step if one device computed the whole batch, regardless of its memory."""
+        """The prediction for one device that computes the whole batch, regardless of its memory."""
         return predict_jobs([self.alone_row], self.belief)
 
     @property
     def alone_row(self) -> tuple[MeshJob, SearchedMesh]:
-        """The job and the mesh of a step of the whole batch on one device."""
+        """The job and the mesh for one device that computes the whole batch."""
         keys = {name: getattr(self.job.parallelism, name) for name in ("experts", "top_k", "recompute")}
         one_device = Parallelism(data=1, microbatches=self.job.parallelism.pieces, **keys)
         return self.mesh_job(one_device), self.mesh(one_device)
@@ -216,8 +214,8 @@ class Training:
     def predict(self, devices: int) -> StepPrediction:
         """Return the predicted step on a number of devices.
 
-        Raise InputError for an unsupported number of devices, an unsupported strategy, and a batch that does not fit
-        into memory.
+        Raise InputError if the number of devices or the strategy is not supported, or the batch does not fit into
+        memory.
         """
         (prediction,) = predict_steps([self.on(devices)])
         if isinstance(prediction, TooLittleMemory):
@@ -233,7 +231,7 @@ class Training:
         return DeviceMesh(replace(self, job=job), self.mesh(job.parallelism))
 
     def mesh_job(self, parallelism: Parallelism) -> MeshJob:
-        """Return the job on the devices of a mesh as ``predict_jobs`` takes it."""
+        """Convert the job to the input of ``predict_jobs`` for a parallelism."""
         job, compute = self.job, self.compute
         is_sharded_half = compute is not None and job.parallelism.strategy in SHARDED and is_half(job.precision)
         item = 2 if job.parallelism.half_weights or is_sharded_half else 4
@@ -260,7 +258,7 @@ class Training:
         )  # fmt: skip
 
     def mesh(self, parallelism: Parallelism) -> SearchedMesh:
-        """Return a parallelism as a mesh of the search. The naive schedule is 1F1B of one microbatch."""
+        """Convert a parallelism to a mesh of the search. The naive schedule is 1F1B with one microbatch."""
         schedule = "1f1b" if parallelism.schedule == "naive" else parallelism.schedule
         return SearchedMesh(
             tp=parallelism.tensor, pp=parallelism.pipeline, dp=max(1, parallelism.data), ep=parallelism.expert,
@@ -292,7 +290,7 @@ class DeviceMesh(NamedTuple):
 
     @property
     def row(self) -> tuple[MeshJob, SearchedMesh]:
-        """The job and the mesh as ``predict_jobs`` takes them."""
+        """The job and the mesh as the input of ``predict_jobs``."""
         return self.training.mesh_job(self.training.job.parallelism), self.mesh
 
     def too_large(self, sizes: Mapping[str, float], memory: float) -> TooLittleMemory:
@@ -339,7 +337,7 @@ def predict_steps(meshes: Sequence[DeviceMesh]) -> list[StepPrediction | TooLitt
 
 
 def _predict_alike(meshes: Sequence[DeviceMesh], belief: Belief) -> Iterator[StepPrediction | TooLittleMemory]:
-    """Yield predictions. The first half of the rows are the steps, the second half those on a single device."""
+    """Yield the prediction of each mesh. Rows: first each step on its mesh, then each step on one device."""
     rows = [*(mesh.row for mesh in meshes), *(mesh.training.alone_row for mesh in meshes)]
     predicted, count = predict_jobs(rows, belief), len(meshes)
     logs, slopes = find_slopes(predicted.columns, belief.parameters)

@@ -53,7 +53,7 @@ def _each(
     times: Sequence[Compute | None],
     *columns: Array,
 ) -> list[Array | None]:
-    """Call a function for each training run that has a profile. Equal training runs share one result."""
+    """Call ``function`` for each training run that has a profile, once for equal arguments."""
     if not any(profiles):
         return [None] * len(profiles)
     rows, known = zip(profiles, times, *(column.tolist() for column in columns), strict=True), dict[Any, Array]()
@@ -92,7 +92,7 @@ def _shares(profile: ModelProfile, timed: Compute | None) -> tuple[list[float], 
 
 
 def _units(profile: ModelProfile, timed: Compute | None, is_gathered: bool) -> Array:
-    """Return the compute shares and the parameters of each block with parameters, or of the whole model."""
+    """Return the forward and backward shares and the parameters of each block that has parameters, or of the model."""
     rows = list[list[float]]()
     layers = zip(profile.layers, *_shares(profile, timed), strict=True)
     for _, part in groupby(layers, key=lambda row: row[0].block):
@@ -111,7 +111,7 @@ def _units(profile: ModelProfile, timed: Compute | None, is_gathered: bool) -> A
 
 
 def _buckets(profile: ModelProfile, timed: Compute | None, item: float, size_mb: float, is_overlapped: bool) -> Array:
-    """Return each bucket's share of the bytes, and the share of backward after which the bucket is full."""
+    """Return each gradient bucket's share of the bytes, and the share of backward after which the bucket is full."""
     if not is_overlapped:
         return np.array([[1.0], [1.0]])
     size = round(size_mb * MIB)  # torch's first bucket is smaller only with the default size

@@ -35,11 +35,11 @@ class Compute:
 
     @property
     def sample(self) -> float:
-        """Seconds per sample, without the optimizer."""
+        """The seconds per sample, without the optimizer."""
         return sum(self.forward) + sum(self.backward)
 
     def step(self, samples: float) -> float:
-        """Return the time in seconds of a step of one device without communication."""
+        """Return the seconds of a step of ``samples`` samples on one device, without communication."""
         return samples * self.sample + self.optimizer
 
 
@@ -116,7 +116,7 @@ def series_gpu(name: str) -> str:
 
 
 def has_published_series(gpu: str) -> bool:
-    """Return whether a rate of this GPU from the hardware catalog has been published.
+    """Return whether a rate of this GPU has been published. ``gpu`` is its name in the hardware catalog.
 
     >>> has_published_series("V100 SXM2 16GB"), has_published_series("RTX 3060")
     (True, False)
@@ -125,7 +125,7 @@ def has_published_series(gpu: str) -> bool:
 
 
 class GpuRates:
-    """Estimates the samples/s of one GPU of each type. Known rates stay unchanged and correct the estimates."""
+    """The samples/s of one GPU of each type: known rates, and estimates that the known rates correct."""
 
     def __init__(
         self, job: TrainingJob, known: Mapping[str, float], gpus: Iterable[str], where: str = "plan.known_rates"
@@ -162,7 +162,7 @@ class GpuRates:
         return self.guessed[name]
 
     def _sized(self) -> TrainingJob:
-        """Return the job with a model of equal layers, sized to match the known rates."""
+        """Return the job with a model of equal layers whose size matches the known rates."""
         name = self.job.model.model
         known_rates = [(find_series_gpu(gpu), log(rate)) for gpu, rate in self.known.items()]
         job = replace(self.job, model=even_model(name, 0, SOME_FLOPS, SOME_FLOPS / 1e3))
@@ -178,7 +178,7 @@ def _widen(gpu: str, rate: OneGpuRate) -> OneGpuRate:
 
 
 class ComputeSource(NamedTuple):
-    """The source of the compute time in a scenario. If no field is set, published rates of the GPU are used."""
+    """The source of the compute time that a scenario states. Default: published rates of the GPU."""
 
     rate: float | None = None  # samples/s of one device
     gpu: str | None = None  # GPU of the rate; without a rate, the GPU whose published rates are used

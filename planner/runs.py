@@ -102,7 +102,7 @@ def _read_rows(path: Path) -> list[list[str]]:
 
 
 def complete(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a run with all columns filled in. Raise InputError for an invalid run."""
+    """Return a run with all columns filled in. Raise InputError if a value is missing or invalid."""
     run: dict[str, Any] = {**USUAL, **{key: value for key, value in row.items() if key and value not in (None, "")}}
     for name in NEEDED:
         if name not in run:
@@ -168,7 +168,6 @@ def _number(name: str, value: object) -> float | None:
 
 
 def has_time(run: Mapping[str, Any]) -> bool:
-    """Return whether a run has a usable time."""
     return why_untimed(run) is None
 
 
@@ -199,7 +198,7 @@ class OwnRuns:
 
     @property
     def title(self) -> str:
-        """A description: the number of runs, their GPU and framework, the source file and the date."""
+        """The number of runs, their GPU and framework, the source file and the date, as text."""
         runs = count(len(self.rows), "run")
         return f"{runs} on {self.gpu} with {self.framework}, saved from {self.source} ({self.made})"
 
@@ -209,7 +208,7 @@ class OwnRuns:
         return belief_of([self])
 
     def write(self) -> Path:
-        """Save the runs and overwrite earlier ones. Return the file."""
+        """Save the runs, replacing earlier ones of the same GPU and framework. Return the file."""
         path = runs_file(self.gpu, self.framework)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_record(path, self, indent=1)
@@ -217,14 +216,14 @@ class OwnRuns:
 
 
 class ReadRuns(NamedTuple):
-    """The content of a table: usable runs by GPU and framework, and the number of rejected rows by reason."""
+    """The usable runs of a table by GPU and framework, and the number of rejected rows by reason."""
 
     groups: list[OwnRuns]
     refused: Mapping[str, int]
 
 
 def read_own_runs(path: Path) -> ReadRuns:
-    """Return the runs of a user's table that have a time.
+    """Return the runs with a time in a user's table, by GPU and framework.
 
     Raise InputError for an unknown column, and if no run has a time.
     """
@@ -244,7 +243,7 @@ def read_own_runs(path: Path) -> ReadRuns:
 
 
 def runs_file(gpu: str, framework: str) -> Path:
-    """Return the path of the file with the runs on a GPU with a framework.
+    """Return the path of the file that stores the user's runs on a GPU with a framework.
 
     >>> runs_file("H100 SXM", "torchtitan").name
     'meshes-h100-sxm-torchtitan.json'
@@ -267,7 +266,7 @@ def find_own_runs(gpu: str, framework: str) -> OwnRuns | None:
 
 
 def belief_of(groups: Sequence[OwnRuns]) -> Belief:
-    """Return the belief updated with the runs of several groups."""
+    """Return the prior belief updated with the runs of all ``groups``."""
     runs = [complete(row) for group in groups for row in group.rows]
     return believe().adapted(columns_of_runs(runs), np.array([run["step_s"] for run in runs], dtype=float))
 
@@ -289,7 +288,7 @@ def host_of_run(source: str, gpu: str, node_gpus: int, nic_gbps: float) -> Host:
 
 
 def columns_of_runs(runs: Sequence[Mapping[str, Any]]) -> Columns:
-    """Return runs with the keys of ``meshes.csv`` as ``Columns``."""
+    """Convert runs with the keys of ``meshes.csv`` to ``Columns``."""
     table: dict[str, Any] = {name: [run[name] for run in runs] for name in DEFAULTS if name in KNOWN}
     return make_columns(
         {

@@ -65,7 +65,7 @@ class MeshJob:
 
     @property
     def table(self) -> dict[str, Any]:
-        """The columns that all meshes share."""
+        """The columns that are the same for all meshes."""
         shape, is_llama = self.shape, self.kind == "llama"
         return {
             **{name: value for name, value in vars(self).items() if name in DEFAULTS},
@@ -164,7 +164,7 @@ def _shardings(job: MeshJob, size: int, tp: int, is_one_stage: bool) -> tuple[st
 
 @dataclass(frozen=True, kw_only=True)
 class PredictedMeshes:
-    """Predictions of meshes as arrays."""
+    """Predictions of several meshes, as arrays with one value per mesh."""
 
     columns: Columns
     parts: Mapping[str, Array]  # seconds of a step by part, and in total
@@ -174,17 +174,16 @@ class PredictedMeshes:
 
     @property
     def step_s(self) -> Array:
-        """Seconds of a step."""
         return self.parts["total"]
 
     def fit_into(self, fill: float) -> Array:
-        """Return, for each mesh, whether it fills at most the share ``fill`` of a device's memory."""
+        """Return which meshes use at most the share ``fill`` of a device's memory."""
         return np.asarray(self.memory["total"] <= fill * self.columns.memory_bytes)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FoundMeshes(PredictedMeshes):
-    """Predictions of a job's meshes. ``order`` lists the indices of meshes that fit, the fastest first."""
+    """Predictions of a job's meshes. ``order`` has the indices of meshes that fit into memory, the fastest first."""
 
     job: MeshJob
     searched: Sequence[SearchedMesh]
@@ -197,17 +196,17 @@ class FoundMeshes(PredictedMeshes):
 
     @cached_property
     def fastest(self) -> Slopes:
-        """Slopes of the ``AMONG`` fastest meshes that fit, or of all if fewer fit."""
+        """The linear model of the step times of the ``AMONG`` fastest meshes that fit, or of all if fewer fit."""
         return find_slopes(self.columns.take(self.order[:AMONG]), self.belief.parameters)
 
     @property
     def host_bytes(self) -> Array:
-        """Bytes of offloaded data in a host's memory."""
+        """The bytes of offloaded data in a host's memory."""
         return host_bytes(self.columns)
 
     @property
     def tokens_per_s(self) -> Array:
-        """Tokens per second of all devices."""
+        """The tokens per second of all devices together."""
         return np.asarray(self.job.batch * self.job.seq / self.step_s)
 
     @property
@@ -220,13 +219,13 @@ class FoundMeshes(PredictedMeshes):
 
     @property
     def front(self) -> list[int]:
-        """The meshes that no other mesh beats in both rate and memory, the fastest first."""
+        """The indices of the meshes that no other mesh beats in both rate and memory, the fastest first."""
         points = zip(self.step_s[self.order].tolist(), self.memory["total"][self.order].tolist(), strict=True)
         return [int(self.order[place]) for place in pareto_front([*points])]
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
-    """Return the indices of the points that no other point beats in both numbers, ordered by the first number.
+    """Return the indices of the points that no other point undercuts in both numbers, ordered by the first number.
 
     Among equal points, the first one is returned.
 
@@ -277,10 +276,10 @@ def _predict(table: Mapping[str, Any], meshes: Sequence[SearchedMesh], belief: B
 
 
 def choose_tries(meshes: FoundMeshes, count: int = TRIES) -> list[int]:
-    """Return the meshes to try, the fastest first, so that most likely one of them is the fastest mesh that runs.
+    """Return up to ``count`` meshes to try, the fastest first, which most likely include the fastest one that runs.
 
-    Each random draw uses the same parameters for all meshes, and lets meshes run out of memory at random. The next mesh
-    is always the one that increases the expected rate of the best chosen mesh most.
+    Each random sample has the same parameters for all meshes, and lets meshes run out of memory at random. Each next
+    mesh increases the expected rate of the best chosen mesh most.
     """
     if not len(meshes.order):
         return []
@@ -297,7 +296,7 @@ def choose_tries(meshes: FoundMeshes, count: int = TRIES) -> list[int]:
 
 
 def choose_runs(meshes: FoundMeshes, count: int = TRIES) -> tuple[list[int], float, float]:
-    """Return the meshes whose measurement is most informative.
+    """Return the indices of the meshes whose measurement would narrow the intervals most.
 
     Also return the median half-width of the meshes' 80 % intervals, as a logarithm, before and after the measurements.
     """
@@ -309,7 +308,7 @@ def choose_runs(meshes: FoundMeshes, count: int = TRIES) -> tuple[list[int], flo
 
 
 class Remedy(NamedTuple):
-    """A change that makes a job fit, and the predicted meshes after it."""
+    """A change that makes a job fit into memory, and the predicted meshes after the change."""
 
     change: str
     found: FoundMeshes
@@ -361,7 +360,7 @@ def name_family(mesh: SearchedMesh) -> str:
 
 
 def why_others_lose(meshes: FoundMeshes) -> Iterator[tuple[str, str]]:
-    """Yield the best mesh of each other family with the reason why it loses.
+    """Yield the best mesh of each other family, with the reason why it is slower or does not fit.
 
     Families that fit come first, the fastest first. The others are ordered by the memory that they need.
     """
@@ -379,7 +378,7 @@ def why_others_lose(meshes: FoundMeshes) -> Iterator[tuple[str, str]]:
 
 
 def why_slower(meshes: FoundMeshes, number: int, than: int) -> str:
-    """Describe how much longer the step of a mesh is than that of another, with the parts that cause it."""
+    """Describe how much slower mesh ``number`` is than mesh ``than``, with the parts of the step that cause this."""
     mine, best = ({name: float(seconds[row]) for name, seconds in meshes.parts.items()} for row in (number, than))
     best_total = best["total"]
     more = {name: (mine[name] - best[name]) / best_total for name in mine if name != "total"}
@@ -400,7 +399,7 @@ def why_too_large(meshes: FoundMeshes, number: int) -> str:
 
 
 def keep_mesh(meshes: FoundMeshes, name: str) -> tuple[FoundMeshes, str]:
-    """Return only the mesh with this name, and a sentence that compares it with the fastest one.
+    """Return the predictions of only the mesh with this name, and a sentence that compares it with the fastest mesh.
 
     Raise InputError if the mesh does not exist or does not fit.
     """

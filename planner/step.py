@@ -119,7 +119,7 @@ def _shown(hidden: Any) -> Any:
 
 
 class InsideSeconds(NamedTuple):
-    """The time of the collectives within layers per microbatch, in seconds, forward and backward."""
+    """The exposed seconds per microbatch of the collectives within layers, forward and backward together."""
 
     tensor: Array
     context: Array
@@ -266,7 +266,7 @@ def host_seconds(c: Columns, p: Parameters, units: UnitSeconds) -> Array:
 
 
 def _pipelined_profiles(c: Columns, work: Array, links: Links) -> Array:
-    """Return the compute times with a simulated pipeline for each profile, because a profile's stages are unequal."""
+    """Return ``work``, with simulated pipelines for profiles, because the stages of a profile are unequal."""
     rows, seconds = np.flatnonzero(~c.is_shaped & (c.pp > 1)), work.copy()
     if not len(rows):
         return seconds

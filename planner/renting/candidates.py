@@ -22,19 +22,19 @@ class Candidate(NamedTuple):
 
     @property
     def gpus(self) -> int:
-        """GPUs of all nodes."""
+        """The number of GPUs of all nodes."""
         return self.nodes * self.instance.gpus
 
     @property
     def price(self) -> float:
-        """Dollars an hour for all nodes."""
+        """The price of all nodes in dollars an hour."""
         each = self.instance.spot_price if self.market == "spot" else self.instance.price
         assert each is not None
         return each * self.nodes
 
     @property
     def label(self) -> str:
-        """The number of GPUs, the nodes if there are several, and the provider.
+        """The number of GPUs, the nodes if there are several, and the provider, as text.
 
         >>> from planner.renting.prices import read_prices
         >>> Candidate(read_prices()[2], 2, "on demand").label

@@ -59,7 +59,7 @@ class InstanceType:
 
     @property
     def name(self) -> str:
-        """Provider and instance type.
+        """The provider and the instance type, as text.
 
         >>> read_prices()[0].name
         'AWS p3.2xlarge'
@@ -70,7 +70,7 @@ class InstanceType:
 def read_prices(path: Path | str | None = None) -> tuple[InstanceType, ...]:
     """Return the instance types of a price list. Default: the built-in list.
 
-    Raise InputError with the file, the line, the column and the value.
+    Raise InputError if a value is missing or invalid. The message has the file, the line, the column and the value.
 
     >>> len(read_prices()) > 90
     True

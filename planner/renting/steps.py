@@ -109,7 +109,7 @@ class CandidateSteps:
     def predict(
         self, places: Sequence[tuple[InstanceType, int]], on_done: Callable[[int], object] = lambda number: None
     ) -> list[StepPrediction | InputError]:
-        """Return the step on each number of nodes of an instance type, or the error.
+        """Return the predicted step, or the error, for each instance type and number of nodes in ``places``.
 
         The error is TooLittleMemory, or an InputError for an unsupported GPU or mesh. ``on_done`` is called with the
         number of candidates for which a mesh has been chosen.
