@@ -22,9 +22,9 @@ def run(
     show: Show = show_on_own,
     **options: Any,
 ) -> VirtualAnswer:
-    """Run a torch.distributed program on virtual ranks, in a subprocess.
+    """Run a torch.distributed program on virtual ranks, in a subprocess. ``ranks`` 0: it starts its own processes.
 
-    ``on`` is a cluster or a network as for ``--on``. Further options are the fields of ``VirtualOptions``. Raises
+    ``on`` is a cluster, or a network as for ``--on``. Other ``options`` are fields of ``VirtualOptions``. Raises
     InputError if an option is invalid, and RunFailed after ``timeout`` seconds of real time.
 
     >>> run("train.py", "--epochs", "1", ranks=64, on="two-racks")  # doctest: +SKIP

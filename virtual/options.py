@@ -58,7 +58,9 @@ class VirtualOptions:
         if self.ranks > MOST_RANKS:
             raise InputError(f"ranks must be at most {MOST_RANKS}, not {self.ranks}")
         if self.ranks > self.cluster.world_size:
-            raise InputError(f"{self.ranks} ranks do not fit: {self.cluster.title} has only {self.cluster.world_size}")
+            raise InputError(
+                f"ranks must be at most {self.cluster.world_size} on {self.cluster.title}, not {self.ranks}"
+            )
         if self.timing not in TIMING:
             raise InputError(f"timing must be {', '.join(TIMING[:-1])} or {TIMING[-1]}, not {self.timing!r}")
         if self.timing == "live" and self.cluster.performance_model not in LIVE_MODELS:

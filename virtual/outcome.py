@@ -1,4 +1,4 @@
-"""The result of a run on virtual ranks, its files, and the Trace of a stopped run."""
+"""The result of a run on virtual ranks, its files, and a Trace that marks where a run stopped."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -128,7 +128,7 @@ def _waits(finding: ProgramFinding, spans: Spans) -> list[Unfinished]:
 
 
 def _since(last: Span | None, doing: str) -> float:
-    """Return when a rank's wait began: at the begin of its last span if that span is the wait, otherwise at its end."""
+    """Return when a rank's wait began: at its last span's beginning if that span is the wait, otherwise at its end."""
     if last is None:
         return 0.0
     return last.begin if last.name == doing else last.end

@@ -124,7 +124,7 @@ class VirtualAnswer(Answer):
 
     @property
     def trace(self) -> Trace | None:
-        """The messages of the run; None if it sent no messages or too many."""
+        """The messages of the run; None if there are none, or too many to draw."""
         if self.replayed is None or len(self.replayed.message_end) > allowed(Gigabyte.RECORDED):
             return self.live
         return make_trace(self.replayed)
@@ -245,7 +245,7 @@ USUAL = 64  # ranks of the default cluster if --ranks is 0
 
 
 class ProgramCommand(TyperCommand):
-    """A command whose options come before the program or directly after its name. Later options are the program's."""
+    """A command whose options come before the program or directly after its name. All others belong to the program."""
 
     def parse_args(self, context: Any, args: list[str]) -> list[str]:
         """Parse the options. Options that directly follow the program are moved to the front first."""
@@ -397,4 +397,6 @@ def _numbers(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(word) for word in text.split(","))
     except ValueError as error:
-        raise InputError(f"--only {make_printable(text)}: expected ranks, such as 0,32") from error
+        raise InputError(
+            f"--only must be ranks separated by commas, such as 0,32, not {make_printable(text)}"
+        ) from error

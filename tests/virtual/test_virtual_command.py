@@ -147,7 +147,7 @@ def test_virtual_runs_a_module(ringlab: Ringlab, tmp_path: Path, monkeypatch: py
         (["--on", "star9", "x.py"], "unknown scenario or machine 'star9'"),
         (["--compute", "H1000", "--ranks", "1", str(PROGRAMS / "ring.py")], "unknown compute 'H1000'"),
         (["--algorithm", "ring", "x.py"], "expected COLLECTIVE=NAME"),
-        (["--only", "0,x", "x.py"], "expected ranks, such as 0,32"),
+        (["--only", "0,x", "x.py"], "--only must be ranks separated by commas, such as 0,32, not 0,x"),
         (["--only", "0", "--ranks", "2", "x.py"], "`only` requires `fake`"),
         (["--as", "mpi", "x.py"], "must be gloo or nccl, not 'mpi'"),
         (["-m", "torch.distributed.run", "x.py"], "run the script that it starts: ringlab virtual --ranks N SCRIPT"),

@@ -34,7 +34,7 @@ def in_cpp(dtype: torch.dtype) -> str:
 
 
 def in_brackets(sizes: Sequence[int]) -> str:
-    """Return a tensor's sizes as C++ prints them.
+    """Return a tensor's sizes as C++ prints them, such as "(2, 3)".
 
     >>> in_brackets([2, 1]), in_brackets([2])
     ('(2, 1)', '(2)')
@@ -80,7 +80,7 @@ class GlooRules:
             raise RuntimeError("input tensor has to be contiguous")
 
     def check_whole(self, verb: str, concatenated: torch.Tensor, part: torch.Tensor, size: int) -> None:
-        """Reject a concatenated tensor that does not consist of ``size`` parts, in an all_gather or reduce_scatter."""
+        """Reject an all_gather or reduce_scatter if ``concatenated`` is not ``size`` tensors like ``part``."""
         if verb == "all_gather":
             _check_lengths(
                 "allgather", list(concatenated.chunk(size)) if concatenated.dim() else [concatenated], part, size
@@ -95,7 +95,7 @@ class GlooRules:
             raise RuntimeError(f"{CHECKED}outputShape[0] * worldSize == inputShape[0] ({mine * size} vs. {rows}).")
 
     def check_parts(self, verb: str, parts: Tensors, mine: torch.Tensor, size: int) -> None:
-        """Reject a list, with one tensor per rank, that does not match this rank's tensor."""
+        """Reject a list without one tensor per rank, or whose tensors do not match this rank's tensor ``mine``."""
         if verb == "reduce_scatter":
             if len(parts) != size:
                 raise RuntimeError("invalid input tensor list size, must be world size")

@@ -1,4 +1,4 @@
-"""The process group of a virtual rank. It posts operations with their data and the properties that ranks must share."""
+"""The process group of a virtual rank: posts operations with their data and the properties that ranks must share."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -43,7 +43,7 @@ class VirtualBackend:
 
 
 def find_operator(options: Any) -> tuple[Any, Any]:
-    """Return torch's reduction operator and, for a PREMUL_SUM, its factor. Other operators have the factor None."""
+    """Return torch's reduction operator, and the factor of a PREMUL_SUM. The factor of every other operator is None."""
     operator = getattr(options, "reduceOp", options)
     named = getattr(operator, "op", operator)
     return named, operator.__getstate__()[1] if named == NAMED.PREMUL_SUM else None
@@ -125,9 +125,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return rank
 
     def _call(self, verb: str, exchange: Exchange, shown: Tensors, result: Any, **alike: Any) -> VirtualWork:
-        """Post the caller's part of a collective. Messages show the tensors ``shown``; ``alike`` has fields of its
-        Likeness.
-        """
+        """Post the calling rank's part of a collective. ``alike`` sets Likeness fields; findings show ``shown``."""
         rank, group = self._caller(), self.group
         dtype = exchange.dtype if shown else None
         rooted = exchange.from_root or exchange.to_root
@@ -159,9 +157,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return work
 
     def _rules(self, tensors: Tensors) -> BackendRules:
-        """Return the CPU backend's rules if the program posts a CPU tensor, otherwise the CUDA backend's if there is
-        one.
-        """
+        """Return the CPU backend's rules for a CPU tensor of the program. Otherwise prefer the CUDA backend's rules."""
         has_cpu = self.placement is not None and any(find_place(tensor) == ON_CPU for tensor in tensors)
         types = ("cpu",) if has_cpu and not is_posted_by_torch() else ("cuda", "cpu")
         backends = [self.backends[device_type] for device_type in types if device_type in self.backends]
@@ -257,7 +253,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         input_lengths, mine = ([tensor.numel() for tensor in tensors] for tensors in (ins, outputs[self.rank()]))
         if mine != input_lengths:
             raise RuntimeError(
-                f"{verb}: the input has {input_lengths} elements, but the output has {mine} for this rank"
+                f"{verb}: each rank's part of the output must have {input_lengths} elements like the input, not {mine}"
             )
         return self._call(verb, exchange, ins, result, lengths=lengths)
 
@@ -294,7 +290,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
     def all_to_all_single(
         self, out: torch.Tensor, inp: torch.Tensor, out_sizes: Any, in_sizes: Any, opts: Any = None
     ) -> VirtualWork:
-        """Send a part of a tensor to each rank, and receive parts of another tensor from all ranks."""
+        """Send one part of ``inp`` to each rank, and receive one part of ``out`` from each rank."""
         size = len(self.group.ranks)
         outs, ins = _split(out, out_sizes, size), _split(inp, in_sizes, size)
         return self._all_to_all("all_to_all_single", outs, ins, [out])
@@ -310,7 +306,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return self._call(verb, Exchange("all_to_all", me, inputs=ins, outputs=outs), ins, result, lengths=())
 
     def gather(self, outs: Sequence[Tensors], ins: Tensors, opts: Any) -> VirtualWork:
-        """Copy each rank's tensor into the root's list."""
+        """Copy each rank's tensor into the root's output list."""
         size, root, me = len(self.group.ranks), opts.rootRank, self.rank()
         self._rules(ins).check_moved("gather", ins)
         outputs = outs[0] if me == root else ()
@@ -320,7 +316,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return self._call("gather", exchange, ins, outs)
 
     def scatter(self, outs: Tensors, ins: Sequence[Tensors], opts: Any) -> VirtualWork:
-        """Copy one of the root's tensors to each rank."""
+        """Copy the root's tensor for each rank into that rank's output."""
         size, root, me = len(self.group.ranks), opts.rootRank, self.rank()
         self._rules(outs).check_moved("scatter", outs)
         inputs = ins[0] if me == root else ()
@@ -347,7 +343,9 @@ class VirtualProcessGroup(dist.ProcessGroup):
         rank, tensor, size = self._caller(), tensors[0], len(self.group.ranks)
         self._rules(tensors).check_message("recvAnysource" if peer is None else verb, tensor)
         if peer is not None and not 0 <= peer < size:
-            raise ValueError(f"{verb}: there is no rank {peer} in a group of {size}; its ranks are 0 to {size - 1}")
+            raise ValueError(
+                f"{verb}: rank {peer} does not exist in a group of {size}; pass a rank from 0 to {size - 1}"
+            )
         who = "any rank" if peer is None else f"{self.group.ranks[peer]}"
         words = [f"{'to' if sends else 'from'} {who}", format_shape(tensor)] + [f"tag {tag}"] * (tag > 0)
         callers, caller_name, is_programs = find_asked()

@@ -59,7 +59,7 @@ Value = bytes | bytearray | str
 class VirtualStore(dist.Store):  # type: ignore[misc, name-defined]
     """Stores keys and values that the ranks of a job share, with the methods of ``torch.distributed.Store``.
 
-    Timeouts are ignored, because they are real time: a wait that can never end is reported at once.
+    Timeouts are ignored, because they are in real time. A wait that can never end stops the job.
     """
 
     def __init__(self, world: VirtualWorld, place: Any) -> None:

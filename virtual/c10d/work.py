@@ -77,7 +77,7 @@ class VirtualWork(dist.Work):
     _source_rank = source_rank
 
     def get_future(self) -> "torch.futures.Future[Any]":
-        """Return a future that only the rank's own thread sets."""
+        """Return a future of the operation's result. The rank's own thread sets the future and runs its callbacks."""
         posted = self.posted
         posted.rank.unwaited.pop(id(self), None)
         if self._future is None:
@@ -163,7 +163,7 @@ def wait_for_a_future(world: VirtualWorld, rank: Rank) -> None:
 
 
 def wait_for_future(world: VirtualWorld, rank: Rank, original: Callable[[Any], Any], future: Any) -> Any:
-    """Let virtual time pass during ``Future.wait``."""
+    """Wait for a future in virtual time, then call torch's ``Future.wait``."""
     while not future.done() and rank.futures:
         wait_for_a_future(world, rank)
     if rank.unrecorded:

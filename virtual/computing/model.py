@@ -48,7 +48,7 @@ class ModelledComputing(Computing):
         self.uncharged[rank] = self.uncharged.get(rank, 0.0) + seconds
 
     def read(self, rank: Rank) -> None:
-        """Handle a read of a tensor's value or of a data-dependent shape; here, reading takes no time."""
+        """Account for a read of a tensor's value or a data-dependent shape. Without a device, it takes no time."""
 
     def charge(self, rank: Rank) -> None:
         """Advance the rank's clock by the time of its operations."""
@@ -78,7 +78,7 @@ class LaunchedComputing(ModelledComputing):
         self._launched[rank].add(self.launch_s, seconds)
 
     def read(self, rank: Rank) -> None:
-        """Make the host wait for the device, except in an optimizer, whose values (step counters) are on the host."""
+        """Make the host wait for the device. An optimizer does not wait, because its step counters are on the host."""
         if not is_called_within(OF_OPTIMIZERS):
             self.charge(rank)
             rank.meet_device()

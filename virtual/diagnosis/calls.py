@@ -43,7 +43,7 @@ def awaited_ranks(rank: Rank) -> tuple[int, ...]:
 
 
 def waiting_locations(ranks: Iterable[Rank]) -> tuple[FindingPlace, ...]:
-    """Return where ranks wait, grouped by line and operation."""
+    """Return the locations where ranks wait, grouped by line and operation."""
     together: dict[tuple[CallSite, str, str], list[tuple[Rank, str]]] = {}
     for rank in ranks:
         if rank.waiting is not None:
@@ -99,7 +99,7 @@ class ExtraCall(NamedTuple):
 
 
 def find_extra_call(group: VirtualGroup) -> ExtraCall | None:
-    """Return the first collective that only some ranks call, from lines that no other rank reaches; None if unclear."""
+    """Return the first collective that only some ranks call, from lines that no others reach; None if unclear."""
     histories = {rank: group.callers[place] for rank, place in group.places.items() if group.callers[place]}
     if len(histories) < 2:
         return None
@@ -168,7 +168,7 @@ DIFFERENT_ORDER = Trait("order", "ranks are at different lines", ORDER)
 
 
 def report_collective_mismatch(collective: Collective) -> ProgramFinding:
-    """Return a finding that names the first difference and the line of each rank."""
+    """Return a finding with the first property that differs between the ranks' calls, and the line of each rank."""
     calls, group = list(collective.calls.values()), collective.group
     unlike = (trait for trait in TRAITS if len({trait.of(call.likeness) for call in calls}) > 1)
     trait = next(unlike, SPLITS)
@@ -187,7 +187,7 @@ def report_collective_mismatch(collective: Collective) -> ProgramFinding:
 
 
 def _call_locations(calls: list[Posted]) -> list[FindingPlace]:
-    """Return the locations of calls: their lines, or the lines that call a helper which all ranks share."""
+    """Return the lines of calls. If all ranks call at one line, as in a helper, return the lines that lead there."""
     is_shared = len({call.site for call in calls}) == 1
     together: dict[tuple[str, CallSite], list[Posted]] = {}
     for call in calls:
@@ -206,7 +206,7 @@ def _call_locations(calls: list[Posted]) -> list[FindingPlace]:
 
 
 def report_message_mismatch(sender: Posted, receiver: Posted) -> ProgramFinding:
-    """Return a finding for a message that is received into a tensor of another size or type."""
+    """Return a finding for a message whose sent and received tensors differ in size or dtype."""
     trait = "type" if sender.tensors[0].numel() == receiver.tensors[0].numel() else "size"
     title = f"rank {receiver.rank.number} receives a tensor of a different {trait} than rank {sender.rank.number} sends"
     locations = tuple(FindingPlace((half.rank.number,), describe(half), half.site) for half in (sender, receiver))

@@ -1,4 +1,4 @@
-"""Diagnose why a job stopped; rules for hangs are tried from the most specific to the most general."""
+"""Diagnose why a job hangs. The rules are tried in order, from the most specific to the most general."""
 
 import select
 from collections.abc import Callable, Iterator, Sequence
@@ -96,7 +96,7 @@ EQUAL_MESSAGES = "match the number of sends and receives; do these ranks have di
 
 
 def find_nccl_queue_block(job: RankJob) -> ProgramFinding | None:
-    """Return a finding for a message that is blocked in NCCL's queue: a communicator runs its calls in order."""
+    """Return a finding for an operation queued behind another one: an NCCL communicator runs its calls in order."""
     pending = [work.posted for rank in job.ranks for work in rank.unwaited.values()]
     posts = [*pending, *filter(None, map(awaited_post, job.ranks))]
     blocked = [(post, post.behind) for post in posts if post.behind is not None]
@@ -179,7 +179,7 @@ def find_unmatched_message(job: RankJob) -> ProgramFinding | None:
 
 
 def _blocked_by(job: RankJob, number: int) -> list[Rank]:
-    """Return a rank, and all ranks that wait for it, also through other ranks."""
+    """Return a rank, and all ranks that wait for it directly or indirectly."""
     waits = nx.DiGraph((rank.number, other) for rank in job.ranks for other in awaited_ranks(rank))
     blocked = nx.ancestors(waits, number) - {number} if number in waits else set()
     return [job.ranks[other] for other in (number, *sorted(blocked))]
@@ -394,7 +394,7 @@ def diagnose_hang(job: RankJob) -> ProgramFinding:
 
 
 class ProgramDiagnoser:
-    """Diagnoses why a job stopped: the ranks, their lines, the ranks that each waits for, and a fix."""
+    """Diagnoses why a job stopped: finds the ranks, their lines, the ranks that each waits for, and a fix."""
 
     hang = staticmethod(diagnose_hang)
     mismatched_calls = staticmethod(report_collective_mismatch)

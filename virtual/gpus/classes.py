@@ -1,4 +1,4 @@
-"""Make torch's classes that take a device use the CPU in place of CUDA."""
+"""Make torch's classes with a device argument use the CPU in place of CUDA."""
 
 import os
 import sys

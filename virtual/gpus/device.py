@@ -15,7 +15,7 @@ from virtual.ranks.world import VirtualWorld
 
 
 class VirtualEvent:
-    """A CUDA event; it is recorded when the device reaches it."""
+    """A CUDA event. Its time is when the device finishes the work launched before ``record``."""
 
     now: Callable[[], float]  # device time in seconds
 
@@ -129,7 +129,7 @@ class VirtualDevices:
 
     @contextlib.contextmanager
     def within(self, device: Any) -> Iterator[None]:
-        """Return a context in which ``device`` is the rank's current GPU; None or a negative number changes nothing."""
+        """Return a context in which ``device`` is the rank's current GPU. None or a negative number changes nothing."""
         before = self.placement.use()
         self.placement.choose(before if device is None else device)
         try:

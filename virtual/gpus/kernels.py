@@ -82,7 +82,7 @@ def batch_norm_gather_stats_with_counts(
 def batch_norm_elemt(
     data: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, inverse: Tensor, eps: float
 ) -> Tensor:
-    """Return normalized data."""
+    """Return the data, normalized with ``mean`` and ``inverse``, scaled by ``weight`` and shifted by ``bias``."""
     normalized = (data - _as_channels(mean, data)) * _as_channels(inverse, data)
     normalized = normalized if weight is None else normalized * _as_channels(weight, data)
     return (normalized if bias is None else normalized + _as_channels(bias, data)).to(data.dtype)
@@ -91,7 +91,7 @@ def batch_norm_elemt(
 def batch_norm_backward_reduce(
     gradient: Tensor, data: Tensor, mean: Tensor, inverse: Tensor, weight: Tensor | None, *wanted: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the sums over this rank's data that gradients need, and the gradients of weight and bias."""
+    """Return per-channel sums of the gradient and of gradient times centered data, and weight and bias gradients."""
     places = _over_channels(data)
     total = gradient.sum(places, dtype=mean.dtype)
     weighted = (gradient * (data - _as_channels(mean, data))).sum(places, dtype=mean.dtype)

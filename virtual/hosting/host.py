@@ -1,4 +1,4 @@
-"""The host: starts the server, makes it run programs, and forwards their output during the run."""
+"""The host process: starts the server, requests runs from it, and forwards their output."""
 
 import json
 import os
@@ -91,10 +91,10 @@ class VirtualHost:
     ) -> Finished:
         """Run a program and return its result. ``show(stream, text)`` receives its output.
 
-        A ``confinement`` limits the files of the run, on machines that support it.
+        ``confinement`` restricts the files that the run can access, on machines that support it.
 
         Raises InputError if the program is rejected. Raises RunFailed if the run takes longer than ``timeout`` seconds,
-        or its process crashes or exits by itself.
+        or if its process crashes or exits without a result.
         """
         if select.select([self._control], [], [], 0)[0]:  # a program has ended the server
             self.close()
@@ -129,7 +129,7 @@ class ServerLostError(Exception):
 
 
 class _HostedRun:
-    """Follows one run, from request to end. ``why`` is the reason if Ringlab itself ended it."""
+    """Follows one run from the request to its exit. ``why`` explains why Ringlab rejected or stopped the run."""
 
     def __init__(self, control: socket.socket, folder: Path, deadline: float, show: Show) -> None:
         self._control, self._deadline, self._show = control, deadline, show
@@ -143,7 +143,7 @@ class _HostedRun:
             os.close(write)
 
     def wait(self) -> int | None:
-        """Return the exit status, or None if the run exceeded its time."""
+        """Return the exit status, or None if the run exceeded its timeout."""
         status: int | None = None
         ended = is_late = False
         try:

@@ -1,4 +1,4 @@
-"""The server: imports torch once, and forks a process for each run. The host imports its messages from here."""
+"""The server process: imports torch once, and forks a process for each run that the host requests."""
 
 import os
 import pickle

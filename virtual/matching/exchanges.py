@@ -1,7 +1,7 @@
 """Move the data of collectives from each rank's input tensors to the output tensors of other ranks.
 
-Ranks are group ranks. Reductions run in the order of ranks, whichever algorithm determines the time, so every run gives
-the same results.
+Ranks are group ranks. Reductions always run in rank order, so every run gives the same results, whichever algorithm
+determines the time.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +25,7 @@ REDUCTIONS: dict[str, Any] = {
 
 
 def reduce_tensors(tensors: Tensors, op: str, factor: Any = None) -> torch.Tensor:
-    """Reduce tensors of one shape in order. If ``factor`` is not None, multiply each tensor by it first.
+    """Return the reduction of tensors of one shape, in order. If ``factor`` is set, it multiplies each tensor first.
 
     >>> reduce_tensors([torch.tensor([1, 2]), torch.tensor([3, 4])], "max").tolist()
     [3, 4]
@@ -49,7 +49,7 @@ def reduce_tensors(tensors: Tensors, op: str, factor: Any = None) -> torch.Tenso
 
 
 def put(target: torch.Tensor, value: torch.Tensor) -> None:
-    """Write a value with the same number of elements into a tensor."""
+    """Copy ``value`` into ``target``, which has the same number of elements."""
     if not target.numel():
         return  # an empty copy would count as a write to all views of the memory
     destination = target if target.is_sparse else target.detach()  # a detached sparse tensor has indices of its own
@@ -86,7 +86,7 @@ class Exchange:
 
     @property
     def elements(self) -> int:
-        """The number of elements in the whole buffer; 0 for a barrier. For timing, parts have the same size."""
+        """The number of elements of the whole buffer, assuming equal parts; 0 for a barrier."""
         match self.collective:
             case "all_gather":
                 return sum(map(count, self.outputs))
@@ -102,7 +102,7 @@ class Exchange:
 
     @property
     def reduced(self) -> Tensors:
-        """The tensors that the rank contributes to the reduction, or some of their parts."""
+        """The tensors that the rank contributes to the reduction; for a reduce_scatter, only some of them."""
         if self.collective == "reduce_scatter":
             return [part for parts in self.pieces[:1] for part in parts[:: -(-len(parts) // 4)]]
         return self.inputs
@@ -114,11 +114,11 @@ class Exchange:
         return tensors[0].dtype if tensors else torch.float32
 
     def keep(self) -> None:
-        """Copy the rank's input, because the rank may continue before all other ranks have read it."""
+        """Replace the rank's input by a copy, because the rank may continue before all other ranks have read it."""
         self.inputs = [tensor.detach().clone() for tensor in self.inputs]
 
     def take(self, root: "Exchange") -> None:
-        """Copy the root's data to this rank, if ``from_root``."""
+        """Copy the root's data to this rank's outputs, for a broadcast or scatter."""
         values = root.inputs if self.collective == "broadcast" else [root.inputs[self.me]]
         for target, value in zip(self.outputs, values, strict=True):
             put(target, value.detach())
@@ -130,7 +130,7 @@ def count(tensors: Tensors) -> int:
 
 
 def fits(parts: Sequence[Exchange]) -> bool:
-    """Return whether each rank of an all_to_all sends as many elements as the other ranks expect from it."""
+    """Return whether the ranks of an all_to_all send what their receivers expect; True for other collectives."""
     return parts[0].collective != "all_to_all" or all(
         target.numel() == other.inputs[part.me].numel() and target.dtype == other.inputs[part.me].dtype
         for part in parts

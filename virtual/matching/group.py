@@ -198,7 +198,7 @@ class VirtualGroup:
 
 
 def _find_present(ranks: tuple[int, ...], running: tuple[int, ...]) -> tuple[int, ...]:
-    """Return, for each place, the running place that represents it: the nearest lower one, or else the first.
+    """Return, for each group rank, the running rank that represents it: the nearest lower one, or else the first.
 
     >>> _find_present((0, 1, 2, 3), (0, 2))
     (0, 0, 2, 2)

@@ -24,7 +24,7 @@ class JobRecorder:
         self._halves = self._signals = 0
 
     def collective(self, call: Posted) -> None:
-        """Record that a rank posts its part of a collective; skip collectives of one rank or without data."""
+        """Record a rank's part of a collective. Collectives of one rank or without data are not recorded."""
         exchange, group = call.exchange, call.group
         elements = call.elements
         if len(group.ranks) < 2 or not elements:
@@ -62,16 +62,16 @@ class JobRecorder:
             self._builder.meet(sender.call, receiver.call)
 
     def wait(self, posted: Posted) -> None:
-        """Record the first wait of a rank for an operation."""
+        """Record the first wait of a rank for an operation. Later waits are not recorded."""
         if posted.recorded is not None:
             stream, seconds = self._computed(posted.rank)
             self._builder.wait(stream, posted.recorded, seconds)
             posted.recorded = None
 
     def wait_if_followed(self, posted: Posted, act: Callable[[], object]) -> bool:
-        """Run a callback of an operation. Return whether a wait for the operation is recorded.
+        """Run the callback ``act`` of an operation. Return whether the wait for the operation is recorded.
 
-        If the callback posts an operation, the wait is recorded now; otherwise it is recorded when the rank waits.
+        If the callback posts another operation, the wait is recorded before it; otherwise, when the rank waits.
         """
         number = posted.recorded
         if number is None:
@@ -88,7 +88,7 @@ class JobRecorder:
         return False
 
     def step(self, rank: Rank, number: int) -> None:
-        """Record the end of a rank's optimizer step, numbered from 0, and the start of the next one."""
+        """Record that optimizer step ``number`` ends and the next begins. For step 0, record only the beginning."""
         stream, seconds = self._computed(rank)
         if number:
             self._builder.end(stream, STEP, number, seconds)

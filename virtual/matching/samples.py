@@ -73,7 +73,7 @@ def is_constant(sample: Values) -> bool:
 
 
 def are_unlike(a: Values, b: Values, scale: float) -> bool:
-    """Return whether over 2 % of the values differ by more than rounding. ``scale``: the largest change of a value."""
+    """Return whether over 2 % of the values differ by more than rounding and 1 % of ``scale``, or the shapes differ."""
     if a.shape != b.shape:
         return True
     with np.errstate(invalid="ignore"):
@@ -83,7 +83,7 @@ def are_unlike(a: Values, b: Values, scale: float) -> bool:
 
 
 def find_ratio(a: Values, b: Values, rounding: float = ROUNDING) -> float | None:
-    """Return the factor by which ``a`` is a multiple of ``b``, up to rounding; None if there is none, or ``b`` is zero.
+    """Return ``r`` if ``a`` equals ``r * b`` up to rounding; None if no such factor exists or ``b`` is zero.
 
     >>> find_ratio(np.array([2.0, 0.0, 6.0]), np.array([1.0, 0.0, 3.0]))
     2.0
@@ -99,7 +99,7 @@ def find_ratio(a: Values, b: Values, rounding: float = ROUNDING) -> float | None
 
 
 def are_other_numbers(a: Values, b: Values) -> bool:
-    """Return whether the first sample is far from every multiple of the second. Rounding and compression are tolerated.
+    """Return whether no multiple of ``b`` is close to ``a``. Errors from rounding and compression are tolerated.
 
     >>> total = np.array([2.0, 4.0])
     >>> are_other_numbers(np.array([1.0, 2.1]), total), are_other_numbers(np.ones(2), total)

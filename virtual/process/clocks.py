@@ -19,7 +19,7 @@ CLOCKS = {"time": EPOCH_S, "perf_counter": 0.0, "monotonic": 0.0}
 
 
 def install_clocks(world: VirtualWorld, replaced: Replaced) -> None:
-    """Make Python's clocks show the calling rank's time. Ringlab's own threads read the real clocks."""
+    """Make Python's clocks show the calling rank's virtual time. Threads outside of ranks read the real clocks."""
 
     def read(start: float, rank: Rank, _: Callable[[], float]) -> float:
         world.computing.charge(rank)

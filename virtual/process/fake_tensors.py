@@ -50,7 +50,7 @@ def _post(name: str, arguments: dict[str, Any], outs: list[torch.Tensor]) -> Any
         return group.all_to_all_single(outs[0], ins[0], arguments["output_split_sizes"], arguments["input_split_sizes"])
     if name.startswith("broadcast"):
         return group.broadcast(outs, SimpleNamespace(rootRank=arguments["src"]))
-    raise NotImplementedError(f"{NAMESPACE}.{name} is not supported with --fake")
+    raise NotImplementedError(f"{NAMESPACE}.{name} is not supported with --fake; run without --fake")
 
 
 OBJECTS = (
@@ -60,13 +60,13 @@ OBJECTS = (
 MESHES = ("__init__", "_flatten", "_unflatten", "_create_sub_mesh", "_get_all_submeshes")
 READ = torch.ops.aten._local_scalar_dense.default
 NO_VALUES = (
-    "the program reads an integer, a boolean or a data-dependent shape, and --fake has no values (floats read as nan): "
-    "run it without --fake, or remove this line"
+    "with --fake, tensors have no values, but this line reads an integer, a boolean or a data-dependent shape: "
+    "run without --fake, or remove the line"
 )
 
 
 class RankFakeMode(FakeTensorMode):
-    """The FakeTensorMode of a rank. If the program reads a float, it gets nan."""
+    """The FakeTensorMode of a rank. A program that reads a float value gets nan."""
 
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True)

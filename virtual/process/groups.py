@@ -87,7 +87,7 @@ class GroupMaker:
         **named: Any,
     ) -> Any:
         if size < 0:  # asked for MPI, which knows the ranks itself
-            raise RuntimeError("Distributed package doesn't have MPI built in, nor do virtual ranks have it")
+            raise RuntimeError("Distributed package doesn't have MPI built in: on virtual ranks, use gloo or nccl")
         rank = self.world.caller()
         if rank is rank.job.ranks[0]:
             rank.job.made_groups.append(tuple(ranks) or tuple(range(size)))
@@ -191,7 +191,7 @@ NO_SOCKETS = (
 
 
 def install_stores(world: VirtualWorld, replaced: Replaced) -> None:
-    """Make a program's stores virtual. In a job, the same address or file is the same store. Reject RPC and sockets."""
+    """Replace a program's stores by virtual ones, shared by address or file. Reject RPC and sockets."""
 
     class TCPStore(VirtualStore):
         def __init__(self, host_name: str, port: int = 0, *args: Any, **named: Any) -> None:

@@ -40,7 +40,7 @@ def _get_module_lock(world: VirtualWorld, rank: Rank, original: Call, name: str)
 
 
 def _install_handler(rank: Rank, original: Call, number: Any, handler: Any) -> Any:
-    """Store a rank's signal handler, because only the main thread can install handlers."""
+    """Store a rank's signal handler without installing it, because only the main thread can install handlers."""
     handlers = rank.extra.setdefault("signal handlers", {})
     before = handlers.get(number, signal.getsignal(number))
     handlers[number] = handler
@@ -70,7 +70,7 @@ def _wait_for_threads(rank: Rank, original: Call, *args: Any, **named: Any) -> A
 
 
 def _submit(rank: Rank, original: Call, pool: Any, fn: Call, /, *args: Any, **named: Any) -> Any:
-    """Save checkpoints at once, in the rank's own thread, because saving communicates."""
+    """Save a checkpoint at once in the calling thread, because saving communicates; submit other work."""
     if not is_called_within(OF_CHECKPOINTS):
         return original(pool, fn, *args, **named)
     future = Future[Any]()

@@ -6,7 +6,7 @@ from virtual.ranks.world import VirtualWorld
 
 
 class RankedOutput:
-    """Replaces ``sys.stdout`` or ``sys.stderr``. Attributes other than the writing methods come from the file."""
+    """Replaces ``sys.stdout`` or ``sys.stderr``. All attributes but the writing methods are the file's."""
 
     def __init__(self, file: TextIO, world: VirtualWorld, name: str) -> None:
         self._file, self._world, self._key = file, world, f"unfinished line of {name}"

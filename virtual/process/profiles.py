@@ -1,6 +1,6 @@
-"""Let ranks take turns with torch's profiler, because a process has only one. Other ranks get empty results.
+"""Let ranks take turns with torch's profiler, because a process has only one. All other ranks get empty results.
 
-The profiler observes the CPU only, because there is no GPU driver.
+The profiler observes only the CPU, because there is no GPU driver.
 """
 
 from collections.abc import Callable

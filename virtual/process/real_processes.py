@@ -29,7 +29,7 @@ def install_real_processes(world: VirtualWorld, replaced: Replaced) -> None:
 
 
 def wait_for_real_processes(rank: Rank, seconds: float, sleep: Callable[[float], None]) -> None:
-    """Sleep in real time if processes that the rank has started are still running."""
+    """Sleep ``seconds`` in real time if processes that the rank has started are still running."""
     started = rank.extra.get(STARTED)
     if started:
         started[:] = [child for child in started if _goes_on(child)]
@@ -47,7 +47,7 @@ def _start(world: VirtualWorld, rank: Rank, original: Callable[..., None], self:
 
 
 class _Guard:
-    """Makes the process that unpickles it reject process groups. A forked process rejects virtual groups anyway."""
+    """Makes the spawned process that unpickles it reject process groups. Forked ones reject virtual groups anyway."""
 
     def __reduce__(self) -> Any:
         return _refuse_groups, ()

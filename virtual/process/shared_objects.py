@@ -40,7 +40,7 @@ def _choosing(world: VirtualWorld, made: "type[SharedObject]", real: Any) -> Any
 
 
 class SharedObject:
-    """An object that all ranks share; pickling it passes a reference. It has the methods of ``multiprocessing``.
+    """An object that all ranks share, with the methods of its ``multiprocessing`` type. Pickling passes a reference.
 
     A wait with a timeout ends if no other event can happen, so that a program can poll a queue until all work is done.
     """
@@ -54,7 +54,7 @@ class SharedObject:
         return _find, (self._place,)
 
     def _block(self, method: str, is_ready: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Wait for a condition. Return False if the timeout passes first."""
+        """Wait until ``is_ready()`` holds. Return False if the timeout passes first."""
         caller = self._world.caller()
         gives_up = timeout is not None and caller.now < POLLING_S
         waiting = RankWait(f"{self.title}.{method}()", find_site(), gives_up=gives_up)
@@ -211,7 +211,7 @@ class VirtualCondition(SharedObject):
 
 
 class VirtualBarrier(SharedObject, threading.Barrier):
-    """A barrier for a given number of ranks: Python's barrier of threads, with a condition that ranks share."""
+    """A barrier for a given number of ranks: ``threading.Barrier`` with a condition that ranks share."""
 
     def __init__(
         self, world: VirtualWorld, parties: int, action: Act | None = None, timeout: float | None = None

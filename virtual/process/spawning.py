@@ -1,4 +1,4 @@
-"""Start processes of a program, and workers of torchelastic, as virtual ranks. Each spawn is a job."""
+"""Start a program's processes and torchelastic's workers as virtual ranks. Each spawn is a job."""
 
 import io
 import multiprocessing
@@ -33,7 +33,7 @@ def _find_module(function: Any) -> str | None:
 
 
 def _is_programs(function: Any) -> bool:
-    """Return whether a function belongs to the program, even if a library starts the process."""
+    """Return whether a function is defined in the user's program."""
     name = _find_module(function)
     file = getattr(sys.modules.get(name or ""), "__file__", None)
     return name in MAINS or (file is not None and is_users(file))
@@ -141,7 +141,7 @@ class Spawned:
 
 
 class RanksFailed(ProcessRaisedException):
-    """Raised by ``mp.spawn`` if its ranks have a finding, which is then not reported a second time for the caller."""
+    """Raised by ``mp.spawn`` if its ranks have a finding. The finding is not reported again for the caller."""
 
     def __init__(self, finding: ProgramFinding, rank: int) -> None:
         super().__init__(finding.text, error_index=rank, error_pid=100_000 + rank)
@@ -149,7 +149,7 @@ class RanksFailed(ProcessRaisedException):
 
 
 class VirtualProcess:
-    """Runs a ``multiprocessing.Process`` as a rank. The processes that one rank starts form a job."""
+    """A ``multiprocessing.Process`` that runs as a rank. The processes started by one rank form a job."""
 
     def __init__(
         self,

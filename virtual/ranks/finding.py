@@ -24,7 +24,7 @@ def format_runs(numbers: Iterable[int]) -> str:
 
 
 def format_ranks(numbers: Iterable[int]) -> str:
-    """Return ranks as text.
+    """Return ranks as text, such as "ranks 0-3, 5".
 
     >>> format_ranks([0, 1, 2, 5]), format_ranks([3]), format_ranks([STARTER])
     ('ranks 0-2, 5', 'rank 3', 'the program that starts ranks')
@@ -36,7 +36,7 @@ def format_ranks(numbers: Iterable[int]) -> str:
 
 
 def say_wait(numbers: Iterable[int]) -> str:
-    """Return ranks and the verb "wait" as text.
+    """Return ranks followed by "wait" or "waits", such as "rank 3 waits".
 
     >>> say_wait([3]), say_wait([0, 1])
     ('rank 3 waits', 'ranks 0-1 wait')
@@ -101,7 +101,7 @@ def group_places(entries: Iterable[tuple[int, str, CallSite | None]]) -> tuple[F
         pairs = [(text, numbers[0]) for (text, _), numbers in together.items()]
         quoted = ", ".join(f"{text} on rank {number}" for text, number in pairs[:2])
         everyone = sorted(number for numbers in together.values() for number in numbers)
-        return (FindingPlace(tuple(everyone), f"{quoted}; {len(together)} values in all", next(iter(together))[1]),)
+        return (FindingPlace(tuple(everyone), f"{quoted}; {len(together)} values in total", next(iter(together))[1]),)
     places = [FindingPlace(tuple(sorted(numbers)), text, site) for (text, site), numbers in together.items()]
     return tuple(sorted(places, key=lambda place: place.ranks))
 

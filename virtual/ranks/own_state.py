@@ -1,4 +1,4 @@
-"""Save process-wide state that belongs to a rank when the run token leaves the rank, and restore it later."""
+"""Save a rank's process-wide state when the run token leaves the rank, and restore it when the token returns."""
 
 import os
 import random
@@ -46,10 +46,10 @@ class OwnState:
 
 
 class Belongings:
-    """Saves and restores the state of ranks. Each rank imports its own modules of some packages.
+    """Saves and restores the process-wide state of ranks.
 
-    These packages are ``owned``, ``OWNED``, and all packages in the program's folder or on PYTHONPATH, except installed
-    ones.
+    Each rank imports its own modules of the packages in ``owned`` and ``OWNED``, and of all packages in the program's
+    folder or on PYTHONPATH, except installed ones.
     """
 
     def __init__(self, folder: str, owned: frozenset[str] = frozenset()) -> None:

@@ -54,7 +54,7 @@ class Placement:
 
     @property
     def _chosen(self) -> dict[str, Any]:
-        """The calling rank's ``extra``; a new dict for a thread of the runtime."""
+        """The calling rank's ``extra``; a new dict for a thread that does not belong to a rank."""
         rank = self.world.me()
         return {} if rank is None else rank.extra
 
@@ -72,13 +72,13 @@ class Placement:
         return CHOSEN in self._chosen
 
     def choose(self, device: Any) -> None:
-        """Set the calling rank's current GPU. Raise RuntimeError for a GPU that the machine does not have."""
+        """Set the calling rank's current GPU. Raise RuntimeError if the machine does not have this GPU."""
         number = self.number(device)
         if number >= 0:
             self._chosen[CHOSEN] = number
 
     def number(self, device: Any) -> int:
-        """Return the number of a CUDA device. Raise RuntimeError for a GPU that does not exist.
+        """Return the number of a CUDA device. Raise RuntimeError if the machine does not have this GPU.
 
         ``device`` is a number, a device or a device's name. A device without an index is the current GPU. A negative
         number is returned unchanged.

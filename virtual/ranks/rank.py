@@ -37,7 +37,7 @@ class ThreadLock:
     def lend(self) -> Iterator[None]:
         """Release the lock during a ``with`` block in which the main thread waits for the rank's other threads.
 
-        These threads can then communicate. Inside a call of the runtime, the lock is kept.
+        These threads can then communicate. If the main thread has acquired the lock more than once, it is not released.
         """
         if self._depth > 1:
             yield
@@ -85,13 +85,13 @@ class Launches:
         self.lead = max(self.lead, self.host) + device
 
     def follow(self, later: "Launches") -> None:
-        """Append later operators."""
+        """Append operators that are launched later."""
         self.lead = max(self.lead + later.device, self.host + later.lead)
         self.host += later.host
         self.device += later.device
 
     def take(self) -> "Launches":
-        """Return the operators, and reset this object."""
+        """Return a copy of the launched operators, and clear this object."""
         launches = Launches(self.host, self.device, self.lead)
         self.host = self.device = self.lead = 0.0
         return launches

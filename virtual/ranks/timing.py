@@ -1,4 +1,4 @@
-"""Finish operations at once, as in a recorded run. ``virtual.timing.live`` simulates their times instead."""
+"""Finish operations at once, for recorded runs. ``virtual.timing.live`` simulates their times instead."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -10,9 +10,9 @@ Act = Callable[[], object]
 
 
 class CallTiming:
-    """Finishes an operation as soon as all its ranks have arrived. A replay of the recording determines the times.
+    """Finishes an operation as soon as all its ranks have reached it. A replay of the recording determines the times.
 
-    Virtual time stands still: every event happens at once.
+    Virtual time stands still, so every event happens at once.
     """
 
     has_time = False

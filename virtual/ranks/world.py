@@ -98,7 +98,7 @@ class VirtualWorld:
         return self.jobs[-1]
 
     def add(self, rank: Rank) -> None:
-        """Add a rank. It starts at its first turn."""
+        """Add a rank, ready to start when it gets the run token."""
         rank.clock = rank.host = rank.busy_since = self.calendar.now
         rank.job.ranks.append(rank)
         # not a daemon: threads that the program starts inherit the flag
@@ -190,7 +190,7 @@ class VirtualWorld:
             rank.waiting = None
 
     def give_way(self, rank: Rank) -> None:
-        """Let other ranks continue while a rank polls in a run without a calendar."""
+        """Let other ranks run before a polling rank continues, in a run without a calendar."""
         with rank.thread_lock:
             self.check(rank)
             self._make_ready(rank)

@@ -20,7 +20,7 @@ from virtual.watching.training.replicas import Replicas
 
 
 def watch_everything(strict: bool) -> Watchers:
-    """Return the watchers for a run with data. ``strict`` adds slow ones, and ones that may report intended code."""
+    """Return the watchers for a run with data. ``strict`` adds watchers that are slow or may report intended code."""
     logs, clocks = OptimizerLogs(), Clocks()
     bonds = Bonds(logs)
     more: tuple[Watcher, ...] = (DropoutSeeds(logs, bonds), SampleWeights(logs, bonds), Reads()) if strict else ()

@@ -115,7 +115,7 @@ class ProgramObserver:
         self._replaced.wrap(owner, name, around)
 
     def _is_first(self, name: str) -> bool:
-        """Return whether this is the first call with a name: only programs that need a wrapper pay for it."""
+        """Return whether this is the first call with ``name``, so that each set of wrappers is installed once."""
         is_first = name not in self._listening
         self._listening.add(name)
         return is_first
@@ -228,7 +228,7 @@ class ProgramObserver:
     # -- optimizers
 
     def _stepping(self, optimizer: Any, args: Any, named: Any) -> tuple[Any, Any] | None:
-        """Report that a step begins. With a closure, return arguments with which the report follows the closure."""
+        """Notify the watchers of a step. With a closure, return arguments whose closure notifies them when called."""
         rank = self.world.me()
         if rank is None:
             return None

@@ -9,7 +9,7 @@ from virtual.ranks.watching import Watcher
 
 MEMBERS = "call it only on members: if dist.get_rank() in ranks"
 SORTED = (
-    "new_group sorts its ranks, so results come in ascending order of ranks; look up places with "
+    "new_group sorts its ranks, so results are in ascending order of ranks; look up group ranks with "
     "dist.get_group_rank, or sort the list"
 )
 BY_PLACE = ("all_gather", "gather", "scatter", "reduce_scatter", "all_to_all")

@@ -63,7 +63,7 @@ class OwnSum:
 
     @property
     def doubled(self) -> int | None:
-        """The only rank whose data a whole sum contains twice; None if there is no such rank, or more than one."""
+        """The only rank whose data a complete sum contains twice; None if there is no such rank, or more than one."""
         if not self.is_whole:
             return None
         more = [contribution for contribution, count in self.parts.items() if count > 1]
@@ -162,7 +162,7 @@ class OwnReductions(Watcher):
         doubled = {rank: mine for rank, mine in doubled.items() if mine}
         if len(doubled) > 1:
             title = "the sums that {ranks} built from messages contain the data of one rank twice"
-            self._compare_sums(title, doubled, lambda own_sum: f"sum with the data of rank {own_sum.doubled} twice")
+            self._compare_sums(title, doubled, lambda own_sum: f"sum with twice the data of rank {own_sum.doubled}")
 
     def _compare_sums(self, title: str, sums: dict[Rank, list[OwnSum]], describe: Callable[[OwnSum], str]) -> None:
         places = [(rank, describe(own_sums[-1]), own_sums[-1].site) for rank, own_sums in sums.items()]

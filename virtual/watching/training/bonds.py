@@ -70,7 +70,7 @@ class Bonds(Watcher):
         self._hooked.pop(rank, None)
 
     def posted(self, posted: Any) -> None:
-        """Note the parameter whose gradient hook posts an all_reduce of it."""
+        """Record which parameters an all_reduce concerns if a gradient hook posts it during backward."""
         if posted.rank in self._hooked and posted.is_programs and posted.way == "calls" and posted.tensors:
             is_backward = torch._C._current_graph_task_id() != -1
             if is_backward and posted.exchange.collective == "all_reduce":
@@ -94,7 +94,7 @@ class Bonds(Watcher):
                     self.tie({call.rank: parameter for call, parameter in zip(calls, parameters, strict=True)})
 
     def _untie_local(self, collective: Any) -> None:
-        """Remove the bonds of DDP modules whose hook reduces only in a part of their group, as in post-local SGD."""
+        """Remove the bonds of DDP modules whose hook reduces over only a part of the group, as in post-local SGD."""
         part = set(collective.group.ranks)
         for call in collective.calls.values():
             for ddp in self.modules.get(call.rank, ()) if call.caller_name == "backward" else ():
@@ -158,7 +158,7 @@ class Bonds(Watcher):
             self._tie_if_equal(logs, place, bool(drawn))
 
     def tie_mixed(self, logs: Sequence[OptimizerLog]) -> None:
-        """Create bonds for parameters with equal initial values, after messages have combined their gradients."""
+        """Create bonds for parameters with equal initial values. Called once messages have combined their gradients."""
         for place, shape in enumerate(parameter.shape for parameter in logs[0].parameters):
             alike = [log.parameters[place] for log in logs if place < len(log.parameters)]
             if len(alike) == len(logs) and all(parameter.shape == shape for parameter in alike):

@@ -93,7 +93,7 @@ class DropoutSeeds(Watcher):
         return bool(bonds) and are_own
 
     def _compare(self, rank: Rank, among: Any, ranks: int) -> list[Rank]:
-        """Return all ranks once their generators were equal in two calls, otherwise an empty list."""
+        """Return all ranks when their generators are equal for the second time, otherwise an empty list."""
         number = self.count(rank, among)
         if number > MOST_CALLS or ranks < 2:
             return []
@@ -112,7 +112,7 @@ OWN_PLACE = "pass rank=dist.get_rank(), or omit both rank and num_replicas"
 
 @dataclass(eq=False)
 class SamplerLog:
-    """A record of a rank's sampler: the line that created it, and the epochs in which training used it."""
+    """A rank's sampler: the line that created it, and the epochs in which training used it."""
 
     site: CallSite
     number: int  # among the samplers of its rank, from 1

@@ -95,7 +95,7 @@ class Buffers(Watcher):
             self._compare((rank.job, key), met, BUFFERS)
 
     def evaluating(self, rank: Rank, module: Any) -> None:
-        """Keep buffers that DDP does not broadcast, to compare them if the program does not call DDP itself."""
+        """Save the buffers of an evaluated module that DDP does not broadcast, to compare them at the end."""
         modules = self.bonds.modules.get(rank, [])
         wrapped = [ddp for ddp in modules if module in (ddp, ddp.module)]
         for ddp in wrapped:

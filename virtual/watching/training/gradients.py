@@ -32,7 +32,7 @@ FEW = 8  # values that determine the factor of a parameter's gradient
 SOME = 64  # values of a gradient that are compared between ranks
 HALVES = 0.02  # relative rounding error of 16-bit sums
 OF_FSDP = f"distributed{os.sep}fsdp{os.sep}"
-DIVIDE = "divide by the number of ranks: grad /= dist.get_world_size(), ReduceOp.AVG, or a loss divided by it"
+DIVIDE = "divide by the number of ranks: grad /= dist.get_world_size(), ReduceOp.AVG, or divide the loss"
 NEVER_DIVIDED = "gradients are summed over {ranks} ranks and never divided: each step is {ranks} times too large"
 ONCE = "divide only once: DDP and ReduceOp.AVG already divide"
 MEAN_LOSS = (
@@ -267,7 +267,7 @@ class Gradients(Watcher):
             self._second_time(rank, "summed loss", title, find_site(), MEAN_LOSS)
 
     def _second_time(self, rank: Rank, kind: str, title: str, site: CallSite, advice: str) -> None:
-        """Report an error when it occurs in a second step; a single occurrence may be an experiment."""
+        """Report an error when it occurs for the second time, because a single occurrence may be an experiment."""
         if self.count(rank, kind) == 2:
             self.find(kind, title, rank, site, advice)
 

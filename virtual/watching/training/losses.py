@@ -1,4 +1,4 @@
-"""Analyze the scale of losses and of the gradients of shards, and losses that are reduced before backward."""
+"""Check how losses and the gradients of shards are scaled, and find losses that are reduced before backward."""
 
 import math
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ MEAN, SUM = 1, 2  # values of ``_saved_reduction`` in autograd's loss functions
 
 
 class LossScale(NamedTuple):
-    """A loss as ``factor`` times a mean or a sum. The sum divided by one of ``counts`` is a mean."""
+    """A loss as ``factor`` times a mean or a sum over samples."""
 
     factor: float
     counts: tuple[int, ...] = (1,)  # possible divisors that turn the sum into a mean
