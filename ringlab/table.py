@@ -52,7 +52,7 @@ class Line(NamedTuple):
 
 
 class Sentences(NamedTuple):
-    """Sentences under a table. Only the last few are shown, unless ``--explain`` shows all of them and ``more``."""
+    """Sentences under a table. Without ``--explain``, only the last few of ``said`` are shown, and none of ``more``."""
 
     said: Sequence[str]
     more: Sequence[str] = ()

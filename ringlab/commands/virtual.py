@@ -38,7 +38,7 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.placement import make_room
 from simcomm.cluster.topologies import star
 from virtual.hosting.host import Show, VirtualHost, show_on_own
-from virtual.options import LAUNCH_S, VirtualOptions
+from virtual.options import LAUNCH_S, MOST_LIVE, VirtualOptions
 from virtual.outcome import Finished
 from virtual.process.programs import UserProgram
 from virtual.ranks.finding import STARTER, ProgramFinding
@@ -272,7 +272,12 @@ class ProgramOptions:
         help="Scenario, machine, graph file, or keys such as 'topology=ring hosts=8'. Default: a 10 Gbit/s star.",
         metavar="NETWORK",
     )
-    per_node: int | None = option(None, help="Ranks per node. Default: as in the cluster.", min=1, metavar="N")
+    per_node: int | None = option(
+        None,
+        help="Ranks per node. Default: as in the cluster if its nodes have several and --ranks is set, otherwise all.",
+        min=1,
+        metavar="N",
+    )
 
     compute: str = option(
         "zero",
@@ -287,7 +292,8 @@ class ProgramOptions:
     )
     timing: str = option(
         "auto",
-        help="Simulate time while the program runs (live) or in a replay afterwards (recorded).",
+        help="Simulate time while the program runs (live) or in a replay afterwards (recorded). "
+        f"auto: live with up to {MOST_LIVE} ranks, if the cluster supports it.",
         metavar="auto|live|recorded",
     )
     algorithm: list[str] | None = option(
@@ -299,7 +305,7 @@ class ProgramOptions:
     timeout: float = option(600.0, help="Stop the program after this much real time.", min=1, metavar="SECONDS")
 
     acts_as: str | None = option(
-        None, "--as", help="Backend semantics to enforce, whichever backend the program requests.", metavar="gloo|nccl"
+        None, "--as", help="Backend semantics to enforce. Default: those of the requested backend.", metavar="gloo|nccl"
     )
     gpu: bool = option(False, help="Provide virtual CUDA devices that compute on the CPU.")
     own: list[str] | None = option(

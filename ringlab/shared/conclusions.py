@@ -114,7 +114,7 @@ def describe_crossovers(where: str, entries: Iterable[CollectiveFigures[Any]]) -
 
 
 def _describe_sizes(first: str, last: str, is_smallest: bool, is_largest: bool) -> str:
-    """Describe a range of sizes, without its lower end at the smallest size or its upper end at the largest."""
+    """Describe a range of sizes. The smallest size is omitted as a lower end, and the largest as an upper end."""
     if is_smallest:
         return f"up to {last}"
     if is_largest:
@@ -165,10 +165,9 @@ def _worst_error(answer: ScenarioAnswer[Any]) -> list[str]:
 
 
 def effect(figures: ClusterFigures[Any], without: ClusterFigures[Any] | None = None) -> str:
-    """Return the effect of faults on the fastest training run, or without training runs on the fastest collective.
+    """Describe the effect of faults on the fastest training run, or on the fastest collective without training runs.
 
-    The time is compared with the time of the same run in ``without``, if its cluster is the same and has no faults.
-    Return "" without faults.
+    ``without`` has the results without faults, to compare with on the same cluster. Return "" without faults.
     """
     entry = min(_shown(figures), key=lambda each: _seconds(each) or inf, default=None)
     if entry is None or entry.faults is None:

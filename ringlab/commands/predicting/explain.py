@@ -134,7 +134,7 @@ class SizeExplained(AnswerRecord):
 
 @dataclass(frozen=True)
 class ClusterExplained(AnswerRecord):
-    """NCCL's view of a cluster, and its choices."""
+    """NCCL's topology, rings, trees and choices on a cluster."""
 
     title: str
     system: tuple[str, ...]  # lines of text

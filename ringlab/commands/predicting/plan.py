@@ -50,7 +50,7 @@ class PlanOptions:
     deadline: str | None = option(
         None, help="Deadline in hours, or with a unit, such as 12h or '3 days'. Default: plan.deadline.", metavar="TIME"
     )
-    spot: bool = option(False, help="Include spot instances with a known price.")
+    spot: bool = option(False, help="Include spot instances with a known price. Default: plan.spot.")
     prices: Path | None = option(
         None, help="Price list in the format of prices.csv. Default: the built-in list.", metavar="FILE.csv"
     )

@@ -288,9 +288,7 @@ def _read_with(scenario: str | Path, overrides: Sequence[str], base: SpreadTrain
 
 
 def _predict_row(devices: int, spread: SpreadTraining, training: Training, price: float | None) -> DevicesRow:
-    """Predict the step on ``devices``. ``price`` is in dollars per device and hour. The efficiency is the rate divided
-    by that of as many devices, each of which computes alone.
-    """
+    """Predict the step on ``devices`` devices at ``price`` dollars per device and hour."""
     check_devices(spread.cluster, devices)
     step, alone = training.predict(devices), training.job.batch / float(training.alone.step_s[0])
     bounds, shares = step.interval(COVERAGE), step.efficiency_interval(COVERAGE)
