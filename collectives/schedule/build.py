@@ -157,7 +157,7 @@ def _mismatch_error(schedule: Schedule, key: Keys, index: int) -> ProgramError:
             "from it",
         )
     agree = schedule.count[index] == schedule.count[other]
-    problem = DIFFERENT_CHUNKS if agree else "their counts of chunks differ"
+    problem = DIFFERENT_CHUNKS if agree else "both must have the same count"
     number = int((same & is_send)[:index].sum())
     return schedule.refuse(
         index,

@@ -87,7 +87,7 @@ def first_mismatch(columns: OperationColumns, call: ProgramCall, key: Keys) -> i
 
 
 Longs = npt.NDArray[np.int64]
-DIFFERENT_CHUNKS = "these are different chunks of the buffer; data keeps its place"
+DIFFERENT_CHUNKS = "both must be the same chunk of the buffer, because data keeps its place"
 
 
 class Violation(NamedTuple):
@@ -154,7 +154,7 @@ def _chunks_exist(columns: OperationColumns, call: ProgramCall) -> Violation | N
 
 def _chunks_lie_together(columns: OperationColumns, call: ProgramCall) -> Violation | None:
     across = [(chunk < call.chunks) & (columns.count > call.chunks - chunk) for chunk in _first_chunks(columns)]
-    return _where(across[0] | across[1], lambda _: "its chunks begin in the buffer and end in the scratch")
+    return _where(across[0] | across[1], lambda _: "chunks must not extend from the buffer into scratch")
 
 
 def _first_chunks(columns: OperationColumns) -> tuple[Ints, Ints]:

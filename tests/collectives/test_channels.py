@@ -67,7 +67,7 @@ def test_messages_match_within_a_channel() -> None:
 
         return (first(), second()) if rank == 0 else (second(), first())
 
-    with pytest.raises(ProgramError, match="these are different chunks of the buffer"):
+    with pytest.raises(ProgramError, match="both must be the same chunk of the buffer"):
         verify(declared("all_reduce", crossed, chunks=2), 2)
 
 
