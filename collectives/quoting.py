@@ -134,7 +134,7 @@ def make_printable(text: str, keep: str = "", most: int = MOST_PRINTED) -> str:
 def suggest(name: str, known: Iterable[str], more: str = "") -> str:
     """Return the advice for an unknown name: similar known names, or all known names. ``more`` is appended to the list.
 
-    If there are similar names, the complete list follows only if it has at most eight names. For names such as
+    If there are similar names, the list of all names follows only if it has at most eight. For names such as
     ``all_reduce/ring``, only the part after the slash is compared, so ``ring`` is similar to every ring.
 
     >>> suggest("rings", ["ring", "naive"])

@@ -81,7 +81,7 @@ class WaitedFor:
 
 @dataclass(frozen=True)
 class PathPart:
-    """The seconds that one kind of work, for example ``messages 0 to 1``, takes on the critical path."""
+    """The seconds of the critical path that one kind of work takes, for example ``messages 0 to 1``."""
 
     what: str
     s: float
@@ -89,7 +89,7 @@ class PathPart:
 
 @dataclass(frozen=True)
 class LinkPart:
-    """The seconds on the critical path of messages over a degraded link, which keeps a ``share`` of its bandwidth."""
+    """Seconds of the critical path spent in messages over a degraded link, which has a ``share`` of its bandwidth."""
 
     between: tuple[str, str]
     share: float

@@ -232,7 +232,7 @@ Form = Callable[..., float | None]
 
 
 def one_after_the_other(*names: str) -> Form:
-    """Return the formula of an algorithm that runs others one after the other."""
+    """Return the formula of an algorithm that runs the algorithms ``names`` in sequence: the sum of their times."""
     return lambda m, **parameters: sum(FORMS[name](m, **parameters) or 0.0 for name in names)
 
 

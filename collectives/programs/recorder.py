@@ -23,9 +23,9 @@ Note = Callable[[int, int, int, int], None]  # called with the rank, channel, st
 
 
 def describe_failure(error: BaseException, file: str, subject: str, line: int | None = None) -> dict[str, Any]:
-    """Return the answer for an exception: its text, and whether it is ``Undefined``.
+    """Return the answer to send for an exception: its text, and whether it is ``Undefined``.
 
-    If it is not an InputError, ``subject`` begins the text. ``line`` is used if the traceback has no line of the file.
+    Unless it is an InputError, ``subject`` starts the text. ``line`` is used if the traceback has no line of the file.
     """
     if is_about_memory(error):
         text = f"it uses more than {read_limits().describe_memory()}"

@@ -24,7 +24,7 @@ MOST_SPLITS = 16  # runs for only some roots of a position; beyond it, a proof f
 def root_classes(algorithm: Algorithm, world_size: int) -> list[list[int]]:
     """Return the roots grouped into classes. A single proof covers each class.
 
-    If a program fails, breaks a rule, or is unusual, each root gets its own class.
+    Each root gets its own class if a program fails, breaks a rule, or cannot run for many roots at once.
 
     >>> from collectives import find_algorithm
     >>> root_classes(find_algorithm("broadcast/binomial"), 4), root_classes(find_algorithm("scatter/binomial"), 4)

@@ -357,8 +357,8 @@ def with_sequence(text: str, tokens: int) -> str:
 def parse_transformer(text: str) -> tuple[str, TransformerShape]:
     """Return the kind and the dimensions of a transformer.
 
-    Dimensions after a known name override its own, as in "gpt2:context=512". Raise InputError for a missing, unknown or
-    invalid key.
+    Dimensions after a known name replace its defaults, as in "gpt2:context=512". Raise InputError for a missing,
+    unknown or invalid key.
 
     >>> parse_transformer("gpt:layers=2,width=8,heads=2,context=16,vocabulary=100")[1].hidden
     32

@@ -93,7 +93,7 @@ class ProgramFailure(NamedTuple):
 
     @property
     def steps(self) -> int | None:
-        """The number of steps that the rank runs, or None if it runs as many as it can."""
+        """The number of steps that the rank completes, or None if the failure does not limit it."""
         return None if self.circle or self.step is None else self.step + self.lands
 
 

@@ -62,7 +62,7 @@ def check_operations(algorithm: Algorithm, world_size: int, root: int = 0) -> No
 
 @lru_cache(maxsize=64)
 def estimate_pairs(algorithm: Algorithm, world_size: int, root: int = 0) -> int:
-    """Estimate the number of pairs of ranks that communicate, from the smaller number of peers of two middle ranks.
+    """Estimate the number of communicating pairs of ranks: the world size times the fewer peers of two middle ranks.
 
     Not all operations of a rank are counted, so the true number can be larger. Return 0 for a program that fails.
 

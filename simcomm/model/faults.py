@@ -73,7 +73,7 @@ class LinkFault:
             check_number(key, getattr(self, key), "seconds")
 
     def periods(self) -> Iterator[tuple[float, bool]]:
-        """Yield the seconds at which the fault begins (True) and ends (False), in turn; endlessly if the link flaps."""
+        """Yield the time in seconds of each begin (True) and end (False) of the fault, endlessly if the link flaps."""
         number = 0
         while True:
             begin = self.at + number * self.every if number else self.at

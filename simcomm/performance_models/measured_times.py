@@ -402,7 +402,7 @@ def _bucket_times(
 
 
 def _backward_of_ranks(mean: float, wait: float, ranks: int, *, slowest: int) -> list[float]:
-    """Return the seconds of each rank. The slowest takes up to ``wait`` longer than the mean; the others are equal."""
+    """Return each rank's backward in seconds. The slowest exceeds the mean by up to ``wait``; the others are equal."""
     if ranks == 1:
         return [mean]
     extra = min(wait, mean * (ranks - 1))

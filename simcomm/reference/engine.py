@@ -50,7 +50,7 @@ class Location(NamedTuple):
 
 
 class Half:
-    """A posted send or receive, one of the two halves of a message. ``done`` fires when the message has arrived."""
+    """A posted send or receive. ``done`` fires when its message has arrived."""
 
     __slots__ = ("data", "done", "location", "op", "posted")
 
@@ -174,7 +174,7 @@ class Simulation:
             self.spans.append(Span(location.rank, name, location.step, begin, self.env.now, *where))
 
     def _stop_if_failed(self, rank: int) -> Process:
-        """Return at once if the rank has not failed. Otherwise, never return."""
+        """Suspend the process forever if the rank has failed, and record the failure. Otherwise, return at once."""
         if self.env.now >= self.faults.fails_at(rank):
             self.failed.setdefault(rank, self.faults.fails_at(rank))
             yield self.env.event()

@@ -18,7 +18,7 @@ MOST_CHANGES = 20_000  # changes of links that are followed; a longer run is lef
 
 
 class LinkRates:
-    """Stores the bandwidths over time of routes whose links change, and computes arrival times from them.
+    """Computes arrival times of messages on routes whose links change, from the bandwidths over time.
 
     A route is identified by its sender's rank and the distance to its receiver.
     """

@@ -116,7 +116,7 @@ class TcpPlan:
         return Pairs(*np.array(list(self.streams), np.int32).reshape(-1, 2).T.copy())
 
     def moments(self, actions: list[list[int]], done: Floats) -> Floats:
-        """Return the seconds at which ranks reached ``actions`` [ranks, collectives]; [collectives, ranks]."""
+        """Return the seconds at which ranks reached ``actions`` [ranks, collectives]; shape [collectives, ranks]."""
         at, first = np.array(actions).T, np.array(self.first_action[:-1])
         return np.where(at > first, np.append(done, 0.0)[at - 1], 0.0)
 
@@ -161,7 +161,7 @@ def plan_tcp(collectives: Sequence[EngineInput], phases: Phases | None = None) -
 
 
 def _compute(plan: TcpPlan, rank: int, inputs: EngineInput, phases: Phases | None, *channels: int) -> None:
-    """Add the computations around a gradient sync that ``channels`` selects, except those that take no time."""
+    """Add the computations around a gradient sync that ``channels`` lists, such as ``FORWARD``, and that take time."""
     if phases is None:
         return
     compute, kind = phases.compute, SPEND if phases.cores is None else SHARE
