@@ -1,4 +1,4 @@
-"""Provide collectives with the signatures of a first exercise: each rank passes its number and the world size.
+"""Collectives for a first exercise: each rank passes its rank and the world size.
 
 They work in place on the default group of ``torch.distributed`` and send only point-to-point messages. All raise
 InputError, a ValueError, if ``rank`` or ``world_size`` differs from the group's. The examples show rank 0 of two.

@@ -46,7 +46,7 @@ class TrainingKind(NamedTuple):
 
 
 class BlockStep(NamedTuple):
-    """One rank's training step in a calibration. A probe replaces the gradient sync."""
+    """One rank's training step in a calibration, in which a probe replaces the gradient sync."""
 
     phases: ComputePhases
     probe: Probe | None
@@ -173,7 +173,7 @@ def _queued(blocks: Sequence[Block]) -> QueuedMessages | None:
 
 
 def _exchange_seconds(steps: Sequence[tuple[BlockStep, ...]]) -> dict[Probe, float]:
-    """Return the median time of each probe: from the last rank's begin, for which the others wait, to the mean end."""
+    """Return the median seconds of each probe, from the last rank's start to the mean of the ranks' ends."""
     by_probe: defaultdict[Probe, list[float]] = defaultdict(list)
     for ranks in steps:
         if ranks[0].probe is not None:
@@ -236,7 +236,7 @@ def _overlap(kind: TrainingKind, steps: Sequence[tuple[OverlapTimes, ...]], sett
 
 
 def _together_s(intervals: Sequence[Interval]) -> float:
-    """Return the seconds from the last rank's begin to the last rank's end."""
+    """Return the seconds from the last rank's start to the last rank's end."""
     return max(end for _, end in intervals) - max(begin for begin, _ in intervals)
 
 
@@ -255,7 +255,7 @@ def _spread(seconds: Sequence[float]) -> float:
 
 
 def _line(message_classes: Sequence[MessageCurve], pattern: str) -> FittedLine:
-    """Fit a line to the times of those ``pattern`` messages that follow another message and are not reduced."""
+    """Fit a line to the times of ``pattern`` messages that are not reduced and not the first of their sequence."""
     points = [
         point
         for curve in message_classes

@@ -47,7 +47,7 @@ BRIEF_BLOCK_S = 1.3  # most for all probes of such a block; with all sizes, ther
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """A kind of training to calibrate, and the training runs of this kind to run."""
+    """A kind of training to calibrate, and the runs of this kind that take place between calibration blocks."""
 
     training: Training  # one training of this kind
     probes: tuple[Probe, ...]  # that replace the gradient sync
@@ -110,7 +110,7 @@ def make_plan(
 
 
 def _common_classes(nbytes: int, ranks: int, every_kind: bool) -> Iterable[MessageClass]:
-    """Yield the message classes of the fitted lines, or, with ``every_kind``, enough to interpolate all classes."""
+    """Yield the message classes for fitted lines. With ``every_kind``, yield enough to interpolate all classes."""
     if ranks < 2:
         return
     if not every_kind:

@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 
 class CalibrationTraining:
-    """Takes one rank's training steps, in which a probe replaces the gradient sync."""
+    """Runs one rank's training steps in a calibration. A probe replaces the gradient sync."""
 
     def __init__(self, training: Training, rank: int, world_size: int, probes: Sequence[Probe]) -> None:
         self.rank, self.world_size, self.probes = rank, world_size, list(probes)
@@ -154,7 +154,7 @@ class OverlapCalibrator:
         return begin, perf_counter() + self._offset
 
     def _backward(self, images: torch.Tensor, labels: torch.Tensor, start: Callable[[], None]) -> float:
-        """Return the time in seconds of backward while the collectives that ``start`` starts are in flight."""
+        """Return the seconds that backward takes while the collectives started by ``start`` are in flight."""
         loss = cross_entropy(self._model(images), labels)
         dist.barrier()
         start()

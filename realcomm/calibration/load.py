@@ -23,7 +23,7 @@ class Counters(NamedTuple):
 
 
 class LoadWatch:
-    """Compares the kernel's counters at the begin and the end of a measurement."""
+    """Compares the kernel's counters at the start and the end of a measurement."""
 
     def __init__(self) -> None:
         self._begin = read_counters()

@@ -25,8 +25,8 @@ def calibrate_pair(
 ) -> PairProbes:
     """Build two hosts on a switch with links of ``bandwidth`` bytes/s, measure their messages, and remove them.
 
-    This takes about 40 seconds at 50 Mbit/s. ``crowd``, the result for another pair, supplies the times with more ranks
-    than cores, which saves half of that. Raise RunFailed if this machine cannot emulate a network or packets were lost,
+    This takes about 40 seconds at 50 Mbit/s. ``crowd`` is the result for another pair: reusing its times with more
+    ranks than cores saves half of that. Raise RunFailed if this machine cannot emulate a network or packets were lost,
     and RankFailed and TimedOut as ``launch`` does.
 
     >>> calibrate_pair(50e6 / 8).send_buffer  # doctest: +SKIP

@@ -129,8 +129,8 @@ def exchange(steps: int, rank: int, world_size: int) -> Program:
 def passing(steps: int, messages: int, rank: int, world_size: int) -> Program:
     """Let each rank forward the chunks of the previous step to ``messages`` ranks on the other host.
 
-    Each step sends to the next ranks of that host. As in collectives, a rank sends data to some ranks and receives data
-    from others.
+    The receivers change with each step. As in collectives, a rank sends data to some ranks and receives data from
+    others.
     """
     for step in range(steps):
         ours, theirs = (step % 2) * messages, (1 - step % 2) * messages
@@ -244,7 +244,7 @@ def _seconds(program: Callable[[int, int], Program], size: int, chunks: int) -> 
 def _call(
     program: Callable[[int, int], Program], rank: int, world_size: int, size: int, chunks: int
 ) -> Callable[[], object]:
-    """Return a call that runs a program and records its events, as a measurement does."""
+    """Return a function that runs a program and records its events, as a measurement does."""
     call = CollectiveCall(Algorithm(NO_COLLECTIVE, "probe", program, chunks_rule=chunks), chunks * size // 4)
     executor, buffer = Executor(call, rank, world_size), neutral_buffer(call, torch.device("cpu"))
     return lambda: executor.run(buffer, [])
@@ -287,7 +287,7 @@ def _posting(messages: int) -> float:
 
 
 def _send_undisturbed(rank: int, size: int, goodput: float) -> tuple[float, float]:
-    """Return the times of a message. A long message slower than its link is repeated, and the fastest try counts."""
+    """Return the times of a message. A long message slower than its link is repeated; the fastest try counts."""
     tries = [_send(rank, size)]
     while size > LONG_SIZE and len(tries) < ATTEMPTS and tries[-1][1] > (1 + SLOWER) * size / goodput:
         tries.append(_send(rank, size))
@@ -295,7 +295,7 @@ def _send_undisturbed(rank: int, size: int, goodput: float) -> tuple[float, floa
 
 
 def _send(rank: int, size: int) -> tuple[float, float]:
-    """Return the median seconds from the send's post until ``wait`` returns on the sender and on the receiver."""
+    """Return the median seconds from posting the send until ``wait`` returns, on the sender and on the receiver."""
     set_status(f"sending {format_size(size)}")
     tensor, times_of_sends = torch.zeros(size // 4), []
     for _ in range(LEAST if size <= LONG_SIZE else 1):

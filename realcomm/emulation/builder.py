@@ -78,7 +78,7 @@ def _table(text: str) -> dict[str, dict[str, int]]:
 class NetworkBuilder:
     """Builds the namespaces of a plan and keeps them open.
 
-    The process must have one thread. It is moved into a namespace of its own.
+    The process must have one thread. It moves to a new namespace.
     """
 
     def __init__(self, plan: NetworkPlan) -> None:
@@ -144,7 +144,7 @@ class NetworkBuilder:
         self.before = self._read()
 
     def complaints(self) -> list[str]:
-        """Return one text per problem that the network has had since the last mark."""
+        """Return one text per problem that the network has had since the last ``mark``."""
         complaints, after = [], self._read()
         links = {
             (direction.src, self.plan.interface(direction.src, direction.dst)): direction.name

@@ -31,7 +31,7 @@ PATIENCE_S = 5  # TCP's retransmission timeout; nothing is dropped, only queued
 
 
 class FoundRoutes(Protocol):
-    """A cluster that returns the nodes on the route between two nodes, including both ends."""
+    """A router, which returns the nodes on the route between two nodes, including both ends."""
 
     def route(self, src: str, dst: str) -> tuple[str, ...]: ...
 

@@ -24,7 +24,7 @@ class HostClock:
     """
 
     def now(self) -> float:
-        """Return a mark after all work queued so far."""
+        """Return a mark that the device reaches after all work queued so far."""
         return perf_counter()
 
     def has_passed(self, mark: float) -> bool:

@@ -33,7 +33,7 @@ class EventRecorder:
     def __init__(self, device: "torch.device") -> None:
         """Record an execution on ``device``.
 
-        On a GPU, times are those of the current stream, and are known after the rank has posted everything.
+        On a GPU, times are those of the current stream. They are available only after the rank has posted all its work.
         """
         self._clock = device_clock(device)
         self._messages: dict[tuple[int, int, int], Event] = {}  # by channel, step and position in the step
@@ -50,7 +50,7 @@ class EventRecorder:
             transfer.posted = now
 
     def add_message(self, channel: int, transfer: "Transfer[torch.Tensor]") -> None:
-        """Record a completed slice. A message lasts from the begin of its first slice to the end of its last."""
+        """Record a completed slice. A message lasts from the start of its first slice to the end of its last slice."""
         key = channel, transfer.step, transfer.position
         before = self._messages.get(key)
         begin = transfer.posted if before is None else min(before.begin, transfer.posted)

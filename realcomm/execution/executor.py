@@ -146,8 +146,8 @@ class Executor:
     ) -> None:
         """Run the program on ``tensor``, in place, and append its events to ``record``.
 
-        It runs as ``collective``, whose context the caller has entered, or as the group's next collective. Raise
-        InputError for a tensor that is not contiguous or has another length or dtype. Raise torch.distributed's
+        ``collective`` is the group's current collective, whose context the caller has entered. Default: the next one.
+        Raise InputError for a tensor that is not contiguous or has another length or dtype. Raise torch.distributed's
         RuntimeError if a peer is lost, with a note of the step and the peer, or if an earlier collective of the group
         has failed.
         """

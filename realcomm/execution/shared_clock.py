@@ -1,4 +1,4 @@
-"""Convert times to the clock that all ranks share: rank 0's ``time.perf_counter``. Its zero differs between hosts."""
+"""Convert times to the clock that all ranks share: rank 0's ``time.perf_counter``. Each host has another zero."""
 
 from dataclasses import dataclass
 from math import inf

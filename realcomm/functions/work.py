@@ -38,7 +38,7 @@ class Work:
         return self._future.done()
 
     def get_future(self) -> "torch.futures.Future[list[torch.Tensor]]":
-        """Return a future of the result tensors, as communication hooks of DistributedDataParallel have to."""
+        """Return a future of the result tensors, for communication hooks of DistributedDataParallel."""
         promised: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
 
         def keep(done: "Future[None]") -> None:

@@ -12,7 +12,7 @@ Handler = Callable[[int, FrameType | None], Any]
 
 
 class HeldInterrupts:
-    """A context that defers signals with a Python handler until ``check``, until ``allowed``, or until its end.
+    """A context that defers signals with a Python handler until it exits, or until ``check`` or ``allowed``.
 
     An exception between the start of a process and its entry in a list would leak the process, so a launch defers
     signals there. Only the main thread receives signals; in other threads, this does nothing.

@@ -28,7 +28,7 @@ from realcomm.launching.types import Progress, Worker, find_worker
 def under_torchrun() -> bool:
     """Return whether torchrun or a similar launcher started this process, or it has joined a default group.
 
-    Processes of ``torch.multiprocessing.spawn`` join a default group. A single rank counts, too.
+    Processes of ``torch.multiprocessing.spawn`` join a default group. A group of one rank also counts.
 
     >>> under_torchrun()
     False

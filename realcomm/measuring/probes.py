@@ -87,7 +87,7 @@ class ProbeBench:
         self._repetitions: dict[Probe, int] = {}
 
     def time(self, probe: Probe, seconds: float, repetitions: tuple[int, int]) -> list[Interval]:
-        """Return the begin and the end of each repetition of a probe on this rank. All ranks must call this.
+        """Return the start and the end of each repetition of a probe on this rank. All ranks must call this.
 
         The repetitions take about ``seconds`` in total. ``repetitions`` is their smallest and largest number.
         """

@@ -37,7 +37,7 @@ PERIOD = 1009  # a prime, so that chunks of equal length hold different data
 
 
 def time_together(action: Callable[[], object]) -> Interval:
-    """Call ``action`` on all ranks at one agreed instant; return its begin and end on this rank.
+    """Call ``action`` on all ranks at one agreed instant; return its start and end on this rank.
 
     The times are in seconds of the shared clock.
     """
@@ -65,7 +65,7 @@ def _agree_on_start() -> float:
 
 
 def start_after(agreement_s: float, world_size: int) -> float:
-    """Return the seconds until a common start, if the slowest of the latest agreements took ``agreement_s`` seconds.
+    """Return the seconds until a common start. ``agreement_s`` is the time of the slowest recent agreement.
 
     >>> start_after(0.0001, world_size=2), start_after(0.02, world_size=8)
     (0.003, 0.04)
@@ -88,7 +88,7 @@ def gather_intervals(intervals: list[Interval]) -> list[list[Interval]]:
 
 
 def first_to_last(intervals: list[list[Interval]]) -> list[Interval]:
-    """Return the first rank's begin and the last rank's end of each repetition.
+    """Return the first rank's start and the last rank's end of each repetition.
 
     >>> first_to_last([[(0.0, 2.0)], [(1.0, 3.0)]])
     [(0.0, 3.0)]
@@ -275,7 +275,7 @@ def _warm_up(executor: Runner, buffer: torch.Tensor, warmup: int, default: float
 
 
 def _repeat(executor: Runner, buffer: torch.Tensor, repetitions: int) -> tuple[list[Interval], list[list[Event]]]:
-    """Return begin and end of every repetition on this rank, and the events of each repetition."""
+    """Return the start and end of every repetition on this rank, and the events of each repetition."""
     records: list[list[Event]] = [[] for _ in range(repetitions)]
     intervals, report = [], _rare_report(executor, repetitions)
     for done, record in enumerate(records):

@@ -39,10 +39,10 @@ class TimedCollective(NamedTuple):
 
 
 class RankTimes(NamedTuple):
-    """The times that a rank has measured for its layers' compute, the whole model's optimizer, and loading a batch.
+    """One rank's times in seconds: its layers' compute, the whole model's optimizer, and loading a batch.
 
-    All times are in seconds. ``collectives_s`` contains one time per collective. ``silent_s`` is the time of a step
-    without communication. Both are measured between the training's steps.
+    ``collectives_s`` contains one time per collective. ``silent_s`` is the time of a step without communication. Both
+    are measured between the training's steps.
     """
 
     computing: Measured
@@ -209,7 +209,7 @@ def own_group(rank: int, world_size: int, size: int, stride: int, backend: str |
 
 
 def _call(rank: int, timed: TimedCollective, group: dist.ProcessGroup) -> Callable[[], object]:
-    """Return a function that runs a collective as torch's strategies call it."""
+    """Return a function that runs a collective in the way that torch's parallelism classes call it."""
     members = dist.get_process_group_ranks(group)
     count = max(1, timed.nbytes // FLOAT // timed.size) * timed.size
     full_tensor, part = (torch.zeros(each, device=own_device()) for each in (count, count // timed.size))

@@ -49,7 +49,7 @@ class StrategyPlan(NamedTuple):
 
     @property
     def samples_at_once(self) -> int:
-        """The number of samples whose compute equals that of a device's micro-batch, at least one."""
+        """The number of samples, at least one, whose compute equals that of one micro-batch on a device."""
         parallelism = self.parallelism
         return max(1, self.batch_size // (parallelism.data * parallelism.pieces * parallelism.tensor))
 

@@ -81,7 +81,7 @@ def describe_images(training: Training) -> list[str]:
 
 
 def _draw_images(training: Training, train: bool) -> Images:
-    """Return synthetic images. There are a quarter as many test images, and each class has its own mean."""
+    """Return synthetic images whose classes differ in their mean. For testing, return a quarter as many."""
     images = training.drawn if train else -(-training.drawn // 4)
     seed = training.seed if train else training.seed + 1
     return _draw(training.image_shape, images, training.classes, seed, as_cifar10=training.dataset == "cifar10")

@@ -39,7 +39,7 @@ class GradientSync:
         """Begin a step, before any gradient exists."""
 
     def accumulating(self) -> AbstractContextManager[object]:
-        """Return a context for a forward and backward after which the gradients are not averaged yet."""
+        """Return a context for the forward and backward of a micro-batch. Gradients are not averaged afterwards."""
         return nullcontext()
 
     def finish(self, gradients: torch.Tensor) -> None:
@@ -49,7 +49,7 @@ class GradientSync:
         """On CPUs, record each bucket as a span, from when it is full until its mean is ready."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state with which a restarted training adds gradients in the same order."""
+        """Return the state that a restarted training needs to add gradients in the same order."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -212,7 +212,7 @@ class DuringBackward(GradientSync):
             bucket.missing = set(bucket.parameters)
 
     def finish(self, gradients: torch.Tensor) -> None:
-        """Start the buckets in which this backward left gradients out, and wait until all means are ready."""
+        """Start the buckets that lack some gradients after backward, and wait until all means are ready."""
         for bucket in self._buckets[len(self._under_way) :]:
             self._start(bucket)
         for work in self._under_way:

@@ -28,14 +28,14 @@ class EpochRecord(NamedTuple):
 
 
 class Observer:
-    """Observes a training, a RunningTraining, on each rank. Each method does nothing unless it is overridden.
+    """Receives the events of a training on each rank. Each method does nothing unless it is overridden.
 
     Observers are passed to ``train`` and pickled for the ranks. All ranks have equal observers, so their methods may
-    run collectives. The time of these methods belongs to no phase.
+    run collectives. ``running`` is the RunningTraining. The time of these methods belongs to no phase.
     """
 
     def load(self, running: Any) -> None:
-        """Called once before any observer begins. May restore a state of the training."""
+        """Called once before the ``begin`` of any observer. May restore a state of the training."""
 
     def begin(self, running: Any) -> None:
         """Called once before the first step."""

@@ -60,7 +60,7 @@ def check_equal_steps(running: Any) -> None:
 
 
 def describe_non_finite(model: nn.Module, images: torch.Tensor) -> str:
-    """Return text on the likely source of a non-finite loss: this rank's weights, its images, or neither.
+    """Describe the likely source of a non-finite loss: this rank's weights, its images, or neither.
 
     >>> describe_non_finite(nn.Linear(2, 2), torch.tensor([torch.nan]))
     'its images are not finite'

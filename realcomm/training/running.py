@@ -180,7 +180,7 @@ class RunningTraining:
             observer.epoch_done(self, record)
 
     def evaluate(self) -> tuple[int, int]:
-        """Return how many held-out images this rank classifies correctly, and how many it has."""
+        """Return the number of held-out images that this rank classifies correctly, and the number of its images."""
         set_status(f"evaluating after training step {self.done - 1}")
         broadcast(self.model.buffers())  # running statistics of batch norm differ between ranks
         right, tested = 0, 0

@@ -45,7 +45,7 @@ class Stopwatch:
         return self._spans
 
     def now(self) -> float:
-        """Return a mark after all work queued so far."""
+        """Return a mark that the device reaches after all work queued so far."""
         return self._clock.now()
 
     def seconds(self, mark: float) -> float:
@@ -57,7 +57,7 @@ class Stopwatch:
         self._paused = self.seconds(self.now())
 
     def resume(self, instant: float | None = None) -> None:
-        """Continue from the time of the pause, as of ``instant`` in seconds of ``time.perf_counter``. Default: now."""
+        """Exclude the time from ``pause`` until ``instant``, in seconds of ``time.perf_counter``. Default: now."""
         self._origin += (self.seconds(self.now()) if instant is None else instant) - self._paused
 
     def start(self) -> None:

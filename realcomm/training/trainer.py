@@ -152,7 +152,7 @@ def make_trace(training: Training, cluster: Ranks, ranks: list[RankResult]) -> T
 
 
 def _check_weights_file(weights_file: Path | str, training: Training) -> Path:
-    """Raise InputError if it is not writable or among the images."""
+    """Return the path. Raise InputError if it is not writable or is in the folder of the images."""
     path = check_path("weights_file", weights_file)
     if is_first_rank():
         check_output(path)

@@ -77,7 +77,7 @@ class LogObserver(Observer):
     """
 
     def __init__(self, folder: Path, start: Start = Start()) -> None:  # noqa: B008 - it is immutable
-        """Write into a locked log folder, whose state is ``start``."""
+        """Write into a locked log folder. ``start`` is its state."""
         self.folder, self.start = folder, start
         self._metrics: MetricsFile | None = None
         self._has_warned = False
@@ -165,5 +165,5 @@ class Watch:
             yield [LogObserver(self.folder, start)]
 
     def describe(self) -> str:
-        """Return where to find the results."""
+        """Return a line that names the log folder."""
         return f"Metrics and logs: {self.folder}"
