@@ -27,7 +27,7 @@ SMALL, UNCHECKED = 1024, "no system with"  # bytes; beginning of a note that is 
 
 @dataclass(frozen=True, eq=False)
 class SimulatedNetwork:
-    """Returns the time of a collective on a simulated network, in which one group communicates at a time."""
+    """Simulates collectives on a cluster's network, one group at a time, and caches their times in ``known``."""
 
     cluster: Cluster
     algorithm: Algorithm | None = None  # algorithm of all_reduce; default: ring

@@ -88,7 +88,7 @@ def make_columns(table: Mapping[str, Any], count: int) -> Columns:
 
 
 def _add_machines(c: dict[str, Array], machines: Sequence[tuple[Host, str]], of: Array) -> None:
-    """Add the columns of hosts and GPUs. ``machines`` has hosts and precisions, and ``of`` their index for each row."""
+    """Add the columns of hosts and GPUs. ``of`` has the index into ``machines`` (hosts and precisions) of each row."""
     gpus, memory = [host.device for host, _ in machines], c.pop("gpu_memory")
 
     def each(values: Any) -> Array:

@@ -108,7 +108,7 @@ def find_series_gpu(name: str) -> Gpu:
 
 
 def is_published(name: str) -> bool:
-    """Return whether a language model's run on this GPU, with any memory size, has been published.
+    """Return whether a published run trained a language model on this GPU, with any memory size.
 
     >>> is_published("A100 40GB SXM"), is_published("RTX 4090")
     (True, False)

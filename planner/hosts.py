@@ -196,7 +196,7 @@ def published_nodes() -> dict[str, Host]:
 
 
 def make_node(name: str, gpus: int, link: str, busbw: Mapping[str, float], cores: int, nic: float) -> Host:
-    """Return a host. ``busbw`` maps GPU counts to bus bandwidths. It and ``nic``, the sum of all NICs, are in GB/s."""
+    """Return a host. ``busbw`` maps GPU counts to bus bandwidths; ``nic`` is the sum of all NICs. Both are in GB/s."""
     kind = link.partition("_")[0]
     kind = "nvlink" if kind in ("nvswitch", "cube", "bridge") else "host" if kind == "host" else "pcie"
     rates = sorted((int(count), rate * 1e9) for count, rate in busbw.items())

@@ -124,7 +124,7 @@ class RateFeatures(NamedTuple):
 
 
 def make_columns(rows: Sequence[Alone]) -> RateFeatures:
-    """Return the features of jobs."""
+    """Return the features of each job on its GPU that the Gaussian process compares."""
     halves = ["half" if is_half(row.job.precision) else "whole" for row in rows]
     sheet = {
         "peak": np.log([peak_of(row) / MIDDLE_FLOPS for row in rows]),
@@ -204,7 +204,7 @@ def mean_of(rows: RateFeatures, values: Mapping[str, float]) -> Floats:
 
 
 def same_words(a: RateFeatures, b: RateFeatures, word: str) -> Floats:
-    """Return 1 for each pair of rows that have the same word, else 0."""
+    """Return a matrix with 1 where a row of ``a`` and a row of ``b`` have the same category ``word``, else 0."""
     return np.asarray(a.words[word][:, None] == b.words[word][None, :], dtype=np.float64)
 
 

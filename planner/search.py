@@ -248,7 +248,7 @@ def search(job: MeshJob, belief: Belief | None = None, fill: float = FILL) -> Fo
 def predict_meshes(
     job: MeshJob, searched: Sequence[SearchedMesh], belief: Belief | None = None, fill: float = FILL
 ) -> FoundMeshes:
-    """Predict the given meshes of a job. Raise InputError for an unsupported job."""
+    """Predict the step time and the memory of the given meshes. Raise InputError if the job is not supported."""
     meshes = _predict(job.table, searched, belief or believe())
     fits = np.flatnonzero(meshes.fit_into(fill))
     order = fits[np.argsort(meshes.step_s[fits], kind="stable")]

@@ -15,7 +15,7 @@ Stage = tuple[Block, ...]
 def deal_layers(framework: str, layers: int, pp: int, layer: int, words: int) -> tuple[int, int, int]:
     """Return the number of layers of the fullest, the first and the last of ``pp`` stages.
 
-    ``layer`` and ``words`` are the parameters of a layer and of the token embedding.
+    ``layer`` and ``words`` are the parameter counts of a layer and of the token embedding.
 
     nanotron starts a new stage once the stages so far hold more than their even share of all parameters. If ``pp`` does
     not divide the number of layers, Megatron counts the token embedding and the LM head as a layer each, provided that

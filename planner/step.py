@@ -92,7 +92,7 @@ class Links:
         return np.asarray(seconds / share + latency * (seconds > 0))
 
     def _simulate(self, network: Network, name: str, nbytes: Array) -> Array:
-        """Return simulated seconds. Without sequence parallelism, a tensor group's gather is half an all_reduce."""
+        """Return the simulated seconds. Without sequence parallelism, a tensor group's gather is half an all_reduce."""
         collective, *sizes = list_groups(self.c.arrays)[name]
         rows = nbytes.reshape(len(self.c), -1)
         places = np.broadcast_arrays(*sizes, self.c.dp)[:2]
@@ -153,7 +153,7 @@ def exchanged_parameters(c: Columns) -> Array:
 
 
 def sync_seconds(c: Columns, p: Parameters, links: Links, units: UnitSeconds, stage_backward: Array) -> Array:
-    """Return the seconds that the synchronization of gradients and parameters adds to a step."""
+    """Return the seconds by which the synchronization of gradients and parameters makes a step longer."""
     sent, overlapped = exchanged_parameters(c), c.exchange == OVERLAPPED
     backward = np.where(overlapped, stage_backward, 0.0)
     weights, gradients = np.where(c.is_shaped, c.item_bytes, 4.0) * sent, c.gradient_bytes * sent
@@ -228,7 +228,7 @@ def _gathered(c: Columns, p: Parameters, links: Links, units: UnitSeconds, backw
 
 
 def _served(c: Columns, p: Parameters, links: Links, nbytes: Array) -> Array:
-    """Return the seconds in which servers send weights and sum gradients.
+    """Return the time in seconds that parameter servers take to send weights and sum gradients.
 
     GPUs with P2P each serve an equal part. Otherwise all data passes through host memory, and one GPU serves the
     largest layer. A simulated network has one server, on the host of rank 0.

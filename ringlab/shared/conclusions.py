@@ -27,7 +27,7 @@ class Conclusions(NamedTuple):
 
 
 def conclude(answer: ScenarioAnswer[Any], scenario: LoadedScenario, caveats: Sequence[str] = ()) -> Conclusions:
-    """Return sentences about the fastest algorithm and gradient sync, the largest error, faults, and ``caveats``.
+    """Return sentences about the fastest algorithm and gradient sync, the largest error, and faults, then ``caveats``.
 
     Times that were measured on a busy machine are not compared. If there are too many sentences, the first ones move to
     the explanations.

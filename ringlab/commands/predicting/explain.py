@@ -108,7 +108,7 @@ def command(
 
 @dataclass(frozen=True)
 class OptionExplained(AnswerRecord):
-    """A candidate of NCCL: its predicted time and its tuner's time in seconds, and why NCCL does not use it."""
+    """A candidate of NCCL: its predicted seconds, the tuner's seconds, and the reason why NCCL does not use it."""
 
     algorithm: str
     protocol: str
