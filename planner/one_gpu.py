@@ -124,7 +124,7 @@ class RateFeatures(NamedTuple):
 
 
 def make_columns(rows: Sequence[Alone]) -> RateFeatures:
-    """Return the features of each job on its GPU that the Gaussian process compares."""
+    """Return the features of each job on its GPU, for the Gaussian process."""
     halves = ["half" if is_half(row.job.precision) else "whole" for row in rows]
     sheet = {
         "peak": np.log([peak_of(row) / MIDDLE_FLOPS for row in rows]),

@@ -30,7 +30,7 @@ class Pass(NamedTuple):
 
 
 def order_of(schedule: str, device: int, devices: int, microbatches: int, virtual: int = 1) -> list[Pass]:
-    """Return the passes of a device in their order.
+    """Return the passes of a device in execution order.
 
     Raise InputError for an interleaved schedule if the number of microbatches is not a multiple of ``devices``.
 

@@ -213,11 +213,9 @@ def find_gpu_price(
 ) -> GpuPrice | None:
     """Return the lowest on-demand price of one GPU of a system, or None if no instance type matches the system.
 
-    The instance type must offer all ``counts`` of GPUs, so that results for several counts have the same price.
-
-    If the system's machine is sold, only that instance type counts. Otherwise, the instance type must have the same
-    GPU. For several GPUs, it must also have the same interconnect, and for several hosts, as many GPUs and at least as
-    fast NICs.
+    If the system's machine is sold, only that instance type counts. Otherwise, the instance type must have the same GPU
+    and match each of ``counts`` GPUs, so that all of them have the same price. For several GPUs, it must also have the
+    same interconnect, and for several hosts, as many GPUs and at least as fast NICs.
 
     >>> found = find_gpu_price(read_prices(), "H100 SXM", [8, 16], describe_preset("dgx-h100", 2, 8))
     >>> found.instance.instance

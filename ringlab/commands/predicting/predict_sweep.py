@@ -158,7 +158,7 @@ def _predict(name: str, session: Session, overrides: tuple[str, ...]) -> Predict
 
 
 def parse_sweep(text: str, option: str = "--sweep") -> tuple[str, list[str]]:
-    """Parse ``KEY=VALUES`` into the key and a list of values. Raise an InputError that names the option.
+    """Parse ``KEY=VALUES`` into the key and a list of values. Raise InputError if the text has another form.
 
     A range doubles from its first number to its last. ``*4`` after the range changes the factor to 4. In a list,
     numbers without a unit have the unit of the last number.

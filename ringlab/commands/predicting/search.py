@@ -96,7 +96,7 @@ class SearchOptions:
     )
 
     def check(self) -> None:
-        """Raise InputError for an unknown name of an option, and for quantized weights without LoRA."""
+        """Raise InputError if an option has an unknown value, or if weights are quantized without LoRA."""
         for name, value, known in (
             ("precision", self.precision, PRECISIONS), ("optimizer", self.optimizer, OPTIMIZERS),
             ("offload", self.offload, OFFLOADED), ("bits", self.bits, BITS),
