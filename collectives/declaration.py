@@ -198,9 +198,9 @@ class Algorithm(Generic[Arguments, Returned]):
         return tuple((as_step(yielded) for yielded in program) for program in self.start(rank, world_size, root))
 
     def start(self, rank: int, world_size: int, root: int = 0) -> tuple[Program, ...]:
-        """Return the programs of one rank as ``channels`` does, but without converting single operations to steps.
+        """Return the programs of one rank, one per channel, without converting single operations to steps.
 
-        Raise InputError as ``channels`` does.
+        Raise InputError if the function returns anything but generators or None.
         """
         check_whole_number("world_size", world_size, at_least=1)
         arguments = (rank, world_size, root) if self.spec.rooted else (rank, world_size)
@@ -223,9 +223,9 @@ class Algorithm(Generic[Arguments, Returned]):
         return table(*arguments, **self._values())
 
     def find_line(self, at: tuple[int, int, int] | None, world_size: int, root: int = 0) -> str:
-        """Return the line of a rank, channel and step as text such as ``line 9 of my.py``.
+        """Return the line that yields a step, such as ``line 9 of my.py``. ``at`` is its rank, channel and step.
 
-        If ``at`` is None, it is the first line of the program. The text is empty for Ringlab's own algorithms, and if
+        If ``at`` is None, return the first line of the program. The text is empty for Ringlab's own algorithms, and if
         the line is unknown. The lines of a user's file were recorded. Any other program runs again to find the line.
         """
         find: Callable[..., int | None] | None = getattr(self.function, "find_line", None)

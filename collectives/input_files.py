@@ -84,7 +84,7 @@ def check_input(path: Path, most_bytes: int = FileBytes.USUAL) -> None:
 
 
 def read_bytes(path: Path, most_bytes: int = FileBytes.USUAL) -> bytes:
-    """Return the content of a regular file. Raise InputError as ``check_input`` does."""
+    """Return the content of a regular file. Raise InputError if it is missing, not regular, too large or unreadable."""
     check_input(path, most_bytes)
     try:
         return path.read_bytes()

@@ -83,7 +83,8 @@ def write_bytes(path: Path | str, content: bytes | memoryview, durable: bool = F
     """Write ``content`` to ``path`` atomically, and create missing directories.
 
     An existing file keeps its owner and permissions. With ``durable``, the file and its name are on disk when the
-    function returns. Raise InputError as ``check_output`` does, and OSError with ``path`` if the system fails.
+    function returns. Raise InputError if ``check_output`` rejects the path, and OSError with ``path`` if the system
+    fails.
     """
     check_output(path)
     target = _follow(path)

@@ -110,7 +110,7 @@ def send(peer: int, chunk: int, count: int = 1) -> Operation:
 def recv(peer: int, chunk: int, count: int = 1) -> Operation:
     """Return an operation that receives ``count`` chunks from rank ``peer`` into the chunks from ``chunk`` on.
 
-    Raise InputError as ``send`` does.
+    Raise InputError for an invalid peer, chunk or count.
 
     >>> print(recv(0, chunk=4))
     recv(from rank 0, chunk 4)
@@ -123,7 +123,7 @@ def recv(peer: int, chunk: int, count: int = 1) -> Operation:
 def recv_reduce(peer: int, chunk: int, count: int = 1) -> Operation:
     """Return an operation that receives ``count`` chunks from ``peer`` and reduces them into those from ``chunk`` on.
 
-    Raise InputError as ``send`` does.
+    Raise InputError for an invalid peer, chunk or count.
 
     >>> print(recv_reduce(0, chunk=4))
     recv_reduce(from rank 0, chunk 4)
@@ -136,7 +136,7 @@ def recv_reduce(peer: int, chunk: int, count: int = 1) -> Operation:
 def copy(chunk: int, into: int, count: int = 1) -> Operation:
     """Return a local operation that copies ``count`` chunks, from ``chunk`` on, to the chunks from ``into`` on.
 
-    Raise InputError as ``send`` does.
+    Raise InputError for an invalid chunk or count.
 
     >>> print(copy(0, into=3))
     copy(chunk 0 into 3)
@@ -149,7 +149,7 @@ def copy(chunk: int, into: int, count: int = 1) -> Operation:
 def reduce(chunk: int, into: int, count: int = 1) -> Operation:
     """Return a local operation that reduces ``count`` chunks, from ``chunk`` on, into the chunks from ``into`` on.
 
-    Raise InputError as ``send`` does.
+    Raise InputError for an invalid chunk or count.
 
     >>> print(reduce(0, into=3))
     reduce(chunk 0 into 3)

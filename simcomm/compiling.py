@@ -26,7 +26,7 @@ def reporting_compilation(report: Callable[[str], None]) -> Iterator[None]:
 
 
 def report_compilation() -> None:
-    """Call the callback that ``reporting_compilation`` has set, but only for the first compilation."""
+    """Call the callback that ``reporting_compilation`` has set. Later calls do nothing."""
     report = _report.get()
     if report is not None:
         _report.set(None)

@@ -1,8 +1,8 @@
 """Predict a run under faults: simulate it with many seeds, and summarize the distribution of its times.
 
 If times hardly differ, fewer runs suffice. After 20 runs, then 30, 45 and so on, the 95 % interval of the median is
-computed from order statistics. Among n times, it lies between the k-th smallest and the k-th largest, where k is (n -
-1.96 sqrt(n)) / 2, rounded down. No further run starts if the upper bound is within 2 % of the lower bound.
+computed from order statistics: it extends from the k-th smallest to the k-th largest of n times, where k is (n - 1.96
+sqrt(n)) / 2, rounded down. No further run starts if the upper bound is within 2 % of the lower bound.
 """
 
 from collections import defaultdict

@@ -42,9 +42,9 @@ def run(
 
     ``engine`` is "simpy" or "compiled"; only "simpy" supports ``buffers``. The default depends on the number of
     messages. On this machine, the prediction uses measured message classes unless you set an engine or a fault. With
-    ``record=False``, the trace has times only, which takes far less memory. With ``Record.WAITS``, it has what
-    ``collectives.records.waits`` needs: a ``BriefTrace`` without messages if steps suffice, else unordered messages.
-    With ``Record.BRIEF_WAITS``, it is a ``BriefTrace`` or has times only. Under ``faults``, a run may never end: see
+    ``record=False``, the trace has times only, which takes far less memory. With ``Record.WAITS``, it has the waits of
+    ranks, as a ``BriefTrace`` without messages if possible, else as unordered messages. With ``Record.BRIEF_WAITS``, it
+    is a ``BriefTrace`` if possible, else it has times only. Under ``faults``, a run may never end: see
     ``Trace.is_complete``.
 
     Raise InputError for invalid arguments, and ProgramError for an invalid algorithm.

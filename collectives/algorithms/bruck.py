@@ -24,7 +24,7 @@ from collectives.step import Program, copy, recv, recv_reduce, send
 
 @algorithm("barrier", name="dissemination", chunks=1)
 def dissemination_barrier(rank: int, world_size: int) -> Program:
-    """Release a rank when all ranks have entered, in ceil(log2 p) steps, the minimum. Each step sends one token.
+    """Wait until all ranks have entered, in ceil(log2 p) steps, the minimum. Every rank sends one token per step.
 
     If p is not a power of two, some tokens count twice, which is allowed in a barrier. See Hensgen, Finkel, Manber,
     "Two algorithms for barrier synchronization", International Journal of Parallel Programming 17 (1988).

@@ -136,7 +136,7 @@ def halving_doubling_all_reduce(m: CostModel) -> float:
 
 
 def exchanged_shares(m: CostModel) -> list[float]:
-    """Return the shares of the buffer that rank 0 exchanges in each step: its own parts and those of its spare rank."""
+    """Return the share of the buffer that rank 0 sends in each step: the parts of core and spare ranks."""
     spare, counts = m.p - m.core, [1 << bit for bit in range(m.core.bit_length() - 1)]
     return [(count + min(count, spare)) / m.p for count in counts]
 
@@ -163,7 +163,7 @@ def bruck_all_to_all(m: CostModel) -> float:
 
 
 def double_tree_broadcast(m: CostModel, slices: int = 8) -> float:
-    """Return an upper bound in seconds. At most two messages share a link, each with n / 2s bytes.
+    """Return an upper bound on the time in seconds. At most two messages share a link, each with n / 2s bytes.
 
     Each tree is at most ceil(log2 p) deep.
     """
@@ -171,7 +171,7 @@ def double_tree_broadcast(m: CostModel, slices: int = 8) -> float:
 
 
 def double_tree_reduce(m: CostModel, slices: int = 8) -> float:
-    """Return an upper bound in seconds.
+    """Return an upper bound on the time in seconds.
 
     A rank receives from its children one after the other, and forwards each slice while it receives the next.
     """

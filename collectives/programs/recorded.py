@@ -51,7 +51,7 @@ class RecordedFailure(NamedTuple):
 
 
 def raise_failure(answer: dict[str, Any]) -> NoReturn:
-    """Raise the failure in an answer of the worker as InputError or Undefined."""
+    """Raise the failure in a worker's answer: Undefined if the world size is not supported, otherwise InputError."""
     raise (Undefined if answer.get("undefined") is True else InputError)(make_printable(str(answer.get("refused"))))
 
 
@@ -154,7 +154,7 @@ class RecordedProgram:
         return self._record_all(world_size, root, parameters).channels(number)
 
     def table(self, world_size: int, root: int = 0, **parameters: Any) -> Ints:
-        """Return the operations of all ranks, as ``RecordedSteps.table`` does. Raise the failure of the program."""
+        """Return the operations of all ranks, as in ``RecordedSteps.table``. Raise InputError if the program fails."""
         return self._record_all(world_size, root, parameters).table()
 
     def find_line(self, at: tuple[int, int, int] | None, world_size: int, root: int, **parameters: Any) -> int | None:

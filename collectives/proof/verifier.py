@@ -210,7 +210,7 @@ def verify(algorithm: str | Algorithm, world_size: int, root: int = 0) -> ProofR
 def is_bitwise_identical(algorithm: Algorithm, world_size: int) -> bool:
     """Return whether all ranks reduce each chunk in the same order, so that floats are equal to the last bit.
 
-    The answer is True if only one rank has the result. Raise the errors of ``verify``.
+    The answer is True if only one rank has the result. Raise ProgramError if the algorithm is not correct.
 
     >>> from collectives import find_algorithm
     >>> [is_bitwise_identical(find_algorithm(f"all_reduce/{name}"), 3) for name in ("ring", "unchunked_ring")]
@@ -220,7 +220,7 @@ def is_bitwise_identical(algorithm: Algorithm, world_size: int) -> bool:
 
 
 def check_bitwise_identical(algorithm: Algorithm, world_size: int) -> None:
-    """Raise InputError if the last bits of float sums can differ between ranks. Raise the errors of ``verify``.
+    """Raise InputError if the last bits of float sums can differ between ranks, ProgramError if the proof fails.
 
     >>> from collectives import find_algorithm
     >>> check_bitwise_identical(find_algorithm("all_reduce/ring"), 3)

@@ -346,7 +346,7 @@ def _find_point(points: Sequence[Point], training: Training, processes: int, thr
 
 
 def _unlikeness(curve: MessageCurve, message_class: MessageClass, in_training: bool) -> tuple[object, ...]:
-    """Return a key that sorts curves by how much their conditions differ from those of a message class."""
+    """Return a sort key of curves: the smaller it is, the more the curve's conditions resemble the message class."""
     fans = (FAN_IN, FAN_OUT)
     sizes = [nbytes for nbytes, _ in curve.points]
     elsewhere = curve.in_training != in_training

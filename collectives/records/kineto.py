@@ -128,7 +128,7 @@ def read_profile(path: Path | str | Sequence[Path | str]) -> Trace:
 def read_run(path: Path | str) -> Trace:
     """Return the Trace in a file, or in a profile: a file with ``traceEvents``, or a directory of such files.
 
-    Raise InputError as ``read_trace`` and ``read_profile`` do.
+    Raise InputError if a file is invalid, or if a profile has no phases.
 
     >>> read_run("profile/rank0.json.gz")  # doctest: +SKIP
     <Trace training/profiled: measured, 2 ranks, 442 ms>

@@ -228,7 +228,7 @@ def _are_few(some: Sequence[Cable], cables: Sequence[Cable]) -> bool:
 def _blame(
     trace: Trace, loads: LinkLoads, cables: Sequence[Cable], standing: set[tuple[int, ...]]
 ) -> tuple[list[Cable], float]:
-    """Return the link pairs with ``blame``, ``crossing`` and ``sole``, and the critical path's latency in seconds.
+    """Return the link pairs with their times on the critical path, and the path's total latency, in seconds.
 
     A message counts for ``sole`` if its fullest pair is in ``standing``, and its pairs outside ``standing`` are less
     full.

@@ -222,7 +222,7 @@ def _listed_steps(by_root: tuple[Steps, ...], rank: int, world_size: int, root: 
 def reduce_to_steps(algorithm: Algorithm, world_size: int) -> tuple[Callable[..., Algorithm], tuple[Any, ...]]:
     """Return a pickle reduction that stores an algorithm's steps for ``world_size`` ranks instead of its function.
 
-    Raise the errors of ``build_schedule``.
+    Raise ProgramError for an invalid program.
     """
     roots = range(world_size if algorithm.spec.rooted else 1)
     listed = partial(_listed_steps, tuple(build_schedule(algorithm, world_size, root).programs for root in roots))

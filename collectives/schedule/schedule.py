@@ -44,8 +44,8 @@ class ProgramCall:
     def run(self, rank: Any) -> tuple[Iterator[Step], ...]:
         """Return the steps of each channel of ``rank``, which is a number or a symbolic rank.
 
-        Raise InputError as ``Algorithm.channels`` does. The iterators raise InputError if a program yields too many
-        steps.
+        Raise InputError if the function does not return generators. The iterators raise InputError if a program yields
+        too many steps.
         """
         channels = self.algorithm.channels(rank, self.world_size, self.root)
         return tuple(_limit_steps(steps) for steps in channels)

@@ -37,7 +37,7 @@ AnySchedule = Schedule | SymmetricSchedule | StepTable
 
 
 def build_compact(algorithm: Algorithm, world_size: int, root: int = 0) -> SymmetricSchedule | StepTable:
-    """Return the symmetric schedule if there is one, else a table of steps. Raise the errors of ``build_schedule``.
+    """Return the symmetric schedule if there is one, else a table of steps. Raise ProgramError for an invalid program.
 
     >>> from collectives import find_algorithm
     >>> [type(build_compact(find_algorithm(f"all_reduce/{name}"), 4)).__name__ for name in ("ring", "binomial")]
@@ -57,7 +57,7 @@ def build_compact(algorithm: Algorithm, world_size: int, root: int = 0) -> Symme
 
 
 def build_table(algorithm: Algorithm, world_size: int, root: int = 0) -> StepTable:
-    """Return the matched operations of every rank, ordered by step. Raise the errors of ``build_schedule``.
+    """Return the matched operations of every rank, ordered by step. Raise ProgramError for an invalid program.
 
     >>> from collectives import find_algorithm
     >>> table = build_table(find_algorithm("broadcast/binomial"), 4)

@@ -94,7 +94,7 @@ class SymmetricSchedule(ProgramCall):
         return int(max(self.read.stride.max(initial=1), self.written.stride.max(initial=1)))
 
     def by_cycle(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return the values of all chunks by *cycle*: the chunks that a shifted number represents on all ranks.
+        """Return the values of all chunks, grouped by *cycle*: the chunks that one shifted operation uses on all ranks.
 
         The shape is [cycles, world_size]. Entry ``(rank + shift) % world_size`` belongs to the chunk on ``rank``.
         """

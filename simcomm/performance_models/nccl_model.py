@@ -32,7 +32,7 @@ class NcclModel(NetworkModel):
         self.cluster.check_modeled()
 
     def predict(self, call: CollectiveCall) -> NcclPrediction:
-        """Return the prediction of NCCL's collective for a call. Raise InputError as ``predict_calibrated`` does."""
+        """Return the prediction of NCCL's collective for a call. Raise InputError if the model does not support it."""
         settings = self.cluster.settings
         return predict_calibrated(self.cluster.system, call.spec.name, call.nbytes, settings=settings)
 

@@ -206,7 +206,7 @@ def repetitions() -> Iterator[None]:
 
 
 def share_repetitions() -> None:
-    """Share derived data as ``repetitions`` does, for the remaining lifetime of a worker process."""
+    """Share derived data between inputs for the remaining lifetime of a worker process."""
     if _repeated.get() is None:
         _repeated.set([])
 
@@ -227,7 +227,7 @@ def as_repeated(inputs: EngineInput) -> EngineInput:
 def busiest_link_seconds(inputs: EngineInput) -> float:
     """Return a lower bound in seconds: the minimum delay of a message plus the time that the busiest link needs.
 
-    For a symmetric schedule, all chunks count as the shortest chunk. Raise TooLarge as an engine does.
+    For a symmetric schedule, all chunks count as the shortest chunk. Raise TooLarge if there are too many messages.
     """
     nbytes, routes = _bytes_of_pairs(inputs), inputs.routes
     if len(nbytes) == 0:

@@ -293,7 +293,7 @@ class _StepJitter:
 
 
 def _rows(cyclic: SymmetricSchedule, channel: int, sizes: ChunkSizes) -> tuple[Rows, Floats]:
-    """Return the rows of a channel, and the bytes that ``Rows.at`` indexes.
+    """Return the rows of a channel, and the array of bytes into which ``Rows.at`` points.
 
     The bytes of each cycle of shifted chunks are stored twice, so that no rank's index exceeds the end.
     """

@@ -233,7 +233,7 @@ def _precedence(leg: Message | Span) -> tuple[float, ...]:
 
 
 def _late_rank(leg: Message | Span) -> int:
-    """Return the rank whose arrival let a leg begin."""
+    """Return the rank that posted its send or receive last, which determined when a leg began."""
     if isinstance(leg, Span):
         return leg.rank
     return leg.src if leg.dst_posted <= leg.src_posted else leg.dst
