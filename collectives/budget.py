@@ -39,7 +39,7 @@ class Gigabyte:
 
 
 def allowed(most: int) -> int:
-    """Return the number of objects within the memory limit, of which ``most`` fit into one gigabyte.
+    """Scale ``most``, the number of objects that fit into one gigabyte, to the memory limit.
 
     Raise InputError if RINGLAB_MEMORY is not a size.
 

@@ -117,9 +117,9 @@ def failure_first() -> Iterator[None]:
 
 
 def first_failure(error: Exception) -> Exception:
-    """Return the RunFailed during whose handling ``error`` was raised, with ``error`` as a note, or ``error`` itself.
+    """If ``error`` was raised while a RunFailed was handled, return the RunFailed, with ``error`` as a note.
 
-    If an error was raised ``from`` a RunFailed, it replaces the RunFailed on purpose and is returned.
+    Otherwise return ``error``. An error that was raised ``from`` a RunFailed replaces it on purpose, and is returned.
     """
     first: Exception = error
     later: BaseException = error

@@ -144,7 +144,7 @@ def _link(chain: list[SliceStep[E]], program: tuple[Step, ...]) -> None:
 
 
 def _link_early(chain: list[SliceStep[E]], program: tuple[Step, ...]) -> None:
-    """Let each step post those receives of later steps whose memory is free, and await sends of the previous step."""
+    """Let each step post the receives of later steps whose memory is free, and await the previous step's sends."""
     free: dict[Region, int] = {}  # the first step of the chain that may post a receive into a region
     posted: dict[int, int] = {}  # the step that posts the last receive from each peer: they stay in order
     for at, step in enumerate(chain):

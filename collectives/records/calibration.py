@@ -100,7 +100,7 @@ SLOWER = 1.1  # factor on software times, to compute the effect of slower cores 
 
 @dataclass(frozen=True)
 class FittedLine:
-    """A line ``seconds = fixed + per_byte * nbytes`` that was fitted to data points, with these points."""
+    """A line ``seconds = fixed + per_byte * nbytes``, and the measured points to which it was fitted."""
 
     fixed: float
     per_byte: float

@@ -199,7 +199,7 @@ def _greatest_rates(part: _Crossings) -> Floats:
 
 
 def _events(part: _Crossings) -> tuple[Floats, Floats, Ints]:
-    """Return the times at which messages start or end, by link, and the load and number of messages after each."""
+    """Return the times at which messages start or end, sorted by link, and the load and message count after each."""
     number = len(part.link)
     links, times = np.concatenate([part.link, part.link]), np.concatenate([part.end, part.start])
     rate = np.where(part.end > part.start, part.rate, 0.0)  # a message without duration would only add rounding errors

@@ -238,7 +238,7 @@ def busiest_link_seconds(inputs: EngineInput) -> float:
 
 
 def _bytes_of_pairs(inputs: EngineInput) -> Floats:
-    """Return a lower bound on the bytes that the sender of each pair sends to its receiver; [pairs]."""
+    """Return a lower bound on the bytes that the sender of each pair sends to its receiver; shape [pairs]."""
     schedule = inputs.schedule
     if not isinstance(schedule, SymmetricSchedule):
         messages = inputs.schedule_plan.plan.messages
@@ -247,7 +247,7 @@ def _bytes_of_pairs(inputs: EngineInput) -> Floats:
 
 
 def _bytes_by_distance(schedule: SymmetricSchedule, inputs: EngineInput) -> Floats:
-    """Return a lower bound on the bytes that a rank sends to the rank at each distance around the ring; [distances]."""
+    """Return a lower bound on the bytes that a rank sends over each distance around the ring; shape [distances]."""
     sends = np.flatnonzero(schedule.kind == Kind.SEND)
     shortest = inputs.call.elements // schedule.chunks * inputs.call.itemsize
     all_distances = distances(schedule)

@@ -171,7 +171,7 @@ def plan_cyclic(cyclic: SymmetricSchedule, sizes: ChunkSizes) -> SchedulePlan:
 
 
 def _bytes_by_rank(cyclic: SymmetricSchedule, rows: Ints, sizes: ChunkSizes) -> Floats:
-    """Return the bytes that each of these schedule rows reads or writes on each rank; [rows, ranks]."""
+    """Return the bytes that each of these schedule rows reads or writes on each rank; shape [rows, ranks]."""
     first = cyclic.read.select(rows).on(np.arange(cyclic.world_size, dtype=np.int32), cyclic.world_size)
     return sizes.nbytes(first, np.broadcast_to(cyclic.count[rows, None], first.shape))
 

@@ -260,7 +260,7 @@ class _StepJitter:
 
     @cached_property
     def _names(self) -> Any:
-        """The hash of the part of each pair's message names that precedes step and chunk; [distances, ranks]."""
+        """The hash of each pair's message names up to, but without, step and chunk; shape [distances, ranks]."""
         peers = (self.ranks + self._away[:, None]) % len(self.ranks)
         return self.faults.message_hash(self.index, np.broadcast_to(self.ranks, peers.shape), peers, self.channel)
 
