@@ -193,7 +193,7 @@ class OverlapCalibrator:
 
 
 def take_turns(rank: int, world_size: int, plan: CalibrationPlan) -> RankTurns:
-    """Calibrate in turn with runs: first the collectives, then the training runs. All ranks must call this."""
+    """Calibrate, alternating with runs: first the collectives, then the training runs. All ranks must call this."""
     bench, blocks = ProbeBench(rank, world_size), list[RankBlock]()
     queue = QueueBench(rank, world_size) if world_size > 1 and own_device().type == "cuda" else None
     running = [RunningMeasurement(rank, world_size, measurement_plan) for measurement_plan in plan.measurements]
@@ -221,7 +221,7 @@ def _report_blocks(rank: int, plan: CalibrationPlan, done: int) -> None:
 
 
 def _in_groups(runs: Sequence[T]) -> list[list[T]]:
-    """Return the runs in groups, after each of which a calibration block is measured."""
+    """Return the runs in groups. A calibration block is measured after each group."""
     return [[*runs]] if len(runs) > 2 else [[run] for run in runs] or [[]]
 
 

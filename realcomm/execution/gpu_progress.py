@@ -77,7 +77,7 @@ def look(wait: Wait) -> Pending | None:
 
 @cache
 def _start_looking(device: torch.device) -> None:
-    """Let the thread that looks for hangs also check this GPU."""
+    """Let the thread that detects hangs also check this GPU for unfinished steps."""
 
     def look_at() -> Pending | None:
         torch.cuda.set_device(device)  # otherwise this thread would begin to use the first GPU

@@ -131,7 +131,7 @@ def time_reduction(nbytes: int, repetitions: int) -> list[float]:
 
 
 class QueuedTimes(NamedTuple):
-    """The time in seconds of one message, in a program whose messages all go in one direction."""
+    """The time of one message in seconds, in a program that sends all messages in one direction."""
 
     posting: float  # on the host
     device: float

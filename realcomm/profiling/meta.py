@@ -135,9 +135,9 @@ class _TracedStep:
 
 
 def _flops(op: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> int:
-    """Return the FLOPs that torch's counter reports, except for a convolution's backward.
+    """Return an operation's FLOPs, from torch's counter except for a convolution's backward.
 
-    Each of its two products takes as many FLOPs as forward. For grouped convolutions, the counter reports too many.
+    A convolution's backward is two products with forward's FLOPs each. The counter is wrong for grouped convolutions.
     """
     if op is aten.convolution_backward:
         (grad, inputs, weight), is_transposed, wanted = args[:3], args[7], args[10]

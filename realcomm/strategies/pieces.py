@@ -168,7 +168,7 @@ def _own_gradients(_: object, bucket: dist.GradBucket) -> torch.futures.Future[t
 def _stages_step(
     plan: StrategyPlan, model: torch.nn.Module, place: int, samples: torch.Tensor, targets: torch.Tensor
 ) -> Callable[[], object]:
-    """Return a function that computes a pipeline rank's stages on each micro-batch."""
+    """Return a function that runs a training step of a pipeline rank's stages, without communication."""
     blocks, pieces = named_blocks(model, plan.model), plan.parallelism.pieces
     stages = [torch.nn.Sequential(*(blocks[name] for name in stage)) for stage in plan.stages]
     inputs = list[torch.Tensor]()

@@ -11,7 +11,7 @@ from collectives.training.workload import TO_TRAIN_ON, Training
 
 @dataclass(frozen=True)
 class RankResult:
-    """The result of a training on one rank."""
+    """One rank's result of a training: its spans, the training's facts, and a digest of its final weights."""
 
     spans: list[Span]
     facts: dict[str, float]  # equal on all ranks, except the measurements of rank 0 alone

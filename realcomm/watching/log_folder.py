@@ -141,7 +141,7 @@ def check_log_folder(folder: Path, resumes: bool) -> None:
 
 @contextmanager
 def locked_log_folder(folder: Path, resumes: bool) -> Iterator[Start]:
-    """Create and lock the folder of a run within the context; yield its state after the repair of its metrics.
+    """Create and lock a run's folder within the context; repair its metrics, and yield its state.
 
     Raise InputError as ``check_log_folder`` does, and if another run has locked the folder.
     """

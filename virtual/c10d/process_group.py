@@ -343,9 +343,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         rank, tensor, size = self._caller(), tensors[0], len(self.group.ranks)
         self._rules(tensors).check_message("recvAnysource" if peer is None else verb, tensor)
         if peer is not None and not 0 <= peer < size:
-            raise ValueError(
-                f"{verb}: rank {peer} does not exist in a group of {size}; pass a rank from 0 to {size - 1}"
-            )
+            raise ValueError(f"{verb}: rank {peer} does not exist in a group of {size}; use 0 to {size - 1}")
         who = "any rank" if peer is None else f"{self.group.ranks[peer]}"
         words = [f"{'to' if sends else 'from'} {who}", format_shape(tensor)] + [f"tag {tag}"] * (tag > 0)
         callers, caller_name, is_programs = find_asked()

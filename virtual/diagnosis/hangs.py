@@ -301,9 +301,9 @@ def find_early_exit(job: RankJob) -> ProgramFinding | None:
         return None
     group, ended = post.group, [number for number in post.awaits if number in done]
     counts = sorted({group.counts[group.places[number]] for number in ended})
-    after = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    after = count(counts[0], "collective") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} collectives"
     title = (
-        f"{format_ranks(ended)} exited after {after} collectives of this group, and other ranks are blocked in "
+        f"{format_ranks(ended)} exited after {after} of this group, and other ranks are blocked in "
         f"collective {group.counts[group.places[post.rank.number]]}"
     )
     by_call: dict[tuple[str, ...], list[int]] = {}

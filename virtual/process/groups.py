@@ -118,7 +118,7 @@ class GroupMaker:
         group_desc: str | None = None,
         backend: Any = None,
     ) -> Any:
-        """Create the caller's group as ``split_group`` does. Only the members of a group create it."""
+        """Create the caller's group as ``split_group`` does. Ranks outside a group do not create it."""
         if not split_ranks:
             raise ValueError("split_ranks cannot be None or empty")
         if not c10d._get_default_group().bound_device_id:

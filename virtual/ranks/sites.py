@@ -150,7 +150,7 @@ def is_asked_by_program_or_tests(through: Iterable[str]) -> bool:
 
 
 def is_posted_by_torch() -> bool:
-    """Return whether torch itself communicates, rather than the program or another library."""
+    """Return whether torch itself made the call, rather than the program or another library."""
     return find_caller(PASSED_THROUGH).startswith(OF_TORCH)
 
 

@@ -142,9 +142,9 @@ class Bonds(Watcher):
         return bond
 
     def tie_forgotten(self, logs: Sequence[OptimizerLog]) -> None:
-        """If most parameters of the optimizer have bonds, create bonds for the remaining parameters.
+        """Create bonds for an optimizer's remaining parameters if most of its parameters already have bonds.
 
-        A parameter gets a bond if its initial values are equal on all ranks.
+        A parameter gets a bond only if its initial values are equal on all ranks.
         """
         first = logs[0]
         bonds = [self.of(first.rank, parameter) for parameter in first.parameters]

@@ -217,7 +217,7 @@ class HandSteps:
         self._begun: dict[Rank, list[Values]] = {}  # values at the backward pass that a step follows
 
     def begin(self, rank: Rank, roots: tuple[Any, ...]) -> None:
-        """Observe the parameters before a backward pass."""
+        """End the previous step before a backward pass, and detect updates without an optimizer from samples."""
         self.end(rank)
         if rank in self._optimizers or rank in self._sharded:
             return
