@@ -59,10 +59,9 @@ def allowed(most: int) -> int:
 
 
 def check_fits(number: int, most: int, excess: str, way: str = "") -> None:
-    """Raise TooLarge if ``number`` objects exceed the memory limit, where ``most`` objects fit into one gigabyte.
+    """Raise TooLarge if ``number`` objects exceed the memory limit. ``most`` objects fit into one gigabyte.
 
-    ``excess`` starts the message and states the number. ``way`` is a remedy that the message lists before the usual
-    ones.
+    ``excess`` starts the message and states the number. ``way`` is another remedy, which the message lists first.
 
     >>> check_fits(300, 100, "its 300 messages are too many")
     Traceback (most recent call last):

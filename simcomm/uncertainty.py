@@ -30,9 +30,10 @@ NO_DRIFT_S = 1.0  # a younger calibration, in seconds, belongs to the run itself
 
 
 def disagreement(values: Sequence[float | None]) -> float | None:
-    """Return the half-width of the 80 % interval of another measurement's mean, relative to the mean of ``values``.
+    """Return the half-width of the 80 % interval for the mean of a further measurement, relative to that mean.
 
-    Return None if there are fewer than two values, or if a value is None.
+    ``values`` are the predictions of the folds. Return None if there are fewer than two, one is None, or their mean is
+    0.
 
     >>> round(disagreement([1.0, 1.1, 0.9, 1.0]), 3)
     0.095

@@ -24,7 +24,7 @@ from collectives.step import Program, recv, recv_reduce, send
 
 
 class Node(NamedTuple):
-    """A rank, or a position, in a tree: its parent and its children."""
+    """The parent and the children of a rank, or of a position, in a tree."""
 
     parent: int | None
     children: tuple[int, ...]

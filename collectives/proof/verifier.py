@@ -416,7 +416,7 @@ class SymbolicRun:
         return f"chunk {origin} of {_ranks_of(ranks)}" if self.spec.moves else f"the data of {_ranks_of(ranks)}"
 
     def _empty(self, chunk: int) -> str:
-        """Explain why a chunk is undefined. It has been undefined since the start, because reads of it are mistakes."""
+        """Return text that says that a chunk is undefined, and why it was undefined at the start."""
         scratch = chunk >= self.schedule.chunks
         why = "scratch is undefined at the start" if scratch else self.spec.beginning.format(root=self.schedule.root)
         return f"chunk {chunk} holds nothing yet ({why})"

@@ -54,7 +54,7 @@ class Cable:
 
 @dataclass(frozen=True)
 class RunLimits:
-    """The bottleneck of a run as text, and the used link pairs: first the pairs in the text, then by utilization."""
+    """The bottleneck of a run as text, and all link pairs in use. The pairs that the text names come first."""
 
     kind: Literal["stuck", "computing", "slow", "full", "latency", "none", "unknown"]
     heading: str

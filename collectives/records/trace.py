@@ -72,7 +72,7 @@ class Unfinished(NamedTuple):
 
 
 class ProgramFailure(NamedTuple):
-    """The point at which a rank program goes wrong. The other ranks continue until they wait for this rank.
+    """The failure of a rank program, and where it occurs. The other ranks continue until they wait for this rank.
 
     >>> ProgramFailure(rank=0, step=1, where="my.py:9", text="its contribution would be counted twice").where
     'my.py:9'

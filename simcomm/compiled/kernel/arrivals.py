@@ -10,7 +10,7 @@ from simcomm.jit import inline
 
 @inline
 def admit_arrivals(w: World, now: float) -> None:
-    """Start flows that have arrived, alone on their links or in a group.
+    """Start the flows that have reached their links, each alone or as a member of a group.
 
     Flows that are alone are found first, so that no flow of a simultaneous group counts as alone.
     """

@@ -243,7 +243,7 @@ def cancel(calendar: Calendar, node: int) -> None:
 
 @inline
 def release(calendar: Calendar, instant: int) -> None:
-    """Free an instant. A list of its nodes that was read earlier remains valid."""
+    """Free an instant for reuse. Its nodes stay linked, so a caller can still iterate over them."""
     drop(calendar.instants, instant)
     calendar.nodes[calendar.spare[0]].free = instant
     calendar.spare[0] += 1

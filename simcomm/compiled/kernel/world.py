@@ -146,5 +146,5 @@ def _new_agents(first_stage: Ints) -> Records:
 
 @inline
 def capacity(w: World, link: int) -> float:
-    """Return the bandwidth of a link in bytes/s. It can differ between one flow and several flows on the link."""
+    """Return the bandwidth of a link in bytes/s, for one flow or for several, depending on the flows that cross it."""
     return w.links[link].shared if w.links[link].crossing > 1 else w.links[link].alone

@@ -97,7 +97,7 @@ class EngineInput:
         return expanded.under(self.faults, self.starts, self.index)
 
     def to_record(self) -> "EngineInput":
-        """Return the input with a table, for recording. Raise TooLarge if there are too many messages or routes."""
+        """Return the input with the table that recording requires. Raise TooLarge for too many messages or routes."""
         expanded = self.with_table(Gigabyte.RECORDED)
         if self.posted > allowed(Gigabyte.ROUTED):
             pairs = len(expanded.pairs.src)
