@@ -103,9 +103,9 @@ def make_calibration(blocks: Sequence[Block], setting: Setting) -> Calibration:
 
 
 def split(blocks: Sequence[Block]) -> list[list[Block]]:
-    """Deal the blocks out to ``PARTS`` lists, in turn, so that each list covers the whole launch.
+    """Distribute the blocks over ``PARTS`` lists in round-robin order, so that each list covers the whole launch.
 
-    Blocks of collectives and of each kind of training are dealt separately.
+    Blocks of collectives and of each kind of training are distributed separately.
     """
     dealt: defaultdict[tuple[object, ...], int] = defaultdict(int)
     parts: list[list[Block]] = [[] for _ in range(PARTS)]

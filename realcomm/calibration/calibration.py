@@ -151,7 +151,7 @@ def _training_plan(ranks: int, same: Sequence[Training], runs: bool) -> Training
 
 @dataclass
 class RankTurns:
-    """One rank's calibration blocks and its runs. No measurement belongs to both."""
+    """One rank's calibration blocks, and the results of runs between them. No measurement belongs to both."""
 
     calibration: list[RankBlock]
     collectives: list[RankMeasurement]

@@ -1,4 +1,4 @@
-"""Calibrate on one rank, in turn with runs.
+"""Calibrate one rank, alternating with runs that are compared with predictions.
 
 In a calibration's training steps, ranks exchange probes (``realcomm.measuring.probes``) instead of gradients, and never
 run the training's own collective. All ranks compute each phase at the same time, as in a training, because they wait
@@ -61,7 +61,7 @@ class CalibrationTraining:
         self._token = torch.zeros(1, device=own_device())
 
     def take_steps(self, count: int) -> list[BlockStep]:
-        """Take ``count`` steps, which use the probes in turn; return their times. All ranks must call this."""
+        """Take ``count`` steps, rotating through the probes; return their times. All ranks must call this."""
         self.batches.take_prefetched()
         self._offset = shared_clock_offset()
         dist.barrier()

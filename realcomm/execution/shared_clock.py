@@ -48,7 +48,7 @@ class ClockOffset:
 
 
 def offset_of(round_trip: float, offset: float) -> float:
-    """Return a measured offset, or 0 if it is smaller than its error.
+    """Return ``offset``, or 0 if it is smaller than its measurement error.
 
     Rank 0 read its clock during the round trip, so the error is at most half of ``round_trip``.
 

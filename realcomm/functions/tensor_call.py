@@ -83,10 +83,10 @@ def rank_and_world_size(group: Group) -> tuple[int, int] | None:
 
 
 def find_root(group: Group, root: int | None, in_group: int | None, name: str) -> int:
-    """Return the group rank of the root, which is given by ``src`` or ``dst``, or by ``group_src`` or ``group_dst``.
+    """Return the group rank of the root, from ``src`` or ``dst``, or from ``group_src`` or ``group_dst``.
 
     ``name`` is "src" or "dst", ``root`` a world rank, and ``in_group`` a group rank. Default: world rank 0. Raise
-    InputError if both ranks are given, or if the rank is not in the group.
+    InputError if both ranks are passed, or if the rank is not in the group.
     """
     members = dist.get_process_group_ranks(process_group(group))
     if in_group is None:
@@ -148,7 +148,7 @@ class AlikeTensors(NamedTuple):
     def check_inputs(self, tensors: Tensors | None, name: str, wanted: int, root_name: str = "") -> Tensors:
         """Return the tensors of a list. Raise InputError unless it has ``wanted`` tensors of the same shape and dtype.
 
-        If ``wanted`` is 0, ``root_name`` is the argument that selects the rank that passes the list.
+        ``root_name`` is the argument that selects the rank with the list; other ranks have ``wanted`` 0 and pass none.
         """
         listed = () if tensors is None else tensors
         if not isinstance(listed, list | tuple):

@@ -36,7 +36,7 @@ def _read(memory: memoryview) -> str:
 
 
 class Wait:
-    """The location at which a collective of one thread waits.
+    """The location at which a thread's collective waits.
 
     Writers set ``collective`` (as from ``padded``) and ``location`` ([step, peer]) directly, which is fast enough to do
     before each wait.
@@ -166,7 +166,7 @@ class _Current:
 
 
 def set_status(text: str) -> None:
-    """Store what this rank is doing, for the launcher's message if the rank fails or hangs.
+    """Store a description of this rank's activity, for the launcher's message if the rank fails or hangs.
 
     >>> set_status("reading images")
     >>> get_status()

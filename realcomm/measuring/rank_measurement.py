@@ -137,7 +137,7 @@ def without_garbage_collection() -> Iterator[None]:
 
 
 def exact_input(call: CollectiveCall, rank: int) -> torch.Tensor:
-    """Return test elements that vary by position and rank: -1 to 1; for products, 1 to 3 on ranks 0 to 3, else -1 or 1.
+    """Return elements from -1 to 1 that vary by position and rank; for products, 1 to 3 on ranks 0 to 3, else -1 or 1.
 
     >>> from collectives import find_algorithm
     >>> exact_input(CollectiveCall(find_algorithm("all_reduce/ring"), elements=4), rank=0)

@@ -21,7 +21,7 @@ SIZES = {"inception_v3": (3, 299, 299)}
 
 
 class ModelSource(NamedTuple):
-    """A model that can be built on any device, together with the shape of a sample."""
+    """A model that can be built on any device, and the shape of its input samples."""
 
     name: str
     build: Callable[[], nn.Module]
@@ -32,7 +32,7 @@ class ModelSource(NamedTuple):
 
     @property
     def described(self) -> str:
-        """The description of one sample."""
+        """One sample's size as text, such as "3x224x224" or "512 tokens"."""
         return f"{self.sample[0]} tokens" if self.vocabulary else "x".join(map(str, self.sample))
 
     def batch(self, batch_size: int, device: torch.device | str) -> Tensor:
@@ -169,7 +169,7 @@ class TransformerBlock(nn.Module):
 
 
 class Transformer(nn.Module):
-    """A transformer that scores each word of the vocabulary for each token."""
+    """A transformer that returns a score for each word of the vocabulary at each token."""
 
     def __init__(self, kind: str, shape: TransformerShape) -> None:
         super().__init__()

@@ -113,7 +113,7 @@ def check_divisible(plan: StrategyPlan) -> None:
 
 
 def build(plan: StrategyPlan) -> torch.nn.Module:
-    """Return the whole model with weights from the plan's seed. The caller's random state has no effect and is kept.
+    """Return the whole model with weights from the plan's seed, without using or changing the caller's random state.
 
     Raise InputError for a model with dropout.
     """

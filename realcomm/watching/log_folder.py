@@ -23,7 +23,7 @@ ADVICE = "use another directory for --log-dir"
 class MetricsFile:
     """An append-only file of rows. A row is one line, which is written completely or, on a full disk, not at all.
 
-    A row that cannot be written is kept, and written together with a later row.
+    A row that cannot be written stays in memory and is written together with a later row.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -47,7 +47,7 @@ class MetricsFile:
         return self._kept.count(b"\n")
 
     def add(self, row: Row) -> None:
-        """Append a row. If that fails, keep the row and set ``problem``."""
+        """Append a row. If that fails, set ``problem`` and write the row together with the next one."""
         self._kept += json.dumps(row, allow_nan=False, ensure_ascii=False).encode() + b"\n"
         size = self._file.seek(0, os.SEEK_END)
         try:

@@ -125,7 +125,7 @@ class Collective:
 
     @property
     def missing(self) -> list[int]:
-        """The ranks that have not arrived."""
+        """The ranks of the job that have not arrived."""
         return [rank for place, rank in enumerate(self.group.ranks) if self.group.present[place] not in self.calls]
 
     def finish_if_complete(self) -> None:

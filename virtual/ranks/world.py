@@ -218,7 +218,7 @@ class VirtualWorld:
     # -- ends
 
     def stop(self, job: RankJob, finding: ProgramFinding) -> None:
-        """End a job by unwinding all its ranks. Only the first finding of a job is kept."""
+        """End a job by unwinding all its ranks. Later findings of the job are ignored."""
         if job.finding is None:
             job.finding = finding
             if finding not in self.findings:  # otherwise it belongs to a job that this job waited for

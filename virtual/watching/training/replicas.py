@@ -41,7 +41,7 @@ Key = tuple[int, int]  # a job, and the number of an optimizer
 
 
 class Replicas(Watcher):
-    """Compares the parameters and the optimizer states of ranks at each step."""
+    """Compares parameters and optimizer states between ranks at each step."""
 
     def __init__(self, logs: OptimizerLogs, bonds: Bonds) -> None:
         super().__init__()
