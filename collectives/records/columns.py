@@ -320,19 +320,20 @@ def _unpack(plain: dict[str, Any], kind: type[np.generic], rows: int, name: str)
     if plain["type"] not in TYPES[kind]:
         raise ValueError(f"{name}.type must be one of {', '.join(TYPES[kind])}, not {quote(plain['type'])}")
     dtype, inflater = np.dtype("<" + plain["type"]), zlib.decompressobj()
-    expected = rows * dtype.itemsize
+    column: npt.NDArray[Any] = np.empty(rows, dtype)
+    planes, size = column.view(np.uint8).reshape(rows, dtype.itemsize).T, 0
     try:
         packed = base64.b64decode(plain.pop("deflated"), validate=True)  # the text is no longer needed
-        content = inflater.decompress(packed, expected + 1)
+        for plane in planes if rows else ():  # one at a time, to need little memory
+            content = inflater.decompress(packed, rows)
+            packed, size = inflater.unconsumed_tail, size + len(content)
+            plane[: len(content)] = np.frombuffer(content, np.uint8)
+        size += len(inflater.decompress(packed, 1))
     except (TypeError, ValueError, zlib.error) as error:
         raise ValueError(f"{name}.deflated: {error}") from error
-    if len(content) != expected or not inflater.eof or inflater.unused_data:
-        actual = f"more than {expected}" if len(content) > expected else len(content)
-        raise ValueError(f"{name}.deflated must have {expected} bytes for {rows} rows, complete, not {actual}")
-    planes = np.frombuffer(content, np.uint8).reshape(dtype.itemsize, rows)
-    column: npt.NDArray[Any] = np.empty(rows, dtype)
-    for at, plane in enumerate(planes):  # takes less time than a transposed copy
-        column.view(np.uint8).reshape(planes.T.shape)[:, at] = plane
+    if size != column.nbytes or not inflater.eof or inflater.unused_data:
+        actual = f"more than {column.nbytes}" if size > column.nbytes else size
+        raise ValueError(f"{name}.deflated must have {column.nbytes} bytes for {rows} rows, complete, not {actual}")
     if plain["type"] == "b1" and planes.max(initial=0) > 1:
         raise ValueError(f"{name}.deflated must contain only the bytes 0 and 1")
     if plain["type"] == "u8" and rows and column.max() >= 1 << 63:
