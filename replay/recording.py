@@ -335,7 +335,7 @@ def _log_problems(recording: Recording) -> Iterator[str]:
 
 
 def _collective_problems(recording: Recording) -> Iterator[str]:
-    """Yield errors in collectives: ranks that disagree, call twice, or are outside the group."""
+    """Yield errors in collectives: ranks that disagree, call twice or are outside the group, and invalid roots."""
     calls = recording.calls
     collective = np.flatnonzero(calls.kind == CallKind.COLLECTIVE)
     by_key = collective[np.lexsort((calls.rank[collective], calls.key[collective]))]

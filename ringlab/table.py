@@ -237,7 +237,7 @@ def _wrap(text: str, width: int) -> str:
 
 
 def format_ratio(ratio: float) -> str:
-    """Return a ratio with three significant digits.
+    """Return a ratio with at most three significant digits.
 
     >>> format_ratio(1.23456)
     '1.23'

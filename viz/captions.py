@@ -52,7 +52,7 @@ def describe_trace(trace: Trace) -> str:
 
 
 def describe_failure(trace: Trace) -> str:
-    """Return the location and text of a trace's program failure, or "" if the program is correct.
+    """Return the text of a trace's program failure, with its location unless it is a deadlock, or "" if none.
 
     >>> from collectives.records.trace import ProgramFailure
     >>> describe_failure(Trace("x", "predicted", 2, 1.0, failure=ProgramFailure(0, 1, "my.py:9", "deadlock")))

@@ -112,7 +112,7 @@ class Recorder:
         self.steps.extend((line, len(step)))
 
     def _take_symbol(self, number: Any, index: int) -> int:
-        """Return a number as an int. Record a symbolic number and return 0."""
+        """Return a number as an int. For a symbolic number, record it and return 0."""
         if isinstance(number, ShiftedRank):
             self.shifted.extend((index, number.shift, number.base, number.stride))
         elif isinstance(number, VectorRank):

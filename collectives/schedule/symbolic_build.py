@@ -68,7 +68,7 @@ def build_table(algorithm: Algorithm, world_size: int, root: int = 0) -> StepTab
 
 
 def seems_cyclic(algorithm: Algorithm) -> bool:
-    """Return whether the program is symmetric at small world sizes.
+    """Return whether the program is symmetric for one of two small world sizes.
 
     >>> from collectives import find_algorithm
     >>> [seems_cyclic(find_algorithm(f"all_reduce/{name}")) for name in ("ring", "binomial")]

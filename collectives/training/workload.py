@@ -99,7 +99,7 @@ class Buckets:
 
     @property
     def label(self) -> str:
-        """The part in brackets of a gradient sync's label, such as ``overlap`` or ``hook=ddp, bucket_mb=10``."""
+        """The text in the brackets of a gradient sync's label, such as ``overlap`` or ``hook=ddp, bucket_mb=10``."""
         hook = "overlap" if self.hook == "own" else f"hook={self.hook}"
         return hook if self.mb == Buckets.mb else f"{hook}, bucket_mb={self.mb:g}"
 

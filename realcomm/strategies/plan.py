@@ -49,7 +49,7 @@ class StrategyPlan(NamedTuple):
 
     @property
     def samples_at_once(self) -> int:
-        """The number of samples, at least one, whose compute equals that of one micro-batch on a device."""
+        """The micro-batch size of a device divided by the tensor-parallel size, rounded down, at least 1."""
         parallelism = self.parallelism
         return max(1, self.batch_size // (parallelism.data * parallelism.pieces * parallelism.tensor))
 

@@ -38,7 +38,7 @@ Batch = tuple[torch.Tensor, torch.Tensor]  # images float32 [batch, 3, 32, 32], 
 
 
 def load_images(training: Training, train: bool) -> Images:
-    """Return the training images, or the held-out images.
+    """Return the training images, or the held-out images if ``train`` is False. Without ``data_folder``, CIFAR-10 is synthetic.
 
     Raise InputError for a data set whose files are missing, do not fit the training, or have too few images.
     """

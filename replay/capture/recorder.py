@@ -31,9 +31,9 @@ Elements = Callable[[dict[str, Any], int], int]  # function of the named argumen
 
 
 class C10dOperator(NamedTuple):
-    """How to record a c10d operator: its collective, send or receive, and the arguments with its size and dtype."""
+    """How to record a c10d operator: its verb, its number of elements, and its dtype."""
 
-    verb: str
+    verb: str  # a collective, a send or a receive
     elements: Elements
     tensors: str  # the argument whose first tensor has the dtype
 

@@ -184,7 +184,7 @@ def number_routes(messages: ReplayedMessages, which: Bools, world_size: int) -> 
 
 
 def _with_free_route(routes: Routes) -> Routes:
-    """Return the routes, preceded by a route without links and delay."""
+    """Return the routes, preceded by a route with no links and no delay."""
     first, delay = np.append(np.int32(0), routes.first_hop), np.append(0.0, routes.delay)
     return routes._replace(first_hop=first.astype(np.int32), delay=delay)
 

@@ -204,10 +204,10 @@ def replay(
 def _charge_messages_to_cores(
     recording: Recording, segments: Segments, calls: ReplayedCalls, classes: list[CallClass]
 ) -> Recording:
-    """Return a recording whose compute times include the work of concurrent collectives on the same core.
+    """Return a recording whose compute times include the CPU time of the collectives in flight.
 
-    A message between two processes on one machine uses the cores of both. If a rank computes before it waits for a
-    collective, that work delays the computing. The recorded compute time does not include this delay.
+    A message between two processes on one machine uses a core of each. If a rank computes between posting a collective
+    and waiting for it, the messages slow down this computation. The recorded compute times do not include this delay.
     """
     entries = recording.entries
     computing = np.flatnonzero(entries.seconds > 0)

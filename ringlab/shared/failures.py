@@ -99,7 +99,7 @@ def _describe(error: Exception) -> str:
 
 
 def _describe_usage(error: Any) -> str:
-    """Describe invalid arguments and point to ``--help``. Return "" if the help was already shown."""
+    """Describe invalid arguments or a removed option. Return "" if the help was already shown."""
     message = make_printable(error.format_message().removesuffix("."), most=300)
     command = error.ctx.command_path if error.ctx else "ringlab"
     if error.ctx and (

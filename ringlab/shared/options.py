@@ -99,7 +99,7 @@ class RealOptions:
     emulate: EmulateOpt = False
     timeout: float = option(
         TIMEOUT_S,
-        help="Stop after this many seconds. A training run stops after this many seconds without a step.",
+        help="Stop after this many seconds; for a training run, after this many seconds without a step.",
         min=1,
         metavar="SECONDS",
     )

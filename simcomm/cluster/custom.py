@@ -251,7 +251,7 @@ def _check_memories(graph: "nx.DiGraph[str]") -> None:
     for node, data in graph.nodes(data=True):
         memory = data.get("memory")
         if memory is not None and memory not in graph:
-            raise InputError(f"node {node}: memory must be a node, and {quote(memory)} does not exist")
+            raise InputError(f"node {node}: memory must name an existing node, not {quote(memory)}")
         if data.get("p2p_level", "SYS") != "SYS" and memory is None:
             raise InputError(
                 f"node {node}: p2p_level {quote(data['p2p_level'])} requires memory, the name of the host memory's node"

@@ -109,7 +109,7 @@ def match_gpu(driver_name: str) -> Gpu | None:
 
 
 def unlisted_gpu(name: str, generation: str, nvlink: float, pcie: int) -> Gpu:
-    """Return a GPU that is not in the catalog. Its name decides whether it counts as a GeForce board.
+    """Return a GPU that is not in the catalog. With a GeForce name and a generation without P2P, it has no P2P.
 
     >>> unlisted_gpu("RTX 5070 Ti", "blackwell", 0, 5).geforce
     True

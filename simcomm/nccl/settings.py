@@ -126,7 +126,9 @@ class NcclSettings:
             _check_range(key, getattr(self, key), 1, 64)  # NCCL's MAXCHANNELS
         _check_range("buffer_bytes", self.buffer_bytes, *BUFFER_BYTES)
         if self.threads is not None and self.threads not in THREADS:
-            raise InputError(f"{VARIABLES['threads']} must be {', '.join(map(str, THREADS))}, not {self.threads!r}")
+            raise InputError(
+                f"{VARIABLES['threads']} must be one of {', '.join(map(str, THREADS))}, not {self.threads!r}"
+            )
         if self.min_channels and self.max_channels and self.min_channels > self.max_channels:
             raise InputError(f"min_channels ({self.min_channels}) must not exceed max_channels ({self.max_channels})")
 

@@ -108,7 +108,7 @@ WRONG = {
     "node h2: rail requires machine": lambda: with_node("h2", rail=0),
     "node h2: p2p_level must be one of NVL, PXB, PHB, SYS, not 'NODE'": lambda: with_node("h2", p2p_level="NODE"),
     "node h2: p2p_level 'NVL' requires memory": lambda: with_node("h2", p2p_level="NVL"),
-    "node h2: memory must be a node, and 'm0' does not exist": lambda: with_node("h2", memory="m0"),
+    "node h2: memory must name an existing node, not 'm0'": lambda: with_node("h2", memory="m0"),
     "the network is in 2 pieces: h7 must be linked to the rest": lambda: with_node("h7"),
     "no route from h10 to h2; add both directions of each link": one_way,
     "the cluster has no host": lambda: nx.relabel_nodes(undirected(), {"h2": "s2", "h10": "s10"}),

@@ -154,6 +154,6 @@ def test_each_gpu_of_the_catalog_has_a_rate() -> None:
 
 
 @pytest.mark.parametrize(("gpu", "is_seen"), [("V100 SXM2", True), ("RTX 3060", False), ("MI300X", False)])
-def test_source_of_a_rate_names_a_gpu_without_published_runs(gpu: str, is_seen: bool) -> None:
+def test_source_of_a_rate_states_if_no_run_is_on_the_gpu(gpu: str, is_seen: bool) -> None:
     source = find_compute(JOB, ComputeSource(), gpu).source
     assert (f"no published run is on {gpu}" in source) is not is_seen

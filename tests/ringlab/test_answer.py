@@ -242,7 +242,7 @@ def test_busy_machine_is_reported_and_its_times_are_not_compared():
     assert rows and not any("?" in row for row in rows), "it is said once, in words"
 
 
-def test_busy_machine_is_measured_again_when_it_is_quick(monkeypatch: pytest.MonkeyPatch):
+def test_quick_measurement_is_repeated_on_a_busy_machine(monkeypatch: pytest.MonkeyPatch):
     predicted = predict(SCENARIO)
     ran = measured(predicted, 1.0)
 

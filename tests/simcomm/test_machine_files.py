@@ -105,7 +105,7 @@ def test_machine_file_with_long_lines_is_read_in_seconds(tmp_path: Path, word: s
     assert time.process_time() - began < 3
 
 
-def test_utf_16_packed_files_and_folders_are_read(tmp_path: Path) -> None:
+def test_utf_16_files_gzip_files_and_folders_are_read(tmp_path: Path) -> None:
     (tmp_path / "gpus.txt.gz").write_bytes(gzip.compress(gpus_listed("NVIDIA H100 80GB HBM3", 8).encode()))
     (tmp_path / "topo.txt").write_bytes(dgx_matrix().replace("\n", "\r\n").encode("utf-16"))
     system = ringlab.describe([tmp_path]).system

@@ -115,7 +115,7 @@ def test_threshold_chooses_the_protocol_before_nccl_2_5():
         ({"max_channels": 1000}, "NCCL_MAX_NCHANNELS must be an integer from 1 to 64, not 1000"),
         ({"min_channels": 0}, "NCCL_MIN_NCHANNELS must be an integer from 1 to 64, not 0"),
         ({"buffer_bytes": 1}, "NCCL_BUFFSIZE must be an integer from 65536 to 1073741824, not 1"),
-        ({"threads": 100}, "NCCL_NTHREADS must be 64, 128, 256, 512, not 100"),
+        ({"threads": 100}, "NCCL_NTHREADS must be one of 64, 128, 256, 512, not 100"),
         ({"p2p_level": "NODE"}, "must be LOC, NVL, PIX, PXB, PHB, SYS or a number, not 'NODE'"),
         ({"p2p_level": "pix"}, "not 'pix'; NCCL reads capitals only"),
         ({"p2p_level": "-1"}, "or a number, not '-1'"),

@@ -71,7 +71,7 @@ def test_waterfall_without_training_shows_largest_collectives() -> None:
     assert subtitle.startswith("all_reduce of 8 MiB")
 
 
-def test_too_large_points_of_a_curve_are_omitted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_curve_omits_world_sizes_too_large_to_simulate(monkeypatch: pytest.MonkeyPatch) -> None:
     notes = list[str]()
 
     def simulate_few(model, work, most=4, **options):

@@ -1,4 +1,4 @@
-"""Run torch calls that request CUDA on the CPU, and report each tensor on the device that the program chose."""
+"""Run torch's CUDA calls on the CPU, and let each tensor report the device that the program chose."""
 
 import os
 import sys
