@@ -38,9 +38,10 @@ Batch = tuple[torch.Tensor, torch.Tensor]  # images float32 [batch, 3, 32, 32], 
 
 
 def load_images(training: Training, train: bool) -> Images:
-    """Return the training images, or the held-out images if ``train`` is False. Without ``data_folder``, CIFAR-10 is synthetic.
+    """Return the training images, or the held-out images if ``train`` is False.
 
-    Raise InputError for a data set whose files are missing, do not fit the training, or have too few images.
+    CIFAR-10 is replaced by synthetic images if no ``data_folder`` is set. Raise InputError for a data set whose files
+    are missing, do not fit the training, or have too few images.
     """
     if training.dataset == "synthetic" or (training.dataset == "cifar10" and training.data_folder is None):
         return _draw_images(training, train)

@@ -98,7 +98,7 @@ import nothing_like_this  # reported
 # === not_implemented, 2 ranks: exception: fix: implement this line
 raise NotImplementedError  # reported
 
-# === value_without_data, 1 ranks, --fake: exception: run it without --fake
+# === value_without_data, 1 ranks, --fake: exception: run without --fake
 x = torch.randn(4)
 if (x > 0).any():  # reported
     print(x)
