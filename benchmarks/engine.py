@@ -189,8 +189,8 @@ def events(repetitions: int, fewer: int) -> Iterator[Row]:
         yield row("events", title, "messages/s", rates, **goal_apart)
         if name == "all_to_all/direct":
             seconds = [len(ready.plan.messages) / rate for rate in rates]
-            yield row("events", f"{title}: all of it", "s", seconds, at_most=10.0)
-        yield row("events", f"{title}: share of messages that end apart from all others", "", [ready.share_apart()])
+            yield row("events", f"{title}: whole simulation", "s", seconds, at_most=10.0)
+        yield row("events", f"{title}: share of messages with a unique end time", "", [ready.share_apart()])
 
 
 def bare_rate(processes: int = 64, waits: int = 2000) -> float:
@@ -248,9 +248,9 @@ def reference(repetitions: int, fewer: int) -> Iterator[Row]:
                 rate, by_messages = collective_rate(name, case)
                 shares.append(rate / bare[-1])
                 messages.append(by_messages)
-            yield row("reference", f"{that}: its events a second by simpy's own", "", shares, at_least=0.25)
+            yield row("reference", f"{that}: events/s relative to bare simpy events", "", shares, at_least=0.25)
             yield row("reference", that, "messages/s", messages)
-    yield row("reference", "simpy's own bare events", "events/s", bare)
+    yield row("reference", "bare simpy events", "events/s", bare)
 
 
 PARTS = {"events": events, "reference": reference, "commands": commands}

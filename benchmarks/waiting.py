@@ -115,7 +115,7 @@ def cliffs(options: argparse.Namespace) -> Iterator[Row]:
         scenario = Path(folder, "direct.toml")
         scenario.write_text(DIRECT, encoding="utf-8")
         calibration = _calibrate(scenario, Path(folder))
-        name = "ringlab predict: direct on 128 hosts with the terms of TCP"
+        name = "ringlab predict: direct on 128 hosts with TCP terms"
         words = ["predict", str(scenario), "--calibration", str(calibration)]
         yield row("cliffs", name, ["-m", "ringlab", *words], options.repetitions, at_most_s=4.0)
 

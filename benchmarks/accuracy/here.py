@@ -117,7 +117,7 @@ def _describe(real: Message, model: Message, before: tuple[float, float], in_mes
     if in_message:
         return f"{name}: {format_time(real.end - real.begin)}, not {format_time(model.end - model.begin)}"
     late, expected = real.begin - before[0], model.begin - before[1]
-    return f"{name} begins {format_time(late)} after what was before, not {format_time(expected)}"
+    return f"{name} begins {format_time(late)} after the previous operation, not {format_time(expected)}"
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,7 @@ def measured(series: Sequence[Series]) -> Floats:
 
 
 HARD, COVERAGES = 0.9, (0.5, 0.8, 0.9)
-SYNC_NAMES = {"none": "no exchange", "ps": "parameter server"}
+SYNC_NAMES = {"none": "no sync", "ps": "parameter server"}
 INSIDE = {"nvlink": "NVLink", "pcie": "PCIe, peer to peer", "host": "PCIe, host memory"}
 
 

@@ -22,7 +22,7 @@ def test_scaling_accuracy_json_has_documented_keys(accuracy_of: Ringlab, tmp_pat
     (tmp_path / "series_described.toml").write_text(text)
     done = accuracy_of("--training", "--data", tmp_path, "--json", tmp_path / "out.json")
     assert done.status == 0, done.err
-    assert "parameter server " in done.out and "no exchange " in done.out  # no word of a table is broken
+    assert "parameter server " in done.out and "no sync " in done.out  # no word of a table is broken
     content = json.loads((tmp_path / "out.json").read_text())
     assert content["points"].keys() == {"all", "hard"} and content["baselines"].keys() == {*BASELINES}
     assert (content["points"]["all"]["n"], content["points"]["hard"]["n"], content["series"]) == (594, 151, 252)
