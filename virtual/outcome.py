@@ -128,7 +128,7 @@ def _waits(finding: ProgramFinding, spans: Spans) -> list[Unfinished]:
 
 
 def _since(last: Span | None, doing: str) -> float:
-    """Return when a rank's wait began: at its last span's beginning if that span is the wait, otherwise at its end."""
+    """Return when a wait began, in seconds: the begin of the last span if that is the wait, otherwise its end."""
     if last is None:
         return 0.0
     return last.begin if last.name == doing else last.end

@@ -1,4 +1,4 @@
-"""Reject tensors and operators that gloo or NCCL reject before they communicate, by dtype, size and layout.
+"""Reject the dtypes, sizes, layouts and operators that gloo or NCCL would reject before communicating.
 
 Each method raises the exception that torch raises, with the first line of its message.
 """
@@ -80,7 +80,7 @@ class GlooRules:
             raise RuntimeError("input tensor has to be contiguous")
 
     def check_whole(self, verb: str, concatenated: torch.Tensor, part: torch.Tensor, size: int) -> None:
-        """Reject an all_gather or reduce_scatter if ``concatenated`` is not ``size`` tensors like ``part``."""
+        """Reject an all_gather or reduce_scatter unless ``concatenated`` holds ``size`` tensors like ``part``."""
         if verb == "all_gather":
             _check_lengths(
                 "allgather", list(concatenated.chunk(size)) if concatenated.dim() else [concatenated], part, size
@@ -95,7 +95,7 @@ class GlooRules:
             raise RuntimeError(f"{CHECKED}outputShape[0] * worldSize == inputShape[0] ({mine * size} vs. {rows}).")
 
     def check_parts(self, verb: str, parts: Tensors, mine: torch.Tensor, size: int) -> None:
-        """Reject a list without one tensor per rank, or whose tensors do not match this rank's tensor ``mine``."""
+        """Reject a list unless it has one tensor per rank and its tensors match this rank's tensor ``mine``."""
         if verb == "reduce_scatter":
             if len(parts) != size:
                 raise RuntimeError("invalid input tensor list size, must be world size")
@@ -135,7 +135,7 @@ def _check_sparse(verb: str, op: Any) -> None:
 
 
 class NcclRules:
-    """Checks arguments as ``ProcessGroupNCCL`` does. Tensors in a list may have different shapes, but equal sizes."""
+    """Checks arguments as ``ProcessGroupNCCL`` does. The shapes of the tensors in a list are not compared."""
 
     title = "NCCL"
 

@@ -125,7 +125,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return rank
 
     def _call(self, verb: str, exchange: Exchange, shown: Tensors, result: Any, **alike: Any) -> VirtualWork:
-        """Post the calling rank's part of a collective. ``alike`` sets Likeness fields; findings show ``shown``."""
+        """Post the calling rank's part of a collective. Findings print ``shown``; ``alike`` sets Likeness fields."""
         rank, group = self._caller(), self.group
         dtype = exchange.dtype if shown else None
         rooted = exchange.from_root or exchange.to_root
@@ -157,7 +157,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return work
 
     def _rules(self, tensors: Tensors) -> BackendRules:
-        """Return the CPU backend's rules for a CPU tensor of the program. Otherwise prefer the CUDA backend's rules."""
+        """Return the argument rules of the CUDA backend if there is one, except for the program's CPU tensors."""
         has_cpu = self.placement is not None and any(find_place(tensor) == ON_CPU for tensor in tensors)
         types = ("cpu",) if has_cpu and not is_posted_by_torch() else ("cuda", "cpu")
         backends = [self.backends[device_type] for device_type in types if device_type in self.backends]
@@ -258,7 +258,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return self._call(verb, exchange, ins, result, lengths=lengths)
 
     def reduce_scatter(self, outs: Tensors, ins: Sequence[Tensors], opts: Any) -> VirtualWork:
-        """Reduce lists with one tensor per rank. Each rank keeps the result at the index of its rank."""
+        """Reduce lists that have one tensor per rank. Rank i gets the reduction of all ranks' i-th tensors."""
         self._rules([*outs, *ins[0]]).check_parts("reduce_scatter", ins[0], outs[0], len(self.group.ranks))
         return self._reduce_scatter("reduce_scatter", outs, [ins[0]], opts)
 

@@ -103,7 +103,7 @@ class VirtualWork(dist.Work):
     def _set_before_backward_ends(self) -> None:
         """Set the rank's pending futures before backward ends.
 
-        DDP's Reducer waits for them in C++ while the rank still holds the run token, so nothing could set them then.
+        DDP's Reducer waits for the futures in C++ and holds the run token, so no other code could set them.
         """
         if torch._C._current_graph_task_id() == -1:
             return

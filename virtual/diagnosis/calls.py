@@ -37,7 +37,7 @@ def awaited_post(rank: Rank) -> Posted | None:
 
 
 def awaited_ranks(rank: Rank) -> tuple[int, ...]:
-    """Return the ranks that a rank waits for."""
+    """Return the global ranks that a rank's pending operation waits for; empty without a pending operation."""
     posted = awaited_post(rank)
     return posted.awaits if posted is not None else ()
 
@@ -99,7 +99,7 @@ class ExtraCall(NamedTuple):
 
 
 def find_extra_call(group: VirtualGroup) -> ExtraCall | None:
-    """Return the first collective that only some ranks call, from lines that no others reach; None if unclear."""
+    """Return the first call that only some ranks make, at lines that the other ranks never reach; None if unclear."""
     histories = {rank: group.callers[place] for rank, place in group.places.items() if group.callers[place]}
     if len(histories) < 2:
         return None
@@ -126,7 +126,7 @@ def _find_own(histories: dict[int, list[Callers]], at: dict[int, Callers], numbe
 
 
 def _own_line(callers: Callers, others: Sequence[Callers]) -> CallSite:
-    """Return the innermost line of the call that differs from the other ranks' line at the same stack depth."""
+    """Return the innermost line of ``callers`` that no other rank has at the same stack depth."""
     for depth, site in enumerate(callers):
         if not any(site in other[depth : depth + 1] for other in others):
             return site
@@ -187,7 +187,7 @@ def report_collective_mismatch(collective: Collective) -> ProgramFinding:
 
 
 def _call_locations(calls: list[Posted]) -> list[FindingPlace]:
-    """Return the lines of calls. If all ranks call at one line, as in a helper, return the lines that lead there."""
+    """Return the line of each call. If all ranks call at the same line, return the callers' lines that differ."""
     is_shared = len({call.site for call in calls}) == 1
     together: dict[tuple[str, CallSite], list[Posted]] = {}
     for call in calls:

@@ -46,7 +46,7 @@ def find_mismatched_groups(job: RankJob) -> ProgramFinding | None:
 
 
 def find_missing_groups(job: RankJob) -> ProgramFinding | None:
-    """Return a finding for a group that only some ranks created, once all ranks have exited."""
+    """Return a finding for the first group that only some ranks created. Call this after all ranks have exited."""
     fewest = min((len(rank.made_groups) for rank in job.ranks), default=0)
     creators = [rank for rank in job.ranks if len(rank.made_groups) > fewest]
     if not creators:
@@ -76,7 +76,7 @@ JOIN = (
 
 
 def find_blocked_threads(job: RankJob) -> ProgramFinding | None:
-    """Return a finding for ranks whose threads try to communicate while the rank is not waiting for them."""
+    """Return a finding for ranks with a thread that tries to communicate while the main thread does not wait for it."""
     if any(rank.thread_lock.has_others for rank in job.ranks):
         select.select([], [], [], GRACE_S)
     blocked = [(rank, rank.thread_lock.refused) for rank in job.ranks if rank.thread_lock.refused is not None]

@@ -21,7 +21,7 @@ AT_FDCWD, AT_RECURSIVE, MOUNT_ATTR_RDONLY, SYS_MOUNT_SETATTR = -100, 0x8000, 1, 
 
 @dataclass(frozen=True)
 class Confinement:
-    """The working directory and the scratch folder of a run, and the files and folders that it cannot see."""
+    """The working directory and the scratch folder of a run, and the files and folders that are hidden from it."""
 
     folder: str
     scratch: str
@@ -33,7 +33,7 @@ class Confinement:
         return dict.fromkeys(("TMPDIR", "HOME"), self.scratch)
 
     def enter(self, *writable: str) -> bool:
-        """Confine this single-threaded process. Return whether the machine allows it.
+        """Confine this single-threaded process. Return False if the machine does not allow confinement.
 
         All files are read-only afterwards, except in the scratch folder and the ``writable`` folders.
         """

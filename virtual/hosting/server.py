@@ -49,7 +49,7 @@ def serve(control: socket.socket, preloaded: Sequence[str]) -> None:
 
 
 def _wait(process: int, control: socket.socket) -> int | None:
-    """Return a run's exit status. If the host closes its end first, end the run and return None."""
+    """Return the exit status of a run. If the host closes ``control`` first, kill the run and return None."""
     handle = os.pidfd_open(process)
     watched: list[Any] = [handle, control]
     ready, _, _ = select.select(watched, [], [])
@@ -61,7 +61,7 @@ def _wait(process: int, control: socket.socket) -> int | None:
 
 
 def run_request(folder: Path, pipes: Sequence[int]) -> None:
-    """Run the request saved in ``folder``, write the result there, and end this process."""
+    """Run the request saved in ``folder``, write the result to the same folder, and end this process."""
     status = CRASHED
     *outputs, why = pipes
     try:

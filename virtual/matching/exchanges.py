@@ -58,10 +58,10 @@ def put(target: torch.Tensor, value: torch.Tensor) -> None:
 
 @dataclass(eq=False)
 class Exchange:
-    """Holds one rank's input to a collective, and the tensors for its output. A barrier has no data.
+    """One rank's part of a collective: its input tensors, and the tensors for its output. A barrier has no tensors.
 
     For an all_gather, ``outputs[i]`` receives rank i's tensors. For a reduce_scatter, ``pieces[k][i]`` is rank i's part
-    of tensor k. On other ranks than the root, a gather has no outputs and a scatter no inputs.
+    of tensor k. Only the root has the outputs of a gather and the inputs of a scatter.
     """
 
     collective: str = "barrier"  # name in ``collectives.spec``; its algorithms determine the time
@@ -86,7 +86,7 @@ class Exchange:
 
     @property
     def elements(self) -> int:
-        """The number of elements of the whole buffer, assuming equal parts; 0 for a barrier."""
+        """The number of elements in the buffer of all ranks, if their parts are equal; 0 for a barrier."""
         match self.collective:
             case "all_gather":
                 return sum(map(count, self.outputs))
@@ -102,14 +102,14 @@ class Exchange:
 
     @property
     def reduced(self) -> Tensors:
-        """The tensors that the rank contributes to the reduction; for a reduce_scatter, only some of them."""
+        """The tensors that the rank contributes to the reduction; at most four of them for a reduce_scatter."""
         if self.collective == "reduce_scatter":
             return [part for parts in self.pieces[:1] for part in parts[:: -(-len(parts) // 4)]]
         return self.inputs
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of the elements."""
+        """The dtype of the elements; float32 for a collective without tensors."""
         tensors: Tensors = self.outputs if self.collective in ("reduce_scatter", "scatter") else self.inputs
         return tensors[0].dtype if tensors else torch.float32
 

@@ -17,7 +17,7 @@ from virtual.ranks.world import VirtualWorld
 
 @dataclass(eq=False)
 class Batch:
-    """Operations of a rank that NCCL starts together: a collective, or messages. The next batch waits for them."""
+    """A collective, or the messages of one ``batch_isend_irecv``: a rank's operations that NCCL starts together."""
 
     mark: object  # identifies the messages of one ``batch_isend_irecv``
     first: Posted
@@ -28,8 +28,8 @@ class Batch:
 class VirtualGroup:
     """The members of a process group and their posted operations.
 
-    ``ranks`` are ranks of the job; group ranks are indices into them. ``is_ordered``: each member's calls run one after
-    the other, as on the stream of an NCCL communicator.
+    ``ranks`` are the global ranks of the members; a group rank is an index into ``ranks``. If ``is_ordered``, each
+    member's calls run one after the other, as on the stream of an NCCL communicator.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ class VirtualGroup:
 
 
 def _find_present(ranks: tuple[int, ...], running: tuple[int, ...]) -> tuple[int, ...]:
-    """Return, for each group rank, the running rank that represents it: the nearest lower one, or else the first.
+    """Return the group rank that runs in place of each one: the nearest lower running rank, or else the first one.
 
     >>> _find_present((0, 1, 2, 3), (0, 2))
     (0, 0, 2, 2)

@@ -72,7 +72,7 @@ class Posted:
 
     @property
     def awaits(self) -> tuple[int, ...]:
-        """The ranks of the job that the operation waits for; empty for a receive from any rank."""
+        """The global ranks that the operation waits for; empty for a receive from any rank."""
         if self.way != "calls":
             return () if self.peer_in_world is None else (self.peer_in_world,)
         collective = self.group.collectives.get(self.number)
@@ -95,7 +95,7 @@ class Posted:
 
     @property
     def peer_in_world(self) -> int | None:
-        """The rank of a message's peer in the job."""
+        """The global rank of a message's peer; None if the operation is a collective, or a receive from any rank."""
         return None if self.peer is None else self.group.ranks[self.peer]
 
     def finish(self) -> None:
@@ -125,7 +125,7 @@ class Collective:
 
     @property
     def missing(self) -> list[int]:
-        """The ranks of the job that have not arrived."""
+        """The global ranks that have not arrived."""
         return [rank for place, rank in enumerate(self.group.ranks) if self.group.present[place] not in self.calls]
 
     def finish_if_complete(self) -> None:
@@ -135,7 +135,7 @@ class Collective:
                 self.calls[place].finish()
 
     def fail(self, error: Exception) -> None:
-        """Set an error, which all ranks raise when they wait."""
+        """Set the error that every rank raises when it waits for the collective."""
         self.error = error
         for call in self.calls.values():
             call.error = error

@@ -45,7 +45,7 @@ class JobRecorder:
         )
 
     def message(self, half: Posted) -> None:
-        """Record a rank's send or receive; ``meet`` matches it later."""
+        """Record a rank's send or receive. ``meet`` records later which send and receive match."""
         rank, group = half.rank.number, half.group
         self._halves += 1
         peer = half.peer_in_world
@@ -71,7 +71,8 @@ class JobRecorder:
     def wait_if_followed(self, posted: Posted, act: Callable[[], object]) -> bool:
         """Run the callback ``act`` of an operation. Return whether the wait for the operation is recorded.
 
-        If the callback posts another operation, the wait is recorded before it; otherwise, when the rank waits.
+        If the callback posts another operation, the wait is recorded before that operation; otherwise ``wait`` records
+        it.
         """
         number = posted.recorded
         if number is None:
@@ -125,7 +126,7 @@ class JobRecorder:
     def _computed(self, rank: Rank) -> tuple[int, float]:
         """Return the rank's stream, and its compute time in seconds since the last entry of this stream.
 
-        A device computes once it is free and its host has launched enough to keep it busy.
+        A device computes once it is idle and its host is far enough ahead to keep it busy.
         """
         stream = self._stream(rank)
         if rank.launches is None:

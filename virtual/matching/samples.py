@@ -24,7 +24,7 @@ def is_plain(tensor: Any) -> bool:
 
 
 def find_tensors(values: Iterable[Any]) -> list[torch.Tensor]:
-    """Return the tensors among values, and in lists and tuples among them.
+    """Return the tensors in ``values``, including those in its lists and tuples. Deeper nesting is ignored.
 
     >>> len(find_tensors([torch.ones(1), 2, [torch.ones(1), None]]))
     2
@@ -39,7 +39,7 @@ def find_tensors(values: Iterable[Any]) -> list[torch.Tensor]:
 
 
 def has_data(tensors: Sequence[torch.Tensor]) -> bool:
-    """Return whether tensors hold values, unlike fake tensors."""
+    """Return False if the first tensor is a FakeTensor, which holds no values; True otherwise."""
     return not (tensors and isinstance(tensors[0], FakeTensor))
 
 
@@ -57,7 +57,7 @@ def take_sample(tensor: torch.Tensor, most: int = MOST) -> Values:
 
 
 def sample_gradient(parameter: torch.Tensor, most: int = MOST) -> Values:
-    """Return at most ``most`` values of a parameter's gradient; an empty array without a gradient."""
+    """Return at most ``most`` values of a parameter's gradient. The array is empty if the parameter has no gradient."""
     return np.zeros(0) if parameter.grad is None else take_sample(parameter.grad, most)
 
 
@@ -73,7 +73,7 @@ def is_constant(sample: Values) -> bool:
 
 
 def are_unlike(a: Values, b: Values, scale: float) -> bool:
-    """Return whether over 2 % of the values differ by more than rounding and 1 % of ``scale``, or the shapes differ."""
+    """Return whether shapes differ, or over 2 % of the values differ by more than 1 % of ``scale`` plus rounding."""
     if a.shape != b.shape:
         return True
     with np.errstate(invalid="ignore"):

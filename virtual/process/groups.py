@@ -166,13 +166,13 @@ def _take_number(rank: Rank, number: int) -> None:
 
 
 def _init_mesh(original: Callable[..., None], self: Any, *args: Any, **named: Any) -> None:
-    """Add the thread to a mesh's hash, so that ranks share no entries of torch's caches."""
+    """Add the thread's ID to a mesh's hash, so that ranks share no entries of torch's caches."""
     original(self, *args, **named)
     self._thread_id, self._hash = get_ident(), None
 
 
 def _get_log(original: Callable[[Any], dict[str, Any]], ddp: Any) -> dict[str, Any]:
-    """Add the backend and the rank's environment variables to DDP's log, because its C++ code does not see them."""
+    """Add the backend and the rank's environment variables, which DDP's C++ code cannot see, to DDP's logging data."""
     logged_data, backend = original(ddp), dist.get_backend(ddp.process_group)
     variables = [name for name, value in logged_data.items() if value == "N/A"] + LOGGED.get(backend, [])
     known = {name: os.environ.get(name.upper(), "N/A") for name in variables}
@@ -191,7 +191,7 @@ NO_SOCKETS = (
 
 
 def install_stores(world: VirtualWorld, replaced: Replaced) -> None:
-    """Replace a program's stores by virtual ones, shared by address or file. Reject RPC and sockets."""
+    """Replace torch's stores with virtual ones, which ranks share by address or file. Reject RPC and sockets."""
 
     class TCPStore(VirtualStore):
         def __init__(self, host_name: str, port: int = 0, *args: Any, **named: Any) -> None:

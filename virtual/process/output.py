@@ -6,13 +6,13 @@ from virtual.ranks.world import VirtualWorld
 
 
 class RankedOutput:
-    """Replaces ``sys.stdout`` or ``sys.stderr``. All attributes but the writing methods are the file's."""
+    """Stands in for ``sys.stdout`` or ``sys.stderr``. Attributes except the writing methods are those of the file."""
 
     def __init__(self, file: TextIO, world: VirtualWorld, name: str) -> None:
         self._file, self._world, self._key = file, world, f"unfinished line of {name}"
 
     def write(self, text: str) -> int:
-        """Write the complete lines, and buffer an incomplete last line."""
+        """Write the calling rank's complete lines, and buffer its incomplete last line."""
         rank = self._world.me()
         if rank is None or rank.number < 0:
             return self._file.write(text)

@@ -22,7 +22,7 @@ NO_LAUNCHER = (
 
 
 def install_real_processes(world: VirtualWorld, replaced: Replaced) -> None:
-    """Start processes with the environment of their rank, and remember those that are not daemons."""
+    """Give the processes that a rank starts the rank's environment, and remember those that are not daemons."""
     for kind, name in ((subprocess.Popen, "__init__"), (process.BaseProcess, "start")):
         replaced.wrap_for_ranks(kind, name, partial(_start, world))
     replaced.wrap_for_ranks(spawn, "get_preparation_data", _prepare)
@@ -47,7 +47,7 @@ def _start(world: VirtualWorld, rank: Rank, original: Callable[..., None], self:
 
 
 class _Guard:
-    """Makes the spawned process that unpickles it reject process groups. Forked ones reject virtual groups anyway."""
+    """Disables process groups in a spawned process when unpickled there. Forked ones cannot use virtual groups."""
 
     def __reduce__(self) -> Any:
         return _refuse_groups, ()

@@ -40,7 +40,7 @@ class Replaced:
         self.put(owner, name, wrapped)
 
     def wrap_for_ranks(self, owner: Any, name: str, around: Callable[..., Any]) -> None:
-        """Replace a function: calls of ranks go to ``around``, with the rank and the original as first arguments."""
+        """Replace a function: ranks call ``around`` instead, with the rank and the original as first arguments."""
         original, me = getattr(owner, name), self._me
 
         @wraps(original)

@@ -1,4 +1,4 @@
-"""Start a program's processes and torchelastic's workers as virtual ranks. Each spawn is a job."""
+"""Start a program's processes and torchelastic's workers as virtual ranks. Each spawn creates a job."""
 
 import io
 import multiprocessing
@@ -124,11 +124,11 @@ class Spawned:
         self.processes: list[Any] = []
 
     def pids(self) -> list[int]:
-        """Return numbers that stand in for process ids."""
+        """Return made-up process IDs, one per rank."""
         return [100_000 + rank.number for rank in self.job.ranks]
 
     def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
-        """Wait until all ranks end. Raise ProcessRaisedException if one has failed, or if they hang."""
+        """Wait until all ranks end. Raise ProcessRaisedException if a rank fails, or if the ranks hang."""
         caller = self.world.caller()
         waiting = RankWait("mp.spawn.join()", find_site(), self.job)
         self.world.wait_until(caller, lambda: self.job.is_over, waiting)
@@ -200,7 +200,7 @@ class VirtualProcess:
 
     @property
     def exitcode(self) -> int | None:
-        """The status of ``sys.exit``; 1 if an error stopped the job, 0 after a normal end, None while running."""
+        """The exit status: None while running, the status of ``sys.exit``, 1 after an error in the job, otherwise 0."""
         if self.rank is None or self.is_alive():
             return None
         return self._status or int(self.rank.job.finding is not None)
@@ -239,7 +239,7 @@ NO_NODES = "torchelastic on several nodes cannot run on virtual ranks: pass min_
 
 
 def install_elastic(spawner: Spawner, replaced: Replaced) -> None:
-    """Let ``elastic_launch`` start a function on ranks. Reject commands, torchelastic's processes and several nodes."""
+    """Let ``elastic_launch`` start a function on virtual ranks. Reject commands, real processes and several nodes."""
     from torch.distributed.elastic.multiprocessing.api import PContext  # slow; only programs that start ranks need it
     from torch.distributed.launcher import api
 

@@ -1,4 +1,4 @@
-"""Findings: an error in a program, each rank's location, the ranks that it waits for, and a fix."""
+"""Findings describe errors in programs: the location of each rank, the ranks that it waits for, and a fix."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ SHOWN_PAIRS = 8  # at most this many waiting pairs are listed
 
 
 def format_runs(numbers: Iterable[int]) -> str:
-    """Return integers as text, with ranges for consecutive integers.
+    """Return integers as text, such as "0-3, 5": consecutive integers become a range.
 
     >>> format_runs([0, 1, 2, 5]), format_runs([3]), format_runs([])
     ('0-2, 5', '3', '')

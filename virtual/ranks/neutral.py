@@ -1,4 +1,4 @@
-"""A context for Ringlab's own tensor operations: no gradients, no dispatch modes, no torch functions."""
+"""A context for Ringlab's own tensor operations, without gradients, dispatch modes and torch function overrides."""
 
 from types import TracebackType
 

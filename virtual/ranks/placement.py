@@ -19,7 +19,7 @@ CHOSEN, DEFAULT = "device", "default device"  # keys of Rank.extra: the current 
 
 
 def find_place(tensor: torch.Tensor) -> int | None:
-    """Return the device of a tensor; None if it is unknown.
+    """Return the GPU number of a tensor, or ON_CPU; None if its device is unknown.
 
     >>> one = torch.ones(3)
     >>> find_place(one); mark_place(one, 1); find_place(one[1:])
@@ -32,13 +32,13 @@ def find_place(tensor: torch.Tensor) -> int | None:
 
 
 def mark_place(tensor: torch.Tensor, place: int) -> None:
-    """Set the device of a tensor."""
+    """Set the device of a tensor: a GPU number, or ON_CPU."""
     with suppress(NotImplementedError, RuntimeError):
         setattr(tensor.untyped_storage(), MARK, place)
 
 
 def find_common_place(tensors: Sequence[torch.Tensor]) -> int | None:
-    """Return the device of an operator's result: a GPU if any input is on a GPU."""
+    """Return the device of an operator's result: a GPU if any input is on a GPU; None if the device is unknown."""
     places = [find_place(tensor) for tensor in tensors]
     on_gpu = [place for place in places if place is not None and place != ON_CPU]
     if on_gpu:
@@ -80,7 +80,7 @@ class Placement:
     def number(self, device: Any) -> int:
         """Return the number of a CUDA device. Raise RuntimeError if the machine does not have this GPU.
 
-        ``device`` is a number, a device or a device's name. A device without an index is the current GPU. A negative
+        ``device`` is a number, a device or a device's name. A device without an index means the current GPU. A negative
         number is returned unchanged.
         """
         if isinstance(device, int):

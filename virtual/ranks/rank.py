@@ -14,7 +14,7 @@ from virtual.ranks.sites import NOWHERE, CallSite, find_site
 
 
 class ThreadLock:
-    """A lock that a rank's thread holds while it communicates. The main thread holds the lock except in ``lend``."""
+    """A lock that a rank's thread holds while it communicates. The main thread releases the lock only in ``lend``."""
 
     def __init__(self) -> None:
         self._lock = RLock()
@@ -56,7 +56,7 @@ class ThreadLock:
         return any(thread.is_alive() for thread in self.threads)
 
     def join(self) -> None:
-        """Wait for the other threads, as Python does before a process exits."""
+        """Wait for the rank's other threads that are not daemons, as Python does before a process exits."""
         for thread in self.threads:
             if not thread.daemon:
                 thread.join()
@@ -205,7 +205,7 @@ class Rank:
         return self.clock if self.launches is None else self.host
 
     def spend(self, seconds: float) -> None:
-        """Advance the clock by seconds in which the rank computes, sleeps or polls."""
+        """Advance the clock by the seconds that the rank computes, sleeps or polls."""
         if self.launches is not None:
             self.launch(Launches(seconds, 0.0, seconds))
             return

@@ -97,7 +97,7 @@ def walk_frames(frame: FrameType | None = None) -> Iterator[FrameType]:
 
 
 def find_caller_package() -> str | None:
-    """Return the innermost installed package on this thread's stack."""
+    """Return the innermost installed package on this thread's stack; None if there is none."""
     return next(filter(None, (find_package(frame.f_code.co_filename) for frame in walk_frames())), None)
 
 
@@ -108,7 +108,7 @@ def find_stack(frame: FrameType | None = None) -> tuple[CallSite, ...]:
 
 
 def find_site(frame: FrameType | None = None) -> CallSite:
-    """Return the innermost line of the user's program on this thread's stack."""
+    """Return the innermost line of the user's program on this thread's stack, or NOWHERE."""
     for candidate in walk_frames(frame):
         if is_users(candidate.f_code.co_filename):
             return CallSite(candidate.f_code.co_filename, candidate.f_lineno)
@@ -116,7 +116,7 @@ def find_site(frame: FrameType | None = None) -> CallSite:
 
 
 def find_asked() -> tuple[tuple[CallSite, ...], str, bool]:
-    """Return the user's lines on the stack, the name of the function that they call, and ``is_asked_by_program()``."""
+    """Return the program's call stack, the name of the called function, and whether the program called it directly."""
     stack: tuple[CallSite, ...] = (NOWHERE,)
     called, is_programs = None, True
     for frame in walk_frames():
@@ -132,7 +132,7 @@ def find_asked() -> tuple[tuple[CallSite, ...], str, bool]:
 
 
 def find_caller(through: Iterable[str]) -> str:
-    """Return the file of the innermost frame outside of Ringlab and of files with the given names."""
+    """Return the file of the innermost frame outside of Ringlab. Frames in files named in ``through`` are skipped."""
     files = (frame.f_code.co_filename for frame in walk_frames())
     callers = (file for file in files if not file.startswith(_OURS) and file.rpartition(os.sep)[2] not in through)
     return next(callers, "<none>")

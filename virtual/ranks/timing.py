@@ -26,15 +26,15 @@ class CallTiming:
         return 0.0
 
     def at(self, time: float, act: Act) -> None:
-        """Call ``act`` at a time, or at once if that time has passed."""
+        """Call ``act`` at once, because virtual time stands still."""
         act()
 
     def step(self) -> bool:
-        """Run the next event. Return whether there was one."""
+        """Return False: no event is ever left to run."""
         return False
 
     def span(self, rank: int, name: str, begin: float, end: float) -> None:
-        """Record the activity of a rank from ``begin`` to ``end`` seconds."""
+        """Ignore the activity of a rank from ``begin`` to ``end`` seconds."""
 
     def new_key(self) -> int:
         """Return a number that identifies a collective of this run."""

@@ -57,7 +57,7 @@ EVENTS = (
 class Watcher:
     """Finds one kind of error. A subclass has a method for each event in ``EVENTS`` that it needs.
 
-    In the title of a finding, ``{ranks}`` becomes all its ranks.
+    The text ``{ranks}`` in the title of a finding is replaced by the ranks of the finding.
     """
 
     def __init__(self) -> None:

@@ -36,13 +36,13 @@ class Computing:
     """Determines the compute time of ranks. This base class sets it to zero."""
 
     def charge(self, rank: Rank) -> None:
-        """Advance the rank's clock by its compute time since the last call."""
+        """Advance the rank's clock by its compute time since the last ``charge`` or ``forget``."""
 
     def forget(self, rank: Rank) -> None:
-        """Ignore the rank's compute time since the last call, because Ringlab itself used it."""
+        """Exclude the time since the last ``charge`` or ``forget`` from the clock, because Ringlab itself used it."""
 
     def counting(self, rank: Rank) -> AbstractContextManager[object]:
-        """Return a context manager that counts a rank's operations while it runs. This base class counts nothing."""
+        """Return a context manager in which a rank's operations are counted. This base class counts nothing."""
         return nullcontext()
 
 
@@ -77,7 +77,7 @@ class VirtualWorld:
         return [rank for job in self.jobs for rank in job.ranks]
 
     def me(self) -> Rank | None:
-        """Return this thread's rank; None for a thread of the runtime."""
+        """Return this thread's rank; None if the thread does not belong to a rank."""
         return self._by_thread.get(get_ident())
 
     def caller(self) -> Rank:
@@ -88,7 +88,7 @@ class VirtualWorld:
         return rank
 
     def leave_fork(self) -> None:
-        """Detach the threads of a forked process, such as a DataLoader's worker, from all ranks."""
+        """Detach the thread of a forked process, such as a DataLoader worker, from all ranks."""
         self.is_forked = True
         self._by_thread.clear()
 
@@ -111,7 +111,7 @@ class VirtualWorld:
         self._by_thread[get_ident()] = rank
 
     def run(self) -> None:
-        """Run all ranks until they end, or none can continue."""
+        """Run the ranks until all have ended or none can continue."""
         threading.stack_size(STACK_BYTES)
         following = self._next_rank()
         if following is not None:
@@ -176,7 +176,7 @@ class VirtualWorld:
             self.computing.forget(rank)
 
     def catch_up(self, rank: Rank, waiting: RankWait | None = None) -> None:
-        """Run all events before the calling rank's clock. Raise Stopped if its job has ended."""
+        """Run all events that are due before the calling rank's clock. Raise Stopped if the rank's job has ended."""
         self.computing.charge(rank)
         self.check(rank)
         calendar = self.calendar
@@ -190,7 +190,7 @@ class VirtualWorld:
             rank.waiting = None
 
     def give_way(self, rank: Rank) -> None:
-        """Let other ranks run before a polling rank continues, in a run without a calendar."""
+        """In a run without a calendar, let other ranks run before a polling rank continues."""
         with rank.thread_lock:
             self.check(rank)
             self._make_ready(rank)
@@ -228,7 +228,7 @@ class VirtualWorld:
                     self._make_ready(rank)
 
     def _at_a_standstill(self) -> bool:
-        """End a wait with a timeout, or stop a job. Return whether a rank can continue."""
+        """End a wait that has a timeout, or stop a job. Return whether a rank can continue afterwards."""
         for rank in self.ranks:
             if rank.state is State.WAITING and rank.waiting is not None and rank.waiting.gives_up:
                 self._make_ready(rank)
