@@ -1,4 +1,4 @@
-"""Report when machine code has to be compiled. That happens once per machine and takes up to a few minutes."""
+"""Notify a callback before machine code is compiled, which takes up to a few minutes."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,7 +26,7 @@ def reporting_compilation(report: Callable[[str], None]) -> Iterator[None]:
 
 
 def report_compilation() -> None:
-    """Call the callback that ``reporting_compilation`` has set. Later calls do nothing."""
+    """On the first call, call the callback that ``reporting_compilation`` has set. Later calls do nothing."""
     report = _report.get()
     if report is not None:
         _report.set(None)

@@ -2,9 +2,9 @@
 
 Importing this module imports numba, which takes 0.2 s, so import it only when you need it.
 
-Compiled functions only use arrays that Python owns, so reference counting (``_nrt``) is switched off; it would take
-most of the time. Functions that are only called by compiled code have no Python interface. They are inlined unless they
-are long and called from many places, because numba passes an array as seven numbers.
+Compiled functions only use arrays that Python owns. So reference counting (``_nrt``), which would take most of the
+time, is switched off. Functions that are only called by compiled code have no Python interface. They are inlined unless
+they are long and called from many places, because numba passes an array as seven numbers.
 """
 
 from collections.abc import Callable, Iterator
@@ -48,15 +48,15 @@ def separate(function: Function) -> Function:
 def entry(function: Function) -> Function:
     """Compile a function that is called from Python.
 
-    numba looks up cached code by the text of this function only. So the function must be a closure over
-    ``source_hash(__file__)``, or else changes to the functions that it calls would not invalidate the cache.
+    numba looks up cached code by the source text of ``function`` alone. So ``function`` must be a closure over
+    ``source_hash(__file__)``. Otherwise numba would not recompile it when functions that it calls change.
     """
     return compile_and_cache(function, **OPTIONS)
 
 
 @cache
 def source_hash(file: str) -> int:
-    """Return a hash of all source files in a file's directory and of the shared modules."""
+    """Return a 48-bit hash of the Python files in the directory of ``file`` and of the files in ``SHARED_SOURCES``."""
     paths = [*sorted(Path(file).parent.glob("*.py")), *SHARED_SOURCES]
     return int.from_bytes(sha256(b"\0".join(path.read_bytes() for path in paths)).digest()[:6])
 
@@ -89,7 +89,7 @@ def _kept_in_cache_folder() -> Iterator[None]:
 def _load_at_once(compiled: Any) -> None:
     """Load cached code without importing numba's compiler, which takes 0.4 s per command.
 
-    Code that is damaged or from another release is compiled again.
+    Cached code that cannot be loaded is discarded and compiled again.
     """
 
     def load_overload(signature: Any, context: Any) -> Any:

@@ -52,7 +52,7 @@ def _compile(use: Callable[[], None]) -> bool:
 
 
 def main() -> None:
-    """Compile all machine code on all cores, and print the time to standard error if anything was compiled."""
+    """Compile all machine code on all cores. If anything was compiled, print the elapsed time to standard error."""
     start = monotonic()
     is_compiled = dict(in_any_order(_compile, USES, takes_long=True))
     if any(is_compiled.values()):

@@ -25,12 +25,12 @@ LOOK_AFTER_S = 1.0  # CPU seconds before the remaining work is estimated
 def in_any_order(
     function: Callable[[Task], Result], tasks: Sequence[Task], *, takes_long: bool = False
 ) -> Generator[tuple[int, Result]]:
-    """Yield the number and result of each task, in order of completion.
+    """Yield the index and result of each task, in order of completion.
 
-    This process runs the first tasks. One process per core continues if more than four seconds of work are left after
-    one second, or at once if ``takes_long`` is set. Functions from the main module, and functions that cannot be
-    pickled, stay in this process. Inside ``joblib.parallel_config``, its backend runs all tasks. Closing the
-    iterator drops the remaining tasks.
+    Tasks start in this process. If more than four seconds of work are left after one second, or at once if
+    ``takes_long`` is set, one worker process per core runs the remaining tasks. Functions from the main module, and
+    functions that cannot be pickled, stay in this process. Inside ``joblib.parallel_config``, its backend runs all
+    tasks. Closing the iterator cancels the remaining tasks.
 
     >>> sorted(in_any_order(abs, [-1, -2]))
     [(0, 1), (1, 2)]
@@ -48,7 +48,7 @@ def in_any_order(
 def _elsewhere(
     function: Callable[[Task], Result], tasks: Sequence[Task], numbers: range, is_chosen: bool
 ) -> Generator[tuple[int, Result]]:
-    """Yield the results of the remaining tasks from other processes. Processes that were started here are ended."""
+    """Yield the results of the tasks in ``numbers`` from other processes. End the processes started for them."""
     calls = (delayed(_numbered)(function, number, tasks[number]) for number in numbers)
     options_here = {"n_jobs": min(cores(), len(numbers)), "initializer": _prepare, "initargs": (os.getpid(),)}
     options = {"return_as": "generator_unordered", "batch_size": 1, "max_nbytes": None}  # arrays stay writable

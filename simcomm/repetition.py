@@ -30,7 +30,7 @@ Key = TypeVar("Key", int, str, tuple[int, int])
 
 @dataclass(frozen=True)
 class FailedRank:
-    """A rank that failed during a run. The time of its failure is in seconds since the start of the run."""
+    """A rank that failed during a run, and the time of the failure in seconds since the start of the run."""
 
     rank: int
     at_s: float
@@ -81,7 +81,7 @@ class WaitedFor:
 
 @dataclass(frozen=True)
 class PathPart:
-    """The seconds of the critical path that one kind of work takes, for example ``messages 0 to 1``."""
+    """The time in seconds that one kind of work, for example ``messages 0 to 1``, takes on the critical path."""
 
     what: str
     s: float
@@ -89,7 +89,7 @@ class PathPart:
 
 @dataclass(frozen=True)
 class LinkPart:
-    """Seconds of the critical path spent in messages over a degraded link, which has a ``share`` of its bandwidth."""
+    """A degraded link with a ``share`` of its bandwidth, and the seconds of its messages on the critical path."""
 
     between: tuple[str, str]
     share: float
@@ -99,7 +99,7 @@ class LinkPart:
 
 @dataclass(frozen=True)
 class Waiting:
-    """A summary of waits and of the critical path. All times are means over runs and steps, largest first."""
+    """A summary of waits and of the critical path. Times are means per run and step, in descending order."""
 
     waited_for: tuple[WaitedFor, ...]
     critical_path: tuple[PathPart, ...]
@@ -133,8 +133,8 @@ def repeat(
     """Simulate a run with each seed of ``faults``. Return the run with the median time, and statistics of all runs.
 
     ``seconds`` returns the time of a run. Times and waits are per step if a run has several ``steps``. If times hardly
-    differ, the last seeds are skipped. Waits are summarized if ``record`` requests them and they are known. If no run
-    ends, the first run is returned. ``on_run`` is called after each run.
+    differ, the last seeds are skipped. Waits are summarized if ``record`` is ``WAITS`` or all complete runs are
+    ``BriefTrace``. If no run ends, the first run is returned. ``on_run`` is called after each run.
     """
     traces = _enough_runs(faults, simulate, seconds, record, on_run)
     ended = sorted(((seconds(trace), trace) for trace in traces if trace.is_complete), key=lambda pair: pair[0])
@@ -182,7 +182,7 @@ def _run(faults: Faults, simulate: Callable[..., Trace], record: Record, number:
 
 
 def is_median_known(times: Sequence[float]) -> bool:
-    """Return whether these times determine the median closely enough. Infinity represents a run that never ends.
+    """Return whether the 95 % interval of the median is at most 2 % wide. An infinite time is a run that never ends.
 
     >>> is_median_known([1.0] * 20), is_median_known([1.0, 2.0] * 10)
     (True, False)
@@ -226,7 +226,7 @@ def _waiting(traces: Sequence[Trace], faults: Faults, cluster: Cluster, steps: i
 def _degraded_links(
     paths: Sequence[Sequence[Leg]], faults: Faults, cluster: Cluster, steps: int, longest: float
 ) -> tuple[LinkPart, ...]:
-    """Return the seconds of each degraded link on the critical path, as the mean per run and step, in descending order.
+    """Return each degraded link with its seconds on the critical path (mean per run and step), in descending order.
 
     Links with 0 s are dropped. ``longest`` is the time of the longest run in seconds.
     """
@@ -246,7 +246,7 @@ def _degraded_links(
 
 
 def _longest(late: dict[tuple[int, int], float], peer: int) -> tuple[PeerWait, ...]:
-    """Return the longest waits for ``peer``. ``late`` must be sorted by seconds, in descending order."""
+    """Return the longest waits for ``peer``. ``late`` maps (waiting rank, peer) to seconds, in descending order."""
     waits = [PeerWait(rank, seconds) for (rank, waited_for), seconds in late.items() if waited_for == peer]
     return tuple(waits[:MOST_SHOWN])
 

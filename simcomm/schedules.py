@@ -20,7 +20,7 @@ VERIFIED_UP_TO = 64  # ranks; larger programs are only checked for deadlocks
 
 
 def verified_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> Schedule:
-    """Return a program's schedule. Up to 64 ranks, its result is verified; with more, it is checked for deadlocks.
+    """Return an algorithm's schedule. Its result is verified up to 64 ranks; with more, it is checked for deadlocks.
 
     Raise ProgramError if the program deadlocks or, up to 64 ranks, does not achieve its spec.
 
@@ -45,10 +45,10 @@ def _proved_schedule(algorithm: Algorithm, world_size: int, root: int) -> Schedu
 
 @lru_cache(maxsize=16)
 def compact_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> AnySchedule:
-    """Return a program's schedule, in the symmetric form if possible, which needs the least memory and time.
+    """Return an algorithm's schedule, in the symmetric form if possible, which needs the least memory and time.
 
-    Programs with more than 64 ranks are not checked for deadlocks, so use it only with engines that detect them. Raise
-    ProgramError if the program, up to 64 ranks, does not achieve its spec.
+    Schedules of more than 64 ranks are not checked for deadlocks, so use them only with engines that detect deadlocks.
+    Raise ProgramError if a program for up to 64 ranks does not achieve its spec.
 
     >>> from collectives import find_algorithm
     >>> type(compact_schedule(find_algorithm("all_reduce/ring"), world_size=1024)).__name__
@@ -66,7 +66,7 @@ def compact_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> An
 def unverified_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> SymmetricSchedule | StepTable:
     """Return the schedule that ``build_compact`` builds for a program that is known to be correct.
 
-    Raise TooLarge if it is too large to simulate.
+    Raise TooLarge if the schedule is too large to simulate.
     """
     if world_size**2 > allowed(Gigabyte.PAIRS):  # before the schedule is built
         check_pairs(make_call(algorithm, world_size, root), estimate_pairs(algorithm, world_size, root))

@@ -61,7 +61,8 @@ def choose(
     """Choose the algorithm with the lowest predicted time. Default of ``among``: all algorithms in the library.
 
     Algorithms that are not defined for this number of ranks are skipped. If several are equally fast, the one with the
-    fewest operations on rank 0 wins. Closed forms assume equal chunks. Raise InputError if no algorithm is left.
+    fewest operations on rank 0 wins. Times from closed forms assume equal chunks. Raise InputError if no algorithm is
+    left.
 
     >>> import simcomm
     >>> choose("broadcast", simcomm.star(8, "10 Gbit/s", "5 us"), 64).algorithm.label
@@ -79,7 +80,7 @@ def choose(
 
 
 def _fastest(estimator: Estimator, among: Iterable[Algorithm] | None) -> "_Contender":
-    """Return the fastest contender, whose exact time may remain unknown. Raise TooLarge if all are too large.
+    """Return the fastest contender. Its exact time may remain unknown. Raise TooLarge if all contenders are.
 
     Bounds are refined only while several contenders may be the fastest.
     """
@@ -129,7 +130,7 @@ def _contenders(among: Iterable[Algorithm] | None, estimator: Estimator) -> list
 
 
 def _with_more_known(contender: _Contender, estimator: Estimator) -> _Contender:
-    """Return the contender with tighter bounds: first add the link load bound, then simulate."""
+    """Return the contender with tighter bounds. The first call adds the link load bound; the second simulates."""
     if not contender.knows_loads:
         least = min(max(contender.least, estimator.link_load_bound(contender.algorithm)), contender.most)
         return replace(contender, least=least, knows_loads=True)
@@ -138,7 +139,7 @@ def _with_more_known(contender: _Contender, estimator: Estimator) -> _Contender:
 
 
 def _effort(algorithm: Algorithm, estimator: Estimator) -> tuple[int, int, str]:
-    """Return a sort key: operations on rank 0, then parameters, because a torus with one row equals a ring."""
+    """Return a sort key: operations on rank 0, number of parameters (a torus with one row is a ring), label."""
     programs = algorithm.channels(0, estimator.world_size, estimator.call.root)
     operations = sum(len(step) for program in programs for step in program)
     return operations, len(algorithm.parameter_names), algorithm.label

@@ -34,16 +34,17 @@ def run(
     engine: str | None = None,
     record: Record | bool = True,
 ) -> Trace:
-    """Simulate one collective on ``nbytes`` bytes per rank, or on ``buffers`` with real data, reduced in place.
+    """Simulate one collective, on ``nbytes`` bytes per rank or on the data in ``buffers``, which is updated in place.
 
-    ``nbytes`` may be text such as "1 MiB". Defaults: float32 elements, operator sum, root 0. A CollectiveCall in place
-    of the algorithm includes these. ``buffers`` has one 1-D array per rank, of equal length and type, each with its own
-    memory. If the transport needs a calibration, the default is the cached one.
+    ``nbytes`` may be text such as "1 MiB". Defaults: float32 elements, operator sum, root 0. A CollectiveCall as
+    ``algorithm`` already contains size, dtype, operator and root. ``buffers`` has one 1-D array per rank, of equal
+    length and type, each with its own memory. Default of ``calibration``: the cached calibration, if the transport
+    needs one.
 
     ``engine`` is "simpy" or "compiled"; only "simpy" supports ``buffers``. The default depends on the number of
     messages. On this machine, the prediction uses measured message classes unless you set an engine or a fault. With
-    ``record=False``, the trace has times only, which takes far less memory. With ``Record.WAITS``, it has the waits of
-    ranks, as a ``BriefTrace`` without messages if possible, else as unordered messages. With ``Record.BRIEF_WAITS``, it
+    ``record=False``, the trace has times only, which takes far less memory. With ``Record.WAITS``, it is a
+    ``BriefTrace`` (waits without messages) if possible, else it has unordered messages. With ``Record.BRIEF_WAITS``, it
     is a ``BriefTrace`` if possible, else it has times only. Under ``faults``, a run may never end: see
     ``Trace.is_complete``.
 
@@ -109,7 +110,7 @@ def train(
     ``Trace.is_complete``.
 
     Raise InputError if compute times are missing, if DistributedDataParallel has no calibrated overlap on this cluster,
-    and if faults or an engine are combined with ``ddp`` or NCCL's own sync, which are predicted by formula.
+    or if faults or an engine are combined with ``ddp`` or NCCL's own sync, which are predicted by formula.
 
     >>> import simcomm
     >>> from collectives import find_algorithm
@@ -127,14 +128,15 @@ def train(
 
 
 def join_loading(phases: ComputePhases) -> ComputePhases:
-    """Return the phases with data loading as part of forward, because messages do not depend on the difference."""
+    """Return the phases with data loading merged into forward, which does not change the times of messages."""
     return replace(phases, forward=phases.loading + phases.forward, loading=0.0)
 
 
 def split_loading(trace: Trace, training: Training, phases: ComputePhases) -> Trace:
-    """Return a trace with data loading and forward as separate spans, the inverse of ``join_loading``.
+    """Return a trace in which data loading and forward are separate spans. This reverses ``join_loading``.
 
-    A slow rank also loads more slowly. DistributedDataParallel broadcasts buffers before forward, not during loading.
+    On a slow rank, loading is slowed down like forward. With overlap, loading is never slowed down, because the extra
+    time of forward is DistributedDataParallel's broadcast of buffers.
     """
     if not phases.loading:
         return trace

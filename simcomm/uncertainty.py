@@ -3,8 +3,9 @@
 This module also reports signs that the machine was busy during a calibration: contradictory times, or other load.
 
 Each fold of a calibration uses some of its rounds. Let s be the standard deviation of m predictions of one row, one
-prediction per fold. Then the mean of another measurement with as many rounds lies within t s sqrt(2 / m) of their mean
-with a probability of 80 %, where t is the 90 % quantile of Student's t distribution with m - 1 degrees of freedom.
+prediction per fold. Then the mean of a further measurement with as many rounds lies within t s sqrt(2 / m) of the mean
+prediction with a probability of 80 %. Here, t is the 90 % quantile of Student's t distribution with m - 1 degrees of
+freedom.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,10 +31,10 @@ NO_DRIFT_S = 1.0  # a younger calibration, in seconds, belongs to the run itself
 
 
 def disagreement(values: Sequence[float | None]) -> float | None:
-    """Return the half-width of the 80 % interval for the mean of a further measurement, relative to that mean.
+    """Return the half-width of the 80 % interval for a further measurement, relative to the mean of ``values``.
 
-    ``values`` are the predictions of the folds. Return None if there are fewer than two, one is None, or their mean is
-    0.
+    ``values`` are the predictions of the folds. Return None if there are fewer than two, if one is None, or if their
+    mean is 0.
 
     >>> round(disagreement([1.0, 1.1, 0.9, 1.0]), 3)
     0.095
@@ -100,7 +101,7 @@ def find_noise(calibration: Calibration) -> list[str]:
 
 
 def _contradictions(calibration: Calibration) -> Iterator[str]:
-    """Yield a reason for each phase that several processes finish sooner than one, or later than one after another."""
+    """Yield a reason for each phase that several processes finish faster than one process, or slower than in turn."""
     alone = {_kind(point): point.phases for point in calibration.compute if point.processes == 1}
     for point in calibration.compute:
         if point.processes == 1 or _kind(point) not in alone:
@@ -118,7 +119,7 @@ def _kind(point: ComputePoint) -> tuple[str, str, int, int]:
 
 
 def _disagreements(calibration: Calibration) -> Iterator[tuple[float, str]]:
-    """Yield the disagreement between folds, for each message class at each size, and for each phase."""
+    """Yield the folds' disagreement and a name, for each message class at each size and for each compute phase."""
     parts = calibration.parts
     for curve in calibration.message_classes:
         kind = (curve.pattern, curve.width, curve.reduces, curve.is_first, curve.in_training)

@@ -86,7 +86,7 @@ class LinkFault:
             number += 1
 
     def shifted(self, seconds: float) -> "LinkFault | None":
-        """Return this fault with times relative to ``seconds``, or None if it is over by then."""
+        """Return this fault with times relative to ``seconds``, or None if the fault has ended by then."""
         at = self.at - seconds
         if self.every < inf and at + self.lasting < 0:
             at += self.every * floor(-at / self.every)
@@ -240,7 +240,7 @@ class Faults:
         return replace(self, ranks=ranks, links=tuple(link for link in links if link is not None))
 
     def split_at_first_change(self) -> tuple["Faults", float]:
-        """Return the faults that are active at time 0, and the time of the first change after that, in seconds.
+        """Return the faults that are active at time 0, and the time of the first later change in seconds.
 
         The time is 0 if a rank has already failed or a link is already down.
 

@@ -1,6 +1,6 @@
-"""Draw random delays (jitter). Each is a hash of a seed and of the name of a message or computation.
+"""Draw random delays (jitter). Each delay is a hash of a seed and of the name of a message or computation.
 
-The draws therefore do not depend on the engine or on the order of events.
+The delays therefore do not depend on the engine or on the order of events.
 """
 
 from dataclasses import dataclass

@@ -39,15 +39,15 @@ class _FillingLink:
 
     @property
     def share(self) -> float:
-        """The bandwidth in bytes/s that each flow on the link gets, among the flows whose rate is not yet fixed."""
+        """The bandwidth in bytes/s for each flow on the link whose rate is not yet fixed."""
         return self.remaining / self.unfixed
 
 
 def fair(flows: Iterable[SharedFlow], capacities: Capacities) -> None:
     """Set the rate of every flow to its max-min fair share, by progressive filling.
 
-    The result is bit-identical for the same flows in the same order, because no step depends on the order of a set:
-    among equally tight links, the one that a flow reached first comes first.
+    The result is bit-identical for the same flows in the same order, because equally tight links are processed in the
+    order in which the flows first cross them.
     """
     links = _unfilled_links(flows, capacities)
     heap = [(link.remaining / link.unfixed, link.index, link) for link in links.values()]
@@ -77,7 +77,7 @@ def _unfilled_links(flows: Iterable[SharedFlow], capacities: Capacities) -> dict
 
 
 def _freeze(tightest: _FillingLink, links: dict[Link, _FillingLink]) -> set[_FillingLink]:
-    """Fix the rates of the remaining flows on the tightest link. Return the other links that they cross."""
+    """Fix the rates of the remaining flows on the tightest link. Return the other links that these flows cross."""
     share, touched = tightest.share, set()
     for flow in tightest.flows:
         if flow.rate == UNFIXED:

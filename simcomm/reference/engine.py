@@ -1,4 +1,4 @@
-"""Simulate each channel of a rank and each message as a simpy process that reads from top to bottom.
+"""Simulate with simpy: each channel of a rank is a process, and so is each message.
 
 A rank *posts* operations, *waits* for them, and *computes*. In a step of its program, it posts all operations and then
 waits for all of them. A message starts when its send and its receive are both posted. Sends and receives match within
@@ -104,8 +104,8 @@ def _offsets(total: int, n: int, chunks: int) -> tuple[int, ...]:
 class Simulation:
     """Simulates ranks in virtual time on one cluster. ``messages`` and ``spans`` grow during the run.
 
-    Callbacks on events of ``env`` can extend a running simulation. ``env.process(simulation.collective(...))`` starts
-    one rank's part of a collective at that time, and ``post`` posts a send or a receive.
+    Callbacks on events of ``env`` can extend a running simulation: ``env.process(simulation.collective(...))`` starts
+    one rank's part of a collective at the current time, and ``post`` posts a send or a receive.
 
     >>> import simcomm
     >>> simulation = Simulation(simcomm.star(2, "8 Gbit/s", "1 us"), Transport())
@@ -184,9 +184,9 @@ class Simulation:
     ) -> Process:
         """Execute one rank's part of a collective, with all channels in parallel.
 
-        The part begins when this process does. A late rank delays only the ranks that need its messages. ``index`` is
-        the number of the collective within the run, the same on all of its ranks. Peers in the programs are ranks of
-        the cluster; ``collectives.step.on_group`` converts the programs of a group.
+        A rank that starts late delays only the ranks that need its messages. ``index`` is the number of the collective
+        within the run, the same on all of its ranks. Peers in the programs are ranks of the cluster;
+        ``collectives.step.on_group`` converts the programs of a group.
         """
         channels = [
             self.env.process(self._channel(index, rank, channel, program, buffer, operator))

@@ -79,7 +79,7 @@ class Network:
         self._version = 0  # number of times that rates were set
 
     def transfer(self, src: str, dst: str, nbytes: int) -> Generator[simpy.Event, Any, tuple[str, ...]]:
-        """Transfer ``nbytes`` from node src to node dst: first wait for all latencies, then send at the shared rate.
+        """Transfer ``nbytes`` from node src to node dst: wait for the route's latency, then send at the shared rate.
 
         This simpy process returns the nodes of the route.
         """
@@ -104,7 +104,7 @@ class Network:
         return self._routes[src, dst]
 
     def change(self, changes: Iterator[BandwidthChange]) -> Generator[simpy.Event, Any, None]:
-        """Apply bandwidth ``changes`` as a simpy process, which ends when no other event remains."""
+        """Apply bandwidth ``changes`` as a simpy process, which ends after many changes without another event."""
         idle = 0
         for change in changes:
             if change.time > self.env.now:
@@ -125,7 +125,7 @@ class Network:
             self.env.process(self._share_out())
 
     def _share_out(self) -> Generator[simpy.Event, Any, None]:
-        """Set the rates of all flows. Then wait until the first flow ends, unless rates change earlier."""
+        """Set the rates of the affected flows. Then wait until the first flow ends, unless rates change earlier."""
         yield self.env.timeout(0)
         self._share_out_due = False
         self._advance()
