@@ -20,7 +20,7 @@ BORROWED_RANKS = 2  # ranks in the calibration of this machine's software for ot
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster: a network whose links messages share max-min fairly, the host of each rank, and the routing.
+    """A network whose links are shared max-min fairly by messages, with the host of each rank and the routing policy.
 
     Every edge of ``graph`` is one direction of a link, with its bandwidth in bytes/s and its latency in seconds;
     ``simcomm.cluster.graph`` lists all attributes.
@@ -89,7 +89,7 @@ class Cluster:
         return self
 
     def check_joined_by_nccl(self) -> None:
-        """Raise InputError unless the cluster uses NCCL, which its built-in collectives require."""
+        """Raise InputError unless the cluster uses NCCL, which the algorithm "nccl" requires."""
         raise InputError(f'algorithm "nccl" requires transport = "nccl"; {self.title} has another transport')
 
     def check_measurable(self, backend: str, gpus: Callable[[], Sequence[str]]) -> None:
@@ -109,7 +109,7 @@ class Cluster:
         return self.routing(self.graph)
 
     def on_first(self, world_size: int) -> "Cluster":
-        """Return this cluster with ranks on its first hosts, one each. Raise InputError for no ranks or too many."""
+        """Return the cluster with ranks on its first ``world_size`` hosts. Raise InputError for 0 or too many ranks."""
         if not 1 <= check_whole_number("world_size", world_size, at_least=0) <= len(self.hosts):
             raise InputError(
                 f"{world_size} ranks do not fit: the cluster has {len(self.hosts)} hosts, with one rank each"

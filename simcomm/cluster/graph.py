@@ -41,7 +41,7 @@ class LinkSpec(NamedTuple):
 
 
 def link_spec(bandwidth: str | Bandwidth, latency: str | Latency) -> LinkSpec:
-    """Return a link with this bandwidth and latency, as text with units or parsed values.
+    """Return a link. Its bandwidth and latency are text with units, or numbers in bytes/s and seconds.
 
     Raise InputError if a text is not a bandwidth or a latency.
 
@@ -63,7 +63,7 @@ def add_link(graph: "nx.DiGraph[str]", a: str, b: str, link: LinkSpec) -> None:
 
 
 def check_links(links: int) -> None:
-    """Raise TooLarge if a network of ``links`` links exceeds the memory limit, before any link is created."""
+    """Raise TooLarge if a network of ``links`` links would exceed the memory limit."""
     check_fits(links, Gigabyte.LINKS, f"a network of {links:,} links is too large")
 
 
@@ -76,7 +76,7 @@ def empty_graph(hosts: Iterable[str] = (), switches: Iterable[str] = ()) -> "nx.
 
 
 def node_kinds(graph: "nx.DiGraph[str]") -> dict[str, str]:
-    """Return the kind of every node, as ``node_kind`` does."""
+    """Return the kind of every node, by name."""
     return {node: node_kind(graph, node) for node in graph}
 
 

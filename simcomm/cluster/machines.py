@@ -80,7 +80,7 @@ def _rail_count(machine: Machine) -> int:
 
 
 def _part_of(index: int, count: int, parts: int) -> int:
-    """Return the part of item ``index`` if ``count`` items are divided evenly into ``parts`` consecutive parts."""
+    """Return the number of the part with item ``index`` if ``count`` items are divided evenly into ``parts`` parts."""
     return index * parts // count
 
 

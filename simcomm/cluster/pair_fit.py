@@ -1,11 +1,11 @@
 """Fit the TCP parameters of a pair of hosts from probes, which are independent of the collectives to predict.
 
 Each term comes from one kind of probe. The smallest messages, which fit into a link's burst, give the overheads and CPU
-times. The time at which large sends return gives the send buffer, and TCP's data in flight gives the window. The size
-of the pieces that Linux passes to a link is known: the rest of a message waits behind pieces of other messages ("TCP
-small queues", Documentation/networking/ip-sysctl.rst, tcp_limit_output_bytes). The goodput is not fitted, but computed
-from headers and bandwidth. If the measured goodput differs by more than ``TOLERANCE``, another bottleneck must exist,
-and no prediction is made.
+times. The time at which large sends return gives the send buffer, and TCP's data in flight gives the window. Linux
+passes messages to a link in pieces of a known size, so the rest of a message waits behind pieces of other messages
+("TCP small queues", Documentation/networking/ip-sysctl.rst, tcp_limit_output_bytes). The goodput is not fitted, but
+computed from headers and bandwidth. If the measured goodput differs by more than ``TOLERANCE``, another bottleneck must
+exist, and no prediction is made.
 """
 
 from collections.abc import Mapping
@@ -131,10 +131,11 @@ def _crowds(probes: PairProbes) -> list[CrowdRound]:
 def _processor(probes: PairProbes, hop: float) -> tuple[float, float, float]:
     """Return the CPU seconds to post a message, to receive it, and to continue after a wait.
 
-    Rounds with more ranks than cores measure them, because all cores are busy. Each rank sends and receives. One more
-    message in a step costs two posts and two receives: of the message and of its notification. A step with one message
-    costs as much, plus one continuation, because a rank waits once per step. The time to post is what one more message
-    in a step takes in the sender's thread. Without such rounds, all three are 0. Their sum is at most ``hop``.
+    They are measured in rounds with more ranks than cores, which keep all cores busy. Each rank sends and receives. One
+    more message in a step costs two posts and two receives: of the message and of its notification. A step with one
+    message costs one continuation more, because a rank waits once per step. The time to post is what one more message
+    in a step takes in the sender's thread. Without such rounds, return zeros. The three times add up to at most ``hop``
+    seconds.
     """
     crowds = _crowds(probes)
     if not crowds:
@@ -162,11 +163,12 @@ def _start(probes: PairProbes, awake: float, ranks: int | None) -> float:
 
 
 def _own(probes: PairProbes, both: float) -> tuple[float, float]:
-    """Return the cost of a message in gloo's own collectives relative to ``both``, and the extra seconds to start them.
+    """Return two costs of gloo's own collectives: of a message relative to ``both``, and extra seconds to start.
 
-    The probes are a barrier and an all_gather of many messages, each with its notification. They keep all cores busy
-    and start in the same way. Gloo posts messages in C++, which takes no longer than in Python, but from its own
-    thread, which the rank's thread wakes and awaits. Without measurements, return (1, 0).
+    ``both`` is the CPU time to post and receive a message. The probes are a barrier and an all_gather of many messages,
+    each with its notification. They keep all cores busy and start in the same way. Gloo posts messages in C++, which
+    takes no longer than in Python, but from its own thread, which the rank's thread wakes and awaits. Without
+    measurements, return (1, 0).
     """
     each, starts = [], []
     for crowd in _crowds(probes):

@@ -38,7 +38,7 @@ class RouteLinks(NamedTuple):
 
 
 class GraphArrays(NamedTuple):
-    """A graph as arrays. A leaf is a node whose only neighbor has several. Searches visit only the other nodes."""
+    """A graph as arrays. A leaf's only neighbor has several neighbors. Searches visit only the other nodes."""
 
     src: Ints  # [links]: node
     dst: Ints
@@ -175,7 +175,7 @@ class ShortestPaths:
         return counts, np.concatenate(links)
 
     def path(self, source: int, target: int, choice: int) -> tuple[str, ...]:
-        """Return the nodes of one path, including both ends; empty if there is no path. ``choice``: as in ``paths``."""
+        """Return the nodes of one path; empty if there is none. ``choice`` selects among equally good paths."""
         net, scratch = self._lists
         start = source if net.up[source] < 0 else net.dst[net.up[source]]
         gateway = target if net.down[target] < 0 else net.src[net.down[target]]
@@ -265,7 +265,7 @@ class PathFinder(NamedTuple):
 def check_hops(number: int, known_pairs: int, pairs: int, most: int) -> None:
     """Raise TooLarge if the routes of ``pairs`` pairs would have too many links in total.
 
-    This is extrapolated from the first ``known_pairs`` pairs, whose routes have ``number`` links in total.
+    The total is extrapolated from the first ``known_pairs`` pairs, whose routes have ``number`` links.
     """
     if number > allowed(most):
         about = number * pairs // known_pairs

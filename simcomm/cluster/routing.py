@@ -43,7 +43,10 @@ class Router:
         self._hops = 0  # links of the known routes
 
     def route(self, src: str, dst: str) -> Route:
-        """Return the nodes from ``src`` to ``dst``. Raise InputError if there is no route, or TooLarge for too many."""
+        """Return the nodes from ``src`` to ``dst``. Raise InputError if there is no route.
+
+        Raise TooLarge if the routes found so far have too many links in total.
+        """
         if (src, dst) not in self._known:
             route = self._known[src, dst] = self._find(src, dst)
             self._hops += len(route) - 1
@@ -107,7 +110,7 @@ class ShortestRouter(Router):
 
     @cached_property
     def _may_need_memory(self) -> "npt.NDArray[np.bool_]":
-        """Mark the links whose routes may need a detour through host memory; [links]."""
+        """Boolean mask of the links whose routes may need a detour through host memory; shape [links]."""
         lowest = min((_reach(self.graph, node) for node in rank_nodes(self.graph)), default=len(P2P_LEVELS) - 1)
         kinds = node_kinds(self.graph)
         return np.array([lowest <= GREATEST_REACH.get(kinds[dst], -1) for _, dst in self.graph.edges], dtype=bool)
@@ -189,7 +192,7 @@ def listed_routes(routes: Iterable[Sequence[str]], otherwise: Routing = shortest
 
 
 def join_legs(legs: Iterable[Route]) -> Route:
-    """Join routes into one route. Each of them begins at the node where the previous one ends.
+    """Join routes into one route. Each route begins at the node where the previous route ends.
 
     >>> join_legs([("h0", "s0"), ("s0", "h1")])
     ('h0', 's0', 'h1')

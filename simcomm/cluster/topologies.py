@@ -163,8 +163,8 @@ def dragonfly(
     """Build a dragonfly: groups of fully connected routers, with one global link between every two groups.
 
     A router has ``global_links`` ports to other groups. Default of ``groups``: the maximum, routers_per_group *
-    global_links + 1. Group i's j-th global port leads to group i + j + 1. The first three arguments are p, a and h in
-    Kim, Dally, Scott, Abts, "Technology-driven, highly-scalable dragonfly topology", 2008.
+    global_links + 1. Group i's j-th global port leads to group i + j + 1, modulo ``groups``. The first three arguments
+    are p, a and h in Kim, Dally, Scott, Abts, "Technology-driven, highly-scalable dragonfly topology", 2008.
 
     >>> dragonfly(2, 4, 2, "10 Gbit/s", "5 us")
     <Cluster dragonfly of 9 groups, 72 hosts, 10 Gbit/s: 72 ranks, 108 nodes, 324 links>

@@ -39,9 +39,10 @@ class EmulatedModel(NetworkModel):
         return Alternatives(tuple(self.calibration.parts), self.calibration.with_slower_cores(SLOWER))
 
     def measured_ranks(self, training: Training) -> int:
-        """Return the number of concurrent processes with which compute was calibrated: the number of local ranks.
+        """Return the number of local ranks if compute is calibrated with as many concurrent processes.
 
-        If there is no such calibration, return the largest calibrated number below it that keeps all cores busy.
+        Otherwise, return the largest smaller calibrated number that keeps all cores busy, or else the number of local
+        ranks.
         """
         local, calibration = self.cluster.local_ranks, self.calibration
         threads = threads_per_rank(local)

@@ -78,7 +78,7 @@ class Estimator:
         return None if seconds is None else seconds + first
 
     def bracket(self, algorithm: Algorithm) -> Bracket:
-        """Return cheap lower and upper bounds in seconds; 0 and infinity if unknown."""
+        """Return cheap lower and upper bounds on an algorithm's time in seconds; 0 and infinity if unknown."""
         n, upper = self.call.elements, inf
         if self.star is not None:
             lower, upper = bracket(algorithm, self.star._replace(nbytes=self.call.nbytes), n)
@@ -99,7 +99,7 @@ class Estimator:
 
     @cached_property
     def division(self) -> tuple[float, float]:
-        """The shortest and the longest time in seconds that a rank needs to divide its result for a mean."""
+        """The shortest and longest time in seconds that a rank takes to divide its result for a mean; else zeros."""
         if self.call.op != "mean":
             return 0.0, 0.0
         spec, root, n = self.call.spec, self.call.root, self.call.elements

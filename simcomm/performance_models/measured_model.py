@@ -14,11 +14,11 @@ from simcomm.performance_models.performance_model import Alternatives, has_point
 
 
 class MeasuredModel(NetworkModel):
-    """Predicts with calibrated message times. If these are missing or messages are requested, simulates messages."""
+    """Predicts with calibrated message times. Without them, or with an engine or faults, simulates messages."""
 
     @cached_property
     def message_costs(self) -> Calibration | None:
-        """The calibration with the message times, or None if it has none or the cluster has its own transport.
+        """The calibration, or None if it has no message times or the cluster has its own transport.
 
         Raise InputError if there is no calibration, or if it is for a different number of ranks.
         """

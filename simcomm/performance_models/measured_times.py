@@ -225,7 +225,7 @@ def training_from_calibration(
 ) -> Trace:
     """Return the trace of ``steps`` training steps: forward, backward, sync and optimizer, without overlap.
 
-    In each step, another rank is the straggler. Its backward is longer than the mean by up to the calibrated wait.
+    Each step has another straggler, whose backward is longer than the mean by up to the calibrated wait.
     """
     assert training.gradient_sync is not None
     call = CollectiveCall(training.gradient_sync, training.gradient_bytes // 4, op="mean")
@@ -316,9 +316,9 @@ def train_overlapped(
     torch's copies into and out of the buckets, and forward includes its broadcast of the model's buffers. The trace's
     fact ``exposed_s`` is the exposed time.
 
-    ``carry`` returns the time of a bucket of a given size; None means that gloo carries it on this machine. The overlap
-    slowdown is calibrated with gloo on this machine and spread over the bucket times. Without an overlap calibration,
-    gradients become ready in proportion to their FLOPs, and communication does not slow backward down.
+    ``carry`` converts a bucket's bytes to seconds; None represents gloo on this machine. The overlap slowdown is
+    calibrated with gloo on this machine and spread over the bucket times. Without an overlap calibration, gradients
+    become ready in proportion to their FLOPs, and communication does not slow backward down.
 
     Raise InputError if the overlap calibration is required and missing.
     """

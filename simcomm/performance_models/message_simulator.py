@@ -117,7 +117,7 @@ class MessageSimulator:
         return compiled.one_by_one(inputs, messages=messages)
 
     def star_costs(self, nbytes: int) -> tuple[CostModel | None, CostModel | None]:
-        """Return the cluster's cost model and None if it is a symmetric star, else None and that of a faster star."""
+        """Return (cost model, None) for a symmetric star, else (None, cost model of a faster symmetric star)."""
         star = star_model(self.cluster, nbytes)
         return star, None if star is not None else faster_star(self.cluster, nbytes)
 

@@ -29,7 +29,7 @@ class Alternatives(NamedTuple):
 
 
 class Carrier(NamedTuple):
-    """The algorithm that transfers a row's bytes in simulated messages, and how often it runs per repetition."""
+    """The algorithm that transfers a workload's bytes in simulated messages, and how often it runs per repetition."""
 
     algorithm: Algorithm
     root: int
