@@ -246,7 +246,7 @@ def _deadlock(inputs: EngineInput, stuck: list[int]) -> ProgramError:
 
 
 def _with_mean_division(inputs: EngineInput, timing: Timing) -> Timing:
-    """Return the timing with the division that completes a mean. Failed ranks do not divide."""
+    """Return the timing including the division that completes a mean, if any. Failed ranks do not divide."""
     if inputs.call.op != "mean":
         return timing
     late = [fault.rank for fault in inputs.faults.ranks if fault.fails_at <= timing.finished[fault.rank] < np.inf]

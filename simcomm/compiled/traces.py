@@ -93,7 +93,7 @@ def trace_messages(inputs: EngineInput, timing: Timing, base: float = 0.0) -> Me
 
 
 def _message_columns(inputs: EngineInput, timing: Timing, base: float) -> dict[str, npt.NDArray[Any]]:
-    """Return the columns of the arrived messages. Those that need the most memory are computed first."""
+    """Return the columns of the arrived messages. The columns that need the most memory are computed first."""
     times = _recorded(timing)
     arrived = np.flatnonzero(np.isfinite(times.end))
     arrived = arrived[np.lexsort((times.src[arrived], times.begin[arrived]))]
@@ -201,8 +201,9 @@ def begin_operations(ready: Floats, is_first: Bools, location: Ints, seconds: Fl
     """Return the time at which each operation begins, or infinity if its rank has failed by then.
 
     A step's operations run one after the other. A step begins when its messages have arrived and the previous step has
-    ended. ``ready`` is the time in seconds of each step's last arrival, ``is_first`` marks the first step of each
-    program, and ``fails_at`` is the failure time of the step's rank. ``location`` is the step number of each operation.
+    ended. ``location`` is the index of each operation's step. ``ready``, ``is_first`` and ``fails_at`` have an entry
+    per step: the time in seconds of the last arrival, whether it is the program's first step, and its rank's failure
+    time.
 
     >>> steps = np.array([0.0, 1.0]), np.array([True, False])
     >>> begin_operations(*steps, np.array([0, 0, 1]), np.array([1.0, 0.5, 1.0]), np.array([9.0, 9.0])).tolist()

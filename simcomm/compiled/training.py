@@ -1,4 +1,4 @@
-"""Simulate training steps on the compiled engine: in each step every rank computes, and then all ranks synchronize.
+"""Simulate training steps on the compiled engine: in each step, every rank computes, and then all ranks synchronize.
 
 Each gradient sync is simulated alone, starting when its ranks have computed. This is exact as long as no message of a
 sync can begin while a message of an earlier sync is in flight. A rank that hangs or has failed starts no further sync:
@@ -195,7 +195,7 @@ def _spans(step: int, *phases: tuple[str, Floats, Floats]) -> list[Spans]:
 def trace_steps(
     inputs: EngineInput, elapsed: float, spans: list[Spans], syncs: list[SimulatedSync], record: Record
 ) -> Trace:
-    """Return the trace of all steps. ``record`` adds messages, reductions and, unless it is ``WAITS``, links."""
+    """Return the trace of all steps. ``record`` adds messages and reductions and, unless it is ``WAITS``, links."""
     only = trace_nothing(inputs, elapsed, syncs[-1].timing.method if syncs else "")
     if not record.keeps_messages:
         return replace(only, spans=Spans.join(spans).sorted())

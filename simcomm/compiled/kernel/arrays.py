@@ -1,7 +1,7 @@
 """Define the arrays of the compiled engine: the stages and messages of a schedule, and the network.
 
-Routes list only the links that can limit a message. A *link pair* is two links that some route crosses, in this order.
-It counts the flows whose rate its first link determines and that also cross its second link.
+Routes list only the links that can limit a message. A *link pair* is an ordered pair of links on a common route. Its
+record counts the flows whose rate the first link determines and that also cross the second link.
 """
 
 from typing import Any, NamedTuple
@@ -111,7 +111,7 @@ AT_ONCE = 1_000_000  # keys sorted at a time, to limit memory
 
 
 def number_distinct(keys: LongInts, below: int) -> tuple[LongInts, Ints]:
-    """Return the distinct keys, from 0 to ``below`` - 1, in ascending order, and each key's position among them."""
+    """Return the distinct keys in ascending order, and each key's position among them. Keys are less than ``below``."""
     # a larger table of all possible keys is slower than sorting
     if below > (1 << 24):
         return _by_sorting(keys)

@@ -103,7 +103,7 @@ def _move(heap: Records, at: int, to: int) -> None:
 
 @inline
 def meld(flows: Records, a: int, b: int) -> int:
-    """Return the root of two merged heaps; -1 is an empty heap."""
+    """Merge two heaps and return the root; -1 represents an empty heap."""
     if a < 0:
         return b
     if b < 0:

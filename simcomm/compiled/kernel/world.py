@@ -89,8 +89,8 @@ class World(NamedTuple):
 def new_world(plan: Plan, network: LinkRecords, messages: bool) -> World:
     """Return the state at time zero, with every agent's first stage ready to start.
 
-    ``messages`` records the times of each message. The world uses the plan and the network's link pairs in place, until
-    another world is made of them.
+    ``messages`` records the times of each message. The state includes the plan's records and the network's link pairs
+    themselves, so each of them can serve only one simulation at a time.
     """
     plan.stages["waiting"][:-1] = np.diff(plan.stages["first_op"])
     plan.messages["posted"] = 0

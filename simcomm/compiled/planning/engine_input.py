@@ -186,7 +186,7 @@ class EngineInput:
 
     @derived_property
     def private(self) -> Bools:
-        """A mask of the links that never carry two messages at once; shape [links]."""
+        """Boolean mask of the links that never carry two messages at once; shape [links]."""
         is_symmetric = isinstance(self.schedule, SymmetricSchedule)
         single = cyclic_one_at_a_time(self.schedule) if is_symmetric else one_at_a_time(self.schedule_plan)
         return private_links(single, self.pairs, self.found_routes)
@@ -212,7 +212,7 @@ def share_repetitions() -> None:
 
 
 def as_repeated(inputs: EngineInput) -> EngineInput:
-    """Return the input. Within ``repetitions``, it shares the derived data of an earlier input with other faults."""
+    """Return the input. Within ``repetitions``, it shares derived data with an earlier input that has other faults."""
     earlier = _repeated.get()
     if earlier is None:
         return inputs

@@ -43,7 +43,7 @@ def _stage_slowdowns(inputs: EngineInput) -> Floats:
 
 
 def _with_starts(plan: Plan, starts: Floats) -> Plan:
-    """Return the plan with another first stage for each agent, in which it waits until its start time in seconds."""
+    """Return the plan with an additional first stage per agent, which waits until ``starts`` [agents], in seconds."""
     stages, agents = len(plan.stages) - 1, len(plan.first_stage)
     later = np.zeros(stages + agents + 1, STAGE)
     later[:stages] = plan.stages[:-1]
@@ -88,7 +88,7 @@ def _last_computing(inputs: EngineInput, agent: int) -> float:
 
 
 def link_records_of(inputs: EngineInput) -> LinkRecords:
-    """Return the network without the links that can never limit a message under these faults."""
+    """Return the network for the kernel, without the links that can never limit a message under these faults."""
     if not inputs.faults.changes_links:
         return inputs.link_records
     routes = inputs.routes

@@ -79,7 +79,7 @@ def alone_rates(routes: Routes) -> Floats:
 
 
 class SingleMessages(NamedTuple):
-    """Marks the ranks and pairs that never have two messages in flight at once, on all their channels together."""
+    """Boolean masks of ranks and pairs that never have two messages in flight at once, over all channels."""
 
     sends: Bools  # [ranks]
     receives: Bools  # [ranks]
@@ -222,7 +222,7 @@ def _link_pairs(records: Records, hop_link: Ints, links: int, messages: int) -> 
 
 
 def _keys(records: Records, hop_link: Ints, links: int, number: int) -> LongInts:
-    """Return a key for every two hops on each route that encodes their two links."""
+    """Return, for every two hops on each route, a key that encodes their two links."""
     keys, counts = np.empty(number, np.int64), records["hops"]
     for hops in np.unique(counts[counts > 0]).tolist():  # all routes of one length at once
         alike = np.flatnonzero(counts == hops)

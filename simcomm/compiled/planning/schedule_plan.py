@@ -32,7 +32,7 @@ class Pairs(NamedTuple):
 
 
 class ChunkSizes(NamedTuple):
-    """Computes the sizes of chunks in bytes. ``gamma`` is the cost of reducing them."""
+    """Computes the sizes of chunks in bytes. ``gamma`` is the time to reduce one byte."""
 
     chunks: int
     elements: int  # of the buffer

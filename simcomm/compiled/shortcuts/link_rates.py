@@ -43,9 +43,10 @@ class LinkRates:
             self._rates[distance][rank] = [since for since, _ in rates], [rate for _, rate in rates]
 
     def correct(self, through: Floats, at_links: Floats, nbytes: Floats, distance: int) -> None:
-        """Replace the arrival times of messages that cross changing links. All messages travel the same distance.
+        """Correct, in place, the arrival times ``through`` of messages that cross changing links.
 
-        All arrays are indexed by sender. ``at_links`` contains the times at which messages reach their links.
+        All arrays are indexed by sender. All messages travel the same distance. ``at_links`` contains the times at
+        which messages reach their links.
         """
         for rank in self._rates[distance]:
             if nbytes[rank] > 0:

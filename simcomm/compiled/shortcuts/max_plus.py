@@ -145,7 +145,7 @@ class ChannelRun:
     def _steps_alike(self, step: int) -> tuple[int, int]:
         """Return the last of the consecutive steps that repeat this one, and the shift in ranks between two of them.
 
-        Steps that are equal only after a shift count only if no fault or link speed is specific to a rank.
+        Steps that are equal only after a shift are included only if all links are equal and no fault affects ranks.
         """
         rows = self.rows
         if rows.last[step] > step or not self.links_alike or self.faults.affects_ranks:
@@ -260,7 +260,7 @@ class _StepJitter:
 
     @cached_property
     def _names(self) -> Any:
-        """The hash of each pair's message names up to, but without, step and chunk; shape [distances, ranks]."""
+        """The hash of each pair's message names without step and chunk; shape [distances, ranks]."""
         peers = (self.ranks + self._away[:, None]) % len(self.ranks)
         return self.faults.message_hash(self.index, np.broadcast_to(self.ranks, peers.shape), peers, self.channel)
 
@@ -347,7 +347,7 @@ def _bytes_of_all(nbytes: Floats, at: Ints, is_shifted: Bools, p: int) -> Floats
 
 
 def _last_alike(first: Ints, rows: Floats, to_next: Ints | None = None) -> Ints:
-    """Return, for each step, the last of the consecutive steps with identical ``rows`` [numbers, rows].
+    """Return, for each step, the last of the consecutive steps whose ``rows`` [numbers, rows] are identical.
 
     With ``to_next``, the shifts from each step to the next must be identical too.
     """

@@ -1,9 +1,9 @@
 """Run the event loop of ranks on TCP connections, one event at a time.
 
 Ranks that are ready run before any event. The order of simultaneous events depends on their names only, never on the
-order of calls. Each event has an integer, and the lowest comes first: ranks that end an action; ranks that request a
-core; messages and notifications that enter their streams, in the order in which their rank was ready for them; segments
-that leave their first link; other segments, by stream and number; and arrived items, by their last segment.
+order of calls: first ranks that end an action; then ranks that request a core; messages and notifications that enter
+their streams, in the order in which their rank was ready for them; segments that leave their first link; other
+segments, by stream and number; and arrived items, by their last segment.
 """
 
 from collections.abc import Callable
@@ -68,7 +68,7 @@ def _pop(w: TcpWorld) -> int:
 
 @inline
 def _serve_core(w: TcpWorld, seconds: float) -> float:
-    """Occupy the first free core, or start at once without a core limit. Return the time at which the work ends."""
+    """Occupy the first free core for ``seconds``, or start at once if cores are unlimited. Return the end time."""
     now, first = w.state[0].now, 0
     if len(w.cores) == 0:
         return now + seconds
@@ -112,7 +112,7 @@ def _await_first_share(w: TcpWorld) -> None:
 
 @inline
 def _end_shares(w: TcpWorld) -> None:
-    """End the actions of the ranks that have now finished computing on shared cores. There is at least one."""
+    """End the actions of ranks that finish computing on shared cores next. At least one rank must be computing."""
     waited = w.state[0].share_ends_at - w.state[0].counted_at
     w.state[0].now = w.state[0].share_ends_at
     _count_shares(w)
@@ -284,7 +284,7 @@ def _arrive(w: TcpWorld, item: int) -> None:
 
 @inline
 def _inform_receiver(w: TcpWorld, segment: int) -> None:
-    """Schedule the time at which the receiver notices an item, in order, once a core has processed its arrival."""
+    """Schedule when the receiver notices an item: after a core has processed its arrival, and after earlier items."""
     stream, item = np.int64(w.segments[segment].stream), np.int64(w.segments[segment].item)
     if w.terms[0].arrival_cpu == 0:
         _arrive(w, item)

@@ -161,7 +161,7 @@ def plan_tcp(collectives: Sequence[EngineInput], phases: Phases | None = None) -
 
 
 def _compute(plan: TcpPlan, rank: int, inputs: EngineInput, phases: Phases | None, *channels: int) -> None:
-    """Add the computations around a gradient sync that ``channels`` lists, such as ``FORWARD``, and that take time."""
+    """Add the computations around a gradient sync: those of ``channels``, such as ``FORWARD``, that take time."""
     if phases is None:
         return
     compute, kind = phases.compute, SPEND if phases.cores is None else SHARE

@@ -14,7 +14,7 @@ EVENTS_A_LOOK = 1_000_000  # events per call of machine code, which an interrupt
 
 
 class TcpRun:
-    """Simulates collectives over TCP when it is created. With ``phases``, they are the syncs of a training run."""
+    """Simulates collectives over TCP when it is created. With ``phases``, they are the syncs of training steps."""
 
     def __init__(self, collectives: list[EngineInput], phases: Phases | None = None) -> None:
         from simcomm.compiled.tcp.kernel import advance_tcp  # imports numba, which is slow
