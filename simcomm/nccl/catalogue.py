@@ -109,7 +109,7 @@ def match_gpu(driver_name: str) -> Gpu | None:
 
 
 def unlisted_gpu(name: str, generation: str, nvlink: float, pcie: int) -> Gpu:
-    """Return a GPU that is not in the catalog. With a GeForce name and a generation without P2P, it has no P2P.
+    """Return a GPU that is not in the catalog. GeForce names of generations in ``WITHOUT_GEFORCE_P2P`` have no P2P.
 
     >>> unlisted_gpu("RTX 5070 Ti", "blackwell", 0, 5).geforce
     True
@@ -163,9 +163,9 @@ def gpus_of_host(preset: str) -> int:
 
 
 def hosts_of_machine(preset: str, nodes: int, gpus: int) -> dict[str, int]:
-    """Return the keys that describe ``nodes`` machines with ``gpus`` GPUs each.
+    """Return the keys ``nodes`` (hosts) and ``gpus`` (per host) for ``nodes`` machines with ``gpus`` GPUs each.
 
-    Raise InputError if ``gpus`` exceeds one board and is not a multiple of it.
+    Raise InputError if ``gpus`` exceeds the GPUs of one board and is not a multiple of them.
 
     >>> hosts_of_machine("gb200-nvl72", 2, 72)
     {'nodes': 36, 'gpus': 4, 'domain': 72}

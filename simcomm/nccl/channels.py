@@ -109,7 +109,7 @@ BUFFER = 4 * 2**20  # bytes per channel and peer with Simple: eight slots; a chu
 
 
 def least(rates: Sequence[float]) -> float:
-    """Return the minimum of these rates, or infinity if there are none. Compare columns of ``EachMoved`` row by row."""
+    """Return the minimum of these rates, or infinity if there are none. Arrays are compared element by element."""
     return reduce(np.minimum, rates) if rates else float("inf")
 
 

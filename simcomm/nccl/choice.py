@@ -73,7 +73,7 @@ def _protocol_reason(comm: Communicator, collective: str, protocol: str) -> str:
 
 
 def _ll128_reason(comm: Communicator) -> str:
-    """Return why LL128 is off by default, or an empty string. It relies on 128-byte stores that arrive as a whole."""
+    """Return why LL128, which requires atomic 128-byte stores, is off by default; an empty string if it is on."""
     if not comm.system.gpu.has_ll128:
         return "LL128 is on by default for Volta, A100, A30, Hopper and Blackwell only"
     if comm.version < (2, 5):

@@ -83,7 +83,7 @@ class NcclCluster(Cluster):
         """Accept NCCL's own collectives, which other clusters reject."""
 
     def check_measurable(self, backend: str, gpus: Callable[[], Sequence[str]]) -> None:
-        """Raise InputError unless the cluster is a single host and this machine has its GPUs."""
+        """Raise InputError unless ``backend`` is nccl, the cluster is a single host, and this machine has its GPUs."""
         if backend != "nccl":
             super().check_measurable(backend, gpus)
         here, wanted = gpus(), self.described

@@ -81,7 +81,7 @@ class Keys(BaseModel):
 
 
 def read_keys(where: str, line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return checked keys, with bandwidths in GB/s. Raise InputError, with ``where`` and the key, if one is invalid.
+    """Check keys and return them, with bandwidths in GB/s. Raise InputError, with ``where``, for an invalid key.
 
     >>> read_keys("system mine", {"nodes": 2, "nic": "100 Gbit/s"})
     {'nodes': 2, 'nic': 12.5}
@@ -261,7 +261,7 @@ def own_machines() -> dict[str, Any]:
 
 
 def describe_preset(preset: str, nodes: int, gpus: int, **more: Any) -> System:
-    """Return the system of ``nodes`` machines from the hardware catalog. ``more`` are more keys of its description.
+    """Return the system of ``nodes`` machines from the hardware catalog. ``more`` adds keys to its description.
 
     Each board of a machine is a host: two NVL72 are 36 hosts of four GPUs, in domains of 72. Raise InputError if a key
     is unknown or invalid.

@@ -98,7 +98,7 @@ def host_parameters(cluster: str, nodes: int) -> list[str]:
 
 
 def host_factors(cluster: str | None, nodes: int, sizes: Floats, values: Parameters) -> Floats | float:
-    """Return the factor, fitted to a cluster's hosts, on the time of each size in bytes; 1 without a cluster."""
+    """Return the fitted factor of a cluster's hosts on the time of each size in bytes; 1 without a cluster."""
     if cluster is None:
         return 1.0
     places = np.interp(np.log(sizes), np.log([*CENTERS.values()]), range(len(CENTERS)))

@@ -66,7 +66,7 @@ def read_pasted(path: Path | str, most_bytes: int = FileBytes.USUAL) -> str:
 
 
 def clean(text: str) -> str:
-    r"""Return a line without colors, and with plain spaces and dashes.
+    r"""Return the first ``MOST_MATCHED`` characters of a line, without colors and with plain spaces and dashes.
 
     >>> clean("\x1b[32mok\x1b[0m")
     'ok'

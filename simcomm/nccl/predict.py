@@ -1,10 +1,10 @@
 """Predict NCCL from a system description: its choice at each size, the time, and an interval.
 
 The logarithm of measured / predicted is modeled as Student's t with two degrees of freedom, whose tails are far heavier
-than a normal distribution's. Its width depends on the description: one node or several, within the checked systems or
-not, a guessed NIC rate. The widths are calibrated on systems whose authors no fit has used
-(``benchmarks.studies.nccl_unseen``). Leave-one-author-out errors are too small for that, because the model's structure
-was chosen with all authors.
+than a normal distribution's. Its width depends on the size, and on whether a system has several nodes, a guessed NIC
+rate, degraded hardware, or a property of no checked system. The widths are calibrated on systems whose authors no fit
+has used (``benchmarks.studies.nccl_unseen``). Leave-one-author-out errors are too small for this, because the model's
+structure was chosen with all authors.
 
 >>> from simcomm.nccl.descriptions import describe_system
 >>> system = describe_system("mine", {"nodes": 1, "gpus": 8, "gpu": "A100 SXM"})
@@ -48,7 +48,7 @@ def outside_checked(system: System, version: tuple[int, int] | None = None) -> t
     """Return a phrase for each property that a system shares with no other fitted system.
 
     The properties are the network together with the link inside a node, the GPU generation on that link, GPUs per node,
-    nodes, and NCCL's version. Default: the description's version.
+    nodes, and NCCL's version. Default of ``version``: the description's version.
 
     >>> from simcomm.nccl.descriptions import describe_preset
     >>> outside_checked(describe_preset("dgx-h100", 64, 8))

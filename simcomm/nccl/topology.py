@@ -4,7 +4,7 @@ NCCL connects two GPUs of a host by the first of these that exists (``src/graph/
 
 * NVLink: through an NVSwitch, a mesh or a bridge; AMD's xGMI likewise.
 * P2P over PCIe: one GPU writes into the other's memory. By default only up to ``PXB``: both behind PCIe switches of one
-  root port, never through a CPU's host bridge. ``NCCL_P2P_LEVEL`` changes that. GeForce cards reject it since Turing.
+  root port, never through a CPU's host bridge. ``NCCL_P2P_LEVEL`` changes this. GeForce cards since Turing reject P2P.
 * SHM: the sender writes into host memory and the receiver reads it there, so the bytes go up to the CPU and down again.
 
 Bandwidths are payload rates of links. This module shares links max-min fairly; ``parameters.toml`` defines which share

@@ -1,4 +1,4 @@
-"""Define facts about a machine. Each names the file and the line that states it."""
+"""Define facts about a machine. Each fact names the file and the line that state it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -17,7 +17,7 @@ KNOWN = (
 
 
 def read_facts(paths: Iterable[Path | str]) -> Facts:
-    """Return the facts in files and in the files of folders.
+    """Read the facts from files, and from the files in directories.
 
     Raise InputError if a file is invalid or contains no facts.
     """

@@ -17,7 +17,7 @@ VENDORS = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}
 
 
 def read(file: str, text: str) -> list[Fact]:
-    """Return the facts in a topology. Raise InputError that names the line."""
+    """Return the facts in a topology. If the XML is invalid, raise an InputError that names the line."""
     facts, depth, elements = list[Fact](), 0, 0
     parser = expat.ParserCreate()
 

@@ -1,8 +1,8 @@
 """Save measurements of a system, and adapt predictions for the system to them.
 
 The record contains the description and the measured rows, so an improved model can also use old calibrations. Every
-prediction for the same hardware uses the record, with any version, variables and processes. A record does not expire;
-delete its file to stop using it.
+prediction for the same hardware uses the record, for any NCCL version, environment variables and number of processes. A
+record does not expire; delete its file to stop using it.
 """
 
 import hashlib
@@ -91,7 +91,7 @@ def find_points(
 
 
 def _covariance(points: PredictedPoints, other: PredictedPoints) -> Floats:
-    """Return the prior covariance of residuals. Its smooth part is a Matern 3/2 kernel."""
+    """Return the prior covariance of two sets of points' residuals. Its smooth part is a Matern 3/2 kernel."""
     distance = np.sqrt(3) * np.abs(np.log2(points.nbytes)[:, None] - np.log2(other.nbytes)[None, :]) / OCTAVES
     common = np.where(points.collectives[:, None] == other.collectives[None, :], 1.0, SHARED)
     smooth = SMOOTH**2 * common * (1 + distance) * np.exp(-distance)
@@ -119,7 +119,7 @@ class Adapted:
     ) -> PredictedPoints:
         """Return the points to predict. Raise InputError as ``find_points`` does.
 
-        ``system`` and ``settings`` may differ from the measured ones in version, processes and variables.
+        ``system`` and ``settings`` may differ from the measured run in version, processes and variables.
         """
         return find_points(system or self.system, collective, sizes, settings=settings, parameters=self.parameters)
 

@@ -1,7 +1,7 @@
 """Read the output of nccl-tests and rccl-tests as people paste it: a table, CSV, Markdown or JSON (``-J FILE``).
 
 The format is defined in https://github.com/NVIDIA/nccl-tests, src/util.cu, and before 2025 in src/common.cu. Older
-versions print neither their name nor the collective, and fewer columns. Out-of-place results are used or, if they are
+versions print fewer columns, and neither their name nor the collective. Out-of-place results are used or, if they are
 missing, in-place results. A row is skipped if it is cut off, if the run found wrong values, or if its numbers are
 inconsistent. Each skipped row is reported with its line and the reason.
 """
@@ -184,7 +184,7 @@ class _Reader:
         return RANK.search(text + between + after) or RANK.search(text + after) or match
 
     def read_device(self, at: int, match: "re.Match[str]") -> None:
-        """Add a device to the present run. If its rank is already known with another process, a new run starts."""
+        """Add a device. Start a new run if the run has rows and another process has listed the same rank."""
         device = Device(int(match[1]), int(match[2] or 0), int(match[3]), match[4], match[5].strip())
         known = self.devices.get(device.rank)
         if known is not None and (known.host, known.pid) != (device.host, device.pid):
@@ -241,7 +241,7 @@ class _Reader:
         check_read(self.file, len(self.printed) + len(self.rows), Gigabyte.ENTRIES, "rows")
 
     def _joined(self, at: int, text: str, before: str = "") -> Iterator[tuple[int, str]]:
-        """Yield the number of the next line, and a broken row joined with the pieces before that line."""
+        """Yield each way to join a broken row: the number of the line after it, and the joined text."""
         pieces, next_at = 1, at + 1
         joined = [text]
         while next_at < len(self.lines) and pieces < MOST_PIECES and next_at - at < MOST_BETWEEN:

@@ -64,7 +64,7 @@ class Columns(NamedTuple):
     separator: str = ""
 
     def without(self, *quantities: str) -> "Columns":
-        """Return the columns of other quantities."""
+        """Return the columns except those of ``quantities``."""
         return self._replace(columns=tuple(column for column in self.columns if column.quantity not in quantities))
 
 
@@ -121,9 +121,9 @@ def split_cells(text: str, separator: str) -> list[str]:
 
 
 def read_cells(place: FilePlace, text: str, columns: Columns | None) -> PrintedRow:
-    """Return the row in a text. If it is cut off, return its complete side. Raise InputError if the text is not a row.
+    """Return the row in a text. If the row is cut off, return its complete side. Raise InputError if it is not a row.
 
-    The columns come from the header line. If there is none, they come from the versions of nccl-tests.
+    The columns come from the header line or, without one, from the known versions of nccl-tests.
     """
     text = STAMP.sub("", text)
     anchor = ROW_START.search(text)
@@ -229,7 +229,7 @@ def _plain(cell: str) -> str:
 
 
 def read_bytes(place: FilePlace, text: str, scale: float = 1) -> int:
-    """Return a size of a table in bytes; 1 MB is 2^20, as for ``-b 1M``. Raise InputError if the text is not a size.
+    """Parse a size such as ``1M`` (2^20, as for ``-b 1M``) and return it in bytes. Raise InputError for other text.
 
     >>> read_bytes(FilePlace("a.txt", 1), "8 MB"), read_bytes(FilePlace("a.txt", 1), "104,857,600")
     (8388608, 104857600)

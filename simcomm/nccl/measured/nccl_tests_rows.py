@@ -170,7 +170,7 @@ def _check_values(where: str, dtype: str | None, side: Side, ranks: int) -> None
 
 
 class Call(NamedTuple):
-    """The collective and the number of ranks (0: unknown) of several rows, and which of both were guessed."""
+    """The collective and the number of ranks (0: unknown) of several rows, and which of the two were guessed."""
 
     collective: str
     ranks: int

@@ -25,7 +25,7 @@ class PrintedFigure(NamedTuple):
 
 
 def read_figure(where: str, name: str, text: str, *, instead: str = "") -> PrintedFigure:
-    """Return the number in a text. Raise InputError unless it is finite and non-negative.
+    """Parse a printed number, with its rounding. Raise InputError unless the number is finite and non-negative.
 
     >>> read_figure("line 3", "time", "34.7")
     PrintedFigure(value=34.7, rounding=0.05)
