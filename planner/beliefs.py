@@ -2,7 +2,7 @@
 
 The logarithm of the step time is treated as linear in the logarithms of the parameters (``Slopes``). On a new cluster,
 the parameters deviate by ``shared`` times the standard deviation of their priors, and the logarithm of each run
-deviates by another ``noise``. Both are fitted by leave-one-source-out cross-validation
+deviates by another ``noise``. ``shared`` and ``noise`` are fitted by leave-one-source-out cross-validation
 (``benchmarks/studies/step_fit.py``).
 """
 
@@ -60,7 +60,7 @@ def read_shipped() -> Shipped:
 
 
 class Slopes(NamedTuple):
-    """A linear model of log step times: their values, and their changes per prior standard deviation of a parameter."""
+    """The log step times, and their changes if a parameter rises by one prior standard deviation."""
 
     logs: Array
     slopes: Array  # rows x parameters in the order of NAMES
@@ -79,7 +79,7 @@ def find_slopes(columns: Columns, parameters: Mapping[str, float]) -> Slopes:
 
 @dataclass(frozen=True)
 class Belief:
-    """The parameters for a cluster and framework. Their logarithms' covariance is in prior standard deviations."""
+    """The parameters of the step time, and the covariance of their logarithms in units of prior standard deviations."""
 
     parameters: Mapping[str, float]
     covariance: Array
@@ -138,7 +138,7 @@ class Belief:
         return replace(self, covariance=np.linalg.inv(inverse))
 
     def choose_runs(self, slopes: Slopes, count: int) -> list[int]:
-        """Return the indices of ``count`` runs to measure. Each one reduces the summed variance of all runs most."""
+        """Return the indices of ``count`` runs to measure. Each next run reduces the summed variance most."""
         covariance, chosen = self.covariance, list[int]()
         for _ in range(min(count, len(slopes.logs))):
             moved = slopes.slopes @ covariance
@@ -165,9 +165,9 @@ def believe() -> Belief:
 
 
 def chance_to_run(columns: Columns, total_bytes: Array) -> Array:
-    """Return the probability that a run does not fail, which falls with the share of memory that the run fills.
+    """Return the probability that a run does not fail.
 
-    Most published runs with at least as many stages as layers failed at any memory usage. A few other runs failed, too.
+    The probability falls with the filled share of memory, and is low with at least as many stages as layers.
     """
     chance = read_shipped().chance
     fits = normal_cdf(

@@ -25,7 +25,7 @@ LOSS_CALLS = 3  # all_reduces of one number per token: maximum, sum of exponenti
 
 
 class Call(NamedTuple):
-    """A collective that a rank calls ``times`` per step. ``nbytes`` is the size of the whole buffer in bytes."""
+    """A collective that a rank calls ``times`` times per step. ``nbytes`` is the size of the whole buffer in bytes."""
 
     collective: str
     nbytes: float
@@ -67,7 +67,7 @@ def check_strategy(job: TrainingJob) -> None:
 
 
 def stage_calls(job: TrainingJob) -> list[tuple[Call, ...]]:
-    """Return the collectives per step of a rank of each stage. ``job.parallelism`` must state each axis size."""
+    """Return the collectives that one rank of each stage calls per step. ``job.parallelism`` must state axis sizes."""
     parallelism, profile = job.parallelism, device_part(job.model, job.parallelism.tensor)
     stages, calls = cut_stages(profile, parallelism.pipeline * parallelism.virtual), list[list[Call]]()
     for blocks in device_blocks(profile, parallelism):
@@ -117,9 +117,9 @@ def device_blocks(profile: ModelProfile, parallelism: Parallelism) -> list[list[
 
 
 def device_part(profile: ModelProfile, tensor: int) -> ModelProfile:
-    """Return a model with the share of its matrices that each of ``tensor`` devices stores.
+    """Return a profile with only the share of each matrix that one of ``tensor`` devices stores.
 
-    Norms, positions, and the biases of row-split matrices are complete on each device of a tensor group (Shoeybi et
+    Norms, positions, and the biases of row-split matrices are replicated on each device of a tensor group (Shoeybi et
     al., https://arxiv.org/abs/1909.08053, section 3).
 
     >>> from collectives.records.model_profile import find_model_profile

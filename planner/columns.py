@@ -45,8 +45,8 @@ class Columns:
 def make_columns(table: Mapping[str, Any], count: int) -> Columns:
     """Return ``count`` training runs. ``table`` maps names in ``DEFAULTS`` to one value or to a list with one per run.
 
-    Either all hosts have NCCL's curves, or all share the network of the first host. Raise InputError for a GPU that is
-    not in the catalog.
+    Collective times come from NCCL's curves for all hosts or, if the first host has a simulated network, from that
+    network for all hosts. Raise InputError for a GPU that is not in the catalog.
 
     >>> from planner.hosts import host_of_preset
     >>> columns = make_columns({"host": host_of_preset("dgx-h100"), "dp": [8, 16], "layers": 2, "seq": 512}, 2)
@@ -160,7 +160,8 @@ def _add_stages(c: dict[str, Array], is_hybrid: Array) -> None:
 def list_groups(c: Mapping[str, Array]) -> dict[str, tuple[str, Array | float, Array | float]]:
     """Return the collective, the size and the stride of each kind of group, by name.
 
-    Neighboring devices form a tensor group. Context groups, data groups and pipeline stages follow in this order.
+    Devices are numbered along the tensor, context, data and pipeline axes, in this order. So neighboring devices form a
+    tensor group.
     """
     tp, cp, node, group = c["tp"], c["cp"], c["node_gpus"], c["dp"] * c["cp"]
     across = np.where(tp * cp > node, node, tp)

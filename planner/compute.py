@@ -144,7 +144,7 @@ class Rates:
 
 
 class UnitSeconds(NamedTuple):
-    """The compute seconds per microbatch of each unit's forward, its backward with recomputation, and the LM head."""
+    """The seconds per microbatch of each unit's forward and backward (with recomputation), and of the LM head."""
 
     forward: Array  # training runs x units
     backward: Array
@@ -171,8 +171,8 @@ def unit_seconds(c: Columns, p: Parameters, rates: Rates) -> UnitSeconds:
 def _known_layer(c: Columns) -> tuple[Array, Array, Array]:
     """Return the time in seconds of a layer (forward, backward) and of the LM head, from known seconds per sample.
 
-    The known seconds are for the dense model on one device. They are divided in proportion to FLOPs, with twice as many
-    in backward as in forward. A token visits ``top_k`` experts.
+    The known seconds are for the dense model on one device. They are divided among the layers and the LM head in
+    proportion to FLOPs, with twice as many in backward as in forward. A token visits ``top_k`` experts.
     """
     queries, mlp = c.heads * c.head_dim, c.mlp_matrices * c.hidden * c.ffn
     attention = c.hidden * (2 * queries + 2 * c.kv_heads * c.head_dim) + c.seq * queries

@@ -108,7 +108,7 @@ def find_series_gpu(name: str) -> Gpu:
 
 
 def is_published(name: str) -> bool:
-    """Return whether a published run trained a language model on this GPU, with any memory size.
+    """Return whether a published run trained a language model on this GPU, including versions with other memory sizes.
 
     >>> is_published("A100 40GB SXM"), is_published("RTX 4090")
     (True, False)
@@ -132,7 +132,7 @@ def describe_unpublished(gpus: Sequence[str]) -> str:
 
 
 def can_multiply(gpu: str, precision: str) -> bool:
-    """Return whether NVIDIA's data sheets list matrix products in this precision for a GPU from the catalog.
+    """Return whether NVIDIA's data sheets list this precision for a GPU. For other vendors' GPUs, return True.
 
     >>> can_multiply("A100 80GB SXM", "fp8"), can_multiply("H100 SXM", "fp8"), can_multiply("H100 SXM", "nvfp4")
     (False, True, False)

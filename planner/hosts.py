@@ -38,7 +38,7 @@ CORES = 12  # assumed number per GPU
 
 
 class Group(NamedTuple):
-    """A group of devices that communicate: ``size`` devices, ``stride`` apart. Other groups have the same layout."""
+    """A group of devices that communicate: ``size`` devices, ``stride`` apart. The axis has other, similar groups."""
 
     size: int
     stride: int = 1
@@ -141,7 +141,7 @@ class Host:
 
 
 def _nccl_seconds(system: System, settings: NcclSettings, collective: str, sizes: Array, group: Group) -> Array:
-    """Return NCCL's times in seconds. Groups that share a host's links are assumed to run the collective at once.
+    """Return NCCL's time in seconds for each size. All groups that share a host's links communicate at once.
 
     The NVLink domain of a group may span several hosts.
     """
@@ -156,8 +156,8 @@ def _nccl_seconds(system: System, settings: NcclSettings, collective: str, sizes
 def host_of_preset(preset: str, gpu: str | Gpu | None = None, nic: float | None = None, **changes: Any) -> Host:
     """Return a machine from the hardware catalog as a host.
 
-    ``gpu`` replaces its GPUs, and ``nic`` the bytes/s of all NICs of a host. ``changes`` are keys of a system
-    description. Raise InputError if a key of ``changes`` is unknown or invalid.
+    ``gpu`` replaces the machine's GPUs. ``nic`` replaces the total bandwidth of a host's NICs, in bytes/s. ``changes``
+    are keys of a system description. Raise InputError if a key of ``changes`` is unknown or invalid.
 
     >>> host_of_preset("dgx-h100").gpus
     8

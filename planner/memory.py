@@ -57,7 +57,7 @@ def _stage_parts(c: Columns, q: Mapping[str, float], *, is_last: bool) -> dict[s
 
 
 def state_bytes(c: Columns) -> Array:
-    """Return the optimizer states per parameter in bytes, including a float32 copy of 16-bit weights."""
+    """Return the size of the optimizer states in bytes per parameter, including a float32 copy of 16-bit weights."""
     return np.array([*STATE_BYTES.values()])[c.optimizer] + np.where(c.item_bytes > 2, 0.0, 4.0)
 
 
@@ -109,7 +109,7 @@ def _saved_bytes(c: Columns, q: Mapping[str, float]) -> tuple[Array, Array]:
 
 
 def host_bytes(c: Columns) -> Array:
-    """Return the bytes of offloaded gradients, states and weights in a host's memory."""
+    """Return the bytes of offloaded gradients, states and weights that one host stores."""
     by = data_division(c)
     parameters, trained = count_held(c, c.most_layers), count_held(c, c.most_layers, trained=True)
     states = np.where(c.offload > 0, (4 + state_bytes(c)) * trained.divided(c, by), 0.0)

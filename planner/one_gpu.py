@@ -1,11 +1,11 @@
 """Estimate the rate of one GPU on a job from its data sheet and from known rates of other GPUs.
 
 The model is a Gaussian process over published rates of single GPUs. Its mean is a power law in values of the data
-sheet: peak FLOP/s in the job's precision, memory bandwidth, power limit and year. If the rooflines of a model's layers
-show that memory mostly limits it, memory bandwidth counts for more and peak FLOP/s for less. The kernel correlates the
-deviations of two rates if they share the network (a model at any sequence length), family, model and precision,
-framework, source, job (model and precision in a source) or type of GPU, or if the data sheets are similar. So known
-rates of other GPUs on the same job correct the estimate, and those of similar GPUs correct it more.
+sheet: peak FLOP/s in the job's precision, memory bandwidth, power limit and year. If rooflines of the layers show that
+a model is mostly memory-bound, memory bandwidth counts for more and peak FLOP/s for less. The kernel correlates how two
+rates deviate from the mean. They correlate if they share the network (a model at any sequence length), family, model
+and precision, framework, source, job (model and precision in a source) or type of GPU, or if the data sheets are
+similar. So known rates of other GPUs on the same job correct the estimate, and those of similar GPUs correct it more.
 """
 
 import csv
@@ -62,7 +62,7 @@ class OneGpuRate:
     spread: float
 
     def interval(self, coverage: float = 0.8) -> tuple[float, float]:
-        """Return the bounds of the rate. Raise InputError unless the probability ``coverage`` is between 0 and 1."""
+        """Return the bounds for a probability ``coverage``. Raise InputError unless 0 < ``coverage`` < 1."""
         if not 0 < coverage < 1:
             raise InputError(f"coverage must be between 0 and 1, not {coverage!r}")
         width = exp(self.spread * NormalDist().inv_cdf((1 + coverage) / 2))
@@ -96,7 +96,7 @@ def published() -> tuple[Alone, ...]:
 def guess_rates(
     seen: Sequence[Alone], targets: Sequence[Alone], process: Mapping[str, float] | None = None
 ) -> list[OneGpuRate]:
-    """Estimate the rate of each target on one GPU, given the rates in ``seen``. Default: the shipped process."""
+    """Estimate each target's rate on one GPU from the rates in ``seen``. ``process`` defaults to the shipped one."""
     values = process or read_process()
     known, wanted = make_columns(seen), make_columns(targets)
     noise = values["noise"] ** 2
@@ -204,7 +204,7 @@ def mean_of(rows: RateFeatures, values: Mapping[str, float]) -> Floats:
 
 
 def same_words(a: RateFeatures, b: RateFeatures, word: str) -> Floats:
-    """Return a matrix with 1 where a row of ``a`` and a row of ``b`` have the same category ``word``, else 0."""
+    """Return a matrix with 1 where rows of ``a`` and ``b`` have the same value of category ``word``, else 0."""
     return np.asarray(a.words[word][:, None] == b.words[word][None, :], dtype=np.float64)
 
 

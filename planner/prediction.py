@@ -1,7 +1,8 @@
 """Predict the step of a job on identical hosts, on any number of devices.
 
 The compute time of a language model follows from its shapes. For other models, and for language models of known speed,
-the time on one device is given. Both are rows of the same columns, with one step model and one memory model.
+the time on one device is given. Both kinds of models are rows of the same arrays (``Columns``), with one step model and
+one memory model.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -74,7 +75,7 @@ class StepParts:
 
     @property
     def bottleneck(self) -> tuple[str, float]:
-        """The largest part except compute and optimizer, and its share; "compute" if the share is below 2 %.
+        """The largest part except compute and optimizer, with its share; compute, if that share is below 2 %.
 
         >>> StepParts(compute=0.5, optimizer=0.0, sync=0.5).bottleneck
         ('sync', 0.5)
@@ -141,8 +142,8 @@ class StepPrediction:
     def parts_intervals(self, coverage: float = 0.8) -> dict[str, tuple[float, float]]:
         """Return the bounds of each part in seconds.
 
-        Only the error of their sum is known for the parts that communication or waiting adds. These parts have bounds
-        that are scaled by the same factor.
+        For the parts that communication or waiting adds, only the error of their sum is known. So one common factor
+        scales their bounds.
         """
         scaling, alone = (exp(_quantile(coverage) * deviation) for deviation in self.deviations[1:])
         total, parts = self.parts.total, self.parts.as_dict()
@@ -283,7 +284,7 @@ class Training:
 
 
 class DeviceMesh(NamedTuple):
-    """A training on a device mesh. The parallelism of its job states the size of every axis."""
+    """A training on a device mesh. ``training.job.parallelism`` states the size of every axis."""
 
     training: Training
     mesh: SearchedMesh
@@ -323,7 +324,7 @@ class DeviceMesh(NamedTuple):
 
 
 def predict_steps(meshes: Sequence[DeviceMesh]) -> list[StepPrediction | TooLittleMemory]:
-    """Return the predicted step on each mesh, or the error if it does not fit into memory.
+    """Return the predicted step on each mesh, or TooLittleMemory if the step does not fit into memory.
 
     Trainings with the same belief are predicted together, as rows of the same arrays.
     """
@@ -337,7 +338,7 @@ def predict_steps(meshes: Sequence[DeviceMesh]) -> list[StepPrediction | TooLitt
 
 
 def _predict_alike(meshes: Sequence[DeviceMesh], belief: Belief) -> Iterator[StepPrediction | TooLittleMemory]:
-    """Yield the prediction of each mesh. Rows: first each step on its mesh, then each step on one device."""
+    """Yield the prediction of each mesh. The rows are the steps on the meshes, then the same steps on one device."""
     rows = [*(mesh.row for mesh in meshes), *(mesh.training.alone_row for mesh in meshes)]
     predicted, count = predict_jobs(rows, belief), len(meshes)
     logs, slopes = find_slopes(predicted.columns, belief.parameters)
@@ -366,7 +367,7 @@ def _predict_alike(meshes: Sequence[DeviceMesh], belief: Belief) -> Iterator[Ste
 
 
 def _join_parts(seconds: dict[str, float], mesh: DeviceMesh) -> StepParts:
-    """Return the parts of a step as they are shown. With local SGD, they are means over steps."""
+    """Combine the model's parts into ``StepParts``. With local SGD, a synchronization's cost is a mean over steps."""
     parallelism, rare = mesh.training.job.parallelism, ["sync", "copies"]
     if mesh.mesh.dp == parallelism.devices:  # others communicate in each step: within layers, or between stages
         rare.append("processes")

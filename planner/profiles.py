@@ -53,7 +53,7 @@ def _each(
     times: Sequence[Compute | None],
     *columns: Array,
 ) -> list[Array | None]:
-    """Call ``function`` for each training run that has a profile, once for equal arguments."""
+    """Return ``function``'s array for each training run; None without a profile. Equal arguments are computed once."""
     if not any(profiles):
         return [None] * len(profiles)
     rows, known = zip(profiles, times, *(column.tolist() for column in columns), strict=True), dict[Any, Array]()
@@ -92,7 +92,7 @@ def _shares(profile: ModelProfile, timed: Compute | None) -> tuple[list[float], 
 
 
 def _units(profile: ModelProfile, timed: Compute | None, is_gathered: bool) -> Array:
-    """Return the forward and backward shares and the parameters of each block that has parameters, or of the model."""
+    """Return forward share, backward share and parameters of each unit. Unless gathered, the model is one unit."""
     rows = list[list[float]]()
     layers = zip(profile.layers, *_shares(profile, timed), strict=True)
     for _, part in groupby(layers, key=lambda row: row[0].block):

@@ -76,7 +76,7 @@ def measured_rate(profile: ModelProfile, where: str) -> tuple[str, float]:
 def at_rate(
     profile: ModelProfile, rate: float, source: str = "a known rate", spread: float = MEASURED_SPREAD
 ) -> Compute:
-    """Return the seconds per layer if a device reaches ``rate`` samples/s. Seconds are proportional to a layer's work.
+    """Return the compute time at ``rate`` samples/s, split among layers by work. Raise InputError for an invalid rate.
 
     >>> from collectives.records.model_profile import find_model_profile
     >>> round(at_rate(find_model_profile("resnet50"), 500).step(100), 9)

@@ -255,7 +255,8 @@ def runs_file(gpu: str, framework: str) -> Path:
 def find_own_runs(gpu: str, framework: str) -> OwnRuns | None:
     """Return the saved runs of a GPU and framework; None if there are none.
 
-    Framework "other" matches if runs of exactly one framework are saved. Raise InputError if the saved file is invalid.
+    For framework "other" without saved runs, return the runs of another framework if it is the only one with saved
+    runs. Raise InputError if a saved file is invalid.
     """
     path = runs_file(gpu, framework)
     if framework == "other" and not path.is_file():

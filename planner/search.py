@@ -219,13 +219,13 @@ class FoundMeshes(PredictedMeshes):
 
     @property
     def front(self) -> list[int]:
-        """The indices of the meshes that no other mesh beats in both rate and memory, the fastest first."""
+        """The indices of the meshes on the Pareto front of step time and memory, the fastest first."""
         points = zip(self.step_s[self.order].tolist(), self.memory["total"][self.order].tolist(), strict=True)
         return [int(self.order[place]) for place in pareto_front([*points])]
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
-    """Return the indices of the points that no other point undercuts in both numbers, ordered by the first number.
+    """Return the indices of the points on the Pareto front, which minimizes both numbers, ordered by the first number.
 
     Among equal points, the first one is returned.
 
@@ -258,7 +258,8 @@ def predict_meshes(
 def predict_jobs(rows: Sequence[tuple[MeshJob, SearchedMesh]], belief: Belief) -> PredictedMeshes:
     """Predict one mesh for each of several jobs, as rows of the same arrays.
 
-    The jobs must either all have described hosts or all have the same network. Raise InputError for an unsupported job.
+    Collective times come from NCCL's curves for all jobs or, if the first job has a simulated network, from that
+    network for all jobs. Raise InputError for an unsupported job.
     """
     tables = [job.table for job, _ in rows]
     names = {name for table in tables for name in table}
@@ -276,10 +277,10 @@ def _predict(table: Mapping[str, Any], meshes: Sequence[SearchedMesh], belief: B
 
 
 def choose_tries(meshes: FoundMeshes, count: int = TRIES) -> list[int]:
-    """Return up to ``count`` meshes to try, the fastest first, which most likely include the fastest one that runs.
+    """Return the indices of up to ``count`` meshes to try first, which most likely include the fastest mesh that runs.
 
-    Each random sample has the same parameters for all meshes, and lets meshes run out of memory at random. Each next
-    mesh increases the expected rate of the best chosen mesh most.
+    The first index is the predicted fastest mesh. Each next mesh increases the expected rate of the best chosen mesh
+    most. The expectation is over random samples of parameters, the same for all meshes, and of failures.
     """
     if not len(meshes.order):
         return []
@@ -360,9 +361,9 @@ def name_family(mesh: SearchedMesh) -> str:
 
 
 def why_others_lose(meshes: FoundMeshes) -> Iterator[tuple[str, str]]:
-    """Yield the best mesh of each other family, with the reason why it is slower or does not fit.
+    """Yield each other family with its best mesh, and the reason why that mesh is slower or does not fit.
 
-    Families that fit come first, the fastest first. The others are ordered by the memory that they need.
+    Families that fit come first, the fastest first. Families that do not fit follow, ordered by the memory they need.
     """
     fitting, seen = dict.fromkeys(meshes.order.tolist()), set[str]()
     by_memory = np.argsort(meshes.memory["total"], kind="stable").tolist()

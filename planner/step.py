@@ -160,9 +160,10 @@ def sync_seconds(c: Columns, p: Parameters, links: Links, units: UnitSeconds, st
     alike = np.maximum(1.0, np.round(gradients / (c.bucket_mb * MIB)))  # equal buckets of a transformer
 
     def bucketed(name: str) -> Array:
-        """Return the seconds that gradient buckets add to backward. Of equal buckets, the first and the last count.
+        """Return the seconds that gradient buckets add to backward.
 
-        Each bucket is reduced during backward once it is full and the previous bucket is done.
+        Each bucket is reduced during backward once it is full and the previous bucket is done. A transformer's buckets
+        are equal, so that only the first and the last one need a check.
         """
         ready, kept = c.bucket_ready.copy(), np.where(overlapped, 1 - _slowdown(c, p), 1.0)
         ready[:, 0] = np.where(c.is_shaped, 1 / alike, ready[:, 0])
@@ -194,7 +195,7 @@ def sync_seconds(c: Columns, p: Parameters, links: Links, units: UnitSeconds, st
 
 
 def _slowdown(c: Columns, p: Parameters) -> Array:
-    """Return the overlap slowdown in s/s. Slow NICs use less memory bandwidth, so they slow compute down less."""
+    """Return the seconds of compute lost per second of overlapped communication. Slower NICs cost less."""
     slowdown = np.choose(c.link, [p[f"overlap_slowdown_{name}"] if name else 0.0 for name in LINKS])
     return np.minimum(np.where(c.link == NETWORK, slowdown * np.minimum(1.0, c.nic / FULL_NIC), slowdown), 0.99)
 
@@ -266,7 +267,7 @@ def host_seconds(c: Columns, p: Parameters, units: UnitSeconds) -> Array:
 
 
 def _pipelined_profiles(c: Columns, work: Array, links: Links) -> Array:
-    """Return ``work``, with simulated pipelines for profiles, because the stages of a profile are unequal."""
+    """Return ``work`` with simulated pipeline times for profiles, because the stages of a profile are unequal."""
     rows, seconds = np.flatnonzero(~c.is_shaped & (c.pp > 1)), work.copy()
     if not len(rows):
         return seconds
@@ -326,7 +327,7 @@ def step_parts(c: Columns, p: Parameters) -> dict[str, Array]:
 
 
 def _own_seconds(c: Columns, p: Parameters, rates: Rates) -> dict[str, Array]:
-    """Return the seconds of optimizer and fixed cost. A known compute time already includes the fixed cost."""
+    """Return the seconds of the optimizer and the fixed cost. A known compute time already includes the fixed cost."""
     trained = count_held(c, c.most_layers, trained=True).divided(c, data_division(c))
     optimizer = np.where(c.offload > 0, 0.0, p["optimizer_bytes"] * STATE_SHARES[c.optimizer] * trained / rates.memory)
     is_known, parameters = c.alone > 0, np.maximum(count_whole(c), 1.0)

@@ -107,11 +107,9 @@ class UnloadedCommand(TyperCommand):
     """A command whose module is imported when the command is called, so that ``--help`` is fast."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Import the command and return its context."""
         return load_command(str(self.name)).make_context(info_name, args, parent, **extra)
 
     def get_short_help_str(self, limit: int = 45) -> str:
-        """Return the description for shell completion."""
         return describe_command(str(self.name))
 
 

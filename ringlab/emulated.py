@@ -26,7 +26,7 @@ AnyScenario = TypeVar("AnyScenario", bound=LoadedScenario)
 
 
 def on_emulated(scenario: AnyScenario) -> AnyScenario:
-    """Return the scenario with its cluster emulated here. Raise InputError if faults or the cluster prevent this."""
+    """Return the scenario on its emulated cluster. Raise InputError for faults or a cluster that cannot be emulated."""
     if scenario.faults != NO_FAULTS:
         raise InputError(
             f"{scenario.path}: faults cannot be reproduced on an emulated network; remove [faults], "

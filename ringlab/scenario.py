@@ -67,8 +67,7 @@ def run(
     or "nccl". A collective is stopped after ``timeout`` seconds, and a training run if no step finishes within
     ``timeout`` seconds. With ``emulate``, the scenario's network is emulated on this machine. ``resume`` is a
     checkpoint, or "auto" for the newest complete checkpoint of each training run. ``watch`` records metrics of training
-    runs.
-    Raises InputError if a value is invalid, and RunFailed if a rank fails.
+    runs. Raises InputError if a value is invalid, and RunFailed if a rank fails.
 
     >>> measured = load("here.toml").run(timeout=60)  # doctest: +SKIP
     >>> measured.collectives[0].algorithm, measured.collectives[0].time_s > 0  # doctest: +SKIP

@@ -22,10 +22,10 @@ def run(
     show: Show = show_on_own,
     **options: Any,
 ) -> VirtualAnswer:
-    """Run a torch.distributed program on virtual ranks, in a subprocess. ``ranks`` 0: it starts its own processes.
+    """Run a torch.distributed program on virtual ranks. With ``ranks=0``, the program starts its own processes.
 
-    ``on`` is a cluster, or a network as for ``--on``. Other ``options`` are fields of ``VirtualOptions``. Raises
-    InputError if an option is invalid, and RunFailed after ``timeout`` seconds of real time.
+    The program runs in a subprocess. ``on`` is a cluster, or a network as for ``--on``. Other ``options`` are fields of
+    ``VirtualOptions``. Raises InputError if an option is invalid, and RunFailed after ``timeout`` seconds of real time.
 
     >>> run("train.py", "--epochs", "1", ranks=64, on="two-racks")  # doctest: +SKIP
     <VirtualAnswer of train.py --epochs 1: 64 ranks, 27.5 ms>

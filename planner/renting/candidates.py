@@ -46,7 +46,7 @@ class Candidate(NamedTuple):
 
     @property
     def order(self) -> str:
-        """The number of instances to order, and their type.
+        """The number of instances to order and their type, as text.
 
         >>> from planner.renting.prices import read_prices
         >>> Candidate(read_prices()[2], 2, "on demand").order

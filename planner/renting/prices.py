@@ -1,7 +1,7 @@
 """Read instance types and their prices, in dollars an hour, from a price list.
 
 The built-in list, ``prices.csv``, is a dated snapshot. It has the columns of SkyPilot's catalog and eight more. Each
-row names its source. A row's date is the one that the source states, or else the earliest possible one.
+row names its source. A row has the date that its source states, or else the earliest date that is possible.
 """
 
 import csv
@@ -154,9 +154,9 @@ def _number(row: Mapping[str, str], column: str) -> float | None:
 
 
 def _machine(row: Mapping[str, str], gpu: str, gpus: int) -> Mapping[str, object] | None:
-    """Return the catalog entry of a row's Machine, if any.
+    """Return the catalog entry of a row's Machine; None if the row has none.
 
-    Raise InputError if it has other GPUs, or if the row states what the entry defines.
+    Raise InputError if the entry has other GPUs, or if the row states what the entry defines.
     """
     name = row["Machine"]
     if not name:
@@ -214,8 +214,8 @@ def find_gpu_price(
     """Return the lowest on-demand price of one GPU of a system, or None if no instance type matches the system.
 
     If the system's machine is sold, only that instance type counts. Otherwise, the instance type must have the same GPU
-    and match each of ``counts`` GPUs, so that all of them have the same price. For several GPUs, it must also have the
-    same interconnect, and for several hosts, as many GPUs and at least as fast NICs.
+    and match each of ``counts`` GPUs, so that one price applies to all counts. For several GPUs, it must also have the
+    same interconnect, and for several hosts, as many GPUs per host and at least as fast NICs.
 
     >>> found = find_gpu_price(read_prices(), "H100 SXM", [8, 16], describe_preset("dgx-h100", 2, 8))
     >>> found.instance.instance

@@ -54,10 +54,10 @@ def node_alike(instance: InstanceType) -> str:
 
 
 def find_host(instance: InstanceType) -> Host:
-    """Return an instance type's host: a machine from the hardware catalog, or one like a node of published series.
+    """Return an instance type's host: a machine from the hardware catalog, or a host like a node of published series.
 
-    An NVSwitch generation without a published series uses the H100's, scaled by NVLink bandwidth. Raise InputError if
-    no published node is similar.
+    An NVSwitch generation without a published series uses the H100's node, scaled by NVLink bandwidth. Raise InputError
+    if no published node is similar.
 
     >>> from planner.renting.prices import read_prices
     >>> {find_host(one).system is None for one in read_prices() if one.machine == "p4d.24xlarge"}

@@ -69,7 +69,7 @@ class CheckAnswer(Answer):
 
     @property
     def is_correct(self) -> bool:
-        """Whether each algorithm is defined for at least one world size, and proved correct for each of them."""
+        """Whether each algorithm is defined for at least one of the world sizes, and none has an error."""
         return not self.wrong and not self.undefined
 
     def __repr__(self) -> str:
@@ -106,8 +106,8 @@ def check(
     """Prove algorithms at each world size, or report their errors. An interrupt returns the verdicts so far.
 
     ``algorithms`` is an Algorithm, ``all_reduce/ring``, ``FILE.py``, ``FILE.py:NAME``, or ``library`` for all built-in
-    algorithms. ``world_sizes`` are integers, or a string such as ``1-8,16``. Raises InputError if one of them is
-    invalid, and KeyboardInterrupt if interrupted before the first verdict.
+    algorithms. ``world_sizes`` are integers, or a string such as ``1-8,16``. Raises InputError if ``algorithms`` or a
+    world size is invalid, and KeyboardInterrupt if interrupted before the first verdict.
 
     >>> check("all_reduce/ring", "1-4")
     <CheckAnswer: 1 proved, 0 wrong>

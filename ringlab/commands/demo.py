@@ -105,7 +105,7 @@ def demo(folder: Path | str = FOLDER, progress: Progress | None = None) -> Demo:
 
 
 def summarize(comparison: Comparison, scenario: LoadedScenario, files: tuple[str, str]) -> Demo:
-    """Return the answer of the demo. ``comparison`` must have one what-if: the cluster of eight hosts."""
+    """Return the answer of the demo. The only what-if in ``comparison`` must be the cluster of eight hosts."""
     eight_hosts = dict(_times(comparison.what_ifs[0]))
     rows = tuple(DemoRow(*name, here=time, eight_hosts_s=eight_hosts.get(name)) for name, time in _times(comparison))
     here = [row for row in rows if row.what != STEP]

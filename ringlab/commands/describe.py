@@ -80,7 +80,8 @@ class Description(Answer):
 def describe(files: Sequence[Path | str], *, system: str | None = None, keys: Sequence[str] = ()) -> Description:
     """Describe the machine in the files, including its P2P and GPUDirect support.
 
-    Raise InputError if a file, the system or a key is invalid, or facts are missing.
+    The machine ``system`` and ``keys`` such as ``nodes=2`` complete the description. Raise InputError if a file,
+    ``system`` or a key is invalid, or the description is incomplete.
 
     >>> describe(["topo.txt", "system.xml"]).system.gpus  # doctest: +SKIP
     8

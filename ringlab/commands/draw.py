@@ -38,7 +38,8 @@ USUAL = "star8"  # the scenario in which an algorithm file is drawn by default
 def _load_drawn(source: str, algorithm: str | None, set_keys: Sequence[str]) -> tuple[LoadedScenario, str | None]:
     """Return the scenario to draw and the name of the algorithm to draw; None selects the default.
 
-    An algorithm file is drawn in ``star8``, or replaces the algorithms of the scenario unless the scenario names it.
+    ``FILE.py`` as the source is drawn in ``star8``. ``FILE.py`` as the algorithm replaces the scenario's algorithms,
+    unless the scenario already contains the algorithm.
     """
     if _names_program(source):
         if algorithm is not None:
@@ -252,7 +253,7 @@ def draw_scenario(
     size: str | int | None,
     session: Session,
 ) -> Picture:
-    """Simulate an algorithm of a scenario and draw it. By default, a player shows the last nine.
+    """Simulate and draw an algorithm of a scenario. Default: the last one or, for a player, the last nine.
 
     An incorrect algorithm is drawn up to its first error. Raises InputError for an unknown algorithm or suffix.
     """
@@ -292,7 +293,7 @@ def plot_scenario(
 ) -> Picture:
     """Plot a simulated scenario as .png, .svg or .pdf. ``algorithm`` and ``size`` select the run of a "path".
 
-    Raises InputError if the plot is unknown or does not suit the scenario, and KeyboardInterrupt after an interrupt.
+    Raises InputError if ``kind`` is unknown or does not suit the scenario, and KeyboardInterrupt if interrupted.
     """
     _check_kind(kind, path)
     if kind != "path":

@@ -57,7 +57,7 @@ def init(name: str | None = None, output: Path | str | None = None) -> Beginning
     """Write the files of an example or a built-in scenario. Without a name, only list the names.
 
     ``output`` is the path of the first file; the other files are written next to it. Raises InputError for an unknown
-    name, and if a file exists.
+    name, for ``output`` without a name, and if a file already exists.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:

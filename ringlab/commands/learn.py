@@ -253,7 +253,7 @@ def check_lesson(number: int, file: Path | None = None) -> CheckedLessons:
 
 
 def grade_folder(folder: Path, number: int | None = None) -> CheckedLessons:
-    """Check the files of all lessons, or of one, in a folder and its subfolders. Raise InputError if there are none."""
+    """Check the lesson files in a folder and its subfolders, or only lesson ``number``. Raise InputError for none."""
     if not folder.is_dir():
         raise InputError(f"{folder} is not a directory")
     paths = [path for suffix in ("*.py", f"*{NOTEBOOK}") for path in folder.rglob(suffix)]
@@ -363,9 +363,9 @@ class PlayedLesson(NamedTuple):
 def play_lesson(
     lesson: Lesson, file: Path, cluster: Cluster, host: VirtualHost, show: Show = show_on_own
 ) -> PlayedLesson:
-    """Run a lesson file on virtual ranks, and return its run for the player; without messages, there is none.
+    """Run a lesson file on virtual ranks, and return its run for the player; no run, if the ranks sent no messages.
 
-    The library's algorithm is the second run, if the lesson names one. ``show`` receives the output of the program.
+    If the lesson names an algorithm of the library, its run is the second one. ``show`` receives the program's output.
     """
     shown, ranks = lesson.shown, min(lesson.shown.ranks, cluster.world_size)
     with TemporaryDirectory(prefix="ringlab-learn-") as folder:

@@ -138,7 +138,7 @@ class VirtualAnswer(Answer):
         return f"<VirtualAnswer of {self.program}: {', '.join(parts)}>"
 
     def writers(self, files: "FileOptions") -> Iterator[Callable[[], object]]:
-        """Yield a writer for each requested file. If there are findings but no data, the writer only reports that.
+        """Yield a writer for each requested file. If findings left no data for a file, its writer only reports that.
 
         Raises InputError if there are neither findings nor data to write.
         """
@@ -245,7 +245,7 @@ USUAL = 64  # ranks of the default cluster if --ranks is 0
 
 
 class ProgramCommand(TyperCommand):
-    """A command whose options come before the program or directly after its name. All others belong to the program."""
+    """A command whose options precede the program or directly follow its name. Later arguments go to the program."""
 
     def parse_args(self, context: Any, args: list[str]) -> list[str]:
         """Parse the options. Options that directly follow the program are moved to the front first."""

@@ -88,7 +88,7 @@ def find_wrong_end(buffers: Buffers | None) -> str:
 
 
 def _whose(bits: int) -> str:
-    """Return the ranks whose data a chunk holds.
+    """Return the ranks whose data a chunk contains, as text.
 
     >>> _whose(0b1111), _whose(0b100), _whose(COMPLETE)
     ('data of ranks 0-3', 'data of rank 2', 'data of no rank')
@@ -98,8 +98,9 @@ def _whose(bits: int) -> str:
 
 
 def _number(trace: Trace, pairs: Mapping[tuple[int, int], Sequence[SeenMessage]]) -> tuple[Trace, list[SeenMessage]]:
-    """Return a trace whose messages have steps and chunks, and the contents of each message. Operations that a rank
-    posts at the same time belong to one step.
+    """Return a trace whose messages have steps and chunks, and the contents of each message.
+
+    Operations that a rank posts at the same time belong to one step.
     """
     rows = sorted(trace.messages, key=lambda message: message.collective)
     times: dict[int, set[float]] = defaultdict(set)
@@ -123,8 +124,9 @@ def _find_buffers(
     trace: Trace, contents: Mapping[int, tuple[list[int], list[tuple[float, list[float]]], object]],
     carried: Sequence[SeenMessage], shown: Shown,
 ) -> Buffers:  # fmt: skip
-    """Return the contents of all ranks' chunks over time. A change between two observations is attributed to the last
-    message that the rank received.
+    """Return the contents of all ranks' chunks over time.
+
+    A change between two observations is attributed to the last message that the rank received.
     """
     messages, ranks = trace.messages, trace.world_size
     places = contents[0][0]

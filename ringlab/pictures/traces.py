@@ -168,7 +168,7 @@ def predict_runs(
 
 
 def beside_measured(predicted: Sequence[PlayedRun], measured: Sequence[Trace]) -> list[PlayedRun]:
-    """Return the measured runs, each followed by its prediction. If a player cannot show all, return the last ones."""
+    """Return each measured run followed by its prediction. If a player cannot show all, return the last ones."""
     runs = []
     for trace in measured:
         runs.append(PlayedRun(trace, f"{short_name(trace)}, measured"))

@@ -86,9 +86,10 @@ def _fastest_collective(answer: ScenarioAnswer[Any]) -> list[str]:
 
 
 def describe_crossovers(where: str, entries: Iterable[CollectiveFigures[Any]]) -> list[str]:
-    """Return a sentence with the sizes at which each algorithm is fastest; none if one is fastest at all sizes.
+    """Return a list with one sentence about the sizes at which each algorithm is fastest.
 
-    If algorithms are equally fast, the sentence names the one that stays fastest for the most sizes.
+    The list is empty if one algorithm is fastest at all sizes, or the machine was busy. If algorithms are equally fast,
+    the sentence names the one that stays fastest for the most sizes.
     """
     entries = list(entries)
     if not _is_trusted(entry.time_s for entry in entries):
@@ -167,7 +168,7 @@ def _worst_error(answer: ScenarioAnswer[Any]) -> list[str]:
 def effect(figures: ClusterFigures[Any], without: ClusterFigures[Any] | None = None) -> str:
     """Describe the effect of faults on the fastest training run, or on the fastest collective without training runs.
 
-    ``without`` has the results without faults, to compare with on the same cluster. Return "" without faults.
+    Times are compared with those in ``without``, if they are from the same cluster. Return "" without faults.
     """
     entry = min(_shown(figures), key=lambda each: _seconds(each) or inf, default=None)
     if entry is None or entry.faults is None:

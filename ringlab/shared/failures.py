@@ -25,7 +25,7 @@ class CheckedTorch(importlib.abc.MetaPathFinder):
     """An import hook that checks torch before it is imported. It never finds a module itself."""
 
     def find_spec(self, name: str, path: object, target: object = None) -> None:
-        """Raise InputError if torch, torchvision or sklearn is missing, or a variable would crash torch."""
+        """Raise InputError if torch, torchvision or sklearn is missing, or an environment variable crashes torch."""
         if name in ("torch", "torchvision", "sklearn"):
             from realcomm.launching.torch_process import check_installed, check_torch  # takes 0.1 s to import
 

@@ -139,7 +139,7 @@ def find_training(spread: SpreadTraining, stated_batch: int) -> Training:
     """Return a scenario's training. Phase times in the scenario are for ``stated_batch`` samples.
 
     The times of a language model on cataloged GPUs are computed from its shapes, unless the scenario states them. Raise
-    InputError if the model is unknown, or a key does not apply to it or to the GPUs.
+    InputError if the model is unknown, or a key does not apply to the model or the GPUs.
     """
     host = host_of_cluster(spread.cluster, spread.algorithm)
     with refusals_about(f"{spread.path}: training"):

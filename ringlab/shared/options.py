@@ -58,7 +58,7 @@ CheckOpt = Annotated[
 
 
 def drawing(subject: str, about: str, *names: str, metavar: str = "FILE") -> Any:
-    """Return the option for a file to draw ``subject`` into. ``about`` is its help; wrong suffixes are rejected."""
+    """Return the option for the file into which ``subject`` is drawn. ``about`` is the option's help."""
 
     def check(path: Path | None) -> Path | None:
         if path is None:

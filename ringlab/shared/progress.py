@@ -50,9 +50,9 @@ class NoProgress:
 
 
 def check_progress(progress: Progress | None) -> Progress:
-    """Return ``progress``, or an object that reports nothing if it is None.
+    """Return ``progress``, or an object that reports nothing if ``progress`` is None.
 
-    Raise InputError if it lacks the methods ``task`` and ``note``.
+    Raise InputError if ``progress`` lacks the methods ``task`` and ``note``.
     """
     if progress is None:
         return NoProgress()
@@ -89,7 +89,7 @@ class Interruption:
 
 @contextmanager
 def keeping(results: Sized) -> Iterator[Interruption]:
-    """Continue after the block if an interrupt ends it, but raise KeyboardInterrupt if ``results`` is empty."""
+    """Suppress and record a KeyboardInterrupt that ends the block, but raise it if ``results`` is empty."""
     interruption = Interruption()
     try:
         yield interruption
@@ -167,7 +167,7 @@ class _Lines:
             self.console.print(f"  done in {time.monotonic() - self.begun:.1f} s")
 
     def left(self) -> str:
-        """Return the estimated remaining time as text; "" if it is unknown, over, or above the last estimate."""
+        """Return the estimated remaining time as text; "" if unknown, too short, or above the last estimate."""
         since, before = self.counted or (self.begun, 0)
         is_telling = before + TELLING_SHARE * (self.total - before) <= self.done <= self.total and before < self.done
         rest = (self.total - self.done) / (self.done - before) if is_telling else 0.0
@@ -179,7 +179,7 @@ class _Lines:
 
 
 def format_rest(seconds: float) -> str:
-    """Return a remaining time, rounded to the precision of an estimate.
+    """Format a remaining time in seconds or, from 2 minutes on, in hours and minutes.
 
     >>> format_rest(90), format_rest(1500), format_rest(33000)
     ('90 s', '25 min', '9 h 10 min')
@@ -226,7 +226,7 @@ def _show(shown: _Lines, ended: Event, late_s: float) -> None:
 
 
 def draw_to(answer: Any, path: Path | None, json_to: str | None) -> Callable[[], None]:
-    """Return a function that draws an answer into a file and prints the file's name. It does nothing without a file."""
+    """Return a function that draws an answer into ``path`` and prints the path. Without a path, it does nothing."""
 
     def draw() -> None:
         if path is not None:

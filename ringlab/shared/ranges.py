@@ -13,7 +13,7 @@ MOST_CASES = 6_000  # sizes, values, cells, machines or files of one command
 
 
 def parse_world_sizes(text: str, option: str = "--ranks", most: int = 256) -> list[int]:
-    """Return the sorted world sizes of a list such as ``1-8,16``. Raise InputError for sizes outside 1 to ``most``.
+    """Parse world sizes such as ``1-8,16`` and return them sorted. Raise InputError unless all are from 1 to ``most``.
 
     >>> parse_world_sizes("16,1-4")
     [1, 2, 3, 4, 16]
@@ -82,7 +82,7 @@ def _grow(begin: int, end: int, factor: float) -> Iterator[int]:
 
 
 def parse_short_size(text: str, option: str) -> int:
-    """Return the bytes of a size such as ``8``, ``32K``, ``1M`` (as in nccl-tests) or ``1 MiB``.
+    """Parse a size such as ``8``, ``32K``, ``1M`` (as in nccl-tests) or ``1 MiB``, and return it in bytes.
 
     Raise InputError if the text is not a size.
 

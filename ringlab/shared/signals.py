@@ -54,7 +54,7 @@ def raise_again(unraisable: "sys.UnraisableHookArgs") -> None:
 
 
 def end_now() -> None:
-    """Report the interrupt and end this process at once. Its workers and folders end with it."""
+    """Report the interrupt and end this process at once, without running ``finally`` blocks."""
     os.write(2, ((SHOW_CURSOR if os.isatty(2) else "") + WORD).encode())
     os._exit(INTERRUPTED)
 

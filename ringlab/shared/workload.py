@@ -107,7 +107,7 @@ def is_auto(job: CollectiveCall | Training) -> bool:
 
 
 def count_work(job: CollectiveCall | Training, model: PerformanceModel, faults: Faults) -> WorkCount:
-    """Return the numbers of messages and collectives to simulate. A formula that predicts the row needs 0 messages.
+    """Return the numbers of messages and collectives to simulate; 0 messages if a formula predicts the row.
 
     Raises TooLarge if the schedule exceeds the memory limit, and ProgramError if the program is incorrect.
     """
@@ -245,8 +245,8 @@ class Simulator:
     def with_uncertainty(self, simulated: Sequence[tuple[Row, Figures]], in_turns: bool) -> list[tuple[Row, Figures]]:
         """Add the uncertainty of each field to the scenario's own rows, which come first.
 
-        The uncertainty is the disagreement between predictions with folds of the calibration, and on an emulated
-        cluster with slower cores. It grows with the age of the calibration, except with ``in_turns``.
+        The uncertainty of a field follows from differences between predictions: with folds of the calibration and, on
+        an emulated cluster, with slower cores. It grows with the age of the calibration, except with ``in_turns``.
         """
         age_s = self.calibration.age_s if self.calibration is not None and not in_turns else 0.0
         others = self.places[0].model.alternatives()

@@ -208,7 +208,7 @@ class Benchmark:
 def bench(options: BenchOptions | None = None, *, backend: str = "gloo", timeout: float = TIMEOUT_S) -> BenchAnswer:
     """Measure collectives on real processes on this machine, and predict them if a calibration is cached.
 
-    ``timeout`` is in seconds. Raises InputError if an option is invalid, or ``auto`` has no calibration. Raises
+    ``timeout`` is in seconds. Raises InputError if an option is invalid, or ``auto`` lacks a calibration. Raises
     RunFailed if a rank fails.
 
     >>> answer = bench(BenchOptions(begin="1K", end="1K", iterations=1))  # doctest: +SKIP
@@ -222,7 +222,7 @@ def bench(options: BenchOptions | None = None, *, backend: str = "gloo", timeout
 def prepare(options: BenchOptions, *, backend: str = "gloo", timeout: float = TIMEOUT_S) -> Benchmark:
     """Check the options, and return a benchmark that is ready to start.
 
-    Raise InputError if an option is invalid, or ``auto`` has no calibration.
+    Raise InputError if an option is invalid, or ``auto`` is used without a cached calibration.
     """
     if not isinstance(options, BenchOptions):
         raise InputError(f"options must be BenchOptions, such as BenchOptions(collective='broadcast'), not {options!r}")
@@ -236,7 +236,8 @@ def measurements(
 ) -> tuple[TimedCall, ...]:
     """Return the measurement of each row. Sizes are rounded down to a whole number of elements.
 
-    ``calibration`` resolves ``auto``. Raises InputError if an option is invalid, or ``auto`` has no calibration.
+    ``calibration`` resolves ``auto``. Raises InputError if an option is invalid, or ``auto`` is used without a
+    calibration.
     """
     check_op(options.op, options.dtype)
     check_whole_number("iterations", options.iterations, at_least=1)
@@ -268,7 +269,7 @@ def _measurement(
 class BenchTable:
     """Prints the table in the format of nccl-tests, one row at a time.
 
-    With ``goes_on``, the first OSError ends printing, and ``error`` has it. Otherwise it is raised.
+    If ``goes_on`` is set, an OSError is stored in ``error`` and printing stops. Otherwise, the error is raised.
     """
 
     def __init__(self, benchmark: Benchmark, console: Console, goes_on: bool = False) -> None:

@@ -198,9 +198,9 @@ def calibrate_nccl(
 ) -> NcclCalibrationAnswer:
     """Save a calibration from the output of nccl-tests. It adapts predictions for the system that was measured.
 
-    ``scenario`` (with ``transport = "nccl"``), ``system`` or the output names the GPU. ``keys`` such as ``net=ib``
-    complete the description. Raises InputError if the output is invalid, or the system is unknown, incomplete or has
-    another GPU.
+    The system is the cluster of ``scenario`` (with ``transport = "nccl"``), the machine ``system``, or a machine with
+    the GPU that the output names. ``keys`` such as ``net=ib`` complete the description. Raises InputError if the output
+    is invalid, or the system is unknown, incomplete or has another GPU.
     """
     described = None if scenario is None else system_of_scenario(scenario, "--nccl-tests")
     settings = parse_keys(keys)

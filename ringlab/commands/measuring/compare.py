@@ -111,9 +111,9 @@ class Comparison(ScenarioAnswer[SideBySide]):
 def compare(scenario: LoadedScenario, session: Session, emulate: bool = False, thorough: bool = False) -> Comparison:
     """Predict a scenario from a calibration, run it, and return predicted and measured times side by side.
 
-    Without a calibration, the cached one is used, or a new one is measured. With ``thorough``, calibration and run
-    alternate in one launch. With ``emulate``, the network is emulated on this machine, and two of its hosts are
-    calibrated. Otherwise the cluster must be this machine, unless a launcher started ranks on several nodes. Raises
+    If the session has no calibration, the cached one is used, or a new one is measured. With ``thorough``, calibration
+    and run alternate in one launch. With ``emulate``, the network is emulated on this machine, and two emulated hosts
+    are calibrated. Otherwise the cluster must be this machine, unless a launcher started ranks on several nodes. Raises
     RunFailed if a rank fails, and InputError if the scenario has faults or cannot be compared on this machine.
     """
     if thorough and (emulate or session.calibration is not None or not scenario.cluster.is_here):

@@ -98,7 +98,7 @@ def command(
 def has_parallelism(scenario: str, changes: Sequence[str], check: bool, replicas_only: Mapping[str, object]) -> bool:
     """Return whether a scenario has ``[training.parallelism]``.
 
-    If it has, raise InputError for an option in ``replicas_only`` that is set; otherwise, for ``check``.
+    Raise InputError for a set option in ``replicas_only`` if the table exists, and for ``check`` if it does not.
     """
     if is_spread(scenario, changes):
         for option in (option for option, value in replicas_only.items() if value):
@@ -121,10 +121,7 @@ class RunAnswer(ScenarioAnswer[Number]):
 
     @property
     def trace(self) -> Trace | None:
-        """The trace of the last algorithm at the largest size. Without a collective: the trace of the last training.
-
-        None if there is neither.
-        """
+        """The trace of the last algorithm at the largest size, or else of the last training; None without both."""
         return self.traces[-1] if self.traces else None
 
     def to_dict(self) -> dict[str, Any]:
@@ -189,7 +186,7 @@ class Work(NamedTuple):
 
 
 def run(scenario: LoadedScenario, session: Session, files: Kept, emulate: bool = False) -> RunAnswer:
-    """Run a scenario on real processes on this machine. With ``emulate``, its network is emulated.
+    """Run a scenario on real processes on this machine. With ``emulate``, the scenario's network is emulated.
 
     Algorithms named ``auto`` are chosen with the calibration, which is measured if it is missing. Raises InputError if
     this machine cannot run the scenario, and RunFailed if a rank fails.

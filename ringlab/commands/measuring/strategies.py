@@ -60,8 +60,8 @@ PARTS = {"compute": "compute", "optimizer": "optimizer", "tensor": "collectives 
 class StrategyAnswer(Answer):
     """The result of ``run`` or ``compare`` with a parallelism strategy.
 
-    ``held_bytes`` is the memory of the rank that uses the most. ``alone_losses`` are the losses of a single rank that
-    also trained the first steps.
+    ``held_bytes`` is the memory of the rank that uses the most. ``alone_losses`` are those of the single-rank
+    reference.
     """
 
     kind: ClassVar[str] = "strategy"
@@ -172,9 +172,9 @@ def run_strategy(
 ) -> StrategyAnswer:
     """Train a scenario's model on this machine with torch's own classes for its ``[training.parallelism]``.
 
-    A single rank also trains the first three steps, or all steps with ``check_all``. The model's state_dict is written
-    to ``weights``. Raises InputError if torch's classes do not support the training. Raises RunFailed if a rank fails,
-    or with ``check_all`` if the losses differ.
+    A single-rank reference trains the first three steps, or all steps with ``check_all``. The trained state_dict is
+    written to ``weights``. Raises InputError if torch's classes do not support the training. Raises RunFailed if a rank
+    fails, or with ``check_all`` if the losses differ from the reference or the model does not fit on one device.
 
     >>> run_strategy("examples/fsdp_here.toml").same  # doctest: +SKIP
     True
@@ -194,10 +194,10 @@ def compare_strategy(
     check_all: bool = False,
     weights: Path | None = None,
 ) -> StrategyAnswer:
-    """Predict a training step from parts that all ranks time, and train as ``run_strategy`` does.
+    """Predict a training step from the measured times of its parts, and train as ``run_strategy`` does.
 
     Raises InputError if torch's classes do not support the training, or the cluster is not this machine. Raises
-    RunFailed if a rank fails, or with ``check_all`` if the losses differ.
+    RunFailed if a rank fails, or with ``check_all`` under the conditions of ``run_strategy``.
 
     >>> compare_strategy("examples/fsdp_here.toml").step_s.error  # doctest: +SKIP
     -0.1

@@ -1,7 +1,7 @@
 """Plans a training with ``[training.parallelism]``, and predicts its step from the times of its parts.
 
 All ranks time the model's layers, the optimizer, each collective that the strategy is predicted to call, and a step
-without communication. The time of a whole step is not used.
+without communication. A prediction never uses the time of a complete step.
 """
 
 import os
@@ -66,7 +66,7 @@ class StrategyJob:
 
 
 def read_strategy_job(scenario: str | Path, *overrides: str, check_all: bool = False) -> StrategyJob:
-    """Plan the training of a scenario. With ``check_all``, a single rank also trains all steps, not only three.
+    """Plan the training of a scenario. With ``check_all``, the single-rank reference trains all steps instead of three.
 
     Raise InputError for settings that torch's classes do not support.
     """
@@ -254,7 +254,7 @@ class StrategyPrediction(NamedTuple):
 def known_pieces(
     profile: ModelProfile, collectives: "Sequence[TimedCollective]", pieces: "Sequence[RankTimes]"
 ) -> KnownPieces:
-    """Combine the times that the ranks measured: maxima for collectives and the silent step, medians for the rest."""
+    """Combine the ranks' times: maxima for collectives and the step without communication, medians for the rest."""
     seconds = {timed: max(rank.collectives_s[place] for rank in pieces) for place, timed in enumerate(collectives)}
     middle = sorted(pieces, key=lambda rank: rank.computing.step)[len(pieces) // 2].computing
     optimizer = median(rank.optimizer_s for rank in pieces)

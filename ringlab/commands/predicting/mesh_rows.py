@@ -60,7 +60,7 @@ class Money(NamedTuple):
 
 
 def make_case(value: str, meshes: FoundMeshes, money: Money, *, top: int, with_reasons: bool, fill: float) -> Case:
-    """Return the case with its ``top`` fastest meshes. With ``with_reasons``, it explains why others are slower."""
+    """Return the case with its ``top`` fastest meshes. With ``with_reasons``, add why other meshes are slower."""
     chosen, job, names = meshes.order[:top].tolist(), meshes.job, [mesh.name for mesh in meshes.searched]
     losers, learning = tuple(why_others_lose(meshes)) if with_reasons and len(meshes.order) > 1 else (), None
     if not chosen:

@@ -168,7 +168,7 @@ class DevicesAnswer(Answer):
     def draw(self, path: Path | str) -> None:
         """Plot throughput and efficiency against the number of devices, as .png, .svg or .pdf.
 
-        Raise InputError for another suffix, and if no curve or more than 9 curves have rows.
+        Raise InputError for another suffix, and unless there are 1 to 9 curves.
         """
         curves = [
             viz.Curve(
@@ -191,11 +191,10 @@ def predict_devices(
     what_if: str | None = None,
     tick: Tick = lambda *_: None,
 ) -> DevicesAnswer:
-    """Predict a scenario's training on each number of devices. ``what_if`` varies a key: ``batch=16,32,64``.
+    """Predict a scenario's training on numbers of devices, and for the values in ``what_if``, such as ``batch=16,32``.
 
     The answer lists the numbers of devices that the training does not support, with reasons. ``tick`` receives the
-    number of finished predictions. Raises InputError if a value is invalid, or no number of devices is
-    supported.
+    number of finished predictions. Raises InputError if a value is invalid, or no number of devices is supported.
 
     >>> answer = predict_devices("star8", [1, 8], "training.compute={rate = 300.0}")
     >>> [round(row.efficiency, 2) for row in answer.cases[0].rows]
@@ -356,7 +355,7 @@ def _conclude(key: str | None, cases: Sequence[DevicesCase]) -> list[str]:
 
 
 def _describe_refused(key: str | None, cases: Sequence[DevicesCase]) -> Iterator[str]:
-    """Yield a sentence for each reason. Reasons that only differ in numbers share a sentence with the first numbers."""
+    """Yield a sentence for each reason. Reasons that differ only in numbers share a sentence with the first numbers."""
     kinds: dict[tuple[str, tuple[int, ...]], tuple[list[str], list[str]]] = {}
     for case in cases:
         by_reason: dict[str, list[Refused]] = {}

@@ -75,7 +75,7 @@ class SweepAnswer(Answer):
             yield f"Stopped after {count(len(values), 'value')}."
 
     def lines(self) -> dict[str, dict[str, float | None]]:
-        """Return the lines of the plot: for each, the seconds by value of the key; None for a run that never ends.
+        """Return the times in seconds for each line of the plot, by value of the key; None for a run that never ends.
 
         There is a line for each training, and for each algorithm and size. A sweep of sizes has a line for each
         algorithm and none for training runs, whose times do not depend on the size.

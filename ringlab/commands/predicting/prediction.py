@@ -41,7 +41,7 @@ def predict(scenario: LoadedScenario, session: Session | None = None, in_turns: 
 
     Rows that are too large to simulate are skipped and listed below the tables. ``in_turns`` means that the calibration
     was measured during the run, so that it has not aged. Raises InputError if a required calibration is missing,
-    TooLarge if all rows are too large, and KeyboardInterrupt before the first row.
+    TooLarge if all rows are too large, and KeyboardInterrupt if interrupted before the first row.
     """
     session = session or Session()
     check_engine(session.engine)

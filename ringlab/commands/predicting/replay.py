@@ -117,7 +117,7 @@ class AskedReplay(NamedTuple):
 def read_what_if(text: str, base: AskedReplay) -> AskedReplay:
     """Parse a what-if, which changes the network or the algorithms of ``base``.
 
-    Raise InputError if it is empty or has an unclosed quote.
+    Raise InputError if ``text`` is empty or has an unclosed quote.
 
     >>> own = AskedReplay("star8", (), {"all_reduce": "ring"})
     >>> read_what_if("all_reduce=naive bandwidth='1 Gbit/s'", own)
@@ -176,7 +176,7 @@ class ReplayRow(AnswerRecord):
     messages: int
 
     def cells(self, base_s: float) -> list[str]:
-        """Return the table's row. ``base_s`` is the time on the first network in seconds, to which the ratio refers."""
+        """Return the table's row. Its ratio is relative to ``base_s``, the time in seconds on the first network."""
         end = format_time(self.elapsed_s) if self.complete else f"never ends ({format_time(self.elapsed_s)})"
         times = format_ratio(self.elapsed_s / base_s) if base_s and self.complete else "-"
         return [self.title, end, times, format_time(self.computed_s), format_time(self.waited_s), f"{self.messages:,}"]

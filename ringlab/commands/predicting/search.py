@@ -310,7 +310,7 @@ def find_meshes(scenario: str | Path, options: SearchOptions, overrides: Sequenc
 
 @contextmanager
 def _refusing(key: str | None, value: str, refused: list[str]) -> Iterator[None]:
-    """Append an InputError about a value of ``key`` to ``refused``. Without a key, raise it."""
+    """Append the message of an InputError in the block to ``refused``. If ``key`` is None, raise the error instead."""
     try:
         yield
     except InputError as error:
