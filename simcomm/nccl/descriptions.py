@@ -165,7 +165,6 @@ class System:
 
     @property
     def ranks(self) -> int:
-        """Number of ranks."""
         return self.nodes * self.gpus
 
     def part(self, nodes: int, gpus: int) -> "System":

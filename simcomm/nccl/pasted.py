@@ -48,7 +48,6 @@ class PastedLine(NamedTuple):
     text: str
 
     def place(self, file: str) -> FilePlace:
-        """Return the location of this line in ``file``."""
         return FilePlace(file, self.number)
 
 

@@ -98,15 +98,12 @@ class LogLimits(NamedTuple):
 
 
 class NcclWidths(NamedTuple):
-    """The interval limits for one node and for several nodes."""
-
     one_node: LogLimits
     several: LogLimits
 
 
 @cache
 def read_widths() -> NcclWidths:
-    """Return the interval limits that Ringlab ships."""
     tables = tomllib.loads(WIDTHS_FILE.read_text(encoding="utf-8"))
     return NcclWidths(
         *(LogLimits(tuple(tables[name]["below"]), tuple(tables[name]["above"])) for name in NcclWidths._fields)

@@ -75,7 +75,6 @@ COUNTS_PLUGIN = (2, 14)  # the first version that adds the plug-in's latency
 
 
 def latencies(version: tuple[int, int]) -> Latencies:
-    """Return the latencies that a version assumes."""
     return next(figures for until, figures in _ERAS if version < until)
 
 

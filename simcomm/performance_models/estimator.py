@@ -59,7 +59,6 @@ class Estimator:
 
     @property
     def world_size(self) -> int:
-        """Number of ranks."""
         return self.cluster.world_size
 
     def seconds(self, algorithm: Algorithm) -> float:

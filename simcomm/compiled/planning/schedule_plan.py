@@ -142,7 +142,6 @@ class ActiveSteps(NamedTuple):
 
 
 def find_active_steps(cyclic: SymmetricSchedule) -> ActiveSteps:
-    """Return the active steps of a schedule."""
     keys = cyclic.step.astype(np.int64) * cyclic.channels + cyclic.channel
     distinct, of_row = np.unique(keys, return_inverse=True)
     return ActiveSteps(of_row.astype(np.int32), (distinct % cyclic.channels).astype(np.int32))

@@ -124,7 +124,6 @@ class Facts(dict[type[Fact], list[Any]]):
     """All facts of the files, by type."""
 
     def add(self, fact: Fact) -> None:
-        """Add a fact."""
         self.setdefault(type(fact), []).append(fact)
 
     def of(self, kind: type[Row]) -> list[Row]:

@@ -59,7 +59,6 @@ class PredictedPoints:
     slopes: Floats
 
     def take(self, rows: Sequence[int] | NDArray[np.intp]) -> "PredictedPoints":
-        """Return the points in these rows."""
         return PredictedPoints(self.collectives[rows], self.nbytes[rows], self.log_seconds[rows], self.slopes[rows])
 
 
@@ -111,7 +110,6 @@ class Adapted:
 
     @property
     def collectives(self) -> tuple[str, ...]:
-        """The measured collectives."""
         return tuple(dict.fromkeys(self.known.collectives.tolist()))
 
     def points(

@@ -27,8 +27,6 @@ LEVEL = 0.05  # share of healthy machines that are judged slower; an equal share
 
 
 class Finding(NamedTuple):
-    """The result of a comparison: a verdict, and a sentence that explains it."""
-
     verdict: Verdict
     sentence: str
 
@@ -50,7 +48,6 @@ class ComparedSeries:
     limits: Floats
 
     def judge(self) -> Finding:
-        """Return the verdict of the table."""
         logs = np.log(self.measured / self.predicted)
         slower = self._stretches(self.measured > self.high, logs > self.limits[1])
         faster = self._stretches(self.measured < self.low, logs < -self.limits[0])
