@@ -28,9 +28,9 @@ from collectives.removed import FUNCTIONS, RENAMED_FUNCTIONS, describe_removed, 
 
 
 def exports_of(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package that exports the names of its ``__init__.pyi``.
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package whose names are listed in its ``__init__.pyi``.
 
-    Type checkers and editors read the same file. A name is imported at its first use.
+    Each name is imported at its first use. Type checkers and editors read the same stub file.
     """
     stub = Path(__file__).parents[1].joinpath(*package.split("."), "__init__.pyi").read_text(encoding="utf-8")
     home = {name: module for module, name in re.findall(r"^from (\S+) import (\w+) as \2$", stub, re.MULTILINE)}

@@ -94,6 +94,6 @@ def more_memory(times: float) -> str:
 
 
 def ways_out(times: float, way: str = "") -> str:
-    """Return the remedies for work that exceeds the memory limit by the factor ``times``. ``way`` comes first."""
+    """Return remedies for work that exceeds the memory limit by the factor ``times``, starting with ``way``."""
     usual = f"ask for fewer ranks (--set cluster.hosts=N), or {more_memory(times)}"
     return f"{way}, or {usual.removeprefix('ask for ') if way.startswith('ask for ') else usual}" if way else usual

@@ -1,7 +1,7 @@
 """Describe a collective call, and compute the sizes and the parts of its buffers.
 
-A buffer can have any length, except in an all_to_all: it moves data to other chunks, so all chunks must be equally
-large. The buffer of a barrier, its token, must not be empty, because empty messages are not sent.
+Buffers can have any length, except that the chunks of an all_to_all must be equally large, because data moves between
+chunks. The buffer of a barrier, its token, must not be empty, because empty messages are not sent.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,6 @@ class CollectiveCall:
 
     @property
     def spec(self) -> Spec:
-        """The spec of the collective."""
         return self.algorithm.spec
 
     @property
@@ -59,7 +58,7 @@ class CollectiveCall:
         return self.dtype, self.elements
 
     def with_algorithm(self, algorithm: Algorithm, world_size: int) -> "CollectiveCall":
-        """Return the call with another algorithm. If the algorithm needs equal chunks, the length is rounded down."""
+        """Return a copy with another algorithm, rounded down to equal chunks if the algorithm needs them."""
         return replace(self, algorithm=algorithm, elements=round_down(algorithm, self.elements, world_size))
 
     def check(self, world_size: int) -> None:
@@ -143,7 +142,11 @@ def _elements(algorithm: Algorithm, world_size: int, nbytes: object, dtype: str,
 
 
 def check_buffers(algorithm: Algorithm, world_size: int, buffers: Sequence[Array]) -> tuple[str, int]:
-    """Return the dtype and the length of the buffers. Raise InputError if a collective cannot write to one of them."""
+    """Return the dtype and the number of elements that all buffers share.
+
+    Raise InputError if there is not one writable, one-dimensional numpy array per rank, if their dtypes or lengths
+    differ, or if arrays share memory.
+    """
     where = f"{algorithm.full_name}: buffers"
     argument: object = buffers
     if not isinstance(argument, Sequence | np.ndarray) or isinstance(argument, str):
@@ -220,8 +223,8 @@ def check_length(algorithm: Algorithm, n: int, world_size: int) -> None:
 def part_slice(parts: int | range, n: int, world_size: int) -> slice:
     """Return the slice of one part, or of consecutive parts, in a buffer of ``n`` elements.
 
-    Part i covers elements ``[i * n // world_size, (i + 1) * n // world_size)``, as chunk i of ``world_size`` chunks
-    does.
+    Part i covers the elements ``[i * n // world_size, (i + 1) * n // world_size)``, like chunk i of ``world_size``
+    chunks.
 
     >>> part_slice(1, 10, world_size=4), part_slice(range(1, 3), 10, world_size=4)
     (slice(2, 5, None), slice(2, 7, None))

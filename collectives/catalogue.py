@@ -36,7 +36,7 @@ FORMER_NAMES = {"all_to_all/naive": "all_to_all/direct"}  # accepted in old scen
 
 @cache
 def library() -> dict[str, Algorithm]:
-    """Return Ringlab's own algorithms by full name.
+    """Return Ringlab's own algorithms as a dict, with full names as keys.
 
     >>> [name for name in library() if name.startswith("barrier/")]
     ['barrier/dissemination', 'barrier/naive', 'barrier/binomial']
@@ -175,7 +175,7 @@ def _import_again(module: str, name: str, parameters: dict[str, Parameter], by_m
 
 
 def rebuild_algorithm(collective: str, *fields: Any) -> Algorithm:
-    """Rebuild an unpickled algorithm from its collective's name and its remaining fields."""
+    """Rebuild an algorithm during unpickling, from the name of its collective and its other fields."""
     return Algorithm(find_spec(collective), *fields)
 
 

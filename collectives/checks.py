@@ -40,8 +40,8 @@ def check_number(
 ) -> float:
     """Return ``value`` as a float. Raise InputError unless it is a number.
 
-    If ``above`` is 0, it must be positive and finite; if ``at_least`` is 0, non-negative and finite. ``unit`` is for
-    the message.
+    With ``above=0``, the number must be positive and finite; with ``at_least=0``, non-negative and finite. ``unit`` is
+    named in the message.
 
     >>> check_number("fails_at", "5 ms", "seconds")
     Traceback (most recent call last):
@@ -87,7 +87,7 @@ def check_sequence(name: str, value: object, of: str) -> list[Any]:
 
 
 def check_callable(name: str, value: object, of: str) -> None:
-    """Raise InputError unless ``value`` is callable or None. ``of`` names its arguments in the message.
+    """Raise InputError unless ``value`` is callable or None. ``of`` lists the arguments of the function in the message.
 
     >>> check_callable("progress", True, of="(done, total)")
     Traceback (most recent call last):
@@ -110,7 +110,7 @@ def check_text(name: str, value: object, example: str) -> str:
 
 
 def check_known(name: str, value: Any, known: Collection[str], more: str = "") -> Any:
-    """Return ``value`` if it is one of the ``known`` names. Raise InputError with suggestions, followed by ``more``.
+    """Return ``value`` if it is one of the ``known`` names. Otherwise, raise InputError with the advice of ``suggest``.
 
     >>> check_known("precision", "fp7", ["float32", "bf16"])
     Traceback (most recent call last):
@@ -145,7 +145,7 @@ def check_printable(name: str, value: str) -> str:
 
 
 def check_path(name: str, value: object) -> Path:
-    """Return ``value``, a Path or string, as a Path. Raise InputError otherwise.
+    """Return ``value`` as a Path. Raise InputError unless it is a Path or a string.
 
     >>> check_path("path", "ring.trace.json").suffix
     '.json'
@@ -156,7 +156,7 @@ def check_path(name: str, value: object) -> Path:
 
 
 def check_ranks(world_size: object, root: object = 0) -> None:
-    """Raise InputError unless ``world_size`` is positive and ``root`` is one of its ranks.
+    """Raise InputError unless ``world_size`` is a positive integer and ``root`` is a rank below ``world_size``.
 
     >>> check_ranks(4, root=4)
     Traceback (most recent call last):

@@ -45,7 +45,7 @@ def positional_parameters(function: Callable[..., Any]) -> list[inspect.Paramete
 
 
 def check_parameters(subject: str, known: Sequence[inspect.Parameter], values: Mapping[str, Parameter]) -> None:
-    """Raise InputError if ``subject`` does not have a parameter, or if a value has the wrong type."""
+    """Raise InputError if ``values`` has a parameter that ``subject`` does not take, or a value of the wrong type."""
     by_name = {parameter.name: parameter for parameter in known}
     for key, value in values.items():
         if key not in by_name:
@@ -212,9 +212,10 @@ class Algorithm(Generic[Arguments, Returned]):
         return tuple(iter(()) if program is None else program for program in programs)
 
     def recorded(self, world_size: int, root: int = 0) -> npt.NDArray[np.int32] | None:
-        """Return the operations of all ranks if the program was recorded from a user's file, otherwise None.
+        """Return all ranks' operations, or None if the program was not recorded from a user's file.
 
-        The columns are rank, channel, step, kind, peer, chunk, count and into. Raise InputError if the program fails.
+        Each row is an operation, with the columns rank, channel, step, kind, peer, chunk, count and into. Raise
+        InputError if the program fails.
         """
         table: Callable[..., npt.NDArray[np.int32]] | None = getattr(self.function, "table", None)
         if table is None or self.source is None:
@@ -223,7 +224,7 @@ class Algorithm(Generic[Arguments, Returned]):
         return table(*arguments, **self._values())
 
     def find_line(self, at: tuple[int, int, int] | None, world_size: int, root: int = 0) -> str:
-        """Return the line that yields a step, such as ``line 9 of my.py``. ``at`` is its rank, channel and step.
+        """Return the line that yields a step, such as ``line 9 of my.py``. ``at`` is the rank, channel and step.
 
         If ``at`` is None, return the first line of the program. The text is empty for Ringlab's own algorithms, and if
         the line is unknown. The lines of a user's file were recorded. Any other program runs again to find the line.

@@ -75,7 +75,7 @@ class Deadlock(ProgramError):  # noqa: N818 - what happened
 
 
 class ProgramEnded(InputError):  # noqa: N818 - what happened
-    """The process of a user's file exited or was killed before it answered. ``at`` is the rank, channel and step."""
+    """A user's program exited, was killed or timed out before it answered. ``at`` is its rank, channel and step."""
 
     def __init__(self, message: str, at: tuple[int, int, int] | None, is_timeout: bool = False) -> None:
         super().__init__(message)
@@ -133,7 +133,6 @@ def first_failure(error: Exception) -> Exception:
 
 
 def note_error(first: BaseException, later: BaseException) -> None:
-    """Add a later error to ``first`` as a note."""
     first.add_note(f"afterwards: {describe_error(later, None)}")
 
 
@@ -149,7 +148,7 @@ def describe_line(line: int | None, file: Path | str | None) -> str:
 
 
 def with_line(text: str, line: int | None, file: Path | str | None) -> str:
-    """Append a line of a file to a message, unless the message already names this line.
+    """Append text such as ``(line 12 of mine.py)`` to a message, unless the message already contains this text.
 
     >>> with_line("world size 3 is odd", 12, "mine.py")
     'world size 3 is odd (line 12 of mine.py)'
@@ -176,7 +175,7 @@ def describe_error(error: BaseException, source: Path | str | None) -> str:
 
 
 def line_in(error: BaseException, source: Path | str | None) -> int | None:
-    """Return the innermost line of a file in an exception's traceback or syntax error, or None if it does not occur."""
+    """Return the line number of the innermost frame in ``source``, or of a syntax error; None if there is none."""
     line, frame = error.lineno if isinstance(error, SyntaxError) else None, error.__traceback__
     while frame is not None:
         if frame.tb_frame.f_code.co_filename == str(source):

@@ -54,15 +54,15 @@ def inputs_protected() -> Iterator[None]:
 
 
 def is_input(status: os.stat_result) -> bool:
-    """Return whether the current ``inputs_protected`` context has read this file, under any name."""
+    """Return whether the current ``inputs_protected`` context has read the file with this status, under any name."""
     return (status.st_dev, status.st_ino) in (_files_read.get() or ())
 
 
 def check_input(path: Path, most_bytes: int = FileBytes.USUAL) -> None:
     """Check a file before it is read, and remember it, so that the command does not overwrite it.
 
-    Raise InputError unless it exists, is a regular file outside ``/proc`` and ``/sys``, and has at most ``most_bytes``
-    bytes.
+    Raise InputError unless the file exists, is a regular file outside ``/proc`` and ``/sys``, and has at most
+    ``most_bytes`` bytes.
     """
     try:
         status = path.stat()
@@ -84,7 +84,7 @@ def check_input(path: Path, most_bytes: int = FileBytes.USUAL) -> None:
 
 
 def read_bytes(path: Path, most_bytes: int = FileBytes.USUAL) -> bytes:
-    """Return the content of a regular file. Raise InputError if it is missing, not regular, too large or unreadable."""
+    """Read a regular file. Raise InputError if it is missing, not regular, too large or unreadable."""
     check_input(path, most_bytes)
     try:
         return path.read_bytes()
@@ -93,7 +93,7 @@ def read_bytes(path: Path, most_bytes: int = FileBytes.USUAL) -> bytes:
 
 
 def read_text(path: Path, most_bytes: int = FileBytes.USUAL) -> str:
-    """Return the UTF-8 text of a regular file, without a byte order mark. Raise InputError if it is not UTF-8.
+    """Read UTF-8 text without its byte order mark. Raise InputError if ``read_bytes`` does, or for another encoding.
 
     >>> read_text(Path("/dev/null"), 100)
     Traceback (most recent call last):
@@ -107,9 +107,9 @@ def read_text(path: Path, most_bytes: int = FileBytes.USUAL) -> str:
 
 
 def parse_json(text: str, parse_constant: Callable[[str], Any] | None = None) -> Any:
-    """Return the content of a JSON text. Raise ValueError for invalid JSON, and RecursionError for deep nesting.
+    """Parse a JSON text. ``parse_constant`` is passed to ``json.loads``.
 
-    Duplicate keys are invalid. ``parse_constant`` is the argument of ``json.loads``.
+    Raise ValueError for invalid JSON and for duplicate keys, and RecursionError for deep nesting.
 
     >>> parse_json('{"ranks": 2, "ranks": 4}')
     Traceback (most recent call last):

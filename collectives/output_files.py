@@ -17,7 +17,7 @@ TEMPORARY = ".ringlab-"  # prefix of the name of an incomplete file
 
 
 def cache_folder() -> Path:
-    """Return Ringlab's cache directory by the XDG rules. Raise InputError if the user has no home directory.
+    """Return Ringlab's cache directory, in XDG_CACHE_HOME or ~/.cache. Raise InputError if both are unknown.
 
     >>> cache_folder().name
     'ringlab'
@@ -83,7 +83,7 @@ def write_bytes(path: Path | str, content: bytes | memoryview, durable: bool = F
     """Write ``content`` to ``path`` atomically, and create missing directories.
 
     An existing file keeps its owner and permissions. With ``durable``, the file and its name are on disk when the
-    function returns. Raise InputError if ``check_output`` rejects the path, and OSError with ``path`` if the system
+    function returns. Raise InputError if ``check_output`` rejects the path, and OSError with ``path`` if a system call
     fails.
     """
     check_output(path)

@@ -121,9 +121,9 @@ def recv(peer: int, chunk: int, count: int = 1) -> Operation:
 
 
 def recv_reduce(peer: int, chunk: int, count: int = 1) -> Operation:
-    """Return an operation that receives ``count`` chunks from ``peer`` and reduces them into those from ``chunk`` on.
+    """Return an operation that receives ``count`` chunks from ``peer`` and reduces them into this rank's chunks.
 
-    Raise InputError for an invalid peer, chunk or count.
+    ``chunk`` is the first chunk. Raise InputError for an invalid peer, chunk or count.
 
     >>> print(recv_reduce(0, chunk=4))
     recv_reduce(from rank 0, chunk 4)

@@ -52,7 +52,7 @@ def _closest(text: object, units: Mapping[str, Fraction | int]) -> str:
 
 @lru_cache(maxsize=1 << 15)
 def _read(text: str) -> tuple[Fraction, str]:
-    """Return the number and the unit, or (0, "") if the text is invalid. Cached, as clusters repeat texts."""
+    """Return the number and the unit, or (0, "") if the text is invalid. Cached, because clusters repeat texts."""
     match = _QUANTITY.fullmatch(text)
     return (Fraction(0), "") if match is None else (Fraction(match[1]), match[2])
 
@@ -66,9 +66,9 @@ class Latency(float):
 
 
 def parse_bandwidth(text: object) -> float:
-    """Return the bytes per second of a text such as ``"10 Gbit/s"`` or ``"1.25 GB/s"``, or of a ``Bandwidth``.
+    """Parse a bandwidth such as ``"10 Gbit/s"`` or ``"1.25 GB/s"`` and return it in bytes/s.
 
-    Raise InputError if the text is invalid or the bandwidth is zero.
+    A ``Bandwidth`` is returned as a float. Raise InputError if the text is invalid or the bandwidth is zero.
 
     >>> parse_bandwidth("10 Gbit/s")
     1250000000.0
@@ -82,9 +82,9 @@ def parse_bandwidth(text: object) -> float:
 
 
 def parse_latency(text: object) -> float:
-    """Return the time in seconds of a text such as ``"5 us"`` or ``"0 us"``, or of a ``Latency``.
+    """Parse a time such as ``"5 us"`` or ``"0 us"`` and return it in seconds.
 
-    Raise InputError if the text is not a time.
+    A ``Latency`` is returned as a float. Raise InputError if the text is not a time.
 
     >>> parse_latency("5 us")
     5e-06
@@ -95,7 +95,9 @@ def parse_latency(text: object) -> float:
 
 
 def parse_size(text: object) -> int:
-    """Return the bytes of a text such as ``"64 KiB"``. Raise InputError if it is invalid or has a fraction of a byte.
+    """Parse a size such as ``"64 KiB"`` and return it in bytes.
+
+    Raise InputError if the text is invalid or the size has a fraction of a byte.
 
     >>> parse_size("64 KiB")
     65536
@@ -107,7 +109,7 @@ def parse_size(text: object) -> int:
 
 
 def as_bytes(value: object, name: str, instead: str = "") -> int:
-    """Return a size in bytes from a number or a text. Raise InputError if it is negative or invalid.
+    """Return a size in bytes, given as an integer or as text such as "1 MiB". Raise InputError for any other value.
 
     ``name`` is the argument's name in the message. ``instead`` adds other accepted values to the message.
 
@@ -142,7 +144,7 @@ def count(number: int, noun: str) -> str:
 
 
 def format_time(seconds: float) -> str:
-    """Format a time in a suitable unit with three significant digits.
+    """Format a time in a suitable unit with three significant digits, or in whole seconds from 1,000 s on.
 
     >>> format_time(0.0123)
     '12.3 ms'

@@ -48,7 +48,7 @@ class Verdict:
 
     @property
     def wasteful_from(self) -> int | None:
-        """The smallest world size at which the busiest rank sends at least twice the minimum.
+        """The smallest world size at which the busiest rank sends at least twice as much as the lower bound.
 
         It is None if no world size is wasteful, and for barriers.
         """
@@ -62,7 +62,7 @@ class Verdict:
 
     @property
     def harmless_mistake(self) -> str | None:
-        """The first mistake that does not affect the result, at the smallest such world size, or None."""
+        """The mistake that does not affect the result, at the smallest world size that has one, or None."""
         return next((report.harmless_mistake for report in self.reports if report.harmless_mistake), None)
 
     def to_dict(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ steps of j's set bits; 5 = 1 + 4 travels 1 rank, then 4. *Barrier*: a rank sends
 around. For all_to_all, the sum of the set bits of j is j.
 
 **Cost** (symbols: ``collectives.algorithms``). ``ceil(log2 p) alpha + (p - 1) / p n beta`` for all_gather: both terms
-are the minimum. An all_to_all with p a power of two needs ``log2 p (alpha + n / 2 beta)``, and packs its chunks. See
+are lower bounds. An all_to_all with p a power of two needs ``log2 p (alpha + n / 2 beta)``, and packs its chunks. See
 Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all communications in multiport message-passing
 systems", IEEE Transactions on Parallel and Distributed Systems 8 (1997); Thakur et al. (2005).
 
@@ -24,7 +24,7 @@ from collectives.step import Program, copy, recv, recv_reduce, send
 
 @algorithm("barrier", name="dissemination", chunks=1)
 def dissemination_barrier(rank: int, world_size: int) -> Program:
-    """Wait until all ranks have entered, in ceil(log2 p) steps, the minimum. Every rank sends one token per step.
+    """Wait until all ranks have entered, in ceil(log2 p) steps, the lower bound. Every rank sends one token per step.
 
     If p is not a power of two, some tokens count twice, which is allowed in a barrier. See Hensgen, Finkel, Manber,
     "Two algorithms for barrier synchronization", International Journal of Parallel Programming 17 (1988).
@@ -35,7 +35,7 @@ def dissemination_barrier(rank: int, world_size: int) -> Program:
 
 @algorithm("all_gather", name="bruck")
 def bruck_all_gather(rank: int, world_size: int) -> Program:
-    """Copy chunk r of rank r to all ranks in ceil(log2 p) steps. Every rank sends (p - 1) / p n bytes, the minimum.
+    """Copy chunk r of rank r to all ranks in ceil(log2 p) steps. Every rank sends (p - 1) / p n bytes, the lower bound.
 
     A rank has consecutive chunks, starting with its own. Chunks that wrap around the end of the buffer are sent as two
     messages. Therefore, the rotation of the original algorithm is not needed.
@@ -49,7 +49,7 @@ def bruck_all_gather(rank: int, world_size: int) -> Program:
 
 @algorithm("all_to_all", name="bruck", scratch=lambda world_size: 2 * (world_size // 2))
 def bruck_all_to_all(rank: int, world_size: int) -> Program:
-    """Swap chunk i of rank r with chunk r of rank i in ceil(log2 p) steps, the minimum, each with about n / 2 bytes.
+    """Swap chunk i of rank r with chunk r of rank i in ceil(log2 p) steps (the lower bound) of about n / 2 bytes.
 
     First, the chunk for the rank that is j ranks ahead is moved to position j. In the step of ``distance``, a rank
     packs the chunks at positions with the bit ``distance`` into scratch, sends them ``distance`` ranks ahead, and

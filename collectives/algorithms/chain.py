@@ -27,7 +27,7 @@ def chunks_of_chain(world_size: int, slices: int) -> int:
 
 @algorithm("broadcast", name="chain", chunks=chunks_of_chain)
 def chain_broadcast(rank: int, world_size: int, root: int, slices: int = 8) -> Program:
-    """Copy the root's buffer to all ranks in p + s - 2 steps. All ranks except the last send n bytes, the minimum."""
+    """Copy the root's buffer to all ranks in p + s - 2 steps. All but the last rank send n bytes, the lower bound."""
     position = (rank - root) % world_size
     before, after = (rank - 1) % world_size, (rank + 1) % world_size
     for number in range(slices + 1):
@@ -39,7 +39,7 @@ def chain_broadcast(rank: int, world_size: int, root: int, slices: int = 8) -> P
 
 @algorithm("reduce", name="chain", chunks=chunks_of_chain)
 def chain_reduce(rank: int, world_size: int, root: int, slices: int = 8) -> Program:
-    """Sum all buffers on the root in p + s - 2 steps. Every rank except the root sends n bytes, the minimum."""
+    """Sum all buffers on the root in p + s - 2 steps. Every rank except the root sends n bytes, the lower bound."""
     position = (rank - root) % world_size
     before, after = (rank - 1) % world_size, (rank + 1) % world_size
     for number in range(slices + 1):

@@ -4,7 +4,7 @@
 a step for each message: in every step the ranks form pairs that swap their chunks. The pairs are those of a round-robin
 tournament (the circle method): one player stays, and the others move on by one chair each round.
 
-**Why it is correct.** Each rank receives exactly one message from each other rank, and it is addressed to that rank. In
+**Why it is correct.** Each rank receives exactly one message from each other rank, with the chunk that it needs. In
 a reduce_scatter, rank r adds the p - 1 copies of chunk r in the order of the step, so that its result does not depend
 on the order of arrival.
 
@@ -48,7 +48,7 @@ def direct_all_gather(rank: int, world_size: int) -> Program:
 
 @algorithm("all_reduce", name="direct")
 def direct_all_reduce(rank: int, world_size: int) -> Program:
-    """Sum all buffers on all ranks in 2 steps. Every rank sends 2 (p - 1) / p n bytes, the minimum.
+    """Sum all buffers on all ranks in 2 steps. Every rank sends 2 (p - 1) / p n bytes, the lower bound.
 
     No algorithm with this minimum has fewer steps. All ranks send to each rank at once, which can congest a network.
     """
@@ -82,7 +82,7 @@ def opponent(rank: int, number: int, world_size: int) -> int:
 def pairwise_all_to_all(rank: int, world_size: int) -> Program:
     """Swap chunk i of rank r with chunk r of rank i in p - 1 steps of n / p bytes, or p steps if p is odd.
 
-    Every rank sends (p - 1) / p n bytes, the minimum. No scratch is needed.
+    Every rank sends (p - 1) / p n bytes, the lower bound. No scratch is needed.
     """
     for number in range(world_size - 1 + world_size % 2):
         peer = opponent(rank, number, world_size)

@@ -97,7 +97,7 @@ def double_tree_broadcast(rank: int, world_size: int, root: int, slices: int = 8
 
 @algorithm("reduce", name="double_tree", chunks=chunks_of_two_trees)
 def double_tree_reduce(rank: int, world_size: int, root: int, slices: int = 8) -> tuple[Program, ...]:
-    """Sum all buffers on the root in at most 2 (ceil(log2 p) + s - 1) steps. Other ranks send n bytes, the minimum."""
+    """Sum all buffers on the root in at most 2 (ceil(log2 p) + s - 1) steps. Others send n bytes, the lower bound."""
     nodes = [node_of(rank, world_size, root, tree) for tree in range(2)]
     return tuple(tree_reduce(node, tree * slices, slices) for tree, node in enumerate(nodes))
 

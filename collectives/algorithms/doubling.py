@@ -58,7 +58,7 @@ def exchange_all(rank: int, core: int) -> Program:
 
 
 def with_spares(inner: Program, rank: int, world_size: int, chunks: int) -> Program:
-    """Run ``inner``, the all_reduce of the core ranks. Spare ranks send all chunks before it and receive them after."""
+    """Run ``inner`` on the core ranks. Spare ranks send all chunks before ``inner`` and receive results after it."""
     core = core_of(world_size)
     if rank >= core:
         yield send(rank - core, 0, chunks)
@@ -73,7 +73,7 @@ def with_spares(inner: Program, rank: int, world_size: int, chunks: int) -> Prog
 
 @algorithm("all_reduce", name="recursive_doubling", chunks=1)
 def recursive_doubling_all_reduce(rank: int, world_size: int) -> Program:
-    """Sum all buffers on all ranks in log2 p steps of n bytes, the minimum.
+    """Sum all buffers on all ranks in log2 p steps of n bytes, the lower bound.
 
     If p is not a power of two, there are two more steps.
     """
@@ -88,7 +88,7 @@ def halve_and_double(rank: int, core: int) -> Program:
 
 @algorithm("all_reduce", name="halving_doubling", chunks=core_of)
 def halving_doubling_all_reduce(rank: int, world_size: int) -> Program:
-    """Sum all buffers on all ranks in 2 log2 p steps. Every rank sends 2 (p - 1) / p n bytes, the minimum.
+    """Sum all buffers on all ranks in 2 log2 p steps. Every rank sends 2 (p - 1) / p n bytes, the lower bound.
 
     If p is not a power of two, there are two more steps of n bytes.
     """
@@ -107,7 +107,7 @@ def runs_of_chunks(first: int, count: int, world_size: int) -> Iterator[tuple[in
 
 @algorithm("all_gather", name="recursive_doubling")
 def recursive_doubling_all_gather(rank: int, world_size: int) -> Program:
-    """Copy chunk r of rank r to all ranks in log2 p steps. Every rank sends (p - 1) / p n bytes, the minimum.
+    """Copy chunk r of rank r to all ranks in log2 p steps. Every rank sends (p - 1) / p n bytes, the lower bound.
 
     If p is not a power of two, there are two more steps, and core ranks with a spare rank send nearly 2 n bytes.
     """
@@ -131,7 +131,7 @@ def recursive_doubling_all_gather(rank: int, world_size: int) -> Program:
 
 @algorithm("reduce_scatter", name="recursive_halving")
 def recursive_halving_reduce_scatter(rank: int, world_size: int) -> Program:
-    """Sum chunk r on rank r in log2 p steps. Every rank sends (p - 1) / p n bytes, the minimum.
+    """Sum chunk r on rank r in log2 p steps. Every rank sends (p - 1) / p n bytes, the lower bound.
 
     If p is not a power of two, there are two more steps, the first of n bytes.
     """

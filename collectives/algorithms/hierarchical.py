@@ -77,7 +77,7 @@ def chunk_count(world_size: int, gpus: int | None, node: str, rail: str, gather:
 
 
 def scratch_count(world_size: int, gpus: int | None, node: str, rail: str, gather: str | None) -> int:
-    """Return the number of scratch chunks: the largest that an inner algorithm needs, rounded up to whole buffers."""
+    """Return the number of scratch chunks: the most that an inner algorithm needs, rounded up to whole buffers."""
     pieces = find_pieces(world_size, gpus, node, rail, gather)
     return chunk_count(world_size, gpus, node, rail, gather) * max(inner.buffers for piece in pieces for inner in piece)
 
@@ -122,7 +122,7 @@ class Line(NamedTuple):
 
 
 def torus_shape(world_size: int, columns: int | None, rows: int | None) -> list[int]:
-    """Return the numbers of columns, rows and planes that exceed one. Raise Undefined if one is not an integer.
+    """Return the numbers of columns, rows and planes that exceed one. Raise Undefined if they do not divide the ranks.
 
     >>> torus_shape(24, 4, 3), torus_shape(24, None, None), torus_shape(7, None, None)
     ([4, 3, 2], [4, 6], [7])

@@ -55,7 +55,7 @@ def naive_all_reduce(rank: int, world_size: int) -> Program:
 
 @algorithm("scatter", name="naive")
 def naive_scatter(rank: int, world_size: int, root: int) -> Program:
-    """Send chunk r of the root to rank r in p - 1 steps. The root sends (p - 1) / p n bytes, the minimum."""
+    """Send chunk r of the root to rank r in p - 1 steps. The root sends (p - 1) / p n bytes, the lower bound."""
     if rank != root:
         yield recv(root, rank)
         return
@@ -65,7 +65,7 @@ def naive_scatter(rank: int, world_size: int, root: int) -> Program:
 
 @algorithm("gather", name="naive")
 def naive_gather(rank: int, world_size: int, root: int) -> Program:
-    """Collect chunk r of each rank r on the root in p - 1 steps. Every other rank sends n / p bytes, the minimum."""
+    """Collect chunk r of each rank r on the root in p - 1 steps. The others send n / p bytes, the lower bound."""
     if rank != root:
         yield send(root, rank)
         return

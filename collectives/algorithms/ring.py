@@ -60,7 +60,7 @@ def ring_all_gather(rank: int, world_size: int) -> Program:
 
 @algorithm("all_reduce", name="ring")
 def ring_all_reduce(rank: int, world_size: int) -> Program:
-    """Sum all buffers on all ranks in 2 (p - 1) steps. Every rank sends 2 (p - 1) / p n bytes, the minimum."""
+    """Sum all buffers on all ranks in 2 (p - 1) steps. Every rank sends 2 (p - 1) / p n bytes, the lower bound."""
     yield from ring_reduce_scatter(rank, world_size)
     yield from ring_all_gather(rank, world_size)
 

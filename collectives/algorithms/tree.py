@@ -42,7 +42,7 @@ def binomial_broadcast(rank: int, world_size: int, root: int) -> Program:
 
 @algorithm("reduce", name="binomial", chunks=1)
 def binomial_reduce(rank: int, world_size: int, root: int) -> Program:
-    """Sum all buffers on the root in ceil(log2 p) steps. Every other rank sends n bytes, the minimum."""
+    """Sum all buffers on the root in ceil(log2 p) steps. Every other rank sends n bytes, the lower bound."""
     position = (rank - root) % world_size
     for distance in doublings(world_size):
         if position % (2 * distance) == distance:
@@ -81,7 +81,7 @@ def consecutive_runs(first: int, count: int, world_size: int) -> Iterator[tuple[
 
 @algorithm("scatter", name="binomial")
 def binomial_scatter(rank: int, world_size: int, root: int) -> Program:
-    """Send chunk r of the root to rank r in ceil(log2 p) steps. The root sends (p - 1) / p n bytes, the minimum.
+    """Send chunk r of the root to rank r in ceil(log2 p) steps. The root sends (p - 1) / p n bytes, the lower bound.
 
     A rank receives the chunks of its whole subtree. Chunks that wrap around the end of the buffer are sent as two
     messages.

@@ -8,8 +8,8 @@ Patarasuk and Yuan (2009) for bytes; the nccl-tests documentation, PERFORMANCE.m
 def least_steps(p: int, ports: int = 1) -> int:
     """Return the minimum number of steps of any algorithm for ``p`` ranks, each with ``ports`` messages at a time.
 
-    In one step, the number of ranks that know something grows by a factor of at most ``ports + 1`` (Bruck, Ho, Kipnis,
-    Upfal, Weathersby 1997, proposition 2.1).
+    In one step, the number of ranks that have the data of a given rank grows by a factor of at most ``ports + 1``
+    (Bruck, Ho, Kipnis, Upfal, Weathersby 1997, proposition 2.1).
 
     >>> least_steps(8), least_steps(9), least_steps(9, ports=2)
     (3, 4, 2)
@@ -21,7 +21,7 @@ def least_steps(p: int, ports: int = 1) -> int:
 
 
 def least_sent_share(collective: str, p: int) -> float:
-    """Return the minimum that the busiest of ``p`` ranks must send, as a share of the buffer.
+    """Return the minimum number of bytes that the busiest of ``p`` ranks must send, as a share of the buffer.
 
     Data that other ranks need must leave its rank, and data that other ranks end with must come from somewhere (Chan et
     al. 2007, table 1; Patarasuk and Yuan 2009 for all_reduce).

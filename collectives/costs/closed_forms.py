@@ -136,7 +136,7 @@ def halving_doubling_all_reduce(m: CostModel) -> float:
 
 
 def exchanged_shares(m: CostModel) -> list[float]:
-    """Return the share of the buffer that rank 0 sends in each step: the parts of core and spare ranks."""
+    """Return the share of the buffer that rank 0 sends in each step. It contains the parts of core and spare ranks."""
     spare, counts = m.p - m.core, [1 << bit for bit in range(m.core.bit_length() - 1)]
     return [(count + min(count, spare)) / m.p for count in counts]
 
@@ -152,7 +152,7 @@ def recursive_halving_reduce_scatter(m: CostModel) -> float:
 
 
 def bruck_all_to_all(m: CostModel) -> float:
-    """Return the time if a part travels, packed and unpacked each time, once per set bit of its distance.
+    """Return the time. Each part is packed, sent and unpacked once per set bit of its distance.
 
     The program also copies the whole buffer twice to rotate it.
     """
@@ -214,7 +214,7 @@ def _torus_channel(sizes: Sequence[int], channels: int) -> list[StepShares]:
 def hierarchical_all_reduce(
     m: CostModel, gpus: int | None = None, node: str = "ring", rail: str = "ring", gather: str | None = None
 ) -> float | None:
-    """Return the sum of the inner algorithms' closed forms, or None if one has several channels or no formula."""
+    """Return the sum of the inner closed forms, or None if an inner algorithm has several channels or no formula."""
     width = choose_width(m.p, gpus, "gpus")
     inner, across = m.for_group(width), m.for_group(m.p // width, 1 / width)
     dimensions = [
@@ -232,7 +232,7 @@ Form = Callable[..., float | None]
 
 
 def one_after_the_other(*names: str) -> Form:
-    """Return the formula of an algorithm that runs the algorithms ``names`` in sequence: the sum of their times."""
+    """Return the formula of an algorithm that runs the algorithms ``names`` in sequence. It adds their times."""
     return lambda m, **parameters: sum(FORMS[name](m, **parameters) or 0.0 for name in names)
 
 

@@ -20,9 +20,9 @@ Location = tuple[int, int, int]  # rank, channel, step
 class MessageClass(NamedTuple):
     """The properties of a message that determine its time.
 
-    ``pattern`` describes the other messages that its ranks exchange at the same time. ``relay``: none. ``exchange``:
-    every rank sends to ``width`` ranks and receives from as many. ``fan_in``: one rank receives from ``width`` ranks
-    that were ready before. ``fan_out``: one rank sends to ``width`` ranks that were ready before.
+    ``pattern`` describes the messages that its ranks exchange at the same time. A ``relay`` is a single message. In an
+    ``exchange``, every rank sends to ``width`` ranks and receives from ``width`` ranks. In a ``fan_in``, one rank
+    receives from ``width`` ranks that were ready before it. In a ``fan_out``, one rank sends to such ranks.
     """
 
     pattern: str
@@ -67,8 +67,8 @@ def probes_of(message_class: MessageClass, world_size: int) -> Iterator[Probe]:
 def message_seconds(message_class: MessageClass, world_size: int, seconds: Callable[[Probe], float]) -> float:
     """Return the time of a message class in seconds, computed from the measured times of its probes.
 
-    If there are two probes, it is the difference of their times per additional message. The messages of a fan share its
-    time equally.
+    If there are two probes, the result is the difference of their times per additional message. The messages of a fan
+    share its time equally.
 
     >>> times = {1: 5e-4, 3: 7e-4}
     >>> relay = MessageClass("relay", 1, False, 4096, is_first=False)
@@ -123,7 +123,7 @@ def find_message_kinds(algorithm: Algorithm, world_size: int, root: int) -> dict
     """Return the kind of each message of a schedule, keyed by the index of its receive.
 
     A fan consists of consecutive steps in which one rank only receives, or only sends. All of its peers except the
-    first were ready before.
+    first were ready before this rank.
     """
     schedule = build_schedule(algorithm, world_size, root)
     depth = {(rank, channel, step): depth for rank, channel, step, depth in completion_depths(schedule)}

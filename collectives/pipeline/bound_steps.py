@@ -6,7 +6,7 @@ A receive goes directly into its chunks if no operation of the step reads them. 
 saved in *staging*, additional memory of the executor, and is then written to its chunks. In this way, every operation
 sees the chunks as they were before the step.
 
-A large buffer is processed in *slices*: slice i of k is the i-th k-th of every chunk. Data keeps its position within a
+A large buffer is processed in *slices*: slice i is the i-th of k parts of every chunk. Data keeps its position within a
 chunk, so each slice can run through the whole program independently.
 """
 
@@ -36,7 +36,7 @@ E = TypeVar("E", bound=Elements)
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The size of ``elements`` elements of ``itemsize`` bytes each, without any memory.
+    """A stand-in for a tensor that has a size but no memory. ``itemsize`` is the size of an element in bytes.
 
     >>> Extent(10, itemsize=4)[2:5].nbytes
     12
@@ -47,15 +47,12 @@ class Extent:
 
     @property
     def nbytes(self) -> int:
-        """The size of all elements in bytes."""
         return self.elements * self.itemsize
 
     def numel(self) -> int:
-        """Return the number of elements."""
         return self.elements
 
     def __getitem__(self, index: slice, /) -> "Extent":
-        """Return a range of the elements."""
         return Extent(len(range(*index.indices(self.elements))), self.itemsize)
 
 

@@ -91,7 +91,7 @@ class RecordedSteps:
             raise_failure(self.failures[rank].answer)
 
     def first_step(self, rank: int, channel: int) -> int:
-        """Return the index of the first step of a channel among all recorded steps."""
+        """Return the position of a channel's first step among all recorded steps."""
         return self._first_steps[rank] + sum(self.counts[rank][:channel])
 
     @cached_property
@@ -214,7 +214,7 @@ class RecordedCount:
         self.__signature__ = inspect.Signature(parameters)
 
     def __call__(self, world_size: int, **values: Any) -> Any:
-        """Return the number of chunks. Raise InputError if the rule fails, Undefined if it rejects the world size."""
+        """Return the number of chunks. Raise InputError if the rule fails, and Undefined for a wrong world size."""
         key = (self.rule, *_key(world_size, 0, values))
         if key not in self.program.counts:
             question = {

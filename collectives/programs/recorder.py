@@ -25,7 +25,7 @@ Note = Callable[[int, int, int, int], None]  # called with the rank, channel, st
 def describe_failure(error: BaseException, file: str, subject: str, line: int | None = None) -> dict[str, Any]:
     """Return the answer to send for an exception: its text, and whether it is ``Undefined``.
 
-    Unless it is an InputError, ``subject`` starts the text. ``line`` is used if the traceback has no line of the file.
+    ``subject`` starts the text of errors in the user's code. ``line`` is used if the traceback has no line of the file.
     """
     if is_about_memory(error):
         text = f"it uses more than {read_limits().describe_memory()}"
@@ -60,7 +60,7 @@ class Recorder:
         self.failures: list[dict[str, Any]] = []  # at most one per rank
 
     def record(self, ranks: Iterable[Any], world_size: int, root: Any) -> None:
-        """Run the program of each rank. If one rank fails, the others still run, unless it exceeded a limit."""
+        """Run the program of each rank. After a failure, the remaining ranks still run, unless a limit was exceeded."""
         for number, rank in enumerate(ranks):
             self.channels.append([])
             at = [number, 0, -1]

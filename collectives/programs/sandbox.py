@@ -180,7 +180,6 @@ class WorkerProcess:
         server.workers[self.process.pid] = self
 
     def ask(self, question: dict[str, Any]) -> None:
-        """Send a question to the worker."""
         self.printed = b""
         _signal(self.process, signal.SIGCONT)
         write_whole(self._talk.fileno(), json.dumps(question).encode())
@@ -226,7 +225,7 @@ class WorkerProcess:
             before, noted = usage, now
 
     def status(self) -> int | None:
-        """Return the worker's exit status as ``waitpid`` encodes it, or None while the worker runs."""
+        """Return the worker's wait status, as from ``os.waitpid``, or None while the worker runs."""
         return self.server.status(self.process.pid)
 
     def _ends_soon(self) -> bool:
@@ -331,7 +330,7 @@ class Server:
         return self.workers.get(worker.process.pid) is worker
 
     def request(self, text: bytes, files: list[int] = []) -> int:  # noqa: B006 - only read
-        """Send a message with open files to the server, and return its answer. Raise ServerLostError if none comes."""
+        """Send a message with open files to the server and return its answer. Raise ServerLostError if it has ended."""
         try:
             self.process.send_signal(signal.SIGCONT)  # a program can stop the server
             socket.send_fds(self._socket, [text], files)
@@ -340,7 +339,7 @@ class Server:
             raise ServerLostError from error
 
     def status(self, process: int) -> int | None:
-        """Return the exit status of a worker, or None while the worker runs."""
+        """Return the wait status of the worker with the process ID ``process``, or None while the worker runs."""
         status = self.request(b"%d" % process)
         return None if status < 0 else status
 

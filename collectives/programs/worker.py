@@ -49,7 +49,7 @@ class Here:
 
 
 def serve(owner: socket.socket) -> None:
-    """Serve requests until ``owner`` closes: fork a worker, or report an exit status. Then end all workers."""
+    """Fork workers and report their wait statuses on request. When ``owner`` closes, end all workers and return."""
     with suppress(OSError, AttributeError):  # only Linux has prctl
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGCONT)  # a program may have stopped this process
@@ -74,7 +74,7 @@ def serve(owner: socket.socket) -> None:
 
 
 def find_descendants(process: int, excluded: Collection[int] = ()) -> list[psutil.Process]:
-    """Return the living descendants of a process. Processes in ``excluded`` are left out, but not their descendants."""
+    """Return the living descendants of a process ID. IDs in ``excluded`` are left out, but not their descendants."""
     with suppress(psutil.Error):
         children = psutil.Process(process).children(recursive=True)
         return [child for child in children if child.pid not in excluded and is_alive(child)]

@@ -210,7 +210,7 @@ def verify(algorithm: str | Algorithm, world_size: int, root: int = 0) -> ProofR
 def is_bitwise_identical(algorithm: Algorithm, world_size: int) -> bool:
     """Return whether all ranks reduce each chunk in the same order, so that floats are equal to the last bit.
 
-    The answer is True if only one rank has the result. Raise ProgramError if the algorithm is not correct.
+    It is also True if no two ranks end with the same reduced data. Raise ProgramError if the algorithm is not correct.
 
     >>> from collectives import find_algorithm
     >>> [is_bitwise_identical(find_algorithm(f"all_reduce/{name}"), 3) for name in ("ring", "unchunked_ring")]
@@ -220,7 +220,7 @@ def is_bitwise_identical(algorithm: Algorithm, world_size: int) -> bool:
 
 
 def check_bitwise_identical(algorithm: Algorithm, world_size: int) -> None:
-    """Raise InputError if the last bits of float sums can differ between ranks, ProgramError if the proof fails.
+    """Raise InputError if the last bits of float sums can differ between ranks, and ProgramError if the proof fails.
 
     >>> from collectives import find_algorithm
     >>> check_bitwise_identical(find_algorithm("all_reduce/ring"), 3)
@@ -275,7 +275,7 @@ class SymbolicRun:
         return [_bits(contents(rank, part, p, root)) for part in range(p)]
 
     def _post(self, rank: int, channel: int, step: int) -> None:
-        """Save the data of the chunks that a step sends when the step is posted."""
+        """When a step is posted, save the data of the chunks that it sends."""
         program = self.schedule.programs[rank][channel]
         if step < len(program):
             first = self.first[rank][channel][step]

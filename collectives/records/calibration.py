@@ -46,8 +46,8 @@ class PairProbes:
     """Messages measured between two hosts on one switch. Each host runs one rank; the links and shapers are known.
 
     ``send_done`` and ``arrived`` describe the same messages, which were sent one at a time, long after the receive was
-    posted. They are the seconds from the sender's post until the sender's wait returns, and until the receiver's wait
-    returns.
+    posted. Both count seconds from the sender's post: ``send_done`` until the sender's wait returns, and ``arrived``
+    until the receiver's wait returns.
     """
 
     bandwidth: float  # bytes/s of every link in each direction, as the shaper counts
@@ -285,9 +285,9 @@ class Calibration:
             raise InputError("parts of a calibration cannot be nested")
 
     def with_slower_cores(self, times: float) -> "Calibration":
-        """Return the calibration of an emulated cluster whose software and compute take ``times`` as long.
+        """Return a copy for an emulated cluster on which software and compute take ``times`` times as long.
 
-        Raise InputError if the calibration contains no pair of hosts.
+        Raise InputError if the calibration contains no measurements between two hosts.
         """
         if self.pair is None:
             raise InputError("the calibration has no pair of hosts, so its software times are unknown")
@@ -331,7 +331,7 @@ class Calibration:
         return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(self.created)).total_seconds())
 
     def is_fresh(self) -> bool:
-        """Return whether the calibration is at most a day old and comes from this machine and software."""
+        """Return whether the calibration is at most a day old and was made on this machine with the same software."""
         age = datetime.now(UTC) - datetime.fromisoformat(self.created)
         return age < FRESH_FOR and self.environment == describe_environment()
 
@@ -386,7 +386,7 @@ def is_cached(ranks: int, backend: str = "gloo") -> bool:
 
 
 def read_calibration(path: Path | str) -> Calibration:
-    """Return the calibration in a file. Raise InputError if the file is not a valid calibration.
+    """Read a calibration from ``path``. Raise InputError if the file is not a valid calibration.
 
     >>> from tempfile import TemporaryDirectory
     >>> line = FittedLine(fixed=2e-5, per_byte=1e-9, worst_residual=0.0)

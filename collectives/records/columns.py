@@ -35,7 +35,7 @@ TYPES: dict[type[np.generic], tuple[str, ...]] = {
 
 
 class Column(Generic[Number]):
-    """Descriptor of a column in a ``Columnar`` class. An instance returns an array with one entry per row."""
+    """Descriptor of a column in a ``Columnar`` class. On an instance, it returns an array with one entry per row."""
 
     def __init__(self, kind: type[Number]) -> None:
         self.kind = kind
@@ -53,7 +53,7 @@ class Columnar(Generic[Row]):
     """Immutable rows, stored as columns. The class has one ``Column`` per field of a row.
 
     One column can contain *labels*, such as the names of spans: it is an index into ``labels``, and a row has the label
-    itself. Iterate or index for rows. A slice returns columns.
+    itself. Iteration and integer indices return rows. A slice returns columns.
     """
 
     ROW: ClassVar[Any]  # the NamedTuple of a row
@@ -65,7 +65,7 @@ class Columnar(Generic[Row]):
         cls.COLUMNS = {name: value.kind for name, value in vars(cls).items() if isinstance(value, Column)}
 
     def __init__(self, labels: Any = (), **columns: npt.ArrayLike) -> None:
-        """Store columns of equal length, each an array or a single number. The row's defaults fill missing columns."""
+        """Store columns of equal length, each an array or a single number. Missing columns get the row's defaults."""
         columns = self.ROW._field_defaults | columns
         lengths = (np.size(column) for column in columns.values() if np.ndim(column))
         self.labels, self._number = labels, next(lengths, 1)
@@ -73,7 +73,7 @@ class Columnar(Generic[Row]):
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Self:
-        """Return rows as columns."""
+        """Create the columns from rows."""
         labels, columns = cls._split(rows)
         return cls(labels, **columns)
 
@@ -100,18 +100,18 @@ class Columnar(Generic[Row]):
         return cls(labels, **columns)
 
     def select(self, which: npt.NDArray[Any] | slice) -> Self:
-        """Return the rows at some indices, in a slice, or in a mask."""
+        """Select rows by an index array, a slice or a boolean mask."""
         return type(self)(self.labels, **{name: column[which] for name, column in self.kept.items()})
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the rows as JSON content for ``from_plain``."""
+        """Return the rows as JSON content that ``from_plain`` reads."""
         columns = {name: column_to_plain(column) for name, column in self.kept.items()}
         labels = {self.LABELS: self._labels_to_plain()} if self.LABELS else {}
         return {"rows": len(self), "columns": columns, **labels}
 
     @classmethod
     def from_plain(cls, plain: object) -> Self:
-        """Return the rows from the content that ``to_plain`` created. Raise ValueError if it is invalid."""
+        """Create the rows from content that ``to_plain`` returned. Raise ValueError if the content is invalid."""
         table = take(plain, ("rows", "columns", *filter(None, [cls.LABELS])))
         rows, given = check_rows(table["rows"], "rows"), take(table["columns"], tuple(cls.COLUMNS), "columns")
         labels = cls._read_labels(table[cls.LABELS]) if cls.LABELS else ()
@@ -192,7 +192,7 @@ class Columnar(Generic[Row]):
 def _pack(values: npt.ArrayLike, kind: type[np.generic], number: int) -> npt.NDArray[Any]:
     """Return ``number`` entries in the smallest type that can represent them, without a needless copy.
 
-    Equal entries are stored only once.
+    If all entries are equal, only one is stored. Raise ValueError if ``values`` has another length.
     """
     column = np.asarray(values)
     if column.shape not in ((), (number,)):
@@ -244,7 +244,7 @@ def narrow(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def column_to_plain(column: npt.NDArray[Any]) -> list[Any] | dict[str, Any]:
-    """Return a column as JSON content for ``read_column``.
+    """Return a column as JSON content that ``read_column`` reads.
 
     >>> column_to_plain(np.array([1, 2, 3]))
     [1, 2, 3]
@@ -272,7 +272,7 @@ def check_rows(rows: object, name: str) -> int:
 
 
 def read_column(plain: object, kind: type[np.generic], rows: int, name: str) -> npt.NDArray[Any]:
-    """Return a column of ``rows`` numbers from the content that ``column_to_plain`` created.
+    """Return a column of ``rows`` numbers from content that ``column_to_plain`` returned.
 
     Raise ValueError if the content is invalid; the message starts with ``name``.
 
@@ -316,7 +316,7 @@ def _read_list(values: list[Any], kind: type[np.generic], name: str) -> npt.NDAr
 
 
 def _unpack(plain: dict[str, Any], kind: type[np.generic], rows: int, name: str) -> npt.NDArray[Any]:
-    """Return a packed column. No more than the expected size is decompressed."""
+    """Decompress a packed column. At most the expected number of bytes is decompressed."""
     if plain["type"] not in TYPES[kind]:
         raise ValueError(f"{name}.type must be one of {', '.join(TYPES[kind])}, not {quote(plain['type'])}")
     dtype, inflater = np.dtype("<" + plain["type"]), zlib.decompressobj()

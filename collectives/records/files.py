@@ -47,9 +47,10 @@ def write_content(path: Path | str, content: dict[str, Any], indent: int | None 
 
 
 def read_record(path: Path | str, kind: type[AnyRecord], most_bytes: int = FileBytes.USUAL) -> AnyRecord:
-    """Return the record of this kind from a file that ``write_record`` wrote.
+    """Read a record of type ``kind`` from a file that ``write_record`` wrote.
 
-    Raise InputError, with the key, if the file has another version, an unknown key, or a missing or invalid value.
+    Raise InputError for another schema version, an unknown key, and a missing or invalid value. The message names the
+    key.
     """
     path, name = check_path("path", path), kind.__name__.lower()
     content = _read_json(path, name, most_bytes)
@@ -63,7 +64,7 @@ def read_record(path: Path | str, kind: type[AnyRecord], most_bytes: int = FileB
 
 
 def parse_record(content: dict[str, Any], kind: type[AnyRecord], path: Path) -> AnyRecord:
-    """Return the record from the JSON content of ``path`` without its schema version.
+    """Validate the JSON content of the file ``path``, without its schema version, as a record of type ``kind``.
 
     Raise InputError if a field is unknown, missing or invalid.
     """

@@ -46,7 +46,7 @@ LOOKED_AT = 1 << 20  # bytes at the start of a file that identify a profile
 
 
 class Slice(NamedTuple):
-    """A slice of a profile, in integer nanoseconds since 1970, because seconds as floats would lose digits."""
+    """A slice of a profile. Times are integer nanoseconds since 1970, because seconds as floats would lose digits."""
 
     name: str
     category: str
@@ -62,7 +62,7 @@ class Slice(NamedTuple):
 
 
 class SentBytes(NamedTuple):
-    """The data of one collective kernel. ``nbytes`` is the size of the larger of a rank's two buffers."""
+    """The data that one collective kernel moves. ``nbytes`` is the size of its larger buffer, input or output."""
 
     collective: str
     nbytes: int
@@ -80,7 +80,7 @@ class Profile(NamedTuple):
 
 
 def read_slices(path: Path | str | Sequence[Path | str]) -> list[Profile]:
-    """Return the profile of each rank, sorted by rank. Raise InputError for an invalid file or a repeated rank.
+    """Read the profiles of all ranks, sorted by rank. Raise InputError for an invalid file or a repeated rank.
 
     >>> read_slices("rank0.json.gz")[0].rank  # doctest: +SKIP
     0
@@ -95,9 +95,10 @@ def read_slices(path: Path | str | Sequence[Path | str]) -> list[Profile]:
 
 
 def read_profile(path: Path | str | Sequence[Path | str]) -> Trace:
-    """Return the phases in files of torch's profiler: one ``.json`` or ``.json.gz`` per rank, or a directory of these.
+    """Read the phases of a run from torch.profiler files: a ``.json`` or ``.json.gz`` per rank, or a directory of them.
 
-    Times start at the first span. Raise InputError if a file is invalid, or if there are no phases.
+    Times are seconds after the first slice of any rank. Raise InputError if a file is invalid, or if there are no
+    phases.
 
     >>> read_profile("profile/")  # doctest: +SKIP
     <Trace training/profiled: measured, 2 ranks, 442 ms>
@@ -126,7 +127,7 @@ def read_profile(path: Path | str | Sequence[Path | str]) -> Trace:
 
 
 def read_run(path: Path | str) -> Trace:
-    """Return the Trace in a file, or in a profile: a file with ``traceEvents``, or a directory of such files.
+    """Read a Trace from a trace file, or from a profile: a file with ``traceEvents``, or a directory of such files.
 
     Raise InputError if a file is invalid, or if a profile has no phases.
 
@@ -305,7 +306,7 @@ def _forward(profile: Profile) -> list[tuple[int, int]]:
 
 
 def _step_ends(slices: Sequence[Slice]) -> Ints:
-    """Return the end of each step except the last."""
+    """Return the end time of each step except the last."""
     marked = sorted(
         event.begin for event in slices if event.name.startswith(STEP) and event.category == "user_annotation"
     )

@@ -64,10 +64,10 @@ class RunLimits:
 
 
 def find_limits(trace: Trace, loads: LinkLoads | None = None) -> RunLimits:
-    """Return the bottleneck of a run: ``stuck`` if the run never ends, and ``unknown`` if its links are unknown.
+    """Return the bottleneck of a run. It is ``stuck`` if the run never ends, and ``unknown`` if the links are unknown.
 
-    For a training run, the bottleneck is ``computing`` if compute takes more than half of the time. Otherwise, it is
-    the bottleneck of gradient synchronization.
+    For a training run, it is ``computing`` if compute takes more than half of the time. Otherwise, the bottleneck of
+    gradient synchronization is returned.
 
     >>> find_limits(Trace("broadcast/naive", "measured", 2, 1.0)).kind
     'unknown'

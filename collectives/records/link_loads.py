@@ -62,7 +62,7 @@ def link_routes(trace: Trace) -> LinkRoutes:
 class LinkLoads:
     """The load of each link over time, in the order of the Trace. Shares refer to the nominal bandwidth.
 
-    The bytes of a message cross a link at a constant rate, from the end of its route's latency until its arrival.
+    A message crosses all of its links at a constant rate, from the end of the route's latency until its arrival.
     """
 
     use: Floats  # bytes that crossed the link, as a share of its capacity in the whole run
@@ -162,7 +162,7 @@ def _by_link(trace: Trace, routes: LinkRoutes) -> tuple[Ints, Ints]:
 def _split(
     trace: Trace, routes: LinkRoutes, capacity: Floats, message: Ints, first: Ints
 ) -> Iterator[tuple[slice, _Crossings]]:
-    """Yield ranges of consecutive links and their crossings, each with about ``AT_ONCE`` crossings or a single link."""
+    """Yield ranges of links with their crossings: about ``AT_ONCE`` per range, or more if a single link has more."""
     messages = trace.messages
     route, begin, end, nbytes = messages.route, messages.begin, messages.end, messages.nbytes
     latency, narrowest = np.array([link.latency for link in trace.links], float), np.full(len(routes.first) - 1, np.inf)

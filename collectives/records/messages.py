@@ -1,4 +1,4 @@
-"""Store the messages of a Trace as columns to compute with, which can also be read as rows."""
+"""Store the messages of a Trace as columns for vectorized computation. They can also be read as rows."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import nan
@@ -22,9 +22,10 @@ from collectives.records.columns import (
 
 
 class Message(NamedTuple):
-    """A message. The send and the receive were both posted by ``begin``; the last byte arrived at ``end``, in seconds.
+    """A message between two ranks. ``begin`` is the later post of its send and its receive, in seconds.
 
-    By default, the steps of both programs are equal, and the receiver writes the chunk that the sender sent.
+    The last byte arrives at ``end``. By default, the steps of both programs are equal, and both ranks use the same
+    chunks.
 
     >>> Message(src=0, dst=1, step=0, chunk=0, nbytes=64, begin=0.0, end=1e-3).route
     ()
@@ -147,7 +148,7 @@ class Messages(Columnar[Message]):
 
     @classmethod
     def of(cls, rows: Iterable[Message]) -> Self:
-        """Return rows of messages as columns."""
+        """Create the columns from rows."""
         routes, columns = cls._split(rows)
         begin = columns.pop("begin")
         for name, other in (("dst_step", "step"), ("into", "chunk")):
@@ -189,7 +190,7 @@ class Messages(Columnar[Message]):
 
     @property
     def begin(self) -> Floats:
-        """The times in seconds by which both the send and the receive of a message were posted."""
+        """The time at which the later of the send and the receive was posted, in seconds; shape [messages]."""
         return np.maximum(self.src_posted, self.dst_posted)
 
     def sorted(self) -> Self:

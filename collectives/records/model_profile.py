@@ -58,7 +58,6 @@ class Layer(NamedTuple):
 
     @property
     def parameters(self) -> int:
-        """The number of parameters."""
         return sum(self.tensors)
 
 
@@ -174,7 +173,7 @@ class ModelProfile:
 
     @property
     def input_bytes(self) -> int:
-        """The size of a sample on a device in bytes: pixels of ``item_bytes``, and tokens as 64-bit integers.
+        """The size of a sample on a device in bytes. Pixels have ``item_bytes``, tokens are 64-bit integers.
 
         It is 0 if the profile does not describe a sample.
 
@@ -203,7 +202,7 @@ class ModelProfile:
 
     @property
     def saved_bytes(self) -> int:
-        """The bytes kept from forward to backward, per sample."""
+        """The bytes stored from forward to backward, per sample."""
         return sum(layer.saved_bytes for layer in self.layers)
 
     def work(self, is_backward: bool) -> list[float]:
@@ -272,7 +271,7 @@ def _block(name: str, layers: Sequence[Layer]) -> Block:
 
 
 def read_model_profile(path: Path | str) -> ModelProfile:
-    """Return the profile in a file. Raise InputError if the file is invalid."""
+    """Read a model profile from ``path``. Raise InputError if the file is invalid."""
     path = check_path("profile", path)
     try:
         return read_record(path, ModelProfile, FileBytes.MODEL_PROFILE)
@@ -290,7 +289,7 @@ def shipped_model_profiles() -> tuple[str, ...]:
 
 
 def find_model_profile(name: Path | str) -> ModelProfile:
-    """Return a shipped profile by its name, or the profile in a ``.json`` file.
+    """Return a shipped profile by its name, or read a profile from a ``.json`` file.
 
     Raise InputError if no profile has the name, or the file is invalid.
 
@@ -341,7 +340,7 @@ def is_transformer(text: str) -> bool:
 
 
 def with_sequence(text: str, tokens: int) -> str:
-    """Return a transformer's description for samples of ``tokens`` tokens. Raise InputError if it has fewer positions.
+    """Return a transformer's description for samples of ``tokens`` tokens. Raise InputError for too many tokens.
 
     >>> with_sequence("llama3-8b", 2048), with_sequence("gpt2", 1024)
     ('llama3-8b:context=2048', 'gpt2')

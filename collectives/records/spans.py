@@ -1,4 +1,4 @@
-"""Store the spans of a Trace (phases other than messages) as columns to compute with, which can be read as rows."""
+"""Store the spans of a Trace (phases other than messages) as columns. They can also be read as rows."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Self
@@ -65,7 +65,7 @@ class Spans(Columnar[Span]):
         return cls(tuple(numbers), rank=rank, name=named, step=step, begin=begin, end=end, collective=step)
 
     def named(self, *names: str) -> Bools:
-        """Return a mask of the spans whose name is one of ``names``."""
+        """Return a boolean mask of the spans whose name is one of ``names``."""
         is_named: Bools = np.array([name in names for name in self.names], np.bool_)[self.name]
         return is_named
 

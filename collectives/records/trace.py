@@ -26,7 +26,7 @@ LEAST_ELAPSED = 1e-30  # seconds; the shortest time of a run in a trace file, ex
 
 
 class LinkRate(NamedTuple):
-    """The bandwidth of a link from ``since`` on, in bytes/s: for a single message, and for several messages at once."""
+    """The bandwidth of a link from ``since`` on, for one message (``alone``) or several (``shared``), in bytes/s."""
 
     since: float
     alone: float
@@ -57,7 +57,7 @@ class TracedLink(NamedTuple):
 
 
 class Unfinished(NamedTuple):
-    """A wait of a rank in a hanging run: either its peer has not posted, or a message never arrives."""
+    """A wait of a rank in a hanging run. Either the peer has not posted its operation, or the message never arrives."""
 
     rank: int
     peer: int
@@ -147,7 +147,7 @@ class Trace:
         return f"<Trace {self.title}: {self.kind}, {ranks}{messages}, {format_time(self.elapsed)}{end}>"
 
     def _repr_html_(self) -> str:
-        """Return a table for notebooks: kind, ranks, time, and bytes.
+        """Return a table for notebooks: kind, ranks, time, messages and bytes.
 
         >>> Trace("broadcast/<naive>", "measured", 2, 1.5e-4)._repr_html_()[:32]
         '<table><caption>broadcast/&lt;na'
@@ -200,7 +200,7 @@ def name_in_library(algorithm: Algorithm) -> str:
 
 
 def read_trace(path: Path | str) -> Trace:
-    """Return the trace in a file that ``Trace.write`` wrote. Raise InputError if the file is not a valid trace.
+    """Read a trace from a file that ``Trace.write`` wrote. Raise InputError if the file is not a valid trace.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:

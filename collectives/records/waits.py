@@ -1,7 +1,7 @@
-"""Find the waits of a run: the seconds per pair of ranks, and the critical path, divided by cause.
+"""Find the waits of a run per pair of ranks, and its critical path, broken down by cause.
 
-The critical path is the sequence of messages and computing that determines when the run ends. It is divided into
-message latency, link bandwidth, computing and waiting.
+The critical path is the sequence of messages and computing that determines when the run ends. Its time is broken down
+into message latency, link bandwidth, computing and waiting.
 """
 
 from collections.abc import Sequence
@@ -60,7 +60,6 @@ class Leg(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """The duration in seconds."""
         return self.end - self.begin
 
 
@@ -149,7 +148,7 @@ class _Legs:
         self._sort(trace.world_size)
 
     def _sort(self, world_size: int) -> None:
-        """Group the legs that take time by rank; a message belongs to two ranks. A rank is sorted at its first use."""
+        """Group the legs with a positive duration by rank; a message belongs to two. Sort a rank at its first use."""
         takes = np.flatnonzero(self.end > self.begin)
         joins = takes[self.src[takes] != self.dst[takes]]
         rank = np.concatenate([self.src[takes], self.dst[joins]])
@@ -221,9 +220,9 @@ class PathStretch(NamedTuple):
 
 
 def divide_path(trace: Trace) -> list[PathStretch]:
-    """Return the parts of the critical path, in order from the start of the run to its end.
+    """Break the critical path down into latency, bandwidth, computing and waiting, in order of time.
 
-    The first part of a message is the latency of its route, and the rest is the bandwidth of the route's fullest link.
+    A message first counts as latency, for the latency of its route, and then as bandwidth of the route's fullest link.
     If the route is unknown, the whole message counts as bandwidth, with an empty name. Gaps between legs are waiting.
 
     >>> from collectives.records.messages import Message

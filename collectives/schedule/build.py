@@ -104,7 +104,7 @@ def _program_error(call: ProgramCall, names_channel: bool, at: tuple[int, int, i
 
 
 def columns_of(call: ProgramCall, programs: Programs) -> tuple[OperationColumns, ProgramError | None]:
-    """Return all operations, unmatched. At an invalid number, return the operations before it, and the error."""
+    """Return all operations, unmatched. If a number is invalid, return the operations before it, and the error."""
     locations: list[int] = []  # flat lists are fast
     lengths: list[int] = []
     numbers: list[int] = []

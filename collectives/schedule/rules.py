@@ -17,7 +17,7 @@ Keys = npt.NDArray[np.int64]
 
 
 def receives(kind: npt.NDArray[Any]) -> Bools:
-    """Return a mask of the operations that receive."""
+    """Return a boolean mask of the operations that receive."""
     return np.asarray((kind == Kind.RECV) | (kind == Kind.RECV_REDUCE))
 
 
@@ -54,17 +54,17 @@ def _with_occurrence(keys: Keys, most: int) -> Keys:
 
 
 def ends_agree(call: ProgramCall, counts: tuple[Ints, Ints], chunks: tuple[Ints, Ints]) -> Bools:
-    """Return a mask of the messages whose send and receive agree on the count and on the chunk.
+    """Return a boolean mask of the messages whose send and receive agree on the count and on the chunk.
 
-    For all_to_all, which moves data to other chunks, the chunk may differ. ``counts`` and ``chunks`` each contain two
-    arrays with one entry per message: for the sends, then for the receives.
+    In an all_to_all, which moves data to other chunks, the chunks may differ. ``counts`` and ``chunks`` each contain
+    two arrays with one entry per message: for the sends, then for the receives.
     """
     same = call.algorithm.spec.moves | same_chunks(*chunks, call.chunks)
     return np.asarray(same & (counts[0] == counts[1]))
 
 
 def same_chunks(chunk: Ints, other: Ints, chunks: int) -> Bools:
-    """Return a mask of the entries whose chunk numbers are equal modulo ``chunks``: a chunk, or scratch of its size.
+    """Return a boolean mask of the pairs whose chunks are equal modulo ``chunks``, and therefore equally large.
 
     >>> same_chunks(np.array([1, 1], np.int32), np.array([5, 6], np.int32), chunks=4).tolist()
     [True, False]

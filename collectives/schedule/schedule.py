@@ -162,7 +162,7 @@ class OperationBlock(NamedTuple):
 
 
 def runs_of_steps(step: Ints) -> list[tuple[slice, int]]:
-    """Return runs of consecutive steps with the same number of operations: each run's rows, and that number."""
+    """Return (rows, operations per step) for each run of consecutive steps with the same number of operations."""
     starts = np.flatnonzero(np.append(True, np.diff(step) != 0)) if len(step) else np.zeros(0, np.int64)
     heights = np.diff(np.append(starts, len(step)))
     changes = np.flatnonzero(np.append(True, np.diff(heights) != 0)) if len(heights) else heights

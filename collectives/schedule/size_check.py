@@ -17,9 +17,9 @@ SAMPLE = 130_000  # operations of a rank that are counted, in a fifth of a secon
 def estimate_operations(algorithm: Algorithm, world_size: int, root: int = 0) -> int:
     """Estimate the number of operations of all ranks: the median of three ranks, multiplied by the world size.
 
-    At most ``SAMPLE`` operations of a rank, or its share of ``MOST_OPERATIONS`` if that is more, are counted.
-    Therefore, the true number can be larger. If two ranks exceed their share, the third is not counted. Return 0 for a
-    program that fails.
+    The count of a rank stops at ``SAMPLE`` or ``MOST_OPERATIONS / world_size`` operations, whichever is more, so the
+    true number can be larger. If two ranks exceed the latter, the third is not counted. Return 0 for a program that
+    fails.
 
     >>> from collectives import find_algorithm
     >>> estimate_operations(find_algorithm("all_reduce/ring"), 4)
@@ -62,9 +62,9 @@ def check_operations(algorithm: Algorithm, world_size: int, root: int = 0) -> No
 
 @lru_cache(maxsize=64)
 def estimate_pairs(algorithm: Algorithm, world_size: int, root: int = 0) -> int:
-    """Estimate the number of communicating pairs of ranks: the world size times the fewer peers of two middle ranks.
+    """Estimate the number of communicating pairs of ranks from the peers of two middle ranks.
 
-    Not all operations of a rank are counted, so the true number can be larger. Return 0 for a program that fails.
+    The true number can be larger, because not all operations of a rank are counted. Return 0 for a program that fails.
 
     >>> from collectives import find_algorithm
     >>> estimate_pairs(find_algorithm("all_to_all/direct"), 100), estimate_pairs(find_algorithm("all_reduce/ring"), 100)

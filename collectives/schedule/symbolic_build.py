@@ -37,7 +37,7 @@ AnySchedule = Schedule | SymmetricSchedule | StepTable
 
 
 def build_compact(algorithm: Algorithm, world_size: int, root: int = 0) -> SymmetricSchedule | StepTable:
-    """Return the symmetric schedule if there is one, else a table of steps. Raise ProgramError for an invalid program.
+    """Return the symmetric schedule if there is one, otherwise a StepTable. Raise ProgramError for an invalid program.
 
     >>> from collectives import find_algorithm
     >>> [type(build_compact(find_algorithm(f"all_reduce/{name}"), 4)).__name__ for name in ("ring", "binomial")]
@@ -139,7 +139,7 @@ def _plain(number: Any) -> int:
 
 
 def build_by_branch(algorithm: Algorithm, world_size: int, root: int = 0) -> StepTable | None:
-    """Return the table from one run per branch, or None if that fails or the program may be rejected.
+    """Build the table from one run per branch. Return None if a run fails or if the program may be rejected.
 
     If the ranks take too many branches, each rank runs alone.
     """

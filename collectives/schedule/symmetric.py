@@ -32,11 +32,11 @@ class ShiftedNumbers(NamedTuple):
 
     @property
     def is_shifted(self) -> Bools:
-        """A mask of the numbers that depend on the rank."""
+        """A boolean mask of the numbers that depend on the rank."""
         return self.stride > 0
 
     def select(self, entries: npt.NDArray[Any]) -> "ShiftedNumbers":
-        """Return the numbers at the given indices."""
+        """Return the numbers selected by an index array or a boolean mask."""
         return ShiftedNumbers(self.base[entries], self.stride[entries], self.shift[entries])
 
     def on(self, ranks: Ints, world_size: int) -> Ints:

@@ -49,8 +49,8 @@ def fill_buckets(
 ) -> list[Bucket]:
     """Group the gradients into buckets, in the given order.
 
-    A bucket is closed as soon as it holds at least ``bucket_bytes`` (the first: ``first_bytes``, if less). The last
-    bucket may hold less.
+    A bucket is closed as soon as it holds at least ``bucket_bytes``. The first bucket is closed at ``first_bytes`` if
+    that is less. The last bucket may hold less.
 
     >>> fill_buckets([Gradient(3, 0.1), Gradient(9, 0.5), Gradient(2, 1.0)], bucket_bytes=8, first_bytes=1)
     [Bucket(nbytes=3, ready=0.1), Bucket(nbytes=9, ready=0.5), Bucket(nbytes=2, ready=1.0)]

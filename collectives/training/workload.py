@@ -61,7 +61,7 @@ class DataLoading:
 
     @property
     def loading_kind(self) -> str:
-        """The non-default options that affect the loading time of a batch, in brackets.
+        """The non-default options that affect a batch's loading time, in brackets, or "" if there are none.
 
         >>> DataLoading(random_crop=4, num_workers=2).loading_kind, DataLoading().loading_kind
         ('[num_workers=2, random_crop=4]', '')
@@ -265,7 +265,7 @@ class Training(Recipe, DataLoading):
 
     @property
     def program(self) -> Algorithm | None:
-        """The algorithm that synchronizes the gradients, or None if torch or NCCL does this with its own code."""
+        """The algorithm that synchronizes the gradients, or None if torch or NCCL does so with its own code."""
         sync = self.gradient_sync
         return sync if sync is not None and sync.has_program else None
 
