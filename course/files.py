@@ -72,7 +72,7 @@ def find_lesson(number: int) -> Lesson:
 
 
 def fill(skeleton: str, functions: str) -> str:
-    """Replace functions and classes of a skeleton by the definitions in ``functions``. New ones go before the first.
+    """Replace definitions of a skeleton with those of the same name in ``functions``; insert new ones before the first.
 
     >>> print(fill("def f():\\n    raise NotImplementedError\\n\\nf()", "def f():\\n    return g()\\n\\ndef g(): ..."))
     def g(): ...
@@ -99,7 +99,7 @@ def named(text: str) -> list[ast.FunctionDef | ast.ClassDef]:
 
 
 def lesson_of(path: Path) -> Lesson | None:
-    """Return the lesson for a file whose name begins with its number; None for any other name.
+    """Return the lesson whose number begins the file's name; None if there is no such lesson.
 
     >>> lesson_of(Path("ada/04_ring.py")).title, lesson_of(Path("notes.py"))
     ('The ring, and when it wins', None)

@@ -90,14 +90,14 @@ class _Trial:
 
     @property
     def elapsed(self) -> float | None:
-        """Seconds of the slowest block, from its first begin to its last end; None without a block."""
+        """Seconds of the slowest measured block, from the first begin to the last end; None without a block."""
         return max(
             (max(end for _, end in block) - min(begin for begin, _ in block) for block in self.blocks), default=None
         )
 
     @property
     def most_sent(self) -> int:
-        """The bytes that the busiest rank sends in one block."""
+        """The most bytes that a rank sends in one measured block."""
         messages = self.finished.trace.messages if self.finished.trace is not None else None
         most = 0
         if messages is None or not len(messages):
@@ -111,7 +111,7 @@ class _Trial:
         return most
 
     def busiest_line(self) -> int:
-        """Return the line that sends the most bytes, or 0."""
+        """Return the line that sends the most bytes, or 0 if no line sends any."""
         sent = Counter[int]()
         for call in chain.from_iterable(self.calls):
             if call.receiver >= 0 or call.name not in ("recv", "irecv"):

@@ -52,7 +52,7 @@ class LineNotes(TorchDispatchMode):
         return results
 
     def here(self) -> int:
-        """Return the running line of the file, or 0 if none is running."""
+        """Return the line of the file that is running, or 0 if no line is running."""
         return self.locate()[0]
 
     def locate(self) -> tuple[int, str]:
@@ -82,7 +82,7 @@ class LineNotes(TorchDispatchMode):
             self.written.append((begin, begin + (last + 1) * tensor.element_size(), line))
 
     def profile(self, frame: FrameType, event: str, value: Any) -> None:
-        """Record the last return of the file's functions. The interpreter calls this as its profiler."""
+        """Record the last return of the file's functions. Serves as the interpreter's profile function."""
         if event == "return" and frame.f_code.co_filename == self.file:
             outer = frame.f_code.co_qualname.partition(".")[0]
             if outer not in (*self.others, "<module>"):
@@ -145,7 +145,7 @@ class LineWatcher(Watcher):
                 self.notes.note(tensor, self._lines[call])
 
     def waited(self, posted: Any) -> None:
-        """Record how long the rank has waited."""
+        """Add the seconds that the rank has waited to the running line."""
         if posted.rank is self.rank:
             self.notes.waited[self.notes.here()] += self.rank.clock - self._clock
             self._clock = self.rank.clock

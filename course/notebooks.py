@@ -36,7 +36,7 @@ class Script(NamedTuple):
 
 @contextmanager
 def opened(path: Path) -> Iterator[Script]:
-    """Yield a learner's file as a script: itself, or the code cells of a notebook in a temporary file.
+    """Yield a learner's file as a script: the file itself, or a temporary file with the code cells of a notebook.
 
     Raises InputError for a notebook that cannot be read.
     """

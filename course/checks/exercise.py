@@ -22,7 +22,7 @@ SHARDING = frozenset({"reduce_scatter_tensor", "reduce_scatter", "all_gather_int
 
 
 class WrongAnswerError(Exception):
-    """A learner's function gave a wrong result; ``tensor`` is wrong at the index ``place``."""
+    """Raised if a learner's function gives a wrong result. ``tensor``, if set, is wrong at the index ``place``."""
 
     def __init__(self, text: str, tensor: object = None, place: Sequence[int] = ()) -> None:
         super().__init__(text)
@@ -31,7 +31,7 @@ class WrongAnswerError(Exception):
 
 @dataclass(frozen=True)
 class Exercise:
-    """A function or class that learners write: its check, its allowed calls and its limits. Decorates the check.
+    """A function or class that learners write: its check, allowed calls and limits. An Exercise decorates its check.
 
     Every rank of every world size calls ``check`` with the learner's module; the check raises ``WrongAnswerError``.
     Each limit is a function of the world size, and applies to every ``measuring`` block of the check.

@@ -27,9 +27,9 @@ import torch.distributed as dist
 
 
 def measure(nbytes: int) -> float:
-    """Send ``nbytes`` (dtype uint8) from rank 0 to rank 1 and back; return the seconds of one way on both ranks.
+    """Send ``nbytes`` (dtype uint8) from rank 0 to rank 1 and back; return the one-way time in seconds on both ranks.
 
-    One way is half of the round trip by ``time.perf_counter``. Use ``dist.send`` and ``dist.recv``, no collectives.
+    The one-way time is half of the round trip by ``time.perf_counter``. Use ``dist.send`` and ``dist.recv`` only.
     """
     raise NotImplementedError
 

@@ -27,7 +27,7 @@ import torch.distributed as dist
 
 
 def exchange(mine: torch.Tensor, theirs: torch.Tensor, peer: int) -> None:
-    """Send ``mine`` to the peer and receive its tensor into ``theirs``, with ``dist.send`` and ``dist.recv`` only.
+    """Exchange tensors with the peer: send ``mine``, receive ``theirs``. Use only ``dist.send`` and ``dist.recv``.
 
     The peer calls the same function with this rank as its peer.
     """
@@ -38,8 +38,8 @@ def exchange(mine: torch.Tensor, theirs: torch.Tensor, peer: int) -> None:
 def shift(mine: torch.Tensor, received: torch.Tensor) -> None:
     """Send ``mine`` to the right neighbor (rank + 1; rank 0 for the last rank) and receive the left neighbor's tensor.
 
-    It works for any number of ranks, in the time of one message: all ranks send at the same time. Use messages only, no
-    collectives.
+    Your function must work for any number of ranks, in the time of one message: all ranks send at the same time. Use
+    messages only, no collectives.
     """
     rank, world_size = dist.get_rank(), dist.get_world_size()
     dist.send(mine, (rank + 1) % world_size)

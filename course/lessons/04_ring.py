@@ -27,7 +27,7 @@ import torch.distributed as dist
 
 
 def ring_all_reduce(tensor: torch.Tensor) -> None:
-    """Replace the one-dimensional tensor on every rank with the sum; each rank sends about 2 (p - 1) / p of it."""
+    """Replace the 1-D tensor on each of p ranks with the sum; each rank sends about 2 (p - 1) / p of its bytes."""
     raise NotImplementedError
 
 
@@ -39,7 +39,7 @@ def ring_seconds(world_size: int, nbytes: int, alpha: float, beta: float) -> flo
 def ring_wins_from(world_size: int, alpha: float, beta: float) -> float:
     """Return the size in bytes above which the ring is faster than a rank 0 that receives all messages at once.
 
-    Rank 0 then takes 2 (alpha + (p - 1) n beta): its p - 1 messages wait for alpha together and share the link.
+    For n bytes, rank 0 takes 2 (alpha + (p - 1) n beta): the p - 1 messages overlap their alpha and share the link.
     """
     raise NotImplementedError
 

@@ -26,7 +26,7 @@ import torch.distributed as dist
 
 
 def tree_broadcast(tensor: torch.Tensor) -> None:
-    """Copy the tensor of rank 0 to all ranks in ceil(log2(p)) rounds, for any number of ranks.
+    """Copy the tensor of rank 0 to all p ranks in ceil(log2(p)) rounds, for any p.
 
     In each round, every rank that has the tensor sends it to one rank that does not have it yet.
     """
@@ -34,10 +34,10 @@ def tree_broadcast(tensor: torch.Tensor) -> None:
 
 
 def halving_doubling_all_reduce(tensor: torch.Tensor) -> None:
-    """Replace the tensor on every rank with the sum in 2 log2(p) steps; p is a power of two and divides the length.
+    """Replace the tensor on all p ranks with the sum in 2 log2(p) steps; p is a power of two and divides the length.
 
     In the first step, exchange half of the buffer with the rank p / 2 away, and add what arrives. Then exchange a
-    quarter with the rank p / 4 away, and so on. Then go the same way back without adding.
+    quarter with the rank p / 4 away, and so on. Then reverse these steps to exchange the sums without adding.
     """
     raise NotImplementedError
 
@@ -48,7 +48,7 @@ def tree_seconds(world_size: int, nbytes: int, alpha: float, beta: float) -> flo
 
 
 def ring_wins_from(world_size: int, alpha: float, beta: float) -> float:
-    """Return the size in bytes above which the ring, 2 (p - 1) (alpha + n / p beta), is faster than that tree."""
+    """Return the size n in bytes above which a ring, 2 (p - 1) (alpha + n / p beta), is faster than a binomial tree."""
     raise NotImplementedError
 
 

@@ -57,7 +57,7 @@ class OverlappedGradients:
 
 # %%
 class Slow(torch.autograd.Function):
-    """Sleeps for the 10 ms of a layer's backward."""
+    """The identity in forward; backward sleeps for 10 ms."""
 
     @staticmethod
     def forward(ctx, outputs):
@@ -77,13 +77,13 @@ class Layer(nn.Linear):
 
 
 def make_model() -> nn.Sequential:
-    """Return a model of four such layers, with equal weights on every rank."""
+    """Return a model of four ``Layer`` modules, with equal weights on every rank."""
     torch.manual_seed(0)
     return nn.Sequential(*(Layer(1286, 1286, bias=False) for _ in range(4)))
 
 
 def train(how: str, model: nn.Module, finish: Callable[[], None]) -> None:
-    """Run backward, average the gradients, and print how long both took."""
+    """Run forward and backward, average the gradients, and print the time that this took on rank 0."""
     torch.manual_seed(1 + dist.get_rank())
     inputs = torch.randn(8, 1286)
     model.zero_grad()

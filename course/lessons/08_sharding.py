@@ -29,7 +29,7 @@ def model_state_bytes(parameters: int, world_size: int, stage: int) -> float:
 
 
 class ShardedMomentum:
-    """Stages 1 and 2: SGD with momentum; each rank keeps the momentum of its shard only.
+    """SGD with momentum for ZeRO stages 1 and 2: each rank keeps the momentum of only its shard.
 
     Treat the parameters as one flat tensor, padded with zeros to a multiple of the ranks. Rank r owns the r-th shard.
     """
@@ -48,7 +48,7 @@ class ShardedMomentum:
 
 
 class ShardedLinear(nn.Module):
-    """Stage 3: a linear layer without bias; each rank keeps ``out_features / world_size`` rows of its weight.
+    """A linear layer without bias for ZeRO stage 3: each rank keeps ``out_features / world_size`` rows of the weight.
 
     The whole weight exists only while it is used: gather it in forward, and again in backward. Reduce-scatter the
     gradient: ``self.shard.grad`` is the mean over the ranks. Use no all_reduce.

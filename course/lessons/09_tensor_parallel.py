@@ -27,27 +27,27 @@ from torch import nn
 
 
 class Copy(torch.autograd.Function):
-    """At the input of the cut layers: forward returns the input; backward sums its gradient over the ranks."""
+    """Used at the input of the cut layers: forward returns the input; backward sums the gradient over the ranks."""
 
 
 class Sum(torch.autograd.Function):
-    """At the output of the cut layers: forward sums over the ranks; backward returns the gradient."""
+    """Used at the output of the cut layers: forward sums over the ranks; backward returns the gradient."""
 
 
 class GatherSequence(torch.autograd.Function):
-    """Replaces Copy: forward gathers the ranks' parts of dimension 0; backward sums and returns this rank's part."""
+    """Replaces Copy: forward gathers the parts of dimension 0; backward sums them and returns this rank's part."""
 
 
 class ScatterSequence(torch.autograd.Function):
-    """Replaces Sum: forward sums and returns this rank's part of dimension 0; backward gathers the parts."""
+    """Replaces Sum: forward sums the inputs and returns this rank's part of dimension 0; backward gathers the parts."""
 
 
 class ParallelMLP(nn.Module):
     """Computes relu(x @ first.T) @ second.T with matrices that are cut over the ranks.
 
     Cut ``first`` [hidden, width] by its rows, which are the columns of its result. Cut ``second`` [width, hidden] by
-    its columns. Keep this rank's parts as the parameters ``self.first`` and ``self.second``. With ``sequence`` each
-    rank holds its part of dimension 0 of input and output; otherwise every rank holds all of it.
+    its columns. Keep this rank's parts as the parameters ``self.first`` and ``self.second``. With ``sequence``, each
+    rank holds its part of dimension 0 of input and output; otherwise every rank holds the whole input and output.
     """
 
     def __init__(self, first: torch.Tensor, second: torch.Tensor, sequence: bool = False) -> None:

@@ -40,16 +40,16 @@ def gpipe(stage, micro_batches: int) -> None:
 
 
 def one_f_one_b(stage, micro_batches: int) -> None:
-    """Run 1F1B: rank r first runs p - 1 - r forwards, then alternates forwards and backwards, then runs the rest.
+    """Run 1F1B: rank r of p first runs p - 1 - r forwards, then alternates forwards and backwards, then runs the rest.
 
     So rank r keeps at most p - r micro batches. If a rank sends activations while its neighbor sends a gradient, both
-    may wait for each other, as in lesson 2. Post both at the same time, or send with ``dist.isend``.
+    ranks may wait for each other, as in lesson 2. Post both messages at the same time, or send with ``dist.isend``.
     """
     raise NotImplementedError
 
 
 def bubble(stages: int, micro_batches: int) -> float:
-    """Return the share of a step in which a stage is idle; it is the same for both schedules."""
+    """Return the fraction of a step in which a stage is idle. Both schedules have the same bubble."""
     raise NotImplementedError
 
 

@@ -28,7 +28,7 @@ import os
 def bytes_per_device(parameters: int, tensor: int, pipeline: int, data: int, stage: int) -> float:
     """Return the bytes of parameters, gradients and optimizer state on each device, with the numbers of lesson 8.
 
-    Tensor and pipeline parallel divide all three. ``data`` devices share what ZeRO's ``stage`` divides.
+    Tensor and pipeline parallelism divide all three. ZeRO's ``stage`` divides some of them among ``data`` devices.
     """
     raise NotImplementedError
 

@@ -26,7 +26,7 @@ class VirtualEvent:
         self._time = self.now()
 
     def elapsed_time(self, other: "VirtualEvent") -> float:
-        """Return the milliseconds until another event. Raise RuntimeError if either was not recorded."""
+        """Return the milliseconds from this event to ``other``. Raise RuntimeError if either was not recorded."""
         if self._time is None or other._time is None:
             raise RuntimeError("Both events must be recorded before calculating elapsed time.")
         return (other._time - self._time) * 1e3

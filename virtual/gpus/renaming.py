@@ -100,7 +100,7 @@ class CudaOnCpu(TorchFunctionMode):
         return None if _communicates(frame.f_code.co_filename) else self.placement.default()
 
     def _place_of(self, device: Any, frame: FrameType) -> int | None:
-        """Return the requested device; None if torch requests the CPU, because it sees GPU tensors as CPU tensors."""
+        """Return the requested device; None if torch requests the CPU, because torch sees every tensor on the CPU."""
         if to_cpu(device) is not device or type(device) is int:
             return self.placement.number(device)
         return None if is_asked_by_torch(frame) else ON_CPU

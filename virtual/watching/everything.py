@@ -55,7 +55,7 @@ def watch_calls() -> Watchers:
 
 
 def tell_silent(watchers: Watchers, job: RankJob) -> list[ProgramFinding]:
-    """Return the errors that did not stop a job."""
+    """Return the findings for a job's errors that did not stop it, such as unequal replicas."""
     if job.finding is None:
         watchers.ended(job)
     elif job.finding.kind == "exception":

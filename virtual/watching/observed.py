@@ -94,7 +94,7 @@ class ProgramObserver:
             self.world.computing.forget(rank)
 
     def _before(self, owner: Any, name: str, act: Call | str) -> None:
-        """Call ``act`` with a function's arguments before the function. A string is an event of the first argument."""
+        """Call ``act`` before each call of a function, with the same arguments. A string names an event."""
         first = (lambda subject, *_, **__: self.tell(act, subject)) if isinstance(act, str) else act
 
         def around(original: Call, *arguments: Any, **named: Any) -> Any:
@@ -104,7 +104,7 @@ class ProgramObserver:
         self._replaced.wrap(owner, name, around)
 
     def _after(self, owner: Any, name: str, act: Call | str) -> None:
-        """Call ``act`` with a function's result and arguments after the function."""
+        """Call ``act`` after each call of a function, with its result and arguments. A string names an event."""
         last = (lambda _, subject, *__, **___: self.tell(act, subject)) if isinstance(act, str) else act
 
         def around(original: Call, *arguments: Any, **named: Any) -> Any:
@@ -228,7 +228,7 @@ class ProgramObserver:
     # -- optimizers
 
     def _stepping(self, optimizer: Any, args: Any, named: Any) -> tuple[Any, Any] | None:
-        """Notify the watchers of a step. With a closure, return arguments whose closure notifies them when called."""
+        """Notify the watchers of a step. With a closure, return new arguments whose closure notifies the watchers."""
         rank = self.world.me()
         if rank is None:
             return None

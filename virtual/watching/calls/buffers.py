@@ -42,7 +42,7 @@ class Content(NamedTuple):
 
     @property
     def is_unchanged(self) -> bool:
-        """Whether the tensor has not been written since it was recorded. Other parts of its storage do not count."""
+        """Whether the tensor has not been written since it was recorded. Writes elsewhere in its storage are fine."""
         if self.version == self.tensor._version:
             return True
         return self.checksum is not None and self.checksum == Content.of(self.tensor).checksum
@@ -79,7 +79,7 @@ class InFlight(Watcher):
             self.find("buffer in use", title, posted.rank, posted.site, OWN_BUFFERS)
 
     def _look_for_doubles(self, posted: Any) -> None:
-        """Report a list that repeats one tensor only. Partial repeats may be data that the program ignores."""
+        """Report an all_gather whose outputs are all the same tensor. A list with only some repeats may be intended."""
         outputs = [tensors[0] for tensors in posted.exchange.outputs]
         if not outputs or not is_plain(outputs[0]) or not outputs[0].numel():
             return
@@ -153,12 +153,12 @@ QUIET = ("detach", "alias", "set_", "record_stream", "_has_compatible_shallow_co
 
 
 def has_memory(tensor: Any) -> bool:
-    """Return whether a tensor has its own address; tensors without elements have none."""
+    """Return whether a value is a plain tensor with elements. A tensor without elements has no address of its own."""
     return is_plain(tensor) and tensor.numel() > 0
 
 
 class Reads(Watcher):
-    """Tracks the memory that a rank must not read; ``ReadingMode`` observes every operator."""
+    """Finds operators that read a buffer of a pending operation, or a buffer with undefined content."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -189,7 +189,7 @@ class Reads(Watcher):
             )
 
     def looks(self, rank: Rank, reads: list[int], writes: list[int]) -> None:
-        """Check the addresses that an operator of a rank reads and writes."""
+        """Check the storage addresses that an operator of a rank reads and writes."""
         busy, undefined = self._busy.get(rank, {}), self._undefined.get(rank, {})
         for address in reads:
             if address in busy:
@@ -204,7 +204,7 @@ class Reads(Watcher):
             undefined.pop(address, None)
 
     def is_idle(self, rank: Rank) -> bool:
-        """Return whether there is nothing to check."""
+        """Return whether the rank has no memory to check."""
         return not self._busy.get(rank) and not self._undefined.get(rank)
 
 

@@ -17,9 +17,9 @@ NOTHING: Clock = np.zeros(0, np.int64)  # the clock of a rank without events
 
 
 class Clocks(Watcher):
-    """Vector clocks: each rank counts its own observed events, and the events of other ranks that it can know of.
+    """The ranks' vector clocks. A clock counts, for each rank, the observed events that its owner can know of.
 
-    Clocks are immutable and shared; a rank that learns more gets a new one.
+    Clocks are immutable and shared; a rank that learns of more events gets a new clock.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Clocks(Watcher):
         self._keys: defaultdict[tuple[int, str], Clock] = defaultdict(lambda: NOTHING)
 
     def knows(self, rank: Rank, other: Rank, number: int) -> bool:
-        """Return whether a rank can know of another rank's event with this number."""
+        """Return whether ``rank`` can know of event ``number`` of the rank ``other``."""
         clock = self._clocks[rank]
         return other.number < len(clock) and bool(clock[other.number] >= number)
 

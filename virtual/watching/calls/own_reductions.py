@@ -32,7 +32,7 @@ Parts = Counter[Contribution]
 
 @dataclass(eq=False)
 class OwnSum:
-    """A tensor that is a sum of ranks' data, and its contributions: how often it contains each rank's data."""
+    """A tensor that is a sum of ranks' data. ``parts`` counts how often the sum contains each rank's contribution."""
 
     tensor: torch.Tensor | None  # kept alive if it is small, so that its memory is not reused
     values: bytes
@@ -98,7 +98,7 @@ class OwnReductions(Watcher):
     # -- additions
 
     def adding(self, rank: Rank, tensors: Sequence[Any]) -> None:
-        """Compute the contributions of a sum of two tensors, if one of them comes from messages."""
+        """Compute the contributions of the sum of two tensors, if one of the tensors comes from messages."""
         self._adding.pop(rank, None)
         if rank not in self._sums or not all(map(_is_followed, tensors)):
             return
@@ -177,7 +177,7 @@ class OwnReductions(Watcher):
         return self._look(rank, tensor)[0] if rank in self._sums and _is_followed(tensor) else None
 
     def _look(self, rank: Rank, tensor: torch.Tensor) -> tuple[OwnSum | None, Parts | None]:
-        """Return the known sum that a tensor holds, and its contributions; each is None if it is unknown."""
+        """Return the known sum that a tensor holds, and the tensor's contributions. Either is None if it is unknown."""
         sample = take_sample(tensor)
         values, sums = sample.tobytes(), self._sums.get(rank)
         if sums is not None:

@@ -30,7 +30,7 @@ MOST_FORGOTTEN = 0.5  # share of an optimizer's parameters that may be forgotten
 
 @dataclass(eq=False)
 class Bond:
-    """The replicas of one parameter, one on each rank of a group. ``by_ddp``: DDP reduces its gradient."""
+    """The replicas of one parameter, one on each rank of a group. If ``by_ddp``, DDP reduces their gradients."""
 
     parameters: dict[Rank, torch.Tensor]
     by_ddp: bool = False
@@ -50,7 +50,7 @@ class Bonds(Watcher):
         self.missed = WeakIdKeyDictionary()  # parameters that DDP does not reduce
 
     def of(self, rank: Rank, parameter: torch.Tensor) -> Bond | None:
-        """Return the bond of a rank's parameter; None if it has none."""
+        """Return the bond of a rank's parameter; None if the parameter has no bond."""
         mine = self._of.get(rank)
         return None if mine is None else mine.get(parameter)
 
@@ -70,14 +70,14 @@ class Bonds(Watcher):
         self._hooked.pop(rank, None)
 
     def posted(self, posted: Any) -> None:
-        """Record which parameters an all_reduce concerns if a gradient hook posts it during backward."""
+        """If a gradient hook posts an all_reduce during backward, record the parameters whose gradients it reduces."""
         if posted.rank in self._hooked and posted.is_programs and posted.way == "calls" and posted.tensors:
             is_backward = torch._C._current_graph_task_id() != -1
             if is_backward and posted.exchange.collective == "all_reduce":
                 posted.reduces = self.find_reduced(posted.rank, posted.tensors[0])
 
     def complete(self, collective: Any) -> None:
-        """Create bonds for parameters whose gradients are reduced by one all_reduce."""
+        """Create bonds for the parameters whose gradients one all_reduce has reduced."""
         calls = collective.in_order()
         self._untie_local(collective)
         if calls[0].exchange.collective != "all_reduce" or not calls[0].is_programs or len(calls) < 2:
@@ -131,7 +131,7 @@ class Bonds(Watcher):
         return []
 
     def tie(self, parameters: dict[Rank, torch.Tensor], by_ddp: bool = False) -> Bond:
-        """Create a bond, unless the parameters already have one."""
+        """Return the bond of the parameters. Create the bond if they have none."""
         first_rank, first = next(iter(parameters.items()))
         known = self.of(first_rank, first)
         if known is not None:
@@ -158,7 +158,7 @@ class Bonds(Watcher):
             self._tie_if_equal(logs, place, bool(drawn))
 
     def tie_mixed(self, logs: Sequence[OptimizerLog]) -> None:
-        """Create bonds for parameters with equal initial values. Called once messages have combined their gradients."""
+        """Create bonds for parameters with equal initial values, once messages have combined the ranks' gradients."""
         for place, shape in enumerate(parameter.shape for parameter in logs[0].parameters):
             alike = [log.parameters[place] for log in logs if place < len(log.parameters)]
             if len(alike) == len(logs) and all(parameter.shape == shape for parameter in alike):

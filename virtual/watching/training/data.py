@@ -76,7 +76,7 @@ class DropoutSeeds(Watcher):
                 self.find("same dropout seed", EQUAL, other, find_site(), OWN_SEED)
 
     def dropping(self, rank: Rank) -> None:
-        """Record the line where a rank uses dropout; whether that is an error is decided at the end."""
+        """Record the line where a rank uses dropout. ``ended`` decides whether the use is an error."""
         self._own.setdefault(rank.job, {})[rank] = find_site()
         self._compare(rank, rank.job, len(rank.job.ranks))
 
@@ -112,7 +112,7 @@ OWN_PLACE = "pass rank=dist.get_rank(), or omit both rank and num_replicas"
 
 @dataclass(eq=False)
 class SamplerLog:
-    """A rank's sampler: the line that created it, and the epochs in which training used it."""
+    """A rank's sampler: the line that created it, and the epochs (``learnt``) that training has used."""
 
     site: CallSite
     number: int  # among the samplers of its rank, from 1

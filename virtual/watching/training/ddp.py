@@ -1,4 +1,4 @@
-"""Find misuse of DistributedDataParallel: a late ``no_sync``, parameters and buffers that it does not synchronize."""
+"""Find misuse of DistributedDataParallel: late ``no_sync``, unsynchronized parameters, unsynchronized buffers."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -39,7 +39,7 @@ WATCHED_FORWARDS = 8  # forwards that are checked per module
 
 
 class UnreducedParameters(Watcher):
-    """Compares a module's parameters in forward with its parameters when DDP wrapped it."""
+    """Finds parameters that DDP does not reduce, because they were added or became trainable after DDP wrapped them."""
 
     def __init__(self, bonds: Bonds) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ BUFFERS = "keep broadcast_buffers=True, use SyncBatchNorm, or reduce the statist
 
 
 class Buffers(Watcher):
-    """Compares the buffers of modules that ranks evaluate, if DDP does not broadcast them."""
+    """Compares the buffers of evaluated modules between ranks, if DDP does not broadcast the buffers."""
 
     def __init__(self, logs: OptimizerLogs, bonds: Bonds, strict: bool) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class Buffers(Watcher):
             self._compare((rank.job, key), met, BUFFERS)
 
     def evaluating(self, rank: Rank, module: Any) -> None:
-        """Save the buffers of an evaluated module that DDP does not broadcast, to compare them at the end."""
+        """Save the buffers of an evaluated module that DDP does not broadcast. ``ended`` compares the buffers."""
         modules = self.bonds.modules.get(rank, [])
         wrapped = [ddp for ddp in modules if module in (ddp, ddp.module)]
         for ddp in wrapped:

@@ -62,7 +62,7 @@ class Reduced:
 
 @dataclass
 class Backward:
-    """A rank's gradients at the end of its last backward pass."""
+    """A rank's current backward pass: the scale of its loss, its gradients, and their reductions."""
 
     scale: LossScale | None = None  # None if the scale of the loss is unknown
     gradients: dict[int, Values] = field(default_factory=dict)  # by id of the parameter
@@ -267,7 +267,7 @@ class Gradients(Watcher):
             self._second_time(rank, "summed loss", title, find_site(), MEAN_LOSS)
 
     def _second_time(self, rank: Rank, kind: str, title: str, site: CallSite, advice: str) -> None:
-        """Report an error when it occurs for the second time, because a single occurrence may be an experiment."""
+        """Report an error only when it occurs for the second time, because a single occurrence may be an experiment."""
         if self.count(rank, kind) == 2:
             self.find(kind, title, rank, site, advice)
 
@@ -276,8 +276,8 @@ class Gradients(Watcher):
     ) -> tuple[list[tuple[float, float]], CallSite | None, int]:
         """Return two factors per parameter, the line of the reduction, and its number of ranks.
 
-        The first factor is the step's gradient relative to the sum over ranks. The second one is the part of this
-        factor that was applied after the reduction.
+        The first factor is the ratio of the gradient that the step uses to the sum of all ranks' gradients. The second
+        is the part of the first factor that was applied after the reduction.
         """
         assert now.scale is not None
         factors: list[tuple[float, float]] = []

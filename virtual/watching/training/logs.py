@@ -69,7 +69,7 @@ class OptimizerLog:
 
     @property
     def key(self) -> tuple[int, int]:
-        """The job, and the number of the optimizer: equal for the optimizers that ranks create in the same order."""
+        """The numbers of the job and the optimizer. Optimizers that ranks create in the same order have equal keys."""
         return self.rank.job.number, self.number
 
     @property
@@ -79,14 +79,14 @@ class OptimizerLog:
         return steps
 
     def first_sample(self, place: int) -> Values | None:
-        """Return a parameter's sample before the first step; None for a shard, or if it is unknown."""
+        """Return a parameter's sample before the first step; None for a shard, or if that step was not logged."""
         if hasattr(self.optimizer, "first_samples"):
             sample: Values = self.optimizer.first_samples[place]
             return sample
         return self.steps[0].before[place] if 0 in self.steps else None
 
     def number_of(self, step: int) -> int:
-        """Return the number of a logged step in the program, from 1."""
+        """Return the number of a logged step among all steps of the program, from 1."""
         return self.unseen + step + 1
 
     @property
@@ -106,7 +106,7 @@ class OptimizerLog:
 
     @cached_property
     def sharing(self) -> frozenset[Rank]:
-        """The ranks that hold this optimizer's shards, if all its parameters are sharded."""
+        """The ranks that hold this optimizer's shards; empty unless all its parameters are sharded."""
         shard_ranks = [_find_ranks(parameter) for parameter in self.parameters]
         if not all(shard_ranks):
             return frozenset()
@@ -185,7 +185,7 @@ MOST_NODES = 20_000  # autograd nodes to visit
 
 
 class HandOptimizer:
-    """Represents the updates of a program without an optimizer. The first update identifies its parameters.
+    """Stands in for the optimizer of a program that updates its parameters by hand, as found at the first update.
 
     ``first_samples`` are samples of the parameters before the first update, which watchers cannot observe.
     """
@@ -217,7 +217,7 @@ class HandSteps:
         self._begun: dict[Rank, list[Values]] = {}  # values at the backward pass that a step follows
 
     def begin(self, rank: Rank, roots: tuple[Any, ...]) -> None:
-        """End the previous step before a backward pass, and detect updates without an optimizer from samples."""
+        """Before a backward pass, end the previous step, and detect hand-written updates by comparing samples."""
         self.end(rank)
         if rank in self._optimizers or rank in self._sharded:
             return
@@ -233,7 +233,7 @@ class HandSteps:
                 self._leaves[rank] = [(leaf, _sample(leaf)) for leaf in leaves if _is_there(leaf)]
 
     def follow(self, rank: Rank) -> None:
-        """Report that a step begins, after a backward pass."""
+        """After a backward pass, report that a step begins."""
         if not all(_is_there(leaf) for leaf, _ in self._leaves.get(rank, ())):
             self._sharded.add(rank)
             self._leaves.pop(rank)
@@ -244,7 +244,7 @@ class HandSteps:
             self.tell("stepping", optimizer)
 
     def end(self, rank: Rank) -> None:
-        """Report the end of a step if the parameters have changed since it began."""
+        """Report the end of a step if the parameters have changed since the step began."""
         optimizer, before = self._optimizers.get(rank), self._begun.get(rank)
         if optimizer is not None and before is not None and optimizer.has_changed(before):
             del self._begun[rank]

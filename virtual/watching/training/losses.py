@@ -23,7 +23,7 @@ MEAN, SUM = 1, 2  # values of ``_saved_reduction`` in autograd's loss functions
 
 
 class LossScale(NamedTuple):
-    """A loss as ``factor`` times a mean or a sum over samples."""
+    """The scale of a loss: the loss is ``factor`` times a mean or a sum over samples."""
 
     factor: float
     counts: tuple[int, ...] = (1,)  # possible divisors that turn the sum into a mean
@@ -36,7 +36,7 @@ class LossScale(NamedTuple):
 
 
 def read_loss_scale(roots: tuple[Any, ...]) -> LossScale | None:
-    """Return the factor of a loss relative to a mean or a sum over samples; None if it is unknown.
+    """Return the scale of a loss relative to a mean or a sum over samples; None if the scale is unknown.
 
     >>> import torch
     >>> x = torch.ones(3, 2, requires_grad=True)
@@ -56,7 +56,7 @@ def read_loss_scale(roots: tuple[Any, ...]) -> LossScale | None:
 
 
 def read_sample_weight(roots: tuple[Any, ...]) -> float | None:
-    """Return the weight of each sample in a loss that is a mean or a sum over samples; None if it is unknown.
+    """Return the weight of each sample in a loss that is a mean or a sum over samples; None if the weight is unknown.
 
     >>> import torch
     >>> x, y = torch.ones(4, 2, requires_grad=True), torch.tensor([0, 1, -100, -100])
@@ -119,7 +119,7 @@ def _read_scale(name: str, function: Any) -> float | None:
 
 
 class ReducedLosses(Watcher):
-    """Finds losses that the ranks reduced in place, which autograd ignores.
+    """Finds losses that ranks reduce in place before backward. Autograd ignores such a reduction.
 
     An input of a custom ``torch.autograd.Function`` may be reduced in place, because its backward defines the gradient.
     """
@@ -161,7 +161,7 @@ BY_ALL = (
 
 
 class SampleWeights(Watcher):
-    """Compares the weight of a sample on ranks whose gradients are reduced together."""
+    """Compares the weight of a sample between ranks whose gradients are reduced together."""
 
     def __init__(self, logs: OptimizerLogs, bonds: Bonds) -> None:
         super().__init__()
