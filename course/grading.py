@@ -60,7 +60,7 @@ def find_hidden(root: Path, files: Mapping[Path, Lesson]) -> list[Path]:
 
 @contextmanager
 def copied(root: Path, path: Path, hidden: tuple[str, ...]) -> Iterator[tuple[Path, Confinement]]:
-    """Yield a temporary copy of a submission (with its folder, unless that is ``root``) and its Confinement."""
+    """Yield a temporary copy of a submission, and its Confinement. Copy the whole folder unless that is ``root``."""
     with TemporaryDirectory(prefix="ringlab-grade-") as base:
         folder, scratch = Path(base, "submission"), Path(base, "scratch")
         scratch.mkdir()

@@ -26,7 +26,7 @@ from virtual.ranks.watching import Watcher
 
 
 class Contents(NamedTuple):
-    """The values of a rank's tensor over time, one from the middle of each chunk, and of the rank's messages."""
+    """The values of a rank's tensor over time, sampled in the middle of each chunk, and the values of its messages."""
 
     places: list[int]  # indices of the values in the tensor
     seen: list[tuple[float, list[float]]]  # times in seconds, with the values at that time

@@ -27,10 +27,10 @@ LAUNCH_S = 25e-6  # host time to launch an operator: the median of benchmarks/vi
 class VirtualOptions:
     """The program, the number of ranks, the cluster, and how times are determined.
 
-    ``ranks`` 0: the program starts ranks itself. ``per_node``: ranks per machine; None: all ranks. ``acts_as``: the
-    backend whose rules apply instead of the requested backend's. ``own``: packages that each rank imports separately.
-    ``fake``: tensors have no data; then ``only`` lists the ranks that run, and every other rank copies the nearest
-    lower one. ``launch_s``: host time to launch a GPU operator, in seconds; 0: the host is never the bottleneck.
+    ``ranks`` is 0 if the program starts ranks itself. ``per_node`` is the number of ranks per machine (None: all).
+    ``acts_as`` names the backend whose rules replace the requested backend's. Each rank imports its own copy of the
+    packages in ``own``. If ``fake``, tensors have no data, and ``only`` may list the ranks that run; every other rank
+    copies the nearest lower one. ``launch_s`` is the host time to launch a GPU operator, in seconds.
     """
 
     program: UserProgram

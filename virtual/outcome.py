@@ -25,7 +25,7 @@ class RankOutcome:
 
 @dataclass(frozen=True, repr=False)
 class JobOutcome:
-    """The result of ranks that were started together. Before a replay, times of a recorded run only include compute."""
+    """The result of ranks that were started together. Until a replay, times of a recorded run include only compute."""
 
     ranks: tuple[RankOutcome, ...]
     finding: ProgramFinding | None = None

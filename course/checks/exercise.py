@@ -155,7 +155,7 @@ def expect_equal(got: Tensor | None, wanted: Tensor, name: str) -> None:
 def expect_close(
     got: Any, wanted: float, name: str, within: float = 1e-3, mistakes: Mapping[str, float] | None = None
 ) -> None:
-    """Raise WrongAnswerError unless a number is within a given relative error of the correct one.
+    """Raise WrongAnswerError unless ``got`` is a number within the relative error ``within`` of ``wanted``.
 
     ``mistakes`` maps each common mistake to the number that it produces. If no mistake matches, the error gives the
     ratio to the correct number.

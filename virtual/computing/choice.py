@@ -29,7 +29,7 @@ class DeviceRates:
     memory: float
 
     def seconds(self, flops: float, nbytes: float, dtype: torch.dtype, is_attention: bool = False) -> float:
-        """Return an operation's seconds: the larger of FLOP time and memory time, but at least ``KERNEL_S``."""
+        """Return an operation's time in seconds: the larger of FLOP time and memory time, but at least ``KERNEL_S``."""
         reached = self.half if dtype in HALF else self.single
         if is_attention:
             reached = min(reached, self.attention)

@@ -14,7 +14,7 @@ from virtual.ranks.world import VirtualWorld
 
 
 class EmptyResult:
-    """The profiler's result for a rank that could not use it."""
+    """The profiler's result for a rank that could not use the profiler, because another rank was using it."""
 
     def events(self) -> list[Any]:
         return []
