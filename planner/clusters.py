@@ -34,7 +34,7 @@ class SimulatedNetwork:
     known: dict[tuple[str, int, Group], float] = field(default_factory=dict, repr=False)
 
     def __call__(self, collective: str, nbytes: float, group: Group) -> float:
-        """Return the time in seconds of a collective in the first group of this size and stride.
+        """Return the time in seconds of a collective in the first group with this size and stride.
 
         >>> from simcomm import star
         >>> network = SimulatedNetwork(star(4, bandwidth="10 Gbit/s", latency="5 us"))

@@ -131,7 +131,7 @@ class Host:
         return max([rate for count, rate in self.busbw if count <= gpus][-1:] or [self.busbw[0][1]])
 
     def using(self, gpus: int) -> "Host":
-        """Return the host with only ``gpus`` of its GPUs and with all of its NICs."""
+        """Return the host with only ``gpus`` of its GPUs, but all of its NICs."""
         if gpus == self.gpus:
             return self
         system = self.system

@@ -62,7 +62,7 @@ COMMANDS = {name: command for commands in PURPOSES.values() for name, command in
 
 
 def describe_command(name: str) -> str:
-    """Return the first line of a command's docstring. It is read from the source file, because importing is slow."""
+    """Return the first line of a command's docstring, read from the source file, because importing is slow."""
     module, _, function = COMMANDS[name].partition(":")
     spec = find_spec(module)
     assert spec is not None and spec.origin is not None

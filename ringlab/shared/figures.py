@@ -39,7 +39,7 @@ class SideBySide(AnswerRecord):
 
 
 def interval_of(value: float | None, uncertainty: float | None) -> tuple[float, float] | None:
-    """Return the interval ``value`` * (1 +- ``uncertainty``); None if one of them is unknown.
+    """Return the interval ``value`` * (1 +- ``uncertainty``); None if either is None. The lower end is at least 0.
 
     >>> interval_of(200.0, 0.1)
     (180.0, 220.00000000000003)

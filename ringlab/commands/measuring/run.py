@@ -290,7 +290,7 @@ def _check_single(trainings: Sequence[Training], option: str, file: object, othe
 
 
 def with_counted_models(scenario: LoadedScenario) -> LoadedScenario:
-    """Return the scenario with the parameter counts of the user's models, which predictions need.
+    """Return the scenario with the parameter counts of the user's models, because predictions need the counts.
 
     Raise InputError if a model cannot be loaded.
     """
