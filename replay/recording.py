@@ -1,9 +1,9 @@
 """The recording of a run: the calls and computing of each rank in order, without communication times.
 
 A *call* is a send, a receive, or one rank's part of a collective. Each *stream* of a rank (its host, or a stream of its
-GPU) has a log. A log entry says that the stream posted a call or waited for one, and how long it computed before. So
-one run of a program, virtual or real, can be replayed on any cluster with any algorithm. On disk, a recording is JSON
-with a schema version; long columns are packed as in a Trace.
+GPU) has a log. A log entry says that the stream posted a call, waited for a call, or marked a span, and how long the
+stream computed before. One run of a program, virtual or real, can therefore be replayed on any cluster with any
+algorithm. On disk, a recording is JSON with a schema version; long columns are packed as in a Trace.
 """
 
 from collections.abc import Iterator
@@ -47,7 +47,8 @@ class RecordedCall(NamedTuple):
 
     All parts of a collective have the same ``key``; a send and its receive also share a key. For a collective,
     ``elements`` counts the buffer's elements as in a CollectiveCall, ``group`` is its process group, and ``root`` is a
-    group rank. For a message, ``nbytes`` is its size, and ``peer`` the global rank of the other end.
+    group rank. For a message, ``nbytes`` is its size, and ``peer`` is the global rank of the receiver (for a send) or
+    of the sender (for a receive).
     """
 
     rank: int
@@ -186,7 +187,7 @@ class Recording:
     def took(self) -> Floats:
         """Return the seconds that each rank computed and spent in calls; shape [world_size].
 
-        A virtual run records no time in calls, so only computing counts.
+        A virtual run records no time in calls, so the result contains only computing.
         """
         rank = np.array([stream.rank for stream in self.streams], np.int64)
         return self.computed() + np.bincount(rank[self.entries.stream], self.entries.took, self.world_size)
@@ -196,7 +197,7 @@ class Recording:
         return self.locations[int(self.calls.location[call])]
 
     def describe(self, call: int) -> str:
-        """Return a call as text: its kind, ranks, bytes and line."""
+        """Return a call as text: the collective and its group, or the message's peer and tag, with bytes and line."""
         made = self.calls[call]
         where = f" at {self.locations[made.location]}" if made.location else ""
         if made.kind == CallKind.COLLECTIVE:

@@ -137,12 +137,12 @@ class RecordingBuilder:
     recv = partialmethod(_message, CallKind.RECV)
 
     def meet(self, sender: int, receiver: int) -> None:
-        """Match a send with a receive after both were added: the receive gets the send's key, rank and tag."""
+        """Match an added send with an added receive, which gets the send's key and tag, and its rank as peer."""
         sent = self._calls[sender]
         self._calls[receiver] = self._calls[receiver]._replace(key=sent.key, peer=sent.rank, tag=sent.tag)
 
     def in_order(self, caller: Hashable, *name: Hashable) -> Hashable:
-        """Return the key of ``caller``'s next call named ``name``. The k-th calls of all callers share a key."""
+        """Return a key for the next call named ``name`` of a caller. The k-th calls with one name share a key."""
         self._times[caller, name] += 1
         return name, self._times[caller, name]
 
@@ -153,12 +153,12 @@ class RecordingBuilder:
     def post(self, stream: int, call: int, seconds: float = 0.0, took: float = 0.0) -> None:
         """Log that a stream starts a call, after computing for ``seconds`` since its previous entry.
 
-        ``took`` is the measured time to start it, in seconds.
+        ``took`` is the measured time to start the call, in seconds.
         """
         self._logs[stream].append((Did.POST, call, seconds, took))
 
     def wait(self, stream: int, call: int, seconds: float = 0.0, took: float = 0.0) -> None:
-        """Log that a stream waits for a call of its rank, after computing for ``seconds`` since its previous entry."""
+        """Log that a stream waits ``took`` seconds for a call, after computing ``seconds`` since its previous entry."""
         self._logs[stream].append((Did.WAIT, call, seconds, took))
 
     def take_back(self, stream: int) -> float:
@@ -170,11 +170,11 @@ class RecordingBuilder:
         return len(self._logs[stream])
 
     def begin(self, stream: int, name: str, step: int = 0, seconds: float = 0.0) -> None:
-        """Log the start of a span, such as a training step."""
+        """Log the start of a span, such as a training step, after ``seconds`` of computing."""
         self._logs[stream].append((Did.BEGIN, self._marks[Mark(name, step)], seconds, 0.0))
 
     def end(self, stream: int, name: str, step: int = 0, seconds: float = 0.0) -> None:
-        """Log the end of a span."""
+        """Log the end of a span, after ``seconds`` of computing."""
         self._logs[stream].append((Did.END, self._marks[Mark(name, step)], seconds, 0.0))
 
     def signal(self, stream: int, signal: Hashable, seconds: float = 0.0) -> None:
@@ -182,11 +182,11 @@ class RecordingBuilder:
         self._logs[stream].append((Did.SIGNAL, self._signals[signal], seconds, 0.0))
 
     def await_signal(self, stream: int, signal: Hashable, seconds: float = 0.0) -> None:
-        """Log that a stream waits for a signal."""
+        """Log that a stream waits for a signal, after ``seconds`` of computing."""
         self._logs[stream].append((Did.AWAIT, self._signals[signal], seconds, 0.0))
 
     def compute(self, stream: int, seconds: float) -> None:
-        """Add compute time in seconds after the last entry of a stream."""
+        """Add ``seconds`` of computing to the end of a stream, after its last entry."""
         state = self._streams[stream]
         self._streams[stream] = state._replace(tail=state.tail + seconds)
 

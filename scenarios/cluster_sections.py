@@ -270,7 +270,7 @@ def _check_kind(value: object) -> object:
 
 
 def section_of(value: object) -> type[HereSection | NetworkSection]:
-    """Return the section class for a ``[cluster]`` table that sets exactly one key of ``KINDS``."""
+    """Return the section class for a ``[cluster]`` table. The table sets exactly one of the keys in ``KINDS``."""
     if not isinstance(value, dict):
         return TOPOLOGY_SECTIONS["star"]  # every section rejects the value
     if "link" in value:
@@ -290,7 +290,7 @@ AnyClusterSection = Annotated[HereSection | NetworkSection, PlainValidator(_read
 
 
 def describe_foreign_key(section: type[ClusterSection], key: str) -> str | None:
-    """Return why ``section`` rejects a key that another kind of cluster accepts, or None if no kind accepts the key."""
+    """Return why ``section`` rejects a key that another kind of cluster accepts, or None if no kind accepts it."""
     sections: list[type[ClusterSection]] = [*TOPOLOGY_SECTIONS.values(), MachineSection, SystemSection]
     owners = [other.label for other in sections if key in other.key_names()]
     if not owners:

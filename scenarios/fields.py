@@ -12,7 +12,7 @@ from collectives.quoting import quote
 
 
 class Section(BaseModel):
-    """A table of a scenario file. Unknown keys and values of a wrong type are errors."""
+    """A table of a scenario file. Unknown keys and values of a wrong type are rejected."""
 
     # defer_build: most files need few sections, and building all is slow
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
@@ -28,7 +28,7 @@ class Reference(NamedTuple):
 def read_reference(value: object, accepted: str) -> Reference:
     """Return a name, or a table with ``name``, as a Reference.
 
-    Raise InputError with the text ``accepted`` if there is no name, and for a parameter of a wrong type.
+    Raise InputError with the text ``accepted`` if there is no name. Also raise it for a parameter of a wrong type.
     """
     name, parameters = value, {}
     if isinstance(value, dict):

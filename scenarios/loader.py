@@ -36,7 +36,7 @@ MOST_PROVED = 32  # maximum world size at which a gradient sync is verified, whi
 
 @dataclass(frozen=True)
 class CollectiveComparison:
-    """A comparison of a collective's algorithms at several buffer sizes."""
+    """The algorithms of one collective to compare, and the buffer sizes."""
 
     name: str
     algorithms: tuple[Algorithm, ...]
@@ -51,7 +51,7 @@ class CollectiveComparison:
         return tuple(algorithm for algorithm in self.algorithms if algorithm.has_program)
 
     def call(self, algorithm: Algorithm, nbytes: int, world_size: int) -> CollectiveCall:
-        """Return the collective call for one algorithm and one size, which need not be one of ``sizes``."""
+        """Return the collective call for one algorithm and a size in bytes, which need not be one of ``sizes``."""
         call = replace(make_call(algorithm, world_size, nbytes, dtype=self.dtype), op=self.op, root=self.root)
         call.check(world_size)
         return call
@@ -65,7 +65,7 @@ class CollectiveComparison:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """A variant to predict in addition to the scenario itself: another cluster, or other faults."""
+    """A variant of a scenario to predict in addition to it: another cluster, or other faults."""
 
     title: str
     cluster: Cluster
@@ -136,7 +136,7 @@ class SpreadTraining(PlannedTraining):
 def is_spread(reference: str | Path, overrides: Sequence[str] = ()) -> bool:
     """Return whether a scenario has a ``[training.parallelism]`` table.
 
-    Raise InputError if the scenario is unknown or its file is invalid.
+    Raise InputError if the scenario does not exist or its file is invalid.
 
     >>> is_spread("star8"), is_spread("star8", ["training.parallelism.strategy=fsdp"])
     (False, True)
@@ -173,7 +173,7 @@ def read_spread_training(reference: str | Path, overrides: Sequence[str] = ()) -
 
 
 def devices_to_predict(reference: str | Path, overrides: Sequence[str] = ()) -> int | None:
-    """Return the world size of a scenario that contains only a training on many devices, else None.
+    """Return the world size of a scenario whose only workload is a training on many devices, else None.
 
     Raise InputError as ``load`` does.
 
@@ -195,7 +195,7 @@ def read_planned_training(reference: str, overrides: Sequence[str] = ()) -> Plan
 
 
 def builder_of(reference: str | Path, overrides: Sequence[str] = ()) -> "Builder":
-    """Return the Builder of a scenario. Raise InputError for an unknown scenario or invalid arguments."""
+    """Return the Builder of a scenario. Raise InputError if the scenario does not exist or an argument is invalid."""
     if not isinstance(reference, str | Path):
         raise InputError(f"scenario must be a name such as 'star8' or a file, not {reference!r}")
     for text in check_sequence("overrides", overrides, of="texts like 'cluster.hosts=4'"):
@@ -221,7 +221,7 @@ class Builder:
         return read_section(toml_files.tables(self.path, [*self.overrides, *values]), self.where, ScenarioSection)
 
     def title(self, section: "ScenarioSection") -> str:
-        """Return the scenario's title, or its name with the overrides if these change the cluster but not the title."""
+        """Return the scenario's title, or its name with the overrides if they change the cluster but not the title."""
         name = make_printable(self.path.stem)
         keys = [text.partition("=")[0].strip() for text in self.overrides]
         changed = [text for text, key in zip(self.overrides, keys, strict=True) if key.startswith("cluster.")]
@@ -244,7 +244,7 @@ class Builder:
         return section.training
 
     def check_spread(self, section: ScenarioSection) -> None:
-        """Raise InputError if training on many devices has [faults] or [[what_if]] without a ``[collective]``."""
+        """Raise InputError if a scenario without ``[collective]`` has [faults] or [[what_if]]."""
         if section.collective is None and section.faults is not None:
             raise InputError(
                 f"{self.where}: faults: a training on many devices is predicted without single messages; remove "

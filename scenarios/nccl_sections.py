@@ -25,7 +25,7 @@ def _as_switch(value: object) -> object:
 
 
 def _as_nvls(value: object) -> object:
-    """Return None for 2, which is NCCL's default, and other values as a switch."""
+    """Return None for 2 (NCCL's default), and read any other value as a switch."""
     return None if type(value) in (int, str) and str(value) == "2" else _as_switch(value)
 
 

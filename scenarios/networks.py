@@ -22,7 +22,7 @@ from simcomm.model.faults import Faults
 
 
 class NetworkOnlySection(ScenarioSection):
-    """A whole scenario file. Only its cluster, faults and NCCL settings are used."""
+    """A whole scenario file, of which only the cluster, the faults and the NCCL settings are used."""
 
     @model_validator(mode="after")
     def _check_content(self) -> Self:

@@ -69,7 +69,7 @@ def override(table: Table, text: str) -> None:
     """Set one key of ``table`` from ``"section.key=value"``. The value is TOML, or a string if it is not valid TOML.
 
     A number in the key is the index of a list entry: ``cluster.link.8.bandwidth=1 Gbit/s``. Raise InputError if
-    ``text`` has another form, or if the key leads to a missing list entry or inside a plain value.
+    ``text`` has another form, or if the key names a missing list entry or a key of a plain value.
     """
     key, equals, value = text.partition("=")
     parts = key.strip().split(".")
@@ -121,7 +121,7 @@ TARGETS = {"plan.target_samples", "plan.target_tokens"}
 def apply_overrides(table: Table, overrides: Sequence[str], where: str) -> None:
     """Apply overrides in order to the tables of the file ``where``, and rename deprecated keys.
 
-    Raise InputError if an override is invalid, or an old and a new key are both set.
+    Raise InputError if an override is invalid, or if both the old and the new name of a key are set.
     """
     _rename(table, where)
     for text in overrides:
@@ -167,7 +167,7 @@ EXAMPLES = {
 
 
 def beginnings() -> dict[str, tuple[Path, ...]]:
-    """Return the files that ``ringlab init NAME`` writes, by name, for each example and built-in scenario.
+    """Return, for the name of each example and built-in scenario, the files that ``ringlab init NAME`` writes.
 
     >>> [path.name for path in beginnings()["llama-fsdp"]]
     ['llama_fsdp.toml']
@@ -177,13 +177,13 @@ def beginnings() -> dict[str, tuple[Path, ...]]:
 
 
 def find_beginning(name: str) -> tuple[Path, ...]:
-    """Return the files that ``ringlab init`` writes for a name. Raise InputError if the name is unknown."""
+    """Return the files that ``ringlab init NAME`` writes. Raise InputError if the name is unknown."""
     examples = beginnings()
     return examples[check_known("example", name, examples)]
 
 
 def describe_beginning(files: tuple[Path, ...]) -> str:
-    """Return the first sentence of an example: its title or its first comment.
+    """Return the first line of an example as text: its title or its first comment.
 
     >>> describe_beginning(find_beginning("toy"))[:41]
     'The smallest data-parallel training: two '

@@ -9,7 +9,7 @@
 >>> viz.space_time_figure(trace).texts[0].get_text()
 'all_reduce/ring'
 
-A function is loaded, with the drawing libraries that it needs, when it is first used.
+Each function is imported at its first use, together with the drawing libraries that it needs.
 """
 
 from collectives import exports_of

@@ -10,7 +10,7 @@ from viz.layout.layout import is_through_memory
 
 
 def check_something_happens(trace: object) -> None:
-    """Raise InputError unless ``trace`` is a Trace of non-zero length with a message, a span or a program failure."""
+    """Raise InputError unless ``trace`` is a Trace of finite, non-zero length with a message, a span or a failure."""
     if not isinstance(trace, Trace):
         raise InputError(f"trace must be a Trace, such as simcomm.run returns, not {trace!r}")
     if not len(trace.messages) and not len(trace.spans) and trace.failure is None:
@@ -20,15 +20,15 @@ def check_something_happens(trace: object) -> None:
 
 
 def time_unit(seconds: float) -> tuple[str, float]:
-    """Return the unit that ``format_time`` uses for a time, and the length of this unit in seconds."""
+    """Return the unit in which ``format_time`` shows ``seconds``, and the length of this unit in seconds."""
     unit = format_time(seconds).split()[1]
     return unit, float(TIMES[unit])
 
 
 def format_clock(time: float, elapsed: float) -> str:
-    """Return ``time`` with the unit and the number of decimals that suit ``elapsed``.
+    """Return ``time`` (seconds) as text, with a unit and a number of decimals that suit ``elapsed``.
 
-    They depend only on ``elapsed``, so the text does not jump while ``time`` grows.
+    The unit and the decimals depend only on ``elapsed``, so the text does not jump while ``time`` grows.
 
     >>> format_clock(0.00123, elapsed=0.0125)
     '1.2 ms'
@@ -52,7 +52,7 @@ def describe_trace(trace: Trace) -> str:
 
 
 def describe_failure(trace: Trace) -> str:
-    """Return the text of a trace's program failure, with its location unless it is a deadlock, or "" if none.
+    """Return a trace's program failure as text, with its line unless it is a deadlock. Return "" without a failure.
 
     >>> from collectives.records.trace import ProgramFailure
     >>> describe_failure(Trace("x", "predicted", 2, 1.0, failure=ProgramFailure(0, 1, "my.py:9", "deadlock")))
@@ -74,7 +74,7 @@ def is_stuck_at_once(trace: Trace) -> bool:
 
 
 def describe_busiest_link(trace: Trace) -> str:
-    """Return the most used links and their utilization, or "" if no link's bandwidth is known."""
+    """Return the links with the highest utilization, and their utilization, or "" if it is unknown or 0."""
     known = [link for link in trace.links if isfinite(link.bandwidth)]
     use = {(link.src, link.dst): link.nbytes / (link.could_carry(trace.elapsed) or inf) for link in known}
     top = min(max(use.values(), default=0.0), 1.0)

@@ -39,8 +39,8 @@ class Curve:
 def scaling_figure(title: str, subtitle: str, curves: Sequence[Curve]) -> Figure:
     """Return a figure of throughput against the number of ranks, with a line of perfect scaling (``gid`` "ideal").
 
-    If all curves are close to each other, the figure shows the rate per rank to separate them. Raise InputError if
-    there are no points or more than nine curves.
+    If all curves are close to each other, the figure shows rates per rank, which separates the curves. Raise InputError
+    if there are no points or more than nine curves.
 
     >>> [line.get_gid() for line in scaling_figure("star", "", [Curve("ring", [2], [60.0], [0.9])]).axes[0].lines]
     ['ideal', 'ring']
@@ -93,7 +93,7 @@ def _draw_lines(axes: Axes, points: Mapping[Points, str], ranks: Sequence[int], 
 
 
 def _are_close(points: Mapping[Points, str]) -> bool:
-    """Return whether there are several curves that look the same on an axis of total rates."""
+    """Return whether there are several curves, and they look the same on an axis of total rates."""
     rates: dict[int, list[float]] = {}
     for curve in points:
         for count, rate, _ in curve:
@@ -115,7 +115,7 @@ def _by_points(curves: Sequence[Curve]) -> dict[Points, str]:
 
 
 def _ideal(points: Mapping[Points, str]) -> tuple[float, str]:
-    """Return the highest rate of a single rank, and the ideal line's label, with its curve's name if rates differ."""
+    """Return the highest one-rank rate, and the ideal line's label, which names a curve if one-rank rates differ."""
     alone = {max(rate / share / ranks for ranks, rate, share in curve): name for curve, name in points.items()}
     most = max(alone)
     return most, IDEAL if min(alone) > SAME * most else f"{IDEAL} of {alone[most]}"
@@ -156,7 +156,7 @@ class SweepLine:
 
 
 def sweep_figure(title: str, key: str, lines: Sequence[SweepLine]) -> Figure:
-    """Return a figure of predicted seconds against the values, which are evenly spaced in their given order.
+    """Return a figure of predicted seconds against the sweep's values, evenly spaced in their given order.
 
     Raise InputError if there are no times or more than 24 lines.
 

@@ -22,8 +22,8 @@ PLAIN_TYPES = (".html", ".perfetto.json")  # written without matplotlib, except 
 def check_file(path: Path | str, what: str) -> Path:
     """Return the path of an output file after checking that ``what`` can be written to it.
 
-    ``what`` is a key of ``FILE_TYPES``. Call this before long work. Raise InputError for an unsupported suffix, a file
-    that is not writable, and a missing matplotlib that the file type requires.
+    ``what`` is a key of ``FILE_TYPES``. Call this before long work. Raise InputError if the suffix is unsupported, the
+    file is not writable, or the file type requires matplotlib, which is not installed.
 
     >>> check_file("film.avi", "an animation")
     Traceback (most recent call last):

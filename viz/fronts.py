@@ -29,7 +29,7 @@ class Priced:
 
 
 def money_figure(title: str, subtitle: str, candidates: Sequence[Priced], limits: tuple[float, float]) -> Figure:
-    """Return a figure of time against cost; ``limits`` are deadline (hours) and budget (dollars), or infinite.
+    """Return a figure of cost against time. ``limits`` are the deadline (hours) and the budget (dollars), or infinite.
 
     >>> one = Priced("a box", "A100", (1.0, 2.0, 3.0), (4.0, 8.0, 12.0), is_front=True)
     >>> len(money_figure("a plan", "", [one], (10.0, float("inf"))).axes)
@@ -65,7 +65,7 @@ def money_figure(title: str, subtitle: str, candidates: Sequence[Priced], limits
 
 
 def _colors(candidates: Sequence[Priced]) -> dict[str, str]:
-    """Return the colors of at most eight kinds of candidates; kinds on the Pareto front take precedence."""
+    """Return a color by kind, for at most eight kinds of candidates. Kinds on the Pareto front take precedence."""
     order = sorted(candidates, key=lambda point: (not point.is_front, point.dollars[1]))
     chosen = list(dict.fromkeys(point.kind for point in order))[:8]  # other kinds are grey
     return dict(zip(chosen, chunk_colors(len(chosen)), strict=True))
@@ -98,7 +98,7 @@ def _draw_limits(axes: Axes, limits: tuple[float, float]) -> None:
 
 
 def _draw_labels(axes: Axes, front: Sequence[Priced], colors: dict[str, str]) -> None:
-    """Label the candidates of the front, to the right of the axes and near the height of their dots."""
+    """Label the candidates on the Pareto front, to the right of the axes and near the height of their dots."""
     low, high = axes.get_ylim()
     above = 1.0 + LINE_APART
     for candidate in sorted(front, key=lambda point: -point.dollars[1]):
@@ -121,7 +121,7 @@ def _draw_legend(figure: Figure, colors: dict[str, str]) -> None:
 
 @dataclass(frozen=True)
 class MeshDots:
-    """The candidate meshes of one job, one per list element. ``front`` has the indices of the Pareto front."""
+    """The candidate meshes of one job. ``front`` has the indices of the meshes on the Pareto front."""
 
     title: str
     rates: Sequence[float]  # tokens/s

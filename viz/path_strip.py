@@ -20,7 +20,7 @@ Row = tuple[str, str, float]  # name, color, seconds
 def path_figure(trace: Trace) -> Figure:
     """Return a figure of the critical path: the strip, and a bar for each kind of segment.
 
-    Raise InputError for a trace in which nothing happens.
+    Raise InputError for an empty trace.
 
     >>> import simcomm
     >>> trace = simcomm.run("all_reduce/ring", simcomm.star(4, "10 Gbit/s", "5 us"), 1 << 20)
@@ -51,7 +51,7 @@ def path_figure(trace: Trace) -> Figure:
 
 
 def _name_parts(trace: Trace, parts: Sequence[PathStretch]) -> list[str]:
-    """Return the row name of each part. If there are too many links, the shortest ones share one row."""
+    """Return the row name of each part. If there are more than six links, all but the longest five share one row."""
     ranks = {host: f"rank {rank}" for rank, host in enumerate(trace.hosts)}
     spent: dict[str, float] = {}
     for part in parts:

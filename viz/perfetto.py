@@ -46,9 +46,9 @@ class EventSlice(NamedTuple):
 
 
 def write_perfetto(traces: Trace | Sequence[Trace], path: Path | str) -> None:
-    """Write one trace, or several below each other, to a file for ui.perfetto.dev and chrome://tracing.
+    """Write one trace, or several traces one below the other, to a file for ui.perfetto.dev and chrome://tracing.
 
-    Raise InputError for a suffix other than ``.perfetto.json`` and for a trace in which nothing happens.
+    Raise InputError for a suffix other than ``.perfetto.json`` and for an empty trace.
 
     >>> from tempfile import TemporaryDirectory
     >>> from collectives import Message
@@ -189,7 +189,7 @@ class _TraceEvents:
 
 
 def assign_tracks(intervals: Iterable[tuple[int, int]]) -> list[int]:
-    """Return a track for each interval so that no two intervals on a track overlap.
+    """Return a track number for each interval so that no two intervals on a track overlap.
 
     In order of begin times, each interval takes the lowest free track.
 

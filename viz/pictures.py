@@ -40,8 +40,8 @@ def draw(trace: Trace, path: Path | str) -> None:
     """Write a Trace to ``path`` in the format of its suffix.
 
     ``.html`` is the player; ``.gif`` shows messages moving; ``.png``, ``.svg`` and ``.pdf`` show ranks against time;
-    ``.perfetto.json`` opens in ui.perfetto.dev and chrome://tracing. Raise InputError for any other suffix, and a trace
-    without messages and spans.
+    ``.perfetto.json`` opens in ui.perfetto.dev and chrome://tracing. Raise InputError for any other suffix and for an
+    empty trace.
 
     >>> from tempfile import TemporaryDirectory
     >>> from collectives import Message, Trace

@@ -39,8 +39,8 @@ _SIGNATURES = {b"\x89PNG": "image/png", b"GIF8": "image/gif", b"\xff\xd8\xff": "
 class ReportParts:
     """The parts of a report that the answer does not contain. ``tables`` and ``what_ifs`` are HTML.
 
-    ``player`` is a page from ``render_player``. ``critical`` are pictures of the critical path, ``compared`` pictures
-    of predicted against measured times.
+    ``player`` is a page from ``render_player``. The pictures in ``critical`` show the critical path, and those in
+    ``compared`` show predicted against measured times.
     """
 
     tables: str = ""
@@ -59,7 +59,7 @@ def write_report(answer: Mapping[str, Any], parts: ReportParts, path: Path | str
     The report shows, in this order: the question, the headline, the pictures, the bottleneck with the player, what-ifs,
     predicted against measured, the assumptions and their sources, and the collapsed tables.
 
-    Raise InputError for a suffix other than ``.html``, an unknown kind of answer, and a picture that is not a readable
+    Raise InputError if the suffix is not ``.html``, the kind of the answer is unknown, or a picture is not a readable
     PNG, GIF or JPEG.
 
     >>> from tempfile import TemporaryDirectory
@@ -74,7 +74,7 @@ def write_report(answer: Mapping[str, Any], parts: ReportParts, path: Path | str
 
 
 def render_report(answer: Mapping[str, Any], parts: ReportParts) -> str:
-    """Return the report as HTML text. Raise InputError as ``write_report`` does."""
+    """Return the report as HTML text. Raise InputError for an unknown kind of answer or an unreadable picture."""
     content = _content(answer, parts.headline) | vars(parts)
     for name in ("pictures", "critical", "compared"):
         content[name] = [(caption, _as_data_uri(caption, picture)) for caption, picture in content[name].items()]
@@ -90,7 +90,7 @@ def render_report(answer: Mapping[str, Any], parts: ReportParts) -> str:
 
 
 def _show(value: object) -> object:
-    """Return a value for the page, without characters that would reverse or hide the text after it."""
+    """Escape characters that would reverse or hide the text after them. Return HTML and non-text values unchanged."""
     if not isinstance(value, str) or hasattr(value, "__html__"):
         return value
     return make_printable(value, keep=SPACES, most=len(value))
@@ -133,7 +133,7 @@ def _question(answer: Mapping[str, Any], scenario: Mapping[str, Any]) -> str:
 
 
 def _flatten(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield each value under its full key, such as ``cluster.bandwidth``, both as text."""
+    """Yield the dotted key, such as ``cluster.bandwidth``, and the text of each value that is not a table."""
     for key, value in content.items():
         if isinstance(value, Mapping):
             yield from _flatten(value, f"{prefix}{key}.")

@@ -179,7 +179,7 @@ def _draw_frames(axes: Axes, at: Mapping[str, Point], lines: Mapping[Edge, Line]
 
 
 def _sorts(network: GroupedNetwork) -> list[Sort]:
-    """Return the label, color and bytes/s of each kind of link, the fastest first."""
+    """Return the label, the color and the bytes/s of each kind of link, fastest first."""
     sorts = {}
     for _, _, data in network.graph.edges(data=True):
         cables: Mapping[Cable, int] = data["cables"]
@@ -281,7 +281,7 @@ def ranges(ranks: Sequence[int]) -> str:
 
 
 def _short_name(node: str, kind: str) -> str:
-    """Return ``0`` for ``n0.pcie0``, whose symbol shows its kind, "" for memory, and other names unchanged."""
+    """Return the label of a node: ``0`` for ``n0.pcie0``, "" for memory, the name for hosts and switches."""
     match = PART.fullmatch(node)
     return "" if match and kind == "memory" else match[2] if match else node
 

@@ -22,7 +22,7 @@ CHARACTER = 0.0125  # width of a character, as a share of the longest bar
 
 @dataclass(frozen=True)
 class Bar:
-    """A step or collective as a bar: its phases in order and its total, in seconds. The total is None if it never ends.
+    """A step or a collective as a bar: its phases in order and its total, in seconds. The total of a hang is None.
 
     The total and each part are separate medians over steps, so the parts may not add up exactly to the total.
     """

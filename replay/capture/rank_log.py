@@ -42,7 +42,7 @@ class NotedCall(NamedTuple):
 
 
 class NotedEntry(NamedTuple):
-    """One action in a rank's log, with the seconds of computing before the action and the seconds of the action."""
+    """One action in a rank's log: the seconds that the rank computed before, and the seconds of the action itself."""
 
     did: int
     number: int
@@ -77,7 +77,7 @@ def file_of(rank: int) -> str:
 
 
 def read_logs(folder: Path, world_size: int, timeout: float) -> list[CallLog]:
-    """Wait for the logs of all ranks, and return them. Raise RunFailed with the ranks whose logs are missing."""
+    """Wait for the logs of all ranks and return them. Raise RunFailed if one is missing after ``timeout`` seconds."""
     end = time.monotonic() + timeout
     missing = list(range(world_size))
     while missing := [rank for rank in missing if not (folder / file_of(rank)).exists()]:
@@ -142,7 +142,7 @@ def parts_folder(output: Path) -> Path:
 
 
 def join_parts(folder: Path, output: Path, world_size: int, timeout: float) -> Recording:
-    """Write the recording of all ranks, and remove the ranks' log files. Raise RunFailed if a file is missing."""
+    """Write the recording of all ranks, and remove the ranks' log files. Raise RunFailed if one is missing."""
     recording = join_logs(read_logs(folder, world_size, timeout))
     recording.write(output)
     shutil.rmtree(folder, ignore_errors=True)

@@ -31,7 +31,7 @@ Elements = Callable[[dict[str, Any], int], int]  # function of the named argumen
 
 
 class C10dOperator(NamedTuple):
-    """How to record a c10d operator: its verb, its number of elements, and its dtype."""
+    """The properties of a c10d operator that a recording needs: its verb, its number of elements, and its dtype."""
 
     verb: str  # a collective, a send or a receive
     elements: Elements
@@ -112,7 +112,7 @@ def names_of(operator: Any) -> list[str]:
 
 
 class HostTimer:
-    """Measures seconds on the host's clock."""
+    """Measures seconds with the host's clock."""
 
     def now(self) -> Any:
         """Return the current time in the form that ``seconds`` accepts."""
@@ -203,7 +203,7 @@ class CallRecorder:
             self._last = self.clock.now()
 
     def _find_gpu(self, tensors: Any) -> torch.device | None:
-        """Return the GPU that must measure times from now on, at the first call with a GPU tensor; otherwise None."""
+        """Return the GPU that must measure times from now on, or None unless this is the first call on a GPU."""
         device = next((tensor.device for tensor in flatten(tensors) if tensor.is_cuda), None)
         if device is None or isinstance(self.clock, StreamTimer):
             return None
@@ -273,7 +273,7 @@ class CallRecorder:
         return result
 
     def _timed(self, did: Did, number: int, call: Callable[[], Any], computed_at: Any = None) -> Any:
-        """Run ``call`` and record its times. The rank has computed until ``computed_at``. Default: until the call."""
+        """Run ``call`` and record its times. ``computed_at`` is when the computing before it ended. Default: now."""
         begun = self.clock.now()
         result = call()
         ended = self.clock.now()
@@ -342,7 +342,7 @@ class CallRecorder:
         return self._groups[name]
 
     def _location(self) -> int:
-        """Return the number of the calling line: the first frame outside torch and Ringlab; -1 without such a frame."""
+        """Return the number of the calling line (the first frame outside torch and Ringlab), or -1 without one."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_code.co_filename.startswith((OURS, TORCH, "<")):
             frame = frame.f_back

@@ -39,7 +39,7 @@ LONGEST_VARINT = 10  # maximum bytes of a varint
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return a varint and the position after it. Raise ValueError if it does not end."""
+    """Return the varint at ``at`` and the position after it. Raise ValueError if it is truncated or too long."""
     if data[at : at + 1] < b"\x80" and at < len(data):  # most varints have one byte
         return data[at], at + 1
     value = 0
@@ -51,7 +51,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def read_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield the number and the value of each field of a protobuf message. Raise ValueError if it is invalid.
+    """Yield the number and the value of each field of a protobuf message. Raise ValueError if the message is invalid.
 
     >>> list(read_fields(b"\x08\x07\x12\x01a"))
     [(1, 7), (2, b'a')]
@@ -137,7 +137,7 @@ def _read_attribute(message: bytes, node: ChakraNode) -> None:
 
 
 def chakra_files(path: Path) -> tuple[str, list[Path]]:
-    """Return the name and the trace files of all ranks, given one of them. Raise InputError if one is missing."""
+    """Return a trace's name and the files of all ranks, given one rank's file. Raise InputError if one is missing."""
     matched = FILE.fullmatch(path.name)
     if matched is None:
         raise InputError(f"{path}: Chakra traces must be named NAME.RANK.et, such as ddp.0.et")
@@ -153,7 +153,7 @@ def chakra_files(path: Path) -> tuple[str, list[Path]]:
 
 
 def read_chakra(path: Path) -> Recording:
-    """Return the recording of all ranks, given the trace file of one rank.
+    """Read the recording of all ranks, given the trace file of one rank.
 
     Raises InputError if the file of a rank is missing or invalid.
     """
@@ -199,7 +199,7 @@ class _Rank:
         self.builder.compute(self.rank, seconds)
 
     def _do(self, node: ChakraNode, seconds: float) -> float:
-        """Log a node after ``seconds`` of computing. Return the seconds that are not logged yet."""
+        """Log a node after ``seconds`` of computing. Return the seconds of computing that no entry contains yet."""
         for dependency in sorted(node.after):
             if dependency in self.calls and self.nodes[dependency].kind != SEND:
                 self.builder.wait(self.rank, self.calls[dependency], seconds)

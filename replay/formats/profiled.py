@@ -25,7 +25,7 @@ VERBS = {
 
 
 def verb_of(name: str) -> str | None:
-    """Return the collective that a kernel's name denotes, or None."""
+    """Return the collective that a kernel's name begins with, or None."""
     plain = name.lower().removeprefix("nccl:").strip("_")
     known = {**VERBS, **{verb: verb for verb in SPECS}}
     for text, verb in sorted(known.items(), reverse=True):  # reduce_scatter before reduce
@@ -35,7 +35,7 @@ def verb_of(name: str) -> str | None:
 
 
 def read_profiled(path: Path | str) -> Recording:
-    """Return the recording in all ranks' profiler traces. Raise InputError without all ranks or any GPU collective."""
+    """Read profiler traces as a recording. Raise InputError if a rank is missing, or no trace has a collective."""
     profiles, path = read_slices(path), Path(path)
     world_size = max(profile.world_size for profile in profiles)
     if sorted(profile.rank for profile in profiles) != list(range(world_size)):
@@ -103,7 +103,7 @@ def _stretches(kernels: Sequence[Slice], cuts: Sequence[int]) -> Iterator[_Event
 
 
 def _call(builder: RecordingBuilder, rank: int, event: Slice, number: int) -> int | None:
-    """Add a collective and return its call number; None if it is unknown or does not include all ranks."""
+    """Add a collective and return its call number, or None if it is unknown or does not include all ranks."""
     assert event.sent is not None
     verb = verb_of(event.sent.collective)
     if verb is None or event.sent.ranks != builder.world_size:

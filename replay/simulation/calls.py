@@ -94,7 +94,7 @@ class ReplayedCalls:
 
 
 def find_calls(recording: Recording, segments: Segments) -> ReplayedCalls:
-    """Return the calls of a recording, extended by the parts of collectives that no rank of the recording calls."""
+    """Return the calls of a recording, and add the parts of collectives that the recording does not contain."""
     calls = recording.calls
     is_collective = calls.kind == CallKind.COLLECTIVE
     collectives = np.flatnonzero(is_collective)
@@ -143,7 +143,7 @@ def _members(recording: Recording, group: Ints, rank: Ints) -> Ints:
 
 
 def _shapes(recording: Recording, collectives: Ints, collective: Ints, first: Ints) -> tuple[tuple[Shape, ...], Ints]:
-    """Return the distinct shapes and each collective's index into them. ``elements`` is the maximum over its ranks."""
+    """Return the distinct shapes, with the largest ``elements`` of any rank, and each collective's index into them."""
     calls, lead = recording.calls, collectives[first]
     elements = np.zeros(len(first), np.int64)
     np.maximum.at(elements, collective, calls.elements[collectives])

@@ -1,6 +1,6 @@
 """Simulate the calls of a recording on a cluster: over its network, in this machine's memory, or with NCCL's model.
 
-A *call class* contains all collectives with the same shape and ranks, which are simulated alike.
+A *call class* contains all collectives with the same shape and ranks, so one simulation input describes all of them.
 """
 
 from collections.abc import Mapping
@@ -62,7 +62,7 @@ class NetworkCarrier:
             self.notes["TCP's windows and buffers are not simulated: messages share the links of their routes"] = None
 
     def algorithm(self, shape: Shape, ranks: tuple[int, ...]) -> Algorithm:
-        """Return the chosen algorithm of a collective, or the default if the chosen one does not support its ranks."""
+        """Return the chosen algorithm of a collective, or the default if the choice does not support its ranks."""
         name = self.algorithms.get(shape.verb, self.default(shape.verb))
         key = shape, ranks if name == AUTO else ()
         if key not in self._chosen:
@@ -91,7 +91,7 @@ class NetworkCarrier:
         return algorithm
 
     def seconds_inside(self, shape: Shape, ranks: tuple[int, ...]) -> float | None:
-        """Return the seconds that the backend takes after the last rank enters; None if messages are simulated."""
+        """Return the seconds from the entry of the last rank to the end; None if the messages are simulated."""
         return None
 
     def template(self, shape: Shape, ranks: tuple[int, ...]) -> Template:
@@ -103,7 +103,8 @@ class NetworkCarrier:
         """Return the seconds that each recorded message takes in addition to its time on links.
 
         ``pairs`` [messages, 2] are the sender and the receiver. ``exchanges`` marks messages whose ranks also send in
-        the other direction at the same time. ``computed`` is the time in seconds that the ranks computed before.
+        the other direction at the same time. ``computed`` is how long the ranks computed before the message, in
+        seconds.
         """
         return np.zeros(len(nbytes))
 
@@ -162,7 +163,7 @@ def fitted(shape: Shape, algorithm: Algorithm) -> Shape:
 
 
 class CallClass(NamedTuple):
-    """Collectives that are simulated alike: with the messages of ``template``, or as one duration if that is None."""
+    """Collectives with the same shape and ranks: messages of ``template``, or a duration if ``template`` is None."""
 
     template: Template | None
     seconds: float  # inside the backend, after the last rank enters

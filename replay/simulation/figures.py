@@ -65,7 +65,7 @@ def _names(recording: Recording, calls: np.ndarray) -> list[str]:
 
 
 def waiting_lines(run: ReplayedRun) -> list[WaitingLine]:
-    """Return the lines at which ranks wait, longest wait first. A segment's time counts for its last awaited call."""
+    """Return the lines at which ranks wait, longest wait first. A segment's time counts for the last call it awaits."""
     segments, recording = run.segments, run.recording
     last = np.unique(segments.wait_segment[::-1], return_index=True)[1]
     at = len(segments.wait_segment) - 1 - last
@@ -238,6 +238,6 @@ def _has_begun(run: ReplayedRun, call: int) -> bool:
 
 
 def _where(recording: Recording, ranks: list[int]) -> str:
-    """Return the last call of the first rank as text, in parentheses."""
+    """Return the last call of the first of ``ranks`` as text in parentheses."""
     calls = np.flatnonzero(recording.calls.rank == ranks[0])
     return f" (its last call: {recording.describe(int(calls[-1]))})" if len(calls) else " (it makes no call)"

@@ -44,7 +44,7 @@ class Stages:
         self._work: list[Tasks] = []
 
     def add(self, ranks: Ints, lengths: Ints | int) -> Ints:
-        """Add one agent per rank in ``ranks``, each with a number of stages. Return the first stage of each agent."""
+        """Add one agent with ``lengths`` stages for each rank in ``ranks``. Return the first stage of each agent."""
         each = np.broadcast_to(np.asarray(lengths, np.int64), (len(ranks),))
         first: Ints = self.number + np.cumsum(each) - each
         self._ranks.append(ranks)
@@ -126,7 +126,7 @@ class _Making:
         self.ends: Pairs = []
 
     def choose_inline(self, classes: list[CallClass]) -> None:
-        """Run only single-channel collectives as stages of their streams, and store the number of stages of each."""
+        """Run single-channel collectives as stages of their streams, and store the number of stages of each."""
         for call_class in classes:
             calls = call_class.parts.reshape(-1)
             if call_class.template is None or call_class.template.channels > 1:
@@ -136,7 +136,7 @@ class _Making:
             self.length[calls] = np.tile(lengths, len(call_class.collectives))
 
     def lay_streams(self) -> None:
-        """Add the stages of all streams. A stream's last stage is its computing after its last entry."""
+        """Add the stages of all streams. The last stage of a stream is the computing after its last entry."""
         segments, entries = self.segments, self.recording.entries
         seconds, streams = entries.seconds[segments.first], len(self.recording.streams)
         body = (~np.isin(segments.did, (Did.BEGIN, Did.END))).astype(np.int64)
@@ -164,7 +164,7 @@ class _Making:
         self.stages.compute(Tasks(stage, seconds, self.rank_of_stream[stream], stream, np.array(PROGRAM), *place))
 
     def lay_halves(self) -> None:
-        """Add sends and receives. A merged call is a stage of its stream; any other call gets its own agent."""
+        """Add sends and receives. A call is a stage of its stream if ``merged``; otherwise it has its own agent."""
         merged = np.flatnonzero(self.merged)
         self.half[merged] = self.segment_stage[self.calls.posted[merged]]
         beside = np.flatnonzero(~self.merged & ~self.calls.is_collective)
@@ -279,7 +279,7 @@ class _Making:
         self.stages.signal(end[order][which], begin[later][at])
 
     def join_signals(self) -> None:
-        """Let streams that await a signal continue when it is sent. The sender does not block."""
+        """Let streams that await a signal continue when the signal is sent. The sender does not block."""
         entries = self.recording.entries
         did, number = entries.did[self.segments.first], entries.number[self.segments.first]
         signals, awaited = np.flatnonzero(did == Did.SIGNAL), np.flatnonzero(did == Did.AWAIT)

@@ -18,7 +18,7 @@ from simcomm.model.faults import Faults
 
 
 class ReplayedMessages(NamedTuple):
-    """Messages as arrays. If a send or receive is missing, the other call's peer takes the place of its rank."""
+    """Messages as arrays. If a send or a receive is missing, its rank is the peer of the other call."""
 
     source: Ints  # the sending stage, or a stage that never begins
     sink: Ints
@@ -141,7 +141,7 @@ class ReplayPlan(NamedTuple):
 
 
 def make_plan(stages: Stages, messages: ReplayedMessages, carrier: NetworkCarrier, faults: Faults) -> ReplayPlan:
-    """Return the plan of a layout. Raise TooLarge for more messages than fit into memory."""
+    """Return the plan of a layout. Raise TooLarge if there are more messages than fit into memory."""
     source, sink = stages.signals()
     number = len(source) + len(messages.source)
     check_fits(number, Gigabyte.MESSAGES, f"a recording of {number:,} messages and signals takes too much memory")
@@ -175,7 +175,7 @@ def slowed(work: Tasks, faults: Faults) -> Tasks:
 
 
 def number_routes(messages: ReplayedMessages, which: Bools, world_size: int) -> tuple[Pairs, Ints]:
-    """Return the ranks of each route, and each message's route number, which is 0 unless ``which`` selects it."""
+    """Return the two ranks of each route, and each message's route number, which is 0 unless ``which`` selects it."""
     code = messages.src * world_size + messages.dst
     distinct, pair = np.unique(code[which], return_inverse=True)
     route = np.zeros(len(code), np.int64)
@@ -184,7 +184,7 @@ def number_routes(messages: ReplayedMessages, which: Bools, world_size: int) -> 
 
 
 def _with_free_route(routes: Routes) -> Routes:
-    """Return the routes, preceded by a route with no links and no delay."""
+    """Return the routes, preceded by a route 0 with no links and no delay."""
     first, delay = np.append(np.int32(0), routes.first_hop), np.append(0.0, routes.delay)
     return routes._replace(first_hop=first.astype(np.int32), delay=delay)
 

@@ -45,8 +45,8 @@ def widen(recording: Recording, world_size: int) -> Recording:
     """Return a recording of more ranks, which repeat the recorded ranks cyclically.
 
     This extends data-parallel training with the same number of samples per rank. Raise InputError unless ``world_size``
-    is a multiple of the recorded one. Also raise it if a group does not include all ranks, or if the size of a call
-    depends on the number of ranks.
+    is a multiple of the recorded number of ranks. Also raise it if a group does not include all ranks, or if the size
+    of a call depends on the number of ranks.
     """
     few = recording.world_size
     if world_size == few:
@@ -178,7 +178,7 @@ def _calls(recording: Recording, mine: Ints, rank: int, groups: _Groups) -> dict
 
 
 def _keys(calls: dict[str, Ints]) -> Ints:
-    """Return a key for each call, equal for the k-th calls in a group, and for the k-th send and receive of a pair."""
+    """Return a key for each call, shared by the k-th calls in a group, and by the k-th send and receive of a pair."""
     counts, keys = Counter[tuple[int, ...]](), dict[tuple[int, ...], int]()
     numbers = []
     names = ("kind", "rank", "peer", "tag", "group")

@@ -67,7 +67,7 @@ class ReplayedRun:
 
     @cached_property
     def elapsed(self) -> float:
-        """Seconds until all ranks have finished and their messages have arrived. In a hang, until the last event."""
+        """Seconds until all ranks have finished and all messages have arrived. In a hang, until the last event."""
         ends = [self.message_end, self.finished_streams]
         if not self.is_complete:
             ends += [self.started, self.work_end]
@@ -129,7 +129,7 @@ class Replayer:
     ) -> ReplayedRun:
         """Replay the recording on a cluster. ``algorithms`` maps collectives to algorithms that replace the defaults.
 
-        Raise InputError for a cluster with a different number of ranks, and for calls that it does not support.
+        Raise InputError if the cluster has a different number of ranks or does not support a call.
         """
         check_cluster(cluster, Cluster)
         ranks = self.recording.world_size
@@ -180,7 +180,7 @@ def replay(
     calibration: Calibration | None = None,
     faults: Faults = NO_FAULTS,
 ) -> ReplayedRun:
-    """Replay a recording on a cluster, simulating every message. To replay it several times, use ``Replayer``.
+    """Replay a recording on a cluster, simulating every message. To replay one recording repeatedly, use ``Replayer``.
 
     >>> import simcomm
     >>> from replay.recording_builder import RecordedCollective, RecordingBuilder

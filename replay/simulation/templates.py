@@ -52,7 +52,7 @@ class Template:
 
 
 class Shape(NamedTuple):
-    """The properties that determine a collective's template: all except the set of ranks."""
+    """The properties that determine a collective's template. Which ranks take part has no effect."""
 
     verb: str
     ranks: int

@@ -68,14 +68,14 @@ def encode_gif(frame: Callable[[int], Pixels], count: int, fps: float, hold: flo
 
 @dataclass(frozen=True)
 class _Palette:
-    """A palette of at most 255 colors. The most frequent colors are exact, the others are approximated."""
+    """A palette of at most 255 colors. The most frequent colors are exact; other colors are approximated."""
 
     image: Image.Image
     exact: Codes  # sorted
     entries: npt.NDArray[np.uint8]  # palette indices of the exact colors
 
     def indices(self, pixels: Pixels) -> npt.NDArray[np.uint8]:
-        """Return the palette index of each pixel's color, or of a similar color if the palette lacks it."""
+        """Return the palette index of each pixel's color, or of a similar color if the palette does not contain it."""
         near = np.asarray(Image.fromarray(pixels).quantize(palette=self.image, dither=Image.Dither.NONE))
         codes = _codes(pixels)
         place = np.minimum(np.searchsorted(self.exact, codes), len(self.exact) - 1)
@@ -102,7 +102,7 @@ def _palette(frames: Sequence[Pixels]) -> _Palette:
 
 
 def _changes(frames: Iterable[Pixels], palette: _Palette) -> Iterator[Image.Image]:
-    """Yield the first frame completely, and only the changed pixels of each later frame."""
+    """Yield the complete first frame, and then only the changed pixels of each later frame."""
     before: npt.NDArray[np.uint8] | None = None
     table = [*(palette.image.getpalette() or [])[: 3 * UNCHANGED], 255, 255, 255]
     for pixels in frames:
@@ -126,9 +126,9 @@ def animate(
     """Write a GIF of messages moving over the topology: 720 x 480 pixels, ``fps`` frames per second.
 
     The animation lasts ``seconds`` seconds, and its last frame stays for two more. Each message is visible in at least
-    one frame. ``progress(done, total)`` is called after each frame with the numbers of frames. Raise InputError for a
-    suffix other than ``.gif``, a trace in which nothing happens, fewer than 2 or more than 600 frames, and an ``fps``
-    above 50.
+    one frame. ``progress(done, total)`` is called after each frame, with the numbers of drawn frames and of all frames.
+    Raise InputError for a suffix other than ``.gif``, an empty trace, fewer than 2 or more than 600 frames, and an
+    ``fps`` above 50.
 
     >>> from tempfile import TemporaryDirectory
     >>> from collectives import Message

@@ -56,7 +56,7 @@ class Canvas:
         return float(text.get_window_extent(self._agg.get_renderer()).width)
 
     def fit(self, text: Text, width: float) -> None:
-        """Shorten a text with an ellipsis to at most ``width`` pixels."""
+        """Shorten a text to at most ``width`` pixels, ending with an ellipsis."""
         words = text.get_text()
         while words and self.text_width(text) > width:
             words = words[:-1]

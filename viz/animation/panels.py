@@ -18,14 +18,14 @@ from viz.style import FAINT, GREY, INK, PANE, chunk_colors, text_color
 
 @dataclass(frozen=True)
 class Filling:
-    """The chunks' contents over time: the fraction of ranks that contributed, and whether the chunk is complete."""
+    """The chunks over time: the fraction of ranks that have contributed, and whether the chunk is complete."""
 
     times: npt.NDArray[np.float64]  # [changes]
     shares: npt.NDArray[np.float64]  # [changes, ranks, chunks], valid from the time of the change on
     complete: npt.NDArray[np.bool_]  # [changes, ranks, chunks]: whether the chunk has its final contents
 
     def at(self, time: float) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-        """Return the shares and the complete flags at a time, each of shape [ranks, chunks]."""
+        """Return the contributed fractions and the complete flags at a time, each of shape [ranks, chunks]."""
         index = np.searchsorted(self.times, time, side="right") - 1
         return np.asarray(self.shares[index]), np.asarray(self.complete[index])
 

@@ -186,7 +186,11 @@ class Scene:
 
 
 def odd_links(trace: Trace) -> dict[Edge, float]:
-    """Return the unusual bandwidths in bytes/s by link, or {} for more than six. Equal directions count once."""
+    """Return unusual bandwidths in bytes/s by link, or {} for more than six links.
+
+    Links are unusual if they differ from the most common bandwidth, with equal directions counted once. If some links
+    are unlimited, all finite ones are unusual.
+    """
     finite = {(link.src, link.dst): link.bandwidth for link in trace.links if np.isfinite(link.bandwidth)}
     odd = finite
     if finite and len(trace.links) == len(finite):

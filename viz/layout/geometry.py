@@ -1,4 +1,4 @@
-"""Points, lines and boxes of a picture, in pixels with y upwards, and the Layout that they form."""
+"""Define points, lines and boxes of a picture, in pixels with y upwards, and the Layout that contains them."""
 
 import re
 from collections import defaultdict
@@ -94,7 +94,7 @@ def natural_order(name: str) -> list[tuple[int, str]]:
 
 
 def fit_into(box: Box, positions: dict[str, Point]) -> dict[str, Point]:
-    """Return the positions scaled to fill ``box``. Along an axis on which all are equal, they are centered."""
+    """Scale positions to fill ``box``. Along an axis on which all positions are equal, center them."""
     points = np.array(list(positions.values()))
     low, high = points.min(axis=0), points.max(axis=0)
     spread = np.where(high - low > 1e-6, high - low, np.inf)
@@ -102,12 +102,12 @@ def fit_into(box: Box, positions: dict[str, Point]) -> dict[str, Point]:
 
 
 def nearest_distances(positions: dict[str, Point]) -> dict[str, float]:
-    """Return the distance from each node to its closest node, or infinity if there is no other."""
+    """Return the distance from each node to its nearest other node, or infinity for a single node."""
     return dict(zip(positions, _to_nearest(np.array(list(positions.values()))).tolist(), strict=True))
 
 
 def _to_nearest(at: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return the distance from each point to its closest one, or infinity for one point; shape [points, 2]."""
+    """Return the distance of each point ([points, 2]) to the nearest other point, or infinity for a single point."""
     if len(at) < 2:
         return np.full(len(at), np.inf)
     nearest = np.empty(len(at), np.intp)
@@ -120,13 +120,13 @@ def _to_nearest(at: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def fitting_radius(points: list[Point]) -> float:
-    """Return the largest symbol radius, from 2.5 to ``LARGEST_HOST`` pixels, that leaves a gap between these points."""
+    """Return the largest symbol radius, from 2.5 to ``LARGEST_HOST`` pixels, that leaves gaps between ``points``."""
     least = float(_to_nearest(np.array(points)).min(initial=np.inf))
     return min(LARGEST_HOST, max(2.5, 0.34 * least))
 
 
 def bend_line(line: Line, by: Point) -> Line:
-    """Return a curve between the ends of ``line`` with its middle moved by ``by``: quadratic Bezier, nine points."""
+    """Return a quadratic Bezier curve of nine points between the ends of ``line``, with its middle moved by ``by``."""
     start, end = line[0], line[-1]
     control = (start + end) / 2 + 2 * np.array(by)
     at = np.linspace(0.0, 1.0, 9)[:, None]
@@ -188,7 +188,7 @@ def _passed(at: Mapping[str, Point], a: str, b: str) -> int:
 
 
 def _ports(at: Mapping[str, Point], arcs: Iterable[Edge]) -> dict[Edge, tuple[float, float]]:
-    """Return the offsets of each arc's two ends from the centers of their nodes, so that arcs nest."""
+    """Return the offsets of each arc's two ends from the centers of their nodes, so that arcs do not cross."""
     ends: dict[str, list[tuple[bool, float, Edge]]] = defaultdict(list)
     for a, b in arcs:
         length = at[b][0] - at[a][0]

@@ -1,9 +1,9 @@
 """Place the hosts, switches and links of a trace's network.
 
 GPUs of machines stand in a row with their switches and CPUs above. Hosts of a torus stand in rows and columns. Ranks of
-this machine stand next to its memory. In other networks, hosts form a circle if one switch or direct links connect
-them, and racks to the left and right of two switches. More tiers of switches form rows with the ranks at the bottom, or
-an inner circle if switches of one tier are linked to each other. Positions follow from names and links only, without
+this machine stand next to its memory. In other networks, hosts that are connected by one switch or by direct links form
+a circle, and hosts on two switches form two racks. More tiers of switches form rows with the ranks at the bottom, or an
+inner circle if switches of one tier are linked to each other. Positions follow from names and links only, without
 random numbers or iteration.
 """
 
@@ -69,7 +69,7 @@ def idle_hosts(graph: Graph, hosts: tuple[str, ...]) -> list[str]:
 
 
 def memory_edge(graph: Graph, hosts: tuple[str, ...]) -> Edge | None:
-    """Return the edge that every message crosses if the graph is ``this-machine``. Return None for another graph."""
+    """Return the edge that every message crosses if the graph is ``this-machine``, else None."""
     switches = [node for node in graph if node not in hosts]
     if len(switches) != 2:
         return None
@@ -119,7 +119,7 @@ def place_nodes(graph: Graph, hosts: Sequence[str]) -> Placement:
 
 
 def find_tiers(graph: Graph, hosts: Sequence[str]) -> dict[str, int]:
-    """Return the number of links between each node and the nearest of ``hosts``, or 1 if they are not connected."""
+    """Return the number of links from each node to the nearest of ``hosts``, or 1 if no path exists."""
     sources = {host for host in hosts if host in graph}
     lengths = nx.multi_source_dijkstra_path_length(graph.to_undirected(as_view=True), sources, weight=lambda *_: 1)
     return {node: int(lengths.get(node, 1)) for node in graph}

@@ -1,4 +1,4 @@
-"""Layouts of machines and of a torus.
+"""Lay out machines and tori.
 
 Parts of machines stand in rows: NVSwitches below the GPUs; PCIe switches, CPUs, memory, NICs and the network above.
 Hosts of a torus stand in rows and columns, and the planes of a third dimension behind each other. Wrap-around links are
@@ -33,7 +33,7 @@ ROWS = {"nvswitch": 0, "gpu": 1, "host": 1, "pcie": 2, "cpu": 3, "memory": 4, "n
 
 
 def place_in_rows(graph: Graph, hosts: Sequence[str]) -> dict[str, Point]:
-    """Return the position of each node: in rows by kind, above its neighbors. Without switches, nodes form a circle."""
+    """Return the position of each node, in rows by kind. Hosts alone, or up to eight GPUs alone, form a circle."""
     kinds = {node: kind_of(graph, node, hosts) for node in graph}
     if set(kinds.values()) <= {"host"} or (set(kinds.values()) == {"gpu"} and len(graph) <= 8):
         return _circle(sorted(graph, key=natural_order))
@@ -52,7 +52,7 @@ def place_in_rows(graph: Graph, hosts: Sequence[str]) -> dict[str, Point]:
 
 
 def kind_of(graph: Graph, node: str, hosts: Sequence[str]) -> str:
-    """Return the node's kind in the graph. Without one, return ``host`` for a node in ``hosts``, else ``switch``."""
+    """Return the ``kind`` of a node in the graph. Default: ``host`` for a node in ``hosts``, else ``switch``."""
     kind: str = graph.nodes[node].get("kind") or ("host" if node in hosts else "switch")
     return kind
 
@@ -85,7 +85,7 @@ ARC_HEIGHT = 48.0  # pixels between the highest arc and its row
 
 
 def lay_out_machines(graph: Graph, hosts: tuple[str, ...], used: set[str], box: Box) -> Layout | None:
-    """Return the layout of machines whose ranks are GPUs, or None for another network.
+    """Return the layout of machines whose ranks are GPUs, or None if a rank is not a GPU.
 
     Memory and NICs with at most one neighbor are left out unless they are in ``used``.
     """
@@ -109,7 +109,7 @@ def lay_out_machines(graph: Graph, hosts: tuple[str, ...], used: set[str], box: 
 
 
 def part_kind(node: str) -> str | None:
-    """Return the kind of a machine part, or None for another node.
+    """Return the kind of a machine part, such as ``gpu``, or None if the node is not a machine part.
 
     >>> part_kind("n0.gpu3"), part_kind("s0")
     ('gpu', None)
@@ -119,7 +119,7 @@ def part_kind(node: str) -> str | None:
 
 
 def _with_kinds(graph: Graph, nodes: Iterable[str]) -> Graph:
-    """Return the subgraph of ``nodes`` with their kinds, and each switch's tier: its distance from a NIC."""
+    """Return the subgraph of ``nodes`` with their kinds, and each switch's tier: its distance in links to a NIC."""
     shown: Graph = nx.DiGraph(graph.subgraph(nodes).edges)
     shown.add_nodes_from(nodes)
     nics = {node for node in shown if part_kind(node) == "nic"}
@@ -166,7 +166,7 @@ Seat = tuple[int, int, int]  # plane, row and column of a host
 
 
 def lay_out_torus(graph: Graph, hosts: tuple[str, ...], box: Box) -> Layout | None:
-    """Return the layout of a torus with its first row on top, or None for another network."""
+    """Return the layout of a torus with its first row on top, or None if the network is not a torus."""
     seats = _find_seats(graph)
     if not seats or set(seats) != set(hosts):
         return None
@@ -181,13 +181,13 @@ def lay_out_torus(graph: Graph, hosts: tuple[str, ...], box: Box) -> Layout | No
 
 
 def torus_seats(graph: Graph) -> dict[str, Point]:
-    """Return the position of each host of a torus in a unit box with y downwards; {} for another network."""
+    """Return the position of each host in a unit box with y downwards, or {} if the network is not a torus."""
     at = {node: (x + BEHIND * z, y - BEHIND * z) for node, (z, y, x) in _find_seats(graph).items()}
     return fit_into(Box(0.0, 0.0, 1.0, 1.0), at) if at else {}
 
 
 def _find_seats(graph: Graph) -> dict[str, Seat]:
-    """Return the plane, row and column of each host of a torus; {} for another network."""
+    """Return the plane, row and column of each host, or {} if the network is not a torus."""
     nodes, edges = sorted(graph, key=natural_order), set(graph.edges)
     shape = next((shape for shape in _shapes(len(nodes)) if _torus_edges(nodes, shape) == edges), None)
     if shape is None:

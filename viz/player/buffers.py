@@ -27,7 +27,7 @@ Cell = tuple[int, int, int]  # rank, chunk, contributors
 
 @dataclass
 class LandedMessage:
-    """A message's effect on its receiver: the contributors in its chunks, and the cells that it changes."""
+    """A message's effect on its receiver: the contributors to its chunks, and the cells that it changes."""
 
     rank: int
     step: int  # the receiver's step
@@ -127,7 +127,7 @@ def _cells(run: SymbolicRun, rank: int, operation: Operation) -> list[Cell]:
 def _leave(
     run: SymbolicRun, rank: int, operation: Operation, after: LandedMessage | None, start: Sequence[list[int]]
 ) -> None:
-    """Attribute a local operation's result to the last message before it, or else to the start of the run."""
+    """Attribute a local operation's result to the last message before it, or else to the buffers at the start."""
     cells = _cells(run, rank, operation)
     if after is not None:
         after.after += cells
@@ -142,7 +142,7 @@ COMPLETE = 1 << 30  # a flag next to the contributors: the chunk is as the colle
 
 @dataclass(frozen=True)
 class Buffers:
-    """Each chunk's contributors over time, as bits up to ``DISTINCT_RANKS`` ranks, and as a count for more ranks."""
+    """Each chunk's contributors over time: a bit mask for up to ``DISTINCT_RANKS`` ranks, a count for more ranks."""
 
     chunks: int
     is_exact: bool
@@ -155,10 +155,11 @@ class Buffers:
 
 
 def follow_buffers(trace: Trace) -> Buffers | None:
-    """Return the buffer contents over time, or None for training, an unknown algorithm or more than 64 ranks.
+    """Return the buffer contents over time. Return None for a training and for more than 64 ranks.
 
-    A symbolic run yields the contents without using message times. Sends and receives match statically, so the contents
-    are the same for every interleaving.
+    Also return None if the algorithm is unknown or the messages do not match it. A symbolic run yields the contents
+    without using message times. Sends and receives match statically, so the contents are the same for every
+    interleaving.
     """
     contributions, messages = _contributions(trace), trace.messages
     if contributions is None:

@@ -42,7 +42,7 @@ class ShownNodes:
 
     @property
     def in_groups(self) -> bool:
-        """Whether the player shows groups of ranks, and no single ranks."""
+        """Whether the player shows groups of ranks instead of single ranks."""
         return not self.at
 
 
@@ -90,9 +90,9 @@ MOST_RUNS = 9  # keys 1 to 9 select runs
 
 
 def export(title: str, runs: Sequence[PlayedRun], teaches: bool = False) -> dict[str, Any]:
-    """Return the data of a page. If ``teaches``, the page shows two runs side by side and tells which rank waits.
+    """Return the data of a page. If ``teaches``, the page shows two runs side by side and names the rank that waits.
 
-    Raise InputError unless there are 1 to 9 runs on one network, and for a trace in which nothing happens.
+    Raise InputError for an empty trace, or unless there are 1 to 9 runs on one network.
 
     >>> from collectives import Message
     >>> trace = Trace("broadcast/naive", "predicted", 2, 1.0, [Message(0, 1, 0, 0, 8, 0.0, 1.0)])
@@ -147,7 +147,7 @@ ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", 
 def write_player(title: str, runs: Sequence[PlayedRun], path: Path | str, teaches: bool = False) -> None:
     """Write an ``.html`` page that plays up to nine runs on one network. The page works offline.
 
-    Raise InputError as ``export`` does, and for another suffix.
+    Raise InputError for another suffix, and in the cases of ``export``.
 
     >>> from tempfile import TemporaryDirectory
     >>> from collectives import Message, Trace
@@ -162,7 +162,7 @@ def write_player(title: str, runs: Sequence[PlayedRun], path: Path | str, teache
 
 
 def render_player(title: str, runs: Sequence[PlayedRun], teaches: bool = False) -> str:
-    """Return the page of the player as HTML text. Raise InputError as ``write_player`` does."""
+    """Return the page of the player as HTML text. Raise InputError in the cases of ``export``."""
     script, style, body = read_sources()
     allowed = f"script-src {_digest(script)}; style-src {_digest(style)}"
     policy = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
@@ -187,7 +187,7 @@ def render_player(title: str, runs: Sequence[PlayedRun], teaches: bool = False) 
 
 @cache
 def read_sources() -> tuple[str, str, str]:
-    """Return the script, style and body of the page."""
+    """Return the script, the style and the body of the page; script and style are minified."""
     folder = files("viz.player") / "web"
     modules = _in_order("main", {}).values()
     script = "\n".join(IMPORT.sub("", text).replace("\nexport ", "\n") for text in modules)

@@ -1,7 +1,7 @@
 """Export one run for the player: every message, or aggregates for large runs.
 
 Aggregates contain the maximum over several ranks, not only their mean, because a bad cable may affect a single rank.
-Columns of numbers are base64 text: little-endian bytes, grouped by significance and deflated.
+Columns of numbers are exported as base64 text of little-endian bytes, which are grouped by significance and deflated.
 """
 
 import zlib
@@ -41,7 +41,7 @@ def pack(values: npt.ArrayLike) -> dict[str, Any]:
 
 
 def ticks(seconds: npt.NDArray[np.float64], elapsed: float) -> npt.NDArray[np.int64]:
-    """Return times as integers: 0 is the start of a run, 2**30 its end.
+    """Return times as integers, from 0 at the start of a run to 2**30 at its end.
 
     >>> ticks(np.array([0.0, 0.5]), 1.0).tolist()
     [0, 536870912]
@@ -61,7 +61,7 @@ def _smallest(column: npt.NDArray[Any]) -> str:
 def find_depths(messages: Messages) -> Ints:
     """Return each message's depth: the number of messages before it on the longest chain of program steps.
 
-    Message a comes before message b if a rank has both in the same program, and a in an earlier step. Times are not
+    Message a comes before message b if both belong to the same rank's program, and a to an earlier step. Times are not
     used, because messages of a real run can overtake each other. A message that waits for itself gets depth 0.
     """
     sent, received, following = _program_steps(messages)
@@ -96,7 +96,7 @@ def find_depths(messages: Messages) -> Ints:
 def _program_steps(messages: Messages) -> tuple[Ints, Ints, Ints]:
     """Return the program step of each message's send and receive, and the step that follows each program step.
 
-    A program is one channel of a rank over all collectives. Only steps with messages count. -1: there is no later step.
+    A program is one channel of a rank over all collectives. Only steps with messages count. -1 follows the last step.
     """
     ranks = int(max(messages.src.max(initial=0), messages.dst.max(initial=0))) + 1
     steps = int(max(messages.step.max(initial=0), messages.dst_step.max(initial=0))) + 1
@@ -183,7 +183,7 @@ def _pack_messages(trace: Trace, which: Ints | slice) -> dict[str, list[Any]]:
 
 
 def _share(values: Floats) -> dict[str, Any]:
-    """Return shares from 0 to 1 as a column of bytes from 0 to 255."""
+    """Pack fractions from 0 to 1 as a column of bytes from 0 to 255."""
     return pack(np.rint(np.clip(values, 0.0, 1.0) * 255).astype(np.int64).ravel())
 
 
@@ -203,7 +203,7 @@ def _coverage(owner: Ints, messages: Messages, elapsed: float, count: int) -> Fl
 
 
 def _received(messages: Messages, group: Ints, elapsed: float, count: int) -> Floats:
-    """Return, for each group, the fraction of its bytes received by the end of each bin; shape [groups, bins]."""
+    """Return the fraction of each group's bytes that have arrived by the end of each bin; shape [groups, bins]."""
     got = np.bincount(group[messages.dst] * BINS + _bin(messages.end, elapsed), messages.nbytes, count * BINS)
     until = got.reshape(count, BINS).cumsum(axis=1)
     return np.asarray(until / np.maximum(until[:, -1:], 1))
@@ -220,8 +220,8 @@ LISTED = 48  # cables listed in the panel
 class PlayedRun:
     """A trace to play, and its name.
 
-    ``buffers`` are the buffer contents. None: they are computed if the trace's algorithm is known. ``lines`` are, for
-    each message, the lines of the user's program that send and receive it. Default: unknown.
+    ``buffers`` are the buffer contents. Default: computed if the trace's algorithm is known. ``lines`` has, for each
+    message, the lines of the user's program that send and receive it. Default: unknown.
     """
 
     trace: Trace
