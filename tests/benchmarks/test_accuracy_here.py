@@ -31,7 +31,7 @@ ROWS = tuple(
 PAIR = PairProbes(6.25e6, 1500, 4096, [], [], [], [], [], 0, 0, 0.0, 0, [])
 
 
-def test_errors_are_relative_to_what_was_measured_and_grouped():
+def test_accuracy_errors_are_relative_to_measured_times():
     answer = AccuracyHere(EmulatedRows(ROWS, {}, 1.0))
     assert [row.error for row in ROWS] == pytest.approx([-0.5, 0.1, -0.02, None])
     everything = answer.views["all"]["all rows"]
@@ -41,7 +41,7 @@ def test_errors_are_relative_to_what_was_measured_and_grouped():
     assert summarize_errors(rows).p90 == pytest.approx(0.37)
 
 
-def test_uncertainty_of_an_emulated_row_is_from_software():
+def test_emulated_uncertainty_is_larger_for_small_buffers():
     rounds = [CrowdRound(8, step=1e-4, further=5e-5, waking=2e-3) for _ in range(8)]
     arrived = [(nbytes, nbytes / PAIR.goodput) for nbytes in (1 << 20, 1 << 24)]
     pair = replace(
@@ -85,7 +85,7 @@ def test_committed_pair_measurements_are_readable():
         assert fit_pair(again, 8).tcp is not None and len(again.crowds) > len(pair["crowds"])
 
 
-def test_here_rejects_options_of_other_accuracy_modes(accuracy_of: Ringlab):
+def test_accuracy_here_rejects_options_of_other_modes(accuracy_of: Ringlab):
     assert "--here can only be combined with --only" in accuracy_of("--here", "--held-out").err
     assert "--only requires --here" in accuracy_of("--only", "star8").err
 

@@ -35,7 +35,7 @@ def plan(small: bool = False) -> list[Any]:
     return parts
 
 
-def test_install_and_parts_take_less_than_nine_minutes():
+def test_gpu_plan_with_install_takes_under_nine_minutes():
     parts = plan()
     ending = 2 * GPU["ENDING_S"] * len(parts)
     assert sum(part.limit_s for part in parts) + ending <= GPU["WHOLE_S"] <= 540 - WHEELS["INSTALL_S"]
@@ -43,7 +43,7 @@ def test_install_and_parts_take_less_than_nine_minutes():
     assert [part.limit_s for part in trial] == [4 * part.limit_s for part in parts], "a trial on a CPU has more time"
 
 
-def test_plan_has_all_parts_with_existing_names():
+def test_gpu_plan_lists_all_parts_with_existing_names():
     parts = {part.name: part for part in plan()}
     checks = ["trains", "strategies", "record", "groups", "tests"]
     measured = ["one rank", "calibration", "bench", "beside", "naive", "ring", "ddp"]

@@ -45,7 +45,7 @@ def compared(
     )
 
 
-def test_score_is_a_median_over_systems_of_medians():
+def test_accuracy_score_is_the_median_of_system_medians():
     first = compared("a", [0.1, -0.3, 0.0, 0.0, 4.0, 2.0])
     two = compared("b", [0.4, 0.4, 0.0, 0.5, 0.1, 0.1])
     three = compared("c", [-0.5, -0.5, 0.2, 0.2, 0.3, 0.3])
@@ -63,7 +63,7 @@ def test_score_is_a_median_over_systems_of_medians():
 
 
 @given(st.lists(st.floats(-0.99, 10), min_size=1, max_size=9))
-def test_score_equals_statistics_of_the_errors(errors: list[float]):
+def test_accuracy_score_equals_plain_statistics_of_errors(errors: list[float]):
     judged = concatenate([compared(f"s{index}", [error] * len(SIZES)) for index, error in enumerate(errors)])
     scores = score_classes(judged)
     for score in scores.values():
@@ -72,7 +72,7 @@ def test_score_equals_statistics_of_the_errors(errors: list[float]):
         assert score.systems == len(errors)
 
 
-def test_at_most_twelve_sizes_of_a_series_count():
+def test_accuracy_uses_at_most_twelve_sizes_per_series():
     systems = read_systems()
     judged = list(judged_series(systems, read_tables(systems)))
     assert max(len(series.nbytes) for _, series in judged) == 12
@@ -82,7 +82,7 @@ def test_at_most_twelve_sizes_of_a_series_count():
     assert [*rows.by("system")] == [*dict.fromkeys(system.slug for system, _ in judged[:3])]
 
 
-def test_family_depends_on_the_description():
+def test_system_family_follows_from_its_description():
     lines = {
         "EFA": {"machine": "aws_p5", "nodes": 2, "gpus": 8},
         "InfiniBand, RoCE": {"machine": "dgx_h100", "nodes": 2, "gpus": 8},

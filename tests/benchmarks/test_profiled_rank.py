@@ -39,7 +39,7 @@ def profile(**changes: object) -> ModelProfile:
     return ModelProfile("tiny", "3x32x32", 4, "test", layers, None, (times._replace(**changes),))
 
 
-def test_ranks_beyond_the_cores_take_turns() -> None:
+def test_emulated_ranks_beyond_the_cores_take_turns() -> None:
     trainings = load(SCENARIO).trainings
     calibration = computing_of(profile(), trainings, "one.json")
     for training in trainings:
@@ -80,7 +80,7 @@ def test_profile_of_another_model_is_rejected() -> None:
         computing_of(replace(profile(), measured=()), [Training(None)], "one.json")
 
 
-def test_one_rank_command_shows_steps_and_rejects_one_host(
+def test_one_rank_command_shows_steps_and_rejects_single_host(
     ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     file, requests = tmp_path / "one.json", list[list[tuple[str, LoadedScenario]]]()
@@ -102,7 +102,7 @@ def test_one_rank_command_shows_steps_and_rejects_one_host(
     assert "use `python -m benchmarks.accuracy.one_rank`" in ringlab("compare", SCENARIO, "--devices", "2,4").err
 
 
-def test_failed_scenario_is_left_out() -> None:
+def test_emulation_omits_a_failed_scenario() -> None:
     row, scenario = EmulatedRow("2", "ring: step", 2, None, 1.1, 1.0), load(SCENARIO)
     compare = Mock(side_effect=[[row], InputError("too wide"), KeyboardInterrupt, [row]])
     rows = compare_each([(name, scenario) for name in "abcd"], compare, NoProgress())

@@ -124,7 +124,7 @@ def test_unknown_model_omits_its_series_only(tmp_path: Path) -> None:
         accuracy_training(tmp_path)
 
 
-def test_widths_of_unseen_machines_follow_from_errors() -> None:
+def test_interval_widths_of_unseen_machines_match_errors() -> None:
     shared, links = read_shipped().deviations["shared"], [*find_link_errors(read_tables(read_systems()))]
     assert len(links) == 24
     assert shared * PRIORS["unseen_link"].spread == pytest.approx(link_deviation(links), rel=0.02)

@@ -46,7 +46,7 @@ def test_series_file_may_define_nodes_and_links(tmp_path: Path) -> None:
     assert [point.rate for point in series.points] == [100, 700.5]
 
 
-def test_own_series_use_gpu_data_of_the_catalogue_only(tmp_path: Path) -> None:
+def test_user_series_uses_only_gpu_data_of_the_catalog(tmp_path: Path) -> None:
     """The project's own series use only GPUs from the catalog. A user's file may state data of a GPU."""
     content = tomllib.loads((OWN_DATA / "series_described.toml").read_text(encoding="utf-8"))
     assert content.keys() == {"series"}

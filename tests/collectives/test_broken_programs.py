@@ -102,7 +102,7 @@ def mixes_chunks(rank, world_size):
          "rank 1, step 0: recv_reduce(from rank 0, chunk 1): data of chunk 0 would be added to data of chunk 1"),
     ],
 )  # fmt: skip
-def test_wrong_result_is_explained(
+def test_error_explains_a_wrong_result(
     collective: str, program: Any, world_size: int, root: int, chunks: int | None, message: str
 ) -> None:
     assert message in refusal(collective, program, world_size, root, chunks=chunks)

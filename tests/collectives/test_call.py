@@ -95,7 +95,7 @@ ODD_BUFFERS = {  # message to invalid buffer of rank 2
 
 @BOTH
 @pytest.mark.parametrize("message", ODD_BUFFERS)
-def test_run_writes_no_buffer_when_one_is_invalid(run, message: str):
+def test_run_changes_no_buffer_when_one_is_invalid(run, message: str):
     buffers: list = [np.arange(4.0) + rank for rank in range(4)]
     before = [buffer.copy() for buffer in buffers]
     arrays = [*buffers[:2], ODD_BUFFERS[message](buffers[2]), buffers[3]]
@@ -125,7 +125,7 @@ def test_run_accepts_interleaved_views_and_memory_maps(tmp_path):
     assert (np.fromfile(tmp_path / "memory") == 4).all()
 
 
-def test_size_can_be_a_text():
+def test_run_accepts_a_size_as_text():
     assert simcomm.run("all_reduce/ring", STAR, "1 MiB") == simcomm.run("all_reduce/ring", STAR, 1 << 20)
     assert choose("all_reduce", STAR, "1 MiB") == choose("all_reduce", STAR, 1 << 20)
     arrays = [np.ones(128) for _ in range(4)]

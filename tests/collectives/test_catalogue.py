@@ -46,7 +46,7 @@ def idle(rank, world_size):  # type: ignore[no-untyped-def]
     yield from ()
 
 
-def test_short_name_needs_its_collective() -> None:
+def test_short_algorithm_name_requires_a_collective() -> None:
     assert find_algorithm("ring", "all_reduce") is find_algorithm("all_reduce/ring")
 
 
@@ -70,7 +70,7 @@ def test_unknown_collective_is_rejected() -> None:
         algorithm("all_to_none")
 
 
-def test_program_must_take_its_arguments() -> None:
+def test_program_with_wrong_arguments_is_rejected() -> None:
     with pytest.raises(InputError, match=r"broadcast/idle: the program must take \(rank, world_size, root\)"):
         declared("broadcast", idle)
 

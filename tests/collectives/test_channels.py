@@ -51,7 +51,7 @@ def copies(on_two_channels: bool) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize(("on_two_channels", "seconds"), [(False, 2e-6), (True, 1e-6)])
-def test_local_work_waits_for_its_own_channel_only(on_two_channels: bool, seconds: float) -> None:
+def test_local_operation_waits_only_for_its_own_channel(on_two_channels: bool, seconds: float) -> None:
     algorithm = declared("broadcast", copies(on_two_channels), name="copies", chunks=2, scratch=2)
     cluster = simcomm.star(1, "8 Gbit/s", "0 us", Transport("test", gamma=1e-9))
     assert simcomm.run(algorithm, cluster, 2000).elapsed == pytest.approx(seconds)

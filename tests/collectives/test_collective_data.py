@@ -29,7 +29,7 @@ def differences(algorithm: Algorithm, p: int, n: int, op: str = "sum", root: int
 
 @pytest.mark.parametrize("p", SIZES)
 @pytest.mark.parametrize("name", library())
-def test_every_buffer_length_is_correct(name: str, p: int) -> None:
+def test_collective_is_correct_for_every_buffer_length(name: str, p: int) -> None:
     algorithm = find_algorithm(name)
     lengths = oracle.lengths(algorithm, p)
     for n in lengths if p < 9 else {lengths[-1], lengths[p % len(lengths)]}:
@@ -38,7 +38,7 @@ def test_every_buffer_length_is_correct(name: str, p: int) -> None:
 
 @pytest.mark.parametrize("p", SIZES)
 @pytest.mark.parametrize("name", [name for name in library() if len(oracle.ops(library()[name])) > 1])
-def test_every_operator_is_correct(name: str, p: int) -> None:
+def test_every_reduction_operator_is_correct(name: str, p: int) -> None:
     algorithm = find_algorithm(name)
     others = oracle.ops(algorithm)[1:]
     for op in others if p < 9 else [others[p % len(others)]]:
@@ -47,7 +47,7 @@ def test_every_operator_is_correct(name: str, p: int) -> None:
 
 @given(st.sampled_from(sorted(library())), st.integers(1, 20), st.integers(1, 300), st.data())
 @settings(max_examples=60, deadline=None)
-def test_random_calls_are_correct(name: str, p: int, n: int, data: st.DataObject) -> None:
+def test_random_collective_calls_give_correct_results(name: str, p: int, n: int, data: st.DataObject) -> None:
     algorithm = find_algorithm(name)
     n = n * algorithm.chunks(p) if algorithm.spec.moves else n
     root = data.draw(st.integers(0, p - 1)) if algorithm.spec.rooted else 0
@@ -56,7 +56,7 @@ def test_random_calls_are_correct(name: str, p: int, n: int, data: st.DataObject
 
 @given(st.sampled_from(["chain", "double_tree"]), st.sampled_from(["broadcast", "reduce", "all_reduce"]), st.data())
 @settings(max_examples=40, deadline=None)
-def test_any_number_of_slices_is_correct(name: str, collective: str, data: st.DataObject) -> None:
+def test_sliced_collective_is_correct_for_any_slice_count(name: str, collective: str, data: st.DataObject) -> None:
     p, n, slices = (data.draw(st.integers(1, most)) for most in (12, 100, 20))
     algorithm = find_algorithm(name, collective).with_parameters(slices=slices)
     root = data.draw(st.integers(0, p - 1)) if algorithm.spec.rooted else 0
@@ -79,7 +79,7 @@ def test_uneven_lengths_are_rejected_or_rounded_down(name: str) -> None:
     assert simcomm.run(name, cluster, nbytes=43).facts["nbytes"] == 32
 
 
-def test_barrier_needs_a_token() -> None:
+def test_barrier_rejects_an_empty_token() -> None:
     with pytest.raises(InputError, match="barrier/dissemination: the token must have at least one element"):
         simcomm.run("barrier/dissemination", simcomm.star(2, "1 GB/s", "1 us"), nbytes=3)
 

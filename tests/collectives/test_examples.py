@@ -66,7 +66,7 @@ def test_empty_skeleton_explains_the_first_task(number: int, message: str) -> No
     assert "; no rank yields a step (`yield` a step, `yield from` another program) (line " in str(refusal.value)
 
 
-def test_one_rank_needs_no_communication() -> None:
+def test_lesson_skeleton_is_correct_on_one_rank() -> None:
     assert [verify(empty, 1).steps for empty in load_file(SKELETON)] == [0, 0, 0, 0]
 
 

@@ -38,11 +38,11 @@ def has_equal_bits(algorithm: Algorithm, p: int, seed: int = 0) -> bool:
 
 @pytest.mark.parametrize("p", [1, 2, 3, 4, 5, 6, 7, 12, *MORE])
 @pytest.mark.parametrize("name", SHARED)
-def test_equal_bits_agree_with_the_proof(name: str, p: int) -> None:
+def test_bitwise_equality_of_ranks_matches_its_proof(name: str, p: int) -> None:
     assert has_equal_bits(library()[name], p) == is_bitwise_identical(library()[name], p)
 
 
-def test_only_the_unchunked_ring_differs_between_ranks() -> None:
+def test_only_unchunked_ring_differs_bitwise_between_ranks() -> None:
     differing = {(name, p) for name in SHARED for p in range(1, 18) if not is_bitwise_identical(library()[name], p)}
     assert differing == {("all_reduce/unchunked_ring", p) for p in range(3, 18)}
 
@@ -80,7 +80,7 @@ def summing_orders(draw: st.DrawFn) -> list[list[tuple[int, int]]]:
 
 @settings(deadline=None, max_examples=60)
 @given(summing_orders(), st.integers(0, 2**32))
-def test_sum_order_verdict_equals_the_bits(sums: list[list[tuple[int, int]]], seed: int) -> None:
+def test_sum_order_proof_matches_executed_bits(sums: list[list[tuple[int, int]]], seed: int) -> None:
     algorithm = summed_in(sums)
     assert has_equal_bits(algorithm, len(sums), seed) == is_bitwise_identical(algorithm, len(sums))
 

@@ -47,7 +47,7 @@ def chain_file(folder: Path, wrong: str) -> Path:
 
 @pytest.mark.parametrize("p", [1, 2, 3, 7, 12, 33])
 @pytest.mark.parametrize("name", RELATIVE)
-def test_program_relative_to_the_root_needs_one_proof(name: str, p: int) -> None:
+def test_program_relative_to_root_has_one_root_class(name: str, p: int) -> None:
     assert root_classes(find_algorithm(name), p) == [[*range(p)]]
 
 

@@ -53,7 +53,7 @@ def test_schedule_equals_the_program_with_matched_messages(name: str, p: int) ->
         assert op.count == other.count
 
 
-def test_kth_send_meets_kth_receive() -> None:
+def test_kth_send_matches_kth_receive() -> None:
     def twice(rank, world_size):  # type: ignore[no-untyped-def]
         if rank == 0:
             yield send(1, 0), send(1, 1)
@@ -66,7 +66,7 @@ def test_kth_send_meets_kth_receive() -> None:
     assert schedule.step.tolist() == [0, 0, 0, 1]
 
 
-def test_empty_step_counts_as_a_step() -> None:
+def test_schedule_counts_an_empty_step() -> None:
     def waits(rank, world_size):  # type: ignore[no-untyped-def]
         yield ()
 

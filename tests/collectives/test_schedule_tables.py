@@ -36,7 +36,7 @@ def here(program: Callable[..., Any], chunks: Any = None, scratch: Any = 0) -> A
 
 @pytest.mark.parametrize("name", library())
 @pytest.mark.parametrize("p", [1, 2, 3, 6, 16, pytest.param(33, marks=pytest.mark.slow)])
-def test_library_tables_are_equal_by_every_method(name: str, p: int):
+def test_library_schedule_tables_match_for_every_builder(name: str, p: int):
     algorithm = library()[name]
     for root in {0, p - 1} if algorithm.spec.rooted else {0}:
         try:
@@ -193,7 +193,7 @@ REFUSED = [(nowhere, 0), (unheard, 4), (twice, 4), (endless, 4), (stumbles, 0), 
 
 
 @pytest.mark.parametrize(("program", "scratch"), REFUSED)
-def test_array_checks_have_the_same_messages(program: Any, scratch: int, monkeypatch: pytest.MonkeyPatch):
+def test_array_and_plain_checks_raise_the_same_messages(program: Any, scratch: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("collectives.schedule.schedule.MOST_STEPS", 50)
     with pytest.raises(ProgramError) as plain:
         build_schedule(here(program, scratch=scratch), 4)
@@ -209,7 +209,7 @@ def test_array_checks_have_the_same_messages(program: Any, scratch: int, monkeyp
     turned=st.booleans(),
 )
 @settings(max_examples=120, deadline=None)
-def test_vector_ranks_compute_like_integers(name: str, left: list[int], right: int | list[int], turned: bool):
+def test_vector_rank_arithmetic_matches_integers(name: str, left: list[int], right: int | list[int], turned: bool):
     function = getattr(operator, name)
     rights = [right] * len(left) if isinstance(right, int) else right[: len(left)]
     vector: Any = vectorize(np.array(left))
@@ -329,7 +329,7 @@ def test_fractional_count_is_rejected() -> None:
 
 
 @pytest.mark.parametrize("most", [0, 127, 128, 32_767, 32_768])
-def test_small_types_keep_values(most: int) -> None:
+def test_small_column_types_preserve_values(most: int) -> None:
     column, other = np.array([0, most], np.int32), np.array([3, 4], np.int32)
     columns = OperationColumns(other, column, column, np.array([0, 1], np.int32), other, other, column, column, other)
     packed = columns.in_little_memory()

@@ -211,7 +211,7 @@ def test_too_large_picture_is_rejected_before_simulation(
     assert not file.exists()
 
 
-def test_kept_path_finder_returns_the_same_routes() -> None:
+def test_cached_path_finder_returns_the_same_routes() -> None:
     pod = simcomm.preset("dgx-h100", nodes=2)
     before = pod.router().links_between(pod.hosts, *np.triu_indices(16, 1))
     with paths.keeping_paths():

@@ -41,7 +41,7 @@ def test_equivalent_chunk_runs_have_equal_size(n: int, chunks: int, one: int, mu
 
 
 @pytest.mark.parametrize("yielded", [None, 3, "send", (send(1, 0), None), [(send(1, 0), recv(1, 0))], iter(())])
-def test_value_that_is_not_an_operation_is_rejected(yielded: object) -> None:
+def test_step_rejects_a_value_that_is_not_an_operation(yielded: object) -> None:
     hint = "; to run another program, write `yield from program`" if isinstance(yielded, Iterator) else ""
     with pytest.raises(InputError, match=f"is not an operation; yield send, recv, recv_reduce, copy, reduce{hint}$"):
         as_step(yielded)
@@ -52,7 +52,7 @@ CASES = [(world_size, root) for world_size in range(1, 8) for root in range(worl
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 @pytest.mark.parametrize("n", [0, 1, 5, 12, 1 << 40])
-def test_results_of_specs_are_their_defined_and_reduced_parts(spec: Spec, n: int) -> None:
+def test_spec_result_lists_defined_parts(spec: Spec, n: int) -> None:
     for world_size, root in CASES:
         for rank in range(world_size):
             defined = [part for part in range(world_size) if spec.end(rank, part, world_size, root) is not None]

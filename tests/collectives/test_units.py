@@ -67,7 +67,7 @@ def test_invalid_rate_lists_accepted_units(text: str) -> None:
 
 
 @given(st.integers(1, 10**6), st.sampled_from(sorted(SIZES)), st.sampled_from(sorted(RATES)))
-def test_every_unit_multiplies(number: int, size: str, rate: str) -> None:
+def test_number_is_multiplied_by_every_unit(number: int, size: str, rate: str) -> None:
     assert parse_size(f"{number} {size}") == number * SIZES[size]
     assert parse_bandwidth(f"{number} {rate}") == float(number * RATES[rate])
 
@@ -93,7 +93,7 @@ def test_every_unit_multiplies(number: int, size: str, rate: str) -> None:
         (format_bandwidth(12.5), "100 bit/s"),
     ],
 )
-def test_quantities_are_formatted(shown: str, expected: str) -> None:
+def test_quantity_is_formatted_with_a_unit(shown: str, expected: str) -> None:
     assert shown == expected
 
 

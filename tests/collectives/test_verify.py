@@ -29,7 +29,7 @@ from ringlab.commands.check import check, find_algorithms
 
 @pytest.mark.parametrize("worlds", [[*range(1, 18), 33], pytest.param(list(range(18, 33)), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", sorted(library()))
-def test_library_is_correct(name: str, worlds: list[int]) -> None:
+def test_every_library_algorithm_is_proved_correct(name: str, worlds: list[int]) -> None:
     verdict = prove(find_algorithm(name), worlds)
     assert (verdict.problem, verdict.undefined) == (None, {})
     assert [report.world_size for report in verdict.reports] == worlds
@@ -37,7 +37,7 @@ def test_library_is_correct(name: str, worlds: list[int]) -> None:
 
 @pytest.mark.parametrize("p", [1, 2, 6, 12, 24])
 @pytest.mark.parametrize("gpus", [1, 3, 4, 8])
-def test_hierarchy_is_correct_for_any_node_size(p: int, gpus: int) -> None:
+def test_hierarchical_all_reduce_is_correct_for_any_node_size(p: int, gpus: int) -> None:
     algorithm = find_algorithm("all_reduce/hierarchical").with_parameters(gpus=gpus)
     if p % gpus:
         with pytest.raises(Undefined, match=f"world size {p}: gpus={gpus} requires a multiple of {gpus} ranks"):
@@ -110,7 +110,7 @@ def test_brackets_without_parameters_in_a_name_are_rejected(reference: str) -> N
         find_algorithm(reference, "all_reduce")
 
 
-def test_message_can_meet_its_receive_in_a_later_step() -> None:
+def test_message_can_match_a_receive_in_a_later_step() -> None:
     def staggered(rank, world_size, root):
         if rank == 0:
             yield send(1, 0), send(1, 0)
@@ -121,7 +121,7 @@ def test_message_can_meet_its_receive_in_a_later_step() -> None:
     assert verify(declared("broadcast", staggered, chunks=1), 2).messages == 2
 
 
-def test_sends_read_chunks_as_before_the_step() -> None:
+def test_send_reads_its_chunk_from_before_the_step() -> None:
     def doubling(rank, world_size):
         distance = 1
         while distance < world_size:

@@ -35,7 +35,7 @@ QUICK_LESSONS = (4, 6)  # lessons with another solution in the default suite
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.file_name)
-def test_solution_is_right(lesson: Lesson, virtual: VirtualRuns, tmp_path: Path) -> None:
+def test_lesson_solution_is_graded_right(lesson: Lesson, virtual: VirtualRuns, tmp_path: Path) -> None:
     answer = Judge(lesson, solved(lesson, tmp_path), virtual.host).judge()
     assert {exercise.exercise: (exercise.state, exercise.text) for exercise in answer.exercises} == {
         exercise.name: ("right", "") for exercise in lesson.exercises
@@ -113,7 +113,7 @@ FIRST = {mistake.lesson: mistake for mistake in reversed(MISTAKES)}
         for mistake in MISTAKES
     ],
 )
-def test_mistake_is_reported_at_its_line(mistake: Mistake, virtual: VirtualRuns, tmp_path: Path) -> None:
+def test_lesson_mistake_is_reported_at_its_line(mistake: Mistake, virtual: VirtualRuns, tmp_path: Path) -> None:
     lesson = mistake.lesson
     exercise = next(exercise for exercise in lesson.exercises if exercise.name == mistake.exercise)
     file = solved(lesson, tmp_path, mistake.solution)
@@ -135,7 +135,7 @@ def test_mistake_is_reported_at_its_line(mistake: Mistake, virtual: VirtualRuns,
         for place, file in enumerate(RIGHT)
     ],
 )
-def test_other_solution_is_right(file: Path, virtual: VirtualRuns, tmp_path: Path) -> None:
+def test_alternative_solution_is_graded_right(file: Path, virtual: VirtualRuns, tmp_path: Path) -> None:
     lesson = find_lesson(int(file.parent.name))
     answer = Judge(lesson, solved(lesson, tmp_path, file.read_text()), virtual.host).judge()
     assert {exercise.exercise: exercise.text for exercise in answer.exercises if exercise.state != "right"} == {}
@@ -147,7 +147,7 @@ def test_lessons_have_ten_mistakes_and_five_solutions() -> None:
     assert all(mistakes[lesson] >= 10 and solutions[lesson] >= 5 for lesson in LESSONS)
 
 
-def test_most_mistakes_are_reported_at_their_line() -> None:
+def test_most_lesson_mistakes_are_reported_at_their_line() -> None:
     assert sum(not mistake.is_elsewhere for mistake in MISTAKES) >= 0.8 * len(MISTAKES)
 
 
@@ -218,7 +218,7 @@ def test_predictions_have_a_value_and_a_reason(lesson: Lesson) -> None:
         assert isfinite(prediction.right) and prediction.why.endswith(".") and 5 < len(prediction.why.split()) <= 25
 
 
-def test_lesson_is_written_once(ringlab: Ringlab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_learn_writes_a_lesson_only_once(ringlab: Ringlab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert ringlab("learn", 4).status == 0
     assert Path("04_ring.py").read_text() == LESSONS[3].skeleton
@@ -238,7 +238,9 @@ def test_child_processes_end_with_the_program(virtual: VirtualRuns, tmp_path: Pa
     assert time.monotonic() - began < 50, "its output is not waited for"
 
 
-def test_show_never_overwrites_the_lesson(ringlab: Ringlab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_learn_show_never_overwrites_the_lesson(
+    ringlab: Ringlab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     ringlab("learn", 1)
     for output, words in (
@@ -274,7 +276,7 @@ def test_lessons_name_only_files_that_init_writes() -> None:
 
 
 @pytest.mark.usefixtures("one_server")
-def test_show_draws_the_cycle_of_a_deadlock(ringlab: Ringlab, tmp_path: Path) -> None:
+def test_learn_show_draws_the_cycle_of_a_deadlock(ringlab: Ringlab, tmp_path: Path) -> None:
     mine, text = tmp_path / "02_deadlock.py", LESSONS[1].skeleton.replace("    exchange(mine, other, rank ^ 1)\n", "")
     mine.write_text(text)
     line = 1 + text.splitlines().index("    dist.send(mine, (rank + 1) % world_size)")
@@ -287,7 +289,7 @@ def test_show_draws_the_cycle_of_a_deadlock(ringlab: Ringlab, tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("one_server")
-def test_show_draws_a_pipeline_with_micro_batches(ringlab: Ringlab, tmp_path: Path) -> None:
+def test_learn_show_draws_a_pipeline_with_micro_batches(ringlab: Ringlab, tmp_path: Path) -> None:
     shown = ringlab("learn", 10, solved(find_lesson(10), tmp_path), "--show")
     assert shown.status == 0 and "gpipe: 0.330 s" in shown.out, "what the program prints"
     picture = (tmp_path / "10_pipeline.svg").read_text()
@@ -297,7 +299,7 @@ def test_show_draws_a_pipeline_with_micro_batches(ringlab: Ringlab, tmp_path: Pa
 
 
 @pytest.mark.usefixtures("one_server")
-def test_show_prints_the_program_output(ringlab: Ringlab, tmp_path: Path) -> None:
+def test_learn_show_prints_the_program_output(ringlab: Ringlab, tmp_path: Path) -> None:
     shown = ringlab("learn", 3, solved(find_lesson(3), tmp_path), "--show")
     assert shown.status == 0 and "[rank 7] the sum is right" in shown.out
 

@@ -24,17 +24,17 @@ def git(folder: Path, *arguments: str) -> str:
     return subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def test_commits_after_first_are_checked(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_texts_checks_commits_after_the_first(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_texts, "FIRST", git(repository, "rev-parse", "HEAD~1"))
     (problem,) = check_texts.commit_problems(repository)
     assert problem.endswith(f'{JOINED}: the subject joins changes by ";"; make two commits')
 
 
-def test_long_names_are_reported_above_the_share() -> None:
+def test_check_texts_reports_too_many_long_names() -> None:
     long = f"test_a.py:1: test_{'x' * 60}"
     assert list(check_texts.name_problems([long])) == [f"{long} is longer than 60 characters"]
     assert list(check_texts.name_problems([long, *["test_a.py:2: test_b"] * 999])) == []
 
 
-def test_texts_have_no_problems() -> None:
+def test_check_texts_finds_no_problems() -> None:
     assert list(check_texts.problems()) == []

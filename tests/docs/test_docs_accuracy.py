@@ -51,7 +51,7 @@ def test_every_error_above_a_half_is_explained():
 
 
 @pytest.mark.parametrize("slug", REASONS)
-def test_reason_has_evidence_in_source_or_missing_keys(slug: str):
+def test_large_error_reason_has_evidence_or_missing_keys(slug: str):
     reason, system = REASONS[slug], read_systems()[slug]
     with (OWN_DATA / "systems.csv").open(encoding="utf-8", newline="") as file:
         line = next(row for row in csv.DictReader(file) if row["slug"] == slug)

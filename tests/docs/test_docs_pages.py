@@ -8,7 +8,7 @@ from command_line import ROOT, run_python
 from page_writer import all_parts, written
 
 
-def test_pages_have_no_problems() -> None:
+def test_check_docs_finds_no_problems() -> None:
     done = run_python("docs/check_docs.py")
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 

@@ -45,7 +45,7 @@ def names_in(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("journey", JOURNEYS, ids=lambda journey: journey[-1][0])
-def test_journey_is_short_and_never_returns_to_a_folder(journey: Journey) -> None:
+def test_code_tour_is_short_and_never_returns_to_a_folder(journey: Journey) -> None:
     assert 4 <= len(journey) <= 8
     for module, functions in journey:
         assert functions and set(functions) <= names_in(ROOT / module), module

@@ -184,7 +184,7 @@ def circles(paths: dict[str, Path], name: Callable[[str], str]) -> list[list[str
 
 @pytest.mark.parametrize("kind", ["module", "folder"])
 @pytest.mark.parametrize("package", MAY_IMPORT)
-def test_no_imports_in_circles(package: str, kind: str) -> None:
+def test_modules_do_not_import_each_other_in_a_cycle(package: str, kind: str) -> None:
     paths = {module_of(path): path for path in MODULES if package_of(path) == package}
     del paths[package]  # it exports what the others hold, and none of them may need it
     assert circles(paths, folder_of if kind == "folder" else str) == []

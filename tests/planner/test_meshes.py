@@ -139,7 +139,7 @@ def table(tmp_path):
     return tmp_path / "runs.csv"
 
 
-def test_table_of_runs_needs_few_columns(table):
+def test_run_table_is_read_with_few_columns(table):
     assert not read_table()[1] and Counter(run["source"] for run in read_table()[0])["ultrascale"] == 1676
     rate = f"{UNTIMED},tokens_per_s_per_gpu\n"
     table.write_text(
@@ -204,7 +204,7 @@ def test_search_enumerates_every_mesh():
         enumerate_meshes(job(batch=3, shape=job().shape._replace(layers=1, heads=1, kv_heads=1)))
 
 
-def test_search_orders_meshes_that_fit_and_offers_three_tries():
+def test_search_orders_fitting_meshes_and_suggests_three_runs():
     answer = search_once()
     rates = answer.tokens_per_s[answer.order]
     assert (np.diff(rates) <= 0).all()
@@ -216,7 +216,7 @@ def test_search_orders_meshes_that_fit_and_offers_three_tries():
     assert front[0] == answer.order[0] and (np.diff(answer.memory["total"][front]) < 0).all()
 
 
-def test_suggested_tries_include_a_mesh_that_likely_runs():
+def test_suggested_runs_include_a_mesh_that_likely_fits():
     _, shape = parse_transformer("llama2-70b")
     answer = search_once(shape=shape, batch=128)
     tries = choose_tries(answer)
@@ -314,7 +314,7 @@ def test_run_with_indivisible_heads_is_rejected():
     assert run(heads=31, kv_heads=31, head_dim=128)["head_dim"] == 128
 
 
-def test_own_table_is_evaluated_with_its_unseen_sources(accuracy_of, tmp_path):
+def test_user_table_with_an_unseen_source_uses_priors(accuracy_of, tmp_path):
     table = tmp_path / "meshes.csv"
     table.write_text(f"{HEAD},source,framework\n")
     status, out, err = accuracy_of("--meshes", "--data", str(tmp_path))

@@ -106,7 +106,7 @@ def test_pareto_front_contains_all_undominated_points() -> None:
     assert pareto_front([(1.0, 1.0)] * 3) == [0]
 
 
-def test_second_node_needs_a_known_network() -> None:
+def test_several_nodes_require_a_known_network() -> None:
     candidates = [*list_candidates([instance(nic_bandwidth=None), instance(spot_price=1.0)], most_nodes=2, spot=True)]
     assert [(candidate.nodes, candidate.market) for candidate in candidates] == [
         (1, "on demand"), (1, "on demand"), (1, "spot"), (2, "on demand"), (2, "spot"),
@@ -114,7 +114,7 @@ def test_second_node_needs_a_known_network() -> None:
     assert candidates[-1].price == 2.0
 
 
-def test_cost_has_the_interval_of_the_step() -> None:
+def test_plan_cost_has_the_interval_of_the_step_time() -> None:
     """The low end of the rate is the high end of the cost."""
     (step,) = CandidateSteps(TrainingJob(find_model_profile("gpt2"), 8, precision="bf16")).predict([(instance(), 2)])
     assert isinstance(step, StepPrediction)
@@ -126,7 +126,7 @@ def test_cost_has_the_interval_of_the_step() -> None:
     assert (*cost.hours_80, *cost.dollars_80) == pytest.approx((10 / ratio, 10 * ratio, 80 / ratio, 80 * ratio))
 
 
-def test_deadline_and_budget_allow_equal_values() -> None:
+def test_deadline_and_budget_limits_are_inclusive() -> None:
     limits = Limits(deadline=10.0, budget=80.0)
     assert limits.allow(10.0, 80.0)
     assert not limits.allow(10.1, 1.0) and not limits.allow(1.0, 80.1)

@@ -95,7 +95,7 @@ def test_published_bandwidth_applies_up_to_its_gpu_count() -> None:
     assert [host.bus_bandwidth(count) for count in (1, 2, 4, 8)] == [10e9, 10e9, 10e9, 5e9]
 
 
-def test_unknown_devices_add_no_copies_or_waiting() -> None:
+def test_unknown_device_adds_no_copy_or_straggler_time() -> None:
     unknown = Host("wires", None, 1, "", 1, 0.0, network=lambda collective, nbytes, group: nbytes / 1e9)
     parts = step_parts(profiled(host=unknown, dp=4, precision="float32"), PARAMETERS)
     assert [float(parts[name][0]) for name in ("copies", "processes", "stragglers")] == [0, 0, 0]

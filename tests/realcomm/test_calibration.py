@@ -66,7 +66,7 @@ def training_block(late: float = 0.01) -> Block:
     return ranks
 
 
-def test_later_message_costs_the_increment_of_a_longer_relay():
+def test_later_message_takes_the_increment_of_a_longer_relay():
     calibration = make_calibration([block()], TWO)
     first, later = (MessageClass(RELAY, 1, False, 4096, is_first) for is_first in (True, False))
     assert calibration.message_seconds(first) == pytest.approx(5e-4)
@@ -75,7 +75,7 @@ def test_later_message_costs_the_increment_of_a_longer_relay():
     assert calibration.reduction.points == [(4096, pytest.approx(2e-6))]  # the slowest rank's
 
 
-def test_naive_all_reduce_costs_a_first_and_a_later_message():
+def test_naive_all_reduce_takes_a_first_plus_a_later_message():
     calibration = make_calibration([block()], TWO)
     trace = simcomm.run(NAIVE, simcomm.this_machine(2), 4096, calibration=calibration)
     assert trace.elapsed == pytest.approx(6e-4 + 1e-4)

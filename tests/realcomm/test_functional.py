@@ -49,7 +49,7 @@ def three() -> dict[str, list[Any]]:
 
 
 @pytest.mark.parametrize("name", real_functions.FUNCTIONS)
-def test_positions_and_defaults_match_torch(name: str):
+def test_function_parameters_and_defaults_match_torch(name: str):
     ours = dict(signature(getattr(realcomm, name)).parameters)
     theirs = [*signature(getattr(dist, name)).parameters.values()]
     assert ours.pop("algorithm").kind is Parameter.KEYWORD_ONLY

@@ -244,7 +244,7 @@ def test_failed_run_has_notes_of_the_flight_recorder():
     assert caught.value.__notes__ == ["rank 1: NCCL's nccl:broadcast is started"]
 
 
-def test_only_rank_0_tries_torchs_variables(monkeypatch: pytest.MonkeyPatch):
+def test_only_rank_0_checks_torch_environment_variables(monkeypatch: pytest.MonkeyPatch):
     tried: list[object] = []
     monkeypatch.setattr(torch_process, "_check", tried.append)
     for name, value in (("TORCH_SHOW_CPP_STACKTRACES", "1"), ("WORLD_SIZE", "2"), ("RANK", "1")):
@@ -256,7 +256,7 @@ def test_only_rank_0_tries_torchs_variables(monkeypatch: pytest.MonkeyPatch):
     assert len(tried) == 1
 
 
-def test_aborted_communicator_is_a_lost_peer():
+def test_aborted_communicator_is_reported_as_a_lost_peer():
     assert is_peer_lost(dist.DistBackendError("NCCL communicator was aborted on rank 1."))
 
 

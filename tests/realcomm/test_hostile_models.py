@@ -85,7 +85,7 @@ def test_model_file_must_be_a_regular_file(made: Any, tmp_path: Path) -> None:
         check_model(Training(None, model=f"{tmp_path}/mine.py:build"))
 
 
-def test_model_is_tried_before_ranks_build_it(file: Path) -> None:
+def test_model_file_is_built_under_limits_before_ranks_start(file: Path) -> None:
     file.write_text("import torch\ndef build():\n    while True: pass\n")
     with pytest.raises(InputError, match=r"longer than 1 s .* \(line 3 of mine.py\)"):
         check_model(Training(None, model=f"{file}:build"))
@@ -104,7 +104,7 @@ def test_parameters_are_counted_on_the_meta_device(file: Path) -> None:
 
 
 @pytest.mark.parametrize("rank", [pytest.param("0", marks=pytest.mark.slow), "1"])
-def test_under_torchrun_rank_0_tries_a_model(rank: str, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_rank_0_checks_a_model_under_torchrun(rank: str, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file.write_text("import torch\ndef build():\n    while True: pass\n")
     for name, value in (("RANK", rank), ("WORLD_SIZE", "2")):
         monkeypatch.setenv(name, value)

@@ -84,7 +84,7 @@ def test_progress_reaches_the_launcher():
     assert sorted(heard) == [(rank, done, 3, f"part {done}") for rank in range(2) for done in (1, 2, 3)]
 
 
-def test_process_in_a_group_works_as_its_rank():
+def test_launch_in_a_process_group_acts_as_its_rank():
     """As in a process of ``torch.multiprocessing.spawn``; here in a launch within a launch."""
     inner = [(rank, 1, 5.0) for rank in range(2)]
     assert [[(rank, 1, total) for rank, _, total in results] for results in launch(launch_again, 2)] == [inner, inner]
@@ -342,7 +342,7 @@ if "TORCHELASTIC_RUN_ID" in os.environ:
 """
 
 
-def test_process_with_torchruns_variables_is_the_rank(tmp_path: Path):
+def test_process_started_by_torchrun_becomes_its_rank(tmp_path: Path):
     (tmp_path / "program.py").write_text(UNDER_TORCHRUN)
     assert run_ranks(2, tmp_path, tmp_path / "program.py") == [(0, "", "")] * 2
 

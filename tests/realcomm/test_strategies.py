@@ -173,12 +173,12 @@ def check_trained(launched: Launched, names: Iterable[str]) -> None:
         assert sum(losses) / len(losses) == pytest.approx(train_alone(plan).losses[STEPS], rel=1e-5), name
 
 
-def test_strategies_train_as_one_rank_alone(launched: Launched) -> None:
+def test_strategies_match_a_single_rank_reference(launched: Launched) -> None:
     check_trained(launched, KEPT)
 
 
 @pytest.mark.slow
-def test_every_strategy_trains_as_one_rank_alone(tmp_path: Path) -> None:
+def test_every_strategy_matches_a_single_rank_reference(tmp_path: Path) -> None:
     launched = launch_all(tmp_path, (), [*ON_TOKENS, *OF_NETWORK])
     check_trained(launched, launched.plans)
 
@@ -242,7 +242,7 @@ def test_predicted_memory_matches_a_rank(measured: dict[str, list[CountedStrateg
             assert result.held.parameters == states.parameters
 
 
-def test_lone_training_is_skipped_when_the_model_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_single_rank_reference_is_skipped_when_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     def train(plan: StrategyPlan) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 

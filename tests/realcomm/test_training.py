@@ -230,7 +230,7 @@ def test_gradients_match_torchvision_in_backward_order(name, stem):
     assert [gradient.ready for gradient in gradients] == sorted(gradient.ready for gradient in gradients)
 
 
-def test_lone_process_times_its_phases():
+def test_single_process_training_times_its_phases():
     phases = LoneTraining(small(RING, batch_size=2), threads=1).take_steps(2)
     assert len(phases) == 2
     assert all(0 < seconds < 10 for step in phases for seconds in vars(step).values())

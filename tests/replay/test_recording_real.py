@@ -120,7 +120,7 @@ class BarrierTensor(torch.Tensor):
 
 
 @pytest.mark.parametrize("backend", ["nccl", "gloo"])
-def test_gpu_clock_is_the_stream_of_its_tensors(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recorder_times_gpu_calls_on_their_stream(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The script passes no backend, and chooses its GPU after ``init_process_group``."""
     gpu = SimulatedGpu(monkeypatch)
     streams: list[torch.device | None] = []

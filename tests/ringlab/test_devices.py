@@ -26,7 +26,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     return in_this_process(monkeypatch, capsys)
 
 
-def test_tick_counts_predictions() -> None:
+def test_predict_devices_tick_counts_predictions() -> None:
     ticks = list[tuple[int, int, int, str]]()
     ringlab.predict_devices("star8", [1, 8], RATED, what_if="batch=8,32", tick=lambda *now: ticks.append(now))
     assert [now[1:3] for now in ticks] == [(0, 4), (1, 4), (2, 4), (3, 4)] and ticks[1][3] == "predictions, 8 devices"

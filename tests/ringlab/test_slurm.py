@@ -236,7 +236,7 @@ def test_slurm_writes_a_file(ringlab, tmp_path):
 
 
 @pytest.mark.parametrize("text", ["a\u202eb", "\u2066it's\\n\u00a0\n", "a\udcffb", "\x1b[31m$(touch x)", "plain", ""])
-def test_quoted_word_is_unchanged_for_bash(text: str) -> None:
+def test_quoted_word_is_unchanged_after_bash_parses_it(text: str) -> None:
     word = quote_for_bash(text)
     assert word.isprintable()
     done = subprocess.run(["bash", "-c", f"printf %s {word}"], capture_output=True, timeout=20, check=True)

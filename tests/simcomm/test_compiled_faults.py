@@ -300,7 +300,7 @@ def test_median_may_be_known_although_runs_hang(times: list[float], is_known: bo
     ],
 )
 @pytest.mark.parametrize("record", [True, False])
-def test_repetitions_are_unchanged_by_shared_derived_data(faults: Faults, record: bool) -> None:
+def test_repetitions_give_the_same_results_with_shared_data(faults: Faults, record: bool) -> None:
     star = simcomm.star(6, "1 GB/s", "1 us", Transport("test", gamma=1e-10))
     training = Training(find_algorithm("all_reduce/double_tree"), compute=ComputePhases(1e-4, 2e-4, 1e-5))
 

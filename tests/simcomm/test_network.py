@@ -92,7 +92,7 @@ def exchange(p: int, n: int) -> tuple[Network, list[float]]:
     return network, ends
 
 
-def test_rounding_never_moves_more_than_the_remaining_bytes():
+def test_rounding_sends_no_more_than_the_remaining_bytes():
     _, ends = exchange(12, 477755)  # messages that differ by a byte end at almost the same time
     assert ends[-1] == pytest.approx(11 * 39813 / 1.25e9, rel=1e-4)
 

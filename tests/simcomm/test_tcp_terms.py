@@ -296,7 +296,7 @@ def test_fitted_model_predicts_its_own_pair():
         assert simcomm.run("broadcast/naive", pair, nbytes).elapsed == pytest.approx(seconds, rel=0.01)
 
 
-def test_pair_without_crowded_rounds_has_no_cpu_times():
+def test_fit_without_crowded_probes_has_no_cpu_times():
     transport = fit_pair(replace(PAIR, crowds=[], cores=0))
     assert transport.tcp is not None
     assert (transport.overhead, transport.tcp.post_cpu, transport.tcp.cores) == (pytest.approx(2e-4), 0.0, float("inf"))
@@ -308,7 +308,7 @@ def with_own(slowdown: float = 1.0) -> PairProbes:
     return replace(PAIR, crowds=[replace(crowd, own=times) for crowd in PAIR.crowds])
 
 
-def test_own_share_applies_to_gloo_collectives_only():
+def test_fitted_own_share_applies_only_to_gloo_collectives():
     assert fit_terms(with_own()).own_share == pytest.approx(0.5)
     assert fit_terms(with_own(slowdown=9)).own_share == 1.0  # C++ is not slower than Python
     star = simcomm.star(8, "50 Mbit/s", "0 us", fit_pair(with_own()))
@@ -340,7 +340,7 @@ def test_fitted_cpu_time_of_a_message_is_at_most_a_step():
 
 
 @pytest.mark.parametrize("microseconds", range(50, 60))
-def test_overhead_is_zero_if_cores_take_the_whole_hop(microseconds: int) -> None:
+def test_overhead_is_zero_when_cpu_takes_the_whole_message_time(microseconds: int) -> None:
     busy = CrowdRound(8, step=8e-3, further=8 * microseconds * 1e-6, waking=0.0)
     assert fit_pair(replace(PAIR, crowds=[busy])).overhead == pytest.approx(0.0, abs=1e-9)
 

@@ -101,7 +101,7 @@ def test_page_lists_all_kinds_of_findings(virtual: VirtualRuns) -> None:
 
 
 @pytest.mark.parametrize("name", ["send_round", "unequal_batches"])
-def test_trace_of_a_hang_ends_with_the_hang(virtual: VirtualRuns, name: str, tmp_path: Path) -> None:
+def test_trace_of_a_hang_ends_at_the_blocked_calls(virtual: VirtualRuns, name: str, tmp_path: Path) -> None:
     ran = run(virtual, WRONG[name], tmp_path, timing="live")
     assert ran.trace is not None and ran.trace.failure is not None
     assert ran.trace.failure.circle == ((0, 1, 2) if name == "send_round" else ())

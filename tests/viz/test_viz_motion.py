@@ -25,7 +25,7 @@ def follow(trace: Trace, count: int = 120) -> Motion:
 @pytest.mark.parametrize(
     ("share", "point"), [(0, (0, 0)), (0.375, (15, 0)), (0.75, (30, 0)), (0.875, (30, 5)), (1, (30, 10)), (-1, (0, 0))]
 )
-def test_point_along_a_bent_line(share: float, point: tuple[float, float]) -> None:
+def test_point_along_returns_a_point_on_a_bent_line(share: float, point: tuple[float, float]) -> None:
     assert point_along(CORNER, share) == pytest.approx(point)
 
 
@@ -92,7 +92,7 @@ def test_ring_fills_one_chunk_halfway_and_all_at_end() -> None:
     assert filling.at(trace.elapsed)[1].all()
 
 
-def test_naive_completes_at_the_root_first() -> None:
+def test_naive_all_reduce_completes_at_the_root_first() -> None:
     filling = find_filling(viz_traces.naive(4))
     assert filling is not None
     assert filling.at(filling.times[3])[0][:, 0] == pytest.approx([1, 0.25, 0.25, 0.25])

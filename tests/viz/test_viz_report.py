@@ -148,7 +148,7 @@ def test_report_bars_compare_equal_cases() -> None:
     assert [cell.note for cell in times] == ["", "40.0 to 70.0", ""]
 
 
-def test_errors_are_graded_on_an_idle_machine() -> None:
+def test_report_grades_errors_only_on_an_idle_machine() -> None:
     times = [
         *(both(measured * 0.01, 1.0) for measured in (105, 80, 200)),
         both(0.5, 1.0, trusted=False),

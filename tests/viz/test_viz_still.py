@@ -272,7 +272,7 @@ def test_space_time_grows_with_the_ranks(tmp_path: Path, ranks: int, height: int
         assert (image.format, image.size) == ("PNG", (1500, height))
 
 
-def test_equal_traces_give_equal_pictures() -> None:
+def test_equal_traces_give_identical_figures() -> None:
     assert render_figure(space_time_figure(viz_traces.ring(3))) == render_figure(space_time_figure(viz_traces.ring(3)))
 
 
