@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from collectives.call import CollectiveCall, make_call
@@ -11,7 +12,7 @@ from collectives.catalogue import find_algorithm
 from collectives.checks import check_sequence, check_text
 from collectives.declaration import AUTO, NCCL, Algorithm, auto, nccl
 from collectives.errors import InputError, ProgramError, Undefined
-from collectives.input_files import check_input
+from collectives.input_files import FileBytes, check_input, read_text
 from collectives.proof.verifier import check_bitwise_identical
 from collectives.quoting import cut, make_printable
 from collectives.spec import item_bytes
@@ -207,6 +208,13 @@ def builder_of(reference: str | Path, overrides: Sequence[str] = ()) -> "Builder
     return Builder(where, path, folder, tuple(overrides))
 
 
+@lru_cache(maxsize=1)  # a command may read its scenario twice, and some have thousands of links
+def _read(path: Path, text: str, overrides: tuple[str, ...], where: str) -> ScenarioSection:
+    return read_section(
+        toml_files.override_tables(toml_files.parse(path, text), overrides, path), where, ScenarioSection
+    )
+
+
 @dataclass(frozen=True)
 class Builder:
     """Builds the clusters, algorithms and training runs of a validated scenario."""
@@ -218,7 +226,8 @@ class Builder:
 
     def read(self, *values: str) -> ScenarioSection:
         """Return the validated file after all overrides. ``values`` are additional overrides."""
-        return read_section(toml_files.tables(self.path, [*self.overrides, *values]), self.where, ScenarioSection)
+        text = read_text(self.path, FileBytes.SCENARIO)
+        return _read(self.path, text, (*self.overrides, *values), self.where)
 
     def title(self, section: "ScenarioSection") -> str:
         """Return the scenario's title, or its name with the overrides if they change the cluster but not the title."""

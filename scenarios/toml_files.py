@@ -57,7 +57,11 @@ def _accepted(reference: str) -> str:
 
 def read(path: Path) -> Table:
     """Return the content of a TOML file. Raise InputError, with the line, for invalid TOML."""
-    text = read_text(path, FileBytes.SCENARIO)
+    return parse(path, read_text(path, FileBytes.SCENARIO))
+
+
+def parse(path: Path, text: str) -> Table:
+    """Return the content of a TOML file from its text. Raise InputError, with the line, for invalid TOML."""
     try:
         return tomllib.loads(text, parse_float=TomlFloat)
     except (ValueError, RecursionError) as error:  # ValueError: also an integer with thousands of digits
@@ -106,7 +110,14 @@ def tables(path: Path, overrides: Sequence[str]) -> Table:
 
     Raise InputError if the file or an override is invalid.
     """
-    table = read(path)
+    return override_tables(read(path), overrides, path)
+
+
+def override_tables(table: Table, overrides: Sequence[str], path: Path) -> Table:
+    """Return the tables of the scenario file ``path`` after applying overrides in order, which changes ``table``.
+
+    Raise InputError if an override is invalid.
+    """
     apply_overrides(table, overrides, str(path))
     plan, stated = table.get("plan"), {text.partition("=")[0].strip() for text in overrides} & TARGETS
     if isinstance(plan, dict) and len(stated) == 1:  # an overridden target replaces the other target of the file
