@@ -299,7 +299,7 @@ def _describe(where: str, slug: str, line: Mapping[str, Any], machines: Mapping[
     stated = read_keys(where, line)
     machine = stated.pop("machine", None)
     if "preset" in stated:
-        raise InputError(f"{where}: preset is a key of machines; use machine = NAME")
+        raise InputError(f"{where}: preset is a key of [machines]; use machine = NAME")
     inherited: dict[str, Any] = {}
     if machine is not None:
         if machine not in machines:

@@ -142,7 +142,7 @@ REFUSED = {
     'a = { nodes = 1, gpus = 8, gpu = "T4", nccl = 19 }': "system a: nccl = 19: give a version like 2.19",
     'a = { nodes = 1, gpus = 8, gpu = "T4", nic = inf }': "system a: nic = inf",
     'a = { nodes = 1, gpus = 8, gpu = "T4", link = "wire" }': "system a: link = 'wire' should be 'nvswitch', ",
-    'a = { nodes = 1, gpus = 8, gpu = "T4", preset = "dgx-h100" }': "preset is a key of machines",
+    'a = { nodes = 1, gpus = 8, gpu = "T4", preset = "dgx-h100" }': "preset is a key of [machines]",
     "a = 5": "[systems] must have lines like",
     "[elsewhere]": "unknown key 'elsewhere'",
     "": "describes no system",

@@ -301,7 +301,7 @@ class RunsCalibrationAnswer(Answer):
             left = float(np.median([run.after / run.measured for run in group.runs])) - 1
             if abs(left) > STRANGE:
                 sentences.append(
-                    f"The adapted predictions are still off by {left:+.0%}, more than published clusters differ. Check "
+                    f"The adapted predictions are still off by {left:+.0%}, more than other hardware explains. Check "
                     "the table's columns (recompute, nic_gbps, node_gpus, attention, precision) and the cluster."
                 )
             sentences += [f"Parameters that changed most: {moved}."] if moved else []

@@ -67,7 +67,7 @@ def command(
     thorough: Annotated[
         bool,
         typer.Option(
-            "--thorough", help="Alternate between calibration and run for minutes, so that drift cancels out."
+            "--thorough", help="Alternate between calibration and runs for several minutes, so that drift cancels out."
         ),
     ] = False,
     *,
