@@ -281,7 +281,8 @@ def as_step(yielded: object) -> Step:
     for entry in step:
         if not isinstance(entry, Operation):
             hint = "; to run another program, write `yield from program`" if isinstance(entry, Iterator) else ""
-            raise InputError(f"{shorten(entry)} is not an operation; yield send, recv, recv_reduce, copy or reduce{hint}")
+            operations = "send, recv, recv_reduce, copy or reduce"
+            raise InputError(f"{shorten(entry)} is not an operation; yield {operations}{hint}")
     return step
 
 
