@@ -38,7 +38,7 @@ def reduce(tensor: torch.Tensor, rank: int, world_size: int, dst: int = 0, op: s
 
 
 def all_reduce(tensor: torch.Tensor, rank: int, world_size: int, op: str = "sum") -> None:
-    """Reduce ``tensor`` over all ranks by ``op``; every rank gets the result. This is a reduce and a broadcast.
+    """Reduce ``tensor`` over all ranks by ``op``, then broadcast the result; every rank gets it.
 
     >>> tensor = torch.tensor([rank + 1.0])
     >>> classroom.all_reduce(tensor, rank, world_size)
@@ -52,7 +52,7 @@ def all_reduce(tensor: torch.Tensor, rank: int, world_size: int, op: str = "sum"
 def ring_all_reduce(tensor: torch.Tensor, rank: int, world_size: int, op: str = "sum") -> None:
     """Reduce ``tensor`` over all ranks by ``op`` in a ring; every rank gets the result.
 
-    Each rank sends only to its right neighbor: 2 (p - 1) times a p-th of the tensor, with p ranks.
+    Each of p ranks sends 2 (p - 1) messages, of 1/p of the tensor each, to its right neighbor.
 
     >>> tensor = torch.tensor([rank + 1.0, 1.0])
     >>> classroom.ring_all_reduce(tensor, rank, world_size, op="mean")

@@ -1,6 +1,6 @@
 """Compute a calibration from the measurements of calibration blocks. This module does not import torch.
 
-A *block* is a few seconds of calibration measurements. Runs that are compared with predictions are not part of it.
+A *block* is a few seconds of calibration measurements. It never contains runs that are compared with predictions.
 """
 
 from collections import defaultdict
@@ -41,7 +41,6 @@ class TrainingKind(NamedTuple):
 
     @classmethod
     def of(cls, training: Training) -> "TrainingKind":
-        """Return the properties of ``training``."""
         return cls(training.model_kind, training.data_kind, training.batch_size)
 
 
@@ -56,7 +55,7 @@ class BlockStep(NamedTuple):
 
 
 class OverlapTimes(NamedTuple):
-    """The times of one DistributedDataParallel step on one rank, in seconds. Each part is measured separately."""
+    """The times of one DistributedDataParallel step on one rank, in seconds, with each part measured separately."""
 
     gradients: list[Gradient]  # in the order in which backward produces them
     sizes: list[int]  # of the buckets, in bytes
@@ -94,9 +93,9 @@ class Setting(NamedTuple):
 
 
 def make_calibration(blocks: Sequence[Block], setting: Setting) -> Calibration:
-    """Compute a calibration, which contains medians over all repetitions, from blocks.
+    """Compute a calibration from the medians over all repetitions in ``blocks``.
 
-    ``parts`` of the calibration are four more calibrations, each computed from every fourth block.
+    With at least ``PARTS`` blocks, ``parts`` of the result has one more calibration for each list of ``split``.
     """
     parts = [_make_one(share, setting) for share in split(blocks)] if len(blocks) >= PARTS else []
     return replace(_make_one(blocks, setting), parts=parts)

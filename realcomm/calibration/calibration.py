@@ -110,7 +110,7 @@ def make_plan(
 
 
 def _common_classes(nbytes: int, ranks: int, every_kind: bool) -> Iterable[MessageClass]:
-    """Yield the message classes for fitted lines. With ``every_kind``, yield enough to interpolate all classes."""
+    """Yield the message classes to which lines are fitted, and with ``every_kind`` all that interpolation needs."""
     if ranks < 2:
         return
     if not every_kind:
@@ -151,7 +151,7 @@ def _training_plan(ranks: int, same: Sequence[Training], runs: bool) -> Training
 
 @dataclass
 class RankTurns:
-    """One rank's calibration blocks, and the results of runs between them. No measurement belongs to both."""
+    """One rank's calibration blocks, and the results of the runs between the blocks, which no block includes."""
 
     calibration: list[RankBlock]
     collectives: list[RankMeasurement]
@@ -165,7 +165,7 @@ ALONE_TURNS = 3  # number of blocks of a calibration without runs
 
 
 class CalibrationTurns(NamedTuple):
-    """The calibration blocks of all ranks, and the traces of the runs between them. They share no measurement."""
+    """The calibration blocks of all ranks, and the traces of the runs between the blocks, which no block includes."""
 
     calibration: list[Block]
     setting: Setting
@@ -185,9 +185,9 @@ def calibrate(
 ) -> Calibration:
     """Measure this machine with ``ranks`` processes, each with its share of the cores; return the calibration.
 
-    Messages are timed at the sizes that ``calls`` send, and at sizes from 4 KiB to 16 MiB; without ``all_sizes``, at 4
-    KiB and 2 MiB. A single rank sends no messages. Steps of ``trainings`` are timed in all processes at once, and in
-    one process alone, with one rank's threads and with all cores. Raise InputError, RankFailed and TimedOut as
+    Messages are timed at the sizes that ``calls`` send and at other sizes: from 4 KiB to 16 MiB, or 4 KiB and 2 MiB if
+    ``all_sizes`` is false. A single rank sends no messages. Steps of ``trainings`` are timed in all processes at once,
+    and in one process alone, with one rank's threads and with all cores. Raise InputError, RankFailed and TimedOut as
     ``launch`` does.
 
     >>> calibrate(1).one_way.points  # doctest: +SKIP
@@ -212,10 +212,10 @@ def run_in_turns(
     timeout: float = 600.0,
     progress: Progress | None = None,
 ) -> CalibrationTurns:
-    """Calibrate and run in one launch, alternating every few seconds; return the measurements of both.
+    """Alternate calibration blocks with the runs, every few seconds; return the blocks and the runs' traces.
 
-    ``timeout`` is in seconds. It limits the whole launch, or the time between two progress reports if there are
-    ``trainings``. Raise InputError, RankFailed and TimedOut as ``launch`` does.
+    ``timeout`` is in seconds. It limits the whole launch or, if there are ``trainings``, the time between two progress
+    reports. Raise InputError, RankFailed and TimedOut as ``launch`` does.
     """
     check_cluster(cluster, Ranks)
     trainings = _prepare(trainings)
@@ -259,7 +259,7 @@ def _training_traces(
 
 
 def _prepare(trainings: Sequence[Training]) -> list[Training]:
-    """Check images and models before any rank starts. Return the training runs with their parameters counted."""
+    """Return the training runs with their parameters counted. Check their images and models before any rank starts."""
     preload_for(trainings)
     for training in trainings:
         check_model(training)

@@ -96,7 +96,7 @@ class CalibrationTraining:
         return BlockStep(phases, probe, begin, end, divided - end)
 
     def _exchange(self, probe: Probe) -> Average:
-        """Return a function that runs the probe. If the gradients have the probe's size, they are its data."""
+        """Return a function that runs the probe on the gradients, or on zeros if the probe has another size."""
         call = probe_call(probe, self.world_size)
         gradients = self.replica.gradients
         if abs(call.elements - gradients.numel()) < self.world_size:
@@ -221,7 +221,7 @@ def _report_blocks(rank: int, plan: CalibrationPlan, done: int) -> None:
 
 
 def _in_groups(runs: Sequence[T]) -> list[list[T]]:
-    """Return the runs in groups. A calibration block is measured after each group."""
+    """Return the runs one by one, or as one group if there are more than two. A block is measured after each group."""
     return [[*runs]] if len(runs) > 2 else [[run] for run in runs] or [[]]
 
 

@@ -31,15 +31,14 @@ class LoadWatch:
         self._end: Counters | None = None
 
     def stop(self) -> None:
-        """Read the counters at the end of the measurement."""
         self._end = read_counters()
         self._own = process_time() - self._own
 
     def share_of_others(self, ranks_cpu_s: float | None = None) -> MachineLoad | None:
         """Return the load that other processes caused; None if the kernel has no counters.
 
-        ``ranks_cpu_s`` is the CPU time of this process's ranks, in seconds. By default, the kernel's counters supply
-        it: they include ranks and emulated networks that have ended.
+        ``ranks_cpu_s`` is the CPU time of this process's ranks, in seconds. Default: the value in the kernel's
+        counters, which include ranks and emulated networks that have ended.
         """
         if self._begin is None or self._end is None or self._end.total <= self._begin.total:
             return None

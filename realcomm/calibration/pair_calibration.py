@@ -23,11 +23,11 @@ CROWD_BANDWIDTH = 100e6 / 8  # least bytes/s, so that a crowd waits for cores an
 def calibrate_pair(
     bandwidth: float, *, crowd: PairProbes | None = None, timeout: float = 300.0, progress: Progress | None = None
 ) -> PairProbes:
-    """Build two hosts on a switch with links of ``bandwidth`` bytes/s, measure their messages, and remove them.
+    """Build two hosts on a switch with links of ``bandwidth`` bytes/s, measure their messages, and remove the hosts.
 
-    This takes about 40 seconds at 50 Mbit/s. ``crowd`` is the result for another pair: reusing its times with more
-    ranks than cores saves half of that. Raise RunFailed if this machine cannot emulate a network or packets were lost,
-    and RankFailed and TimedOut as ``launch`` does.
+    This takes about 40 seconds at 50 Mbit/s, or half as long with ``crowd``, the result for another pair. The messages
+    among more ranks than cores are then not measured again. Raise RunFailed if this machine cannot emulate a network or
+    packets were lost, and RankFailed and TimedOut as ``launch`` does.
 
     >>> calibrate_pair(50e6 / 8).send_buffer  # doctest: +SKIP
     954112
@@ -64,11 +64,9 @@ def calibrate_emulated(
     timeout: float = 300.0,
     progress: Progress | None = None,
 ) -> Calibration:
-    """Measure a pair of emulated hosts, and the phases of training runs in ``ranks`` processes, for predictions of
-    emulated clusters.
+    """Measure a pair of emulated hosts, and ``trainings`` in ``ranks`` processes, to predict emulated clusters.
 
-    ``bandwidth`` is the rate of the pair's links in bytes/s. The pair is never part of a predicted cluster. Raise as
-    ``calibrate_pair`` does.
+    ``bandwidth`` is the rate of the pair's links in bytes/s. Raise as ``calibrate_pair`` does.
 
     >>> calibrate_emulated(50e6 / 8, ranks=4).pair.window  # doctest: +SKIP
     147696
@@ -81,14 +79,14 @@ def calibrate_emulated(
 
 
 def from_pair(pair: PairProbes, ranks: int) -> Calibration:
-    """Compute a calibration for ``ranks`` emulated hosts from probes between two hosts. It has no compute times."""
+    """Compute a calibration for ``ranks`` emulated hosts from probes between two hosts, without compute times."""
     threads = threads_per_rank(ranks)
     one_way, both_ways, reduction = map(fit_line, (pair.one_way, pair.exchange, pair.reduction))
     return with_pair(Calibration(ranks, threads, one_way, both_ways, reduction), pair)
 
 
 def with_pair(calibration: Calibration, pair: PairProbes) -> Calibration:
-    """Return the calibration with a pair's message costs added, also to each of the calibration's parts."""
+    """Return ``calibration`` with the message costs of ``pair``, in the calibration itself and in each of its parts."""
     alone = replace(calibration, parts=[])
     pair_parts = pair.parts or [pair] * len(calibration.parts)
     compute_parts = calibration.parts or [alone] * len(pair_parts)

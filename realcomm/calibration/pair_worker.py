@@ -1,4 +1,4 @@
-"""Measure messages between two hosts, or between more ranks than cores. All ranks must call these functions."""
+"""Measure messages between two hosts, and among more ranks than cores. All ranks must call each measuring function."""
 
 import os
 import socket
@@ -95,7 +95,7 @@ def _read(file: int) -> Iterator[TcpInfo]:
 
 @contextmanager
 def sampling_in_flight() -> Iterator[list[int]]:
-    """Sample the bytes in flight on the busiest connection within the context. The list grows in the background."""
+    """Append samples of the bytes in flight on the busiest connection to the yielded list within the context."""
     samples, is_over = list[int](), threading.Event()
 
     def sample() -> None:
@@ -127,11 +127,7 @@ def exchange(steps: int, rank: int, world_size: int) -> Program:
 
 
 def passing(steps: int, messages: int, rank: int, world_size: int) -> Program:
-    """Let each rank forward the chunks of the previous step to ``messages`` ranks on the other host.
-
-    The receivers change with each step. As in collectives, a rank sends data to some ranks and receives data from
-    others.
-    """
+    """Let each rank forward the chunks of the previous step to ``messages`` ranks on the other host, in rotation."""
     for step in range(steps):
         ours, theirs = (step % 2) * messages, (1 - step % 2) * messages
         apart = [1 + 2 * ((step * messages + each) % (world_size // 2)) for each in range(messages)]
@@ -214,7 +210,7 @@ def _medians(repetitions: list[list[Interval]]) -> list[float]:
 
 
 def _gloo_collectives(world_size: int) -> dict[int, Callable[[], object]]:
-    """Return gloo's barrier and all_gather, each under the total number of messages that its ranks send.
+    """Return gloo's barrier and all_gather, each keyed by the total number of messages that all ranks send.
 
     In a barrier, each rank sends one message per doubling (gloo/barrier.cc). In an all_gather, it sends two messages to
     each other rank (gloo/allgather.cc).
@@ -287,7 +283,7 @@ def _posting(messages: int) -> float:
 
 
 def _send_undisturbed(rank: int, size: int, goodput: float) -> tuple[float, float]:
-    """Return the times of a message. A long message slower than its link is repeated; the fastest try counts."""
+    """Return the times of ``_send``. If a long message is slower than its link, repeat it, and return the fastest."""
     tries = [_send(rank, size)]
     while size > LONG_SIZE and len(tries) < ATTEMPTS and tries[-1][1] > (1 + SLOWER) * size / goodput:
         tries.append(_send(rank, size))
@@ -315,7 +311,7 @@ def _send(rank: int, size: int) -> tuple[float, float]:
 
 
 def _connection(rank: int, goodput: float, done: SizeTimes) -> tuple[int, int, float, int]:
-    """Return the sender's window, bytes in flight, round trip and send buffer, measured with the largest message."""
+    """Return the sender's window, bytes in flight, round trip in s and send buffer during the largest message."""
     with sampling_in_flight() as samples:
         _send(rank, done[-1][0])
     in_flight_samples = [each for each in samples if each] or [0]

@@ -1,7 +1,7 @@
 """Build an emulated network in a process that keeps it open until the launcher closes a pipe, and measure its links.
 
-The network exists as long as this process or a rank has its files open. The kernel's counters show dropped packets and
-timeouts.
+The network exists as long as this process or a rank has the files of its namespaces open. Dropped packets and TCP
+timeouts are read from the kernel's counters.
 """
 
 import json
@@ -78,7 +78,7 @@ def _table(text: str) -> dict[str, dict[str, int]]:
 class NetworkBuilder:
     """Builds the namespaces of a plan and keeps them open.
 
-    The process must have one thread. It moves to a new namespace.
+    The process must have only one thread, and moves to a new namespace.
     """
 
     def __init__(self, plan: NetworkPlan) -> None:
@@ -116,7 +116,7 @@ class NetworkBuilder:
         enter_network(self.home)
 
     def verify(self) -> list[float]:
-        """Measure each direction of each link, alone on its path; return the goodputs in bytes/s.
+        """Measure each direction of each link without traffic in the other direction; return the goodputs in bytes/s.
 
         Raise RunFailed if a direction misses its rate by more than ``TOLERANCE`` in every attempt.
         """
@@ -144,7 +144,7 @@ class NetworkBuilder:
         self.before = self._read()
 
     def complaints(self) -> list[str]:
-        """Return one text per problem that the network has had since the last ``mark``."""
+        """Return one text per queue that dropped packets, and per host with TCP timeouts, since the last ``mark``."""
         complaints, after = [], self._read()
         links = {
             (direction.src, self.plan.interface(direction.src, direction.dst)): direction.name
@@ -183,7 +183,7 @@ def _unshare() -> bool:
 
 
 def groups(directions: Iterable[Direction]) -> list[list[Direction]]:
-    """Divide the directions into groups, each of which can be measured at once.
+    """Divide the directions into groups whose directions can be measured at the same time.
 
     A group consists of one direction, or needs at most ``AT_ONCE`` bytes/s. It never contains both directions of a
     link, because acknowledgments travel in the other direction and need a share of its bandwidth.

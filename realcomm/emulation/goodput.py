@@ -24,7 +24,7 @@ _RATE = "rate 100gbit"  # faster than any core
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One end of a transfer: an open file of its network namespace, and its address there."""
+    """One end of a transfer: an open file of a network namespace, and the address of its node."""
 
     namespace: int
     address: str
@@ -54,7 +54,7 @@ class TimedTransfer:
         self.arrived.append((time.perf_counter(), self.total))
 
     def speed(self, since: float) -> float:
-        """Return the bytes/s since a time: the slope of a line fitted to the received bytes by least squares."""
+        """Return the bytes received per second since ``since``: the slope of a line fitted by least squares."""
         times, received = zip(*(point for point in self.arrived if point[0] >= since), strict=True)
         return linear_regression(times, received).slope
 
@@ -98,7 +98,7 @@ def measure_goodput(pairs: Sequence[tuple[Endpoint, Endpoint]], seconds: float =
 
 
 def connect(sender: Endpoint, receiver: Endpoint) -> TimedTransfer:
-    """Connect two namespaces. Afterwards this process is in the sender's namespace."""
+    """Connect two namespaces by TCP. Afterwards this process is in the sender's namespace."""
     enter_network(receiver.namespace)
     with socket.socket() as listener:
         listener.settimeout(CONNECT_S)
@@ -122,8 +122,8 @@ def connect(sender: Endpoint, receiver: Endpoint) -> TimedTransfer:
 def measure_speed() -> float:
     """Return how many bytes one CPU-second can send and receive through a token bucket, in segments of ``MTU`` bytes.
 
-    Only CPU time is measured, so other processes hardly affect the result. The process must have one thread, and
-    returns to its namespace.
+    Only CPU time is measured, so other processes hardly affect the result. The calling process must have only one
+    thread. It returns to its namespace afterwards.
     """
     home = os.open(OWN_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
     away = new_network()

@@ -26,7 +26,7 @@ class EmulatedNetwork:
     """A cluster's network on this machine, within a ``with`` statement; see ``emulate``.
 
     ``namespaces`` are the namespaces of each rank. ``goodputs`` are TCP's measured bytes/s in each of the plan's
-    directions. ``bearable`` is the total traffic that this machine can emulate, in bytes/s. ``delays``: whether links
+    directions. ``bearable`` is the total traffic that this machine can emulate, in bytes/s. ``delays`` is true if links
     have latency.
     """
 
@@ -94,7 +94,7 @@ class EmulatedNetwork:
             )
 
     def close(self) -> None:
-        """Remove the network. Ranks that still run keep their part until they end."""
+        """Remove the network. Ranks that are still running keep their namespaces until they end."""
         if self._connection is not None:
             self._connection.close()
         if self._process is not None:
@@ -144,10 +144,10 @@ def round_down(value: float) -> int:
 def emulate(cluster: Emulable) -> EmulatedNetwork:
     """Return the network of a cluster. Entering its ``with`` statement builds the network on this machine.
 
-    Each host and switch is a network namespace, and each link is rate-limited in both directions. Pass the
-    object of ``with`` as ``network`` to ``run``, ``train`` and ``launch``. No cleanup is needed, however this process
-    ends. Raise InputError for a cluster that cannot be emulated. Entering raises InputError for more traffic than this
-    machine can emulate, and RunFailed if the network cannot be built or a link misses its rate.
+    Each host and switch is a network namespace, and each link is rate-limited in both directions. Pass the entered
+    network as ``network`` to ``run``, ``train`` and ``launch``. No cleanup is needed, however this process ends. Raise
+    InputError for a cluster that cannot be emulated. Entering raises InputError for more traffic than this machine can
+    emulate, and RunFailed if the network cannot be built or a link misses its rate.
 
     >>> with emulate(simcomm.star(4, "50 Mbit/s", "0 us")) as network:  # doctest: +SKIP
     ...     trace = realcomm.run("all_reduce/ring", cluster, nbytes=65536, network=network)

@@ -115,7 +115,7 @@ class NetworkPlan:
 
 
 def plan_network(cluster: Emulable) -> NetworkPlan:
-    """Plan the network of a cluster. Raise InputError for a cluster that cannot be emulated.
+    """Plan the network of a cluster. Raise InputError if its nodes or routes cannot be emulated, or are too many.
 
     >>> import simcomm
     >>> plan = plan_network(simcomm.star(4, "50 Mbit/s", "0 us"))
@@ -184,9 +184,9 @@ def _directions(cluster: Emulable, used: list[tuple[str, str]]) -> Iterator[Dire
 
 
 def _forwarding(routes: list[tuple[str, ...]], bridges: set[str]) -> dict[str, dict[str, str]]:
-    """Return each bridge's next hop to the ends of the routes. Raise InputError if a next hop depends on the sender.
+    """Return each bridge's next hop by destination. Raise InputError if a next hop depends on the sender.
 
-    Pairs without a route over a bridge have no entry, so stray frames are dropped.
+    A bridge has entries only for routes that pass through it, so it drops other frames.
     """
     next_hops: dict[str, dict[str, str]] = {bridge: {} for bridge in sorted(bridges)}
     for route in routes:

@@ -188,7 +188,7 @@ class Executor:
         return torch.empty(elements, dtype=self.dtype, device=self._device)
 
     def _bind(self, tensor: torch.Tensor) -> None:
-        """Build the pipeline on ``tensor``, and keep it while the tensor lives."""
+        """Build the pipeline for ``tensor``, and keep it until ``tensor`` is freed or another tensor is bound."""
         n = self.call.elements
         _check_tensor(tensor)
         if tensor.numel() != n or tensor.dtype != self.dtype:
@@ -219,7 +219,7 @@ class Executor:
         return self._groups[0]().recv(elements, peer, tag)
 
     def _post_each(self, step: SliceStep[torch.Tensor], recorder: EventRecorder | None) -> None:
-        """Post the messages of a step one by one, then do the writes that do not wait for them."""
+        """Post the messages of a step one by one, then do the reductions and copies that need no message."""
         send, receive, tag = self._send, self._receive, self._tag + step.chain
         for message in step.receives:
             message.work = receive(message.elements_list, message.peer, tag)
@@ -233,7 +233,7 @@ class Executor:
         self._write_early(step, recorder)
 
     def _post_grouped(self, step: SliceStep[torch.Tensor], recorder: EventRecorder | None) -> None:
-        """Post the messages of a step as one NCCL group, then do the writes that do not wait for them."""
+        """Post the messages of a step as one NCCL group, then do the reductions and copies that need no message."""
         if recorder is not None:
             recorder.post((*step.receives, *step.step.sends))
         receives = [(message.peer, message.elements_list) for message in step.receives]
@@ -251,7 +251,7 @@ class Executor:
             self._write(write, step, recorder)
 
     def _complete(self, step: SliceStep[torch.Tensor], waits: memoryview, recorder: EventRecorder | None) -> None:
-        """Wait for a step's messages. Write each one when it arrives; do the remaining writes after the last one."""
+        """Wait for a step's messages, reduce or copy each when it arrives, then do the remaining writes."""
         waits[0] = step.step.number
         for message in step.step.receives:
             waits[1] = self._world_ranks[message.peer]
@@ -280,7 +280,6 @@ class Executor:
             recorder.add_local(step.channel, step.step.number, write, begin)
 
     def _divide(self, buffer: torch.Tensor, recorder: EventRecorder | None) -> None:
-        """Divide the result of a mean. Record this as a reduction of the whole buffer, in a step after the last."""
         begin = 0.0 if recorder is None else recorder.now()
         buffer[self._divided].div_(self.world_size)
         if recorder is not None:

@@ -12,7 +12,7 @@ from realcomm.execution.events import Event
 
 
 class MessageHalf(NamedTuple):
-    """The send or the receive of a message on one rank."""
+    """One send or receive of a message on one rank."""
 
     rank: int
     channel: int
@@ -31,7 +31,7 @@ def local_spans(events: Sequence[Sequence[Event]], start: float) -> Iterator[Spa
 
 
 def follow_messages(call: CollectiveCall, events: Sequence[Sequence[Event]], start: float) -> Iterator[Message]:
-    """Yield the messages of an execution: the k-th send from a to b matches the k-th receive."""
+    """Yield the messages of an execution. On each channel, the k-th send from a to b matches b's k-th receive."""
     halves: dict[tuple[bool, int, int, int], list[MessageHalf]] = defaultdict(list)
     for rank in range(len(events)):
         for half in _halves(call, rank, len(events), events[rank]):

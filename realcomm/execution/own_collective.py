@@ -65,7 +65,7 @@ class OwnCollective:
     def run(
         self, tensor: torch.Tensor, record: list[Event] | None = None, collective: Collective | None = None
     ) -> None:
-        """Run the collective on ``tensor``, as an Executor does. It has no steps to append to ``record``.
+        """Run the collective on ``tensor``, as an Executor does. ``record`` stays empty, because the call has no steps.
 
         Raise RuntimeError if a peer is lost or an earlier collective of the group has failed.
         """

@@ -1,4 +1,4 @@
-"""Convert times to the clock that all ranks share: rank 0's ``time.perf_counter``. Each host has another zero."""
+"""Convert times to rank 0's ``time.perf_counter``, which all ranks share. Each host's clock has a different zero."""
 
 from dataclasses import dataclass
 from math import inf
@@ -72,7 +72,7 @@ def shared_clock_offset() -> float:
 
 
 def shared_instant() -> float:
-    """Return one instant on every rank, in seconds of its ``perf_counter``. All ranks must call this together."""
+    """Return the same instant on every rank, in seconds of its own ``perf_counter``. All ranks must call this."""
     offset = shared_clock_offset()
     return max_over_ranks(perf_counter() + offset) - offset
 

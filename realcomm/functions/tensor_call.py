@@ -63,7 +63,10 @@ def op_name(op: Op) -> str:
 
 
 def process_group(group: Group) -> dist.ProcessGroup:
-    """Return ``group``, or the default group if it is None. Raise InputError if there is no default group."""
+    """Return ``group``, or the default group if it is None.
+
+    Raise InputError if ``group`` has another type, or if there is no default group.
+    """
     if not isinstance(group, dist.ProcessGroup | None):
         raise WrongType(
             f"group must be a ProcessGroup of torch.distributed.new_group, or None for all ranks, not {group!r}"
@@ -75,7 +78,7 @@ def process_group(group: Group) -> dist.ProcessGroup:
 
 
 def rank_and_world_size(group: Group) -> tuple[int, int] | None:
-    """Return this rank's number in the group and the size of the group, or None for a rank outside the group."""
+    """Return this process's rank in the group and the size of the group, or None outside the group."""
     if group == _OUTSIDE:
         return None
     rank = dist.get_rank(process_group(group))
@@ -83,10 +86,10 @@ def rank_and_world_size(group: Group) -> tuple[int, int] | None:
 
 
 def find_root(group: Group, root: int | None, in_group: int | None, name: str) -> int:
-    """Return the group rank of the root, from ``src`` or ``dst``, or from ``group_src`` or ``group_dst``.
+    """Return the group rank of the root, which is passed as a world rank (``root``) or as a group rank (``in_group``).
 
-    ``name`` is "src" or "dst", ``root`` a world rank, and ``in_group`` a group rank. Default: world rank 0. Raise
-    InputError if both ranks are passed, or if the rank is not in the group.
+    ``name`` is "src" or "dst". Default: world rank 0. Raise InputError if both ranks are passed, or if the rank is not
+    in the group.
     """
     members = dist.get_process_group_ranks(process_group(group))
     if in_group is None:
@@ -139,16 +142,17 @@ def check_parts(large: torch.Tensor, large_name: str, small: torch.Tensor, small
 
 
 class AlikeTensors(NamedTuple):
-    """Checks that the tensors of a list match ``like``, the tensor in the argument ``name``."""
+    """Checks lists of tensors against ``like``, the tensor that was passed as the argument ``name``."""
 
     like: torch.Tensor
     name: str
     group: Group
 
     def check_inputs(self, tensors: Tensors | None, name: str, wanted: int, root_name: str = "") -> Tensors:
-        """Return the tensors of a list. Raise InputError unless it has ``wanted`` tensors of the same shape and dtype.
+        """Return the tensors of a list. Raise InputError unless they are ``wanted`` tensors like ``like``.
 
-        ``root_name`` is the argument that selects the rank with the list; other ranks have ``wanted`` 0 and pass none.
+        If only the root passes a list, ``root_name`` is the argument that selects the root ("src" or "dst"), and
+        ``wanted`` is 0 on all other ranks.
         """
         listed = () if tensors is None else tensors
         if not isinstance(listed, list | tuple):
@@ -167,7 +171,7 @@ class AlikeTensors(NamedTuple):
         return listed
 
     def check_outputs(self, tensors: Tensors | None, name: str, wanted: int, root_name: str = "") -> Tensors:
-        """Check as ``check_inputs`` does. Also raise InputError if elements share memory."""
+        """Return the tensors as ``check_inputs`` does. Also raise InputError if elements or tensors share memory."""
         listed = self.check_inputs(tensors, name, wanted, root_name)
         starts = dict[int, int]()
         for number, tensor in enumerate(listed):
@@ -181,7 +185,7 @@ class AlikeTensors(NamedTuple):
 
 
 def first_tensor(tensors: object, name: str, group: Group) -> torch.Tensor:
-    """Return the first tensor of a list. Raise InputError if the list is empty or its first item is not valid."""
+    """Return the first tensor of a list. Raise InputError if there is none, or if ``check_input`` rejects it."""
     if not isinstance(tensors, list | tuple):
         raise WrongType(f"{name} must be a list of tensors, not {type(tensors).__name__}")
     if not tensors:

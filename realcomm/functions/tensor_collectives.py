@@ -9,14 +9,14 @@ functions share these arguments:
   Default: world rank 0.
 * ``group``: a process group, or None for all ranks. A rank outside the group does nothing and gets None.
 * ``async_op``: return a handle at once (``wait``, ``is_completed``, ``get_future``). The tensors must not be used
-  before ``wait()``. Without it, the functions return None when the collective is done.
+  before ``wait()``. Without ``async_op``, return None when the collective is done.
 
 Tensors may have any shape, strides and dtype that ``op`` can reduce. A list has one tensor for each rank, all of one
 shape and dtype. The caller's mode (``inference_mode``, ``no_grad``, ``autocast``) does not matter.
 
-All functions raise InputError, a ValueError, for invalid arguments. It is raised before anything is sent, also with
-``async_op``, and leaves the group as it was. They raise torch.distributed's RuntimeError if a peer is lost. After a
-failed collective, the group rejects all later ones with DistBackendError; destroy it and create a new one.
+All functions raise InputError, a ValueError, for invalid arguments, before anything is sent and also with
+``async_op``. The group can still be used afterwards. All raise torch.distributed's RuntimeError if a peer is lost.
+After a failed collective, the group rejects all later ones with DistBackendError; destroy it and create a new one.
 
 The examples show rank 0 of two.
 """

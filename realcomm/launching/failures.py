@@ -32,7 +32,7 @@ _NOT_THE_USERS = (
 
 
 class LaunchFailed(RunFailed):
-    """A launch that failed."""
+    """The base class of RankFailed and TimedOut."""
 
 
 class RankFailed(LaunchFailed):
@@ -117,14 +117,13 @@ def failing_as(rank: int, status: str) -> Iterator[None]:
 
 
 def failure_by_exit(rank: int, exitcode: int | None, status: str) -> Failure:
-    """Return the failure of a rank whose process exited without a result or failure."""
+    """Return the failure of a rank whose process exited before it sent a result or a failure."""
     if exitcode is None or exitcode >= 0:
         return Failure(rank, f"exited with status {exitcode} before it finished", status)
     return Failure(rank, f"was killed by {describe_signal(-exitcode)}", status)
 
 
 def failure_by_server(rank: int, how: str, status: str) -> Failure:
-    """Return the failure of a rank whose fork server has ended. ``how`` is the text of ``server_end``."""
     message_text = f"was lost because the fork server {how}; run again to start a new one"
     return Failure(rank, message_text, status)
 

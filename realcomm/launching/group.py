@@ -59,10 +59,10 @@ def leave() -> None:
 def deprioritize_gloo() -> None:
     """Schedule gloo's event loops as batch threads (``SCHED_BATCH``), which do not preempt a running thread.
 
-    They keep their share of the cores. Otherwise, on few cores, a waking loop preempts a rank that is sending and holds
-    the lock of that connection. Gloo's loops spin on such a lock (``Pair::handleEvents``), so the rank gets its core
-    back only at the end of the time slice. With 2 ranks on 2 cores, half of all steps of 4 KiB took up to 4 ms instead
-    of 0.1 ms.
+    The event loops keep their share of the cores. Without this, on few cores, an event loop that wakes up preempts a
+    rank while the rank sends and holds the connection's lock. The loop then spins on this lock
+    (``Pair::handleEvents``), and the rank continues only at the end of the time slice. With 2 ranks on 2 cores, half of
+    all steps of 4 KiB took up to 4 ms instead of 0.1 ms.
     """
     if not hasattr(os, "SCHED_BATCH"):  # only Linux has it
         return
@@ -88,9 +88,9 @@ def select_gpu(store: Store, rank: int, world_size: int, local_rank: int) -> Non
 def share_gpu(rank: int) -> None:
     """Set NCCL's variables so that ranks can share a GPU. Variables that are already set keep their values.
 
-    NCCL rejects two ranks on one GPU of a host. So each rank gets a separate host ID, and NCCL connects them by
-    sockets. Their kernels wait for each other and must all fit on the GPU at once, so each gets one block. Call this
-    before the first message. Source: NCCL's environment variables,
+    NCCL rejects two ranks on one GPU of a host. So each rank gets a separate host ID, and NCCL connects the ranks by
+    sockets. Kernels of different ranks wait for each other and must all fit on the GPU at once, so each kernel gets one
+    block. Call this before the first message. Source: NCCL's environment variables,
     https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html
     """
     own_host = {"NCCL_HOSTID": f"{socket.gethostname()}-rank{rank}", "NCCL_NET": "Socket"}
@@ -108,9 +108,9 @@ def group_or_default(group: dist.ProcessGroup | None = None) -> dist.ProcessGrou
 def own_device(group: dist.ProcessGroup | None = None) -> torch.device:
     """Return this process's GPU if the group has an nccl backend and a GPU is available, else the CPU.
 
-    None is the default group. A group with both gloo and nccl uses GPUs. The GPU is the one bound to the group
-    (``device_id``), or else the current device. If neither was set, its index is ``LOCAL_RANK``, or else the rank,
-    modulo the number of GPUs, as in torch.
+    ``group`` None is the default group. A group with both gloo and nccl uses GPUs. The GPU is the one bound to the
+    group (``device_id``), or else the current device. If neither was set, its index is ``LOCAL_RANK``, or else the
+    rank, modulo the number of GPUs, as in torch.
     """
 
     if not dist.is_initialized() or backends(group).get("cuda") != "nccl" or not torch.cuda.is_available():
@@ -130,7 +130,7 @@ def use_own_device() -> torch.device:
 
 
 def backends(group: dist.ProcessGroup | None = None) -> dict[str, str]:
-    """Return the backend of a group by device type. None is the default group."""
+    """Return the backend of a group by device type. ``group`` None is the default group."""
     pairs = (pair.partition(":") for pair in dist.get_backend_config(group).split(","))
     return {device: backend for device, _, backend in pairs}
 
@@ -154,7 +154,7 @@ ANYWHERE = "192.0.2.1"  # an unused address, reached by the default route
 
 
 def _own_address(host: str) -> str:
-    """Return the address from which this host would reach ``host``, or "" without a route. Nothing is sent."""
+    """Return this host's address on the route to ``host``, or "" without a route. No packet is sent."""
     with suppress(OSError, UnicodeError):
         for family, kind, protocol, _, address in socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM):
             with socket.socket(family, kind, protocol) as route:

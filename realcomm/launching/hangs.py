@@ -88,8 +88,8 @@ def look_once() -> bool:
 def oldest_unfinished() -> Pending | None:
     """Return NCCL's oldest unfinished call, from torch's flight recorder, or None if all calls are done.
 
-    Messages that are posted as one group are one call, "nccl:coalesced". Torch also lists each of them, but never
-    updates their state from "scheduled", so they are skipped.
+    Messages that are posted as one group are one call, "nccl:coalesced". Torch also lists each single message, but its
+    state stays "scheduled", so single messages are skipped.
     """
     from torch._C import _distributed_c10d
 

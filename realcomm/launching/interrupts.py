@@ -12,10 +12,10 @@ Handler = Callable[[int, FrameType | None], Any]
 
 
 class HeldInterrupts:
-    """A context that defers signals with a Python handler until it exits, or until ``check`` or ``allowed``.
+    """A context that defers signals with a Python handler until its end, or until ``check`` or ``allowed`` is called.
 
-    An exception between the start of a process and its entry in a list would leak the process, so a launch defers
-    signals there. Only the main thread receives signals; in other threads, this does nothing.
+    A launch uses it between the start of a process and the entry of the process in a list, where an exception would
+    leak the process. Only the main thread receives signals; in other threads, this does nothing.
 
     >>> import os
     >>> steps = []

@@ -121,7 +121,7 @@ def _pack(work: object, world_size: int) -> bytes:
 
 
 def check_launch(world_size: int, backend: str, timeout: float) -> None:
-    """Raise InputError unless ``launch`` can start this many ranks. Call it before long preparations.
+    """Raise InputError if ``launch`` would reject these arguments. Call this before long preparations.
 
     >>> check_launch(2, "gloo", timeout=60)
     """
@@ -249,7 +249,7 @@ class _Processes:
         return [rank for rank in range(self.world_size) if rank not in self.done and rank not in self.failures]
 
     def _receive(self, rank: int) -> None:
-        """Store a rank's messages. If its process exited without a result or failure, store that as its failure."""
+        """Store the messages of a rank, or a failure if its process exited before it sent a result or a failure."""
         connection = self.connections.get(rank)
         try:
             while connection is not None and connection.poll():
@@ -276,7 +276,10 @@ class _Processes:
             self.unfinished[rank] = content[0]
 
     def _cause(self) -> Failure:
-        """Wait for the cause of a failure, at most ``_CAUSE_WAIT_S`` seconds, if all known failures are lost peers."""
+        """Return the failure that caused the others.
+
+        If all known failures are lost peers, wait at most ``_CAUSE_WAIT_S`` seconds for another failure.
+        """
         until = min(self.deadline, time.monotonic() + _CAUSE_WAIT_S)
         while self._undecided() and time.monotonic() < until and root_cause(list(self.failures.values())).secondary:
             self._listen(until)
@@ -301,9 +304,9 @@ class _Processes:
         return f"{problem} {self.timeout:g} s; " + "; ".join(lines)
 
     def _awaited(self) -> list[int]:
-        """Return the ranks that others seem to wait for: ranks stopped by a signal, or else ranks that do not wait.
+        """Return the ranks for which others seem to wait: ranks stopped by a signal, or else ranks that do not wait.
 
-        Empty if no rank waits.
+        The list is empty if it would contain all unfinished ranks.
         """
         undecided = self._undecided()
         stopped = [rank for rank in undecided if self._is_stopped(rank)]

@@ -54,7 +54,7 @@ def enter_network(file: int) -> None:
 
 
 def enter(files: Sequence[str]) -> None:
-    """Move this process into the namespaces of these files, in this order. It must have one thread."""
+    """Move this process into the namespaces of these files, in this order. The process must have only one thread."""
     for name in files:
         file = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
         try:

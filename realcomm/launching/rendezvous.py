@@ -1,8 +1,8 @@
 """Connect ranks that were not started by torchrun, and find which of them share a host.
 
-They connect to the store of rank 0. Other launchers (PyTorchJob, mpirun) may omit ``LOCAL_WORLD_SIZE`` or set the same
-value everywhere, so it is not used. Two ranks share a host if they have the same kernel (boot id) and the same network
-namespace, because only then does the loopback connect them.
+The ranks connect to the store of rank 0. Other launchers (PyTorchJob, mpirun) may omit ``LOCAL_WORLD_SIZE`` or set the
+same value everywhere, so the variable is not used. Two ranks share a host if they have the same kernel (boot id) and
+the same network namespace, because only then does the loopback connect them.
 """
 
 import json
@@ -31,7 +31,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True)
 class LocalRanks:
-    """The ranks on this host: how many there are, this process's index, and whether they are the whole group."""
+    """The ranks on this host: their number, this process's index, and whether they are the whole group."""
 
     count: int
     own: int
@@ -59,7 +59,7 @@ def read_local_ranks() -> LocalRanks | None:
 def meet(rank: int, world_size: int, timeout: float) -> Rendezvous:
     """Open the store at ``MASTER_ADDR`` and ``MASTER_PORT``, and exchange the hosts of all ranks through it.
 
-    Raise InputError if nothing answers there within ``timeout`` seconds, if the port is taken, or if ranks have equal
+    Raise InputError if no store answers within ``timeout`` seconds, if the port is taken, or if ranks have equal
     numbers or different world sizes. Raise TimedOut if ranks do not connect in time.
     """
     address = _Address(world_size, timeout)

@@ -130,9 +130,9 @@ def _environment() -> Iterator[None]:
 
 
 def wait_for_server(interrupts: HeldInterrupts, deadline: float) -> None:
-    """Wait until the server has imported its modules and can fork, until ``deadline`` or an interrupt.
+    """Wait until the server has imported its modules and can fork, but at most until ``deadline``.
 
-    ``deadline`` is in seconds of ``time.monotonic``. A thread waits, so that interrupts are not delayed.
+    ``deadline`` is in seconds of ``time.monotonic``. Interrupts take effect during the wait.
     """
     if _Known.answers:
         return
@@ -156,8 +156,8 @@ def _fork_nothing() -> None:
 def without_main(payload: bytes = b"") -> Iterator[None]:
     """Within the context, new processes do not execute the launcher's main module, unless ``payload`` needs it.
 
-    ``payload`` is the pickled work. So a plain script may call ``launch`` without ``if __name__ == "__main__"``, and
-    workers start faster.
+    So a plain script may call ``launch`` without ``if __name__ == "__main__"``, and workers start faster. ``payload``
+    is the pickled work.
     """
     main_module = sys.modules["__main__"]
     if b"__main__" not in payload:

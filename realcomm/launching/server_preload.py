@@ -1,7 +1,7 @@
 """Prepare the fork server before it imports anything else; see ``realcomm.launching.server``.
 
-In other processes this does nothing. It ends the server together with the thread that started it, which may be killed,
-and then removes multiprocessing's folder with the folders of all launches.
+In other processes, importing this module has no effect. When the thread that started the server ends, even if it is
+killed, the server removes multiprocessing's folder with the folders of all launches, and ends.
 """
 
 import atexit

@@ -61,7 +61,7 @@ class Wait:
 
     @contextmanager
     def noted_in_errors(self, rank: int, label: bytes) -> Iterator[None]:
-        """Add the location as a note to torch.distributed's errors that leave the context."""
+        """Add the location as a note to each RuntimeError, such as torch.distributed's, that leaves the context."""
         self.collective[:] = label
         try:
             yield

@@ -56,7 +56,7 @@ def check_torch() -> None:
 
 
 def check_installed(package: str) -> None:
-    """Raise TorchMissing unless a package of ``WITH_TORCH`` is installed.
+    """Raise TorchMissing unless ``package``, one of ``WITH_TORCH``, is installed.
 
     >>> check_installed("torchvision")
     """
@@ -83,7 +83,7 @@ def _check(variables: tuple[tuple[str, str], ...]) -> None:
 
 
 def _start_error() -> str:
-    """Start torch in a new process. Return its error, or "" if it starts."""
+    """Create a group of one rank in a new process. Return the error as text, or "" if this succeeds."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     call = [sys.executable, "-c", TRIAL]
     try:

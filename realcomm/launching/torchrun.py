@@ -63,8 +63,8 @@ def ranks_started() -> int | None:
 def spans_nodes(timeout: float = 600.0) -> bool:
     """Return whether the ranks that torchrun or a similar launcher started are on several nodes.
 
-    If the launcher's variables do not show it, all ranks must call this. They wait for each other up to ``timeout``
-    seconds, once.
+    Unless torchrun's variables contain the answer, all ranks must call this. The first call then waits for all ranks,
+    at most ``timeout`` seconds.
 
     >>> spans_nodes()
     False
@@ -91,7 +91,7 @@ def _local_ranks(timeout: float) -> LocalRanks:
 
 
 def has_stale_store() -> bool:
-    """Return whether ranks on several nodes could read values that were stored before a restart.
+    """Return whether ranks on several nodes may find values in the store that were written before a restart.
 
     >>> has_stale_store()
     False

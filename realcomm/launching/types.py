@@ -22,7 +22,7 @@ def find_worker(worker: Worker) -> Callable[..., Any]:
 
 @runtime_checkable
 class RankNetwork(Protocol):
-    """A network that the ranks of a launch use instead of the loopback. ``realcomm.emulate`` creates them."""
+    """A network that the ranks of a launch use instead of the loopback, such as one of ``realcomm.emulate``."""
 
     @property
     def namespaces(self) -> Sequence[HostNamespaces]: ...  # one for each rank

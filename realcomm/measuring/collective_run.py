@@ -53,7 +53,7 @@ class RankMeasurement(NamedTuple):
 
 
 class RankFigures(NamedTuple):
-    """The results of a measurement. Each time in seconds is from the first rank's start to the last rank's end."""
+    """The seconds of a repetition, from the first rank's start to the last rank's end, and the wrong elements."""
 
     median_s: float
     least_s: float
@@ -128,7 +128,7 @@ def run(
 
 @contextmanager
 def _save(buffers: Sequence[Array] | None) -> Iterator[Path | None]:
-    """Write each rank's buffer to a file, so that a worker reads only its own. The folder is removed afterwards."""
+    """Write each rank's buffer to a file, so that a worker reads only its own buffer; yield the temporary folder."""
     if buffers is None:
         yield None
         return

@@ -41,7 +41,10 @@ def relay(probe: Probe, rank: int, world_size: int) -> Program:
 
 
 def exchange(probe: Probe, rank: int, world_size: int) -> Program:
-    """Send to the next ranks and receive from the previous ranks at once. The first received chunk is sent next."""
+    """Let each rank send to the next ``width`` ranks and receive from the previous ``width`` ranks at once.
+
+    In the next step, each rank sends the chunk that it received from the rank before it.
+    """
     for hop in range(probe.length):
         apart = range(1, probe.width + 1)
         sends = [send((rank + d) % world_size, (rank - hop) % world_size) for d in apart]
@@ -49,7 +52,10 @@ def exchange(probe: Probe, rank: int, world_size: int) -> Program:
 
 
 def fan(probe: Probe, rank: int, world_size: int) -> Program:
-    """Let rank 0 receive from ranks 1 to ``width`` one after another, then send to them, alternating."""
+    """Let rank 0 receive from ranks 1 to ``width`` one after another, then send to them, and so on.
+
+    With the pattern FAN_OUT, rank 0 sends first.
+    """
     for hop in range(probe.length):
         is_in = (hop % 2 == 0) == (probe.pattern == FAN_IN)
         for peer in range(1, probe.width + 1):
@@ -89,7 +95,8 @@ class ProbeBench:
     def time(self, probe: Probe, seconds: float, repetitions: tuple[int, int]) -> list[Interval]:
         """Return the start and the end of each repetition of a probe on this rank. All ranks must call this.
 
-        The repetitions take about ``seconds`` in total. ``repetitions`` is their smallest and largest number.
+        The repetitions take about ``seconds`` in total. ``repetitions`` has the smallest and the largest number of
+        them.
         """
         call = self._calls.get(probe) or self._prepare(probe)
         if probe not in self._repetitions:

@@ -51,7 +51,7 @@ def time_together(action: Callable[[], object]) -> Interval:
 
 
 def _agree_on_start() -> float:
-    """Return a common start in seconds of the shared clock. Slow links need longer to agree, so the lead adapts."""
+    """Return a common start in seconds of the shared clock, later if recent calls took long, as over slow links."""
     offset = clock_offset()
     now, is_stale = perf_counter() + offset.seconds, float(offset.is_stale())
     values = torch.tensor([now, max(_agreements, default=0.0), is_stale], dtype=torch.float64, device=own_device())
@@ -266,7 +266,7 @@ def _run_on_file(executor: Runner, file: Path) -> npt.NDArray[np.generic]:
 
 
 def _warm_up(executor: Runner, buffer: torch.Tensor, warmup: int, default: float) -> float:
-    """Return the time in seconds of the last warm-up repetition on the slowest rank, or ``default`` if none."""
+    """Run ``warmup`` repetitions; return the last one's seconds on the slowest rank, or ``default`` for none."""
     last = default
     for _ in range(warmup):
         begin, end = time_together(partial(executor.run, buffer))

@@ -42,8 +42,8 @@ def measure(
 ) -> Measured:
     """Return the times of a batch on a device, layer by layer: medians of ``steps`` steps.
 
-    Loading the batch is not included. ``threads`` is only for a CPU; default: torch's number.
-    Raise InputError for an unavailable device, for a batch that does not fit into memory, and for a model that fails.
+    Loading the batch is not included. ``threads`` is only for a CPU. Default: torch's current number. Raise InputError
+    for an unavailable device, for a batch that does not fit into memory, and for a model that fails.
     """
     check_whole_number("batch_size", batch_size, at_least=1)
     check_whole_number("steps", steps, at_least=1)

@@ -147,7 +147,7 @@ def _flops(op: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) ->
 
 
 class _FlashAttention(TorchFunctionMode):
-    """Replaces attention by the fused kernel of a GPU if q, k and v have one shape, and no mask or dropout is given."""
+    """Replaces attention by a GPU's fused kernel if q, k and v have the same shape, and no mask or dropout is given."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

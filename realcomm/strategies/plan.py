@@ -21,8 +21,8 @@ class StrategyPlan(NamedTuple):
     """A model and the strategy to train it with. ``batch_size`` is the number of samples of all ranks in a step.
 
     ``stages`` has the names of each pipeline stage's blocks, ``units`` the names of modules whose parameters are
-    gathered together. In the first ``checked`` steps, one rank also trains alone on the same samples. ``images`` is the
-    data set of a replica; if it is None, samples are random.
+    gathered together. ``checked`` is the number of steps of the single-rank reference, which trains on the same
+    samples. ``images`` is the data set of a replica; if it is None, samples are random.
     """
 
     model: str
@@ -87,7 +87,7 @@ def count_classes(model: str, sample: tuple[int, ...] | None) -> int:
 
 
 def check_divisible(plan: StrategyPlan) -> None:
-    """Raise InputError for a strategy that torch's classes do not support here, and for unequal micro-batches."""
+    """Raise InputError unless micro-batches are equal and tensor parallelism can divide the model equally."""
     parallelism, source = plan.parallelism, plan.source
     if plan.batch_size % (parallelism.data * parallelism.pieces):
         raise InputError(

@@ -178,7 +178,7 @@ class Spread:
         return sum(losses) / len(losses) if losses else None
 
     def _in_turn(self, batch: Tensor, targets: Tensor) -> list[float]:
-        """Return the losses of the micro-batches. Gradients are averaged after the last one."""
+        """Run the micro-batches one after another; return their losses. Gradients are averaged after the last one."""
         losses, pieces = list[float](), self.parallelism.pieces
         for number, (piece, piece_targets) in enumerate(zip(batch.chunk(pieces), targets.chunk(pieces), strict=True)):
             waits = isinstance(self.model, DistributedDataParallel) and number < pieces - 1

@@ -1,4 +1,4 @@
-"""Train with a parallelism strategy on one rank, and repeat the training on a single rank alone."""
+"""Train with a parallelism strategy on one rank, and train the single-rank reference."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -41,7 +41,7 @@ class StrategyResult(NamedTuple):
 
 
 class LoneSteps(NamedTuple):
-    """The steps of a training on a single rank, as one loss and one duration in seconds per step."""
+    """The steps of the single-rank reference, as one loss and one duration in seconds per step."""
 
     losses: list[float]
     step_s: list[float]
@@ -57,9 +57,9 @@ def train_strategy(
     weights: Path | None = None,
     between: Callable[[], None] | None = None,
 ) -> StrategyResult:
-    """Train as one rank of the default group. If ``plan.checked``, the first rank trains alone beforehand.
+    """Train as one rank of the default group. With ``plan.checked``, the first rank runs the reference beforehand.
 
-    ``between`` is called before at most ``TURNS`` of the steps. The final weights are written to ``weights``.
+    ``between`` is called before at most ``TURNS`` of the steps. The first rank writes the final weights to ``weights``.
     """
     set_status("training on one rank alone")
     alone = _train_alone_if_it_fits(plan) if rank == 0 and plan.checked else None
@@ -103,7 +103,7 @@ def _train_alone_if_it_fits(plan: StrategyPlan) -> LoneSteps | None:
 
 
 def train_alone(plan: StrategyPlan) -> LoneSteps:
-    """Train the plain model on one rank with all samples, split into the same micro-batches; return the steps."""
+    """Train the single-rank reference: the plain model with all samples in the same micro-batches; return the steps."""
     device, losses, seconds = own_device(), list[float](), list[float]()
     model = build(plan).to(device)
     kind, options = optimizer_of(plan.recipe)

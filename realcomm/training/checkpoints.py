@@ -83,7 +83,7 @@ class Checkpoint:
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
-    """Return the checkpoint in a file after verifying every byte. Raise InputError for any other file.
+    """Return the checkpoint in a file after verifying every byte. Raise InputError for an invalid checkpoint.
 
     No code in the file is executed (``weights_only``), and no compressed data is accepted.
 
@@ -197,9 +197,9 @@ FRESH_START = Start(None, [])
 def find_start(training: Training, world_size: int, resume: str | Path | None) -> Start:
     """Return the start of a training. ``resume`` is a checkpoint, "auto" for the newest one, or None for a fresh start.
 
-    If this process is a rank, only rank 0 reads the folder. Raise InputError for a checkpoint that is incomplete or
-    belongs to another training, and for a folder that is not writable. Without ``resume``, the folder must have no
-    checkpoints.
+    If this process is a rank, only rank 0 reads the folder; other ranks return a fresh start. Raise InputError for a
+    checkpoint that is incomplete or belongs to another training, for a folder that is not writable and, without
+    ``resume``, for a folder that contains checkpoints.
     """
     if not is_first_rank() or (dist.is_initialized() and dist.get_rank() != 0):
         return FRESH_START
@@ -239,7 +239,7 @@ def newest_note(training: Training) -> str:
 
 
 def check_start(checkpoint: Checkpoint, training: Training, world_size: int) -> int:
-    """Return the number of steps of a training. Raise InputError if it cannot resume from the checkpoint."""
+    """Return a training's number of steps. Raise InputError if the training cannot resume from the checkpoint."""
     shard = Shard(training, 0, world_size)
     checkpoint.check_fits(describe_training(training, shard.images), world_size)
     if checkpoint.about["step"] > shard.steps:

@@ -49,11 +49,11 @@ class GradientSync:
         """On CPUs, record each bucket as a span, from when it is full until its mean is ready."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state that a restarted training needs to add gradients in the same order."""
+        """Return the state from which a restarted training restores the order in which gradients are added."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state of ``state_dict``."""
+        """Restore a state that ``state_dict`` returned."""
 
 
 class AfterBackward(GradientSync):

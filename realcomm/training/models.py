@@ -74,8 +74,8 @@ def _build_by_file(training: Training) -> nn.Module:
 def try_model(path: Path, name: str) -> int | str:
     """Build the model of a user's file on the meta device, in the file's subprocess.
 
-    Return the number of trained parameters, or the text of an error. After an error, ranks may still succeed, because
-    they have real data. Errors about memory are raised.
+    Return the number of trained parameters, or the text of an error, except that errors about memory are raised. After
+    an error, ranks may still succeed, because they have real data.
     """
     try:
         with torch.device("meta"):
@@ -97,7 +97,7 @@ def _is_raised_in(path: str, error: BaseException) -> bool:
 
 
 def build_from_file(reference: str) -> nn.Module:
-    """Execute ``FILE.py`` and return the model of its function NAME. Raise InputError unless it is trainable."""
+    """Execute ``FILE.py`` and return the model that its function NAME builds. Raise InputError if this fails."""
     path, _, name = reference.rpartition(":")
     folder = str(Path(path).absolute().parent)
     if folder not in sys.path:

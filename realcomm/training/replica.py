@@ -179,7 +179,7 @@ def get_random_states() -> RandomStates:
 
 
 def set_random_states(states: RandomStates) -> None:
-    """Restore states of ``get_random_states``.
+    """Restore the states that ``get_random_states`` returned.
 
     >>> before = get_random_states()
     >>> first = torch.rand(3)

@@ -56,7 +56,7 @@ class RunningTraining:
         observers: Sequence[Observer] = (),
         alone: ComputePhases | None = None,
     ) -> None:
-        """Prepare the model, equal on all ranks, its sync, and the observers.
+        """Prepare the model with equal weights on all ranks, the gradient sync, and the observers.
 
         ``alone`` has the phases of a step on one rank alone. Default: rank 0 measures them.
         """
@@ -147,7 +147,7 @@ class RunningTraining:
         return float(self.replica.optimizer.param_groups[0]["lr"])
 
     def _check_loss(self, loss: float) -> None:
-        """Raise RunFailed for a loss that would corrupt the weights of all ranks."""
+        """Raise RunFailed for a loss that is not finite, and would corrupt the weights of all ranks."""
         if not math.isfinite(loss):
             why = describe_non_finite(self.model, self.batch[0])
             raise RunFailed(f"the loss of step {self.done} is {loss}, in phase forward; {why}")
@@ -236,7 +236,7 @@ class RunningTraining:
         return {"shared": shared, "own": local_state}
 
     def load_state_dict(self, state: State) -> None:
-        """Restore the result of ``state_dict`` before any step: weights, batches and random states."""
+        """Restore the weights, batches and random states of a ``state_dict``. Call this before the first step."""
         local_state, replica = state["own"], self.replica
         shared = state["shared"] | {name: local_state[name] for name in LOCAL if name in local_state}
         self.model.load_state_dict(shared["model"])
@@ -301,7 +301,7 @@ class LoneTraining:
         self._batches = EndlessBatches(training, 0, 1)
 
     def take_steps(self, count: int, warm_up: int = 1) -> list[ComputePhases]:
-        """Return the phases of ``count`` steps, after ``warm_up`` steps that are not returned."""
+        """Take ``warm_up`` steps, then ``count`` steps; return the phases of the latter."""
         threads, steps = torch.get_num_threads(), list[ComputePhases]()
         torch.set_num_threads(self._threads or threads)
         try:

@@ -81,10 +81,7 @@ class Stopwatch:
         self.current = ""
 
     def begin(self, name: str) -> Callable[[], None]:
-        """Begin a span that overlaps the phases of this step.
-
-        Return a function that ends it and can be called from any thread.
-        """
+        """Begin a span that overlaps the phases of this step. Return a function that ends the span, from any thread."""
         begin, step = time.perf_counter(), self.step
 
         def end() -> None:
@@ -106,7 +103,7 @@ class Stopwatch:
         return self._phases_of(self.step, self.spans)
 
     def ended_phases(self) -> dict[str, float]:
-        """Return the phases of the latest step that the device has finished. Wait only for the first step."""
+        """Return the phases of the latest step that the device has finished. Wait only while no step has finished."""
         ended = next((span.step for span in reversed(list(self._spans)) if span.name == "optimizer"), None)
         return self.phases() if ended is None else self._phases_of(ended, self._spans)
 

@@ -163,7 +163,7 @@ def _check_weights_file(weights_file: Path | str, training: Training) -> Path:
 
 
 def count_images(training: Training) -> int:
-    """Return the number of training images. Read their files, including the held-out images.
+    """Return the number of training images. If files must be read for it, also read the held-out images.
 
     Raise InputError if the files are missing or invalid.
     """

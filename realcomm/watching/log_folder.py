@@ -1,4 +1,4 @@
-"""Write ``metrics.jsonl`` in the folder of ``--log-dir``: a row per step and epoch, by one run at a time."""
+"""Write ``metrics.jsonl``, with a row per step and epoch, to the folder of ``--log-dir``, by one run at a time."""
 
 import errno
 import json
@@ -101,10 +101,10 @@ def parse_row(line: bytes) -> Row | None:
 
 
 def read_metrics(path: Path | str, gradient_sync: str | None = None, kind: str | None = None) -> list[Row]:
-    """Return the rows of a file in order. ``gradient_sync`` and ``kind`` ("step", "epoch") select some of the rows.
+    """Read the rows of ``metrics.jsonl`` from ``path``, in order. ``gradient_sync`` and ``kind`` select rows.
 
-    If a step was repeated after a restart, its last row replaces the first. The last line may be incomplete. Raise
-    InputError, with the line number, for any other invalid line.
+    ``kind`` is "step" or "epoch". If a step was repeated after a restart, its last row replaces the first. The last
+    line may be incomplete. Raise InputError, with the line number, for any other invalid line.
     """
     path = Path(path)
     lines = read_text(path, FileBytes.LOG).split("\n")

@@ -57,7 +57,6 @@ class _File(logging.FileHandler):
         """Drop the line."""
 
     def close(self) -> None:
-        """Close the file, even if its last lines cannot be written."""
         with suppress(OSError):
             super().close()
 
@@ -77,7 +76,6 @@ class LogObserver(Observer):
     """
 
     def __init__(self, folder: Path, start: Start = Start()) -> None:  # noqa: B008 - it is immutable
-        """Write into a locked log folder. ``start`` is its state."""
         self.folder, self.start = folder, start
         self._metrics: MetricsFile | None = None
         self._has_warned = False
