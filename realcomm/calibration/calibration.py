@@ -58,7 +58,7 @@ class TrainingPlan:
 
 @dataclass(frozen=True)
 class CalibrationPlan:
-    """The measurements of a calibration, and the runs that take place between them."""
+    """The measurements of a calibration, and the runs that take place between its blocks."""
 
     probes: tuple[Probe, ...] = ()
     reductions: tuple[int, ...] = ()  # sizes in bytes

@@ -175,7 +175,7 @@ class OverlapCalibrator:
                 offset += parameter.numel()
 
     def _time_gradients(self, images: torch.Tensor, labels: torch.Tensor) -> list[Gradient]:
-        """Return the gradients in the order in which backward produces them."""
+        """Return the gradients with their times, in the order in which backward produces them."""
         times: list[tuple[int, float]] = []
         hooks = [
             parameter.register_post_accumulate_grad_hook(

@@ -176,7 +176,7 @@ def probe_pair(rank: int, world_size: int, bandwidth: float) -> PairProbes:
 
 
 def time_crowd(rank: int, world_size: int) -> list[CrowdRound]:
-    """Time messages among more ranks than cores, round by round. All ranks must call this; their number must be even.
+    """Time messages among an even number of ranks, more than cores, round by round. All ranks must call this.
 
     The measured programs take turns, so that a disturbance affects all of them.
     """

@@ -82,7 +82,7 @@ class NetworkBuilder:
     """
 
     def __init__(self, plan: NetworkPlan) -> None:
-        """Build the network. Raise RunFailed if this system lacks a feature, and name the feature."""
+        """Build the network. Raise RunFailed, which names the missing feature, if this system cannot build it."""
         self.plan = plan
         self.has_own_user = _unshare()
         self.home = os.open(OWN_NETWORK, os.O_RDONLY | os.O_CLOEXEC)

@@ -167,7 +167,7 @@ class Ability(NamedTuple):
 
 
 def try_emulation() -> Ability:
-    """Build and measure a network of two hosts. Raise RunFailed if this system lacks a feature, and name the feature.
+    """Build and measure a network of two hosts. Raise RunFailed, which names the missing feature, if this fails.
 
     >>> try_emulation().bearable > 1e6  # doctest: +SKIP
     True

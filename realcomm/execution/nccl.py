@@ -127,7 +127,7 @@ def _destroy(communicators: Sequence[dist.ProcessGroup]) -> None:
 
 
 def connect(groups: Sequence[dist.ProcessGroup], programs: Sequence[Sequence[Step]], device: torch.device) -> None:
-    """Connect this rank to all peers of its programs, one program for each channel.
+    """Connect this rank to all peers of its programs. Each channel has one program.
 
     NCCL connects two ranks at their first message, and both block until the other rank posts it too. In the middle of a
     program, two ranks could block in different channels.

@@ -58,12 +58,12 @@ def launch(
     A worker may be a name, "module:function". Only the ranks import its module, which saves time if the import is slow.
 
     The processes are ranks of torch.distributed's default group and have ended when this returns. Each has ``threads``
-    compute threads. Default: its share of the cores. Under torchrun, this process works as its rank instead, and every
-    rank returns all results. ``worker``, ``args`` and the results must be picklable.
+    compute threads. Default: an equal share of the cores. Under torchrun, this process works as its rank instead, and
+    every rank returns all results. ``worker``, ``args`` and the results must be picklable.
 
-    ``progress(rank, done, total, text)`` is called here for each ``report_progress`` of a worker. ``timeout`` is in
-    seconds; with ``renews`` each progress report restarts it. With a ``network`` of ``realcomm.emulate``, each rank
-    works on its emulated host.
+    ``progress(rank, done, total, text)`` is called in this process for each ``report_progress`` of a worker.
+    ``timeout`` is in seconds; with ``renews`` each progress report restarts it. With a ``network`` of
+    ``realcomm.emulate``, each rank works on its emulated host.
 
     Raise RankFailed, with the first failed rank and its status, if a rank fails. Raise TimedOut, with the status of all
     ranks (under torchrun: of one), after the timeout, and RunFailed if the network lost packets. Raise InputError for a

@@ -43,7 +43,7 @@ def preload(*modules: str) -> None:
 
 
 def start_server() -> None:
-    """Start the server unless it is running. ^C in the terminal does not reach it.
+    """Start the server unless it is running. ^C in the terminal does not reach the server.
 
     If this process is killed within the millisecond between creating the folder and starting the server, the folder
     stays.
@@ -64,8 +64,8 @@ def start_server() -> None:
 def server_end(within_s: float = 0.0) -> str:
     """Return how the server has ended, for example "was killed by SIGKILL".
 
-    Empty if it is still running after ``within_s`` seconds, or if the system does not report it (macOS before Python
-    3.13).
+    Empty if the server is still running after ``within_s`` seconds, or if the system does not report how processes end
+    (macOS before Python 3.13).
     """
     pid, until = server_pid(), time.monotonic() + within_s
     if pid is None:  # multiprocessing has noticed
@@ -90,7 +90,7 @@ def server_pid() -> int | None:
 def server_folder() -> Path:
     """Return multiprocessing's temporary folder, which is removed when this process ends, however it ends.
 
-    The server removes it too if a signal reaches all processes. If the path of the temporary folder is too long for a
+    The server removes the folder if a signal ends all processes. If the path of the temporary folder is too long for a
     socket, another folder is used. Raise RunFailed if no other folder is writable.
     """
     config = current_process()._config  # type: ignore[attr-defined]

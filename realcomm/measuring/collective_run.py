@@ -84,9 +84,9 @@ def run(
 ) -> Trace:
     """Measure one collective on real processes on this machine, one for each rank, and return its trace.
 
-    The buffers have ``nbytes`` bytes on each rank (a number, or a text like "1 MiB"). With ``buffers``, real data is
-    used instead: one 1-D array for each rank, all of equal length and dtype, which contain the result afterwards.
-    Defaults: float32, sum, root 0. A CollectiveCall instead of the algorithm already contains all of these.
+    The buffers have ``nbytes`` bytes on each rank (an integer, or a string such as "1 MiB"). With ``buffers``, real
+    data is used instead: one 1-D array for each rank, all of equal length and dtype, which contain the result
+    afterwards. Defaults: float32, sum, root 0. A CollectiveCall instead of the algorithm already contains all of these.
 
     The ranks run the algorithm once on inputs with a known result (``facts["wrong"]`` counts the elements that differ),
     once on ``buffers``, ``warmup`` times, and then ``repetitions`` times. Default: an odd number from 5 to 49 that

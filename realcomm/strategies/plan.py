@@ -77,7 +77,7 @@ def batches_of(plan: StrategyPlan, place: int) -> Iterator[tuple[Tensor, Tensor]
 
 @lru_cache
 def count_classes(model: str, sample: tuple[int, ...] | None) -> int:
-    """Return the number of scores that a model returns for a sample. Raise InputError if it does not classify."""
+    """Return the number of scores that a model returns for a sample. Raise InputError for another kind of model."""
     with torch.device("meta"), torch.no_grad():
         source = find_model(model, sample)
         scores = source.build().eval()(source.batch(2, "meta"))

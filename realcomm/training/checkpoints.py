@@ -129,7 +129,7 @@ class SearchedFolder(NamedTuple):
 
 
 def find_newest(folder: Path) -> SearchedFolder:
-    """Return a folder's newest complete checkpoint. The folder need not exist. Raise InputError if it is a file.
+    """Return a folder's newest complete checkpoint. The folder need not exist. Raise InputError for a file.
 
     >>> find_newest(Path("nowhere"))
     SearchedFolder(newest=None, skipped=[])
@@ -228,7 +228,7 @@ def find_start(training: Training, world_size: int, resume: str | Path | None) -
 
 
 def newest_note(training: Training) -> str:
-    """Return how to resume a training that failed, or an empty string if it writes no checkpoints."""
+    """Return a note on how to resume a failed training; empty if the training writes no checkpoints."""
     folder = folder_of(training)
     if folder is None:
         return ""
@@ -326,7 +326,7 @@ class Checkpointing(Observer):
             self._folder.close()
 
     def _write(self, running: RunningTraining, step: int) -> None:
-        """Gather each rank's own state on rank 0, and write it there with the shared state."""
+        """Gather each rank's own state on rank 0, which writes a checkpoint of these and the shared state."""
         if self._path is None:
             return
         running.watch.current = PHASE

@@ -59,7 +59,7 @@ def _read_images(training: Training, train: bool) -> Images:
 
 
 def _take(images: Images, training: Training, train: bool) -> Images:
-    """Return the requested number of images. They are evenly spaced, because folders list images class by class."""
+    """Return the requested number of images, evenly spaced, because folders list images class by class."""
     available = len(images)  # type: ignore[arg-type]
     if training.images is None:
         return images
@@ -82,7 +82,7 @@ def describe_images(training: Training) -> list[str]:
 
 
 def _draw_images(training: Training, train: bool) -> Images:
-    """Return synthetic images whose classes differ in their mean. For testing, return a quarter as many."""
+    """Return synthetic images whose classes differ in their mean. There are a quarter as many held-out images."""
     images = training.drawn if train else -(-training.drawn // 4)
     seed = training.seed if train else training.seed + 1
     return _draw(training.image_shape, images, training.classes, seed, as_cifar10=training.dataset == "cifar10")
@@ -236,7 +236,7 @@ class Shard:
     """
 
     def __init__(self, training: Training, rank: int, world_size: int, steps: int | None = None) -> None:
-        """Use the batches of all epochs, or the first ``steps``. Raise InputError if there is none."""
+        """Use the batches of all epochs, or the first ``steps``. Raise InputError if the images do not fill a batch."""
         dataset = load_images(training, train=True)
         self.images = len(dataset)  # type: ignore[arg-type]
         self.steps_per_epoch, self.steps = count_steps(training, lambda: self.images, world_size, steps)

@@ -73,7 +73,7 @@ class LocalSteps(GradientSync):
         self._average, self._parameters = average, [parameter for _, parameter in named_parameters(model)]
 
     def average_weights(self, buffer: torch.Tensor) -> None:
-        """Replace the weights by their mean over all ranks. ``buffer`` has their length; its content is lost."""
+        """Replace the weights by their mean over all ranks. ``buffer``, of the same length, is overwritten."""
         pieces = buffer.split([each.numel() for each in self._parameters])
         with torch.no_grad():
             torch.cat([each.flatten() for each in self._parameters], out=buffer)
@@ -85,8 +85,8 @@ class LocalSteps(GradientSync):
 class DdpSync(GradientSync):
     """Averages gradients with DistributedDataParallel during backward, with Ringlab's ``algorithm`` if it is set.
 
-    Call ``model`` instead of the model that it wraps. If a bucket size is set, the first bucket has this size too; only
-    torch's default starts with a bucket of 1 MiB.
+    Call the attribute ``model`` instead of the original model. If a bucket size is set, the first bucket has this size
+    too; only torch's default starts with a bucket of 1 MiB.
     """
 
     def __init__(self, model: nn.Module, bucket_mb: float, algorithm: Algorithm | None = None) -> None:

@@ -64,7 +64,7 @@ def check_model(training: Training) -> None:
 
 
 def count_parameters(training: Training) -> Training:
-    """Return the training with the parameters of a user's model counted. Raise InputError if it cannot be built.
+    """Return the training with the parameters of a user's model counted. Raise InputError if the model cannot be built.
 
     Predictions and calibrations need the number. The file is executed as in ``check_model``.
     """
@@ -105,8 +105,9 @@ def _try_file(text: str, path: Path, changed_ns: int, nbytes: int, limits: Progr
 def ask_file(text: str, function: str, arguments: list[Any], modules: tuple[str, ...]) -> tuple[ProgramFile, Any]:
     """Call Ringlab's ``function`` on ``FILE.py:NAME`` in a subprocess; return the file and the untrusted plain result.
 
-    Its arguments are the file's path, NAME and ``arguments``. Ringlab's ``modules`` are imported before the file, so
-    that torch does not count toward the file's limits. Raise InputError for a file that fails or exceeds its limits.
+    The function's arguments are the file's path, NAME and ``arguments``. Ringlab's ``modules`` are imported before the
+    file, so that torch does not count toward the file's limits. Raise InputError for a file that fails or exceeds its
+    limits.
     """
     path = check_model_file(text).absolute().resolve()
     file = ProgramFile(path, modules)

@@ -19,7 +19,7 @@ class RankResult:
 
 
 def known_images(training: Training) -> int | None:
-    """Return the number of training images, or None if files must be read to find it.
+    """Return the number of training images, or None if files must be read to count them.
 
     >>> known_images(Training(None))
     1437

@@ -146,7 +146,7 @@ def broadcast(tensors: Iterable[torch.Tensor]) -> None:
 
 
 def save_weights(weights: Mapping[str, torch.Tensor], path: Path) -> None:
-    """Write a model's state_dict to a file, atomically."""
+    """Write a model's state_dict to ``path``, atomically."""
     content = io.BytesIO()
     torch.save({name: tensor.cpu() for name, tensor in weights.items()}, content)
     write_bytes(path, content.getvalue())

@@ -70,7 +70,7 @@ class Stopwatch:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Time the work within the context. Nothing is recorded if it raises."""
+        """Time the work within the context. Nothing is recorded if the work raises."""
         self.current = name
         if self._label:
             set_status(f"{self._label} {self.step}, {name}")

@@ -71,9 +71,9 @@ class LastLines(NamedTuple):
 
 
 def repair(path: Path) -> LastLines:
-    """Remove an incomplete last line from a file of rows, and return the end of the file.
+    """Remove an incomplete last line from a file of rows; return the last complete row and the removed text.
 
-    Raise OSError if the file cannot be written. If it has another format, leave it unchanged and raise InputError.
+    Raise OSError if the file cannot be written. Raise InputError for a file of another format, which stays unchanged.
     """
     with path.open("r+b") as file:
         end = file.seek(0, os.SEEK_END)
