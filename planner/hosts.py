@@ -141,9 +141,9 @@ class Host:
 
 
 def _nccl_seconds(system: System, settings: NcclSettings, collective: str, sizes: Array, group: Group) -> Array:
-    """Return NCCL's time in seconds for each size. All groups that share a host's links communicate at once.
+    """Return NCCL's time in seconds for each size.
 
-    The NVLink domain of a group may span several hosts.
+    On shared links, all groups of a host are assumed to communicate at once. An NVLink domain may span several hosts.
     """
     local, domain = group.local(system.gpus), max(1, min(system.domain // group.stride, group.size))
     part = replace(system.part(-(-group.size // local), local), domain=domain)

@@ -284,7 +284,7 @@ class Training:
 
 
 class DeviceMesh(NamedTuple):
-    """A training on a device mesh. ``training.job.parallelism`` states the size of every axis."""
+    """A training job on a device mesh. ``training.job.parallelism`` states the size of every axis."""
 
     training: Training
     mesh: SearchedMesh

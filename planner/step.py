@@ -285,7 +285,7 @@ def _pipelined_profiles(c: Columns, work: Array, links: Links) -> Array:
 
 
 def step_parts(c: Columns, p: Parameters) -> dict[str, Array]:
-    """Return the time in seconds of each training run's step by ``PARTS``, and their ``total``."""
+    """Return the step time of each training run in seconds, split into ``PARTS``, and the ``total``."""
     p = p if c.network is None else {**p, **ON_NETWORKS}
     rates, links = Rates(c, p), Links(c, p)
     units, inside = unit_seconds(c, p, rates), inside_seconds(c, p, links)

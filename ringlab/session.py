@@ -72,7 +72,9 @@ class Session:
             return None if ranks is None else find_cached(ranks, self.backend)
         given = source if isinstance(source, Calibration) else check_path("calibration", source)
         if not _uses_calibration(scenario):
-            raise InputError(f"{scenario.path}: calibration is not used, because all costs are described; remove it")
+            raise InputError(
+                f"{scenario.path}: the calibration has no effect, because the scenario states all costs; omit it"
+            )
         return given if isinstance(given, Calibration) else read_calibration(given)
 
     def is_calibrated(self, scenario: LoadedScenario) -> bool:

@@ -20,9 +20,9 @@ Location = tuple[int, int, int]  # rank, channel, step
 class MessageClass(NamedTuple):
     """The properties of a message that determine its time.
 
-    ``pattern`` describes the messages that its ranks exchange at the same time. A ``relay`` is a single message. In an
+    ``pattern`` names what the sender and the receiver do at the same time. A ``relay`` is a single message. In an
     ``exchange``, every rank sends to ``width`` ranks and receives from ``width`` ranks. In a ``fan_in``, one rank
-    receives from ``width`` ranks that were ready before it. In a ``fan_out``, one rank sends to such ranks.
+    receives from ``width`` ranks that wait to send. In a ``fan_out``, one rank sends to ``width`` waiting ranks.
     """
 
     pattern: str

@@ -141,11 +141,9 @@ class MessageCurve:
 
     def __post_init__(self) -> None:
         sizes = [nbytes for nbytes, _ in self.points]
-        if not sizes or sizes != sorted(set(sizes)) or sizes[0] < 1 or self.width < 1:
-            raise InputError(
-                "the curve of a message class must have points of increasing sizes, and a positive "
-                f"width, not {sizes[:5]}"
-            )
+        check_number("the width of a message class", self.width, at_least=1)
+        if not sizes or sizes != sorted(set(sizes)) or sizes[0] < 1:
+            raise InputError(f"a message class must have points of increasing, positive sizes, not {sizes[:5]}")
         for _, seconds in self.points:
             if check_number("a message", seconds, "seconds", at_least=0) > MOST_SECONDS:
                 raise InputError(f"a message must take at most {MOST_SECONDS:g} s, not {seconds}")

@@ -91,7 +91,7 @@ def estimate_cost(candidate: Candidate, step: StepPrediction, samples: float) ->
     hours, fewest, most = (samples / rate / HOUR_S for rate in (step.rate, high, low))
     price = candidate.price
     if not isfinite(most * price):
-        raise InputError(f"{samples:g} samples take more hours than a number can hold; reduce plan.target_samples")
+        raise InputError(f"plan.target_samples is too large ({samples:g}): the cost is not a finite number; reduce it")
     return CostEstimate(candidate, step, hours, (fewest, most), hours * price, (fewest * price, most * price))
 
 

@@ -51,7 +51,7 @@ def find_model(text: str, sample: tuple[int, ...] | None = None) -> ModelSource:
     """
     if is_transformer(text):
         if sample is not None:
-            raise InputError(f"model {quote(text)} includes its context; omit the shape")
+            raise InputError(f"model {quote(text)} already states its sequence length; omit the shape")
         kind, shape = parse_transformer(text)
         return ModelSource(text, lambda: Transformer(kind, shape), (shape.context,), shape.vocabulary, shape)
     if is_file_reference(text):

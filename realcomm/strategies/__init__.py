@@ -1,1 +1,1 @@
-"""Train with every parallelism strategy, with torch's own classes on a device mesh."""
+"""Train with every parallelism strategy, using torch's own classes on a device mesh."""

@@ -1,8 +1,8 @@
 """Build networks of hosts: star, ring, fully connected, torus, two-level tree, fat tree, dragonfly.
 
-Hosts are h0, h1, ... with one rank each. Switches are s0, s1, ... with their ``tier``, counted from the hosts. Unless
-stated otherwise, every link has the given bandwidth and latency in each direction: text with units, or parsed values.
-All builders raise InputError for arguments of the wrong type or size.
+Hosts are h0, h1, ... with one rank each. Switches are s0, s1, ...; their ``tier`` counts the levels above the hosts.
+By default, links have the given bandwidth and latency in each direction, as text with units or as parsed values. All
+builders raise InputError for arguments of the wrong type or size.
 """
 
 from collections.abc import Sequence

@@ -196,7 +196,7 @@ def software_year(generation: str) -> int:
 
 
 def usual_nic(network: str, generation: str) -> float:
-    """Return the usual rate of one NIC in GB/s: of the network's NICs, or else of the port of that GPU generation.
+    """Return the usual rate of one NIC in GB/s. It follows from the network or, if unknown, from the GPU generation.
 
     >>> usual_nic("efa1", "ampere"), usual_nic("ib", "hopper")
     (12.5, 50.0)

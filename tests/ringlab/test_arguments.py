@@ -318,7 +318,9 @@ UNUSED: dict[str, Callable[[], Any]] = {  # an argument that a call does not dep
         "x.trace.json", "path", "x.png", size=64, calibration="x.json"
     ),
     "size requires a [collective] table; remove size": lambda: ringlab.load("resnet34-cifar10").trace(size="1 KiB"),
-    "calibration is not used, because all costs are described; remove it": lambda: on_star().predict(calibration()),
+    "the calibration has no effect, because the scenario states all costs; omit it": lambda: on_star().predict(
+        calibration()
+    ),
     "star of 4 hosts, 10 Gbit/s describes its own costs, so a calibration has no effect on it": lambda: simcomm.run(
         RING, STAR, 64, calibration=calibration()
     ),

@@ -62,7 +62,7 @@ def sample_gradient(parameter: torch.Tensor, most: int = MOST) -> Values:
 
 
 def are_equal(samples: Sequence[Values]) -> bool:
-    """Return whether samples are bitwise equal."""
+    """Return whether all samples have the same shape and equal values. NaNs count as equal."""
     first = samples[0]
     return all(sample.shape == first.shape and np.array_equal(sample, first, equal_nan=True) for sample in samples[1:])
 

@@ -157,8 +157,8 @@ class RankJob:
 class Rank:
     """One virtual rank: its thread, its clocks, its posted operations and its waits.
 
-    ``clock`` is the rank's time in seconds since the start of the run; it is ahead of the calendar while the rank
-    computes. If the rank's host launches operators, ``clock`` is the device's time, and ``host`` the program's.
+    ``clock`` is the rank's time in seconds since the start of the run. While the rank computes, it is ahead of the
+    simulation's time. If the rank uses a virtual device, ``clock`` is the device's time, and ``host`` the program's.
     """
 
     number: int  # in its job; -1: the program that starts ranks

@@ -51,7 +51,8 @@ def command(
 ) -> None:
     """Record the collectives and the compute times of a torch.distributed script on real ranks.
 
-    The script runs unmodified, over gloo or NCCL. Options of Ringlab come before SCRIPT. Also works under torchrun.
+    The script runs unmodified, over gloo or NCCL. Put Ringlab's options before SCRIPT. The command also works under
+    torchrun.
     """
     if not module:
         check_input(Path(script), FileBytes.PROGRAM)

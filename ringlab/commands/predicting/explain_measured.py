@@ -157,9 +157,12 @@ def _of_scenario(file: Path | str, run: NcclTestsRun, system: System) -> _Descri
     check_gpu(f"{file}:{run.line}", run, system)
     if run.ranks not in (0, system.ranks) or (run.hosts and run.hosts != system.nodes):
         hosts = f" on {count(run.hosts, 'host')}" if run.hosts else ""
+        nodes, left = divmod(run.ranks, system.gpus) if run.ranks else (run.hosts, 0)
+        fits = not left and run.hosts in (0, nodes)
+        fix = f"pass --set cluster.nodes={nodes}" if fits else "describe the measured machine, or omit the scenario"
         raise InputError(
-            f"{file}:{run.line}: measured with {count(run.ranks, 'rank')}{hosts}; {system.slug} has "
-            f"{count(system.nodes, 'host')} with {system.gpus} each; pass --set cluster.nodes={max(1, run.hosts)}"
+            f"{file}:{run.line}: measured with {count(run.ranks, 'rank')}{hosts}, but {system.slug} has "
+            f"{count(system.nodes, 'host')} with {system.gpus} GPUs each; {fix}"
         )
     return _Described(system.nodes, system.gpus, system)
 

@@ -87,7 +87,7 @@ class NcclTestsRun:
 
     @property
     def procs(self) -> str:
-        """The value of the key ``procs`` in a system description."""
+        """Whether each GPU has its own process, as "per_gpu" or "single" (``procs`` of a system description)."""
         return "per_gpu" if self.processes > self.hosts or self.gpus == 1 else "single"
 
 

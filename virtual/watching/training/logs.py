@@ -69,7 +69,7 @@ class OptimizerLog:
 
     @property
     def key(self) -> tuple[int, int]:
-        """The numbers of the job and the optimizer. Optimizers that ranks create in the same order have equal keys."""
+        """The job number and the optimizer's index. Ranks that create optimizers in the same order have equal keys."""
         return self.rank.job.number, self.number
 
     @property
