@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
-from collectives.checks import MOST_SECONDS, check_number
+from collectives.checks import MOST_SECONDS, check_number, check_whole_number
 from collectives.costs.message_classes import EXCHANGE, FAN_IN, FAN_OUT, MessageClass
 from collectives.errors import InputError
 from collectives.output_files import cache_folder
@@ -141,7 +141,7 @@ class MessageCurve:
 
     def __post_init__(self) -> None:
         sizes = [nbytes for nbytes, _ in self.points]
-        check_number("the width of a message class", self.width, at_least=1)
+        check_whole_number("the width of a message class", self.width, at_least=1)
         if not sizes or sizes != sorted(set(sizes)) or sizes[0] < 1:
             raise InputError(f"a message class must have points of increasing, positive sizes, not {sizes[:5]}")
         for _, seconds in self.points:
