@@ -198,7 +198,7 @@ class RecordedProgram:
             raise self.file.unreadable(error) from error
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without cached failures, which another process cannot reproduce."""
+        """Return the state to pickle. It excludes cached failures."""
         return self.__dict__ | {"_recorded": OrderedDict(
             (key, steps) for key, steps in self._recorded.items() if isinstance(steps, RecordedSteps)
         )}  # fmt: skip

@@ -29,8 +29,8 @@ class Bucket(NamedTuple):
 def gradients_of(tensors: Sequence[Sequence[int]], work: Sequence[float], item_bytes: int = 4) -> list[Gradient]:
     """Return the gradients in backward order: the last layer first, and within each layer the last tensor first.
 
-    ``tensors`` contains the number of elements of each parameter tensor by layer, in forward order. ``work`` is each
-    layer's share of backward, in any unit.
+    ``tensors`` contains the number of elements of each parameter tensor by layer, in forward order. ``work`` is the
+    relative duration of each layer's backward.
 
     >>> gradients_of([(8, 2), (4,)], work=[3.0, 1.0])
     [Gradient(nbytes=16, ready=0.25), Gradient(nbytes=8, ready=1.0), Gradient(nbytes=32, ready=1.0)]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from collectives.checks import check_cluster, check_path, check_sequence
 from collectives.errors import InputError, failure_first
@@ -76,6 +76,7 @@ def train(
     >>> trace.facts["examples_seen"]  # doctest: +SKIP
     256.0
     """
+    observers = check_sequence("observers", observers, of="observers")
     _check_arguments(training, cluster, steps, backend, timeout, observers)
     weights = None if weights_file is None else _check_weights_file(weights_file, training)
     removing: AbstractContextManager[None] = nullcontext()
@@ -98,7 +99,7 @@ def train(
 
 
 def _check_arguments(
-    training: Training, cluster: Ranks, steps: int | None, backend: str, timeout: float, observers: object
+    training: Training, cluster: Ranks, steps: int | None, backend: str, timeout: float, observers: list[Any]
 ) -> None:
     check_cluster(cluster, Ranks)
     check_training(training, steps)
@@ -109,7 +110,7 @@ def _check_arguments(
     if training.program is not None:
         check_bitwise_identical(training.program, cluster.world_size)
     check_launch(cluster.world_size, backend, timeout)
-    for observer in check_sequence("observers", observers, of="observers"):
+    for observer in observers:
         if not hasattr(observer, "step_done"):
             raise InputError(f"observers must be realcomm.training.observing.Observer, not {quote(observer)}")
 
@@ -163,7 +164,7 @@ def _check_weights_file(weights_file: Path | str, training: Training) -> Path:
 
 
 def count_images(training: Training) -> int:
-    """Return the number of training images. If files must be read for it, also read the held-out images.
+    """Return the number of training images. If this requires reading files, also read the held-out images.
 
     Raise InputError if the files are missing or invalid.
     """

@@ -31,7 +31,7 @@ Elements = Callable[[dict[str, Any], int], int]  # function of the named argumen
 
 
 class C10dOperator(NamedTuple):
-    """The properties of a c10d operator that a recording needs: its verb, its number of elements, and its dtype."""
+    """How to record a c10d operator: its verb, how to count its elements, and which argument has its dtype."""
 
     verb: str  # a collective, a send or a receive
     elements: Elements
@@ -298,7 +298,7 @@ class CallRecorder:
             self.log.calls[number] = call._replace(peer=ranks[work._source_rank()])
 
     def _drain_later(self) -> None:
-        """Wait for pending calls at the end of backward, where DistributedDataParallel waits inside torch."""
+        """Queue a wait for pending calls at the end of backward, where DistributedDataParallel waits inside torch."""
         if not self._draining:
             self._draining = True
             torch.autograd.Variable._execution_engine.queue_callback(self._drain)

@@ -137,7 +137,10 @@ def _read_attribute(message: bytes, node: ChakraNode) -> None:
 
 
 def chakra_files(path: Path) -> tuple[str, list[Path]]:
-    """Return a trace's name and the files of all ranks, given one rank's file. Raise InputError if one is missing."""
+    """Return a trace's name and the files of all ranks, given one rank's file.
+
+    Raise InputError if the name is not NAME.RANK.et, or the ranks of the files are not 0, 1, 2 and so on.
+    """
     matched = FILE.fullmatch(path.name)
     if matched is None:
         raise InputError(f"{path}: Chakra traces must be named NAME.RANK.et, such as ddp.0.et")
@@ -199,7 +202,7 @@ class _Rank:
         self.builder.compute(self.rank, seconds)
 
     def _do(self, node: ChakraNode, seconds: float) -> float:
-        """Log a node after ``seconds`` of computing. Return the seconds of computing that no entry contains yet."""
+        """Log a node after ``seconds`` of computing. Return the seconds of computing that are not logged yet."""
         for dependency in sorted(node.after):
             if dependency in self.calls and self.nodes[dependency].kind != SEND:
                 self.builder.wait(self.rank, self.calls[dependency], seconds)

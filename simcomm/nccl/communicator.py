@@ -55,7 +55,7 @@ def _default_reach_of(system: System, settings: NcclSettings, cpu: str) -> str:
 def pcie_reach(system: System, settings: NcclSettings) -> str:
     """Return the level up to which the GPUs of a host use P2P over PCIe.
 
-    No level enables P2P if the driver rejects it, as on GeForce boards.
+    If the driver rejects P2P, as on GeForce boards, the level is at most NVL. If P2P is disabled, it is LOC.
     """
     if settings.p2p_disable:
         return "LOC"

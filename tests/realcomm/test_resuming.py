@@ -117,7 +117,7 @@ def test_metrics_are_written_before_their_checkpoint(tmp_path: Path, monkeypatch
     monkeypatch.setattr("realcomm.training.trainer.launch", lambda *arguments, **named: started.append(arguments[-1]))
     looking_on, training = Observer(), small(gradient_sync=RING, checkpoints=tmp_path, checkpoint_every=3)
     with suppress(TypeError):  # there is no result
-        train(training, this_machine(2), observers=[looking_on])
+        train(training, this_machine(2), observers=iter([looking_on]))
     [(first, last)] = started
     assert first is looking_on and isinstance(last, Checkpointing)
     written: list[int] = []

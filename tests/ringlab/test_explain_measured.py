@@ -128,6 +128,14 @@ def test_gpu_outside_the_catalog_is_unknown(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("two-p5", "--measured", "a.txt"), "measured on 'NVIDIA A100-SXM4-80GB', but two-p5.toml has H100 SXM"),
+        (
+            ("two-p5", "--measured", "a.txt", "--set", "cluster.preset=dgx-a100"),
+            "has 2 hosts with 8 GPUs each; pass --set cluster.nodes=1",
+        ),
+        (
+            ("two-p5", "--measured", "a.txt", "--set", "cluster.preset=dgx-a100", "--set", "cluster.gpus_per_node=4"),
+            "has 2 hosts with 4 GPUs each; describe the measured machine, or omit the scenario",
+        ),
         (("star8", "--measured", "a.txt"), '--measured requires a scenario with transport = "nccl"'),
         (("--measured", "a.txt", "--set", "nodes=3"), "--set: nodes = 3, but line 6 begins a run of 8 ranks"),
         (("--measured", "a.txt", "--set", "color=red"), "--set: unknown key 'color'"),

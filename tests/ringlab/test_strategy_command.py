@@ -57,7 +57,7 @@ def scenario(tmp_path: Path) -> Path:
             "data 3 x tensor 1 x pipeline 1 = 3 devices, and there are 4; give axes",
         ),
         ("parallelism={tensor=3}", "give tensor x pipeline that divides 4"),
-        ("parallelism={tensor=4}", "tensor must divide the 2 heads of the model, not 4"),
+        ("parallelism={tensor=4}", "tensor must divide the 2 KV heads of the model, not 4"),
         (
             "parallelism={tensor=2}",
             "vocabulary=11' is 11, which the 2 ranks of a tensor group cannot divide equally",

@@ -125,8 +125,9 @@ def test_calibrate_rejects_options_that_contradict_the_output(
     assert message is None or not [*tmp_path.glob("cache/ringlab/nccl-*")]
 
 
-def test_calibrate_options_require_nccl_tests(ringlab: Ringlab):
-    done = ringlab("calibrate", "--system", "aws_p4d")
+@pytest.mark.parametrize("others", [(), ("--runs", "runs.csv")])
+def test_calibrate_options_require_nccl_tests(ringlab: Ringlab, others: tuple[str, ...]):
+    done = ringlab("calibrate", "--system", "aws_p4d", *others)
     assert (done.status, "require --nccl-tests FILE" in done.err) == (2, True)
 
 

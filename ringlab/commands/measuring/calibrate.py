@@ -50,7 +50,9 @@ class CalibrateOptions:
         None, help="Adapt predictions of device meshes to your own training runs.", metavar="FILE.csv"
     )
     system: str | None = option(
-        None, help="Machine that the file was measured on. Default: detected from the GPU name.", metavar="NAME"
+        None,
+        help="Machine that the nccl-tests output was measured on. Default: detected from the GPU name.",
+        metavar="NAME",
     )
     collective: str | None = option(
         None, help="Collective that was measured, if the nccl-tests output does not name it.", metavar="NAME"
@@ -70,13 +72,13 @@ def command(
     """Calibrate predictions: measure this machine, or import your own measurements."""
     check_outputs(json_to)
     file, system, keys = options.nccl_tests, options.system, set_keys or []
+    if file is None and (system is not None or options.collective is not None):
+        raise InputError("--system and --collective require --nccl-tests FILE")
     if options.runs is not None:
         if file is not None or scenario is not None or keys:
             raise InputError("--runs FILE.csv cannot be combined with a scenario, --set or --nccl-tests")
         deliver(calibrate_runs(options.runs), json_to)
         return
-    if file is None and (system is not None or options.collective is not None):
-        raise InputError("--system and --collective require --nccl-tests FILE")
     if file is not None and scenario is not None and system is not None:
         raise InputError("the scenario and --system both name a system; remove one of them")
     loaded = None if scenario is None else load_scenario(scenario, *keys)
