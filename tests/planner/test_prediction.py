@@ -259,7 +259,7 @@ def test_contradictory_strategies_are_rejected(given: dict[str, object], message
         ("resnet50", {"data": 1, "tensor": 2}, 8, "tensor requires a transformer"),
         ("resnet50", {"data": 1, "pipeline": 40}, 40, "'resnet50' can be cut into .* stages at most, not 40"),
         ("resnet50", {"data": 1, "pipeline": 2}, 3, "batch_size must be a multiple of the 2 microbatches, not 3"),
-        ("gpt2", {"data": 1, "tensor": 8}, 8, "must divide the 12 heads"),
+        ("gpt2", {"data": 1, "tensor": 8}, 8, "must divide the 12 KV heads"),
         ("resnet50", {"strategy": "fsdp", "pipeline": 2}, 8, "use zero1 or pipeline = 1"),
         ("resnet50", {"pipeline": 4, "schedule": "interleaved", "virtual": 2, "microbatches": 6}, 6,
          "microbatches must be a multiple of the 4 stages, not 6"),

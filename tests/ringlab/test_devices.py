@@ -202,7 +202,7 @@ def test_devices_with_too_little_memory_are_reported() -> None:
         ("training.parallelism={tensr = 3}", 8, "training.parallelism: unknown key tensr; did you mean tensor"),
         ("training.parallelism={strategy = 'dp'}", 8, "unknown strategy 'dp'"),
         ("training.parallelism={tensor = 5}", 1, "pipeline 1 for 1 device; give"),
-        ("training.parallelism={tensor = 4}", 4, "tensor must divide the 25 heads .*, not 4"),
+        ("training.parallelism={tensor = 4}", 4, "tensor must divide the 25 KV heads .*, not 4"),
         ("training.parallelism={pipeline = 16}", 16, "batch_size must be a multiple of the 16 microb"),
         ("training={batch_size=1000000, parallelism={pipeline=2, microbatches=1000000}}", 16, "make about 8,000,000 t"),
         ("training.compute={profile = 'a.json', gpu = 'T4'}", 8, "set exactly one source"),
