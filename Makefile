@@ -34,7 +34,10 @@ install: $(COMPILED) ## create the virtual environment, and compile the engine (
 
 .PHONY: demo
 demo: $(COMPILED) ## predict two ranks here and eight hosts, run the two, compare and draw (a minute after installation)
-	@$(BIN)/ringlab demo -o $(OUT)
+	@mkdir -p $(OUT)
+	@$(BIN)/ringlab compare quickstart --report $(OUT)/report.html
+	@$(BIN)/ringlab animate star8 --algorithm ring -o $(OUT)/ring.gif
+	@echo "Open $(OUT)/report.html and $(OUT)/ring.gif in a browser."
 	@echo "$(VENV) takes $$(du -sh $(VENV) | cut -f1) of disk. Learn how this works: $(BIN)/ringlab learn"
 
 .PHONY: test

@@ -13,6 +13,7 @@ COMMANDS: dict[str, str] = {  # command: what to use instead
     "accuracy": "use `python -m benchmarks.accuracy` in a checkout of Ringlab",
     "hardware": "use `ringlab list hardware`, and `ringlab plot cluster` for several nodes",
     "winners": "use `ringlab predict SCENARIO --sweep collective.sizes=1..65536KiB*4 --plot FILE`",
+    "demo": "use `ringlab compare quickstart --report report.html` and `ringlab animate star8 -o ring.gif`",
     "k8s": 'adapt the Kubernetes manifest in the documentation, page "Run on a cluster"',
 }
 OPTIONS: dict[str, str] = {  # "command --option": what to use instead

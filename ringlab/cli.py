@@ -52,7 +52,6 @@ PURPOSES = {  # commands by purpose; each name maps to module:function
         "describe": "ringlab.commands.describe:command",
     },
     "Learn": {
-        "demo": "ringlab.commands.demo:command",
         "learn": "ringlab.commands.learn:command",
         "init": "ringlab.commands.init:command",
         "list": "ringlab.commands.catalogue:list_command",
