@@ -42,6 +42,7 @@ OPTIONS: dict[str, str] = {  # "command --option": what to use instead
     "search --export": "the guide to search lists the options of torchtitan and Megatron-LM for each part of a mesh",
     "run --profile": "profile a script of your own with torch.profiler, or use `--trace FILE` for the phases of steps",
     "run --tensorboard": "plot `metrics.jsonl` of `--log-dir`; the guide to checkpoints converts it to TensorBoard",
+    "learn --grade": "use `ringlab learn LESSON FILE --check --json MARKS.json` for each file, in a container",
     "learn --real": "use `ringlab record --ranks N FILE`",
     "list -o": "use `ringlab plot cluster dgx-h100 --set cluster.preset=NAME -o FILE`",
     "list --output": "use `ringlab plot cluster dgx-h100 --set cluster.preset=NAME -o FILE`",

@@ -96,13 +96,3 @@ def fill(skeleton: str, functions: str) -> str:
 def named(text: str) -> list[ast.FunctionDef | ast.ClassDef]:
     """Return the functions and classes of a file, in order."""
     return [node for node in ast.parse(text).body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
-
-
-def lesson_of(path: Path) -> Lesson | None:
-    """Return the lesson whose number begins the file's name; None if there is no such lesson.
-
-    >>> lesson_of(Path("ada/04_ring.py")).title, lesson_of(Path("notes.py"))
-    ('The ring, and when it wins', None)
-    """
-    number = path.name.partition("_")[0]
-    return LESSONS[int(number) - 1] if number.isdecimal() and 1 <= int(number) <= len(LESSONS) else None

@@ -21,7 +21,6 @@ from course.checks.exercise import Exercise, LearnerCall, Predicted
 from course.files import NOTES, STACK, Lesson
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.placement import place_round_robin
-from virtual.hosting.confinement import Confinement
 from virtual.hosting.host import MORE_TIME, VirtualHost
 from virtual.options import VirtualOptions
 from virtual.outcome import Finished
@@ -121,16 +120,12 @@ class _Trial:
 
 @dataclass
 class Judge:
-    """Checks the exercises of a lesson in a learner's file.
-
-    ``show`` receives the file's output. A ``confinement`` limits the files that the learner's file can use.
-    """
+    """Checks the exercises of a lesson in a learner's file. ``show`` receives the file's output."""
 
     lesson: Lesson
     path: Path
     host: VirtualHost
     show: Callable[[str, str], object] = lambda stream, text: None
-    confinement: Confinement | None = None
     predictions: dict[str, float] = field(default_factory=dict)
 
     def judge(self) -> JudgedLesson:
@@ -163,15 +158,14 @@ class Judge:
 
     def _try(self, exercise: Exercise, world_size: int) -> tuple[_Trial | None, dict[str, Any] | None]:
         """Run the check on ``world_size`` virtual ranks. Return the run if it finished, and the error if any."""
-        scratch = self.confinement.scratch if self.confinement is not None else None
         path = self.path.resolve()
-        with TemporaryDirectory(prefix="ringlab-learn-", dir=scratch) as folder:
+        with TemporaryDirectory(prefix="ringlab-learn-") as folder:
             program = UserProgram(
                 "course.trial", (str(path), str(self.lesson.number), exercise.name, folder), is_module=True
             )
             options = VirtualOptions(program, world_size, make_cluster(exercise.racks, world_size), timing="live")
             try:
-                finished = self.host.run(options, timeout=TRIAL_SECONDS, show=self.show, confinement=self.confinement)
+                finished = self.host.run(options, timeout=TRIAL_SECONDS, show=self.show)
             except (InputError, RunFailed) as failure:
                 stack = Path(folder, STACK).read_text() if Path(folder, STACK).exists() else ""
                 if at := re.search(rf'File "{re.escape(str(path))}", line (\d+)', stack):

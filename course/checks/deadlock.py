@@ -23,7 +23,7 @@ TYPES = torch.float32, torch.int64, torch.bfloat16
 
 
 @Exercise(
-    "torch.distributed.send: when it returns; the cycle that `ringlab learn 2 --show` draws", (2, 4), calls=BLOCKING
+    "torch.distributed.send: when it returns; the cycle that `ringlab learn 2 --show` prints", (2, 4), calls=BLOCKING
 )
 def exchange(lesson: ModuleType) -> None:
     rank, world_size = dist.get_rank(), dist.get_world_size()

@@ -19,6 +19,7 @@ ALPHA, BETA = 2 * LATENCY, 1 / BANDWIDTH
 BLOCKING = frozenset({"send", "recv"})
 POINT_TO_POINT = BLOCKING | {"isend", "irecv", "batch_isend_irecv"}
 SHARDING = frozenset({"reduce_scatter_tensor", "reduce_scatter", "all_gather_into_tensor", "all_gather"})
+StageSpan = tuple[str, int, float, float]  # "forward" or "backward", micro-batch, begin and end in virtual seconds
 
 
 class WrongAnswerError(Exception):
@@ -77,16 +78,6 @@ class Shown:
     call: Callable[[ModuleType, Tensor], object] | None = None
     root: int | None = None
     record: Callable[[ModuleType, list[StageSpan]], None] | None = None
-
-
-class StageSpan(NamedTuple):
-    """The forward or backward of one micro-batch on one rank, in seconds of virtual time."""
-
-    name: str  # "forward" or "backward"
-    schedule: int  # from 0, in the order in which the file runs them
-    micro_batch: int
-    begin: float
-    end: float
 
 
 class LearnerCall(NamedTuple):

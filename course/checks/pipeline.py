@@ -144,7 +144,7 @@ def one_f_one_b(lesson: ModuleType) -> None:
     run(lesson, lesson.one_f_one_b, is_gpipe=False)
 
 
-@Exercise("the picture of `ringlab learn 10 --show`: the time in which the first stage does not compute")
+@Exercise("the player of `ringlab learn 10 --show`: the time in which the first stage does not compute")
 def bubble(lesson: ModuleType) -> None:
     for stages, micro_batches in ((4, 8), (8, 64), (1, 4)):
         steps = micro_batches + stages - 1
@@ -172,17 +172,14 @@ def predicted() -> dict[str, Predicted]:
 
 def record_spans(lesson: ModuleType, spans: list[StageSpan]) -> None:
     """Make the file's ``Stage`` append a span for each forward and backward."""
-    stages: list[object] = []  # one per schedule
 
     def recorded(name: str) -> Callable[..., object]:
         function = getattr(lesson.Stage, name)
 
         def run(stage: object, micro_batch: int, *arguments: object) -> object:
-            if stage not in stages:
-                stages.append(stage)
             begin = time.perf_counter()
             result: object = function(stage, micro_batch, *arguments)
-            spans.append(StageSpan(name, stages.index(stage), micro_batch, begin, time.perf_counter()))
+            spans.append((name, micro_batch, begin, time.perf_counter()))
             return result
 
         return run

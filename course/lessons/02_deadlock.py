@@ -16,8 +16,8 @@ PREDICTIONS = {"ranks that end if all send first": None, "ranks that end if rank
 # ## Your turn
 #
 # Many people write `exchange` and `shift` as below, and both hang. Run the file as it is: `ringlab learn 2 --show`
-# prints which rank waits for which, and in which line, and draws it. (Real processes hang silently, until a timeout of
-# minutes.) Then repair both functions. `find_cycle` does what the report did: it finds ranks that wait for each other.
+# prints which rank waits for which, and in which line. (Real processes hang silently, until a timeout of minutes.) Then
+# repair both functions. `find_cycle` does what the report did: it finds ranks that wait for each other.
 
 # %%
 import os

@@ -56,7 +56,7 @@ def bubble(stages: int, micro_batches: int) -> float:
 # %% [markdown]
 # ## Run it
 #
-# `ringlab learn 10 --show` draws both schedules: every forward and backward, and the bubble.
+# `ringlab learn 10 --show` plays one schedule after the other: every forward and backward, and the bubble.
 
 
 # %%

@@ -1,4 +1,4 @@
-"""``ringlab learn``: copy, check and animate the lessons of the course, and grade many files."""
+"""``ringlab learn``: copy, check and animate the lessons of the course."""
 
 import ast
 from collections.abc import Iterator
@@ -14,19 +14,16 @@ import simcomm
 from collectives.errors import InputError
 from collectives.output_files import write_text
 from collectives.quoting import quote
-from collectives.records.spans import Span, Spans
 from collectives.units import format_size, format_time
 from course.checks.exercise import Predicted, times
-from course.files import LESSONS, Lesson, find_lesson, lesson_of
-from course.grading import can_confine, grade
+from course.files import LESSONS, Lesson, find_lesson
 from course.judging import Judge, JudgedExercise, JudgedLesson, make_cluster
-from course.notebooks import NOTEBOOK, opened
+from course.notebooks import opened
 from realcomm.launching.torch_process import check_torch
-from ringlab.pictures.lesson_runs import RankSpan, find_wrong_end, play_contents, read_spans
+from ringlab.pictures.lesson_runs import find_wrong_end, play_contents, read_spans
 from ringlab.shared.answer import Answer
-from ringlab.shared.options import JsonOpt, option, output_option, with_groups
+from ringlab.shared.options import JsonOpt, output_option
 from ringlab.shared.output import check_outputs, deliver
-from ringlab.shared.ranges import MOST_CASES
 from ringlab.table import Cell, Line, Part, Row, Table
 from scenarios import load
 from simcomm.cluster.cluster import Cluster
@@ -39,24 +36,9 @@ from viz.player.page import write_player
 from viz.player.runs import PlayedRun
 
 NEAR = 0.05  # largest relative error of a prediction that counts as right
-PICTURES = {2: "waits", 10: "schedules"}
 STATES = {"right": "good", "to do": "fair", "wrong": "poor"}
 
 
-@dataclass(frozen=True)
-class ActionOptions:
-    """The actions on a lesson. At most one may be set. Without an action, the lesson's file is copied."""
-
-    is_checked: bool = option(False, "--check", help="Check your file on virtual ranks.")
-    is_shown: bool = option(False, "--show", help="Run your file and write a player that animates its messages.")
-    grade: Path | None = option(None, help="Check all lesson files in FOLDER and its subfolders.", metavar="FOLDER")
-
-    def __post_init__(self) -> None:
-        if sum((self.is_checked, self.is_shown, self.grade is not None)) > 1:
-            raise InputError("--check, --show and --grade are mutually exclusive")
-
-
-@with_groups
 def command(
     number: Annotated[
         int | None, typer.Argument(metavar="[LESSON]", help="Lesson number, 1 to 11. Default: list all lessons.")
@@ -66,7 +48,10 @@ def command(
         typer.Argument(metavar="[FILE]", help="Your file. Default: the lesson's file in the current directory."),
     ] = None,
     *,
-    action: ActionOptions,
+    is_checked: Annotated[bool, typer.Option("--check", help="Check your file on virtual ranks.")] = False,
+    is_shown: Annotated[
+        bool, typer.Option("--show", help="Run your file and write a player that animates its messages.")
+    ] = False,
     on: Annotated[
         str | None,
         typer.Option(metavar="SCENARIO", help="With --show: run on this scenario's cluster. Default: the lesson's."),
@@ -81,20 +66,20 @@ def command(
     A lesson is a torch.distributed program with functions for you to complete. `ringlab learn 4` copies lesson 4 to the
     current directory.
     """
-    if number is None and (action.is_checked or action.is_shown):
+    if is_checked and is_shown:
+        raise InputError("--check and --show are mutually exclusive")
+    if number is None and (is_checked or is_shown):
         raise InputError("no lesson given; pass its number, such as `ringlab learn 4 --check`")
-    if (on is not None or output is not None) and not action.is_shown:
+    if (on is not None or output is not None) and not is_shown:
         raise InputError("--on and -o require --show")
     check_outputs(json_to, output)
-    if action.grade is not None:
-        answer: Answer = grade_folder(action.grade, number)
-    elif number is None:
-        answer = ListedLessons(
+    if number is None:
+        answer: Answer = ListedLessons(
             tuple({"number": each.number, "title": each.title, "file": each.file_name} for each in LESSONS)
         )
-    elif action.is_checked:
+    elif is_checked:
         answer = check_lesson(number, file)
-    elif action.is_shown:
+    elif is_shown:
         answer = _show_lesson(number, file, on, output)
     else:
         answer = _open_lesson(number, file)
@@ -143,78 +128,47 @@ def _open_lesson(number: int, file: Path | None) -> OpenedLesson:
 
 @dataclass(frozen=True)
 class CheckedLessons(Answer):
-    """The verdicts on checked lesson files."""
+    """The verdict on a checked lesson file."""
 
     kind = "checked lessons"
 
-    files: tuple[JudgedLesson, ...]
-    left_out: tuple[str, ...] = ()  # files whose name does not belong to a lesson
-    is_confined: bool = True  # whether each program could only read its own folder
-
-    @property
-    def is_right(self) -> bool:
-        """Whether every exercise of every file is right."""
-        return all(file.is_right for file in self.files)
+    files: tuple[JudgedLesson]
 
     @property
     def status(self) -> int:
-        """The exit status of the command."""
-        return int(not self.is_right)
+        """The exit status of the command: 0 if every exercise is right, else 1."""
+        return int(not self.files[0].is_right)
 
     def show(self) -> Iterator[Part]:
-        if len(self.files) == 1:
-            yield from _show_one(self.files[0])
-        else:
-            headings = ["file", "lesson", "right", "first problem"]
-            yield Table("Graded files", headings, [*map(_summarize, self.files)], words=4)
-        if self.left_out:
-            yield Line(f"Not graded, because no lesson has this file name: {', '.join(self.left_out)}.", wrap=True)
-        if not self.is_confined:
-            yield Line(
-                "Without namespaces, a file could read other submissions on this machine. Grade in a container.",
-                wrap=True,
-            )
-
-
-def _summarize(file: JudgedLesson) -> Row:
-    right = sum(exercise.state == "right" for exercise in file.exercises)
-    wrong = next((exercise for exercise in file.exercises if exercise.state != "right"), None)
-    problem = "" if wrong is None else f"{wrong.exercise}: {wrong.state}"
-    if wrong is not None and wrong.state == "wrong" and wrong.text:
-        place = f"{_place(wrong)}: " * bool(wrong.line)
-        problem = f"{wrong.exercise}: {place}{wrong.text.splitlines()[0]}"
-    return [file.file, str(file.lesson), f"{right} of {len(file.exercises)}", problem]
-
-
-def _show_one(file: JudgedLesson) -> Iterator[Part]:
-    rows: list[Row] = []
-    for each in file.exercises:
-        passed = ", ".join(map(str, each.world_sizes)) or "-"
-        elapsed = format_time(each.elapsed_s) if each.elapsed_s else "-"
-        sent = format_size(each.sent_bytes) if each.sent_bytes else "-"
-        rows.append([each.exercise, Cell(each.state, STATES[each.state]), passed, elapsed, sent])
-    headings = ["is", "right with\nworld_size", "virtual time\nwith the last", "sent by a rank\nwith the last"]
-    yield Table(f"Lesson {file.lesson}: {find_lesson(file.lesson).title}", ["exercise", *headings], rows, words=1)
-    for each in file.exercises:
-        if each.state == "to do":
-            yield Line(f"{each.exercise} is still to do: {_place(each)}")
-        elif each.state == "wrong":
-            where = f", {_place(each)}: {each.source}" if each.line else ""
-            yield Line(f"{each.exercise}{where}", "bold", wrap=True)
-            for line in each.text.splitlines():
-                yield Line(f"  {line}", wrap=True)
-            yield Line(f"  Read {each.read}.", wrap=True)
-    predicted = [each for each in file.predictions if each.answer is not None]
-    unsaid = [repr(each.name) for each in file.predictions if each.answer is None]
-    if predicted and not file.is_right:
-        yield "Your predictions are checked once all exercises are right."
-    if predicted and file.is_right:
-        rows = [[each.name, f"{each.answer:.4g}", f"{each.right:.4g}", _compare(each)] for each in predicted]
-        yield Table("Your predictions", ["", "yours", "right", "yours is"], rows, words=1)
-        wrong = [f"{number.name}: {number.why}" for number in predicted if _compare(number) != "right"]
-        yield from (Line(text, wrap=True) for text in wrong)
-    if unsaid and file.is_right:
-        yield Line(f"Write a number into PREDICTIONS for {', '.join(unsaid)}.", wrap=True)
+        (file,) = self.files
+        rows: list[Row] = []
+        for each in file.exercises:
+            passed = ", ".join(map(str, each.world_sizes)) or "-"
+            elapsed = format_time(each.elapsed_s) if each.elapsed_s else "-"
+            sent = format_size(each.sent_bytes) if each.sent_bytes else "-"
+            rows.append([each.exercise, Cell(each.state, STATES[each.state]), passed, elapsed, sent])
+        headings = ["is", "right with\nworld_size", "virtual time\nwith the last", "sent by a rank\nwith the last"]
+        yield Table(f"Lesson {file.lesson}: {find_lesson(file.lesson).title}", ["exercise", *headings], rows, words=1)
+        for each in file.exercises:
+            if each.state == "to do":
+                yield Line(f"{each.exercise} is still to do: {_place(each)}")
+            elif each.state == "wrong":
+                where = f", {_place(each)}: {each.source}" if each.line else ""
+                yield Line(f"{each.exercise}{where}", "bold", wrap=True)
+                for line in each.text.splitlines():
+                    yield Line(f"  {line}", wrap=True)
+                yield Line(f"  Read {each.read}.", wrap=True)
+        predicted = [each for each in file.predictions if each.answer is not None]
+        unsaid = [repr(each.name) for each in file.predictions if each.answer is None]
+        if predicted and not file.is_right:
+            yield "Your predictions are checked once all exercises are right."
+        if predicted and file.is_right:
+            rows = [[each.name, f"{each.answer:.4g}", f"{each.right:.4g}", _compare(each)] for each in predicted]
+            yield Table("Your predictions", ["", "yours", "right", "yours is"], rows, words=1)
+            wrong = [f"{number.name}: {number.why}" for number in predicted if _compare(number) != "right"]
+            yield from (Line(text, wrap=True) for text in wrong)
+        if unsaid and file.is_right:
+            yield Line(f"Write a number into PREDICTIONS for {', '.join(unsaid)}.", wrap=True)
 
 
 def _place(exercise: JudgedExercise) -> str:
@@ -252,33 +206,9 @@ def check_lesson(number: int, file: Path | None = None) -> CheckedLessons:
     return CheckedLessons((replace(judged, file=str(mine), exercises=exercises),))
 
 
-def grade_folder(folder: Path, number: int | None = None) -> CheckedLessons:
-    """Check the lesson files in a folder and its subfolders, or only lesson ``number``. Raise InputError for none."""
-    if not folder.is_dir():
-        raise InputError(f"{folder} is not a directory")
-    paths = [path for suffix in ("*.py", f"*{NOTEBOOK}") for path in folder.rglob(suffix)]
-    files = sorted(path for path in paths if path.is_file() and not _is_link_or_hidden(path, folder))
-    lessons = LESSONS if number is None else (find_lesson(number),)
-    chosen = {path: lesson for path in files if (lesson := lesson_of(path)) in lessons}
-    if not chosen:
-        which = "a lesson's" if number is None else f"lesson {number}'s"
-        raise InputError(f"{folder}: no file is named like {which}, such as {lessons[0].file_name}")
-    if len(chosen) > MOST_CASES:
-        raise InputError(f"{folder}: {len(chosen)} lesson files; the maximum is {MOST_CASES:,}")
-    check_torch()
-    with VirtualHost() as host:
-        judged = tuple(grade(folder, chosen, host))
-    left_out = tuple(str(path.relative_to(folder)) for path in files if lesson_of(path) is None)
-    return CheckedLessons(judged, left_out, can_confine())
-
-
-def _is_link_or_hidden(path: Path, folder: Path) -> bool:
-    return path.is_symlink() or any(part.startswith(".") for part in path.relative_to(folder).parts)
-
-
 @dataclass(frozen=True)
 class ShownLesson(Answer):
-    """The run of a lesson file on virtual ranks, with its player and its plot."""
+    """The run of a lesson file on virtual ranks, with its player; "" if the program sent no message."""
 
     kind = "shown lesson"
 
@@ -287,7 +217,6 @@ class ShownLesson(Answer):
     elapsed_s: float
     findings: tuple[str, ...]
     player: str
-    picture: str = ""
     status: int = 0  # exit status of the program
 
     def show(self) -> Iterator[Part]:
@@ -296,10 +225,7 @@ class ShownLesson(Answer):
         for finding in self.findings:
             for line in finding.splitlines():
                 yield Line(line)
-        for file in filter(None, (self.player, self.picture)):
-            yield Line(f"written: {file}")
-        if not self.player:
-            yield Line("no player: the program sent no message")
+        yield Line(f"written: {self.player}" if self.player else "no player: the program sent no message")
 
 
 def _show_lesson(number: int, file: Path | None, on: str | None, output: Path | None) -> ShownLesson:
@@ -309,9 +235,6 @@ def _show_lesson(number: int, file: Path | None, on: str | None, output: Path | 
     if player.resolve() == mine.resolve():
         raise InputError(f"{player} is your file; choose another file for the player")
     check_file(player, "a player")
-    picture = player.with_suffix(".svg")
-    if number in PICTURES:
-        check_file(picture, "a plot")
     cluster = make_cluster(shown.racks, shown.ranks) if on is None else load(on, []).cluster
     ranks = min(shown.ranks, cluster.world_size)
     check_torch()
@@ -323,7 +246,6 @@ def _show_lesson(number: int, file: Path | None, on: str | None, output: Path | 
         played = play_lesson(lesson, script.path, cluster, host, show_on_own if program is None else lambda *_: None)
     if played.runs:
         write_player(f"Lesson {number}: {lesson.title}", played.runs, player, teaches=True)
-    has_picture = _draw_picture(number, played, ranks, picture)
     outcome = played.finished.outcome
     findings = tuple(finding.text for finding in (outcome.findings or (program or outcome).findings))
     wrong = find_wrong_end(played.runs[0].buffers) if played.runs else ""
@@ -333,31 +255,15 @@ def _show_lesson(number: int, file: Path | None, on: str | None, output: Path | 
         outcome.jobs[0].elapsed,
         (*findings, wrong) if wrong else findings,
         str(player) if played.runs else "",
-        str(picture) if has_picture else "",
         max(outcome.status, (program or outcome).status),
     )
 
 
-def _draw_picture(number: int, played: "PlayedLesson", ranks: int, file: Path) -> bool:
-    kind = PICTURES.get(number)
-    deadlock = next((finding for finding in played.finished.outcome.findings if finding.circle), None)
-    if not (kind == "waits" and deadlock) and not (kind == "schedules" and played.spans):
-        return False
-    from ringlab.pictures.lesson_pictures import draw_schedules, draw_waits  # matplotlib is slow to import
-
-    if kind == "waits" and deadlock is not None:
-        draw_waits(deadlock, ranks, file)
-    else:
-        draw_schedules(played.spans, ranks, ("gpipe", "one_f_one_b"), file)
-    return True
-
-
 class PlayedLesson(NamedTuple):
-    """The result of ``play_lesson``: the finished run, the runs for the player, and the spans of pipeline stages."""
+    """The result of ``play_lesson``: the finished run, and the runs for the player."""
 
     finished: Finished
     runs: list[PlayedRun]
-    spans: list[RankSpan]
 
 
 def play_lesson(
@@ -373,18 +279,16 @@ def play_lesson(
         if shown.call is not None or shown.record is not None:
             program = UserProgram("course.showing", (str(file.resolve()), str(lesson.number), folder), is_module=True)
         finished = host.run(VirtualOptions(program, ranks, cluster, timing="live"), show=show)
-        spans = read_spans(Path(folder), ranks)
         if finished.trace is None or not len(finished.trace.messages):
-            return PlayedLesson(finished, [], spans)
+            return PlayedLesson(finished, [])
         yours = play_contents("yours", finished.trace, Path(folder), shown)
-    if spans:
-        rows = [Span(rank, span.name, span.micro_batch, span.begin, span.end) for rank, span in spans]
-        yours = replace(yours, trace=replace(yours.trace, spans=Spans.of(rows)))
+        if shown.record is not None:
+            yours = replace(yours, trace=replace(yours.trace, spans=read_spans(Path(folder), ranks)))
     runs = [replace(yours, name="yours, wrong") if find_wrong_end(yours.buffers) else yours]
     if shown.reference and ranks == cluster.world_size:
         reference = simcomm.run(shown.reference, cluster, nbytes=shown.nbytes, record=True)
         runs.append(PlayedRun(reference, shown.reference))
-    return PlayedLesson(finished, runs, spans)
+    return PlayedLesson(finished, runs)
 
 
 def _mine(lesson: Lesson, file: Path | None) -> Path:

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from collectives.records.messages import Message, Messages
+from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace
-from course.checks.exercise import Shown, StageSpan
+from course.checks.exercise import Shown
 from course.checks.values import counts_in, value_at
 from course.files import CONTENTS, SPANS
 from virtual.ranks.finding import format_ranks
@@ -164,18 +165,9 @@ def _find_buffers(
     )
 
 
-class RankSpan(NamedTuple):
-    """A forward or backward pass of a pipeline stage on a rank."""
-
-    rank: int
-    span: StageSpan
-
-
-def read_spans(folder: Path, ranks: int) -> list[RankSpan]:
-    """Return the spans that the ranks of a lesson wrote into a folder."""
-    spans = list[RankSpan]()
-    for rank in range(ranks):
-        file = folder / SPANS.format(rank)
-        rows = json.loads(file.read_text()) if file.exists() else []
-        spans += [RankSpan(rank, StageSpan(*row)) for row in rows]
-    return spans
+def read_spans(folder: Path, ranks: int) -> Spans:
+    """Return the spans of pipeline stages that the ranks of a lesson wrote into a folder."""
+    files = {rank: folder / SPANS.format(rank) for rank in range(ranks)}
+    return Spans.of(
+        Span(rank, *row) for rank, file in files.items() if file.exists() for row in json.loads(file.read_text())
+    )

@@ -18,7 +18,6 @@ from typing import Any, Self
 
 from collectives.errors import InputError, RunFailed
 from collectives.quoting import describe_exit
-from virtual.hosting.confinement import Confinement
 from virtual.hosting.server import CRASHED, ENDED, PIPES, REFUSED, REQUEST, STARTED, TELL, UNCOMPILED
 from virtual.options import VirtualOptions
 from virtual.outcome import OUTCOME, Finished, read_finished
@@ -81,17 +80,8 @@ class VirtualHost:
             self._server.kill()
             self._server.wait()
 
-    def run(
-        self,
-        options: VirtualOptions,
-        *,
-        timeout: float = 600.0,
-        show: Show = show_on_own,
-        confinement: Confinement | None = None,
-    ) -> Finished:
+    def run(self, options: VirtualOptions, *, timeout: float = 600.0, show: Show = show_on_own) -> Finished:
         """Run a program and return its result. ``show(stream, text)`` receives its output.
-
-        ``confinement`` restricts the files that the run can access, on machines that support it.
 
         Raises InputError if the program is rejected. Raises RunFailed if the run takes longer than ``timeout`` seconds,
         or if its process crashes or exits without a result.
@@ -101,10 +91,7 @@ class VirtualHost:
             self._start()
         with TemporaryDirectory(prefix="ringlab-virtual-") as name:
             folder = Path(name)
-            working_directory, environment = str(Path.cwd()), dict(os.environ)
-            if confinement is not None:
-                working_directory, environment = confinement.folder, environment | confinement.environment
-            (folder / REQUEST).write_bytes(pickle.dumps((options, working_directory, environment, confinement)))
+            (folder / REQUEST).write_bytes(pickle.dumps((options, str(Path.cwd()), dict(os.environ))))
             run = _HostedRun(self._control, folder, time.monotonic() + timeout, show)
             try:
                 status = run.wait()

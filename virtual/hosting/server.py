@@ -15,7 +15,7 @@ from typing import Any
 
 from collectives.errors import InputError, ProgramError, RunFailed, describe_error, text_of
 
-REQUEST = "request.pickle"  # options of the run, working directory, environment variables, confinement or None
+REQUEST = "request.pickle"  # options of the run, working directory, environment variables
 STARTED, ENDED = "started", "ended"  # messages to the host, one per line
 REFUSED, CRASHED = 2, 97  # exit statuses of a rejected run, and of an internal error
 TELL = signal.SIGUSR1  # asks a run for its current line
@@ -86,12 +86,10 @@ def run_request(folder: Path, pipes: Sequence[int]) -> None:
 def _run(folder: Path, why: int) -> int:
     from virtual.running import VirtualRun  # imports torch, which the host does not need
 
-    options, working_directory, environment, confinement = pickle.loads((folder / REQUEST).read_bytes())
+    options, working_directory, environment = pickle.loads((folder / REQUEST).read_bytes())
     os.chdir(working_directory)
     os.environ.clear()
     os.environ.update(environment | UNCOMPILED)
-    if confinement is not None:
-        confinement.enter(str(folder))
     virtual_run = VirtualRun(options)
     signal.signal(TELL, lambda *_: os.write(why, virtual_run.world.say_where().encode(errors="replace")))
     finished = virtual_run.run()
