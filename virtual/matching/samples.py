@@ -96,17 +96,3 @@ def find_ratio(a: Values, b: Values, rounding: float = ROUNDING) -> float | None
     ratios = np.sort(a[nonzero] / b[nonzero])
     ratio = float(ratios[len(ratios) // 2])
     return ratio if np.abs(a - ratio * b).max() <= rounding * np.abs(a).max() else None
-
-
-def are_other_numbers(a: Values, b: Values) -> bool:
-    """Return whether no multiple of ``b`` is close to ``a``. Errors from rounding and compression are tolerated.
-
-    >>> total = np.array([2.0, 4.0])
-    >>> are_other_numbers(np.array([1.0, 2.1]), total), are_other_numbers(np.ones(2), total)
-    (False, True)
-    """
-    size = float(b @ b)
-    if not size or not a.any():
-        return False
-    rest = a - float(a @ b) / size * b
-    return bool(np.abs(rest).max() > 0.2 * np.abs(a).max())

@@ -23,7 +23,6 @@ EVENTS = (
     "backward_ended",
     "gradient_ready",  # parameter and gradient that a hook of the program receives
     "gradient_handled",  # parameter whose hook has returned
-    "clipping",  # gradients are about to be clipped by their norm
     "scaler_steps",  # gradient scaler that is about to step an optimizer, or to skip the step
     "made_optimizer",  # optimizer
     "stepping",  # outermost optimizer that is about to step
@@ -31,7 +30,6 @@ EVENTS = (
     "wrapped",  # new DistributedDataParallel
     "hooked",  # bucket of gradients that a DDP communication hook receives; line that registered the hook
     "forward_begins",  # DistributedDataParallel
-    "dropping",  # dropout is about to draw random numbers
     "evaluating",  # module whose ``eval`` is called
     "replicated",  # tensor that becomes a DTensor with replicated placements; mesh, placements
     "adding",  # two tensors, before the second is added to the first in place
@@ -42,11 +40,10 @@ EVENTS = (
     "sampling",  # DistributedSampler whose iteration starts
     "setting_epoch",  # DistributedSampler
     "made_sampler",  # DistributedSampler
-    "batch_drawn",  # a DataLoader returns a batch
+    "batch_drawn",  # iterator of a DataLoader that returns a batch
     # files and groups; the first argument is the rank
     "opened",  # path of a file; whether it is written
     "made_group",  # ranks as passed to ``new_group``; whether only members need to call it
-    "looked_up_place",  # group in which the program looks up ranks
     "outside",  # name of a collective that a non-member calls
     # the end of a job
     "ended",  # job that ran to its end

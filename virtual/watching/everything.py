@@ -10,8 +10,8 @@ from virtual.watching.calls.files import Clocks, FileRaces
 from virtual.watching.calls.grouping import Grouping
 from virtual.watching.calls.own_reductions import OwnReductions
 from virtual.watching.training.bonds import Bonds
-from virtual.watching.training.data import DropoutSeeds, ReplicatedTensors, Samplers
-from virtual.watching.training.ddp import Buffers, LateNoSync, UnreducedParameters
+from virtual.watching.training.data import ReplicatedTensors, Samplers
+from virtual.watching.training.ddp import Buffers, UnreducedParameters
 from virtual.watching.training.gradients import Gradients
 from virtual.watching.training.idle import Idleness
 from virtual.watching.training.logs import OptimizerLogs
@@ -23,7 +23,7 @@ def watch_everything(strict: bool) -> Watchers:
     """Return the watchers for a run with data. ``strict`` adds watchers that are slow or may report intended code."""
     logs, clocks = OptimizerLogs(), Clocks()
     bonds = Bonds(logs)
-    more: tuple[Watcher, ...] = (DropoutSeeds(logs, bonds), SampleWeights(logs, bonds), Reads()) if strict else ()
+    more: tuple[Watcher, ...] = (SampleWeights(logs, bonds), Reads()) if strict else ()
     return Watchers(
         (
             logs,
@@ -31,9 +31,8 @@ def watch_everything(strict: bool) -> Watchers:
             clocks,
             Gradients(logs, bonds, strict),
             Replicas(logs, bonds),
-            Buffers(logs, bonds, strict),
+            Buffers(logs, bonds),
             UnreducedParameters(bonds),
-            LateNoSync(),
             ShardFactors(logs),
             Idleness(logs, bonds),
             ReducedLosses(),

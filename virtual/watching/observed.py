@@ -27,11 +27,9 @@ from virtual.ranks.rank import Rank
 from virtual.ranks.sites import find_site, is_asked_by_program, is_called_within, is_users
 from virtual.ranks.watching import nobody
 from virtual.ranks.world import VirtualWorld
-from virtual.watching.training.logs import HandSteps
 
 HOOK = 1 << 40  # key of our optimizer hooks; torch numbers its own from 0
 DEPTH = "optimizers that step"
-OPTIMIZES = "has an optimizer"
 TENSOR_PARALLEL = f"tensor{os.sep}parallel{os.sep}"
 
 Call = Callable[..., Any]
@@ -42,29 +40,23 @@ class ProgramObserver:
 
     def __init__(self, world: VirtualWorld, replaced: Replaced) -> None:
         self.world, self._replaced = world, replaced
-        self.hand_steps = HandSteps(self.tell)
         self._listening: set[str] = set()
 
     def install(self) -> None:
         """Observe the program until the replaced functions are restored."""
         wrap, before, after = self._replaced.wrap, self._before, self._after
         ddp, sampler = DistributedDataParallel, DistributedSampler
-        before(loading._BaseDataLoaderIter, "__next__", self._draw_batch)
+        before(loading._BaseDataLoaderIter, "__next__", "batch_drawn")
         before(sampler, "__iter__", "sampling")
         before(sampler, "set_epoch", "setting_epoch")
         after(sampler, "__init__", "made_sampler")
         after(ddp, "__init__", "wrapped")
         before(ddp, "forward", "forward_begins")
-        before(torch.autograd, "backward", self._begin_backward)
-        after(torch.autograd, "backward", self._end_backward)
-        for owner in (torch.nn.utils, torch.nn.utils.clip_grad):
-            before(owner, "clip_grad_norm_", lambda *arguments, **named: self.tell("clipping"))
+        wrap(torch.autograd, "backward", self._run_backward)
         before(torch.amp.GradScaler, "step", "scaler_steps")
-        after(optimizers.Optimizer, "__init__", self._note_optimizer)
+        after(optimizers.Optimizer, "__init__", "made_optimizer")
         before(torch.nn.Module, "eval", "evaluating")
         before(device_mesh.DeviceMesh, "__init__", self._listen_to_tensors)
-        if self.world.watch.dropping is not nobody:  # torch.jit.script cannot compile the replacement
-            before(torch.nn.functional, "dropout", self._drop)
         wrap(ddp, "register_comm_hook", self._register_comm_hook)
         for name in ("register_hook", "register_post_accumulate_grad_hook"):
             wrap(torch.Tensor, name, self._register_gradient_hook)
@@ -76,9 +68,6 @@ class ProgramObserver:
             self._replaced.put(optimizers, hooks, OrderedDict(getattr(optimizers, hooks)) | {HOOK: act})
         for module in (dist, c10d):
             wrap(module, "new_group", self._new_group)
-            for name in ("get_rank", "get_group_rank", "get_process_group_ranks"):
-                if hasattr(module, name):
-                    wrap(module, name, self._look_up)
         before(c10d, "_warn_not_in_group", self._warn_outside)
         wrap(io, "open", self._open)
         self._replaced.put(builtins, "open", io.open)
@@ -122,39 +111,10 @@ class ProgramObserver:
 
     # -- training
 
-    def _begin_backward(self, tensors: Any, *arguments: Any, **named: Any) -> None:
-        roots = (tensors,) if isinstance(tensors, torch.Tensor) else tuple(tensors)
-        rank = self._without_optimizer()
-        if rank is not None:
-            self.hand_steps.begin(rank, roots)
-        self.tell("backward_begins", roots)
-
-    def _end_backward(self, *arguments: Any, **named: Any) -> None:
+    def _run_backward(self, original: Call, tensors: Any, *arguments: Any, **named: Any) -> None:
+        self.tell("backward_begins", (tensors,) if isinstance(tensors, torch.Tensor) else tuple(tensors))
+        original(tensors, *arguments, **named)
         self.tell("backward_ended")
-        rank = self._without_optimizer()
-        if rank is not None:
-            self.hand_steps.follow(rank)
-
-    def _without_optimizer(self) -> Rank | None:
-        rank = self.world.me()
-        is_watched = self.world.watch.stepping is not nobody
-        return rank if is_watched and rank is not None and rank.number >= 0 and OPTIMIZES not in rank.extra else None
-
-    def _draw_batch(self, *arguments: Any, **named: Any) -> None:
-        rank = self._without_optimizer()
-        if rank is not None:
-            self.hand_steps.end(rank)
-        self.tell("batch_drawn")
-
-    def _note_optimizer(self, _: None, optimizer: Any, *arguments: Any, **named: Any) -> None:
-        rank = self.world.me()
-        if rank is not None:
-            rank.extra[OPTIMIZES] = True
-        self.tell("made_optimizer", optimizer)
-
-    def _drop(self, tensor: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> None:
-        if training and p > 0:
-            self.tell("dropping")
 
     def _register_comm_hook(self, original: Call, ddp: Any, state: Any, hook: Call) -> Any:
         site = find_site()
@@ -278,11 +238,6 @@ class ProgramObserver:
             ranks = list(ranks)
             self.tell("made_group", tuple(ranks), bool(named.get("use_local_synchronization")))
         return original(ranks, *args, **named)
-
-    def _look_up(self, original: Call, group: Any = None, *args: Any, **named: Any) -> Any:
-        if group is not None and is_users(sys._getframe(2).f_code.co_filename):
-            self.tell("looked_up_place", group)
-        return original(group, *args, **named)
 
     def _warn_outside(self, name: str) -> None:
         if is_asked_by_program():

@@ -1,19 +1,16 @@
-"""Compare samplers, inputs and random numbers that must differ between ranks, or must be equal."""
+"""Compare samplers, which must split the data, and inputs that must be equal on ranks."""
 
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import torch
 from torch.utils.data import Subset
 
 from virtual.matching.samples import are_unlike, is_plain, take_sample
 from virtual.ranks.finding import FindingPlace, ProgramFinding, format_ranks
-from virtual.ranks.rank import Rank, RankJob
+from virtual.ranks.rank import Rank
 from virtual.ranks.sites import CallSite, find_site
 from virtual.ranks.watching import Watcher
-from virtual.watching.training.bonds import Bonds
-from virtual.watching.training.logs import OptimizerLogs
 
 MOST = 64  # tensors of a group are compared
 ALIKE = (
@@ -49,59 +46,6 @@ class ReplicatedTensors(Watcher):
                 "whose layers expect it to be replicated"
             )
             self.tell(rank.job, ProgramFinding("input mismatch", title, (where,), ALIKE))
-
-
-OWN_SEED = "after creating the module, use a different seed on each rank: torch.manual_seed(seed + rank)"
-EQUAL = "{ranks} draw the same random numbers, so dropout drops the same units on all of them"
-TWICE = 2  # calls with equal states
-MOST_CALLS = 32  # calls of a rank are compared
-
-
-class DropoutSeeds(Watcher):
-    """Finds ranks whose random generators have equal states when modules with dropout are called."""
-
-    def __init__(self, logs: OptimizerLogs, bonds: Bonds) -> None:
-        super().__init__()
-        self.logs, self.bonds = logs, bonds
-        self._equal: dict[Any, int] = {}
-        self._own: dict[RankJob, dict[Rank, CallSite]] = {}  # ranks that have called dropout with equal states
-
-    def forward_begins(self, rank: Rank, ddp: Any) -> None:
-        group = getattr(ddp.process_group, "group", None)
-        drops = any(
-            isinstance(module, torch.nn.modules.dropout._DropoutNd) and module.p > 0 for module in ddp.modules()
-        )
-        if group is not None and ddp.training and drops:
-            for other in self._compare(rank, group, len(group.ranks)):
-                self.find("same dropout seed", EQUAL, other, find_site(), OWN_SEED)
-
-    def dropping(self, rank: Rank) -> None:
-        """Record the line where a rank uses dropout. ``ended`` decides whether the use is an error."""
-        self._own.setdefault(rank.job, {})[rank] = find_site()
-        self._compare(rank, rank.job, len(rank.job.ranks))
-
-    def ended(self, job: RankJob) -> None:
-        if self._equal.get(job, 0) < TWICE:
-            return
-        for rank, site in self._own.get(job, {}).items():
-            if self._averages(rank):
-                self.find("same dropout seed", EQUAL, rank, site, OWN_SEED)
-
-    def _averages(self, rank: Rank) -> bool:
-        bonds = [self.bonds.of(rank, parameter) for log in self.logs.of_rank(rank) for parameter in log.parameters]
-        are_own = all(bond is not None and not bond.by_ddp for bond in bonds)
-        return bool(bonds) and are_own
-
-    def _compare(self, rank: Rank, among: Any, ranks: int) -> list[Rank]:
-        """Return all ranks when their generators are equal for the second time, otherwise an empty list."""
-        number = self.count(rank, among)
-        if number > MOST_CALLS or ranks < 2:
-            return []
-        gathered = self.gather((among, number), rank, torch.get_rng_state().numpy().tobytes(), ranks)
-        if gathered is None or len(set(gathered.values())) > 1:
-            return []
-        self._equal[among] = self._equal.get(among, 0) + 1
-        return list(gathered) if self._equal[among] == TWICE else []
 
 
 SET_EPOCH = "call sampler.set_epoch(epoch) at the start of each epoch"

@@ -1,4 +1,4 @@
-"""Find misuse of DistributedDataParallel: late ``no_sync``, unsynchronized parameters, unsynchronized buffers."""
+"""Find misuse of DistributedDataParallel: parameters and buffers that it does not synchronize."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -14,26 +14,6 @@ from virtual.ranks.watching import Watcher
 from virtual.watching.training.bonds import Bonds
 from virtual.watching.training.logs import OptimizerLogs
 from virtual.watching.training.replicas import show_difference
-
-WHOLE_STEP = "move forward into the block: with model.no_sync(): loss = model(batch)...; loss.backward()"
-
-
-class LateNoSync(Watcher):
-    """Finds a no_sync context that is entered between forward and backward."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._reducing: dict[Rank, list[Any]] = {}  # modules whose last forward was outside of no_sync
-
-    def forward_begins(self, rank: Rank, ddp: Any) -> None:
-        reducing = [module for module in self._reducing.get(rank, ()) if module is not ddp]
-        self._reducing[rank] = reducing + [ddp] * bool(ddp.training and ddp.require_backward_grad_sync)
-
-    def backward_begins(self, rank: Rank, roots: tuple[Any, ...]) -> None:
-        if any(not module.require_backward_grad_sync for module in self._reducing.pop(rank, ())):
-            title = "no_sync() starts after forward, so DDP still reduces gradients in every backward"
-            self.find("late no_sync", title, rank, find_site(), WHOLE_STEP)
-
 
 WATCHED_FORWARDS = 8  # forwards that are checked per module
 
@@ -75,10 +55,9 @@ BUFFERS = "keep broadcast_buffers=True, use SyncBatchNorm, or reduce the statist
 class Buffers(Watcher):
     """Compares the buffers of evaluated modules between ranks, if DDP does not broadcast the buffers."""
 
-    def __init__(self, logs: OptimizerLogs, bonds: Bonds, strict: bool) -> None:
+    def __init__(self, logs: OptimizerLogs, bonds: Bonds) -> None:
         super().__init__()
-        self.logs, self.bonds, self.strict = logs, bonds, strict
-        self._own_modules: dict[Rank, list[Any]] = {}  # modules whose gradients the program averages itself
+        self.logs, self.bonds = logs, bonds
         self._evaluated: dict[Any, dict[Rank, tuple[dict[str, Values], CallSite]]] = {}
         self._silent: set[Any] = set()  # modules with a finding
 
@@ -102,23 +81,15 @@ class Buffers(Watcher):
             group = getattr(ddp.process_group, "group", None)
             if group is not None and not ddp.broadcast_buffers:
                 self._keep(rank, (frozenset(group.ranks), modules.index(ddp)), ddp.module)
-        bonds = [self.bonds.of(rank, parameter) for parameter in module.parameters()]
-        groups = {frozenset(bond.parameters) for bond in bonds if bond is not None and not bond.by_ddp}
-        if self.strict and not wrapped and None not in bonds and len(groups) == 1:
-            own = self._own_modules.setdefault(rank, [])
-            if module not in own:
-                own.append(module)
-            numbers = frozenset(member.number for member in next(iter(groups)))
-            self._keep(rank, (numbers, "own", own.index(module)), module, torch.Tensor.is_floating_point)
 
     def ended(self, job: RankJob) -> None:
         for (where, key, _), met in self._evaluated.items():
             if where is job and len(met) == len(key[0]):
                 self._compare((job, key), met, SUMMARIZE)
 
-    def _keep(self, rank: Rank, key: Any, module: Any, is_compared: Any = is_plain) -> None:
+    def _keep(self, rank: Rank, key: Any, module: Any) -> None:
         met = self._evaluated.setdefault((rank.job, key, self._steps(rank)), {})
-        met.setdefault(rank, (_read_buffers(module, is_compared), find_site()))
+        met.setdefault(rank, (_read_buffers(module), find_site()))
 
     def _steps(self, rank: Rank) -> int:
         return sum(log.count for log in self.logs.of_rank(rank))
@@ -135,6 +106,6 @@ class Buffers(Watcher):
                 self.compare("buffer mismatch", title, places, advice)
 
 
-def _read_buffers(module: Any, is_compared: Any = is_plain) -> dict[str, Values]:
+def _read_buffers(module: Any) -> dict[str, Values]:
     buffers = module.named_buffers()
-    return {name: take_sample(buffer) for name, buffer in buffers if is_plain(buffer) and is_compared(buffer)}
+    return {name: take_sample(buffer) for name, buffer in buffers if is_plain(buffer)}

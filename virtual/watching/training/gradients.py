@@ -1,10 +1,7 @@
 """Find gradients that are summed and never divided, divided twice, reduced twice, or equal on all ranks."""
 
-import ast
 import os
 from dataclasses import dataclass, field
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +10,6 @@ import torch
 from virtual.matching.samples import (
     Values,
     are_equal,
-    are_other_numbers,
     find_ratio,
     is_close,
     is_constant,
@@ -21,11 +17,11 @@ from virtual.matching.samples import (
     sample_gradient,
     take_sample,
 )
-from virtual.ranks.rank import Rank, RankJob
+from virtual.ranks.rank import Rank
 from virtual.ranks.sites import CallSite, find_site, is_called_within
 from virtual.ranks.watching import Watcher
 from virtual.watching.training.bonds import Bond, Bonds
-from virtual.watching.training.logs import HandOptimizer, OptimizerLog, OptimizerLogs
+from virtual.watching.training.logs import OptimizerLogs
 from virtual.watching.training.losses import LossScale, read_loss_scale
 
 FEW = 8  # values that determine the factor of a parameter's gradient
@@ -40,8 +36,6 @@ MEAN_LOSS = (
     "with DDP, also multiply that loss by the number of ranks"
 )
 USUAL = ((2, 3, 4, 5, 8, 10), (2,))  # common divisors of means and of sums for other reasons
-CHECK_SUM = "compare your all_reduce with dist.all_reduce on values that differ by rank; is a chunk sent too early?"
-CLIP_LATER = "clip after gradients are averaged, so that all ranks use the norm of the same gradient"
 LEAVE = "remove this all_reduce, or do not wrap the module in DDP"
 SAMPLER = "pass a DistributedSampler to the DataLoader, or give each rank its part of the data: data[rank::world_size]"
 SEEDS = "give each rank its own data: a DistributedSampler, a slice that depends on the rank, or a different seed"
@@ -71,7 +65,6 @@ class Backward:
     is_over: bool = False
     since_step: int = 0  # backwards since the last step
     has_messages: bool = False  # received after backward
-    clipped: CallSite | None = None  # line that clipped gradients before they were reduced
 
 
 class Gradients(Watcher):
@@ -86,7 +79,7 @@ class Gradients(Watcher):
 
     # -- events
 
-    def batch_drawn(self, rank: Rank) -> None:
+    def batch_drawn(self, rank: Rank, loader: Any) -> None:
         self._drawn.add(rank)
 
     def backward_begins(self, rank: Rank, roots: tuple[Any, ...]) -> None:
@@ -116,11 +109,6 @@ class Gradients(Watcher):
             now = self._backwards.setdefault(rank, Backward())
             now.ready.setdefault(id(parameter), take_sample(gradient, FEW))
 
-    def clipping(self, rank: Rank) -> None:
-        now = self._backwards.get(rank)
-        if self.strict and now is not None and now.is_over and not now.reduced:
-            now.clipped = find_site()
-
     def posted(self, posted: Any) -> None:
         now = self._backwards.get(posted.rank)
         posted.is_early = now is not None and not now.is_over
@@ -149,7 +137,6 @@ class Gradients(Watcher):
                 inputs, op = _samples(call.tensors[0], call.reduces), call.likeness.op
                 reduced = Reduced(call.reduces, inputs, op, call.is_early, call.callers, len(calls))
                 self._backwards.setdefault(call.rank, Backward()).reduced.append(reduced)
-            self._compare_clipped([call.rank for call in calls])
 
     def moved(self, collective: Any) -> None:
         for call in collective.calls.values():
@@ -170,42 +157,17 @@ class Gradients(Watcher):
         if now is not None and log.is_watched(log.count):
             self._judge(rank, now, log.with_gradients)
             if log.count == 0 and now.has_messages and self._are_mixed(now, log.with_gradients):
-                self._meet_mixed(now, log)
-
-    def made_optimizer(self, rank: Rank, optimizer: Any) -> None:
-        if isinstance(optimizer, HandOptimizer):  # its first step is over
-            self._backwards[rank] = Backward()
+                logs = self.gather(log.key, log, None, len(rank.job.ranks))
+                if logs is not None:
+                    self.bonds.tie_mixed([*logs])
 
     def stepped(self, rank: Rank, optimizer: Any) -> None:
-        if isinstance(optimizer, HandOptimizer):
-            self._judge_by_hand(rank)
         self._backwards[rank] = Backward()
         self._drawn.discard(rank)
-
-    def ended(self, job: RankJob) -> None:
-        for rank in job.ranks:
-            if any(isinstance(log.optimizer, HandOptimizer) for log in self.logs.of_rank(rank)):
-                self._judge_by_hand(rank)
 
     def _are_mixed(self, now: Backward, parameters: list[torch.Tensor]) -> bool:
         pairs = [(sample_gradient(parameter, FEW), now.gradients.get(id(parameter))) for parameter in parameters]
         return any(old is not None and old.any() and find_ratio(new, old) is None for new, old in pairs)
-
-    def _meet_mixed(self, now: Backward, log: OptimizerLog) -> None:
-        parameters, rank = log.with_gradients, log.rank
-        computed = [now.gradients.get(id(parameter), np.zeros(0)) for parameter in parameters]
-        both = np.concatenate(computed), np.concatenate([sample_gradient(parameter, FEW) for parameter in parameters])
-        gathered = self.gather(log.key, log, both, len(rank.job.ranks))
-        if gathered is None:
-            return
-        self.bonds.tie_mixed([*gathered])
-        present = [new for _, new in gathered.values()]
-        if len({sample.shape for pair in gathered.values() for sample in pair}) == 1 and are_equal(present):
-            total = np.sum([old for old, _ in gathered.values()], axis=0)
-            if are_other_numbers(present[0], total):
-                for other in gathered:
-                    title = "your all_reduce returns equal gradients on all ranks, but not the sum over the ranks"
-                    self.find("wrong all_reduce", title, other.rank, other.last, CHECK_SUM)
 
     # -- factors
 
@@ -234,28 +196,6 @@ class Gradients(Watcher):
                 return
         if now.scale.is_summed and now.scale.is_bare_sum and all(is_close(factor, 1 / ranks) for factor, _ in factors):
             self._tell_summed(rank, ranks, parameters)
-
-    def _judge_by_hand(self, rank: Rank) -> None:
-        now = self._backwards.get(rank)
-        if now is None or now.scale is None or now.since_step != 1 or now.scale.is_bare_sum or not now.reduced:
-            return
-        for reduction in now.reduced:
-            befores = [now.gradients.get(id(parameter)) for parameter in reduction.parameters]
-            ratios = [
-                None if before is None else find_ratio(sample, before)
-                for sample, before in zip(reduction.inputs, befores, strict=True)
-            ]
-            if (
-                reduction.op != "sum"
-                or reduction.is_early
-                or not all(ratio is not None and is_close(ratio, 1) for ratio in ratios)
-            ):
-                return
-        first = now.reduced[0]
-        is_a_mean = any(is_close(now.scale.factor * count, 1.0) for count in now.scale.counts)
-        if first.ranks > 1 and is_a_mean and not any(_divides(site.file) for site in first.callers):
-            title = NEVER_DIVIDED.format(ranks=first.ranks)
-            self._second_time(rank, "sum not averaged", title, first.callers[0], DIVIDE)
 
     def _tell_summed(self, rank: Rank, ranks: int, parameters: list[torch.Tensor]) -> None:
         states = [log.optimizer.state.get(parameters[0], {}) for log in self.logs.of_rank(rank)]
@@ -313,20 +253,6 @@ class Gradients(Watcher):
 
     # -- gradients of several ranks
 
-    def _compare_clipped(self, ranks: list[Rank]) -> None:
-        factors = []
-        for now in (self._backwards[rank] for rank in ranks):
-            first = now.reduced[-1]
-            before = now.gradients.get(id(first.parameters[0]))
-            factor = None if before is None or now.clipped is None else find_ratio(first.inputs[0], before)
-            if factor is None:
-                return
-            factors.append(factor)
-        if not is_close(min(factors), max(factors)):
-            for rank in ranks:
-                title = "each rank clips gradients by its own norm before they are reduced"
-                self.find("gradient scale mismatch", title, rank, self._backwards[rank].clipped, CLIP_LATER)
-
     def _compare_given(self, collective: Any, calls: list[Any], is_of_torch: bool) -> None:
         samples = [np.concatenate([take_sample(tensor, SOME) for tensor in call.exchange.reduced]) for call in calls]
         if is_constant(samples[0]) or not are_equal(samples):
@@ -356,19 +282,6 @@ def _samples(tensor: torch.Tensor, parameters: list[torch.Tensor]) -> list[Value
         return [take_sample(tensor, FEW)]
     parts = tensor.detach().reshape(-1).split([parameter.numel() for parameter in parameters])
     return [take_sample(part, FEW) for part in parts]
-
-
-@lru_cache(maxsize=64)
-def _divides(file: str) -> bool:
-    try:
-        nodes = [*ast.walk(ast.parse(Path(file).read_bytes()))]
-    except (OSError, SyntaxError, ValueError):
-        return True
-    divisors: list[Any] = [node.right for node in nodes if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)]
-    divisors += [node.value for node in nodes if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Div)]
-    calls = [call for call in nodes if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)]
-    divisors += [arg for call in calls if "div" in ast.dump(call.func) for arg in call.args]
-    return any(not isinstance(divisor, ast.Constant) for divisor in divisors)
 
 
 def _is_sum(reduced: Values, bond: Bond) -> bool:

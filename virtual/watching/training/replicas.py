@@ -59,7 +59,7 @@ class Replicas(Watcher):
         peers = self._peers(log)
         if not peers or not all(log.count in peer.steps for peer in peers):
             return
-        if log.count == log.unseen:
+        if log.count == 0:
             self.bonds.tie_forgotten(peers)
         steps = [peer.steps[log.count] for peer in peers]
         scales, rates = ([getattr(step, name) for step in steps] for name in ("scale", "rates"))
@@ -115,7 +115,7 @@ class Replicas(Watcher):
         unlike = [bond for bond in self._bonds(first) if _is_unlike(bond, peers, step, is_after)]
         if not unlike:
             return
-        bond, number = unlike[0], first.number_of(step)
+        bond, number = unlike[0], step + 1
         name = self._name(bond, first.rank)
         samples = {log: sample for log in peers if (sample := _sample(bond, log, step, is_after)) is not None}
         members, texts = [*samples], show_difference(name, [*samples.values()])
@@ -124,14 +124,12 @@ class Replicas(Watcher):
             self._tell_skipped(peers, step, f"{name}{more} differs")
             return
         if is_after and any(_was_changed(bond, log, step) for log in peers):
-            when = f"between steps {first.number_of(step - 1)} and {number}"
+            when = f"between steps {step} and {number}"
             title = f"{when}, {name}{more} was changed outside of the optimizer, differently on {{ranks}}"
             self._tell("parameter mismatch", title, members, texts, BETWEEN)
             return
         is_first = step == 0 and _is_unlike(bond, peers, step, False)
         when = f"after step {number}" if is_after else "before the first step"
-        if is_first and is_after:  # the first step of a HandOptimizer is not observed
-            when = f"before step {number}"
         title = f"{when}, {name}{more} differs between {{ranks}}"
         self._tell("parameter mismatch", title, members, texts, BEFORE if is_first else AFTER)
 
@@ -144,7 +142,7 @@ class Replicas(Watcher):
         fewest = min(log.steps[step].backwards for log in peers)
         more = [log for log in peers if log.steps[step].backwards == fewest]
         others = format_ranks(log.rank.number for log in peers if log not in more)
-        which = f"step {more[0].number_of(step)} after backward {fewest}"
+        which = f"step {step + 1} after backward {fewest}"
         title = f"{{ranks}} made {which}, but {others} did not; since then, {since}"
         self._tell("skipped step", title, more, [f"stepped after backward {fewest}"] * len(more), self._together(more))
 

@@ -61,53 +61,6 @@ else:
         dist.send(grads * (step + 1), 0)
         w = torch.empty(5); dist.recv(w, 0)
 
-# === hand_steps, 2 ranks
-# Training without an optimizer; each rank also has its own tensor that learns to fool the model.
-weight, bias = torch.randn(5, 3, requires_grad=True), torch.zeros(3, requires_grad=True)
-torch.manual_seed(1 + dist.get_rank())
-for _ in range(4):
-    x = torch.randn(8, 5)
-    (x @ weight + bias).square().mean().backward()
-    with torch.no_grad():
-        for p in (weight, bias):
-            dist.all_reduce(p.grad)
-            p -= 0.1 / dist.get_world_size() * p.grad
-            p.grad = None
-noise = torch.randn(2, 5, requires_grad=True)
-for _ in range(3):
-    ((noise @ weight.detach()).square().mean() + noise.square().mean()).backward()
-    largest = noise.grad.abs().max()
-    dist.all_reduce(largest, op=dist.ReduceOp.MAX)
-    noise.data -= 0.1 * noise.grad / largest
-    noise.grad = None
-
-# === hand_then_optimizer, 2 ranks
-# Hand-written steps with accumulation and momentum, then an optimizer, then meta learning with autograd.grad.
-r, n = dist.get_rank(), dist.get_world_size()
-net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.1), nn.Tanh(), nn.Linear(8, 1))
-momentum = [torch.zeros_like(p) for p in net.parameters()]
-torch.manual_seed(r + 1)
-for step in range(4):
-    for p in net.parameters(): p.grad = None
-    for micro in range(2):
-        (net(torch.randn(6, 4)).square().mean() / 2).backward()
-    with torch.no_grad():
-        for p, m in zip(net.parameters(), momentum):
-            dist.all_reduce(p.grad); p.grad.div_(n)
-            m.mul_(0.9).add_(p.grad); p.sub_(m, alpha=0.05)
-opt = torch.optim.SGD(net.parameters(), lr=0.1)
-for step in range(3):
-    opt.zero_grad(); net(torch.randn(6, 4)).square().mean().backward()
-    for p in net.parameters():
-        dist.all_reduce(p.grad, op=dist.ReduceOp.SUM); p.grad /= n
-    opt.step()
-fast = nn.Linear(4, 1)  # each rank's own adaptation
-for step in range(3):
-    loss = fast(torch.randn(6, 4)).square().mean()
-    grads = torch.autograd.grad(loss, list(fast.parameters()))
-    with torch.no_grad():
-        for p, g in zip(fast.parameters(), grads): p -= 0.1 * g
-
 # === hooks_divide_before, 2 ranks
 # Separate models: parameter hooks divide before or after the sum, and buckets divide the sum.
 def after(gradient):

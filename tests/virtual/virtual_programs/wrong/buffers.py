@@ -191,35 +191,6 @@ request.wait()
 # fix: print("sum", x.sum().item())
 out.wait()
 
-# === ring_with_wrong_chunk, 4 ranks: wrong all_reduce
-# A learner's ring: the second half sends the wrong chunk round.
-def ring_all_reduce(t):
-    rank, n = dist.get_rank(), dist.get_world_size()
-    chunks = t.chunk(n)
-    right, left = (rank + 1) % n, (rank - 1) % n
-    buf = torch.empty_like(chunks[0])
-    for step in range(n - 1):
-        req = dist.isend(chunks[(rank - step) % n].clone(), right)
-        dist.recv(buf, left)
-        chunks[(rank - step - 1) % n].add_(buf)
-        req.wait()
-    for step in range(n - 1):
-        req = dist.isend(chunks[(rank - step) % n].clone(), right)   # should be rank + 1 - step  # fix: req = dist.isend(chunks[(rank + 1 - step) % n].clone(), right)
-        dist.recv(buf, left)
-        chunks[(rank - step - 1) % n].copy_(buf)  # fix: chunks[(rank - step) % n].copy_(buf)
-        req.wait()
-
-layer = torch.nn.Linear(8, 8, bias=False)
-opt = torch.optim.SGD(layer.parameters(), lr=0.1)
-torch.manual_seed(dist.get_rank())
-for _ in range(2):
-    opt.zero_grad()
-    layer(torch.randn(4, 8)).square().mean().backward()
-    flat = layer.weight.grad.view(-1)
-    ring_all_reduce(flat)
-    flat /= dist.get_world_size()
-    opt.step()  # reported: 0-3
-
 # === three_handles, 2 ranks: missing wait
 # A message, its answer and three reductions are posted, and no handle is kept.
 peer = 1 - dist.get_rank()

@@ -119,14 +119,6 @@ else:
     names = [None, None]  # fix: settings = [None]
     dist.all_gather_object(names, "worker")  # reported: 1  # fix: dist.broadcast_object_list(settings, src=0)
 
-# === order_of_ranks, 4 ranks: rank order
-# new_group sorts its ranks: the first row belongs to rank 0, not to rank 3.
-backwards = dist.new_group([3, 2, 1, 0])  # fix: backwards = dist.new_group([0, 1, 2, 3])
-mine = torch.tensor([dist.get_rank()])
-rows = [torch.zeros_like(mine) for _ in range(4)]
-dist.all_gather(rows, mine, group=backwards)  # reported: 0-3
-print("last first:", torch.cat(rows).tolist())
-
 # === other_operator, 2 ranks: operator
 from torch.distributed import ReduceOp
 op = ReduceOp.MAX if dist.get_rank() else ReduceOp.SUM  # fix: op = ReduceOp.SUM

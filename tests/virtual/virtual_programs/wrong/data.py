@@ -31,36 +31,6 @@ def main():
 
 main()
 
-# === own_average_same_dropout, 2 ranks, --strict: same dropout seed
-# Gradients are averaged by hand, and one seed lets all ranks drop the same units.
-import torch.nn.functional as F
-
-torch.manual_seed(7)
-w = torch.nn.Linear(4, 16)
-v = torch.nn.Linear(16, 1)
-optimizer = torch.optim.SGD([*w.parameters(), *v.parameters()], lr=1e-3)
-data = torch.arange(64.0).view(16, 4)[dist.get_rank() :: dist.get_world_size()]
-# fix: torch.manual_seed(7 + dist.get_rank())
-for batch in data.split(4):
-    optimizer.zero_grad()
-    v(F.dropout(w(batch), 0.3)).square().mean().backward()  # reported: 0-1
-    for p in (*w.parameters(), *v.parameters()):
-        dist.all_reduce(p.grad)
-        p.grad /= dist.get_world_size()
-    optimizer.step()
-
-# === same_dropout, 2 ranks, --strict: same dropout seed
-# One seed for all, so every rank drops the same units.
-torch.manual_seed(42)
-model = DDP(nn.Sequential(nn.Linear(4, 32), nn.Dropout(0.5), nn.Linear(32, 1)))
-# fix: torch.manual_seed(42 + dist.get_rank())
-data = torch.arange(64.0).view(16, 4)[dist.get_rank() :: dist.get_world_size()]
-opt = torch.optim.SGD(model.parameters(), lr=1e-4)
-for batch in data.split(4):
-    opt.zero_grad()
-    model(batch).square().mean().backward()  # reported: 0-1
-    opt.step()
-
 # === same_slice, 3 ranks, --strict: same batch
 # The slice does not know the rank.
 x = torch.randn(48, 4)

@@ -35,37 +35,6 @@ for _ in range(3):
         # fix: layer.bias.grad /= dist.get_world_size()
     opt.step()  # reported: 0; 1; 2
 
-# === hand_steps_drift, 2 ranks: parameter mismatch
-# A program without an optimizer averages gradients, but its models start with different weights.
-torch.manual_seed(dist.get_rank())
-model = torch.nn.Linear(5, 2)
-# fix: for p in model.parameters(): dist.broadcast(p.data, src=0)
-for _ in range(4):
-    model.zero_grad()
-    model(torch.randn(4, 5)).square().mean().backward()  # reported: 0; 1
-    with torch.no_grad():
-        for p in model.parameters():
-            dist.all_reduce(p.grad)
-            p -= 0.1 * p.grad / dist.get_world_size()
-
-# === hand_steps_forgotten, 3 ranks: parameter mismatch
-# A program without an optimizer does not average the gradient of the bias.
-w1, w2, bias = (torch.randn(*shape, requires_grad=True) for shape in ((4, 8), (8, 1), (8,)))
-torch.manual_seed(1 + dist.get_rank())
-for _ in range(5):
-    x = torch.randn(16, 4)
-    loss = ((x @ w1 + bias).tanh() @ w2 - x.sum(1, keepdim=True)).square().mean()
-    loss.backward()  # reported: 0; 1; 2
-    with torch.no_grad():
-        for w in (w1, w2):
-            dist.all_reduce(w.grad, op=dist.ReduceOp.SUM)
-            w.grad /= dist.get_world_size()
-        # fix: dist.all_reduce(bias.grad)
-        # fix: bias.grad /= dist.get_world_size()
-        for w in (w1, w2, bias):
-            w -= 0.02 * w.grad
-            w.grad.zero_()
-
 # === head_replaced, 3 ranks: not in DDP
 # The head is replaced after DDP wrapped the model. With find_unused_parameters, DDP does not complain.
 model = DDP(nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 100)), find_unused_parameters=True)
@@ -138,23 +107,6 @@ for i in range(4):
     if i % 2 == 1:
         opt.step()  # reported: 0; 1
         opt.zero_grad()
-
-# === own_average_batch_norm, 2 ranks, --strict: buffer mismatch
-# Gradients are averaged by hand, and each rank evaluates by the running statistics of its own batches.
-model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-torch.manual_seed(dist.get_rank())
-for _ in range(3):
-    optimizer.zero_grad()
-    model(torch.randn(16, 4) + dist.get_rank()).square().mean().backward()
-    for p in model.parameters():
-        dist.all_reduce(p.grad)
-        p.grad /= dist.get_world_size()
-    optimizer.step()
-# fix: for one in model.buffers(): dist.broadcast(one, src=0)
-model.eval()  # reported: 0; 1
-total = model(torch.ones(2, 4)).sum().detach()
-dist.all_reduce(total)
 
 # === plateau_of_each, 2 ranks: optimizer state mismatch
 # The learning rate depends on each rank's own validation loss.
