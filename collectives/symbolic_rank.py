@@ -8,7 +8,7 @@ support raises TypeError. In both cases, the caller builds the schedule in anoth
 """
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -87,15 +87,6 @@ def vectorize(values: npt.NDArray[Any]) -> "VectorRank | int":
     if max(-low, high) > LARGEST:
         raise TypeError(f"values up to {max(-low, high)} are too large to be handled at once")
     return VectorRank(values)
-
-
-def look_up(table: Sequence[int], index: Any) -> Any:
-    """Return ``table[index]``. For a symbolic index, the result contains the entry for each rank.
-
-    >>> look_up((5, 7, 9), VectorRank(np.array([2, 0]))).values
-    array([9, 5])
-    """
-    return vectorize(np.asarray(table, np.int64)[index.values]) if isinstance(index, VectorRank) else table[index]
 
 
 def _operator(name: str, accepts: Callable[[Any], Any], is_reflected: bool = False) -> Callable[[VectorRank, Any], Any]:

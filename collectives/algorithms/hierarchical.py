@@ -20,13 +20,14 @@ buffer crosses each rail. Torus: on networks that are grids or tori, such as tho
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import isqrt, lcm, prod
 from typing import NamedTuple
 
-from collectives.algorithms.nesting import Inner, inner_channels
 from collectives.algorithms.ring import gather_around, reduce_around
-from collectives.declaration import algorithm
-from collectives.errors import Undefined
+from collectives.catalogue import find_algorithm
+from collectives.declaration import Algorithm, algorithm
+from collectives.errors import InputError, Undefined
 from collectives.step import Program, Spaced, on_group
 
 
@@ -42,47 +43,48 @@ def choose_width(world_size: int, wanted: int | None, name: str) -> int:
     return wanted
 
 
-class Dimensions(NamedTuple):
-    """The inner algorithms of one piece of the buffer, in the order in which they run."""
+class Inner(NamedTuple):
+    """An algorithm that runs on the ranks of a node or of a rail. ``chunks`` is its number of chunks."""
 
-    scatter: Inner
-    reduce: Inner
-    gather: Inner
+    algorithm: Algorithm
+    world_size: int
+    chunks: int
 
-    @property
-    def chunks(self) -> int:
-        """The number of chunks of the piece. It is a multiple of the number of chunks of each inner algorithm."""
-        width = self.scatter.world_size
-        return width * lcm(self.scatter.chunks // width, self.gather.chunks // width, self.reduce.chunks)
+    def run(self, rank: int, ranks: Sequence[int], first_chunk: int, size: int) -> Program:
+        """Run on ``size`` chunks of the buffer, as member ``rank`` of the global ``ranks``."""
+        (program,) = self.algorithm.channels(rank, self.world_size)
+        return on_group(program, ranks, size // self.chunks, first_chunk)
 
 
-def find_pieces(world_size: int, gpus: int | None, node: str, rail: str, gather: str | None) -> list[Dimensions]:
-    """Return the three inner algorithms of each piece of the buffer.
+@lru_cache(maxsize=1024)
+def find_inner(collective: str, name: str, world_size: int) -> Inner:
+    """Return an inner algorithm. Raise InputError if it has several channels or scratch chunks."""
+    found = find_algorithm(name, collective)
+    if len(found.channels(0, world_size)) > 1 or found.scratch(world_size):
+        raise InputError(
+            f"{found.full_name} has several channels or scratch, so it cannot run inside another algorithm; use an "
+            "algorithm with one channel, such as ring"
+        )
+    return Inner(found, world_size, found.chunks(world_size))
 
-    The number of pieces is the least common multiple of the inner algorithms' channels.
-    """
+
+def inner_algorithms(
+    world_size: int, gpus: int | None, node: str, rail: str, gather: str | None
+) -> tuple[Inner, Inner, Inner]:
+    """Return the reduce_scatter within a node, the all_reduce across the nodes, and the all_gather within a node."""
     width = choose_width(world_size, gpus, "gpus")
-    inner = (
-        inner_channels("reduce_scatter", node, width),
-        inner_channels("all_reduce", rail, world_size // width),
-        inner_channels("all_gather", gather or node, width),
-    )
-    return [Dimensions(*(pieces[k % len(pieces)] for pieces in inner)) for k in range(lcm(*map(len, inner)))]
+    scatter, gathering = find_inner("reduce_scatter", node, width), find_inner("all_gather", gather or node, width)
+    return scatter, find_inner("all_reduce", rail, world_size // width), gathering
 
 
 def chunk_count(world_size: int, gpus: int | None, node: str, rail: str, gather: str | None) -> int:
-    """Return the number of chunks of the buffer. All pieces have the same number of chunks."""
-    pieces = find_pieces(world_size, gpus, node, rail, gather)
-    return len(pieces) * lcm(*(piece.chunks for piece in pieces))
+    """Return the number of chunks: the smallest multiple of the chunks of each inner algorithm."""
+    scatter, reduce, gathering = inner_algorithms(world_size, gpus, node, rail, gather)
+    width = scatter.world_size
+    return width * lcm(scatter.chunks // width, gathering.chunks // width, reduce.chunks)
 
 
-def scratch_count(world_size: int, gpus: int | None, node: str, rail: str, gather: str | None) -> int:
-    """Return the number of scratch chunks: the most that an inner algorithm needs, rounded up to whole buffers."""
-    pieces = find_pieces(world_size, gpus, node, rail, gather)
-    return chunk_count(world_size, gpus, node, rail, gather) * max(inner.buffers for piece in pieces for inner in piece)
-
-
-@algorithm("all_reduce", name="hierarchical", chunks=chunk_count, scratch=scratch_count)
+@algorithm("all_reduce", name="hierarchical", chunks=chunk_count)
 def hierarchical_all_reduce(
     rank: int,
     world_size: int,
@@ -90,28 +92,20 @@ def hierarchical_all_reduce(
     node: str = "ring",
     rail: str = "ring",
     gather: str | None = None,
-) -> tuple[Program, ...]:
+) -> Program:
     """Sum all buffers on all ranks. With rings, this takes 2 (g - 1) + 2 (p / g - 1) steps for g GPUs per node.
 
     All ranks send 2 (p - 1) / p n bytes. ``gpus`` is g, the number of consecutive ranks of a node; default: the largest
     divisor of p up to its square root. ``node`` names the reduce_scatter within a node, ``rail`` the all_reduce across
-    nodes, and ``gather`` the all_gather within a node; default: the name in ``node``. Each channel runs one piece of
-    the buffer through one channel of each inner algorithm.
+    nodes, and ``gather`` the all_gather within a node; default: the name in ``node``. Each needs a single channel.
     """
-    pieces, total = find_pieces(world_size, gpus, node, rail, gather), chunk_count(world_size, gpus, node, rail, gather)
-    size = total // len(pieces)
-    return tuple(one_piece(rank, world_size, piece, k * size, size, total) for k, piece in enumerate(pieces))
-
-
-def one_piece(rank: int, world_size: int, piece: Dimensions, first: int, size: int, total: int) -> Program:
-    """Sum one piece of the buffer on all ranks: ``size`` of the ``total`` chunks, starting at chunk ``first``."""
-    scatter, reduce, gather = piece
-    width, share = scatter.world_size, size // scatter.world_size
+    scatter, reduce, gathering = inner_algorithms(world_size, gpus, node, rail, gather)
+    total, width = chunk_count(world_size, gpus, node, rail, gather), scatter.world_size
     row, gpu = divmod(rank, width)
     peers, across = Spaced(row * width, 1, width), Spaced(gpu, width, world_size // width)
-    yield from scatter.run(gpu, peers, size // scatter.chunks, first, total)
-    yield from reduce.run(row, across, share // reduce.chunks, first + gpu * share, total)
-    yield from gather.run(gpu, peers, size // gather.chunks, first, total)
+    yield from scatter.run(gpu, peers, 0, total)
+    yield from reduce.run(row, across, gpu * (total // width), total // width)
+    yield from gathering.run(gpu, peers, 0, total)
 
 
 class Line(NamedTuple):

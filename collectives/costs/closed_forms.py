@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from math import inf, prod
 from typing import NamedTuple
 
-from collectives.algorithms.hierarchical import choose_width, torus_shape
-from collectives.algorithms.nesting import inner_channels
+from collectives.algorithms.hierarchical import inner_algorithms, torus_shape
 from collectives.declaration import Algorithm
 
 ROUNDING = 1e-12  # relative to the elapsed time; a message with less time left has arrived
@@ -214,17 +213,13 @@ def _torus_channel(sizes: Sequence[int], channels: int) -> list[StepShares]:
 def hierarchical_all_reduce(
     m: CostModel, gpus: int | None = None, node: str = "ring", rail: str = "ring", gather: str | None = None
 ) -> float | None:
-    """Return the sum of the inner closed forms, or None if an inner algorithm has several channels or no formula."""
-    width = choose_width(m.p, gpus, "gpus")
-    inner, across = m.for_group(width), m.for_group(m.p // width, 1 / width)
-    dimensions = [
-        (inner_channels("reduce_scatter", node, inner.p), inner),
-        (inner_channels("all_reduce", rail, across.p), across),
-        (inner_channels("all_gather", gather or node, inner.p), inner),
+    """Return the sum of the inner closed forms, or None if an inner algorithm has no formula."""
+    inner = inner_algorithms(m.p, gpus, node, rail, gather)
+    shares = 1, 1 / inner[0].world_size, 1
+    seconds = [
+        closed_form(each.algorithm, m.for_group(each.world_size, share))
+        for each, share in zip(inner, shares, strict=True)
     ]
-    if any(len(channels) > 1 for channels, _ in dimensions):
-        return None
-    seconds = [closed_form(channels[0].algorithm, model) for channels, model in dimensions]
     return None if None in seconds else sum(filter(None, seconds))
 
 

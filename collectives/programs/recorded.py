@@ -29,20 +29,6 @@ Ints = npt.NDArray[np.int32]
 Parameters = dict[str, Any]
 
 
-class Shown:
-    """A value that exists only in the worker process. This process knows only its ``repr``.
-
-    >>> Shown("<object>")
-    <object>
-    """
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def __repr__(self) -> str:
-        return self.text
-
-
 class RecordedFailure(NamedTuple):
     """A program's failure as recorded in the worker process."""
 
@@ -182,7 +168,7 @@ class RecordedProgram:
         if isinstance(ended, ProgramEnded):  # the program would end its process again, on any rank
             raise ended
         question = {
-            "do": "record", "name": self.name, "parameters": _given(parameters), "world_size": world_size,
+            "do": "record", "name": self.name, "parameters": parameters, "world_size": world_size,
             "root": root, "ranks": ranks,
         }  # fmt: skip
         try:
@@ -213,23 +199,19 @@ class RecordedCount:
         parameters += [inspect.Parameter(str(name), inspect.Parameter.KEYWORD_ONLY) for name in accepted]
         self.__signature__ = inspect.Signature(parameters)
 
-    def __call__(self, world_size: int, **values: Any) -> Any:
+    def __call__(self, world_size: int, **values: Any) -> int:
         """Return the number of chunks. Raise InputError if the rule fails, and Undefined for a wrong world size."""
         key = (self.rule, *_key(world_size, 0, values))
         if key not in self.program.counts:
             question = {
                 "do": "count", "name": self.program.name, "rule": self.rule, "world_size": world_size,
-                "parameters": _given(values),
+                "parameters": values,
             }  # fmt: skip
-            self.program.counts[key] = self._read(self.program.file.ask(question)[0])
+            header = self.program.file.ask(question)[0]
+            if not isinstance(header.get("count"), int):
+                raise_failure(header)
+            self.program.counts[key] = header["count"]
         return self.program.counts[key]
-
-    def _read(self, header: dict[str, Any]) -> Any:
-        if "count" in header and isinstance(header["count"], int):
-            return header["count"]
-        if "odd" in header:
-            return Shown(make_printable(str(header["odd"])))
-        raise_failure(header)
 
 
 def load_recorded(path: Path) -> list[Algorithm]:
@@ -258,14 +240,11 @@ def _recorded(file: ProgramFile, described: dict[str, Any]) -> Algorithm:
             f"{file.path}: the name of an algorithm must be printable and have at most 100 characters, not {shown!r}"
         )
     program = RecordedProgram(file, f"{spec.name}/{name}", described, first_arguments(spec))
-    chunks, scratch = (_rule(program, rule, described[rule]) for rule in ("chunks", "scratch"))
+    chunks, scratch = (
+        RecordedCount(program, rule, described[rule]) if isinstance(described[rule], list) else described[rule]
+        for rule in ("chunks", "scratch")
+    )
     return Algorithm(spec, name, program, chunks, scratch, source=file.path)
-
-
-def _rule(program: RecordedProgram, rule: str, described: Any) -> Any:
-    if isinstance(described, list):
-        return RecordedCount(program, rule, described)
-    return Shown(make_printable(described)) if isinstance(described, str) else described
 
 
 def read_recorded_steps(header: dict[str, Any], body: bytes, ranks: Any, world_size: int) -> RecordedSteps:
@@ -325,18 +304,9 @@ def _whole(value: Any, at_least: int = 0) -> int:
 
 
 def _key(world_size: int, root: Any, parameters: Parameters) -> tuple[Any, ...]:
-    return world_size, root, *sorted(_given(parameters).items())
-
-
-def _given(parameters: Parameters) -> Parameters:
-    """Return the parameters, except defaults that only the worker process knows."""
-    return {key: value for key, value in parameters.items() if not isinstance(value, Shown)}
+    return world_size, root, *sorted(parameters.items())
 
 
 def _parameter(described: dict[str, Any]) -> inspect.Parameter:
-    empty = inspect.Parameter.empty
-    default = described.get("default", empty)
-    if "odd_default" in described:
-        default = Shown(make_printable(str(described["odd_default"])))
-    annotation = described.get("annotation", empty)
-    return inspect.Parameter(described["name"], inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    known = {key: described[key] for key in ("default", "annotation") if key in described}
+    return inspect.Parameter(described["name"], inspect.Parameter.KEYWORD_ONLY, **known)

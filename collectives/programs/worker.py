@@ -34,6 +34,7 @@ from collectives.symbolic_rank import Diverges, ShiftedRank, VectorRank
 
 LOCATION = struct.Struct("5q")  # 1 if a rank runs, rank, channel, step, line
 RUNG = b"."  # announces an answer
+MOST_COUNT = 1 << 62  # of chunks in an answer, far above the limit
 CLOSED = 97  # exit status of a worker whose connection was closed
 GIVE_UP_S = 10.0  # time limit for ending processes that start others
 PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>: the signal when the owner exits
@@ -225,10 +226,11 @@ class Worker:
         rule: Any = algorithm.chunks_rule if question["rule"] == "chunks" else algorithm.scratch_rule
         try:
             count = rule(question["world_size"], **algorithm.rule_arguments(rule))
+            if not isinstance(count, int):
+                return {"refused": f"the number of chunks must be an integer, not {shorten(count)}"}, b""
         except BaseException as error:
             return describe_failure(error, str(self.path), "the function for its number of chunks fails with "), b""
-        small = isinstance(count, int) and abs(count) < 2**62
-        return {"count": int(count)} if small else {"odd": shorten(count)}, b""
+        return {"count": max(-1, min(count, MOST_COUNT))}, b""
 
     def _record(self, question: dict[str, Any]) -> Answer:
         """Record the operations of all ranks, of some ranks, or of one symbolic rank that represents all.
@@ -257,22 +259,23 @@ def _describe(algorithm: Algorithm) -> dict[str, Any]:
         "collective": algorithm.spec.name, "name": algorithm.name, "function": algorithm.function.__name__,
         "line": algorithm.first_line,
         "chunks": _describe_rule(algorithm.chunks_rule), "scratch": _describe_rule(algorithm.scratch_rule),
-        "parameters": [_describe_parameter(parameter) for parameter in algorithm.parameters_taken],
+        "parameters": [*filter(None, map(_describe_parameter, algorithm.parameters_taken))],
     }  # fmt: skip
 
 
 def _describe_rule(rule: Any) -> Any:
     if callable(rule):
         return list(inspect.signature(rule).parameters)[1:]
-    plain = rule is None or (isinstance(rule, int) and abs(rule) < 2**62)
-    return rule if plain else shorten(rule)
+    return rule if rule is None else min(rule, MOST_COUNT)
 
 
-def _describe_parameter(parameter: inspect.Parameter) -> dict[str, Any]:
+def _describe_parameter(parameter: inspect.Parameter) -> dict[str, Any] | None:
+    """Return the description of a parameter, or None if its default can only exist in this process."""
     described: dict[str, Any] = {"name": parameter.name}
     if parameter.annotation is not parameter.empty:
         described["annotation"] = inspect.formatannotation(parameter.annotation)[:200]
     if parameter.default is not parameter.empty:
-        plain = parameter.default is None or type(parameter.default) in (int, str)
-        described["default" if plain else "odd_default"] = parameter.default if plain else shorten(parameter.default)
+        described["default"] = parameter.default
+        if parameter.default is not None and type(parameter.default) not in (int, str):
+            return None
     return described

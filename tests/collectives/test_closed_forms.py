@@ -117,20 +117,13 @@ def test_torus_closed_form_is_exact_for_any_shape(p: int, columns: int, rows: in
         ("all_reduce/chain", 5, {"slices": 20}),
         ("all_reduce/hierarchical", 12, {"gpus": 4}),
         ("all_reduce/hierarchical", 12, {"gpus": 2, "rail": "recursive_doubling"}),
-        ("all_reduce/hierarchical", 16, {"gpus": 4, "node": "naive", "rail": "halving_doubling"}),
         ("all_reduce/hierarchical", 16, {"node": "recursive_halving", "gather": "bruck", "rail": "chain[slices=3]"}),
-        ("all_reduce/hierarchical", 12, {"gpus": 3, "rail": "unchunked_ring"}),
     ],
 )
 def test_closed_forms_take_the_parameters(name: str, p: int, parameters: dict[str, int | str]) -> None:
     algorithm = find_algorithm(name).with_parameters(**parameters)
     nbytes = divisible(algorithm, p) * 100
     assert formula(algorithm, p, nbytes, 5) == pytest.approx(simulated(algorithm, p, nbytes, 5), rel=1e-9)
-
-
-def test_hierarchy_with_channels_has_no_closed_form() -> None:
-    algorithm = find_algorithm("all_reduce/hierarchical[rail=double_tree]")
-    assert closed_form(algorithm, CostModel(16, 1 << 20, 1e-6, 1e-9, 0)) is None
 
 
 FEW, MANY = (*range(1, 10), 12, 16, 17, 33), (10, 11, 13, 14, 15, *range(18, 33), 48, 63, 64, 65)

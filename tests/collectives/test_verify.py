@@ -46,49 +46,19 @@ def test_hierarchical_all_reduce_is_correct_for_any_node_size(p: int, gpus: int)
         verify(algorithm, p)
 
 
-INSIDE = [name.partition("/")[2] for name in library() if name.startswith("all_reduce/")] + ["hierarchical[rail=torus]"]
+@pytest.mark.parametrize("rail", ["chain[slices=3]", "halving_doubling", "hierarchical[gpus=2]"])
+@pytest.mark.parametrize(("node", "gather"), [("ring", None), ("naive", "direct"), ("recursive_halving", "bruck")])
+@pytest.mark.parametrize(("p", "gpus"), [(8, 2), (12, 3), (8, 8)])
+def test_algorithms_with_one_channel_run_in_a_hierarchy(p: int, gpus: int, node: str, gather: str, rail: str) -> None:
+    algorithm = find_algorithm("all_reduce/hierarchical").with_parameters(gpus=gpus, node=node, gather=gather)
+    assert verify(algorithm.with_parameters(rail=rail if p > gpus else "ring"), p).world_size == p
 
 
-@pytest.mark.parametrize("rail", INSIDE)
-@pytest.mark.parametrize(
-    ("node", "gather"),
-    [("ring", None), ("naive", "bidirectional_ring"), ("bidirectional_ring", None), ("recursive_halving", "bruck")],
-)
-@pytest.mark.parametrize(
-    ("p", "gpus"), [(6, 2), (12, 3), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((8, 8), (16, 4)))]
-)
-def test_any_algorithm_runs_in_a_hierarchy(p: int, gpus: int, node: str, gather: str | None, rail: str) -> None:
-    algorithm = find_algorithm("all_reduce/hierarchical").with_parameters(
-        gpus=gpus, node=node, rail=rail, gather=gather
-    )
-    assert verify(algorithm, p).world_size == p
-
-
-def test_inner_channels_run_in_parallel() -> None:
-    plain = verify(find_algorithm("all_reduce/hierarchical[gpus=4]"), 16)
-    both = find_algorithm("all_reduce/hierarchical[gpus=4, node=bidirectional_ring, rail=bidirectional_ring]")
-    assert len(both.channels(0, 16)) == 2
-    assert (verify(both, 16).steps, verify(both, 16).sent_share) == (plain.steps, plain.sent_share)
-    algorithm = find_algorithm("all_reduce/hierarchical[rail=unchunked_ring]")
-    assert algorithm.scratch(4) == algorithm.chunks(4)  # a buffer as large again
-
-
-def test_uneven_inner_channels_are_rejected(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(
-        """from collectives import algorithm, recv_reduce, send
-
-@algorithm("reduce_scatter")
-def lopsided(rank, world_size):
-    return part_of(rank, 0), part_of(rank, 1)
-
-def part_of(rank, part):
-    yield recv_reduce(1 - rank, part) if rank == part else send(1 - rank, part)
-"""
-    )
-    file = f"{tmp_path / 'mine.py'}:lopsided"
-    assert verify(find_algorithm(file), 2).steps == 1
-    with pytest.raises(InputError, match="lopsided cannot run inside another algorithm: channel 0 uses chunks 0 of 2"):
-        find_algorithm("all_reduce/hierarchical").with_parameters(gpus=2, node=file, gather="ring").chunks(4)
+@pytest.mark.parametrize("rail", ["double_tree", "unchunked_ring"])
+def test_hierarchy_rejects_channels_and_scratch(rail: str) -> None:
+    message = f"all_reduce/{rail} has several channels or scratch, so it cannot run inside another algorithm; use an"
+    with pytest.raises(InputError, match=message):
+        verify(find_algorithm(f"all_reduce/hierarchical[rail={rail}]"), 8)
 
 
 @pytest.mark.parametrize(
