@@ -21,7 +21,7 @@ from collectives.budget import Gigabyte
 from collectives.errors import TooLarge
 from collectives.output_files import write_text
 from collectives.records.environment import describe_measurement
-from collectives.schedule.symbolic_build import AnySchedule, build_symmetric, build_table
+from collectives.schedule.symbolic_build import AnySchedule, build_compact, build_symmetric
 from collectives.schedule.symmetric import SymmetricSchedule
 from simcomm import Cluster
 from simcomm.cluster.placement import place_round_robin
@@ -73,7 +73,7 @@ def build(name: str, ranks: int) -> AnySchedule | None:
     """Return the schedule, or None if building it or finding its routes would take minutes."""
     algorithm = find_algorithm(name)
     schedule: AnySchedule | None = build_symmetric(algorithm, ranks)
-    schedule = schedule or (build_table(algorithm, ranks) if ranks <= MOST_ASKED else None)
+    schedule = schedule or (build_compact(algorithm, ranks).table() if ranks <= MOST_ASKED else None)
     if isinstance(schedule, SymmetricSchedule) and len(cyclic_pairs(schedule).src) > MOST:
         return None
     return schedule

@@ -31,8 +31,6 @@ from collectives.input_files import FileBytes, check_input
 from collectives.quoting import quote, suggest
 from collectives.spec import find_spec
 
-FORMER_NAMES = {"all_to_all/naive": "all_to_all/direct"}  # accepted in old scenario files
-
 
 @cache
 def library() -> dict[str, Algorithm]:
@@ -70,7 +68,6 @@ def find_algorithm(reference: str | Algorithm, collective: str | None = None, fo
     if ".py" in reference:
         return _find_in_file(reference, collective, folder)
     full_name = reference if "/" in reference or collective is None else f"{collective}/{reference}"
-    full_name = FORMER_NAMES.get(full_name, full_name)
     if full_name.rpartition("/")[2] == AUTO:
         raise InputError(f"{full_name} {UNDECIDED}")
     if full_name == f"all_reduce/{GLOO}":  # not part of the library

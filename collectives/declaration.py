@@ -123,7 +123,6 @@ class Algorithm(Generic[Arguments, Returned]):
     by_model: bool = False  # chosen by the performance model for "auto"
 
     def __call__(self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
-        """Return the program for these arguments, with the parameters that were set."""
         return self.function(*args, **{**self.parameters, **kwargs})  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
@@ -178,7 +177,6 @@ class Algorithm(Generic[Arguments, Returned]):
 
     @property
     def parameter_names(self) -> list[str]:
-        """The names of the parameters that ``with_parameters`` can set."""
         return [parameter.name for parameter in self.parameters_taken]
 
     def chunks(self, world_size: int) -> int:
@@ -332,7 +330,6 @@ class NcclsOwn(Algorithm):
         return self.spec.moves or self.spec.has_parts  # these collectives have parts of equal length
 
     def least_elements(self, world_size: int) -> int:
-        """Return the minimum number of elements: one per rank if chunks must be equal, otherwise one."""
         return world_size if self.needs_equal_chunks else 1
 
 

@@ -1,23 +1,11 @@
 """The operations of a rank program.
 
-A rank program is a generator function of ``(rank, world_size)``, or of ``(rank, world_size, root)`` for a rooted
-collective. It yields *steps*. A step is a tuple of operations that are posted together and awaited together, like
-``dist.batch_isend_irecv`` followed by ``wait()`` on each request. The program does not depend on tensors, clocks or a
-network.
+A rank program is a generator function of ``(rank, world_size)``, and of ``root`` in a rooted collective. It yields
+*steps*: tuples of operations that are posted together and awaited together, like ``dist.batch_isend_irecv`` followed by
+``wait()`` on each request. DESIGN.md lists the rules of programs, and ``collectives.schedule.rules`` checks them.
 
-* A send reads its chunks as they were before the step. Received data is written when the step completes.
-* ``copy`` and ``reduce`` are local: they send nothing, and read chunks as they were before the step.
-* A step writes each chunk at most once. The only exception: several ``recv_reduce`` may write the same chunk. They are
-  applied in the order of the step, regardless of the order of arrival. A local ``reduce`` into such a chunk must be in
-  a separate step, which costs the same.
-* A rank never sends to itself.
-* The k-th send from a to b matches the k-th receive at b from a.
-* A rank can run several programs at the same time, each on its own *channel*. Channels use different chunks. A send
-  matches a receive on the same channel.
-* Chunks from ``chunks`` on are scratch. They are undefined at the start, and each is as large as chunk ``index %
-  chunks``.
-* Data keeps its place: data of chunk k is received in chunk k, or in scratch of the same size as chunk k. Only an
-  all_to_all moves data to other chunks, so all of its chunks must be equally large.
+Data keeps its place: data of chunk k is received in chunk k, or in scratch of the same size. Only an all_to_all moves
+data to other chunks, so all of its chunks must be equally large. Scratch chunk i is as large as chunk ``i % chunks``.
 """
 
 import sys
@@ -45,12 +33,10 @@ class Kind(IntEnum):
 
     @property
     def receives(self) -> bool:
-        """Whether the operation receives a message."""
         return self in RECEIVING
 
     @property
     def is_local(self) -> bool:
-        """Whether the operation stays within the rank."""
         return self in LOCAL
 
     @property

@@ -70,11 +70,9 @@ class VectorRank:
         return self // other, self % other
 
     def bit_length(self) -> Any:
-        """Return ``int.bit_length`` of the value on each rank."""
         return vectorize(np.frexp(np.abs(self.values).astype(np.float64))[1].astype(np.int64))
 
     def bit_count(self) -> Any:
-        """Return ``int.bit_count`` of the value on each rank."""
         return vectorize(np.bitwise_count(self.values).astype(np.int64))
 
 
@@ -141,7 +139,6 @@ class ShiftedRank:
 
     @property
     def values(self) -> range:
-        """The values on all ranks, as a range in ascending order."""
         return range(self.base, self.base + self.stride * self.world_size, self.stride)
 
     def __add__(self, other: Any) -> Any:

@@ -83,7 +83,6 @@ class Transport:
             raise InputError(f"goodput must be a share of the line rate in (0, 1], not {quote(self.goodput)}")
 
     def with_terms(self, given: Mapping[str, Any]) -> "Transport":
-        """Return the transport with some of its TCP terms replaced."""
         return replace(self, tcp=replace(self.tcp or TcpTerms(), **given))
 
     def for_gloo(self) -> "Transport":

@@ -43,7 +43,6 @@ class Verdict:
 
     @property
     def costs(self) -> list[Costs]:
-        """The costs at each verified world size."""
         return [_costs(self.algorithm, report) for report in self.reports]
 
     @property
@@ -66,7 +65,6 @@ class Verdict:
         return next((report.harmless_mistake for report in self.reports if report.harmless_mistake), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the verdict as JSON content."""
         return {
             "algorithm": self.algorithm.full_name,
             "correct": bool(self.reports) and self.problem is None and not self.interrupted,

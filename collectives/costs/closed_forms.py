@@ -92,7 +92,6 @@ class CostModel(NamedTuple):
         return share * self.nbytes * self.gamma
 
     def for_group(self, p: int, share: float = 1.0) -> "CostModel":
-        """Return the model for a group of ``p`` ranks with ``share`` of the buffer."""
         return self._replace(p=p, nbytes=self.nbytes * share)
 
     @property

@@ -21,14 +21,9 @@ class Elements(Protocol):
     """Consecutive elements in memory."""
 
     @property
-    def nbytes(self) -> int:
-        """The size of all elements in bytes."""
-
-    def numel(self) -> int:
-        """Return the number of elements."""
-
-    def __getitem__(self, index: slice, /) -> Self:
-        """Return a range of the elements."""
+    def nbytes(self) -> int: ...
+    def numel(self) -> int: ...  # number of elements
+    def __getitem__(self, index: slice, /) -> Self: ...
 
 
 E = TypeVar("E", bound=Elements)

@@ -19,7 +19,7 @@ from typing import Generic, NamedTuple
 from collectives.call import CollectiveCall
 from collectives.declaration import Algorithm
 from collectives.pipeline.bound_steps import BoundStep, E, Extent, SliceMemory, Transfer, bind_steps, staging_elements
-from collectives.proof.completion import Completed, completion_order
+from collectives.proof.completion import completion_order
 from collectives.schedule.build import build_schedule
 from collectives.step import Step, offset
 
@@ -86,7 +86,6 @@ class PipelineBuilder(Generic[E]):
         self._level_of = algorithm, world_size, call.root
 
     def build(self, buffer: E) -> Pipeline[E]:
-        """Return the steps of all chains for ``buffer``."""
         chains = [self._chain(buffer, number) for number in range(self.chains)]
         steps = [step for chain in chains for step in chain]
         if len(chains) > 1:
@@ -125,14 +124,14 @@ def step_levels(algorithm: Algorithm, world_size: int, root: int) -> Levels:
     """Return the level of each step: the length of the longest sequence of dependent steps that ends with this step."""
     schedule = build_schedule(algorithm, world_size, root)
     columns = schedule.rank.tolist(), schedule.channel.tolist(), schedule.step.tolist()
-    keys = [Completed(*key) for key in zip(*columns, strict=True)]
-    meets: dict[Completed, list[Completed]] = defaultdict(list)
+    keys = [*zip(*columns, strict=True)]
+    meets = defaultdict[tuple[int, int, int], list[tuple[int, int, int]]](list)
     for key, other in zip(keys, schedule.match.tolist(), strict=True):
         if other >= 0:
             meets[key].append(keys[other])
     levels: Levels = {}
     for done in completion_order(schedule):
-        before = [(met.rank, met.channel, met.step - 1) for met in (done, *meets[done])]
+        before = [(rank, channel, step - 1) for rank, channel, step in (done, *meets[done])]
         levels[done] = 1 + max(levels.get(key, 0) for key in before)
     return levels
 

@@ -25,11 +25,9 @@ class ProgramLimits(NamedTuple):
     memory: int  # bytes of all processes of the file together
 
     def describe_seconds(self) -> str:
-        """Return text about the time limit and the environment variable that raises it."""
         return f"{self.seconds:g} s ({SECONDS_KEY}={10 * self.seconds:g} would allow ten times as long)"
 
     def describe_memory(self) -> str:
-        """Return text about the memory limit and the environment variable that raises it."""
         twice = format_size(2 * self.memory)
         return f'{format_size(self.memory)} of memory ({MEMORY_KEY}="{twice}" would allow twice as much)'
 

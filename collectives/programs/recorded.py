@@ -77,7 +77,6 @@ class RecordedSteps:
             raise_failure(self.failures[rank].answer)
 
     def first_step(self, rank: int, channel: int) -> int:
-        """Return the position of a channel's first step among all recorded steps."""
         return self._first_steps[rank] + sum(self.counts[rank][:channel])
 
     @cached_property
@@ -116,7 +115,6 @@ class RecordedProgram:
     """The function of an algorithm from a user's file. A call returns the recorded steps."""
 
     def __init__(self, file: ProgramFile, name: str, described: dict[str, Any], leading: tuple[str, ...]) -> None:
-        """Create the function from the algorithm's full name, the worker's description and the leading arguments."""
         self.file, self.name, self.first_line = file, name, int(described["line"])
         self.__name__ = make_printable(str(described["function"]), most=200)
         first = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in leading]
@@ -140,7 +138,6 @@ class RecordedProgram:
         return self._record_all(world_size, root, parameters).channels(number)
 
     def table(self, world_size: int, root: int = 0, **parameters: Any) -> Ints:
-        """Return the operations of all ranks, as in ``RecordedSteps.table``. Raise InputError if the program fails."""
         return self._record_all(world_size, root, parameters).table()
 
     def find_line(self, at: tuple[int, int, int] | None, world_size: int, root: int, **parameters: Any) -> int | None:
@@ -199,7 +196,7 @@ class RecordedCount:
         parameters += [inspect.Parameter(str(name), inspect.Parameter.KEYWORD_ONLY) for name in accepted]
         self.__signature__ = inspect.Signature(parameters)
 
-    def __call__(self, world_size: int, **values: Any) -> int:
+    def __call__(self, world_size: int, **values: Any) -> Any:
         """Return the number of chunks. Raise InputError if the rule fails, and Undefined for a wrong world size."""
         key = (self.rule, *_key(world_size, 0, values))
         if key not in self.program.counts:

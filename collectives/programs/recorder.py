@@ -123,7 +123,6 @@ class Recorder:
         return 0
 
     def answer(self) -> tuple[dict[str, Any], bytes]:
-        """Return the recorded steps as a header and bytes."""
         header = {
             "channels": self.channels, "steps": len(self.steps) // 2, "operations": len(self.numbers) // 5,
             "shifted": len(self.shifted) // 4, "vectors": len(self.vectors), "failures": self.failures,

@@ -116,7 +116,6 @@ class ProgramFile:
         return answer
 
     def unreadable(self, error: Exception) -> InputError:
-        """Return the InputError for an answer that cannot be parsed."""
         return InputError(
             f"{self.path}: the process that runs this file sent an invalid answer ({error}); check that the file does "
             "not write to file descriptors that it did not open"
@@ -298,13 +297,11 @@ class WorkerProcess:
         return 0
 
     def end(self) -> None:
-        """End the worker and the processes that it has started, and close its files."""
         self.server.workers.pop(self.process.pid, None)
         self.server.end_strays()
         self.close()
 
     def close(self) -> None:
-        """Close the files that connect this process and the worker."""
         for connection in (self._bell, self._output, self._talk, self._notes):
             connection.close()
 
@@ -326,7 +323,6 @@ class Server:
             )  # fmt: skip
 
     def keeps(self, worker: WorkerProcess) -> bool:
-        """Return whether a worker belongs to this server and can still answer."""
         return self.workers.get(worker.process.pid) is worker
 
     def request(self, text: bytes, files: list[int] = []) -> int:  # noqa: B006 - only read
@@ -344,11 +340,9 @@ class Server:
         return None if status < 0 else status
 
     def end_strays(self) -> None:
-        """End all processes that the workers have started."""
         end_processes(lambda: find_descendants(self.process.pid, self.workers))
 
     def close(self) -> None:
-        """End the server and all workers."""
         if self.owner != os.getpid():
             return
         workers = [worker.process for worker in self.workers.values()]

@@ -169,7 +169,6 @@ class Worker:
         self.algorithms: list[Algorithm] = []
 
     def note(self, rank: int, channel: int, step: int, line: int) -> None:
-        """Write the program's location to the shared notes, which the owner reads if the process ends."""
         LOCATION.pack_into(self.location, 0, 1, rank, channel, step, line)
 
     def answer(self, question: dict[str, Any]) -> Answer:

@@ -5,27 +5,17 @@ this assumption needs no buffering in any backend. Matching is static, so one or
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 
 from collectives.errors import Deadlock
 from collectives.schedule.schedule import Schedule
 
-
-class Completed(NamedTuple):
-    """A completed step of one channel of a rank."""
-
-    rank: int
-    channel: int
-    step: int
-
-
 Meeting = tuple[int, int, int]  # actor and step of the matching send or receive; index of this one
 
 
-def completion_order(schedule: Schedule) -> Iterator[Completed]:
-    """Yield each step of all channels and ranks, in an order in which they can complete.
+def completion_order(schedule: Schedule) -> Iterator[tuple[int, int, int]]:
+    """Yield the rank, channel and step of each step, in an order in which the steps can complete.
 
     Raise Deadlock if some steps never complete.
 
@@ -34,11 +24,11 @@ def completion_order(schedule: Schedule) -> Iterator[Completed]:
 
     >>> from collectives import find_algorithm
     >>> from collectives.schedule.build import build_schedule
-    >>> [tuple(done) for done in completion_order(build_schedule(find_algorithm("reduce/naive"), 2))]
+    >>> list(completion_order(build_schedule(find_algorithm("reduce/naive"), 2)))
     [(1, 0, 0), (0, 0, 0)]
     """
     for rank, channel, step, _ in completion_depths(schedule):
-        yield Completed(rank, channel, step)
+        yield rank, channel, step
 
 
 def completion_depths(schedule: Schedule) -> Iterator[tuple[int, int, int, int]]:

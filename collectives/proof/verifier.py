@@ -268,7 +268,6 @@ class SymbolicRun:
         return [*(parts[chunk * p // chunks] for chunk in range(chunks)), *[0] * self.schedule.scratch]
 
     def parts(self, contents: Contents, rank: int) -> list[int]:
-        """Return the contributors of each part of a rank's buffer, as bits."""
         p, root = self.schedule.world_size, self.schedule.root
         if not self.spec.has_parts:
             return [_bits(contents(rank, 0, p, root))] * p
@@ -359,7 +358,6 @@ class SymbolicRun:
         ]
 
     def has_one_order(self) -> bool:
-        """Return whether all ranks that end with the same reduced data have reduced it in the same order."""
         chunks = self.schedule.chunks
         return not self.spec.is_shared or all(order[:chunks] == self.order[0][:chunks] for order in self.order)
 
@@ -375,7 +373,6 @@ class SymbolicRun:
             raise self._explain(wrong[0])
 
     def describe(self, mistake: int) -> ProgramError:
-        """Return the error for a mistake, which is given by its number."""
         index, problem = self.mistakes[mistake]
         receives = bool(self.schedule.kind[index] != SEND and self.schedule.match[index] >= 0)
         return self.schedule.refuse(index, f": {problem}", lands=receives)
@@ -416,7 +413,6 @@ class SymbolicRun:
         return f"chunk {origin} of {_ranks_of(ranks)}" if self.spec.moves else f"the data of {_ranks_of(ranks)}"
 
     def _empty(self, chunk: int) -> str:
-        """Return text that says that a chunk is undefined, and why it was undefined at the start."""
         scratch = chunk >= self.schedule.chunks
         why = "scratch is undefined at the start" if scratch else self.spec.beginning.format(root=self.schedule.root)
         return f"chunk {chunk} holds nothing yet ({why})"

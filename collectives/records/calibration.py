@@ -225,7 +225,6 @@ class MachineLoad:
 
     @property
     def is_busy(self) -> bool:
-        """Whether the load is too high for a measurement that requires an idle machine."""
         return self.others > BUSY_OTHERS or self.steal > BUSY_STEAL
 
     def describe(self) -> str:
@@ -299,15 +298,12 @@ class Calibration:
         )
 
     def compute_point(self, training: Training, processes: int, threads: int) -> ComputePoint | None:
-        """Return the measurement of this training step, or None."""
         return _find_point(self.compute, training, processes, threads)
 
     def overlap_point(self, training: Training, processes: int, threads: int) -> OverlapPoint | None:
-        """Return the overlap measurement of this training step, or None."""
         return _find_point(self.overlap, training, processes, threads)
 
     def phases(self, training: Training, processes: int, threads: int) -> ComputePhases | None:
-        """Return the measured phases of this training step, or None."""
         point = self.compute_point(training, processes, threads)
         return point.phases if point else None
 

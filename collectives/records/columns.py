@@ -73,7 +73,6 @@ class Columnar(Generic[Row]):
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Self:
-        """Create the columns from rows."""
         labels, columns = cls._split(rows)
         return cls(labels, **columns)
 
@@ -100,7 +99,6 @@ class Columnar(Generic[Row]):
         return cls(labels, **columns)
 
     def select(self, which: npt.NDArray[Any] | slice) -> Self:
-        """Select rows by an index array, a slice or a boolean mask."""
         return type(self)(self.labels, **{name: column[which] for name, column in self.kept.items()})
 
     def to_plain(self) -> dict[str, Any]:
@@ -177,7 +175,6 @@ class Columnar(Generic[Row]):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
-        """Let pydantic read the rows with ``from_plain``."""
         from pydantic_core import PydanticCustomError, core_schema  # slow to import; only needed to read files
 
         def read(plain: Any) -> "Columnar[Any]":

@@ -57,7 +57,6 @@ class Slice(NamedTuple):
 
     @property
     def is_kernel(self) -> bool:
-        """Whether the slice is a compute kernel on a GPU."""
         return self.category == "kernel" and not self.name.startswith(COLLECTIVE_KERNELS)
 
 

@@ -76,18 +76,14 @@ class LinkLoads:
     capacity: Floats  # nominal bytes per second; infinite if unknown
     routes: LinkRoutes  # routes of the messages
 
-    def mean_load(self, link: int, begin: Floats | float, end: Floats | float) -> Floats:
-        """Return the mean load of a link between two times, in bytes/s."""
+    def mean_share(self, link: int, begin: Floats | float, end: Floats | float) -> Floats:
+        """Return the mean load of a link between two times, as a share of its bandwidth."""
         mine = slice(self.first[link], self.first[link + 1])
         time, carried = self.time[mine], self.carried[mine]
         if not len(time):
             return np.zeros_like(np.asarray(begin, float))
         between = np.interp(end, time, carried) - np.interp(begin, time, carried)
-        return np.asarray(between / np.maximum(np.subtract(end, begin), INSTANT_S))
-
-    def mean_share(self, link: int, begin: Floats | float, end: Floats | float) -> Floats:
-        """Return the mean load of a link between two times, as a share of its bandwidth."""
-        return np.asarray(self.mean_load(link, begin, end) / self.capacity[link])
+        return np.asarray(between / np.maximum(np.subtract(end, begin), INSTANT_S) / self.capacity[link])
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,6 @@ class MessageRoutes:
 
     @classmethod
     def of(cls, routes: Iterable[Sequence[str]]) -> "MessageRoutes":
-        """Create the routes from lists of node names."""
         known: dict[str, int] = {}
         numbers = [[known.setdefault(node, len(known)) for node in route] for route in routes]
         flat = [node for route in numbers for node in route]
@@ -148,7 +147,6 @@ class Messages(Columnar[Message]):
 
     @classmethod
     def of(cls, rows: Iterable[Message]) -> Self:
-        """Create the columns from rows."""
         routes, columns = cls._split(rows)
         begin = columns.pop("begin")
         for name, other in (("dst_step", "step"), ("into", "chunk")):
@@ -184,7 +182,6 @@ class Messages(Columnar[Message]):
 
     @property
     def routes(self) -> MessageRoutes:
-        """The routes that ``route`` refers to."""
         routes: MessageRoutes = self.labels
         return routes
 
@@ -194,7 +191,6 @@ class Messages(Columnar[Message]):
         return np.maximum(self.src_posted, self.dst_posted)
 
     def sorted(self) -> Self:
-        """Return the messages sorted by ``begin``, then by sender."""
         return self.select(np.lexsort((self.kept["src"], self.begin)))
 
     def _lists(self, which: slice) -> dict[str, list[Any]]:

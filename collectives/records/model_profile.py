@@ -187,17 +187,14 @@ class ModelProfile:
 
     @property
     def forward_flops(self) -> int:
-        """The FLOPs of forward, per sample."""
         return sum(layer.forward_flops for layer in self.layers)
 
     @property
     def backward_flops(self) -> int:
-        """The FLOPs of backward, per sample."""
         return sum(layer.backward_flops for layer in self.layers)
 
     @property
     def written_bytes(self) -> int:
-        """The bytes that forward writes, per sample."""
         return sum(layer.written_bytes for layer in self.layers)
 
     @property

@@ -47,7 +47,6 @@ class Spans(Columnar[Span]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names that ``name`` refers to."""
         return tuple(self.labels)
 
     @classmethod

@@ -174,7 +174,6 @@ class Trace:
         return [int(nbytes) for nbytes in sent.tolist()]
 
     def of_program(self, program: Algorithm) -> "Trace":
-        """Store the program of the run: its library name, and the program itself for pictures. Return the trace."""
         self.algorithm, self.program = name_in_library(program), program
         return self
 

@@ -72,7 +72,6 @@ class BriefTrace(Trace):
 
     @classmethod
     def of(cls, trace: Trace, waited: dict[tuple[int, int], float], path: list[Leg]) -> "BriefTrace":
-        """Return a copy of a trace with the waits by (rank, peer) and the critical path."""
         return cls(
             **{column.name: getattr(trace, column.name) for column in fields(trace) if column.init},
             waited=waited,

@@ -28,7 +28,6 @@ class ProgramCall:
 
     @property
     def total(self) -> int:
-        """The number of chunks of the buffer and of scratch together."""
         return self.chunks + self.scratch
 
     def describe(self) -> str:
@@ -101,22 +100,7 @@ class OperationColumns(NamedTuple):
     match: Ints  # index of the matching operation; -1 for local operations
 
     def head(self, number: int) -> "OperationColumns":
-        """Return the first ``number`` operations, unmatched."""
         return OperationColumns._make([*(column[:number] for column in self[:-1]), np.full(number, -1, np.int32)])
-
-    def in_little_memory(self) -> "OperationColumns":
-        """Return the same numbers in two thirds of the memory: in small types, and with equal counts stored only once.
-
-        Arithmetic in these types can overflow.
-        """
-        small = {name: _small(getattr(self, name)) for name in ("channel", "step", "kind")}
-        count = np.broadcast_to(self.count[:1], len(self.count)) if (self.count == self.count[:1]).all() else self.count
-        return self._replace(**small, count=count)
-
-
-def _small(column: Ints) -> npt.NDArray[np.signedinteger[Any]]:
-    most = int(column.max(initial=0))
-    return column.astype(np.int8 if most < 1 << 7 else np.int16 if most < 1 << 15 else np.int32)
 
 
 @dataclass(frozen=True, repr=False)
@@ -130,21 +114,17 @@ class StepTable(ProgramCall):
 
     @property
     def messages(self) -> int:
-        """The number of messages, including empty ones."""
         return int(np.count_nonzero(self.columns.kind == Kind.SEND))
 
     @property
     def channels(self) -> int:
-        """The largest number of channels of a rank."""
         return int(self.columns.channel.max(initial=0)) + 1
 
     @property
     def steps(self) -> int:
-        """The largest number of steps of a channel."""
         return int(self.columns.step.max(initial=-1)) + 1
 
     def table(self) -> "StepTable":
-        """Return this table. Other kinds of schedules build one."""
         return self
 
 
@@ -256,11 +236,9 @@ class Schedule(ProgramCall):
 
     @property
     def columns(self) -> OperationColumns:
-        """The operations as OperationColumns."""
         return OperationColumns._make(getattr(self, name) for name in OperationColumns._fields)
 
     def table(self) -> StepTable:
-        """Return the same operations, ordered by step."""
         order = np.lexsort((self.channel, self.rank, self.step))
         position = np.empty(len(order) + 1, np.int32)
         position[order], position[-1] = np.arange(len(order), dtype=np.int32), -1
@@ -269,7 +247,6 @@ class Schedule(ProgramCall):
         return StepTable(self.algorithm, self.world_size, self.root, self.chunks, self.scratch, columns)
 
     def operation(self, index: int) -> Operation:
-        """Return an operation as its program yielded it."""
         numbers = (int(column[index]) for column in (self.peer, self.chunk, self.count, self.into))
         return Operation(Kind(int(self.kind[index])), *numbers)
 
@@ -279,11 +256,9 @@ class Schedule(ProgramCall):
         return location + self.line(index)
 
     def line(self, index: int) -> str:
-        """Return text such as `` (line 9 of my.py)`` for the step of an operation, or "" if the line is unknown."""
         return self.at_line(int(self.rank[index]), int(self.channel[index]), int(self.step[index]))
 
     def on_channel(self, index: int) -> str:
-        """Return text such as ``, channel 1``. It is empty if there is only one channel."""
         return f", channel {self.channel[index]}" if self.channels > 1 else ""
 
     def refuse(self, index: int, problem: str, lands: bool = False) -> ProgramError:

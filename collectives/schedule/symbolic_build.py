@@ -56,17 +56,6 @@ def build_compact(algorithm: Algorithm, world_size: int, root: int = 0) -> Symme
     return build_schedule(algorithm, world_size, root).table()
 
 
-def build_table(algorithm: Algorithm, world_size: int, root: int = 0) -> StepTable:
-    """Return the matched operations of every rank, ordered by step. Raise ProgramError for an invalid program.
-
-    >>> from collectives import find_algorithm
-    >>> table = build_table(find_algorithm("broadcast/binomial"), 4)
-    >>> table.steps, len(table.columns.kind)
-    (2, 6)
-    """
-    return build_compact(algorithm, world_size, root).table()
-
-
 def seems_cyclic(algorithm: Algorithm) -> bool:
     """Return whether the program is symmetric for one of two small world sizes.
 
@@ -162,7 +151,7 @@ def build_by_branch(algorithm: Algorithm, world_size: int, root: int = 0) -> Ste
     columns = columns._replace(match=match_halves(columns.kind, key))
     if first_mismatch(columns, call, key) is not None:
         return None
-    return StepTable(**vars(call), columns=columns.in_little_memory())
+    return StepTable(**vars(call), columns=columns)
 
 
 def _run_branches(call: ProgramCall) -> list[OperationBlock]:

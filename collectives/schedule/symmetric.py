@@ -32,11 +32,9 @@ class ShiftedNumbers(NamedTuple):
 
     @property
     def is_shifted(self) -> Bools:
-        """A boolean mask of the numbers that depend on the rank."""
         return self.stride > 0
 
     def select(self, entries: npt.NDArray[Any]) -> "ShiftedNumbers":
-        """Return the numbers selected by an index array or a boolean mask."""
         return ShiftedNumbers(self.base[entries], self.stride[entries], self.shift[entries])
 
     def on(self, ranks: Ints, world_size: int) -> Ints:
@@ -70,17 +68,14 @@ class SymmetricSchedule(ProgramCall):
 
     @property
     def messages(self) -> int:
-        """The number of messages, including empty ones."""
         return self.world_size * int(np.count_nonzero(self.kind == Kind.SEND))
 
     @property
     def steps(self) -> int:
-        """The largest number of steps of a channel."""
         return int(self.step.max(initial=-1)) + 1
 
     @property
     def channels(self) -> int:
-        """The number of channels of a rank."""
         return int(self.channel.max(initial=0)) + 1
 
     def ranks_at(self, distance: Ints, ranks: Ints) -> Ints:
@@ -107,7 +102,6 @@ class SymmetricSchedule(ProgramCall):
         return np.asarray(group * self.stride + within, np.int32)
 
     def block(self, ranks: Ints) -> OperationBlock:
-        """Return the operations of the given ranks."""
         peer = self.ranks_at(self.peer, ranks)
         peer[self.kind >= Kind.COPY] = -1
         chunks = (numbers.on(ranks, self.world_size) for numbers in (self.read, self.written))
@@ -115,7 +109,6 @@ class SymmetricSchedule(ProgramCall):
         return OperationBlock(ranks, self.channel, self.step, self.kind, (peer, next(chunks), count, next(chunks)))
 
     def table(self) -> StepTable:
-        """Return the operations of all ranks as a table."""
         p, runs = self.world_size, runs_of_steps(self.step)
         ranks = np.arange(p, dtype=np.int32)
         columns = merge_blocks([self.block(ranks)])

@@ -124,7 +124,6 @@ class ComputePhases:
             check_number(name, getattr(self, name), "seconds", at_least=0)
 
     def times(self, factor: float) -> "ComputePhases":
-        """Return a copy with every phase multiplied by ``factor``."""
         return ComputePhases(*(factor * each for each in (self.forward, self.backward, self.optimizer, self.loading)))
 
     @property

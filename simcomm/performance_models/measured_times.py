@@ -73,7 +73,7 @@ def time_collective(
     schedule = verified_schedule(call.algorithm, world_size, call.root)
     clock = _MaxPlusClock(call, schedule, calibration, starts, in_training, collective)
     for done in completion_order(schedule):
-        clock.complete((done.rank, done.channel, done.step))
+        clock.complete(done)
     finished = [clock.finished(rank) for rank in range(world_size)]
     spans = clock.spans
     if call.op == "mean":

@@ -240,11 +240,6 @@ def test_program_that_returns_none_has_no_steps() -> None:
     assert list(declared("all_reduce", empty).steps(0, 2)) == []
 
 
-def test_former_name_finds_the_algorithm() -> None:
-    assert find_algorithm("naive", "all_to_all") == find_algorithm("all_to_all/direct")
-    assert find_algorithm("all_to_all/naive").label == "direct"
-
-
 def test_exported_names_have_docstrings_with_examples() -> None:
     """Exceptions are raised in other examples, programs yield operations, and ``build_schedule`` shows a schedule."""
     assert sorted(collectives.__all__) == collectives.__all__

@@ -16,7 +16,7 @@ from collectives.catalogue import load_file
 from collectives.declaration import Algorithm
 from collectives.schedule.build import build_schedule
 from collectives.schedule.schedule import OperationColumns, ProgramCall, StepTable
-from collectives.schedule.symbolic_build import MOST_BRANCHES, SMALL, build_by_branch, build_symmetric, build_table
+from collectives.schedule.symbolic_build import MOST_BRANCHES, SMALL, build_by_branch, build_compact, build_symmetric
 from collectives.spec import find_spec
 from collectives.step import Program, copy, recv, recv_reduce, reduce, send
 from collectives.symbolic_rank import LARGEST, Diverges, ShiftedRank, VectorRank, vectorize
@@ -43,10 +43,10 @@ def test_library_schedule_tables_match_for_every_builder(name: str, p: int):
             wanted = build_schedule(algorithm, p, root).table()
         except InputError as refused:
             with pytest.raises(type(refused)):
-                build_table(algorithm, p, root)
+                build_compact(algorithm, p, root).table()
             continue
         cyclic, branches = build_symmetric(algorithm, p, root), build_by_branch(algorithm, p, root)
-        assert_same(build_table(algorithm, p, root), wanted)
+        assert_same(build_compact(algorithm, p, root).table(), wanted)
         for table in (cyclic and cyclic.table(), branches):
             if table is not None:
                 assert_same(table, wanted)
@@ -120,7 +120,7 @@ def test_symmetric_schedule_is_built_from_one_rank(monkeypatch):
 def test_random_programs_give_equal_tables(random: Random):
     p = random.choice([2, 3, 4, 5, 8, 13, 16])
     algorithm = here(drawn_program(random, p), scratch=p)
-    assert_same(build_table(algorithm, p), build_schedule(algorithm, p).table())
+    assert_same(build_compact(algorithm, p).table(), build_schedule(algorithm, p).table())
 
 
 def drawn_program(random: Random, p: int) -> Callable[[int, int], Program]:
@@ -198,7 +198,7 @@ def test_array_and_plain_checks_raise_the_same_messages(program: Any, scratch: i
     with pytest.raises(ProgramError) as plain:
         build_schedule(here(program, scratch=scratch), 4)
     with pytest.raises(ProgramError) as quick:
-        build_table(here(program, scratch=scratch), 4)
+        build_compact(here(program, scratch=scratch), 4).table()
     assert str(quick.value) == str(plain.value)
 
 
@@ -325,15 +325,4 @@ def test_fractional_count_is_rejected() -> None:
 
     assert build_symmetric(here(half), 70) is None
     with pytest.raises(ProgramError, match=r"send: count must be an integer, not 1\.5"):
-        build_table(here(half), 70)
-
-
-@pytest.mark.parametrize("most", [0, 127, 128, 32_767, 32_768])
-def test_small_column_types_preserve_values(most: int) -> None:
-    column, other = np.array([0, most], np.int32), np.array([3, 4], np.int32)
-    columns = OperationColumns(other, column, column, np.array([0, 1], np.int32), other, other, column, column, other)
-    packed = columns.in_little_memory()
-    assert all(map(np.array_equal, packed, columns))
-    assert packed.step.dtype.itemsize == {0: 1, 127: 1, 128: 2, 32_767: 2, 32_768: 4}[most]
-    nothing = OperationColumns._make([np.zeros(0, np.int32)] * 9)
-    assert all(map(np.array_equal, nothing.in_little_memory(), nothing))
+        build_compact(here(half), 70).table()

@@ -65,7 +65,9 @@ def test_link_loads_equal_plain_sums(seed: int, monkeypatch: pytest.MonkeyPatch)
         assert loads.most[number] == most
         for begin, end in ((0.0, 1.5), (1.3, 2.9), (2.5, 8.0)):
             carried = sum(flow_between(*item[:2], begin, end) for item in crossing if item[1].end > item[0])
-            assert loads.mean_load(number, begin, end) * (end - begin) == pytest.approx(carried, abs=1e-9)
+            assert loads.mean_share(number, begin, end) * link.bandwidth * (end - begin) == pytest.approx(
+                carried, abs=1e-9
+            )
 
 
 def plain_loads(link: TracedLink, crossing: list[tuple[float, Message, float]]) -> tuple[float, float, int]:

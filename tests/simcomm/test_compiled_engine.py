@@ -11,7 +11,7 @@ import simcomm
 from collectives import CollectiveCall, ProgramError, Transport, library
 from collectives.call import round_down
 from collectives.schedule.build import build_schedule
-from collectives.schedule.symbolic_build import build_symmetric, build_table
+from collectives.schedule.symbolic_build import build_compact, build_symmetric
 from collectives.step import recv, send
 from simcomm import Cluster
 from simcomm.cluster.topologies import fat_tree
@@ -81,7 +81,11 @@ def test_library_algorithms_take_equal_time_by_every_method(name: str, op: str):
         n = max(1, round_down(algorithm, 3000, p))
         call = CollectiveCall(algorithm, n, op=op if algorithm.spec.reduces else "sum")
         expected = simcomm.run(call, cluster).elapsed
-        for schedule in (build_schedule(algorithm, p), build_table(algorithm, p), build_symmetric(algorithm, p)):
+        for schedule in (
+            build_schedule(algorithm, p),
+            build_compact(algorithm, p).table(),
+            build_symmetric(algorithm, p),
+        ):
             if schedule is not None:
                 inputs = EngineInput(call, schedule, cluster, TRANSPORT)
                 timing = by_shortcut(inputs) or one_by_one(inputs)

@@ -13,7 +13,7 @@ from collectives import CollectiveCall, Transport, library
 from collectives.declaration import Algorithm
 from collectives.records.trace import read_trace
 from collectives.records.waits import BriefTrace, Record, critical_path, waiting_seconds
-from collectives.schedule.symbolic_build import AnySchedule, build_symmetric, build_table
+from collectives.schedule.symbolic_build import AnySchedule, build_compact, build_symmetric
 from collectives.spec import find_spec
 from collectives.step import Program, recv, send
 from collectives.training.workload import ComputePhases, Training
@@ -94,7 +94,7 @@ def test_max_plus_equals_events(name: str, p: int, n: int, random: Random | None
     cluster = racks(p, p, 1e12, random) if name in CYCLIC else ring(p + 1, "1 GB/s", "1 us", TRANSPORT)
     call = inputs(build_symmetric(library()[name], cluster.world_size), cluster, n, faults)
     assert_exact(call)
-    table = inputs(build_table(library()[name], cluster.world_size), cluster, n, faults)
+    table = inputs(build_compact(library()[name], cluster.world_size).table(), cluster, n, faults)
     np.testing.assert_allclose(by_events(call).finished, by_events(table).finished, rtol=1e-12)
     assert_waits(call)
 
@@ -115,7 +115,7 @@ def test_max_plus_requires_symmetric_schedule_and_private_links():
     assert by_shortcut(inputs(around, scattered, 800)) is None
     assert by_shortcut(inputs(build_symmetric(as_all_to_all(everyone), 8), cluster, 800)) is None
     assert by_shortcut(inputs(both_ways, racks(8, 8, 1e12), 160)) is None
-    assert by_shortcut(inputs(build_table(library()["all_reduce/ring"], 8), racks(8, 8, 1e12), 80)) is None
+    assert by_shortcut(inputs(build_compact(library()["all_reduce/ring"], 8).table(), racks(8, 8, 1e12), 80)) is None
 
 
 @pytest.mark.parametrize(

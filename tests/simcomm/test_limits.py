@@ -122,5 +122,5 @@ def test_link_loads_follow_from_messages() -> None:
     loads = link_loads(Trace("two", "predicted", 2, 4.0, messages, links=[link], hosts=["a", "b"]))
     assert [column.tolist() for column in (loads.use, loads.busy, loads.most)] == [[0.5], [0.5], [2]]
     assert loads.peak.tolist() == [1.0]  # both together never exceed the link
-    assert loads.mean_load(0, 0.0, 1.0) == pytest.approx(1250.0)  # 500 bytes/s and, on average, 750
-    assert loads.mean_load(0, 2.0, 4.0) == pytest.approx(0.0)
+    assert loads.mean_share(0, 0.0, 1.0) * loads.capacity[0] == pytest.approx(1250.0)  # 500 + 750 bytes/s
+    assert loads.mean_share(0, 2.0, 4.0) == pytest.approx(0.0)

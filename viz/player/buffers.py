@@ -12,7 +12,7 @@ import numpy as np
 
 from collectives.catalogue import find_algorithm, library
 from collectives.errors import Deadlock, InputError, ProgramError
-from collectives.proof.completion import Completed, completion_order
+from collectives.proof.completion import completion_order
 from collectives.proof.verifier import ChunkValues, SymbolicRun
 from collectives.records.columns import Ints
 from collectives.records.messages import Messages
@@ -82,12 +82,12 @@ class _UnjudgedRun(SymbolicRun):
         return [*map(or_, self.who[rank][op.into : op.into + op.count], values)]
 
 
-def _until_a_deadlock(schedule: Schedule) -> Iterator[Completed]:
+def _until_a_deadlock(schedule: Schedule) -> Iterator[tuple[int, int, int]]:
     with suppress(Deadlock):
         yield from completion_order(schedule)
 
 
-def _follow(run: SymbolicRun, order: Iterable[Completed]) -> Contributions:
+def _follow(run: SymbolicRun, order: Iterable[tuple[int, int, int]]) -> Contributions:
     """Complete a run's steps in the given order, and return its contributors."""
     schedule = run.schedule
     start = [row[: schedule.chunks] for row in run.who]
