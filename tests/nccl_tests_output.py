@@ -1,6 +1,5 @@
 """Write output in the formats of nccl-tests, with times that a test chooses."""
 
-import json
 from collections.abc import Sequence
 
 from collectives.costs.bounds import bus_factor
@@ -127,34 +126,3 @@ def form_table(form: str, rows: Rows, collective: str = "all_reduce", ranks: int
 
 
 OLD_TAIL = "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 12.3\n#\n"
-
-
-def as_json(
-    rows: Rows, collective: str = "all_reduce", processes: int = 8, hosts: int = 1, per_process: int = 1
-) -> str:
-    """Return the file that -J writes. It lists only the first device of each process."""
-    ranks = processes * per_process
-    devices = [
-        {"rank": index * per_process, "group": 0, "pid": 1000 + index, "hostname": f"host{index * hosts // processes}",
-         "device": 0, "device_hex": "0000:07:00", "device_info": "NVIDIA A100-SXM4-80GB"}
-        for index in range(processes)
-    ]  # fmt: skip
-    results = []
-    for nbytes, us in rows:
-        algbw, busbw = (round(value, 6) for value in bandwidths(nbytes, us, collective, ranks))
-        body = {"time": round(us, 6), "alg_bw": algbw, "bus_bw": busbw, "nwrong": 0.0}
-        row = {
-            "size": nbytes,
-            "count": count(nbytes, collective, ranks),
-            "type": "float",
-            "redop": "sum",
-            "root": "    -1",
-        }
-        results.append({**row, "out_of_place": body, "in_place": body})
-    content = {
-        "version": 1, "start_time": "now", "args": [f"./build/{collective}_perf", "-b", "8"], "env": ["\"size\": 3"],
-        "nccl_version": 22809,
-        "config": {"nthreads": 1, "ngpus": per_process, "devices": devices},
-        "results": results, "out_of_bounds": {"count": 0, "okay": "true"},
-    }  # fmt: skip
-    return json.dumps(content, indent=1)

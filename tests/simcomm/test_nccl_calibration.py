@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import Ringlab
-from nccl_tests_output import as_json, table
+from nccl_tests_output import table
 
 from collectives import InputError
 from simcomm.nccl.catalogue import match_gpu
@@ -76,7 +76,7 @@ def test_second_nccl_calibration_replaces_the_first(ringlab: Ringlab, output: Pa
 
 
 def test_calibrate_finds_one_host_by_its_gpu(ringlab: Ringlab, output: Path):
-    output.write_text(as_json([(4096, 30.0), (1 << 30, 5000.0)]))
+    output.write_text(table([(4096, 30.0), (1 << 30, 5000.0)]))
     assert ringlab("calibrate", "--nccl-tests", output).status == 0
     assert find_calibration(describe_system("x", {"nodes": 1, "gpus": 8, "gpu": "A100 SXM"})) is not None
 

@@ -7,11 +7,11 @@ from collectives.budget import Gigabyte, check_read
 from collectives.errors import InputError
 from simcomm.nccl.machine_files import host_tools, nccl_log, topology_xml
 from simcomm.nccl.machine_files.facts import Fact, Facts, MeasuredRun
-from simcomm.nccl.measured.nccl_tests import read_json, read_table
+from simcomm.nccl.measured.nccl_tests import read_table
 from simcomm.nccl.pasted import FilePlace, number_lines, read_pasted
 
 KNOWN = (
-    "the output of nccl-tests or rccl-tests (text, or JSON of -J), a log of NCCL_DEBUG=INFO, nvidia-smi, "
+    "the output of nccl-tests or rccl-tests, a log of NCCL_DEBUG=INFO, nvidia-smi, "
     "nvidia-smi topo -m, or the XML of NCCL_TOPO_DUMP_FILE, which replaces lspci, ibstat and ethtool"
 )
 
@@ -38,13 +38,11 @@ def _files_of(path: Path) -> list[Path]:
 
 def _read(path: Path) -> Iterator[Fact]:
     file, text = str(path), read_pasted(path)
-    head = text.lstrip()[:1]
-    if head == "<":
+    if text.lstrip().startswith("<"):
         yield from topology_xml.read(file, text)
         return
-    lines = [] if head == "{" else number_lines(text)
+    lines = number_lines(text)
     check_read(path, len(lines), Gigabyte.ENTRIES, "lines")
-    output = read_json(path, text) if head == "{" else read_table(file, lines)
-    yield from (MeasuredRun(FilePlace(file, run.line), run) for run in output.runs)
+    yield from (MeasuredRun(FilePlace(file, run.line), run) for run in read_table(file, lines).runs)
     yield from nccl_log.read(file, lines)
     yield from host_tools.read(file, lines)

@@ -1,4 +1,4 @@
-"""Read the output of nccl-tests and rccl-tests as people paste it: a table, CSV, Markdown or JSON (``-J FILE``).
+"""Read the output of nccl-tests and rccl-tests as people paste it: a table, CSV or Markdown.
 
 The format is defined in https://github.com/NVIDIA/nccl-tests, src/util.cu, and before 2025 in src/common.cu. Older
 versions print fewer columns, and neither their name nor the collective. Out-of-place results are used or, if they are
@@ -10,17 +10,16 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from collectives.budget import Gigabyte, check_read
 from collectives.errors import InputError
-from collectives.input_files import FileBytes, parse_json
+from collectives.input_files import FileBytes
 from collectives.quoting import suggest
 from collectives.units import count
-from simcomm.nccl.measured.nccl_tests_columns import SIDE, Columns, find_columns, may_be_row, read_cells
+from simcomm.nccl.measured.nccl_tests_columns import Columns, find_columns, may_be_row, read_cells
 from simcomm.nccl.measured.nccl_tests_rows import (
     CUT,
-    MOST_RANKS,
     NOT_IT,
     Call,
     NcclTestsRun,
@@ -332,68 +331,6 @@ def read_table(file: str, lines: Sequence[PastedLine], collective: str = "", ran
     return _Reader(file, lines, ranks, collective).read()
 
 
-def read_json(path: Path, text: str, collective: str = "", ranks: int = 0) -> NcclTestsOutput:
-    """Return the run in a file that ``-J`` wrote, after conversion to the table that nccl-tests prints for it.
-
-    Raise InputError for any other file.
-    """
-    try:
-        content = parse_json(text, parse_constant=lambda name: name)
-    except (ValueError, RecursionError) as error:  # ValueError: also an integer with thousands of digits
-        raise InputError(f"{path}: not JSON: {error}") from error
-    config, arguments = _get(path, content, "config", dict), _get(path, content, "args", list)
-    in_process = _get(path, config, "nthreads", int) * _get(path, config, "ngpus", int)
-    listed = [_device_text(path, device) for device in _get(path, config, "devices", list)]  # the first of each process
-    if not 1 <= len(listed) * in_process <= MOST_RANKS:
-        raise InputError(f"{path}: {len(listed)} devices with {in_process} GPUs each; use the output of nccl-tests")
-    head = [f"Collective test starting: {arguments[0]}"] if arguments else []
-    head.append(f"nccl-library={content.get('nccl_version')}")
-    head += [f"Rank {rank} {listed[rank // in_process]}" for rank in range(len(listed) * in_process)]
-    lines = [PastedLine(0, f"# {line}") for line in (*head, f"size count type redop root{2 * SIDE}")]
-    skipped, results = list[tuple[int, str]](), _get(path, content, "results", list)
-    numbers = [text.count("\n", 0, match.start()) + 1 for match in re.finditer(r'"size"\s*:', text)]
-    for at, result in enumerate(results):
-        place = FilePlace(str(path), numbers[at] if len(numbers) == len(results) else 0)
-        try:
-            lines.append(PastedLine(place.line, _row_text(place, result)))
-        except InputError as error:
-            skipped.append((place.line, str(error)))
-    outcome = content.get("out_of_bounds")
-    if isinstance(outcome, dict) and (outcome.get("count") or outcome.get("okay") not in (True, "true")):
-        lines.append(PastedLine(0, f"Out of bounds values : {outcome.get('count')} FAILED"))
-    output = read_table(str(path), lines, collective, ranks)
-    return replace(output, skipped=tuple(sorted([*skipped, *output.skipped])))
-
-
-def _device_text(path: Path, device: object) -> str:
-    group, pid = (_get(path, device, key, int) for key in ("group", "pid"))
-    host, name = (_get(path, device, key, str) for key in ("hostname", "device_info"))
-    return f"Group {group} Pid {pid} on {host} device 0 [] {name}"
-
-
-def _row_text(place: FilePlace, result: object) -> str:
-    cells = [str(_get(place, result, key, int)) for key in ("size", "count")]
-    cells += [_get(place, result, key, str) for key in ("type", "redop", "root")]
-    assert isinstance(result, dict)
-    for body in (result.get("out_of_place"), result.get("in_place")):
-        if isinstance(body, dict) and "cpu_time" in body:
-            raise InputError(f"{place}: cpu_time {OF_LAUNCH}")
-        figures = [_get(place, body, key, (float, int)) for key in ("time", "alg_bw", "bus_bw")] if body else []
-        cells += [f"{figure:.6f}" for figure in figures] or ["-"] * 3
-        wrong = body.get("nwrong") if body else None
-        cells.append(f"{wrong:g}" if isinstance(wrong, float | int) else "N/A")
-    return " ".join(cells)
-
-
-def _get(where: object, content: object, key: str, kind: Any) -> Any:
-    if not isinstance(content, dict) or key not in content:
-        raise InputError(f"{where}: {key!r} is missing; use the output of nccl-tests -J")
-    value = content[key]
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise InputError(f"{where}: {key} = {value!r} is not what nccl-tests writes")
-    return value
-
-
 def read_nccl_tests(path: Path | str, collective: str | None = None, ranks: int = 0) -> NcclTestsOutput:
     """Return the runs in an output file of nccl-tests or rccl-tests. Raise InputError if no row can be used.
 
@@ -404,9 +341,8 @@ def read_nccl_tests(path: Path | str, collective: str | None = None, ranks: int 
         raise InputError(f"unknown collective {collective!r}; {suggest(collective, COLLECTIVES)}")
     operation, text = COLLECTIVES[collective] if collective else "", read_pasted(path, FileBytes.NCCL_TESTS)
     if text.lstrip().startswith("{"):
-        output = read_json(path, text, operation, ranks)
-    else:
-        output = read_table(str(path), number_lines(text), operation, ranks)
+        raise InputError(f"{path}: JSON of nccl-tests -J is not supported; save the table that nccl-tests prints")
+    output = read_table(str(path), number_lines(text), operation, ranks)
     if not any(run.rows for run in output.runs):
         if output.skipped:
             raise InputError(output.skipped[0][1])
