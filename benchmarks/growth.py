@@ -77,7 +77,7 @@ from collectives.training.workload import ComputePhases, Training
 from ringlab.shared.workload import resolve_training
 from simcomm.compiled.engine import by_events, by_shortcut
 from simcomm.compiled.planning.engine_input import EngineInput
-from simcomm.model.jitter import Jitter
+from simcomm.model.faults import Jitter
 from simcomm.model.faults import NO_FAULTS, LinkFault, RankFault, Faults
 from simcomm.schedules import unverified_schedule
 part, name, kind, ranks, wrong = json.loads(sys.argv[1])

@@ -21,8 +21,7 @@ from collectives.records.environment import describe_measurement
 from simcomm.compiled.engine import one_by_one
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.traces import make_trace
-from simcomm.model.faults import Faults
-from simcomm.model.jitter import Jitter
+from simcomm.model.faults import Faults, Jitter
 from simcomm.schedules import unverified_schedule
 
 RESULTS = Path(__file__).parent / "results" / "traces.json"

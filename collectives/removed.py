@@ -51,6 +51,9 @@ OPTIONS: dict[str, str] = {  # "command --option": what to use instead
 }
 KEYS: dict[str, str] = {  # "table.key" of a scenario file: what to write instead
     "cluster.sharing": "remove it; messages always share links max-min fairly",
+    "faults.link.every": "write a [[faults.link]] table for each outage",
+    "faults.messages.deviation": 'remove it, and set distribution = "exponential"',
+    "faults.compute.deviation": 'remove it, and set distribution = "exponential"',
     "training.contention": "remove it; traffic of a step that shares links is no longer predicted",
     "training.parallelism.prefetch": "remove it; each block is gathered during the one before",
     "training.parallelism.bucket_view": "remove it; memory is fitted to published runs, which do not name it",
@@ -74,6 +77,7 @@ RENAMED_FIELDS: dict[str, str] = {  # "record.field" of a JSON file: its new nam
 } | {"recording.sites": "recording.locations", "recording.calls.columns.site": "recording.calls.columns.location"}
 RENAMED_WHAT_IFS = {"form": "strategy"}  # of predict --what-if, accepted until 0.2
 FUNCTIONS: dict[str, str] = {  # "package.name" of Python: what to use instead
+    "simcomm.dragonfly": "use simcomm.from_links or simcomm.from_graph",
     "simcomm.rail_aware": "use simcomm.listed_routes for the pairs whose route matters",
     "simcomm.sweep": 'call simcomm.run(..., engine="compiled", record=False) in a loop, or use ringlab.predict_sweep',
 }

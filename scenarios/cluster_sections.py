@@ -31,8 +31,6 @@ PARAMETER_KINDS: dict[str, Any] = {  # the type of all other parameters is Count
     "oversubscription": Ratio,
     "dimensions": list[Count],
     "ports": Annotated[int, Field(ge=2, le=MOST_RANKS)],
-    "global_links": Annotated[int, Field(ge=0, le=MOST_RANKS)],
-    "groups": Count | None,
 }
 
 
@@ -81,12 +79,6 @@ def _make_section(
     return section
 
 
-def _places_of_dragonfly(
-    hosts_per_router: int, routers_per_group: int, global_links: int, groups: int | None, **_: Any
-) -> int:
-    return hosts_per_router * routers_per_group * (groups or routers_per_group * global_links + 1)
-
-
 TOPOLOGY_SECTIONS: dict[str, type[TopologySection]] = {
     name: _make_section(name, builder, count_places)
     for name, builder, count_places in (
@@ -97,7 +89,6 @@ TOPOLOGY_SECTIONS: dict[str, type[TopologySection]] = {
         ("torus", topologies.torus, lambda dimensions, **_: prod(dimensions)),
         ("two-level-tree", topologies.two_level_tree, lambda racks, hosts_per_rack, **_: racks * hosts_per_rack),
         ("fat-tree", topologies.fat_tree, lambda ports, **_: ports**3 // 4),
-        ("dragonfly", topologies.dragonfly, _places_of_dragonfly),
     )
 }
 

@@ -50,7 +50,8 @@ def _describe_key(problem: str, section: type[BaseModel], place: tuple[int | str
             return f"{table}: {reason}"
     if problem == "missing":
         return f"{key} is missing: {section.model_fields[name].description}"
-    if removed := describe_removed(KEYS, ".".join(part for part in place if isinstance(part, str))):
+    unnumbered = ".".join(part for part in place if isinstance(part, str)).removeprefix("what_if.")
+    if removed := describe_removed(KEYS, unnumbered):
         return removed
     names = section.key_names() if issubclass(section, ClusterSection) else list(section.model_fields)
     return f"unknown key {key}; {suggest(name, names)}"

@@ -2,7 +2,7 @@
 
 * ``run`` simulates a collective, ``train`` a training run.
 * ``choose`` returns the fastest algorithm.
-* ``star``, ``ring``, ``torus``, ``fat_tree``, ``two_level_tree``, ``dragonfly`` and ``fully_connected`` build networks.
+* ``star``, ``ring``, ``torus``, ``fat_tree``, ``two_level_tree`` and ``fully_connected`` build networks.
 * ``preset`` builds machines of the hardware catalog, and ``this_machine`` is your computer.
 * ``from_links``, ``from_graph`` and ``read_cluster`` accept your own network.
 * ``Faults`` slow down or stop ranks and links.

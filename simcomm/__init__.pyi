@@ -11,7 +11,6 @@ from simcomm.cluster.placement import place_round_robin as place_round_robin
 from simcomm.cluster.routing import ecmp as ecmp
 from simcomm.cluster.routing import listed_routes as listed_routes
 from simcomm.cluster.routing import shortest as shortest
-from simcomm.cluster.topologies import dragonfly as dragonfly
 from simcomm.cluster.topologies import fat_tree as fat_tree
 from simcomm.cluster.topologies import fully_connected as fully_connected
 from simcomm.cluster.topologies import ring as ring
@@ -19,9 +18,9 @@ from simcomm.cluster.topologies import star as star
 from simcomm.cluster.topologies import torus as torus
 from simcomm.cluster.topologies import two_level_tree as two_level_tree
 from simcomm.model.faults import Faults as Faults
+from simcomm.model.faults import Jitter as Jitter
 from simcomm.model.faults import LinkFault as LinkFault
 from simcomm.model.faults import RankFault as RankFault
-from simcomm.model.jitter import Jitter as Jitter
 from simcomm.selection import choose as choose
 from simcomm.simulate import run as run
 from simcomm.simulate import train as train

@@ -26,8 +26,7 @@ LARGE = 258  # hosts with enough pairs for the compiled search of routes
 
 
 def _events() -> None:
-    flapping = LinkFault(("h0", "s0"), share=0.5, at=1e-6, lasting=1e-6, every=4e-6)
-    for faults in (NO_FAULTS, Faults(links=(flapping,))):
+    for faults in (NO_FAULTS, Faults(links=(LinkFault(("h0", "s0"), share=0.5, at=1e-6, lasting=1e-6),))):
         run("all_reduce/naive", star(HOSTS, "1 GB/s", "1 us"), 4096, engine="compiled", faults=faults)
 
 

@@ -17,8 +17,7 @@ from collectives.step import Kind, Step, copy, recv, recv_reduce, reduce, send
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.planning.engine_input import EngineInput
-from simcomm.model.faults import NO_FAULTS, Faults, LinkFault, RankFault
-from simcomm.model.jitter import Jitter
+from simcomm.model.faults import NO_FAULTS, Faults, Jitter, LinkFault, RankFault
 from simcomm.reference.engine import Buffer, Simulation
 
 Programs = list[list[list[Step]]]  # [rank][channel][step]
@@ -163,14 +162,13 @@ def random_faults(random: Random, case: Case, longest: float) -> Faults:
 
 
 def _random_jitter(random: Random, mean: float) -> Jitter:
-    kind = random.choice(["uniform", "exponential", "lognormal"])
-    return Jitter(kind, mean or 1e-6, random.uniform(0.1, 2) * (mean or 1e-6) if kind == "lognormal" else 0.0)
+    return Jitter(random.choice(["uniform", "exponential"]), mean or 1e-6)
 
 
 def _random_change(random: Random, edge: tuple[str, str], longest: float) -> LinkFault:
     at, share = random.choice([0.0, longest * random.random()]), random.choice([0.0, 0.5, random.uniform(0.01, 1)])
     lasting = random.choice([inf, longest * random.uniform(0.01, 0.5)]) or inf
-    return LinkFault(edge, share, at, lasting, random.choice([inf, lasting * random.uniform(1.1, 3)]))
+    return LinkFault(edge, share, at, lasting)
 
 
 def reference(case: Case, faults: Faults = NO_FAULTS) -> tuple[float, list[Row]]:

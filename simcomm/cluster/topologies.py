@@ -1,4 +1,4 @@
-"""Build networks of hosts: star, ring, fully connected, torus, two-level tree, fat tree, dragonfly.
+"""Build networks of hosts: star, ring, fully connected, torus, two-level tree, fat tree.
 
 Hosts are h0, h1, ... with one rank each. Switches are s0, s1, ...; their ``tier`` counts the levels above the hosts.
 By default, links have the given bandwidth and latency in each direction, as text with units or as parsed values. All
@@ -149,48 +149,6 @@ def fat_tree(
         add_link(graph, f"s{pod * half + low}", f"s{edges + pod * half + high}", link)
         add_link(graph, f"s{edges + pod * half + high}", f"s{2 * edges + high * half + low}", link)
     return _cluster(f"fat tree of {ports}-port switches, {count(hosts, 'host')}", graph, hosts, link, transport)
-
-
-def dragonfly(
-    hosts_per_router: int,
-    routers_per_group: int,
-    global_links: int,
-    bandwidth: str | Bandwidth,
-    latency: str | Latency,
-    groups: int | None = None,
-    transport: Transport | None = IDEAL,
-) -> Cluster:
-    """Build a dragonfly: groups of fully connected routers, with one global link between every two groups.
-
-    A router has ``global_links`` ports to other groups. Default of ``groups``: the maximum, routers_per_group *
-    global_links + 1. Group i's j-th global port leads to group i + j + 1, modulo ``groups``. The first three arguments
-    are p, a and h in Kim, Dally, Scott, Abts, "Technology-driven, highly-scalable dragonfly topology", 2008.
-
-    >>> dragonfly(2, 4, 2, "10 Gbit/s", "5 us")
-    <Cluster dragonfly of 9 groups, 72 hosts, 10 Gbit/s: 72 ranks, 108 nodes, 324 links>
-    """
-    for name, value in (("hosts_per_router", hosts_per_router), ("routers_per_group", routers_per_group)):
-        check_whole_number(name, value, at_least=1)
-    check_whole_number("global_links", global_links, at_least=0)
-    most = routers_per_group * global_links + 1
-    groups = most if groups is None else check_whole_number("groups", groups, at_least=0)
-    if not 1 <= groups <= most:
-        raise InputError(
-            f"groups must be 1 to {most} for {routers_per_group} routers with {global_links} global links, not {groups}"
-        )
-    routers, link = groups * routers_per_group, link_spec(bandwidth, latency)
-    check_links(routers * hosts_per_router + routers * (routers_per_group - 1) // 2 + groups * (groups - 1) // 2)
-    graph = empty_graph(_names("h", routers * hosts_per_router), _names("s", routers))
-    for host in range(routers * hosts_per_router):
-        add_link(graph, f"h{host}", f"s{host // hosts_per_router}", link)
-    for group in range(groups):
-        for a, b in combinations(range(group * routers_per_group, (group + 1) * routers_per_group), 2):
-            add_link(graph, f"s{a}", f"s{b}", link)
-    for a, b in combinations(range(groups), 2):
-        low, high = a * routers_per_group + (b - a - 1) // global_links, b * routers_per_group
-        add_link(graph, f"s{low}", f"s{high + (groups - b + a - 1) // global_links}", link)
-    title = f"dragonfly of {count(groups, 'group')}, {count(routers * hosts_per_router, 'host')}"
-    return _cluster(title, graph, routers * hosts_per_router, link, transport)
 
 
 def _names(letter: str, count: int) -> list[str]:

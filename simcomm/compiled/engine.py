@@ -33,7 +33,6 @@ from simcomm.compiled.planning.faults import (
 from simcomm.compiled.shortcuts.max_plus import MaxPlusRun, is_synchronous
 from simcomm.compiled.shortcuts.waits import Standstill, standstill
 from simcomm.compiled.tcp.run import TcpRun
-from simcomm.model.faults import IDLE_CHANGES
 from simcomm.model.sharing import SAME_ARRIVAL
 
 if TYPE_CHECKING:
@@ -150,8 +149,6 @@ def by_max_plus(inputs: EngineInput, *, waits: bool = False) -> Timing | None:
     if waits and (faults.fails_ranks or faults.changes_links):
         return None
     run = MaxPlusRun(inputs, keeps_steps=waits)
-    if run.missed_changes:
-        return None
     timing = Timing(float(run.finished.max()), run.finished, inputs.sent, "max-plus", by_steps=run if waits else None)
     end = standstill(inputs, run)
     return timing if end is None else timing._replace(failed=run.failed, standstill=end)
@@ -193,33 +190,23 @@ def run_kernel(
     from simcomm.compiled.kernel import event_loop, world  # imports numba, which is slow and often not needed
 
     run = world.new_world(plan, links, messages)
-    if changes:
-        _run_through_changes(run, changes, event_loop)
+    now = 0.0
+    for change in changes:
+        if change.time > now:
+            _advance(event_loop, run, change.time)
+            now = run.clock[0] = change.time
+        event_loop.change_bandwidth(run, change)
     _advance(event_loop, run, np.inf)
     return run
 
 
-def _advance(kernel: ModuleType, world: "World", until: float) -> bool:
-    """Simulate until the time ``until`` in seconds. Return whether all events were processed."""
+def _advance(kernel: ModuleType, world: "World", until: float) -> None:
+    """Simulate until the time ``until`` in seconds."""
     state, instants = kernel.MORE, FIRST_INSTANTS
     while state == kernel.MORE:
         start = monotonic()
         state = kernel.advance(world, instants, until)
         instants = 2 * instants if monotonic() - start < CALL_S else max(1, instants // 2)
-    return bool(state == kernel.OVER)
-
-
-def _run_through_changes(world: "World", changes: Iterable[LinkChange], kernel: ModuleType) -> None:
-    """Simulate and change links until all agents end, no change is left, or many changes in a row cause no event."""
-    now, idle = 0.0, 0
-    for change in changes:
-        if change.time > now:
-            nothing_else = _advance(kernel, world, change.time)
-            idle = idle + 1 if nothing_else else 0
-            if idle > IDLE_CHANGES or (nothing_else and np.isfinite(world.agents["finished"]).all()):
-                return
-            now = world.clock[0] = change.time
-        kernel.change_bandwidth(world, change)
 
 
 def _timing(inputs: EngineInput, finished: Floats, method: str) -> Timing:

@@ -1,29 +1,62 @@
-"""Define faults to simulate: slow or failed ranks, degraded, flapping or failed links, and random jitter.
+"""Define faults to simulate: slow or failed ranks, degraded or failed links, and random jitter.
 
 Both engines use this module, so the same faults hit the same messages in both.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from heapq import merge
-from math import floor, inf
+from math import inf
 from typing import Any, NamedTuple
 
 import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
-from collectives.checks import check_number, check_whole_number
+from collectives.checks import check_known, check_number, check_whole_number
 from collectives.errors import InputError
 from simcomm.cluster.graph import Link, list_nodes
-from simcomm.hashing import hash_name
-from simcomm.model.jitter import Jitter, uniform
+from simcomm.hashing import hash_name, to_fraction
 
 MESSAGE, COMPUTE = 1, 2  # purpose of a random number
 # Pseudo-channels for local compute. PROGRAM is the compute of a recorded program.
 DIVISION, FORWARD, BACKWARD, OPTIMIZER, PROGRAM = -1, -2, -3, -4, -5
 CHUNK_BITS = 32  # low bits of a packed step and chunk
-IDLE_CHANGES = 10_000  # after this many link changes in a row without any other event, the run is considered hung
+
+
+DISTRIBUTIONS = ("uniform", "exponential")
+
+
+@dataclass(frozen=True)
+class Jitter:
+    """A distribution of non-negative delays: uniform or exponential.
+
+    The unit of message jitter is seconds; compute jitter is a fraction of the compute time.
+
+    Raise InputError if the distribution is unknown or the mean is negative.
+
+    >>> Jitter("exponential", mean=1e-5).quantile(0.5).item()  # the median
+    6.931471805599453e-06
+    """
+
+    distribution: str
+    mean: float
+
+    def __post_init__(self) -> None:
+        check_known("distribution", self.distribution, DISTRIBUTIONS)
+        check_number("mean", self.mean)
+        if not 0 <= self.mean < inf:
+            raise InputError(f"mean must be finite and non-negative, not {self.mean}")
+
+    def quantile(self, uniform: Any) -> npt.NDArray[np.float64]:
+        """Return the distribution's quantile for each number in ``uniform``, an array of numbers in [0, 1)."""
+        shares = np.asarray(uniform, np.float64)
+        return np.asarray(self.mean * (2 * shares if self.distribution == "uniform" else -np.log1p(-shares)))
+
+    def draw(self, seed: int, *name: Any) -> npt.NDArray[np.float64]:
+        """Return the delay of a name, which is a sequence of integers. Arrays represent many names.
+
+        Each delay is a hash of seed and name, so it depends neither on the engine nor on the order of events.
+        """
+        return self.quantile(to_fraction(hash_name(seed, *name)))
 
 
 @dataclass(frozen=True)
@@ -50,49 +83,28 @@ class RankFault:
 class LinkFault:
     """A link that keeps only a ``share`` of its bandwidth, in both directions, from ``at`` for ``lasting`` seconds.
 
-    If ``every`` is set, the fault repeats with this period in seconds: the link flaps. With a share of 0, the link is
-    down.
+    With a share of 0, the link is down. For a link that flaps, list a fault for each outage.
 
-    >>> flap = LinkFault(("h0", "s0"), share=0, at=1, lasting=2, every=5)
-    >>> periods = flap.periods()
-    >>> [next(periods) for _ in range(4)]
-    [(1, True), (3, False), (6, True), (8, False)]
+    >>> LinkFault(("h0", "s0"), share=0, at=1, lasting=2).shifted(2).at
+    -1
     """
 
     between: Link
     share: float
     at: float = 0.0
     lasting: float = inf
-    every: float = inf
 
     def __post_init__(self) -> None:
         if not isinstance(self.between, tuple) or len(self.between) != 2:
             raise InputError(f"between must be a pair of nodes, not {self.between!r}")
         check_number("share", self.share)
-        for key in ("at", "lasting", "every"):
+        for key in ("at", "lasting"):
             check_number(key, getattr(self, key), "seconds")
-
-    def periods(self) -> Iterator[tuple[float, bool]]:
-        """Yield the time in seconds of each begin (True) and end (False) of the fault, endlessly if the link flaps."""
-        number = 0
-        while True:
-            begin = self.at + number * self.every if number else self.at
-            if begin == inf:
-                return
-            yield begin, True
-            if self.lasting == inf:
-                return
-            yield begin + self.lasting, False
-            number += 1
 
     def shifted(self, seconds: float) -> "LinkFault | None":
         """Return this fault with times relative to ``seconds``, or None if the fault has ended by then."""
         at = self.at - seconds
-        if self.every < inf and at + self.lasting < 0:
-            at += self.every * floor(-at / self.every)
-        elif at + self.lasting <= 0:
-            return None
-        return replace(self, at=at)
+        return replace(self, at=at) if at + self.lasting > 0 else None
 
 
 class BandwidthChange(NamedTuple):
@@ -191,7 +203,7 @@ class Faults:
         if self.messages is None:
             return np.zeros(np.shape(src))
         last = pack_step_and_chunk(np.asarray(step).astype(np.uint64), np.asarray(chunk).astype(np.uint64))
-        return self.messages.quantile(uniform(self.seed, MESSAGE, index, channel, src, dst, last))
+        return self.messages.draw(self.seed, MESSAGE, index, channel, src, dst, last)
 
     def message_hash(self, index: Any, src: Any, dst: Any, channel: Any) -> Any:
         """Return the hash of the part of a message's name that precedes ``pack_step_and_chunk``."""
@@ -207,32 +219,35 @@ class Faults:
             factors = np.where(np.asarray(rank) == fault.rank, factors * fault.slowdown, factors)
         if self.compute is None:
             return factors
-        return factors * (1 + self.compute.quantile(uniform(self.seed, COMPUTE, index, rank, channel, step)))
+        return factors * (1 + self.compute.draw(self.seed, COMPUTE, index, rank, channel, step))
 
     def fails_at(self, rank: int) -> float:
         """Return the time at which the rank fails, in seconds, or infinity if it does not fail."""
         return min((fault.fails_at for fault in self.ranks if fault.rank == rank), default=inf)
 
-    def changes(self) -> Iterator[BandwidthChange]:
-        """Yield every bandwidth change in chronological order. If faults overlap, the smallest share applies."""
+    def changes(self) -> list[BandwidthChange]:
+        """Return every bandwidth change in chronological order. If faults overlap, the smallest share applies."""
         active: dict[Link, dict[int, float]] = {}
-        periods = [self._numbered_periods(number) for number in range(len(self.links))]
-        for time, number, begins in merge(*periods):
+        periods = [(fault.at, fault.at + fault.lasting) for fault in self.links]
+        moments = [(time, number) for number, period in enumerate(periods) for time in period if time < inf]
+        changes = list[BandwidthChange]()
+        for time, number in sorted(moments):
             fault = self.links[number]
             for link in (fault.between, fault.between[::-1]):
                 shares = active.setdefault(link, {})
-                if begins:
-                    shares[number] = fault.share
-                else:
+                if number in shares:
                     shares.pop(number)
-                yield BandwidthChange(time, link, min(shares.values(), default=1.0))
+                else:
+                    shares[number] = fault.share
+                changes.append(BandwidthChange(time, link, min(shares.values(), default=1.0)))
+        return changes
 
     def shifted(self, seconds: float) -> "Faults":
         """Return the same faults with times relative to ``seconds``, without link faults that have ended by then.
 
-        >>> late = Faults((RankFault(0, fails_at=3),), (LinkFault(("h0", "s0"), 0.5, at=1, lasting=1, every=4),))
+        >>> late = Faults((RankFault(0, fails_at=3),), (LinkFault(("h0", "s0"), 0.5, at=1, lasting=4),))
         >>> shifted = late.shifted(2.5)
-        >>> shifted.fails_at(0), shifted.links[0].at  # the link recovers at -0.5 and degrades again at 2.5
+        >>> shifted.fails_at(0), shifted.links[0].at
         (0.5, -1.5)
         """
         ranks = tuple(replace(fault, fails_at=fault.fails_at - seconds) for fault in self.ranks)
@@ -258,9 +273,6 @@ class Faults:
         ranks = tuple(replace(fault, fails_at=inf) for fault in self.ranks if fault.slowdown != 1)
         links = tuple(LinkFault(link, share) for link, share in shares.items() if share < 1)
         return replace(self, ranks=ranks, links=links), max(0.0, until)
-
-    def _numbered_periods(self, number: int) -> Iterator[tuple[float, int, bool]]:
-        return ((time, number, begins) for time, begins in self.links[number].periods())
 
 
 def pack_step_and_chunk(step: Any, chunk: Any) -> Any:
@@ -319,5 +331,3 @@ def _check_times(link: LinkFault) -> None:
         raise InputError(f"{name}: `at` must be finite and non-negative, not {link.at} s")
     if not link.lasting > 0:
         raise InputError(f"{name}: `lasting` must be positive, not {link.lasting} s")
-    if link.every != inf and not link.every > link.lasting:
-        raise InputError(f"{name}: `lasting` ({link.lasting} s) must be less than `every` ({link.every} s)")

@@ -4,7 +4,7 @@ Progressive filling (Bertsekas and Gallager, "Data Networks", 2nd edition, secti
 freeze the rates on a link that is full, and continue with the remaining rates. Every flow has equal weight.
 """
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable
 from itertools import pairwise
 from math import inf
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ import simpy
 
 from simcomm.cluster.graph import Link
 from simcomm.cluster.routing import Routing, shortest
-from simcomm.model.faults import IDLE_CHANGES, BandwidthChange
+from simcomm.model.faults import BandwidthChange
 from simcomm.model.sharing import SAME_WAIT, Capacities, fair
 
 
@@ -103,15 +103,11 @@ class Network:
             self._routes[src, dst] = Route(nodes, links, sum(map(self._latency.__getitem__, links)))
         return self._routes[src, dst]
 
-    def change(self, changes: Iterator[BandwidthChange]) -> Generator[simpy.Event, Any, None]:
-        """Apply bandwidth ``changes`` as a simpy process, which ends after many changes without another event."""
-        idle = 0
+    def change(self, changes: Iterable[BandwidthChange]) -> Generator[simpy.Event, Any, None]:
+        """Apply bandwidth ``changes`` at their times, as a simpy process."""
         for change in changes:
             if change.time > self.env.now:
                 yield self.env.timeout(change.time - self.env.now)
-                idle = idle + 1 if self.env.peek() == inf else 0
-            if idle > IDLE_CHANGES:
-                return
             alone, shared = self.full_capacities[change.link]  # either may be infinite
             remaining = (alone * change.share, shared * change.share) if change.share > 0 else (0.0, 0.0)
             self.capacities[change.link] = remaining

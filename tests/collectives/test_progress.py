@@ -56,7 +56,7 @@ sizes = ["1 KiB"]
 title = "jitter"
 [what_if.faults]
 repetitions = 100000
-messages = { distribution = "lognormal", mean = "50 us", deviation = "5 ms" }
+messages = { distribution = "exponential", mean = "5 ms" }
 """
 
 

@@ -22,8 +22,7 @@ from replay.simulation.repeated_ranks import find_models, repeat_ranks, widen
 from replay.simulation.replay import Replayer, replay
 from replay.simulation.traces import make_trace
 from simcomm.cluster.cluster import Cluster
-from simcomm.model.faults import Faults, LinkFault, RankFault
-from simcomm.model.jitter import Jitter
+from simcomm.model.faults import Faults, Jitter, LinkFault, RankFault
 from simcomm.nccl.clusters import nccl_cluster
 from simcomm.nccl.descriptions import describe_preset
 

@@ -165,8 +165,8 @@ ASKS = {"name": "all_reduce", "algorithms": ["naive", "ring"], "sizes": ["1 KiB"
 COMPUTE = {"forward": "10 ms", "backward": "20 ms", "optimizer": "1 ms"}
 FAULTS = {
     "seed": 1, "repetitions": 3, "rank": [{"rank": 1, "slowdown": 2.0, "fails_at": "1 s"}],
-    "link": [{"between": ["h0", "s0"], "share": 0.5, "at": "1 us", "lasting": "5 us", "every": "20 us"}],
-    "messages": {"distribution": "lognormal", "mean": "1 us", "deviation": "1 us"},
+    "link": [{"between": ["h0", "s0"], "share": 0.5, "at": "1 us", "lasting": "5 us"}],
+    "messages": {"distribution": "uniform", "mean": "1 us"},
     "compute": {"distribution": "exponential", "mean": 0.1},
 }  # fmt: skip
 LINKS = [{"between": [f"h{n}", "s0"], **EACH} for n in range(4)]
@@ -175,7 +175,6 @@ TOPOLOGIES: dict[str, dict[str, Tree]] = {
     "star": {"hosts": 4}, "ring": {"hosts": 5}, "torus": {"dimensions": [2, 3], "routing": "ecmp"},
     "fully-connected": {"hosts": 3}, "fat-tree": {"ports": 4, "routing": {"name": "ecmp", "seed": 1}},
     "two-level-tree": {"racks": 2, "hosts_per_rack": 2, "oversubscription": 2.0, "placement": "round-robin"},
-    "dragonfly": {"hosts_per_router": 1, "routers_per_group": 2, "global_links": 1},
 }  # fmt: skip
 SCENARIOS: dict[str, dict[str, Tree]] = {
     **{

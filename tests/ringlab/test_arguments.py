@@ -135,7 +135,6 @@ def _of_collectives(folder: Path) -> dict[str, dict[str, Any]]:
 def _of_simcomm(folder: Path) -> dict[str, dict[str, Any]]:
     two = simcomm.preset("dgx-a100", 2)
     return {
-        "dragonfly": {"hosts_per_router": 2, "routers_per_group": 2, "global_links": 1, **LINK},
         "fat_tree": {"ports": 4, **LINK},
         "from_graph": {"graph": STAR.graph},
         "from_links": {"links": LINKS},

@@ -29,10 +29,6 @@ BUILT = {
         topologies.two_level_tree(2, 3, *LINK, oversubscription=1.5),
     ),
     "fat-tree": ("ports = 4", topologies.fat_tree(4, *LINK)),
-    "dragonfly": (
-        "hosts_per_router = 1\nrouters_per_group = 2\nglobal_links = 1\ngroups = 2",
-        topologies.dragonfly(1, 2, 1, *LINK, groups=2),
-    ),
 }
 POD = '[cluster]\npreset = "dgx-h100"\nnodes = 4\ngpus_per_node = 2\n'
 

@@ -14,8 +14,7 @@ from ringlab.commands.predicting.prediction import predict
 from ringlab.session import Session
 from ringlab.shared.conclusions import effect
 from scenarios import load
-from simcomm.model.faults import Faults, LinkFault, RankFault
-from simcomm.model.jitter import Jitter
+from simcomm.model.faults import Faults, Jitter, LinkFault, RankFault
 from simcomm.repetition import repeat
 
 STAR = """
@@ -35,7 +34,7 @@ FAULTS = """
 seed = 3
 repetitions = 20
 messages = { distribution = "exponential", mean = "50 us" }
-compute = { distribution = "lognormal", mean = 0.1, deviation = 0.2 }
+compute = { distribution = "uniform", mean = 0.1 }
 
 [[faults.rank]]
 rank = 1
@@ -46,7 +45,6 @@ between = ["h3", "s0"]
 share = 0.5
 at = "1 ms"
 lasting = "2 ms"
-every = "5 ms"
 """
 THIN = "between=['h0', 's0']"
 HALF = f"{THIN}, share=0.5"
@@ -56,9 +54,9 @@ def test_faults_table_is_read(tmp_path: Path):
     scenario = load(write(tmp_path, STAR + FAULTS))
     faults = scenario.faults
     assert faults.ranks == (RankFault(1, 2.0),)
-    assert faults.links == (LinkFault(("h3", "s0"), 0.5, 1e-3, 2e-3, 5e-3),)
+    assert faults.links == (LinkFault(("h3", "s0"), 0.5, 1e-3, 2e-3),)
     assert faults.messages == Jitter("exponential", 50e-6)
-    assert faults.compute == Jitter("lognormal", 0.1, 0.2)
+    assert faults.compute == Jitter("uniform", 0.1)
     assert (faults.seed, faults.repetitions) == (3, 20)
 
 
@@ -70,14 +68,11 @@ WRONG = {
     "faults.link=[{between=['h0', 'h1'], share=0}]": "faults.link.0: no link between h0 and h1",
     f"faults.link=[{{{THIN}, share=2}}]": "faults.link.0.share = 2",
     f"faults.link=[{{{THIN}}}]": "faults.link.0.share is missing: the remaining share",
-    f"faults.link=[{{{HALF}, every='1 ms'}}]": "requires a shorter time in lasting, for example lasting",
-    f"faults.link=[{{{HALF}, lasting='2 ms', every='1 ms'}}]": "every (1 ms) must be longer than lasting (2 ms)",
+    f"what_if=[{{title='a', faults={{link=[{{{HALF}, every='1 ms'}}]}}}}]": "write a [[faults.link]] table for each",
     f"faults.link=[{{{HALF}, lasting='0 ms'}}]": "faults.link.0.lasting = ",
     "faults.messages={distribution='gauss'}": "distribution: unknown distribution 'gauss'; choose one of uniform",
-    "faults.messages={distribution='lognormal', mean='1 us'}": "lognormal requires a positive deviation",
-    "faults.messages={distribution='uniform', mean='1 us', deviation='1 us'}": "uniform does not have a deviation",
+    "faults.messages={distribution='uniform', mean='1 us', deviation='1 us'}": "faults.messages.deviation was removed",
     "faults.messages={distribution='uniform', mean=1}": "faults.messages.mean",
-    "faults.compute={distribution='lognormal', mean=0.1, deviation=0}": "faults.compute.deviation: lognormal requires",
 }
 
 

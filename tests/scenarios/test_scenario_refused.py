@@ -35,7 +35,7 @@ WRONG = {
         "cluster={toplogy='star'}": "cluster: unknown key toplogy; did you mean topology?",
         "cluster={topology='star', hosts=4}": 'bandwidth is missing; topology = "star" requires hosts, bandwidth',
         "cluster.topology=moebius": "cluster: unknown topology 'moebius'; choose one of star, ring, ",
-        "cluster.topology=net.graphml": "dragonfly, or a .json file in networkx's node-link form",
+        "cluster.topology=net.graphml": "fat-tree, or a .json file in networkx's node-link form",
         "cluster.nodes_per_leaf=2": 'cluster: nodes_per_leaf is not a key of topology = "star", but of',
         "cluster.transport=tcp": "cluster.transport = \"tcp\" should be 'ideal', 'gloo-tcp' or 'nccl'",
         "what_if=[{title='x', cluster={prest='y'}}]": "what_if.0.cluster: unknown key prest; did you mean preset?",

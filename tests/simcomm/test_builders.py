@@ -1,7 +1,6 @@
 """Networks of hosts match the literature in counts, distances and bisections, and ranks are placed on their hosts."""
 
 from functools import partial
-from itertools import combinations
 
 import networkx as nx
 import pytest
@@ -40,8 +39,6 @@ NETWORKS = {
     "two-level tree": topologies.two_level_tree(3, 2, *LINK, oversubscription=2),
     "fat tree": topologies.fat_tree(4, *LINK),
     "smallest fat tree": topologies.fat_tree(2, *LINK),
-    "dragonfly": topologies.dragonfly(1, 2, 1, *LINK),
-    "dragonfly of fewer groups": topologies.dragonfly(2, 2, 2, *LINK, groups=3),
     "PCIe": machine("PCIe", 4, LinkSpec(RATE), pcie_switches=2),
     "PCIe, two sockets, no P2P": TWO_SOCKETS,
     "NVLink pairs": machine(
@@ -102,7 +99,6 @@ def bisection(cluster: Cluster) -> float:
         (topologies.two_level_tree(4, 4, *LINK, oversubscription=3.5), 4, 2 * 4 / 3.5),
         (topologies.fat_tree(4, *LINK), 6, 8),
         (topologies.fat_tree(6, *LINK), 6, 27),
-        (topologies.dragonfly(2, 3, 1, *LINK), 5, 4),  # the global links of groups 0 and 1 to groups 2 and 3
     ],
     ids=lambda value: value.title if isinstance(value, Cluster) else None,
 )
@@ -116,18 +112,6 @@ def test_fat_tree_has_textbook_size(k: int):
     switches = [node for node in cluster.graph if node not in cluster.hosts]
     assert (cluster.world_size, len(switches)) == (k**3 // 4, 5 * k * k // 4)
     assert all(cluster.graph.out_degree(switch) == k for switch in switches)
-
-
-@pytest.mark.parametrize(("p", "a", "h"), [(1, 1, 1), (2, 3, 1), (2, 4, 2), (1, 2, 3)])
-def test_dragonfly_links_every_two_groups_once(p: int, a: int, h: int):
-    cluster = topologies.dragonfly(p, a, h, *LINK)
-    groups = a * h + 1
-    switches = {f"s{i}" for i in range(groups * a)}
-    assert cluster.world_size == groups * a * p
-    assert {cluster.graph.out_degree(switch) for switch in switches} == {p + a - 1 + h}
-    between = [{int(x[1:]) // a, int(y[1:]) // a} for x, y in cluster.graph.edges if {x, y} <= switches]
-    assert all(between.count(set(pair)) == 2 for pair in combinations(range(groups), 2))  # one in each direction
-    assert diameter(cluster) <= 5  # host, router, router, router, router, host
 
 
 def test_cube_mesh_matches_dgx_1():
@@ -165,10 +149,7 @@ WRONG = {
     "racks must be a positive integer, not 0": lambda: topologies.two_level_tree(0, 4, *LINK),
     "oversubscription must be a positive number": lambda: topologies.two_level_tree(2, 4, *LINK, oversubscription=0),
     "ports of a fat tree must be even, not 5": lambda: topologies.fat_tree(5, *LINK),
-    "groups must be 1 to 5 for 2 routers": lambda: topologies.dragonfly(1, 2, 2, *LINK, groups=6),
-    "global_links must be a non-negative integer, not -1": lambda: topologies.dragonfly(1, 2, -1, *LINK),
     "dimensions must be a list of numbers of hosts, not 4": lambda: topologies.torus(4, *LINK),
-    "groups must be a non-negative integer, not '2'": lambda: topologies.dragonfly(1, 2, 1, *LINK, groups="2"),
     "10 is not a bandwidth: the unit is missing": lambda: simcomm.star(4, 10, "1 us"),
     "5e-06 is not a time: the unit is missing": lambda: simcomm.star(4, "10 Gbit/s", 5e-6),
     "transport must be a Transport, or None": lambda: simcomm.star(4, *LINK, transport="gloo-tcp"),
@@ -207,8 +188,6 @@ def test_public_names_of_simcomm_exist_and_are_sorted():
         (topologies.torus, ([300, 300, 300],)),
         (topologies.two_level_tree, (3000, 3000)),
         (topologies.fat_tree, (500,)),
-        (topologies.dragonfly, (1, 10_000, 0)),
-        (topologies.dragonfly, (1, 100, 100)),
     ],
 )
 def test_too_large_network_is_rejected_before_it_is_built(build, arguments, monkeypatch):

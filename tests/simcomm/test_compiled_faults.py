@@ -24,8 +24,7 @@ from simcomm import Cluster, ring, star
 from simcomm.compiled.engine import by_events, by_max_plus, one_by_one
 from simcomm.compiled.planning.engine_input import EngineInput, repetitions
 from simcomm.compiled.traces import make_trace
-from simcomm.model.faults import NO_FAULTS, Faults, LinkFault, RankFault
-from simcomm.model.jitter import Jitter
+from simcomm.model.faults import NO_FAULTS, Faults, Jitter, LinkFault, RankFault
 from simcomm.reference.engine import make_trace as make_reference_trace
 from simcomm.repetition import is_median_known, repeat
 
@@ -88,7 +87,7 @@ NOISE = Faults(
     (RankFault(1, 1.5),),
     (LinkFault(("h2", "s0"), 0.2),),
     Jitter("exponential", 1e-5),
-    Jitter("lognormal", 0.1, 0.2),
+    Jitter("exponential", 0.1),
     seed=5,
 )
 
@@ -199,8 +198,8 @@ def test_max_plus_halts_match_events(
     faults = random_faults(random, drawn, longest)  # type: ignore[arg-type]
     inputs = replace(inputs, faults=faults, starts=starts)
     short, full = by_max_plus(inputs), by_events(inputs.with_table())
-    if short is None:  # too many changes, or both directions of a ring of two share a link
-        assert any(link.every < np.inf for link in faults.links) or (topology, p) == (ring, 2)
+    if short is None:  # both directions of a ring of two share a link
+        assert (topology, p) == (ring, 2)
         return
     assert short.elapsed == pytest.approx(full.elapsed, rel=CLOSE)
     np.testing.assert_allclose(short.finished, full.finished, rtol=CLOSE)
@@ -221,7 +220,7 @@ FAULT_CASES = [
     Faults((RankFault(1, fails_at=0.0), RankFault(3, 2.0))),
     Faults((RankFault(1, fails_at=100.0),)),
     Faults(links=(LinkFault(("h2", "s0"), 0.2, 0.3, 0.1),)),
-    Faults(links=(LinkFault(("h2", "s0"), 0.2, 0.3, 0.01, 0.017), DOWN)),
+    Faults(links=(LinkFault(("h2", "s0"), 0.2, 0.3, 0.01), LinkFault(("h2", "s0"), 0.2, 0.317, 0.01), DOWN)),
     Faults(links=(replace(DOWN, lasting=np.inf),)),
     Faults((RankFault(4, 1.5, fails_at=0.7),), (DOWN,), Jitter("exponential", 1e-4), Jitter("uniform", 0.1), 3),
 ]

@@ -23,8 +23,7 @@ from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.shortcuts.max_plus import ChannelRun
 from simcomm.compiled.traces import make_trace
-from simcomm.model.faults import NO_FAULTS, Faults, RankFault
-from simcomm.model.jitter import Jitter
+from simcomm.model.faults import NO_FAULTS, Faults, Jitter, RankFault
 
 ROUNDING_S = 1e-18  # shorter waits are rounding errors
 TRANSPORT = Transport("test", overhead=3e-6, goodput=0.9, gamma=1e-10)
@@ -33,7 +32,7 @@ NOISES = [
     Faults(messages=Jitter("uniform", 5e-6), seed=7),
     Faults((RankFault(1, 3.0),), compute=Jitter("exponential", 0.5)),
     Faults((RankFault(0, 2.0),)),
-    Faults(messages=Jitter("lognormal", 1e-5, 1e-5), compute=Jitter("uniform", 2.0), seed=3),
+    Faults(messages=Jitter("exponential", 1e-5), compute=Jitter("uniform", 2.0), seed=3),
 ]
 CYCLIC = ["all_reduce/ring", "all_gather/ring", "all_reduce/unchunked_ring", "barrier/dissemination"]
 TWO_CHANNELS = ["all_reduce/bidirectional_ring", "all_gather/bidirectional_ring", "reduce_scatter/bidirectional_ring"]

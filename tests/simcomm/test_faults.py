@@ -13,9 +13,7 @@ from collectives.records.waits import critical_path, waiting_seconds
 from collectives.training.workload import ComputePhases, Training
 from collectives.transport import Transport
 from simcomm import Cluster, star
-from simcomm.hashing import UNIT
-from simcomm.model.faults import Faults, LinkFault, RankFault
-from simcomm.model.jitter import SCIPY_MIN_SIZE, Jitter, uniform
+from simcomm.model.faults import Faults, Jitter, LinkFault, RankFault
 
 MEGABYTE = 1_000_000  # takes 1 ms on a link of 1 GB/s
 RANKS = 4
@@ -33,8 +31,11 @@ def cluster(ranks: int = RANKS, gamma: float = 0.0) -> Cluster:
     return star(ranks, "1 GB/s", "0 us", Transport(gamma=gamma))
 
 
-def degraded_link(share: float, at: float = 0.0, lasting: float = inf, every: float = inf) -> Faults:
-    return Faults(links=(LinkFault(("s0", "h1"), share, at, lasting, every),))
+def degraded_link(share: float, at: float = 0.0, lasting: float = inf) -> Faults:
+    return Faults(links=(LinkFault(("s0", "h1"), share, at, lasting),))
+
+
+FLAPPING = Faults(links=tuple(LinkFault(("s0", "h1"), 0.0, number * 0.6e-3, 0.3e-3) for number in range(4)))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +46,7 @@ def degraded_link(share: float, at: float = 0.0, lasting: float = inf, every: fl
         (degraded_link(0.5, at=0.5e-3), 1.5e-3),  # first half at full speed, second half at half speed
         (degraded_link(0.5, at=0.25e-3, lasting=0.5e-3), 1.25e-3),
         (degraded_link(0.0, at=0.25e-3, lasting=2e-3), 3e-3),  # down for 2 ms
-        (degraded_link(0.0, lasting=0.3e-3, every=0.6e-3), 2.2e-3),  # up for 3 x 0.3 ms and 0.1 ms
+        (FLAPPING, 2.2e-3),  # up for 3 x 0.3 ms and 0.1 ms
         (degraded_link(0.5, at=1e-3), 1e-3),  # begins after the run has ended
         (
             Faults(links=(*degraded_link(0.5).links, *degraded_link(0.25, at=0.5e-3, lasting=1e-3).links)),
@@ -91,12 +92,6 @@ def test_failed_rank_starts_no_operations():
     assert sum(1 in (m.src, m.dst) for m in trace.messages) == 4  # the two steps that it posted before it failed
 
 
-def test_endless_flapping_does_not_prevent_hang_detection():
-    flapping = LinkFault(("h2", "s0"), 0.0, 0.0, 1e-6, 2e-6)
-    faults = Faults((RankFault(1, fails_at=0.0),), (flapping,))
-    assert not simcomm.run("broadcast/binomial", cluster(3), MEGABYTE, faults=faults).is_complete
-
-
 def test_reduction_is_correct_with_faults():
     buffers = [np.full(10, float(rank)) for rank in range(RANKS)]
     faults = Faults((RankFault(0, 2.0),), degraded_link(0.1).links, Jitter("exponential", 1e-3), Jitter("uniform", 0.5))
@@ -104,28 +99,15 @@ def test_reduction_is_correct_with_faults():
     assert all((buffer == 6).all() for buffer in buffers)
 
 
-@pytest.mark.parametrize(
-    "jitter", [Jitter("uniform", 2.0), Jitter("exponential", 2.0), Jitter("lognormal", 2.0, 1.0), Jitter("uniform", 0)]
-)
-def test_jitter_matches_mean_and_deviation(jitter: Jitter):
-    drawn = jitter.quantile(uniform(7, np.arange(200_000)))
+@pytest.mark.parametrize("distribution", ["uniform", "exponential"])
+def test_jitter_matches_mean(distribution: str):
+    drawn = Jitter(distribution, 2.0).draw(7, np.arange(200_000))
     assert drawn.min() >= 0
-    assert drawn.mean() == pytest.approx(jitter.mean, rel=0.01)
-    if jitter.deviation:
-        assert drawn.std() == pytest.approx(jitter.deviation, rel=0.02)
-
-
-def test_scipy_and_python_quantiles_agree():
-    jitter, shares = Jitter("lognormal", 2.0, 1.0), uniform(7, np.arange(SCIPY_MIN_SIZE + 1))
-    few = np.concatenate([jitter.quantile(shares[:SCIPY_MIN_SIZE]), [jitter.quantile(shares[SCIPY_MIN_SIZE])]])
-    np.testing.assert_allclose(few, jitter.quantile(shares), rtol=1e-12)
-    ends = np.array([0.0, 1 - UNIT])  # the smallest and the largest number that can be drawn
-    assert np.isfinite(jitter.quantile(ends)).all()
-    assert np.isfinite(jitter.quantile(np.resize(ends, SCIPY_MIN_SIZE + 2))).all()
+    assert drawn.mean() == pytest.approx(2.0, rel=0.01)
 
 
 def test_same_seed_reproduces_run_exactly():
-    faults = Faults(messages=Jitter("lognormal", 1e-4, 1e-4), compute=Jitter("exponential", 0.3), seed=5)
+    faults = Faults(messages=Jitter("uniform", 1e-4), compute=Jitter("exponential", 0.3), seed=5)
     first, again, other = (
         simcomm.run("all_reduce/ring", cluster(gamma=1e-9), MEGABYTE, faults=each)
         for each in (faults, faults, faults.repetition(1))
@@ -144,7 +126,6 @@ def test_same_seed_reproduces_run_exactly():
         (Faults(links=(LinkFault(("h0", "h1"), 0.5),)), "no link between h0 and h1; h0 is linked to s0"),
         (Faults(links=(LinkFault(("x", "h1"), 0.5),)), "node x does not exist"),
         (Faults(links=(LinkFault(("h0", "s0"), 1.5),)), "`share` must be between 0 .down. and 1, not 1.5"),
-        (Faults(links=(LinkFault(("h0", "s0"), 0.5, 0, 2, 1),)), "must be less than `every`"),
         (Faults(repetitions=0), "repetitions must be at least 1, not 0"),
     ],
 )
@@ -153,9 +134,7 @@ def test_faults_reject_invalid_values(faults: Faults, message: str):
         simcomm.run("all_reduce/ring", cluster(), 4, faults=faults)
 
 
-@pytest.mark.parametrize(
-    "values", [("gauss", 1.0), ("uniform", -1.0), ("uniform", inf), ("lognormal", 1.0), ("uniform", 1.0, 1.0)]
-)
+@pytest.mark.parametrize("values", [("gauss", 1.0), ("uniform", -1.0), ("uniform", inf)])
 def test_jitter_rejects_invalid_parameters(values: tuple[str, float]):
     with pytest.raises(InputError):
         Jitter(*values)

@@ -33,8 +33,7 @@ from simcomm.compiled.engine import by_segments
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.tcp.records import MESSAGE_HEADER
 from simcomm.compiled.traces import trace_messages
-from simcomm.model.faults import Faults, LinkFault, RankFault
-from simcomm.model.jitter import Jitter
+from simcomm.model.faults import Faults, Jitter, LinkFault, RankFault
 from simcomm.performance_models.network_model import TcpSimulator
 from simcomm.performance_models.options import SimulationOptions
 

@@ -106,7 +106,6 @@ NETWORKS: dict[str, Callable[[], Cluster]] = {
     "torus 2 x 4 x 2": partial(topologies.torus, [2, 4, 2], *LINK),
     "torus 4 x 4 x 4": partial(topologies.torus, [4, 4, 4], *LINK),
     "fat tree": partial(topologies.fat_tree, 4, *LINK),
-    "dragonfly": partial(topologies.dragonfly, 2, 4, 1, *LINK),
     "two racks": partial(topologies.two_level_tree, 2, 4, *LINK),
 }
 

@@ -3,7 +3,6 @@
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
-from itertools import islice
 from math import inf
 
 import networkx as nx
@@ -13,8 +12,6 @@ from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.planning.faults import rate_left
 from simcomm.compiled.planning.routes import Routes
 from simcomm.model.faults import Faults
-
-MOST_CHANGES = 20_000  # changes of links that are followed; a longer run is left to events
 
 
 class LinkRates:
@@ -26,11 +23,7 @@ class LinkRates:
     def __init__(self, graph: "nx.DiGraph[str]", faults: Faults, routes: Routes, distances: int) -> None:
         number = {link: index for index, link in enumerate(graph.edges)}
         shares: defaultdict[int, dict[float, float]] = defaultdict(lambda: {0.0: 1.0})
-        self._until, self.missed = inf, False  # end of the known changes; whether a result depends on later ones
-        for count, change in enumerate(islice(faults.changes(), MOST_CHANGES + 1)):
-            if count == MOST_CHANGES:
-                self._until = change.time
-                break
+        for change in faults.changes():
             shares[number[change.link]][max(0.0, change.time)] = change.share
         counts = np.diff(routes.first_hop)
         changing = np.isin(routes.hop_link, np.fromiter(shares, np.int64, len(shares)))
@@ -57,10 +50,7 @@ class LinkRates:
         return rank in self._rates[distance]
 
     def arrival(self, distance: int, rank: int, start: float, nbytes: float) -> float:
-        """Return the arrival time of a message that reaches its links at ``start``, or infinity if it never arrives.
-
-        Set ``missed`` if the result depends on unknown later changes.
-        """
+        """Return the arrival time of a message that reaches its links at ``start``, or infinity if it never arrives."""
         if start == inf:
             return inf
         since, rates = self._rates[distance][rank]
@@ -70,9 +60,7 @@ class LinkRates:
             if nbytes <= room:
                 return now + nbytes / rates[at]
             nbytes, now, at = nbytes - room, since[at + 1], at + 1
-        through = now + nbytes / rates[at] if rates[at] > 0 else inf
-        self.missed |= through > self._until
-        return through
+        return now + nbytes / rates[at] if rates[at] > 0 else inf
 
 
 def _route_rates(links: list[tuple[float, dict[float, float] | None]]) -> Iterator[tuple[float, float]]:

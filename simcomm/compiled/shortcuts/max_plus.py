@@ -80,7 +80,6 @@ class MaxPlusRun:
         self.finished: Floats = np.max([channel.finished for channel in self.channels], axis=0)  # [ranks]: seconds
         self.failed = frozenset(np.flatnonzero(np.any([channel.failed for channel in self.channels], axis=0)).tolist())
         self.last = max(channel.last for channel in self.channels)
-        self.missed_changes = rates is not None and rates.missed
 
 
 class ChannelRun:
