@@ -54,6 +54,7 @@ KEYS: dict[str, str] = {  # "table.key" of a scenario file: what to write instea
     "faults.link.every": "write a [[faults.link]] table for each outage",
     "faults.messages.deviation": 'remove it, and set distribution = "exponential"',
     "faults.compute.deviation": 'remove it, and set distribution = "exponential"',
+    "cluster.terms": "in Python, pass a builder such as simcomm.star transport=Transport(tcp=TcpTerms(window=65e3))",
     "training.contention": "remove it; traffic of a step that shares links is no longer predicted",
     "training.parallelism.prefetch": "remove it; each block is gathered during the one before",
     "training.parallelism.bucket_view": "remove it; memory is fitted to published runs, which do not name it",
@@ -68,7 +69,6 @@ FILE_SUFFIXES: dict[str, str] = {".mp4": "write a .gif, and convert it with `ffm
 RENAMED_KEYS: dict[str, str] = {  # "table.key" of a scenario file: its new name, accepted until 0.2
     "trouble": "faults",
     "training.parallelism.form": "training.parallelism.strategy",
-    "cluster.terms.notices": "cluster.terms.receive_ready",
 }
 RENAMED_FIELDS: dict[str, str] = {  # "record.field" of a JSON file: its new name, accepted until 0.2
     f"calibration.{parts}{old}": f"calibration.{parts}{new}"

@@ -1,9 +1,7 @@
 """Describe the costs that communication software adds to those of the network."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from math import inf
-from typing import Any
 
 from collectives.checks import check_bool, check_number, check_whole_number
 from collectives.errors import InputError
@@ -81,9 +79,6 @@ class Transport:
         check_number("gamma", self.gamma, "seconds per byte", at_least=0)
         if check_number("goodput", self.goodput, above=0) > 1:
             raise InputError(f"goodput must be a share of the line rate in (0, 1], not {quote(self.goodput)}")
-
-    def with_terms(self, given: Mapping[str, Any]) -> "Transport":
-        return replace(self, tcp=replace(self.tcp or TcpTerms(), **given))
 
     def for_gloo(self) -> "Transport":
         """Return the transport for gloo's own collectives, which post and await messages in C++.

@@ -27,7 +27,6 @@ SCENARIO_TABLES: dict[str, Any] = {  # by the name of their part
     "the network": network_section.NetworkSection,
     **cluster_sections.CLUSTER_SECTIONS,
     "cluster.link": cluster_sections.Link,
-    "cluster.terms": network_section.TermsSection,
     "collective": sections.CollectiveSection,
     "training": training_section.TrainingSection,
     "training.compute": training_section.ComputeSection,

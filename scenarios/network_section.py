@@ -3,17 +3,14 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from math import inf
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, PlainValidator, model_validator
 
-from collectives.checks import check_whole_number
 from collectives.errors import InputError
 from collectives.quoting import quote
-from collectives.transport import TcpTerms, Transport
-from collectives.units import parse_size
+from collectives.transport import Transport
 from scenarios.fields import Count, Reference, Section, read_reference
 from simcomm.cluster.cluster import IDEAL, Cluster
 from simcomm.cluster.placement import place_in_blocks, place_on, place_round_robin
@@ -58,48 +55,10 @@ def _read_placement(value: object) -> Placement:
     return PLACEMENTS[value]
 
 
-def _read_size_or_off(value: object) -> float:
-    return inf if value is False else float(parse_size(value))
-
-
-def _read_cores_or_off(value: object) -> float:
-    return inf if value is False else check_whole_number("cores", value, at_least=1)
-
-
-SizeOrOff = Annotated[float, PlainValidator(_read_size_or_off)]
-CoresOrOff = Annotated[float, PlainValidator(_read_cores_or_off)]
-
-
 class RouteSection(Section):
     """``[[cluster.route]]``: the nodes of one route."""
 
     path: list[str] = Field(min_length=2, description='all nodes on the way, for example ["h0", "s0", "h1"]')
-
-
-class TermsSection(Section):
-    """``[cluster.terms]``: the terms of the TCP model. The value false switches a term off."""
-
-    pipeline: bool | None = None
-    receive_ready: bool | None = None
-    headers: bool | None = None
-    acknowledgements: bool | None = None
-    send_buffer: SizeOrOff | None = None
-    window: SizeOrOff | None = None
-    piece: SizeOrOff | None = None
-    burst: SizeOrOff | None = None
-    cores: CoresOrOff | None = None
-
-    def tcp_fields(self) -> dict[str, Any]:
-        """Return the fields of ``TcpTerms`` that the table sets. The value true keeps the calibrated value."""
-        fields = self.model_dump(include={"pipeline", "receive_ready", "cores"}, exclude_none=True)
-        for key, field in (("headers", "header"), ("acknowledgements", "acknowledgement")):
-            if getattr(self, key) is False:
-                fields[field] = 0.0
-        for key, off in (("send_buffer", 0.0), ("window", inf), ("piece", inf), ("burst", 0.0)):
-            value = getattr(self, key)
-            if value is not None:
-                fields[key] = off if value == inf else value
-        return fields
 
 
 class ClusterSection(Section):
@@ -136,7 +95,6 @@ class NetworkSection(ClusterSection):
     routing: Annotated[Any, PlainValidator(_read_routing)] = None  # a value of type Routing
     route: list[RouteSection] | None = Field(None, min_length=1)
     placement: Annotated[Placement, PlainValidator(_read_placement)] | None = None
-    terms: TermsSection | None = None
     transport: Literal["ideal", "gloo-tcp", "nccl"] = "ideal"
 
     @model_validator(mode="after")
@@ -148,8 +106,6 @@ class NetworkSection(ClusterSection):
                 'transport = "nccl" requires known GPUs: use a hardware catalog preset, or '
                 'describe the system with system = "h100_2x8_aws_p5_efa" or a [cluster.system] table'
             )
-        if self.terms is not None:
-            raise InputError('terms require transport = "gloo-tcp" or "ideal"')
         if self.routing is not None:
             raise InputError(
                 'routing has no effect with transport = "nccl", which does not model single routes; remove it'
@@ -170,13 +126,7 @@ class NetworkSection(ClusterSection):
         raise NotImplementedError
 
     def build(self, folder: Path) -> Cluster:
-        cluster = self.build_network(folder, self._transport())
-        return cluster if self.terms is None else replace(cluster, tcp_terms=self.terms.tcp_fields())
-
-    def _transport(self) -> Transport | None:
-        if self.transport != "ideal":
-            return None
-        return IDEAL if self.terms is None else replace(IDEAL, tcp=TcpTerms(**self.terms.tcp_fields()))
+        return self.build_network(folder, IDEAL if self.transport == "ideal" else None)
 
     def with_routing(self, cluster: Cluster) -> Cluster:
         """Return the cluster with the table's routing. Raise InputError if the network does not support it."""

@@ -1,6 +1,6 @@
 """Define a cluster: a network of hosts, switches and links as a networkx graph, and the host of each rank."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -41,7 +41,6 @@ class Cluster:
     hosts: tuple[str, ...]  # node of each rank
     transport: Transport | None  # None: needs a calibration
     routing: Routing = shortest
-    tcp_terms: Mapping[str, Any] | None = None  # TcpTerms that replace calibrated ones
 
     def __post_init__(self) -> None:
         check_text("title", self.title, "two racks")
@@ -82,7 +81,7 @@ class Cluster:
         """Return the cluster with calibrated software costs. If the cluster has a transport, return it unchanged."""
         if self.transport is not None:
             return self
-        return replace(self, transport=borrow_transport(calibration, self.world_size, self.tcp_terms or {}))
+        return replace(self, transport=borrow_transport(calibration, self.world_size))
 
     def under_nccl(self, settings: Any) -> "Cluster":
         """Return the cluster with these NCCL settings. If the cluster does not use NCCL, return it unchanged."""

@@ -8,11 +8,9 @@ computed from headers and bandwidth. If the measured goodput differs by more tha
 exist, and no prediction is made.
 """
 
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from math import ceil, inf
 from statistics import median
-from typing import Any
 
 from collectives.checks import MOST_SECONDS
 from collectives.errors import InputError
@@ -30,12 +28,11 @@ TCP_GOODPUT = (1500 - INSIDE_MTU) / (1500 + 14 + 4 + 8 + 12)
 PIECE = 65536 - 320  # bytes that Linux passes to a link at once: GSO_LEGACY_MAX_SIZE less MAX_TCP_HEADER
 
 
-def borrow_transport(calibration: Calibration, ranks: int, terms: Mapping[str, Any]) -> Transport:
-    """Return a transport with calibrated software costs for ``ranks`` ranks. ``terms`` replace calibrated TCP terms."""
-    if calibration.pair is not None:
-        fitted = fit_pair(calibration.pair, ranks).with_terms(terms)
-        return replace(fitted, source=f"calibrated {calibration.created}")
-    return calibration.transport(1.0).with_terms(terms) if terms else calibration.transport(TCP_GOODPUT)
+def borrow_transport(calibration: Calibration, ranks: int) -> Transport:
+    """Return a transport with calibrated software costs for ``ranks`` ranks."""
+    if calibration.pair is None:
+        return calibration.transport(TCP_GOODPUT)
+    return replace(fit_pair(calibration.pair, ranks), source=f"calibrated {calibration.created}")
 
 
 def fit_pair(probes: PairProbes, ranks: int | None = None) -> Transport:

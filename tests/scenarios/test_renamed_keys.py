@@ -21,8 +21,8 @@ from scenarios.toml_files import tables
 VALUES = {  # old key: a value
     "trouble": "{seed = 4}",
     "training.parallelism.form": '"fsdp"',
-    "cluster.terms.notices": "false",
 }
+IN_LISTS = {"faults.link.every": "faults.link=[{every=3}]"}  # key: an override with it
 LINE = FittedLine(fixed=2e-5, per_byte=1e-9, worst_residual=0.0)
 CURVE = MessageCurve("relay", 1, False, False, [(1024, 1e-4)])
 OVERLAP = OverlapPoint("resnet18", "cifar10", 8, 2, 1, [(64, 1.0)], [(64, 1e-4)], 0.25, 0.0, 0.0)
@@ -98,7 +98,7 @@ def test_renamed_what_if_works_with_a_warning(tmp_path: Path) -> None:
     ("names", "name", "arguments"),
     [(COMMANDS, name, (name,)) for name in COMMANDS]
     + [(OPTIONS, name, (*name.split(), "3")) for name in OPTIONS]
-    + [(KEYS, name, ("predict", "star8", "--set", f"{name}=3")) for name in KEYS],
+    + [(KEYS, name, ("predict", "star8", "--set", IN_LISTS.get(name, f"{name}=3"))) for name in KEYS],
 )
 def test_removed_name_reports_its_replacement(ringlab: Ringlab, names: dict, name: str, arguments: tuple) -> None:
     status, out, error = ringlab(*arguments)

@@ -2,14 +2,13 @@
 
 import re
 from collections.abc import Callable
-from math import inf
 from pathlib import Path
 from typing import Any
 
 import pytest
 from scenario_texts import ASKS, HERE, LINKS, STAR, TRAINS, write
 
-from collectives import InputError, TcpTerms
+from collectives import InputError
 from collectives.records.calibration import Calibration, FittedLine
 from collectives.training.workload import ComputePhases, Training
 from scenarios import load, shipped
@@ -188,34 +187,6 @@ LINE = FittedLine(2e-5, 1e-9, 0.0)
 MEASURED = Calibration(2, 1, one_way=LINE, both_ways=LINE, reduction=LINE)
 
 
-def terms(tmp_path: Path, *keys: str, transport: str = "gloo-tcp") -> TcpTerms:
-    sets = [f"cluster.terms.{each}" for each in keys]
-    cluster = load(write(tmp_path, STAR + f'transport = "{transport}"\n' + ASKS), sets).cluster
-    calibrated = cluster.calibrated_by(MEASURED).transport
-    assert calibrated is not None and calibrated.tcp is not None and calibrated.goodput == 1.0
-    return calibrated.tcp
-
-
-def test_cluster_without_a_terms_table_has_no_tcp_terms(tmp_path: Path):
+def test_gloo_tcp_takes_its_transport_from_the_calibration(tmp_path: Path):
     cluster = load(write(tmp_path, STAR + 'transport = "gloo-tcp"\n' + ASKS)).cluster
     assert cluster.calibrated_by(MEASURED).transport == MEASURED.transport(1448 / 1538)
-
-
-@pytest.mark.parametrize("transport", ["ideal", "gloo-tcp"])
-def test_tcp_terms_are_set_or_switched_off(tmp_path: Path, transport: str):
-    values = terms(tmp_path, "window=147 kB", "send_buffer=1 MB", "burst=4096 B", "cores=2", transport=transport)
-    assert values == TcpTerms(window=147e3, send_buffer=1e6, burst=4096.0, cores=2)
-    assert terms(tmp_path, "pipeline=true", transport=transport) == TcpTerms()
-    switches = ("cores", "window", "piece", "send_buffer", "burst", "headers", "acknowledgements", "pipeline")
-    off = [f"{key}=false" for key in (*switches, "receive_ready")]
-    assert terms(tmp_path, *off, transport=transport) == TcpTerms(
-        pipeline=False, receive_ready=False, send_buffer=0.0, window=inf, header=0.0, burst=0.0, acknowledgement=0.0
-    )
-
-
-@pytest.mark.parametrize(
-    "wrong", ["windows=147 kB", "window=true", "pipeline=1", "burst=-1 kB", "cores=0", "cores=true"]
-)
-def test_invalid_tcp_term_is_rejected(tmp_path: Path, wrong: str):
-    with pytest.raises(InputError, match=r"cluster\.terms"):
-        terms(tmp_path, wrong)

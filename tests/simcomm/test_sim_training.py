@@ -18,6 +18,7 @@ from collectives.records.environment import cores, threads_per_rank
 from collectives.records.spans import PHASES as SUMMARY_PHASES
 from collectives.training.gradients import BUCKET_BYTES, FIRST_BYTES, Gradient, fill_buckets
 from collectives.training.workload import Buckets, ComputePhases, Training
+from collectives.transport import TcpTerms, Transport
 from ringlab.shared.figures import training_figures
 from simcomm.cluster.calibrated import as_emulated
 from simcomm.model.faults import NO_FAULTS, Faults, RankFault
@@ -126,8 +127,8 @@ def test_emulated_ranks_free_their_cores_while_waiting(two_cores):
     """All ranks begin at once on two cores. After the naive sync, each continues alone on a core."""
     training = Training(find_algorithm("all_reduce/naive"), model="my.py:build", parameters=100_000)
     numbers = emulated_calibration(training)
-    cluster = simcomm.star(4, "4 Mbit/s", "0 us", None)
-    cluster = as_emulated(replace(cluster, tcp_terms={"window": 65e3, "send_buffer": 0.0}))
+    transport = Transport("gloo-tcp", 2e-5, 1.0, 1e-9, tcp=TcpTerms(window=65e3, send_buffer=0.0))
+    cluster = as_emulated(simcomm.star(4, "4 Mbit/s", "0 us", transport))
     with pytest.raises(InputError, match="engine 'simpy' does not support TCP"):
         simcomm.train(training, cluster, steps=2, calibration=numbers, engine="simpy")
     trace = simcomm.train(training, cluster, steps=2, calibration=numbers)
