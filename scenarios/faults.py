@@ -69,8 +69,8 @@ class FaultsSection(Section):
         return Faults(
             tuple(RankFault(**rank.model_dump()) for rank in self.rank),
             tuple(LinkFault(**link.model_dump() | {"between": (*link.between,)}) for link in self.link),
-            self.messages and Jitter(**self.messages.model_dump()),
-            self.compute and Jitter(**self.compute.model_dump()),
+            Jitter(**self.messages.model_dump()) if self.messages else None,
+            Jitter(**self.compute.model_dump()) if self.compute else None,
             self.seed,
             self.repetitions,
         )
