@@ -13,12 +13,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Thread
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from collectives.errors import InputError, RunFailed
 from collectives.quoting import describe_exit
-from virtual.hosting.server import CRASHED, ENDED, PIPES, REFUSED, REQUEST, STARTED, TELL, UNCOMPILED
+from virtual.hosting.server import CRASHED, NUMBER, PIPES, REFUSED, REQUEST, TELL, UNCOMPILED
 from virtual.options import VirtualOptions
 from virtual.outcome import OUTCOME, Finished, read_finished
 
@@ -29,7 +30,8 @@ START = (
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 MORE_TIME = "; pass a longer --timeout"
 TELL_S = 1.0  # for a run to report its current line
-PIECE = 1 << 16  # bytes of output that are read at once
+END_S = 10.0  # for a killed run to exit and its output to end
+PIECE = 1 << 16  # most bytes of a reason
 
 Show = Callable[[str, str], object]
 
@@ -72,7 +74,6 @@ class VirtualHost:
         self.close()
 
     def close(self) -> None:
-        """Stop the server and any run in progress."""
         self._control.close()
         try:
             self._server.wait(timeout=10)
@@ -95,7 +96,7 @@ class VirtualHost:
             run = _HostedRun(self._control, folder, time.monotonic() + timeout, show)
             try:
                 status = run.wait()
-            except ServerLostError as error:
+            except EOFError as error:
                 how = describe_exit(self._server.wait())
                 raise RunFailed(f"the server that runs programs on virtual ranks {how}; run again") from error
             if status == REFUSED and run.why:
@@ -111,90 +112,71 @@ class VirtualHost:
             return read_finished(folder)
 
 
-class ServerLostError(Exception):
-    """Raised if the server exits during a run."""
-
-
 class _HostedRun:
     """Follows one run from the request to its exit. ``why`` explains why Ringlab rejected or stopped the run."""
 
     def __init__(self, control: socket.socket, folder: Path, deadline: float, show: Show) -> None:
         self._control, self._deadline, self._show = control, deadline, show
         self._process: int | None = None
+        self._errors: list[BaseException] = []  # raised by ``show``
         self.why = ""
         pipes = [os.pipe() for _ in PIPES]
-        self._streams = {read: name for (read, _), name in zip(pipes, PIPES, strict=True)}
-        self._rest = dict.fromkeys(self._streams, b"")
         socket.send_fds(control, [os.fsencode(folder)], [write for _, write in pipes])
         for _, write in pipes:
             os.close(write)
+        *outputs, self._why = (read for read, _ in pipes)
+        self._readers = [
+            Thread(target=self._pass_on, args=output, daemon=True) for output in zip(PIPES, outputs, strict=False)
+        ]
+        for reader in self._readers:
+            reader.start()
 
     def wait(self) -> int | None:
-        """Return the exit status, or None if the run exceeded its timeout."""
-        status: int | None = None
-        ended = is_late = False
+        """Return the exit status, or None if the run exceeded its timeout. Raise EOFError if the server exits."""
+        status, until = None, self._deadline
         try:
-            while self._streams or not ended:
-                left = self._deadline - time.monotonic()
-                if left <= 0 and not is_late:
-                    is_late = True
-                    self._ask_where()
-                    self._kill()
-                waited_for: list[Any] = [*self._streams, *([] if ended else [self._control])]
-                ready, _, _ = select.select(waited_for, [], [], max(0.0, left) if not is_late else 10.0)
-                if is_late and not ready:
-                    break
-                for file in ready:
-                    if file is self._control:
-                        ended, status = self._hear()
-                    else:
-                        self._pass_on(file)
-        finally:
-            if not ended:
+            self._process = self._hear(until)
+            status = self._hear(until)
+            if status is None:
+                self._ask_where()
                 self._kill()
-            for file in self._streams:
-                os.close(file)
-        return None if is_late else status
+                until = time.monotonic() + END_S
+                self._hear(until)
+            for reader in self._readers:
+                reader.join(max(0.0, until - time.monotonic()))
+            if select.select([self._why], [], [], 0)[0]:
+                self.why = os.read(self._why, PIECE).decode(errors="replace")
+        finally:
+            if status is None:
+                self._kill()
+            os.close(self._why)
+        if self._errors:
+            raise self._errors[0]
+        return status
 
-    def _hear(self) -> tuple[bool, int | None]:
-        message = self._control.recv(PIECE)
+    def _hear(self, until: float) -> int | None:
+        """Return the next number from the server: the run's process, or its exit status. None if it comes too late."""
+        if not select.select([self._control], [], [], max(0.0, until - time.monotonic()))[0]:
+            return None
+        message = self._control.recv(NUMBER)
         if not message:
-            raise ServerLostError
-        ended, status = False, None
-        for line in message.decode().splitlines():
-            word, _, number = line.partition(" ")
-            if word == STARTED:
-                self._process = int(number)
-            elif word == ENDED:
-                ended, status = True, int(number)
-        return ended, status
+            raise EOFError
+        return int.from_bytes(message, "little", signed=True)
 
-    def _pass_on(self, file: int) -> None:
-        piece = os.read(file, PIECE)
-        if not piece:
-            os.close(file)
-            name = self._streams.pop(file)
-            rest = self._rest[file].decode(errors="replace")
-            if name == PIPES[-1]:
-                self.why = rest
-            elif rest:
-                self._show(name, rest)
-            return
-        if self._streams[file] == PIPES[-1]:
-            self._rest[file] += piece
-            return
-        lines, _, self._rest[file] = (self._rest[file] + piece).rpartition(b"\n")
-        if lines:
-            self._show(self._streams[file], lines.decode(errors="replace") + "\n")
+    def _pass_on(self, stream: str, file: int) -> None:
+        try:
+            with os.fdopen(file, errors="replace", newline="\n") as lines:
+                for line in lines:
+                    self._show(stream, line)
+        except BaseException as error:  # ``wait`` raises it
+            self._errors.append(error)
+            self._kill()
 
     def _ask_where(self) -> None:
-        why = next((file for file, name in self._streams.items() if name == PIPES[-1]), None)
-        if self._process is None or why is None:
-            return
-        with suppress(ProcessLookupError):
-            os.kill(self._process, TELL)
-        if select.select([why], [], [], TELL_S)[0]:
-            self._pass_on(why)
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.kill(self._process, TELL)
+            select.select([self._why], [], [], TELL_S)
 
     def _kill(self) -> None:
         if self._process is not None:

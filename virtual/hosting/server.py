@@ -16,7 +16,7 @@ from typing import Any
 from collectives.errors import InputError, ProgramError, RunFailed, describe_error, text_of
 
 REQUEST = "request.pickle"  # options of the run, working directory, environment variables
-STARTED, ENDED = "started", "ended"  # messages to the host, one per line
+NUMBER = 8  # bytes of a message to the host: the process of a run, later its exit status
 REFUSED, CRASHED = 2, 97  # exit statuses of a rejected run, and of an internal error
 TELL = signal.SIGUSR1  # asks a run for its current line
 PIPES = ("stdout", "stderr", "why")  # run to host; the last carries the reason for these statuses
@@ -41,11 +41,11 @@ def serve(control: socket.socket, preloaded: Sequence[str]) -> None:
             run_request(Path(os.fsdecode(request_path)), files)
         for file in files:
             os.close(file)
-        control.sendall(f"{STARTED} {process}\n".encode())
+        control.sendall(process.to_bytes(NUMBER, "little"))
         status = _wait(process, control)
         if status is None:
             return
-        control.sendall(f"{ENDED} {status}\n".encode())
+        control.sendall(status.to_bytes(NUMBER, "little", signed=True))
 
 
 def _wait(process: int, control: socket.socket) -> int | None:
