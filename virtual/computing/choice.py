@@ -64,19 +64,15 @@ def find_rates(gpu: str) -> DeviceRates:
 
 
 class MeasuredComputing(Computing):
-    """Measures the CPU time of a rank's thread."""
-
     def __init__(self) -> None:
         self._marks: dict[Rank, float] = {}
 
     def charge(self, rank: Rank) -> None:
-        """Advance the rank's clock by the CPU time since the last ``charge`` or ``forget``."""
         now = time.thread_time()
         rank.spend(max(0.0, now - self._marks.get(rank, now)))
         self._marks[rank] = now
 
     def forget(self, rank: Rank) -> None:
-        """Exclude the CPU time since the last ``charge`` or ``forget`` from the rank's clock."""
         self._marks[rank] = time.thread_time()
 
 
@@ -93,8 +89,4 @@ def choose_computing(word: str, launch_s: float | None = None) -> Computing:
 
     if word == "model":
         return model.ModelledComputing(NOMINAL_CORE)
-    return (
-        model.ModelledComputing(find_rates(word))
-        if launch_s is None
-        else model.LaunchedComputing(find_rates(word), launch_s)
-    )
+    return model.ModelledComputing(find_rates(word), launch_s)

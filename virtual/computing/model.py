@@ -37,66 +37,39 @@ FLOPS = flop_registry | OF_CPU
 
 
 class ModelledComputing(Computing):
-    """Computes the time of each operation from its FLOPs and bytes, at the rates of a device."""
+    """Models the time of each operation from its FLOPs and bytes, at the rates of a device.
 
-    def __init__(self, rates: "DeviceRates") -> None:
-        self.rates = rates
-        self.uncharged: dict[Rank, float] = {}
+    ``launch_s`` is the host time to launch an operation, in seconds. If it is None, the rank itself computes.
+    """
 
-    def add(self, rank: Rank, seconds: float) -> None:
-        """Add the time of an operation, in seconds."""
-        self.uncharged[rank] = self.uncharged.get(rank, 0.0) + seconds
-
-    def read(self, rank: Rank) -> None:
-        """Account for a read of a tensor's value or a data-dependent shape. Without a device, it takes no time."""
-
-    def charge(self, rank: Rank) -> None:
-        """Advance the rank's clock by the time of its operations."""
-        seconds = self.uncharged.get(rank, 0.0)
-        if seconds:
-            rank.spend(seconds)
-            self.uncharged[rank] = 0.0
-
-    def forget(self, rank: Rank) -> None:
-        """Drop the operations since the last charge."""
-        self.uncharged[rank] = 0.0
-
-    def counting(self, rank: Rank) -> AbstractContextManager[object]:
-        """Return the dispatch mode that counts a rank's operations."""
-        return _CountingMode(self, rank)
-
-
-class LaunchedComputing(ModelledComputing):
-    """Models a GPU whose host takes ``launch_s`` seconds to launch each operation."""
-
-    def __init__(self, rates: "DeviceRates", launch_s: float) -> None:
-        super().__init__(rates)
-        self.launch_s = launch_s
+    def __init__(self, rates: "DeviceRates", launch_s: float | None = None) -> None:
+        self.rates, self.launch_s = rates, launch_s
         self._launched: defaultdict[Rank, Launches] = defaultdict(Launches)
 
     def add(self, rank: Rank, seconds: float) -> None:
-        self._launched[rank].add(self.launch_s, seconds)
+        self._launched[rank].add(self.launch_s or 0.0, seconds)
 
     def read(self, rank: Rank) -> None:
         """Make the host wait for the device. An optimizer does not wait, because its step counters are on the host."""
-        if not is_called_within(OF_OPTIMIZERS):
+        if self.launch_s is not None and not is_called_within(OF_OPTIMIZERS):
             self.charge(rank)
             rank.meet_device()
 
     def charge(self, rank: Rank) -> None:
-        """Advance the clocks of the host and the device by the launched operations."""
-        done = self._launched[rank]
-        if done.host:
-            rank.launch(done.take())
+        if self._launched[rank].device:
+            done = self._launched[rank].take()
+            if self.launch_s is None:
+                rank.spend(done.device)
+            else:
+                rank.launch(done)
 
     def forget(self, rank: Rank) -> None:
-        """Drop the operations launched since the last charge."""
         self._launched[rank].take()
 
     def counting(self, rank: Rank) -> AbstractContextManager[object]:
-        """Return the dispatch mode that counts a rank's operations, and give the rank a device."""
-        rank.launches = Launches()
-        return super().counting(rank)
+        if self.launch_s is not None:
+            rank.launches = Launches()
+        return _CountingMode(self, rank)
 
 
 class _CountingMode(TorchDispatchMode):
