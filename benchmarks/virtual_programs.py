@@ -146,20 +146,6 @@ def measure_memory(ranks: int = 64) -> Row:
             "unit": "GB", "measured": result["most_bytes"] / 1e9, "at_most": 12.0}  # fmt: skip
 
 
-def measure_strict() -> Row:
-    """Return the row for the CPU time of all programs with ``--strict``, relative to their CPU time without it."""
-    ratios = []
-    for _ in range(ROUNDS):
-        seconds = dict.fromkeys((False, True), 0.0)
-        for name in PROGRAMS:
-            for is_strict in seconds:
-                seconds[is_strict] += run_tested(name, strict=is_strict)["cpu_s"]
-        ratios.append(seconds[True] / seconds[False])
-    title = "CPU time of the programs above with --strict, relative to without"
-    return {"part": "numbers", "name": "strict", "what": title, "unit": "times",
-            "measured": median(ratios), "low": min(ratios), "high": max(ratios), "at_most": 2.0}  # fmt: skip
-
-
 def time_process(*arguments: str) -> float:
     """Return the CPU seconds of a Python process with these arguments."""
     before = getrusage(RUSAGE_CHILDREN)
@@ -180,7 +166,7 @@ def measure_start() -> Row:
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", default=[*PROGRAMS, *NUMBERS, "resnet.py", "start", "strict"])
+    parser.add_argument("--only", nargs="+", default=[*PROGRAMS, *NUMBERS, "resnet.py", "start"])
     parser.add_argument("-o", type=Path, default=RESULTS)
     options = parser.parse_args()
     sys.path.insert(0, str(TESTED))
@@ -188,7 +174,7 @@ def main() -> None:
         __import__(module)
     rows = []
     for name in options.only:
-        others = {"resnet.py": measure_memory, "start": measure_start, "strict": measure_strict}
+        others = {"resnet.py": measure_memory, "start": measure_start}
         row = others[name]() if name in others else (measure_program if name in PROGRAMS else measure_number)(name)
         rows.append(row)
         print(row, flush=True)

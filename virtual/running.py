@@ -41,7 +41,7 @@ from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.timing import CallTiming
 from virtual.ranks.world import VirtualWorld
 from virtual.timing.live import LiveTiming
-from virtual.watching.everything import tell_silent, watch_calls, watch_everything, watching
+from virtual.watching.everything import tell_silent, watch_calls, watch_everything
 from virtual.watching.observed import ProgramObserver
 
 
@@ -134,7 +134,7 @@ class VirtualRun:
         return rank
 
     def _run_rank(self, run: Callable[[Rank], object], rank: Rank) -> None:
-        with self._data(), self.computing.counting(rank), self._devices(), watching(self.world.watch, rank):
+        with self._data(), self.computing.counting(rank), self._devices():
             try:
                 run(rank)
             except SystemExit as end:

@@ -319,7 +319,7 @@ class ProgramOptions:
         help="With --fake: run only these ranks, including 0; every other rank copies the nearest lower one.",
         metavar="0,32",
     )
-    strict: bool = option(False, help="Run additional checks for silent mistakes. Slower.")
+    strict: bool = option(False, help="Also report equal batches without a DataLoader, and summed losses with Adam.")
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Diagnose why a job hangs. The rules are tried in order, from the most specific to the most general."""
 
 import select
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 
 import networkx as nx
@@ -20,7 +20,6 @@ from virtual.diagnosis.calls import (
     waiting_locations,
 )
 from virtual.diagnosis.exceptions import report_exception
-from virtual.matching.group import VirtualGroup
 from virtual.matching.posted import Posted
 from virtual.ranks.finding import STARTER, FindingPlace, ProgramFinding, format_ranks, group_places, say_wait
 from virtual.ranks.rank import Rank, RankJob, State
@@ -33,7 +32,6 @@ ALL_EQUAL = "create all groups on all ranks, with the same members in the same o
 
 
 def find_mismatched_groups(job: RankJob) -> ProgramFinding | None:
-    """Return a finding for the first group that ranks created with different members."""
     for made in zip(*(rank.made_groups for rank in job.ranks), strict=False):
         if len({frozenset(members) for members, _ in made}) > 1:
             pairs = [(rank.number, members) for rank, (members, _) in zip(job.ranks, made, strict=True)]
@@ -76,7 +74,6 @@ JOIN = (
 
 
 def find_blocked_threads(job: RankJob) -> ProgramFinding | None:
-    """Return a finding for ranks with a thread that tries to communicate while the main thread does not wait for it."""
     if any(rank.thread_lock.has_others for rank in job.ranks):
         select.select([], [], [], GRACE_S)
     blocked = [(rank, rank.thread_lock.refused) for rank in job.ranks if rank.thread_lock.refused is not None]
@@ -121,31 +118,6 @@ def find_nccl_queue_block(job: RankJob) -> ProgramFinding | None:
     )
     advice = "pass both messages to one batch_isend_irecv; this program runs on gloo, but may hang on NCCL"
     return ProgramFinding("nccl order", title, locations, advice)
-
-
-def find_tag_mismatch(job: RankJob) -> ProgramFinding | None:
-    """Return a finding for a message that is sent with one tag and received with another."""
-    for group in job.groups.values():
-        for sender, receiver in _unmatched_pairs(group):
-            if sender.tag != receiver.tag:
-                title = (
-                    f"rank {sender.rank.number} sends with tag {sender.tag}, and rank {receiver.rank.number} "
-                    f"receives with tag {receiver.tag}"
-                )
-                locations = tuple(
-                    FindingPlace((half.rank.number,), describe(half), half.site, (half.awaits,))
-                    for half in (sender, receiver)
-                )
-                return ProgramFinding("tag", title, locations, "pass the same tag on both ranks")
-    return None
-
-
-def _unmatched_pairs(group: VirtualGroup) -> Iterator[tuple[Posted, Posted]]:
-    for sender in (half for queue in group.sends.values() for half in queue):
-        for receiver in (half for queue in group.receives.values() for half in queue):
-            is_from_sender = receiver.peer in (None, group.places[sender.rank.number])
-            if is_from_sender and sender.peer == group.places[receiver.rank.number]:
-                yield sender, receiver
 
 
 def find_unmatched_message(job: RankJob) -> ProgramFinding | None:
@@ -294,7 +266,6 @@ BARRIER_KEY = "barrier_key"  # part of the store keys that c10d uses for barrier
 
 
 def find_early_exit(job: RankJob) -> ProgramFinding | None:
-    """Return a finding for ranks that exited while others wait for them in a collective."""
     done = {rank.number for rank in job.ranks if rank.state is State.DONE}
     post = next((post for post in map(awaited_post, job.ranks) if post and done.intersection(post.awaits)), None)
     if post is None:
@@ -332,7 +303,6 @@ def _find_skipped_step(job: RankJob) -> str | None:
 
 
 def find_missing_key(job: RankJob) -> ProgramFinding | None:
-    """Return a finding for ranks that wait for a store key that nobody sets."""
     waiting = [rank for rank in job.ranks if rank.waiting is not None and isinstance(rank.waiting.of, tuple)]
     if not waiting:
         return None
@@ -346,7 +316,6 @@ def find_missing_key(job: RankJob) -> ProgramFinding | None:
 
 
 def find_missing_ranks(job: RankJob) -> ProgramFinding | None:
-    """Return a finding if the world size is larger than the number of ranks started."""
     started = {rank.number for rank in job.ranks}
     waiting = [rank for rank in job.ranks if not started.issuperset(awaited_ranks(rank))]
     if not waiting:
@@ -362,7 +331,6 @@ def find_missing_ranks(job: RankJob) -> ProgramFinding | None:
 
 
 def find_collective_mismatch(job: RankJob) -> ProgramFinding | None:
-    """Return a finding for an incomplete collective whose calls so far do not match."""
     collectives = [collective for group in job.groups.values() for collective in group.collectives.values()]
     mismatched = [collective for collective in collectives if collective.is_mismatched]
     return report_collective_mismatch(min(mismatched, key=lambda collective: collective.key)) if mismatched else None
@@ -374,7 +342,6 @@ RULES: tuple[Callable[[RankJob], ProgramFinding | None], ...] = (
     find_missing_ranks,
     find_mismatched_groups,
     find_nccl_queue_block,
-    find_tag_mismatch,
     find_unmatched_message,
     find_wait_cycle,
     find_early_exit,

@@ -15,7 +15,6 @@ import torch.distributed.rpc
 from torch.distributed import device_mesh
 from torch.distributed import distributed_c10d as c10d
 from torch.distributed.distributed_c10d import Backend, BackendConfig
-from torch.nn.parallel import DistributedDataParallel
 
 from collectives.quoting import make_printable
 from virtual.c10d.process_group import VirtualProcessGroup
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from virtual.options import VirtualOptions
 
 NAME = "virtual"  # name of the backend
-LOGGED = {"gloo": ["gloo_socket_ifname", "gloo_device_transport"]}  # additional fields of DDP's log, by backend
 
 
 class GroupMaker:
@@ -44,7 +42,6 @@ class GroupMaker:
         self.usual = "nccl" if options.gpu else "gloo"  # the backend if the program requests none
 
     def install(self, replaced: Replaced) -> None:
-        """Replace c10d's functions that create groups."""
         dist.Backend.register_backend(NAME, self._create, extended_api=True, devices=["cpu", "cuda"])
         replaced.put(c10d, "_world", RankWorlds(self.world))
         torch._C._distributed_c10d._set_thread_isolation_mode(True)  # type: ignore[attr-defined]
@@ -52,7 +49,6 @@ class GroupMaker:
         replaced.wrap(c10d, "_new_process_group_helper", self._make)
         replaced.put(c10d, "_get_pg_default_device", lambda group=None: torch.device("cpu"))
         replaced.put(c10d, "rendezvous", self._meet)
-        replaced.wrap(DistributedDataParallel, "_get_ddp_logging_data", _get_log)
         replaced.wrap(device_mesh.DeviceMesh, "__init__", _init_mesh)
         replaced.wrap(c10d, "_store_based_barrier", self._await_others)
         for module in (dist, c10d):
@@ -169,15 +165,6 @@ def _init_mesh(original: Callable[..., None], self: Any, *args: Any, **named: An
     """Add the thread's ID to a mesh's hash, so that ranks share no entries of torch's caches."""
     original(self, *args, **named)
     self._thread_id, self._hash = get_ident(), None
-
-
-def _get_log(original: Callable[[Any], dict[str, Any]], ddp: Any) -> dict[str, Any]:
-    """Add the backend and the rank's environment variables, which DDP's C++ code cannot see, to DDP's logging data."""
-    logged_data, backend = original(ddp), dist.get_backend(ddp.process_group)
-    variables = [name for name, value in logged_data.items() if value == "N/A"] + LOGGED.get(backend, [])
-    known = {name: os.environ.get(name.upper(), "N/A") for name in variables}
-    threads = {"gloo_num_threads": 2} if backend == "gloo" else {}
-    return logged_data | known | threads | {"backend_name": backend}
 
 
 NO_RPC = (

@@ -30,11 +30,9 @@ EVENTS = (
     "wrapped",  # new DistributedDataParallel
     "hooked",  # bucket of gradients that a DDP communication hook receives; line that registered the hook
     "forward_begins",  # DistributedDataParallel
-    "evaluating",  # module whose ``eval`` is called
     "replicated",  # tensor that becomes a DTensor with replicated placements; mesh, placements
-    "adding",  # two tensors, before the second is added to the first in place
-    "added",  # tensor after an addition in place
-    "summed",  # two tensors, and their sum as a new tensor
+    "adding",  # two tensors, before their addition
+    "added",  # their sum
     "put_together",  # tensors that are about to be concatenated or stacked
     "used",  # tensor that is about to be divided or summed up
     "sampling",  # DistributedSampler whose iteration starts
@@ -63,10 +61,6 @@ class Watcher:
         self._gathered: dict[Any, dict[Any, Any]] = {}
         self._times = Counter[Any]()
 
-    def mode(self, rank: Rank) -> Any:
-        """Return a dispatch mode that observes the rank's operators, or None."""
-        return None
-
     def gather(self, key: Any, member: Any, value: Any, size: int) -> dict[Any, Any] | None:
         """Store a member's value under a key. Return the values of all members once ``size`` of them are stored."""
         values = self._gathered.setdefault(key, {})
@@ -90,11 +84,9 @@ class Watcher:
         self.tell(entries[0][0].job, ProgramFinding(kind, title, grouped, advice))
 
     def tell(self, job: RankJob, finding: ProgramFinding) -> None:
-        """Add a finding that already names its ranks."""
         self._complete.append((job.number, finding))
 
     def findings(self, job: RankJob) -> list[ProgramFinding]:
-        """Return the findings for a job."""
         findings = [finding for number, finding in self._complete if number == job.number]
         for (number, kind, title, advice, site), ranks in self._ranks.items():
             if number == job.number:
@@ -119,7 +111,6 @@ class Watchers:
         self.put(watchers)
 
     def put(self, watchers: tuple[Watcher, ...]) -> None:
-        """Replace the watchers."""
         self.watchers = watchers
         for event in EVENTS:
             receivers = [

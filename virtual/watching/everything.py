@@ -1,11 +1,9 @@
 """The watchers of a run, in order of their dependencies."""
 
-from contextlib import AbstractContextManager, nullcontext
-
 from virtual.ranks.finding import ProgramFinding
-from virtual.ranks.rank import Rank, RankJob
-from virtual.ranks.watching import Watcher, Watchers
-from virtual.watching.calls.buffers import InFlight, Reads
+from virtual.ranks.rank import RankJob
+from virtual.ranks.watching import Watchers
+from virtual.watching.calls.buffers import InFlight
 from virtual.watching.calls.files import Clocks, FileRaces
 from virtual.watching.calls.grouping import Grouping
 from virtual.watching.calls.own_reductions import OwnReductions
@@ -15,7 +13,7 @@ from virtual.watching.training.ddp import Buffers, UnreducedParameters
 from virtual.watching.training.gradients import Gradients
 from virtual.watching.training.idle import Idleness
 from virtual.watching.training.logs import OptimizerLogs
-from virtual.watching.training.losses import ReducedLosses, SampleWeights, ShardFactors
+from virtual.watching.training.losses import ReducedLosses, ShardFactors
 from virtual.watching.training.replicas import Replicas
 
 
@@ -23,7 +21,6 @@ def watch_everything(strict: bool) -> Watchers:
     """Return the watchers for a run with data. ``strict`` adds watchers that are slow or may report intended code."""
     logs, clocks = OptimizerLogs(), Clocks()
     bonds = Bonds(logs)
-    more: tuple[Watcher, ...] = (SampleWeights(logs, bonds), Reads()) if strict else ()
     return Watchers(
         (
             logs,
@@ -42,7 +39,6 @@ def watch_everything(strict: bool) -> Watchers:
             InFlight(),
             Grouping(),
             OwnReductions(),
-            *more,
         )
     )
 
@@ -60,9 +56,3 @@ def tell_silent(watchers: Watchers, job: RankJob) -> list[ProgramFinding]:
     elif job.finding.kind == "exception":
         watchers.failed(job)
     return [finding for watcher in watchers.watchers for finding in watcher.findings(job)]
-
-
-def watching(watchers: Watchers, rank: Rank) -> AbstractContextManager[object]:
-    """Return a context manager that observes a rank's operators."""
-    modes = (watcher.mode(rank) for watcher in watchers.watchers)
-    return next((mode for mode in modes if mode is not None), nullcontext())

@@ -43,7 +43,6 @@ class ProgramObserver:
         self._listening: set[str] = set()
 
     def install(self) -> None:
-        """Observe the program until the replaced functions are restored."""
         wrap, before, after = self._replaced.wrap, self._before, self._after
         ddp, sampler = DistributedDataParallel, DistributedSampler
         before(loading._BaseDataLoaderIter, "__next__", "batch_drawn")
@@ -55,7 +54,6 @@ class ProgramObserver:
         wrap(torch.autograd, "backward", self._run_backward)
         before(torch.amp.GradScaler, "step", "scaler_steps")
         after(optimizers.Optimizer, "__init__", "made_optimizer")
-        before(torch.nn.Module, "eval", "evaluating")
         before(device_mesh.DeviceMesh, "__init__", self._listen_to_tensors)
         wrap(ddp, "register_comm_hook", self._register_comm_hook)
         for name in ("register_hook", "register_post_accumulate_grad_hook"):
@@ -104,7 +102,6 @@ class ProgramObserver:
         self._replaced.wrap(owner, name, around)
 
     def _is_first(self, name: str) -> bool:
-        """Return whether this is the first call with ``name``, so that each set of wrappers is installed once."""
         is_first = name not in self._listening
         self._listening.add(name)
         return is_first
@@ -161,28 +158,21 @@ class ProgramObserver:
         if not self._is_first("sums"):
             return
         tensor = torch.Tensor
-        for name in ("add_", "__iadd__"):
-            self._replaced.wrap(tensor, name, self._add_in_place)
-        for owner, name in ((torch, "add"), (tensor, "add"), (tensor, "__add__"), (tensor, "__radd__")):
-            self._replaced.wrap(owner, name, self._add)
+        self._replaced.wrap(torch, "add", self._add)
+        for name in ("add_", "__iadd__", "add", "__add__", "__radd__"):
+            self._replaced.wrap(tensor, name, self._add)
         for name in ("cat", "concat", "stack"):
             self._before(torch, name, "put_together")
         for name in ("__truediv__", "__itruediv__", "div_", "mul_", "sum", "mean"):
             self._before(tensor, name, "used")
 
-    def _add_in_place(self, original: Call, *tensors: Any, **named: Any) -> Any:
-        is_followed = _are_two_tensors(tensors, named)
+    def _add(self, original: Call, *tensors: Any, **named: Any) -> Any:
+        is_followed = len(tensors) == 2 and not named and all(map(is_plain, tensors))
         if is_followed:
             self.tell("adding", tensors)
         total = original(*tensors, **named)
         if is_followed:
             self.tell("added", total)
-        return total
-
-    def _add(self, original: Call, *tensors: Any, **named: Any) -> Any:
-        total = original(*tensors, **named)
-        if _are_two_tensors(tensors, named):
-            self.tell("summed", tensors, total)
         return total
 
     # -- optimizers
@@ -224,7 +214,6 @@ class ProgramObserver:
                 self.tell("stepped", optimizer)
 
     def _record_step(self, rank: Rank, optimizer: Any) -> None:
-        """Record the end of a step of the rank's first optimizer in a process group."""
         recorder = rank.job.recorder
         if recorder is not None and rank.extra.setdefault("optimizer", optimizer) is optimizer:
             self.world.computing.charge(rank)
@@ -256,7 +245,3 @@ class ProgramObserver:
 
     def _tell_of_file(self, file: Any, writes: bool) -> None:
         self.tell("opened", str(Path(os.fsdecode(file)).absolute()), writes)
-
-
-def _are_two_tensors(arguments: tuple[Any, ...], named: dict[str, Any]) -> bool:
-    return len(arguments) == 2 and not named and all(map(is_plain, arguments))

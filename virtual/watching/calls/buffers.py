@@ -1,4 +1,4 @@
-"""Find tensors that are written or read while an operation on them is pending, and missing waits."""
+"""Find tensors that are written while an operation on them is pending, and missing waits."""
 
 from collections import Counter
 from typing import Any, NamedTuple
@@ -6,12 +6,10 @@ from weakref import WeakValueDictionary
 from zlib import crc32
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from virtual.matching.samples import is_plain
 from virtual.ranks.neutral import Neutral
 from virtual.ranks.rank import Rank, RankJob
-from virtual.ranks.sites import find_site
 from virtual.ranks.watching import Watcher
 
 WAIT_FIRST = "call wait() on the handle before writing to the tensor, or pass a copy (clone)"
@@ -29,7 +27,6 @@ class Content(NamedTuple):
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> "Content":
-        """Return a tensor's current content."""
         if tensor.nbytes >= tensor.untyped_storage().nbytes():
             return cls(tensor, tensor._version, None)
         with Neutral():
@@ -37,7 +34,6 @@ class Content(NamedTuple):
             return cls(tensor, tensor._version, crc32(octets.numpy().data))
 
     def renewed(self) -> "Content":
-        """Return the current content of the same tensor."""
         return self if self.checksum is None and self.is_unchanged else Content.of(self.tensor)
 
     @property
@@ -145,86 +141,3 @@ def is_watched(posted: Any) -> bool:
         return posted.caller_name not in ("send", "recv")  # they return after the message has arrived
     exchange = posted.exchange
     return not exchange.from_root or (exchange.me == exchange.root and exchange.collective == "broadcast")
-
-
-WAIT_TO_READ = "call wait() on the handle before reading the tensor"
-ALL_REDUCE = "use all_reduce if all ranks need the result, or read it only on the root"
-QUIET = ("detach", "alias", "set_", "record_stream", "_has_compatible_shallow_copy_type")
-
-
-def has_memory(tensor: Any) -> bool:
-    """Return whether a value is a plain tensor with elements. A tensor without elements has no address of its own."""
-    return is_plain(tensor) and tensor.numel() > 0
-
-
-class Reads(Watcher):
-    """Finds operators that read a buffer of a pending operation, or a buffer with undefined content."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._busy: dict[Rank, dict[int, Any]] = {}  # pending operations, by address
-        self._undefined: dict[Rank, dict[int, Any]] = {}  # buffers of reduce on other ranks than the root
-
-    def mode(self, rank: Rank) -> "ReadingMode":
-        """Return the mode that observes a rank's operators."""
-        return ReadingMode(self, rank)
-
-    def posted(self, posted: Any) -> None:
-        if posted.is_programs and posted.way != "sends":
-            mine = self._busy.setdefault(posted.rank, {})
-            mine.update(
-                {tensor.untyped_storage().data_ptr(): posted for tensor in posted.tensors if has_memory(tensor)}
-            )
-
-    def waited(self, posted: Any) -> None:
-        mine = self._busy.get(posted.rank, {})
-        for tensor in filter(has_memory, posted.tensors):
-            if mine.get(tensor.untyped_storage().data_ptr()) is posted:
-                del mine[tensor.untyped_storage().data_ptr()]
-        is_reduce = posted.is_programs and posted.what.startswith("reduce(")
-        if is_reduce and posted.exchange.me != posted.exchange.root:
-            undefined = self._undefined.setdefault(posted.rank, {})
-            undefined.update(
-                {tensor.untyped_storage().data_ptr(): posted for tensor in posted.tensors if has_memory(tensor)}
-            )
-
-    def looks(self, rank: Rank, reads: list[int], writes: list[int]) -> None:
-        """Check the storage addresses that an operator of a rank reads and writes."""
-        busy, undefined = self._busy.get(rank, {}), self._undefined.get(rank, {})
-        for address in reads:
-            if address in busy:
-                verb, site = busy[address].what.partition("(")[0], busy[address].site
-                title = f"a tensor is read while {verb} at {site} is pending"
-                self.find("buffer in use", title, rank, find_site(), WAIT_TO_READ)
-            if address in undefined:
-                site = undefined.pop(address).site
-                title = f"{{ranks}} read a tensor after reduce ({site}), but only the root has the result"
-                self.find("undefined result", title, rank, find_site(), ALL_REDUCE)
-        for address in writes:
-            undefined.pop(address, None)
-
-    def is_idle(self, rank: Rank) -> bool:
-        """Return whether the rank has no memory to check."""
-        return not self._busy.get(rank) and not self._undefined.get(rank)
-
-
-class ReadingMode(TorchDispatchMode):
-    """Passes the memory that each operator reads and writes to ``Reads``."""
-
-    def __init__(self, reads: Reads, rank: Rank) -> None:
-        super().__init__()
-        self.reads, self.rank = reads, rank
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # otherwise torch imports its compiler, and each operator takes 2 ms
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if not self.reads.is_idle(self.rank) and not func.is_view:
-            name = func.name().partition("::")[2].partition(".")[0]
-            if not name.startswith(QUIET) and "c10d" not in func.name():
-                plain = [argument for argument in args if is_plain(argument)]
-                addresses = [tensor.untyped_storage().data_ptr() for tensor in plain]
-                overwrites = name in ("zero_", "fill_", "copy_", "normal_", "uniform_")
-                self.reads.looks(self.rank, addresses[overwrites:], addresses[:1] if overwrites else [])
-        return func(*args, **(kwargs or {}))

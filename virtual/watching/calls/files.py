@@ -33,7 +33,6 @@ class Clocks(Watcher):
         return other.number < len(clock) and bool(clock[other.number] >= number)
 
     def tick(self, rank: Rank) -> int:
-        """Count an event of a rank; return its number."""
         clock = _merge([np.zeros(len(rank.job.ranks), np.int64), self._clocks[rank]])
         clock[rank.number] += 1
         self._clocks[rank] = clock

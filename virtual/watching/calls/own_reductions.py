@@ -43,17 +43,14 @@ class OwnSum:
 
     @property
     def is_there(self) -> bool:
-        """Whether the tensor still holds the same values."""
         return self.tensor is not None and take_sample(self.tensor).tobytes() == self.values
 
     @property
     def holds(self) -> frozenset[int]:
-        """The ranks whose data the sum contains."""
         return frozenset(rank for rank, _ in self.parts)
 
     @property
     def is_whole(self) -> bool:
-        """Whether the sum contains the data of every rank."""
         return self.holds == self.ranks
 
     @property
@@ -117,10 +114,6 @@ class OwnReductions(Watcher):
         addition = self._adding.pop(rank, None)
         if addition is not None:
             self._note(rank, total, *addition, find_site(), is_last=True)
-
-    def summed(self, rank: Rank, tensors: Sequence[Any], total: Any) -> None:
-        self.adding(rank, tensors)
-        self.added(rank, total)
 
     def put_together(self, rank: Rank, tensors: Sequence[Any]) -> None:
         self._look_for_partial(rank, [self._find(rank, tensor) for tensor in tensors])

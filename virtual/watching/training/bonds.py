@@ -50,7 +50,6 @@ class Bonds(Watcher):
         self.missed = WeakIdKeyDictionary()  # parameters that DDP does not reduce
 
     def of(self, rank: Rank, parameter: torch.Tensor) -> Bond | None:
-        """Return the bond of a rank's parameter; None if the parameter has no bond."""
         mine = self._of.get(rank)
         return None if mine is None else mine.get(parameter)
 
@@ -77,7 +76,6 @@ class Bonds(Watcher):
                 posted.reduces = self.find_reduced(posted.rank, posted.tensors[0])
 
     def complete(self, collective: Any) -> None:
-        """Create bonds for the parameters whose gradients one all_reduce has reduced."""
         calls = collective.in_order()
         self._untie_local(collective)
         if calls[0].exchange.collective != "all_reduce" or not calls[0].is_programs or len(calls) < 2:

@@ -48,7 +48,6 @@ class UnreducedParameters(Watcher):
                 self.find("not in DDP", title, rank, site, WRAP_LATER)
 
 
-SUMMARIZE = "before evaluating, broadcast the buffers or reduce the statistics (DDP does so only in its own forward)"
 BUFFERS = "keep broadcast_buffers=True, use SyncBatchNorm, or reduce the statistics before evaluating"
 
 
@@ -58,43 +57,21 @@ class Buffers(Watcher):
     def __init__(self, logs: OptimizerLogs, bonds: Bonds) -> None:
         super().__init__()
         self.logs, self.bonds = logs, bonds
-        self._evaluated: dict[Any, dict[Rank, tuple[dict[str, Values], CallSite]]] = {}
         self._silent: set[Any] = set()  # modules with a finding
 
     def forward_begins(self, rank: Rank, ddp: Any) -> None:
-        """Compare a DDP module's buffers before an evaluation, if DDP does not broadcast them."""
         modules = self.bonds.modules.get(rank, [])
         group = getattr(ddp.process_group, "group", None)
         if group is None or ddp.training or ddp.will_sync_module_buffers() or ddp not in modules:
             return
         key = (frozenset(group.ranks), modules.index(ddp))
         value = _read_buffers(ddp.module), find_site()
-        met = self.gather((rank.job, key, self._steps(rank)), rank, value, len(group.ranks))
+        steps = sum(log.count for log in self.logs.of_rank(rank))
+        met = self.gather((rank.job, key, steps), rank, value, len(group.ranks))
         if met is not None:
-            self._compare((rank.job, key), met, BUFFERS)
+            self._compare((rank.job, key), met)
 
-    def evaluating(self, rank: Rank, module: Any) -> None:
-        """Save the buffers of an evaluated module that DDP does not broadcast. ``ended`` compares the buffers."""
-        modules = self.bonds.modules.get(rank, [])
-        wrapped = [ddp for ddp in modules if module in (ddp, ddp.module)]
-        for ddp in wrapped:
-            group = getattr(ddp.process_group, "group", None)
-            if group is not None and not ddp.broadcast_buffers:
-                self._keep(rank, (frozenset(group.ranks), modules.index(ddp)), ddp.module)
-
-    def ended(self, job: RankJob) -> None:
-        for (where, key, _), met in self._evaluated.items():
-            if where is job and len(met) == len(key[0]):
-                self._compare((job, key), met, SUMMARIZE)
-
-    def _keep(self, rank: Rank, key: Any, module: Any) -> None:
-        met = self._evaluated.setdefault((rank.job, key, self._steps(rank)), {})
-        met.setdefault(rank, (_read_buffers(module), find_site()))
-
-    def _steps(self, rank: Rank) -> int:
-        return sum(log.count for log in self.logs.of_rank(rank))
-
-    def _compare(self, key: Any, met: dict[Rank, tuple[dict[str, Values], CallSite]], advice: str) -> None:
+    def _compare(self, key: Any, met: dict[Rank, tuple[dict[str, Values], CallSite]]) -> None:
         for name in next(iter(met.values()))[0]:
             by_rank = {rank: buffers[name] for rank, (buffers, _) in met.items() if name in buffers}
             values = list(by_rank.values())
@@ -103,7 +80,7 @@ class Buffers(Watcher):
                 texts = zip(by_rank, show_difference(name, values), strict=True)
                 title = f"the buffer {name} differs between {{ranks}} during evaluation"
                 places: Iterable[Any] = ((rank, text, met[rank][1]) for rank, text in texts)
-                self.compare("buffer mismatch", title, places, advice)
+                self.compare("buffer mismatch", title, places, BUFFERS)
 
 
 def _read_buffers(module: Any) -> dict[str, Values]:

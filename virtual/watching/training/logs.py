@@ -55,8 +55,6 @@ class Step:
 
 @dataclass(eq=False)
 class OptimizerLog:
-    """Logs the steps of one rank's optimizer."""
-
     rank: Rank
     optimizer: Any
     number: int  # index among the rank's optimizers, in order of creation
@@ -76,17 +74,14 @@ class OptimizerLog:
 
     @property
     def parameters(self) -> list[torch.Tensor]:
-        """All parameters, in order."""
         return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
     @property
     def with_gradients(self) -> list[torch.Tensor]:
-        """The parameters with gradients, in order."""
         return [parameter for parameter in self.parameters if parameter.grad is not None and is_plain(parameter.grad)]
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """The learning rate of each group of parameters."""
         return tuple(float(group.get("lr", 0.0)) for group in self.optimizer.param_groups)
 
     @cached_property
@@ -100,11 +95,9 @@ class OptimizerLog:
 
     @property
     def is_sharded(self) -> bool:
-        """Whether all parameters are sharded."""
         return bool(self.sharing)
 
     def is_watched(self, step: int) -> bool:
-        """Return whether watchers check a step."""
         return step < EVERY_STEP or step & (step - 1) == 0
 
     def take(self) -> list[Values | None]:
@@ -118,22 +111,18 @@ def _find_ranks(parameter: Any) -> tuple[int, ...]:
 
 
 class OptimizerLogs(Watcher):
-    """Logs the optimizer steps of all ranks."""
-
     def __init__(self) -> None:
         super().__init__()
         self.logs: dict[Rank, WeakKeyDictionary[Any, OptimizerLog]] = {}
         self.scales: dict[Rank, float] = {}  # scale of the last gradient scaler that stepped
 
     def of(self, rank: Rank, optimizer: Any) -> OptimizerLog:
-        """Return the log of an optimizer."""
         mine = self.logs.setdefault(rank, WeakKeyDictionary())
         if optimizer not in mine:
             mine[optimizer] = OptimizerLog(rank, optimizer, len(mine))
         return mine[optimizer]
 
     def of_rank(self, rank: Rank) -> Iterator[OptimizerLog]:
-        """Yield the logs of a rank's optimizers."""
         yield from self.logs.get(rank, {}).values()
 
     def are_watched(self, rank: Rank) -> bool:

@@ -10,7 +10,6 @@ from virtual.matching.samples import Values, find_ratio, is_close, take_sample
 from virtual.ranks.rank import Rank
 from virtual.ranks.sites import find_site
 from virtual.ranks.watching import Watcher
-from virtual.watching.training.bonds import Bonds
 from virtual.watching.training.logs import OptimizerLog, OptimizerLogs, find_shard_ranks
 
 DEEP = 8  # autograd functions that are examined, starting at the loss
@@ -31,7 +30,6 @@ class LossScale(NamedTuple):
 
     @property
     def is_bare_sum(self) -> bool:
-        """Whether the loss is an undivided sum."""
         return self.factor == 1.0 and self.counts != (1,)
 
 
@@ -53,27 +51,6 @@ def read_loss_scale(roots: tuple[Any, ...]) -> LossScale | None:
         return LossScale(factor)
     counts = _read_counts(function)
     return LossScale(factor, counts, getattr(function, "_saved_reduction", None) == SUM) if counts else None
-
-
-def read_sample_weight(roots: tuple[Any, ...]) -> float | None:
-    """Return the weight of each sample in a loss that is a mean or a sum over samples; None if the weight is unknown.
-
-    >>> import torch
-    >>> x, y = torch.ones(4, 2, requires_grad=True), torch.tensor([0, 1, -100, -100])
-    >>> read_sample_weight((torch.nn.functional.cross_entropy(x, y),))
-    0.5
-    """
-    reduction = _find_reduction(roots)
-    if reduction is None:
-        return None
-    function, factor, is_mean = reduction
-    if not is_mean:
-        return factor
-    if type(function).__name__.startswith("NllLoss"):
-        counted = float(function._saved_total_weight)  # without ignored targets
-    else:
-        counted = float(next(iter(_read_counts(function)), 0))
-    return factor / counted if counted else None
 
 
 def _find_reduction(roots: tuple[Any, ...]) -> tuple[Any, float, bool] | None:
@@ -151,37 +128,6 @@ class ReducedLosses(Watcher):
                 if function is not None and not isinstance(function, BackwardCFunction)
             ]
             functions = [function for outer in inner for function, _ in outer.next_functions[:2]]
-
-
-TWICE = 2  # steps with different weights; a single one may have a smaller last batch
-BY_ALL = (
-    "divide the sum of the losses by the number of samples on all ranks (all_reduce the count); with DDP, also "
-    "multiply by the number of ranks"
-)
-
-
-class SampleWeights(Watcher):
-    """Compares the weight of a sample between ranks whose gradients are reduced together."""
-
-    def __init__(self, logs: OptimizerLogs, bonds: Bonds) -> None:
-        super().__init__()
-        self.logs, self.bonds = logs, bonds
-        self._weights: dict[Rank, list[float | None]] = {}  # one per backward pass since the last step
-
-    def backward_begins(self, rank: Rank, roots: tuple[Any, ...]) -> None:
-        self._weights.setdefault(rank, []).append(read_sample_weight(roots))
-
-    def stepping(self, rank: Rank, optimizer: Any) -> None:
-        log, weights = self.logs.of(rank, optimizer), self._weights.pop(rank, [])
-        bonds = [self.bonds.of(rank, parameter) for parameter in log.parameters]
-        known = [bond for bond in bonds if bond is not None]
-        if len(weights) != 1 or weights[0] is None or not known or not log.is_watched(log.count):
-            return
-        by_log = self.gather((log.key, log.count), log, weights[0], len(known[0].parameters)) or {}
-        if by_log and not is_close(min(by_log.values()), max(by_log.values())) and self.count(log.key) == TWICE:
-            places = [(log.rank, f"loss over {1 / weight:.4g} samples", log.last) for log, weight in by_log.items()]
-            title = "{ranks} average losses over different numbers of samples or tokens with equal weight"
-            self.compare("unequal sample weights", title, places, BY_ALL)
 
 
 GLOBAL = (

@@ -267,24 +267,6 @@ for _ in range(3):
         p.grad /= 4
     opt.step()
 
-# === tokens_counted, 2 ranks, --strict
-# Losses over unequal numbers of tokens are divided by the number of tokens on all ranks.
-import torch.nn.functional as F
-
-model = DDP(torch.nn.Linear(8, 5))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-torch.manual_seed(1 + rank)
-for _ in range(4):
-    tokens, targets = torch.randn(12, 8), torch.randint(0, 5, (12,))
-    targets[: 3 + 6 * rank] = -100
-    mine = (targets != -100).sum()
-    count = mine.clone()
-    dist.all_reduce(count)
-    optimizer.zero_grad()
-    loss = F.cross_entropy(F.dropout(model(tokens), 0.1), targets)
-    (loss * (mine * world / count)).backward()
-    optimizer.step()
-
 # === validate_everywhere, 2 ranks
 # All ranks evaluate the same small test set; only the training set is split, by slices.
 from torch.utils.data import DataLoader, TensorDataset, Subset

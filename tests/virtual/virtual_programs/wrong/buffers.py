@@ -60,16 +60,6 @@ dist.barrier()
 if dist.get_rank() == 0:
     os.remove(path)
 
-# === loss_of_root, 2 ranks, --strict: undefined result
-# reduce leaves on other ranks what nobody should read, and all decide by it.
-best = 1e9
-for epoch in range(2):
-    loss = torch.tensor([2.0 - epoch])
-    dist.reduce(loss, dst=0, op=dist.ReduceOp.SUM)  # fix: dist.all_reduce(loss)
-    mean = loss.item() / dist.get_world_size()  # reported: 1
-    if mean < best:
-        best = mean
-
 # === one_buffer_for_all, 3 ranks: buffer in use
 # Every message is received into the same tensor, before any is waited for.
 buffer = torch.zeros(4)
@@ -180,16 +170,6 @@ if __name__ == "__main__":
         process.start()
     for process in processes:
         process.join()
-
-# === read_too_early, 2 ranks, --strict: buffer in use
-x = torch.zeros(100)
-peer = 1 - dist.get_rank()
-out = dist.isend(torch.ones(100), peer)
-request = dist.irecv(x, peer)
-print("sum", x.sum().item())  # reported: 0-1  # fix:
-request.wait()
-# fix: print("sum", x.sum().item())
-out.wait()
 
 # === three_handles, 2 ranks: missing wait
 # A message, its answer and three reductions are posted, and no handle is kept.

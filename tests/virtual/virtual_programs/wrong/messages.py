@@ -75,7 +75,7 @@ for i in range(5 if dist.get_rank() == 0 else 4):  # fix: for i in range(4):
     else:
         dist.recv(batch, 0)
 
-# === other_tag, 2 ranks: tag
+# === other_tag, 2 ranks: deadlock: tag 1
 GRADIENTS, WEIGHTS = 1, 2
 t = torch.zeros(8)
 if dist.get_rank() == 1:
