@@ -68,7 +68,6 @@ class VirtualProcessGroup(dist.ProcessGroup):
     # -- methods that c10d calls
 
     def rank(self) -> int:
-        """Return the caller's rank in the group."""
         caller = self.group.world.me()
         return self._place if caller is None else self.group.places.get(caller.number, self._place)
 
@@ -221,17 +220,14 @@ class VirtualProcessGroup(dist.ProcessGroup):
         work.wait()
 
     def allgather(self, outs: Sequence[Tensors], ins: Tensors, opts: Any = None) -> VirtualWork:
-        """Copy each rank's tensor into the output list of every rank."""
         self._rules([*outs[0], *ins]).check_parts("allgather", outs[0], ins[0], len(self.group.ranks))
         outputs = [[tensor] for tensor in outs[0]]
         return self._all_gather("all_gather", ins, outputs, outs)
 
     def allgather_coalesced(self, outs: Sequence[Tensors], ins: Tensors, opts: Any = None) -> VirtualWork:
-        """Copy each rank's tensors into the output lists of every rank; ``outs[i]`` receives rank i's tensors."""
         return self._all_gather("all_gather_coalesced", ins, outs, outs)
 
     def all_gather_single(self, out: torch.Tensor, inp: torch.Tensor, opts: Any = None) -> VirtualWork:
-        """Concatenate the tensors of all ranks in ``out`` on every rank."""
         return self.all_gather_single_coalesced([out], [inp], opts)
 
     def all_gather_single_coalesced(self, outs: Tensors, ins: Tensors, opts: Any = None) -> VirtualWork:
@@ -258,16 +254,13 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return self._call(verb, exchange, ins, result, lengths=lengths)
 
     def reduce_scatter(self, outs: Tensors, ins: Sequence[Tensors], opts: Any) -> VirtualWork:
-        """Reduce lists that have one tensor per rank. Rank i gets the reduction of all ranks' i-th tensors."""
         self._rules([*outs, *ins[0]]).check_parts("reduce_scatter", ins[0], outs[0], len(self.group.ranks))
         return self._reduce_scatter("reduce_scatter", outs, [ins[0]], opts)
 
     def reduce_scatter_single(self, out: torch.Tensor, inp: torch.Tensor, opts: Any) -> VirtualWork:
-        """Reduce a tensor; each rank keeps its shard."""
         return self.reduce_scatter_single_coalesced([out], [inp], opts)
 
     def reduce_scatter_single_coalesced(self, outs: Tensors, ins: Tensors, opts: Any) -> VirtualWork:
-        """Reduce several tensors; each rank keeps its shards."""
         size = len(self.group.ranks)
         for out, inp in zip(outs, ins, strict=True):
             self._rules([out, inp]).check_whole("reduce_scatter", inp, out, size)
@@ -284,13 +277,11 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return self._call(verb, exchange, outs, outs, op=op, lengths=lengths)
 
     def alltoall(self, outs: Tensors, ins: Tensors, opts: Any = None) -> VirtualWork:
-        """Send one tensor to each rank, and receive one from each."""
         return self._all_to_all("all_to_all", outs, ins, outs)
 
     def all_to_all_single(
         self, out: torch.Tensor, inp: torch.Tensor, out_sizes: Any, in_sizes: Any, opts: Any = None
     ) -> VirtualWork:
-        """Send one part of ``inp`` to each rank, and receive one part of ``out`` from each rank."""
         size = len(self.group.ranks)
         outs, ins = _split(out, out_sizes, size), _split(inp, in_sizes, size)
         return self._all_to_all("all_to_all_single", outs, ins, [out])
@@ -306,7 +297,6 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return self._call(verb, Exchange("all_to_all", me, inputs=ins, outputs=outs), ins, result, lengths=())
 
     def gather(self, outs: Sequence[Tensors], ins: Tensors, opts: Any) -> VirtualWork:
-        """Copy each rank's tensor into the root's output list."""
         size, root, me = len(self.group.ranks), opts.rootRank, self.rank()
         self._rules(ins).check_moved("gather", ins)
         outputs = outs[0] if me == root else ()
@@ -316,7 +306,6 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return self._call("gather", exchange, ins, outs)
 
     def scatter(self, outs: Tensors, ins: Sequence[Tensors], opts: Any) -> VirtualWork:
-        """Copy the root's tensor for each rank into that rank's output."""
         size, root, me = len(self.group.ranks), opts.rootRank, self.rank()
         self._rules(outs).check_moved("scatter", outs)
         inputs = ins[0] if me == root else ()
@@ -334,7 +323,6 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return self._message(tensors, peer, tag, False, "recv")
 
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> VirtualWork:
-        """Receive a tensor from any rank that has sent one."""
         return self._message(tensors, None, tag, False, "recv")
 
     recvAnysource = recv_anysource  # noqa: N815 - as C++ calls it

@@ -33,7 +33,6 @@ class RankWorlds:
         self._states = defaultdict[Any, SimpleNamespace](make_state)  # by rank, or thread of the runtime
 
     def of_caller(self) -> SimpleNamespace:
-        """Return the state of the calling rank."""
         return self._states[self._me() or get_ident()]
 
 

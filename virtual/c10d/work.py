@@ -90,7 +90,6 @@ class VirtualWork(dist.Work):
         return self._future
 
     def set_future(self) -> None:
-        """Set the future, which runs its callbacks."""
         posted, future = self.posted, self._future
         assert future is not None
         self._world.computing.charge(posted.rank)
@@ -140,7 +139,6 @@ def set_futures(rank: Rank) -> None:
 
 
 def drain(world: VirtualWorld, rank: Rank) -> None:
-    """Wait until all futures of a rank are set."""
     while rank.futures:
         wait_for_a_future(world, rank)
     record_waits(world, rank)
@@ -155,7 +153,6 @@ def record_waits(world: VirtualWorld, rank: Rank) -> None:
 
 
 def wait_for_a_future(world: VirtualWorld, rank: Rank) -> None:
-    """Wait until one of a rank's futures can be set, and set it."""
     first: Posted = rank.futures[0].posted
     waiting = RankWait(first.what, first.site, first)
     world.wait_until(rank, lambda: any(work.posted.is_done for work in rank.futures), waiting)

@@ -43,7 +43,6 @@ def awaited_ranks(rank: Rank) -> tuple[int, ...]:
 
 
 def waiting_locations(ranks: Iterable[Rank]) -> tuple[FindingPlace, ...]:
-    """Return the locations where ranks wait, grouped by line and operation."""
     together: dict[tuple[CallSite, str, str], list[tuple[Rank, str]]] = {}
     for rank in ranks:
         if rank.waiting is not None:
@@ -85,15 +84,12 @@ SAME_CALLS = (
 
 
 class ExtraCall(NamedTuple):
-    """A collective that only ``ranks`` call, at the line ``site``."""
-
     ranks: tuple[int, ...]
     site: CallSite
     number: int  # index of the collective in its group
 
     @property
     def text(self) -> str:
-        """The call as text."""
         makes = "makes" if len(self.ranks) == 1 else "make"
         return f"only {format_ranks(self.ranks)} {makes} the call at {self.site} ({self.site.text})"
 
@@ -137,8 +133,6 @@ def _own_line(callers: Callers, others: Sequence[Callers]) -> CallSite:
 
 
 class Trait(NamedTuple):
-    """A property of a call that must be equal on all ranks."""
-
     kind: str
     title: str
     advice: str

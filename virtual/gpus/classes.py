@@ -24,7 +24,6 @@ Call = Callable[..., Any]
 
 
 def install_classes(replaced: Replaced, placement: Placement) -> None:
-    """Make modules, wrappers, autocast and data loaders use the CPU in place of CUDA."""
     wrap, mesh, cuda_amp = replaced.wrap, device_mesh.DeviceMesh, torch.cuda.amp
     wrap(torch.nn.Module, "to", _move_module)
     wrap(torch, "set_default_device", partial(_set_default_device, placement))

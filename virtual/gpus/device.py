@@ -113,7 +113,6 @@ class VirtualDevices:
         self.world, self.placement, self.gpu = world, placement, gpu
 
     def now(self) -> float:
-        """Return when the calling rank's device finishes its launched work, in seconds."""
         rank = self.world.me()
         if rank is None:
             return 0.0
@@ -121,7 +120,6 @@ class VirtualDevices:
         return rank.clock
 
     def synchronize(self) -> None:
-        """Let the calling rank's host wait for its device."""
         rank = self.world.me()
         if rank is not None:
             self.world.computing.charge(rank)
@@ -138,7 +136,6 @@ class VirtualDevices:
             self.placement.choose(before)
 
     def install(self, replaced: Replaced) -> None:
-        """Replace the functions of ``torch.cuda`` and ``torch.accelerator``."""
         cuda, accelerator = torch.cuda, torch.accelerator
         replaced.put(VirtualEvent, "now", staticmethod(self.now))
         for name, function in self._functions().items():

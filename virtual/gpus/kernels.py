@@ -17,7 +17,6 @@ from virtual.process.replaced import Replaced
 
 
 def install_batch_norm(replaced: Replaced) -> None:
-    """Make SyncBatchNorm accept CPU tensors."""
     for function in (
         batch_norm_stats,
         batch_norm_gather_stats_with_counts,
@@ -31,7 +30,6 @@ def install_batch_norm(replaced: Replaced) -> None:
 
 
 def forward(self: Any, data: Tensor) -> Any:
-    """Run ``SyncBatchNorm.forward`` without its device check."""
     group = self.process_group or dist.group.WORLD
     ranks = dist.get_world_size(group) if self.training and dist.is_initialized() else 1
     if ranks == 1:
@@ -54,7 +52,6 @@ def _as_channels(values: Tensor, data: Tensor) -> Tensor:
 
 
 def batch_norm_stats(data: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Return the mean and the inverse standard deviation of each channel."""
     variance, mean = torch.var_mean(data.float(), _over_channels(data), correction=0)
     return mean, torch.rsqrt(variance + eps)
 
@@ -69,7 +66,6 @@ def batch_norm_gather_stats_with_counts(
     eps: float,
     counts: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Return the mean and the inverse standard deviation over all ranks, and update the running statistics."""
     shares, total = (counts / counts.sum()).view(-1, 1), counts.sum()
     mean = (shares * means).sum(0)
     variance = (shares * (inverses.pow(-2) - eps + (means - mean).square())).sum(0)
@@ -82,7 +78,6 @@ def batch_norm_gather_stats_with_counts(
 def batch_norm_elemt(
     data: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, inverse: Tensor, eps: float
 ) -> Tensor:
-    """Return the data, normalized with ``mean`` and ``inverse``, scaled by ``weight`` and shifted by ``bias``."""
     normalized = (data - _as_channels(mean, data)) * _as_channels(inverse, data)
     normalized = normalized if weight is None else normalized * _as_channels(weight, data)
     return (normalized if bias is None else normalized + _as_channels(bias, data)).to(data.dtype)

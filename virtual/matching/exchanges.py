@@ -125,7 +125,6 @@ class Exchange:
 
 
 def count(tensors: Tensors) -> int:
-    """Return the number of elements of all tensors."""
     return sum(tensor.numel() for tensor in tensors)
 
 

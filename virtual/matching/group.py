@@ -54,7 +54,6 @@ class VirtualGroup:
     # -- collectives
 
     def call(self, call: Posted) -> None:
-        """Post the calling rank's part of its next collective."""
         place = self.places[call.rank.number]
         call.number = self.counts[place]
         self.counts[place] += 1
@@ -117,7 +116,6 @@ class VirtualGroup:
     # -- messages
 
     def message(self, half: Posted) -> None:
-        """Post the calling rank's send or receive."""
         self.recorder.message(half)
         self.world.watch.posted(half)
         is_alone = half.peer is not None and self.present[half.peer] != half.peer

@@ -24,8 +24,6 @@ def format_shape(tensor: torch.Tensor) -> str:
 
 
 class Likeness(NamedTuple):
-    """The properties of a collective call that must be equal on all ranks."""
-
     verb: str  # the program's name for it, such as "all_gather_into_tensor"
     lengths: tuple[int, ...]  # element counts that must be equal on all ranks
     dtype: torch.dtype | None
@@ -80,7 +78,6 @@ class Posted:
 
     @property
     def is_barrier(self) -> bool:
-        """Whether the operation is a collective without data."""
         return self.way == "calls" and self.exchange.collective == "barrier"
 
     @property
@@ -90,7 +87,6 @@ class Posted:
 
     @property
     def nbytes(self) -> int:
-        """The size of a message in bytes."""
         return self.tensors[0].numel() * self.tensors[0].element_size()
 
     @property
@@ -120,16 +116,13 @@ class Collective:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all running ranks have arrived."""
         return len(self.calls) == self.group.expected
 
     @property
     def missing(self) -> list[int]:
-        """The global ranks that have not arrived."""
         return [rank for place, rank in enumerate(self.group.ranks) if self.group.present[place] not in self.calls]
 
     def finish_if_complete(self) -> None:
-        """Finish the calls of all ranks if all have arrived."""
         if self.is_complete:
             for place in sorted(self.calls):
                 self.calls[place].finish()
@@ -141,5 +134,4 @@ class Collective:
             call.error = error
 
     def in_order(self) -> list[Posted]:
-        """Return the calls of all ranks, in the order of the group."""
         return [self.calls[place] for place in self.group.present]

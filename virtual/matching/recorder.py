@@ -57,7 +57,6 @@ class JobRecorder:
         self._post(half, post)
 
     def meet(self, sender: Posted, receiver: Posted) -> None:
-        """Record that a send and a receive match."""
         if sender.call is not None and receiver.call is not None:
             self._builder.meet(sender.call, receiver.call)
 
@@ -97,7 +96,6 @@ class JobRecorder:
         self._builder.begin(stream, STEP, number + 1, seconds)
 
     def meet_device(self, rank: Rank) -> None:
-        """Record that a rank's host waits for its device."""
         device, seconds = self._computed(rank)
         self._signals += 1
         self._builder.signal(device, self._signals, seconds)

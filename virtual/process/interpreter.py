@@ -21,7 +21,6 @@ Call = Callable[..., Any]
 
 
 def install_interpreter(world: VirtualWorld, replaced: Replaced) -> None:
-    """Give each rank its own import locks, signal handlers, threads and ``random`` functions."""
     wrap = replaced.wrap_for_ranks
     wrap(bootstrap, "_get_module_lock", partial(_get_module_lock, world))
     wrap(signal, "signal", _install_handler)

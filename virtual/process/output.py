@@ -12,7 +12,6 @@ class RankedOutput:
         self._file, self._world, self._key = file, world, f"unfinished line of {name}"
 
     def write(self, text: str) -> int:
-        """Write the calling rank's complete lines, and buffer its incomplete last line."""
         rank = self._world.me()
         if rank is None or rank.number < 0:
             return self._file.write(text)
@@ -31,7 +30,6 @@ class RankedOutput:
         self._file.flush()
 
     def end(self) -> None:
-        """Write the incomplete lines of all ranks."""
         for rank in self._world.ranks:
             rest = rank.extra.pop(self._key, "")
             if rest:

@@ -29,7 +29,6 @@ class EmptyResult:
 
 
 def install_profiles(world: VirtualWorld, replaced: Replaced) -> None:
-    """Let one rank at a time use the process's profiler."""
     module: Any = torch.autograd.profiler  # torch exports none of these names
     holder = None
 

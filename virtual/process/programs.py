@@ -27,7 +27,6 @@ class UserProgram:
 
     @property
     def path(self) -> Path:
-        """The script's file."""
         return Path.cwd() / self.name
 
     @property
@@ -37,7 +36,6 @@ class UserProgram:
 
     @property
     def argv(self) -> list[str]:
-        """The initial ``sys.argv``."""
         return [self.name, *self.arguments]
 
     @cached_property
@@ -55,7 +53,6 @@ class UserProgram:
             raise InputError(f"{self.name}: not a Python program: {error}") from error
 
     def run(self) -> None:
-        """Execute the program as ``__main__``."""
         if self.is_module:
             runpy.run_module(self.name, run_name="__main__", alter_sys=True)
         else:

@@ -25,7 +25,6 @@ class Replaced:
         self._before: list[tuple[Any, str, Any]] = []
 
     def put(self, owner: Any, name: str, value: Any) -> None:
-        """Replace an attribute."""
         self._before.append((owner, name, getattr(owner, name, _MISSING)))
         setattr(owner, name, value)
 
@@ -51,7 +50,6 @@ class Replaced:
         self.put(owner, name, wrapped)
 
     def restore(self) -> None:
-        """Restore all attributes in reverse order."""
         for owner, name, before in reversed(self._before):
             if before is _MISSING:
                 delattr(owner, name)

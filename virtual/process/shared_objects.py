@@ -154,8 +154,6 @@ class VirtualRLock(VirtualLock):
 
 
 class VirtualEvent(SharedObject):
-    """A flag that ranks wait for."""
-
     _flag = False
 
     def is_set(self) -> bool:

@@ -33,7 +33,6 @@ def _find_module(function: Any) -> str | None:
 
 
 def _is_programs(function: Any) -> bool:
-    """Return whether a function is defined in the user's program."""
     name = _find_module(function)
     file = getattr(sys.modules.get(name or ""), "__file__", None)
     return name in MAINS or (file is not None and is_users(file))
@@ -55,8 +54,6 @@ def _pickle(value: Any) -> bytes:
 
 
 class Spawner:
-    """Starts ranks for a program, as ``torch.multiprocessing`` would start processes."""
-
     def __init__(self, world: VirtualWorld, program: UserProgram, start: Callable[..., Rank]) -> None:
         self.world, self.program, self.start = world, program, start
 

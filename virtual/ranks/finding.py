@@ -60,7 +60,6 @@ class FindingPlace:
 
     @property
     def lines(self) -> list[str]:
-        """The location as text: the line of the program, then the operation of the ranks."""
         at = f"{self.site}  {self.site.text}".rstrip() if self.site is not None else ""
         lines = [f"  {format_ranks(self.ranks)}{f' at {at}' if at else ''}"]
         description = "; ".join(part for part in (self.what, self._waiting_in_words()) if part)
@@ -70,7 +69,6 @@ class FindingPlace:
         return lines
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-serializable dict."""
         awaits = {str(rank): list(others) for rank, others in zip(self.ranks, self.awaits, strict=False)}
         site = self.site
         where = {"file": site.file, "line": site.line, "text": site.text} if site is not None else {}
@@ -119,7 +117,6 @@ class ProgramFinding:
 
     @property
     def text(self) -> str:
-        """The finding as several lines of text; the first line is a summary."""
         when = f" (at {self.time * 1e3:.3f} ms virtual time)" if self.time else ""
         lines = [f"{self.kind}: {self.title}{when}"]
         lines += [line for place in self.places for line in place.lines]
@@ -131,16 +128,13 @@ class ProgramFinding:
 
     @property
     def where(self) -> tuple[tuple[int, CallSite], ...]:
-        """Each rank involved, with its line."""
         return tuple((rank, place.site) for place in self.places if place.site for rank in place.ranks)
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """The ranks involved."""
         return tuple(sorted({rank for place in self.places for rank in place.ranks}))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-serializable dict."""
         return {
             "kind": self.kind,
             "title": self.title,

@@ -64,7 +64,6 @@ class Belongings:
         self._look_for_modules()
 
     def save(self, state: OwnState) -> None:
-        """Save the running rank's state."""
         state.argv, state.path, state.main = sys.argv, sys.path, sys.modules.get("__main__")
         state.torch_numbers = torch.get_rng_state()
         state.numpy_numbers = np.random.get_bit_generator()  # type: ignore[attr-defined]
@@ -80,7 +79,6 @@ class Belongings:
         state.modules = {name: modules.pop(name) for name in self.names if name in modules}
 
     def restore(self, state: OwnState) -> None:
-        """Restore a rank's environment, arguments, modules, random numbers and torch defaults."""
         os.environ._data = state.environment  # type: ignore[attr-defined]
         sys.argv, sys.path = state.argv, state.path
         sys.modules.update(state.modules)

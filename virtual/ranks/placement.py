@@ -59,7 +59,6 @@ class Placement:
         return {} if rank is None else rank.extra
 
     def current(self) -> int:
-        """Return the number of the calling rank's current GPU. Default: 0."""
         return int(self._chosen.get(CHOSEN, 0))
 
     def use(self) -> int:
@@ -68,7 +67,6 @@ class Placement:
 
     @property
     def is_used(self) -> bool:
-        """Whether the calling rank has chosen or used a GPU."""
         return CHOSEN in self._chosen
 
     def choose(self, device: Any) -> None:
@@ -93,7 +91,6 @@ class Placement:
         return number
 
     def set_default(self, device: torch.device | None) -> None:
-        """Set the device of the calling rank's new tensors."""
         self._chosen[DEFAULT] = device
 
     def default(self) -> int:

@@ -52,7 +52,6 @@ class ThreadLock:
 
     @property
     def has_others(self) -> bool:
-        """Whether other threads of the rank are alive."""
         return any(thread.is_alive() for thread in self.threads)
 
     def join(self) -> None:
@@ -79,13 +78,11 @@ class Launches:
     lead: float = 0.0  # time until the device is done, if it is idle at the start
 
     def add(self, host: float, device: float) -> None:
-        """Launch one more operator."""
         self.host += host
         self.device += device
         self.lead = max(self.lead, self.host) + device
 
     def follow(self, later: "Launches") -> None:
-        """Append operators that are launched later."""
         self.lead = max(self.lead + later.device, self.host + later.lead)
         self.host += later.host
         self.device += later.device
@@ -105,8 +102,6 @@ class Stopped(BaseException):
 
 
 class State(Enum):
-    """The state of a rank."""
-
     NEW = "new"  # has not started
     READY = "ready"  # can continue once it has the run token
     RUNNING = "running"
@@ -124,8 +119,6 @@ class RankWait(NamedTuple):
 
 
 class PastCall(NamedTuple):
-    """An earlier call of a rank."""
-
     what: str
     site: CallSite
 
@@ -149,7 +142,6 @@ class RankJob:
 
     @property
     def is_over(self) -> bool:
-        """Whether all ranks have ended."""
         return all(rank.state is State.DONE for rank in self.ranks)
 
 
@@ -213,7 +205,6 @@ class Rank:
         self.computed += seconds
 
     def launch(self, done: Launches) -> None:
-        """Launch operators on the device."""
         assert self.launches is not None
         end = max(self.clock + done.device, self.host + done.lead)
         self.computed += end - self.clock

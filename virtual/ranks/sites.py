@@ -19,7 +19,6 @@ OWN_PACKAGES = ("virtual", "replay", "realcomm", "simcomm", "collectives", "plan
 
 
 def find_installed() -> tuple[str, ...]:
-    """Return the folders of installed packages, including torch's."""
     folders = {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
     with suppress(PackageNotFoundError):  # torch was built from source
         folders.add(Path(str(distribution("torch").locate_file(""))))
@@ -97,7 +96,6 @@ def walk_frames(frame: FrameType | None = None) -> Iterator[FrameType]:
 
 
 def find_caller_package() -> str | None:
-    """Return the innermost installed package on this thread's stack; None if there is none."""
     return next(filter(None, (find_package(frame.f_code.co_filename) for frame in walk_frames())), None)
 
 

@@ -22,29 +22,23 @@ class CallTiming:
 
     @property
     def now(self) -> float:
-        """Seconds since the start of the run."""
         return 0.0
 
     def at(self, time: float, act: Act) -> None:
-        """Call ``act`` at once, because virtual time stands still."""
         act()
 
     def step(self) -> bool:
-        """Return False: no event is ever left to run."""
         return False
 
     def span(self, rank: int, name: str, begin: float, end: float) -> None:
         """Ignore the activity of a rank from ``begin`` to ``end`` seconds."""
 
     def new_key(self) -> int:
-        """Return a number that identifies a collective of this run."""
         self._keys += 1
         return self._keys
 
     def begin(self, collective: "Collective", call: "Posted") -> None:
-        """Begin a rank's part of a collective now, and finish the collective if it is complete."""
         collective.finish_if_complete()
 
     def send(self, sender: "Posted", receiver: "Posted", arrived: Act) -> None:
-        """Deliver a message at once by calling ``arrived``."""
         arrived()

@@ -73,7 +73,6 @@ class VirtualWorld:
 
     @property
     def ranks(self) -> list[Rank]:
-        """All ranks of all jobs."""
         return [rank for job in self.jobs for rank in job.ranks]
 
     def me(self) -> Rank | None:
@@ -93,7 +92,6 @@ class VirtualWorld:
         self._by_thread.clear()
 
     def new_job(self) -> RankJob:
-        """Return a job without ranks."""
         self.jobs.append(RankJob(len(self.jobs)))
         return self.jobs[-1]
 
@@ -111,7 +109,6 @@ class VirtualWorld:
         self._by_thread[get_ident()] = rank
 
     def run(self) -> None:
-        """Run the ranks until all have ended or none can continue."""
         threading.stack_size(STACK_BYTES)
         following = self._next_rank()
         if following is not None:
@@ -197,17 +194,14 @@ class VirtualWorld:
             self._yield_token(rank)
 
     def poke(self, rank: Rank) -> None:
-        """Wake a rank if its condition holds."""
         if rank.state is State.WAITING and rank.is_ready is not None and rank.is_ready():
             self._make_ready(rank)
 
     def poke_all(self, ranks: Iterable[Rank]) -> None:
-        """Wake the ranks whose conditions hold."""
         for rank in ranks:
             self.poke(rank)
 
     def check(self, rank: Rank) -> None:
-        """Raise Stopped if the rank's job has ended."""
         if rank.job.finding is not None and rank.state is not State.DONE:
             raise Stopped
 
