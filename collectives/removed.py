@@ -20,6 +20,8 @@ OPTIONS: dict[str, str] = {  # "command --option": what to use instead
     "compare --devices": "use `python -m benchmarks.accuracy.one_rank` in a checkout of Ringlab",
     "compare --profile": "use `python -m benchmarks.accuracy.one_rank` in a checkout of Ringlab",
     "predict --framework": "use `--set training.framework=NAME`",
+    "predict --engine": "the size of the problem selects the engine; in Python, `simcomm.run` has `engine=`",
+    "search --runs": "use `ringlab calibrate --runs FILE.csv`, which adapts all predictions of meshes",
     "profile --dataset": "set `training.loader_rate` to the samples/s that the loaders of one host deliver",
     "profile --data-folder": "set `training.loader_rate` to the samples/s that the loaders of one host deliver",
     "profile --trace": "measure on that machine: `ringlab profile MODEL --batch-size N --device cuda`",

@@ -81,4 +81,4 @@ if __name__ == "__main__" and "RANK" in os.environ:
 # ## Beyond
 #
 # 1. Take 512 GPUs and the same batch. Which of the sizes must grow, and what does that cost?
-# 2. On a cluster of your own, measure three meshes and pass them to `ringlab search --runs mine.csv`. What changes?
+# 2. Measure three meshes on your own cluster, and save them with `ringlab calibrate --runs mine.csv`. What changes?

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 
 from collectives.errors import InputError
@@ -15,7 +15,6 @@ from collectives.records.model_profile import (
     shipped_model_profiles,
 )
 from collectives.training.workload import TO_TRAIN_ON
-from collectives.units import count
 from planner.beliefs import Belief, believe
 from planner.clusters import host_of_cluster
 from planner.gpus import PRECISIONS, can_multiply, describe_unpublished, is_published
@@ -24,7 +23,7 @@ from planner.jobs import TrainingJob
 from planner.models import PROFILES, even_model, find_model, models
 from planner.prediction import SOURCE, Training, is_language
 from planner.rates import ComputeSource, find_compute
-from planner.runs import belief_of, find_own_runs, read_own_runs
+from planner.runs import find_own_runs
 from ringlab.shared.failures import refusals_about
 from scenarios.loader import SpreadTraining
 from scenarios.training_section import TrainingSection
@@ -183,24 +182,10 @@ def named_optimizer(training: TrainingSection) -> str:
     return str(training.optimizer) if "optimizer" in training.model_fields_set else "adamw"
 
 
-def find_belief(gpu: str, framework: str, runs: Path | None = None) -> tuple[Belief, str | None]:
-    """Return the parameters of the closed forms, and a note on the training runs that they are adapted to.
+def find_belief(gpu: str, framework: str) -> tuple[Belief, str | None]:
+    """Return the parameters of the closed forms, and a note on the saved training runs that they are adapted to.
 
-    The runs come from the file ``runs``. Without a file, they are the saved runs on this GPU with this framework.
-    Without saved runs, the note is None. Raises InputError if the file has no valid run.
+    The runs are those on this GPU with this framework. Without saved runs, the note is None.
     """
-    if runs is not None:
-        return _of_file(runs)
     own_runs = find_own_runs(gpu, framework)
-    if own_runs is None:
-        return believe(), None
-    return own_runs.belief, f"Adapted to {own_runs.title}."
-
-
-@cache
-def _of_file(runs: Path) -> tuple[Belief, str]:
-    table = read_own_runs(runs)
-    rows = count(sum(len(group.rows) for group in table.groups), "run")
-    reasons = "; ".join(table.refused)
-    left = f"; {sum(table.refused.values())} left out: {reasons}" if table.refused else ""
-    return belief_of(table.groups), f"Adapted to {rows} of {runs}{left}."
+    return (believe(), None) if own_runs is None else (own_runs.belief, f"Adapted to {own_runs.title}.")

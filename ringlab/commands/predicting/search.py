@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import viz
 from collectives.checks import check_known
@@ -34,10 +34,8 @@ from scenarios.loader import SpreadTraining, read_spread_training
 KEYS = {  # short names of scenario keys that --what-if varies
     "preset": "cluster.preset", "nodes": "cluster.nodes", "model": "training.model",
     "batch_size": "training.batch_size", "price": "training.price_per_hour", "sequence": "training.sequence",
-    "framework": "training.framework",
+    "framework": "training.framework", "precision": "training.precision", "optimizer": "training.optimizer",
 }  # fmt: skip
-OPTIONS = ("batch", "precision", "optimizer", "offload", "lora", "bits")  # options that --what-if varies
-INTEGERS = {"batch": (1, 10**9), "lora": (0, 4096)}  # with the smallest and the largest value
 BROKEN = {  # headings that are too wide for a column
     "compute": "com-\npute", "pipeline": "pipe-\nline", "optimizer": "opti-\nmizer", "processes": "pro-\ncesses",
     "stragglers": "strag-\nglers",
@@ -85,13 +83,10 @@ class SearchOptions:
     mesh: str | None = option(
         None, help="Compare a mesh, by its name in the list, with the fastest mesh.", metavar="NAME"
     )
-    runs: Path | None = option(
-        None, help="Table of your own training runs, used to adapt the predictions.", metavar="FILE.csv"
-    )
     what_if: str | None = option(
         None,
         help="Repeat the search for each value of a key, such as preset=dgx-h100,dgx-b200. "
-        "Other keys: sequence, batch, precision, ...",
+        "Other keys: sequence, precision, nodes, ...",
         metavar="KEY=VALUES",
     )
 
@@ -267,29 +262,28 @@ def find_meshes(scenario: str | Path, options: SearchOptions, overrides: Sequenc
     base = read_spread_training(scenario, overrides)
     key, values = (None, [""]) if options.what_if is None else parse_sweep(options.what_if, "--what-if")
     cases, found, notes, refused = list[Case](), list[FoundMeshes](), dict[str, None](), list[str]()
-    varied = list[tuple[str, SpreadTraining, SearchOptions, list[int]]]()
+    varied = list[tuple[str, SpreadTraining, list[int]]]()
     for value in values:
         with _refusing(key, value, refused):
-            spread, used = (base, options) if key is None else _vary(scenario, overrides, options, key, value)
+            spread = base if key is None else read_spread_training(scenario, (*overrides, f"{_full_name(key)}={value}"))
             counts = [spread.cluster.world_size]
-            if used.devices is not None:
-                counts = parse_world_sizes(used.devices, "--devices", most=1 << 20)
-            varied.append((value, spread, used, counts))
+            if options.devices is not None:
+                counts = parse_world_sizes(options.devices, "--devices", most=1 << 20)
+            varied.append((value, spread, counts))
     every = [number for *_, counts in varied for number in counts]
     tokens = _find_tokens(base)
-    for value, spread, used, counts in varied:
+    for value, spread, counts in varied:
         with _refusing(key, value, refused):
             price = find_price(spread, base, every if KEYS.get(key or "", key) == KEYS["nodes"] else counts)
             for devices in counts:
-                job = _make_job(spread, devices, used)
-                belief, adapted = find_belief(job.gpu, job.framework, used.runs)
-                meshes = search(job, belief, used.fill)
+                job = _make_job(spread, devices, options)
+                belief, adapted = find_belief(job.gpu, job.framework)
+                meshes = search(job, belief, options.fill)
                 fitting, compared = len(meshes.order), None
                 if options.mesh is not None:
                     meshes, compared = keep_mesh(meshes, options.mesh)
-                shown = make_case(
-                    value, meshes, Money(price.dollars, tokens), top=used.top, with_reasons=used.why, fill=used.fill
-                )
+                money = Money(price.dollars, tokens)
+                shown = make_case(value, meshes, money, top=options.top, with_reasons=options.why, fill=options.fill)
                 cases.append(replace(shown, fitting=fitting))
                 found.append(meshes)
                 text = "" if is_published(job.gpu) else describe_unpublished([job.gpu])
@@ -326,23 +320,11 @@ def _find_tokens(spread: SpreadTraining) -> float | None:
     return None if samples is None else samples * context
 
 
-def _vary(
-    scenario: str | Path, overrides: Sequence[str], options: SearchOptions, key: str, value: str
-) -> tuple[SpreadTraining, SearchOptions]:
-    if key not in OPTIONS:
-        name = KEYS.get(key, key)
-        if "." not in name:
-            raise InputError(f"--what-if: unknown key {quote(key)}; {suggest(key, (*KEYS, *OPTIONS))}, or section.key")
-        return read_spread_training(scenario, (*overrides, f"{name}={value}")), options
-    changed: Any = value
-    if key in INTEGERS:
-        least, most = INTEGERS[key]
-        if not (value.isascii() and value.isdigit() and least <= int(value[:12]) <= most):
-            raise InputError(f"--what-if {key}={quote(value)} must be an integer from {least} to {most}")
-        changed = int(value)
-    used = replace(options, **{key: changed})
-    used.check()
-    return read_spread_training(scenario, overrides), used
+def _full_name(key: str) -> str:
+    name = KEYS.get(key, key)
+    if "." not in name:
+        raise InputError(f"--what-if: unknown key {quote(key)}; {suggest(key, KEYS)}, or section.key")
+    return name
 
 
 def _make_job(spread: SpreadTraining, devices: int, options: SearchOptions) -> MeshJob:
