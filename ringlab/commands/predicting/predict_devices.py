@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from math import sqrt
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple
 
 import viz
 from collectives.checks import check_callable, check_sequence
-from collectives.declaration import NCCL
 from collectives.errors import InputError
 from collectives.quoting import cut, name_some
 from collectives.records.model_profile import flops_per_token, is_transformer, parse_transformer
@@ -39,8 +38,6 @@ from ringlab.table import (
     format_whole,
 )
 from scenarios.loader import SpreadTraining, read_spread_training
-from simcomm.cluster.hardware import machine_entries
-from simcomm.nccl.clusters import NcclCluster
 
 COVERAGE = 0.8  # probability of the intervals
 COLUMN = 20  # characters of a value with its interval
@@ -56,13 +53,10 @@ WORDS = {
     "stragglers": "waiting for the slowest device", "compute": "computing",
 }  # fmt: skip
 ALIASES = {
-    "bandwidth": "cluster.bandwidth", "link": "cluster.bandwidth", "latency": "cluster.latency",
+    "bandwidth": "cluster.bandwidth", "latency": "cluster.latency",
     "batch": "training.batch_size", "bucket": "training.parallelism.bucket_mb", "precision": "training.precision",
     "algorithm": "training.gradient_sync", "strategy": "training.parallelism.strategy", "preset": "cluster.preset",
     "framework": "training.framework",
-}  # fmt: skip
-LINKS = {  # values of --what-if link=..., as keys of a system description
-    "nvlink": (), "pcie": ('link="pcie"', "p2p=true"), "host": ('link="pcie"', "p2p=false"),
 }  # fmt: skip
 WITHOUT_EFFECT = {
     "training.parallelism.bucket_mb": ": buckets only matter for `ddp`, `zero1`, `zero2` and `zero_redundancy` with "
@@ -208,7 +202,7 @@ def predict_devices(
     cases, trainings, sharded = list[DevicesCase](), list[Training](), ""
     networks, price_notes = dict[str, None](), dict[str, None]()
     for number, value in enumerate(values):
-        spread = base if key is None else _read_with(scenario, overrides, base, f"{key}={value}")
+        spread = base if key is None else read_spread_training(scenario, (*overrides, f"{key}={value}"))
         training = find_training(spread, base.training.batch_size)
         price = find_price(spread, base, devices)
         rows, refused = list[DevicesRow](), list[Refused]()
@@ -258,32 +252,10 @@ def _parse_what_if(text: str | None) -> tuple[str | None, list[str]]:
     if text is None:
         return None, [""]
     key, values = parse_sweep(text, "--what-if")
-    if key == "link" and {*values} <= LINKS.keys():
-        return key, values
     if key in RENAMED_WHAT_IFS:
         warn_renamed("--what-if", key, RENAMED_WHAT_IFS[key])
         key = RENAMED_WHAT_IFS[key]
     return ALIASES.get(key, key), values
-
-
-def _read_with(scenario: str | Path, overrides: Sequence[str], base: SpreadTraining, change: str) -> SpreadTraining:
-    key, _, link = change.partition("=")
-    if key != "link":
-        return read_spread_training(scenario, (*overrides, change))
-    transport = base.cluster.transport
-    if transport is None or transport.name != NCCL:
-        raise InputError(
-            f"--what-if {change}: {base.cluster.title} does not describe GPUs within a host; use "
-            "bandwidths, such as link=1,10Gbit/s"
-        )
-    system = cast(NcclCluster, base.cluster).system
-    if link == "nvlink" and system.link == "pcie":
-        raise InputError(
-            f"--what-if {change}: the GPUs of {base.cluster.title} are connected by PCIe (link = "
-            '"pcie"); use pcie or host'
-        )
-    table = "description" if system.preset in machine_entries() else "system"
-    return read_spread_training(scenario, (*overrides, *(f"cluster.{table}.{change}" for change in LINKS[link])))
 
 
 def _predict_row(devices: int, spread: SpreadTraining, training: Training, price: float | None) -> DevicesRow:
