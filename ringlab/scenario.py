@@ -32,21 +32,17 @@ if TYPE_CHECKING:  # slow to import, and not required for predictions
 Named = str | Path | scenarios.LoadedScenario  # the name of a built-in scenario, a file, or a loaded scenario
 
 
-def predict(
-    scenario: Named, calibration: Source = None, engine: str | None = None, progress: Progress | None = None
-) -> Prediction:
+def predict(scenario: Named, calibration: Source = None, progress: Progress | None = None) -> Prediction:
     """Simulate a scenario and its what-ifs.
 
-    ``calibration`` is a Calibration or its file. By default, this machine's cached calibration is used. ``engine`` is
-    "simpy" or "compiled". By default, the size of the problem determines the engine. An interrupt returns the rows
-    simulated so far and sets ``interrupted``. Raises InputError if a value is invalid or a required calibration is
-    missing.
+    ``calibration`` is a Calibration or its file. By default, this machine's cached calibration is used. Raises
+    InputError if a value is invalid or a required calibration is missing.
 
     >>> ring = load("star8", "collective.sizes=1 MiB").predict().collectives[1]
     >>> ring.algorithm, round(1e3 * ring.time_s, 3), "ms"
     ('ring', 1.608, 'ms')
     """
-    return prediction.predict(_find(scenario), session_of(progress, calibration=calibration, engine=engine))
+    return prediction.predict(_find(scenario), session_of(progress, calibration=calibration))
 
 
 @failure_first()
@@ -201,7 +197,6 @@ class Scenario(scenarios.LoadedScenario):
         size: str | int | None = None,
         *,
         calibration: Source = None,
-        engine: str | None = None,
     ) -> Trace:
         """Simulate one algorithm at one size, and return its trace.
 
@@ -215,7 +210,7 @@ class Scenario(scenarios.LoadedScenario):
         from ringlab.pictures.traces import OneRun  # imports viz
 
         known = Session(calibration=calibration).find_calibration(self)
-        return OneRun(self, known, engine, algorithm, None if size is None else as_bytes(size, "size")).simulate()
+        return OneRun(self, known, algorithm, None if size is None else as_bytes(size, "size")).simulate()
 
     def calibrate(
         self,

@@ -1,4 +1,4 @@
-"""``Session``: the calibration, engine, backend, timeout and progress reports of a command."""
+"""``Session``: the calibration, backend, timeout and progress reports of a command."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -33,12 +33,11 @@ Source = Calibration | Path | str | None  # a calibration, its file, or None for
 class Session:
     """The options that all layers of a command share.
 
-    ``calibration`` is a Calibration, its file, or None for this machine's cached calibration. ``engine`` is an engine
-    of ``simcomm.run``. Real ranks use ``backend``, "gloo" or "nccl", and are stopped after ``timeout_s`` seconds.
+    ``calibration`` is a Calibration, its file, or None for this machine's cached calibration. Real ranks use
+    ``backend``, "gloo" or "nccl", and are stopped after ``timeout_s`` seconds.
     """
 
     calibration: Source = None
-    engine: str | None = None
     backend: str = "gloo"
     timeout_s: float = TIMEOUT_S
     progress: Progress = field(default_factory=NoProgress)

@@ -18,7 +18,7 @@ from collectives.input_files import FileBytes
 from collectives.records.kineto import read_run
 from collectives.records.trace import Trace
 from collectives.units import as_bytes
-from ringlab.commands.predicting.prediction import predict_whole
+from ringlab.commands.predicting.prediction import predict
 from ringlab.pictures.plots import describe_curves, scaling_curves, waterfall
 from ringlab.pictures.traces import OneRun, algorithm_names, predict_runs
 from ringlab.session import Session, load_scenario
@@ -299,7 +299,7 @@ def plot_scenario(
     if kind != "path":
         check_unused(scenario.path, f"the plot {kind!r} has no algorithm", algorithm=algorithm, size=size)
     if kind == "step":
-        subtitle, bars = waterfall(predict_whole(scenario, session))
+        subtitle, bars = waterfall(predict(scenario, session))
         viz.write_figure(viz.waterfall_figure(scenario.title, subtitle, bars), path)
         return Picture(scenario.title, str(path))
     run = _one_run(scenario, algorithm, size, session)
@@ -326,4 +326,4 @@ def _one_run(
     scenario: LoadedScenario, algorithm: str | Algorithm | None, size: str | int | None, session: Session
 ) -> OneRun:
     nbytes = None if size is None else as_bytes(size, "size")
-    return OneRun(scenario, session.find_calibration(scenario), session.engine, algorithm, nbytes)
+    return OneRun(scenario, session.find_calibration(scenario), algorithm, nbytes)

@@ -94,10 +94,8 @@ def scaling_curves(
     )  # fmt: skip
     curves, refused = list[viz.Curve](), list[TooLarge]()
     for training in trainings:
-        simulator = Simulator(replace(parts, trainings=(training,)), calibration, None)
-        simulated, interrupted = simulator.simulate(simulator.rows(), tick)
-        if interrupted:
-            raise KeyboardInterrupt
+        simulator = Simulator(replace(parts, trainings=(training,)), calibration)
+        simulated = simulator.simulate(simulator.rows(), tick)
         refused += simulator.refused
         figures = {row.place.cluster.world_size: each for row, each in simulated if isinstance(each, TrainingFigures)}
         rates = [each.samples_per_s for each in figures.values()]

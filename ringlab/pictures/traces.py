@@ -42,7 +42,6 @@ class OneRun:
 
     scenario: LoadedScenario
     calibration: Calibration | None = None
-    engine: str | None = None
     algorithm: str | Algorithm | None = None
     nbytes: int | None = None
 
@@ -56,7 +55,7 @@ class OneRun:
             resolved = resolve_auto(job, cluster, self.calibration)
         model = performance_model(cluster, self.calibration)
         _check_recorded(resolved, model)
-        return simulate(model, resolved, engine=self.engine, faults=self.scenario.faults)
+        return simulate(model, resolved, faults=self.scenario.faults)
 
     def simulate_to_failure(self) -> Trace:
         """Simulate the run and return its trace, which ends at the first error if the algorithm is incorrect.
@@ -134,7 +133,7 @@ def algorithm_names(scenario: LoadedScenario) -> list[str]:
 def write_run(scenario: LoadedScenario, session: Session, path: Path) -> None:
     """Write the trace of the scenario's last algorithm at its largest size."""
     with session.computing(f"writing {path}"):
-        OneRun(scenario, session.find_calibration(scenario), session.engine).simulate().write(path)
+        OneRun(scenario, session.find_calibration(scenario)).simulate().write(path)
 
 
 def predict_runs(

@@ -61,7 +61,6 @@ class ScenarioAnswer(Answer, Generic[N]):
     environment: dict[str, str | int] = field(default_factory=describe_measurement)
     conclusions: tuple[str, ...] = ()
     explanations: tuple[str, ...] = ()  # only shown with --explain
-    interrupted: bool = False
 
     @property
     def place(self) -> str:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import NamedTuple
 
-from collectives.budget import Gigabyte, allowed
 from collectives.call import CollectiveCall, make_call
 from collectives.catalogue import library
 from collectives.declaration import NCCL
@@ -24,7 +23,7 @@ from ringlab.shared.figures import (
     collective_figures,
     training_figures,
 )
-from ringlab.shared.progress import Tick, keeping
+from ringlab.shared.progress import Tick
 from scenarios import CollectiveComparison, LoadedScenario
 from simcomm.cluster.cluster import Cluster
 from simcomm.model.faults import NO_FAULTS, Faults
@@ -141,11 +140,6 @@ class Row(NamedTuple):
         job = self.asked
         return job.algorithm.full_name if isinstance(job, CollectiveCall) else f"training/{job.sync_name}"
 
-    @property
-    def may_be_too_large(self) -> bool:
-        """Whether the row has more messages than the limit. The simulation may still find a shortcut."""
-        return self.work.messages > allowed(Gigabyte.MESSAGES) * self.place.faults.runs * self.work.collectives
-
 
 def group_by_cluster(places: Sequence[Place], simulated: Sequence[tuple[Row, Figures]]) -> list[ClusterFigures[Number]]:
     """Return the results on each of the clusters in ``places``."""
@@ -168,7 +162,6 @@ class Simulator:
 
     scenario: LoadedScenario
     calibration: Calibration | None
-    engine: str | None
     simulated: dict[tuple[int, Asked], Figures] = field(default_factory=dict)  # equal rows are simulated once
     refused: list[TooLarge] = field(default_factory=list)  # errors of the skipped rows
 
@@ -189,7 +182,7 @@ class Simulator:
             tick(0, 0, 0, f"preparing {cluster.title}")
             trainings = self.scenario.trainings if model.predicts_ddp() else predictable(self.scenario.trainings)
             for training in trainings:
-                model.check_training(training, SimulationOptions(self.engine_of(training, model), place.faults))
+                model.check_training(training, SimulationOptions(faults=place.faults))
             alike = next(other.number for other in self.places if other.cluster == cluster)
             for training in trainings:
                 if (alike, training) not in resolved:
@@ -209,37 +202,30 @@ class Simulator:
                 rows.append(Row(place, job, work))
         return rows
 
-    def simulate(self, rows: Sequence[Row], tick: Tick) -> tuple[list[tuple[Row, Figures]], bool]:
-        """Return the results of the simulated rows, and whether an interrupt ended the simulation.
-
-        Rows that may be too large come first, so that no other row is simulated in vain. The other rows follow, the
-        largest last, so that an interrupt leaves as many rows as possible.
-        """
-        figures: dict[int, tuple[Row, Figures]] = {}
+    def simulate(self, rows: Sequence[Row], tick: Tick) -> list[tuple[Row, Figures]]:
+        """Return the results of the rows that are not too large to simulate."""
+        figures = list[tuple[Row, Figures]]()
         total, done = sum(row.work.messages for row in rows), 0
-        order = sorted(range(len(rows)), key=lambda at: (not rows[at].may_be_too_large, rows[at].work.messages))
-        with keeping(figures) as interruption:
-            for at in order:
-                row, before = rows[at], done
+        for row in rows:
+            before = done
 
-                def on_run(more: int, row: Row = row) -> None:
-                    nonlocal done
-                    done += more
-                    tick(0, done, total, f"messages, {row.name}")
+            def on_run(more: int, row: Row = row) -> None:
+                nonlocal done
+                done += more
+                tick(0, done, total, f"messages, {row.name}")
 
-                on_run(0)
-                try:
-                    each_run = partial(on_run, row.work.messages // row.place.faults.runs)
-                    figures[at] = row, self.figures(row, each_run)
-                except TooLarge as error:
-                    self._refuse(row.asked, error)
-                done = before + row.work.messages  # fewer runs than expected may have been enough
-        return [figures[at] for at in sorted(figures)], interruption.came
+            on_run(0)
+            try:
+                figures.append((row, self.figures(row, partial(on_run, row.work.messages // row.place.faults.runs))))
+            except TooLarge as error:
+                self._refuse(row.asked, error)
+            done = before + row.work.messages  # fewer runs than expected may have been enough
+        return figures
 
     def figures(self, row: Row, on_run: Callable[[], None] = lambda: None) -> Figures:
         key = row.place.number, row.asked
         if key not in self.simulated:
-            self.simulated[key] = _simulate_row(row, self.engine_of(row.asked, row.place.model), on_run)
+            self.simulated[key] = _simulate_row(row, on_run)
         return self.simulated[key]
 
     def with_uncertainty(self, simulated: Sequence[tuple[Row, Figures]], in_turns: bool) -> list[tuple[Row, Figures]]:
@@ -269,23 +255,17 @@ class Simulator:
         return answer
 
     def _predict_with(self, calibration: Calibration) -> list[Figures]:
-        other = Simulator(replace(self.scenario, what_ifs=()), calibration, self.engine)
+        other = Simulator(replace(self.scenario, what_ifs=()), calibration)
         return [other.figures(row) for row in other.rows()]
 
     def _refuse(self, job: Asked, error: TooLarge) -> None:
         hint = "; or use an algorithm other than auto" if is_auto(job) else ""
         self.refused.append(TooLarge(f"{error}{hint}"))
 
-    def engine_of(self, job: Asked, model: PerformanceModel) -> str | None:
-        """Return the engine; None if a formula predicts the row, so that no messages are simulated."""
-        if isinstance(job, CollectiveCall):
-            return self.engine if job.algorithm.has_program else None
-        return None if job.gradient_sync is not None and model.has_no_messages(job) else self.engine
 
-
-def _simulate_row(row: Row, engine: str | None, on_run: Callable[[], None]) -> Figures:
+def _simulate_row(row: Row, on_run: Callable[[], None]) -> Figures:
     place, job = row.place, row.asked
-    run = partial(simulate, place.model, job, engine=engine)
+    run = partial(simulate, place.model, job)
     if place.faults == NO_FAULTS:
         figures = _figures_of(job, run(record=False))
         on_run()

@@ -116,9 +116,6 @@ LIMITED: dict[str, tuple[str, int, Callable[[], object]]] = {  # by message: lim
     "its 63 messages are too many for the simpy engine.*use the compiled engine": (
         "SIMPY", 62, lambda: simcomm.run("broadcast/binomial", FAR, 4096, engine="simpy")
     ),
-    r"its [\d,]+ messages .*are too many for the simpy engine": (
-        "SIMPY", 298, lambda: load("star8", "cluster.hosts=300", RING_ONLY).predict(engine="simpy")
-    ),
     "--trace: .*ring, .* 112 messages .* the limit is 100; .*; or remove --trace": (
         "RECORDED", 100, lambda: check_traceable(load("star8", 'collective.algorithms=["naive", "ring"]'))
     ),

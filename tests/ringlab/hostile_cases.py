@@ -39,8 +39,7 @@ VALID = (
     case("predict", "predict", "a.toml", "--trace", "a.json", a_toml=STAR),
     case("training", "predict", "a.toml", a_toml=TRAINING),
     case("faults", "predict", "a.toml", a_toml=files.toml(files.SCENARIOS["faults"])),
-    case("compiled", "predict", "a.toml", "--engine", "compiled", a_toml=STAR),
-    case("ring", "predict", "a.toml", "--engine", "compiled", a_toml=files.toml(files.SCENARIOS["ring"])),
+    case("ring", "predict", "a.toml", a_toml=files.toml(files.SCENARIOS["ring"])),
     case("png", "animate", "a.json", "-o", "a.png", a_json=TRACE),
     case("sweep", "predict", "a.toml", "--sweep", "collective.sizes=1,2KiB", "--plot", "a.png", a_toml=STAR),
     case("cluster", "plot", "cluster", "star8", "-o", "a.png"),
@@ -313,8 +312,8 @@ def _table(file: str, tree: Tree, *commands: str, **others: bytes) -> Mutable:
 TWO_READ, FOUR_HERE = ("predict a.toml", "predict a.toml --json -"), {"preset": "this-machine", "world_size": 4}
 CALIBRATED = tuple(f"{command} --calibration c.json" for command in TWO_READ)
 READING = (
-    *TWO_READ, "predict a.toml --engine compiled", "predict a.toml --engine simpy --json -", "animate a.toml -o a.png",
-    "explain a.toml", "predict a.toml --sweep collective.sizes=1,2KiB", "animate a.toml -o a.gif --size 1KiB",
+    *TWO_READ, "animate a.toml -o a.png", "animate a.toml -o a.gif --size 1KiB", "explain a.toml",
+    "predict a.toml --sweep collective.sizes=1,2KiB",
 )  # fmt: skip
 COMPARE = "compare a.toml"
 UNTIMED = {key: value for key, value in files.SCENARIOS["training"]["training"].items() if key != "compute"}

@@ -331,9 +331,6 @@ UNUSED: dict[str, Callable[[], Any]] = {  # an argument that a call does not dep
     "all_reduce/nccl is predicted by formula, without messages; remove buffers": lambda: _on_nccl(
         None, buffers=[np.ones(2, np.float32) for _ in range(16)]
     ),
-    "two-p5.toml: engine is not used, as no messages are simulated; remove it": lambda: ringlab.predict(
-        ringlab.load("two-p5", "collective.algorithms=['nccl']"), engine="simpy"
-    ),
     "ranks is 3, but its cluster has 2; remove ranks": lambda: ringlab.load("quickstart").calibrate(3),
     "all_reduce does not have a root; remove root": lambda: collectives.verify(RING, 4, root=1),
 }

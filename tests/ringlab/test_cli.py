@@ -93,7 +93,7 @@ def test_animate_names_its_default_algorithm(ringlab, star, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("predict STAR --engine fast", "unknown engine 'fast'"),
+        ("predict STAR --engine simpy", "predict --engine was removed; the size of the problem selects the engine"),
         ("predict STAR --set cluster.hosts=0", "hosts"),
         ('predict STAR --set "cluster.bandwidth=25 Gb/s"', "25 Gb/s"),
         ("predict STAR --set cluster.color=1", "color"),

@@ -90,7 +90,7 @@ def test_missing_permission_is_reported_with_the_reason(tmp_path: Path) -> None:
                 ("TORCH_FR_BUFFER_SIZE", "x"),
             )
         ),
-        ("NUMBA_DISABLE_JIT=1", ["predict", "star8", "--engine", "compiled"], 2, "NUMBA_DISABLE_JIT is set, but the"),
+        ("NUMBA_DISABLE_JIT=1", ["predict", "star8", "--set=cluster.hosts=40"], 2, "NUMBA_DISABLE_JIT is set, but"),
     ],
 )
 def test_bad_library_setting_is_reported_as_input(

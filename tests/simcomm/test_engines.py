@@ -20,14 +20,17 @@ from collectives.records.files import write_record
 from collectives.spec import find_spec
 from collectives.step import Program, recv, send
 from collectives.training.workload import ComputePhases, Training
+from ringlab.shared.workload import Asked, count_work
 from simcomm.cluster.calibrated import as_emulated
 from simcomm.cluster.cluster import Cluster
+from simcomm.model.faults import NO_FAULTS
 from simcomm.nccl.clusters import nccl_cluster
 from simcomm.nccl.descriptions import describe_preset
 from simcomm.nccl.measured.calibration import predict_calibrated
 from simcomm.performance_models.measured_times import time_collective
 from simcomm.performance_models.options import ENGINES
-from simcomm.performance_models.performance_model import MODELS, performance_model
+from simcomm.performance_models.performance_model import MODELS, PerformanceModel, performance_model
+from simcomm.simulate import simulate
 
 ROOT = Path(__file__).parents[2]
 SCENARIOS = sorted(path.stem for path in (ROOT / "scenarios").glob("*.toml") if path.stem != "resnet34-cifar10")
@@ -36,7 +39,7 @@ Predict = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def predict(tmp_path: Path) -> Predict:
+def predict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Predict:
     """Return a function that predicts a scenario with an engine and, for ``quickstart``, with made calibrations."""
     phases = [
         ComputePoint("resnet18", "digits", 32, ranks, threads_per_rank(local), ComputePhases(0.1, 0.2, 0.05), 0.0)
@@ -46,8 +49,14 @@ def predict(tmp_path: Path) -> Predict:
     write_record(tmp_path / "calibration.json", Calibration(2, threads_per_rank(2), *lines, compute=phases))
 
     def run(scenario: str, *changes: str, engine: str | None = None) -> dict[str, Any]:
+        def simulate_with(model: PerformanceModel, job: Asked, **options: Any) -> Trace:
+            has_messages = count_work(job, model, NO_FAULTS).messages > 0
+            return simulate(model, job, engine=engine if has_messages else None, **options)
+
         calibration = tmp_path / "calibration.json" if scenario == "quickstart" else None
-        return ringlab.predict(ringlab.load(scenario, *changes), calibration=calibration, engine=engine).to_dict()
+        with monkeypatch.context() as patch:
+            patch.setattr("ringlab.shared.workload.simulate", simulate_with)
+            return ringlab.predict(ringlab.load(scenario, *changes), calibration=calibration).to_dict()
 
     return run
 

@@ -20,7 +20,7 @@ from realcomm.calibration.load import watch_load
 from realcomm.launching.launcher import check_launch
 from realcomm.launching.torchrun import spans_nodes
 from ringlab.commands.measuring.run import Kept, RunAnswer, Work, has_parallelism, measure, with_counted_models
-from ringlab.commands.predicting.prediction import Prediction, predict_whole
+from ringlab.commands.predicting.prediction import Prediction, predict
 from ringlab.emulated import as_built, calibrate_for_emulation, emulated, on_emulated
 from ringlab.session import Session, gpu_names, load_scenario, real_session
 from ringlab.shared.answer import NOT_IN_JSON
@@ -128,14 +128,14 @@ def compare(scenario: LoadedScenario, session: Session, emulate: bool = False, t
         _check_comparable(scenario, session.backend)
     if not thorough:
         calibration = session.find_or_calibrate(scenario)
-        predicted = predict_whole(scenario, session.with_calibration(calibration))
+        predicted = predict(scenario, session.with_calibration(calibration))
         return _run_predicted(scenario, predicted, calibration, session)
     if scenario.trainings:
         session.progress.note(_describe_training(scenario.trainings))
     measure_once = partial(_measure_in_turns, scenario, session.calibration_to_choose(scenario), session)
     measured, calibration = measure_when_free(measure_once, session.progress)
     session.keep_if_none(calibration)
-    predicted = predict_whole(scenario, session.with_calibration(calibration), in_turns=True)
+    predicted = predict(scenario, session.with_calibration(calibration), in_turns=True)
     return make_comparison(scenario, predicted, measured, calibration)
 
 
@@ -153,7 +153,7 @@ def _compare_emulated(scenario: LoadedScenario, session: Session) -> Comparison:
     calibration = session.find_calibration(scenario) if session.calibration is not None else None
     with emulated(scenario.cluster, session.progress) as network:
         calibration = calibration or calibrate_for_emulation(scenario, session)
-        predicted = predict_whole(as_built(scenario, network), session.with_calibration(calibration))
+        predicted = predict(as_built(scenario, network), session.with_calibration(calibration))
         return _run_predicted(scenario, predicted, calibration, session, network)
 
 

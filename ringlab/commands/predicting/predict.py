@@ -36,9 +36,6 @@ from scenarios.loader import devices_to_predict
 class PredictOptions:
     """The options of ``ringlab predict``."""
 
-    engine: str | None = option(
-        None, help="Simulation engine. Default: chosen by the size of the problem.", metavar="simpy|compiled"
-    )
     calibration: CalibrationOpt = None
     trace: TraceOpt = None
     report: ReportOpt = None
@@ -73,10 +70,10 @@ def command(
 ) -> None:
     """Predict the time of collectives and training steps, and the scaling efficiency.
 
-    Press Ctrl-C to stop and keep the results so far.
+    Press Ctrl-C to stop a sweep and keep the results so far.
     """
     overrides = (*(set_keys or ()), *size.overrides)
-    session = Session(calibration=options.calibration, engine=options.engine, progress=TerminalProgress())
+    session = Session(calibration=options.calibration, progress=TerminalProgress())
     if options.devices is not None or options.what_if is not None:
         if options.sweep is not None or options.report is not None:
             raise InputError("--sweep and --report cannot be combined with --devices; use --what-if to vary a key")
@@ -84,10 +81,9 @@ def command(
             raise InputError(
                 "--trace cannot be combined with --devices; trace your script with `ringlab virtual --trace FILE`"
             )
-        if options.calibration is not None or options.engine is not None:
+        if options.calibration is not None:
             raise InputError(
-                "--calibration and --engine cannot be combined with --devices; set training.compute to "
-                "use measured times"
+                "--calibration cannot be combined with --devices; set training.compute to use measured times"
             )
         _predict_devices(scenario, overrides, options, json_to)
     elif options.sweep is not None or options.plot is not None:
@@ -100,10 +96,7 @@ def command(
         from ringlab.commands.predicting.predict_sweep import predict_sweep  # imports worker processes
 
         check_outputs(json_to, options.plot, reads=session.file)
-        swept = predict_sweep(
-            scenario, options.sweep, *overrides, calibration=session.file, engine=session.engine,
-            progress=session.progress,
-        )  # fmt: skip
+        swept = predict_sweep(scenario, options.sweep, *overrides, calibration=session.file, progress=session.progress)
         deliver(swept, json_to, draw_to(swept, options.plot, json_to))
     elif options == PredictOptions(explain=options.explain) and (ranks := devices_to_predict(scenario, overrides)):
         _predict_devices(scenario, overrides, replace(options, devices=str(ranks)), json_to)
@@ -140,7 +133,7 @@ def _predict_once(
         from ringlab.pictures.report import write_report
 
         writers.append(partial(write_report, answer, scenario, options.report, session))
-    deliver(answer, json_to, *(() if answer.interrupted else writers), explain=options.explain)
+    deliver(answer, json_to, *writers, explain=options.explain)
 
 
 def _offer_calibration(scenario: LoadedScenario, name: str, session: Session) -> None:

@@ -25,7 +25,6 @@ from ringlab.shared.ranges import MOST_CASES
 from ringlab.table import Line, Part, Table, format_or_dash, time_unit
 from scenarios.loader import read_title
 from simcomm.parallel import in_any_order
-from simcomm.performance_models.options import check_engine
 
 SIZES = "collective.sizes"
 FACTOR = 2.0  # default factor between the values of a range
@@ -121,7 +120,6 @@ def predict_sweep(
     sweep: str,
     *overrides: str,
     calibration: Path | str | None = None,
-    engine: str | None = None,
     progress: Progress | None = None,
 ) -> SweepAnswer:
     """Predict a scenario with each value of a key, such as ``cluster.bandwidth=1..100Gbit/s``.
@@ -134,8 +132,7 @@ def predict_sweep(
     >>> [(point.value, round(point.prediction.collectives[1].time_s, 6)) for point in found.points]
     [('1 Gbit/s', 0.01482), ('2 Gbit/s', 0.00748), ('4 Gbit/s', 0.00381)]
     """
-    session = session_of(progress, calibration=calibration, engine=engine)
-    check_engine(session.engine)
+    session = session_of(progress, calibration=calibration)
     key, values = parse_sweep(sweep)
     every = [(*overrides, f"{key}={value}") for value in values]
     first, _ = (scenarios.load(scenario, each) for each in (every[0], every[-1]))  # report an invalid end immediately
@@ -145,8 +142,6 @@ def predict_sweep(
     task_text = f"predicting {title} with {len(values)} values of {key}"
     with session.computing(task_text) as tick, keeping(predictions) as interruption:
         for number, prediction in in_any_order(task, every):
-            if prediction.interrupted:
-                raise KeyboardInterrupt
             predictions[number] = prediction
             tick(0, len(predictions), len(values), f"values, {values[number]}")
     points = tuple(SweepPoint(values[number], predictions[number]) for number in sorted(predictions))

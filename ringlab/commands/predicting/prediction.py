@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from collectives.call import CollectiveCall
-from collectives.errors import InputError
 from collectives.records.limits import find_limits
 from collectives.training.workload import Training
 from collectives.units import format_size
@@ -17,7 +16,6 @@ from ringlab.shared.workload import MOST_LOOKED_AT, Asked, Figures, Simulator, g
 from ringlab.table import MOST_SENTENCES, keep_few
 from scenarios import LoadedScenario
 from simcomm.cluster.paths import keeping_paths
-from simcomm.performance_models.options import check_engine
 from simcomm.schedules import compact_schedule
 from simcomm.simulate import simulate
 
@@ -37,24 +35,19 @@ class Prediction(ScenarioAnswer[Number]):
 
 
 def predict(scenario: LoadedScenario, session: Session | None = None, in_turns: bool = False) -> Prediction:
-    """Simulate a scenario and its what-ifs. An interrupt returns the rows simulated so far.
+    """Simulate a scenario and its what-ifs.
 
     Rows that are too large to simulate are skipped and listed below the tables. ``in_turns`` means that the calibration
-    was measured during the run, so that it has not aged. Raises InputError if a required calibration is missing,
-    TooLarge if all rows are too large, and KeyboardInterrupt if interrupted before the first row.
+    was measured during the run, so that it has not aged. Raises InputError if a required calibration is missing, and
+    TooLarge if all rows are too large.
     """
     session = session or Session()
-    check_engine(session.engine)
-    simulator = Simulator(scenario, session.find_calibration(scenario), session.engine)
+    simulator = Simulator(scenario, session.find_calibration(scenario))
     with session.computing(f"simulating {scenario.title}") as tick, keeping_paths():
-        rows = simulator.rows(tick)
-        if session.engine is not None and not any(simulator.engine_of(row.asked, row.place.model) for row in rows):
-            raise InputError(f"{scenario.path}: engine is not used, as no messages are simulated; remove it")
-        simulated, interrupted = simulator.simulate(rows, tick)
+        simulated = simulator.simulate(simulator.rows(tick), tick)
         if simulator.refused and not simulated:
             raise simulator.refused[0]
-        if not interrupted:
-            simulated = simulator.with_uncertainty(simulated, in_turns)
+        simulated = simulator.with_uncertainty(simulated, in_turns)
         base, *others = group_by_cluster(simulator.places, simulated)
         answer = Prediction(
             title=scenario.title,
@@ -62,24 +55,11 @@ def predict(scenario: LoadedScenario, session: Session | None = None, in_turns: 
             cluster=scenario.cluster.title,
             collectives=base.collectives,
             training=base.training,
-            what_ifs=tuple(other for other in others if not interrupted or other.collectives or other.training),
+            what_ifs=tuple(others),
         )
-        try:
-            if not interrupted:
-                own = [(row.asked, each) for row, each in simulated if not row.place.number]
-                return _with_conclusions(answer, simulator, own)
-        except KeyboardInterrupt:
-            pass
-        stopped = f"Stopped after {len(simulated)} of {len(rows)} rows."
-        return replace(answer, interrupted=True, conclusions=(stopped,))
-
-
-def predict_whole(scenario: LoadedScenario, session: Session, in_turns: bool = False) -> Prediction:
-    """Simulate a scenario as ``predict`` does, but raise KeyboardInterrupt after an interrupt."""
-    prediction = predict(scenario, session, in_turns)
-    if prediction.interrupted:
-        raise KeyboardInterrupt
-    return prediction
+        return _with_conclusions(
+            answer, simulator, [(row.asked, each) for row, each in simulated if not row.place.number]
+        )
 
 
 def _with_conclusions(answer: Prediction, simulator: Simulator, rows: Sequence[tuple[Asked, Figures]]) -> Prediction:
@@ -112,7 +92,7 @@ def _limits(simulator: Simulator, rows: Sequence[tuple[Asked, Figures]]) -> Iter
             continue
         name = f"training with {job.sync_name}" if isinstance(job, Training) else job.algorithm.label
         size = f", {format_size(job.nbytes)}" if isinstance(job, CollectiveCall) else ""
-        limits = find_limits(simulate(model, job, steps=1, engine=simulator.engine, faults=simulator.places[0].faults))
+        limits = find_limits(simulate(model, job, steps=1, faults=simulator.places[0].faults))
         if limits.kind != "unknown":
             yield f"What limits {name}{size}: {limits.heading}. {limits.sentence}"
 
