@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sized
 from contextlib import AbstractContextManager, contextmanager
-from math import inf
+from datetime import timedelta
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any, Protocol
@@ -21,8 +21,6 @@ Tick = Callable[[int, int, int, str], None]  # (rank, done, total, text)
 LATE_S = 2.0  # shorter computations are not reported
 PLAIN_EVERY = 4.0  # seconds between lines, if standard error is not a terminal
 BARS_A_SECOND = 2  # updates of a bar; more would take a core from the ranks
-WORTH_SAYING_S = 1.0  # shorter remaining times are not shown
-TELLING_SHARE = 0.03  # share of the total after which the remaining time is estimated
 
 
 class Progress(Protocol):
@@ -132,26 +130,13 @@ class _Lines:
 
     def __init__(self, console: Console, text: str) -> None:
         self.console, self.text, self.begun = console, text, time.monotonic()
-        self.done, self.total, self.now, self.moved, self.is_shown = 0, 0, "", self.begun, False
-        self.is_aside = False  # whether the task is doing work that is not counted
-        self.counted: tuple[float, int] | None = None  # time and count from which on the rate is estimated
-        self.least_left = inf  # the remaining seconds that were shown last, which never grow
+        self.done, self.total, self.now, self.is_shown = 0, 0, "", False
 
     def tick(self, rank: int, done: int, total: int, now: str) -> None:
-        """Record the progress to show. If a total is known and ``done`` and ``total`` are 0, only change the text.
-
-        Uncounted work, a new total or a smaller ``done`` restarts the estimate of the remaining time.
-        """
-        if self.total and not (done or total):
-            self.now, self.is_aside = now, True
-            return
-        is_same = not self.total or (total == self.total and done >= self.done)
-        if self.now and (self.is_aside or not (self.total and is_same)):
-            self.counted = (time.monotonic(), done)
-        if not is_same:
-            self.least_left = inf
-        self.is_aside = False
-        self.done, self.total, self.now, self.moved = done, total, now, time.monotonic()
+        """Record the progress to show. If ``done`` and ``total`` are 0, only change the text."""
+        self.now = now
+        if done or total:
+            self.done, self.total = done, total
 
     def begin(self) -> None:
         self.is_shown = True
@@ -160,34 +145,11 @@ class _Lines:
     def look(self) -> None:
         counted = f"{self.done:,}/{self.total:,} {self.now}".rstrip() if self.total else self.now
         elapsed = f"{time.monotonic() - self.begun:.0f} s"
-        self.console.print(f"  {', '.join(filter(None, (counted, elapsed, self.left())))}", soft_wrap=True)
+        self.console.print(f"  {', '.join(filter(None, (counted, elapsed)))}", soft_wrap=True)
 
     def end(self, is_done: bool) -> None:
         if self.is_shown and is_done:
             self.console.print(f"  done in {time.monotonic() - self.begun:.1f} s")
-
-    def left(self) -> str:
-        """Return the estimated remaining time as text; "" if unknown, too short, or above the last estimate."""
-        since, before = self.counted or (self.begun, 0)
-        is_telling = before + TELLING_SHARE * (self.total - before) <= self.done <= self.total and before < self.done
-        rest = (self.total - self.done) / (self.done - before) if is_telling else 0.0
-        left = (self.moved - since) * rest - (time.monotonic() - self.moved)
-        if not WORTH_SAYING_S < left < self.least_left:
-            return ""
-        self.least_left = left
-        return f"about {format_rest(left)} left"
-
-
-def format_rest(seconds: float) -> str:
-    """Format a remaining time in seconds or, from 2 minutes on, in hours and minutes.
-
-    >>> format_rest(90), format_rest(1500), format_rest(33000)
-    ('90 s', '25 min', '9 h 10 min')
-    """
-    minutes = round(seconds / 60)
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
 class _Bar(_Lines):
@@ -207,7 +169,9 @@ class _Bar(_Lines):
         self.bars.start()
 
     def look(self) -> None:
-        now = make_printable(", ".join(filter(None, (self.now, self.left()))))
+        left_s = self.bars.tasks[0].time_remaining
+        left = [f"{timedelta(seconds=round(left_s))} left"] if left_s else []
+        now = make_printable(", ".join(filter(None, [self.now, *left])))
         self.bars.update(self.bar, completed=self.done, total=self.total or None, now=now, refresh=True)
 
     def end(self, is_done: bool) -> None:

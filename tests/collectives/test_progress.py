@@ -119,33 +119,6 @@ def test_compilation_is_reported_once():
     assert heard.notes == [simcomm.compiling.NOTE]
 
 
-@pytest.mark.parametrize(
-    "ticks",  # seconds later, done, total, and the text
-    [
-        pytest.param([(0, 0, 10, ""), (0, 0, 0, None), (80, 1, 10, ""), (2, 2, 10, "about 16 s left")], id="compiling"),
-        pytest.param(
-            [*((4, done, 8, None) for done in range(1, 9)), (4, 1, 60, ""), (4, 5, 60, "about 55 s left"),
-             (4, 1, 60, "")],
-            id="restarts with each count",
-        ),
-        pytest.param(
-            [(0, 0, 4, None), (10, 1, 4, "about 30 s left"), (5, None, 4, "about 25 s left"), (20, 2, 4, ""),
-             (5, 3, 4, "about 13 s left")],
-            id="never grows",
-        ),
-    ],
-)  # fmt: skip
-def test_remaining_time_is_shown(ticks: list[tuple[int, int | None, int, str | None]], monkeypatch: pytest.MonkeyPatch):
-    now = 100.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    shown = terminal_progress._Lines(PlainConsole(), "simulating")
-    for seconds, done, total, text in ticks:
-        now += seconds
-        if done is not None:
-            shown.tick(0, done, total, "running")
-        assert text is None or shown.left() == text
-
-
 def test_long_prediction_counts_messages(tmp_path):
     file = tmp_path / "long.toml"
     file.write_text(LONG.replace("100000", "10000"))
