@@ -3,13 +3,13 @@
 An answer is a sequence of parts: tables, lines, and sentences.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from itertools import chain, repeat
+from itertools import accumulate
 from math import floor, log10
 from operator import gt
+from textwrap import wrap
 from typing import Literal, NamedTuple
 
 import rich.table
@@ -32,12 +32,10 @@ Bounds = tuple[float, float]  # the low and the high end of an interval
 
 
 class Cell(NamedTuple):
-    """A table cell. HTML also shows its quality by color, a note below its text, and a bar for its share."""
+    """A table cell, whose quality HTML shows by color."""
 
     text: str
     kind: str = ""  # good, fair or poor
-    note: str = ""
-    share: float = 0.0
 
 
 Row = Sequence[str | Cell]
@@ -84,37 +82,34 @@ class Table:
             yield replace(self, title=self.title if at == 1 else None, headings=[*map(_text, headings)], rows=rows)
 
     def to_rich(self, width: int = 80) -> rich.table.Table:
-        """Return the table without its title for a terminal of ``width`` characters.
-
-        A long section name continues in the next rows.
-        """
+        """Return the table without its title for a terminal of ``width`` characters."""
         table = rich.table.Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
         rows = [[make_printable(_text(cell)) for cell in row] for row in self._named_rows()]
         widths = self._widths(rows, width)
         for index, heading in enumerate(self.headings):
             justify: Literal["left", "right"] = "left" if index < self.words else "right"
             table.add_column(Text(heading), justify=justify, overflow="fold", width=widths[index])
-        if not self.sections:
-            for row in rows:
-                table.add_row(*map(_wrap, row, widths))
-        at = 0
-        for name, number in self.sections:
-            lines = _wrap(make_printable(name), widths[0]).split("\n")
-            lines[number - 1 :] = ["\n".join(lines[number - 1 :])]
-            for line, row in zip(chain(lines, repeat("")), rows[at : at + number], strict=False):
-                table.add_row(line, *map(_wrap, row[1:], widths[1:]))
-            table.add_section()
-            at += number
+        ends = [*accumulate(number for _, number in self.sections)]
+        for (name, number), end in zip(self.sections, ends, strict=True):
+            lines = wrap(make_printable(name), widths[0])
+            lines[number - 1 :] = [" ".join(lines[number - 1 :])]
+            for at, line in enumerate(lines, end - number):
+                rows[at][0] = line
+        for number, row in enumerate(rows, 1):
+            table.add_row(*row, end_section=number in ends)
         return table
 
     def _widths(self, rows: Sequence[Sequence[str]], width: int) -> list[int]:
         """Return the widths of the columns in a terminal of ``width`` characters.
 
-        A table that is too wide breaks its headings first, then cells between words, then words at ``_BREAKS``, then
-        anywhere. Each step narrows the widest column until the table fits.
+        A table that is too wide breaks its headings first, then cells between words, then anywhere. Each step narrows
+        the widest column until the table fits.
         """
-        columns = [*zip(*rows, strict=True)] or [()] * len(self.headings)
-        limits = [_narrow_widths(*column) for column in zip(self.headings, columns, strict=True)]
+        limits = []
+        for heading, *column in zip(self.headings, *rows, strict=True):
+            word, cell = (max(map(cell_len, " ".join(texts).split()), default=0) for texts in ([heading], column))
+            whole = max(map(cell_len, column), default=0)
+            limits.append([max(whole, *map(cell_len, heading.split("\n"))), max(word, whole), max(word, cell), 1])
         if self.letters and limits[0][0] <= width // 3:  # the names stay on one line
             limits[0] = limits[0][:1] * len(limits[0])
         widths = [full_width for full_width, *_ in limits]
@@ -126,8 +121,8 @@ class Table:
     def to_html(self) -> str:
         """Return the table as HTML.
 
-        >>> Table(None, ["rank", "time"], [["0", Cell("1 s", "good", "1 to 2 s")]]).to_html().splitlines()[-2]
-        '<tr><td class="name">0</td><td class="good">1 s<small>1 to 2 s</small></td></tr>'
+        >>> Table(None, ["rank", "time"], [["0", Cell("1 s", "good")]]).to_html().splitlines()[-2]
+        '<tr><td class="name">0</td><td class="good">1 s</td></tr>'
         """
         kinds = ["name" * (at < self.words) for at in range(len(self.headings))]
         head = "".join(
@@ -139,7 +134,7 @@ class Table:
         return "\n".join([*lines, "</tbody></table></div>"])
 
     def _named_rows(self) -> Sequence[Row]:
-        names = [name for name, number in self.sections for _ in range(number)]
+        names = [text for name, number in self.sections for text in (name, *[""] * (number - 1))]
         return [[*names[at : at + 1], *row] for at, row in enumerate(self.rows)]
 
 
@@ -195,45 +190,12 @@ def _class(name: str) -> str:
 
 
 def _html_cell(cell: str | Cell, usual: str) -> str:
-    text, kind, note, share = cell if isinstance(cell, Cell) else Cell(cell)
-    bar = f'<i style="width:{100 * share:.0f}%"></i>' if share else ""
-    small = f"<small>{_html(note)}</small>" if note else ""
-    return f"<td{_class(kind or usual)}>{_html(text)}{bar}{small}</td>"
+    text, kind = cell if isinstance(cell, Cell) else Cell(cell)
+    return f"<td{_class(kind or usual)}>{_html(text)}</td>"
 
 
 def _text(cell: str | Cell) -> str:
     return cell if isinstance(cell, str) else cell.text
-
-
-_SPACES = re.compile(r"\s")
-_BREAKS = re.compile(r"\s|(?<=[/=])|(?=\[)")  # allowed line breaks within a name that is too long for its column
-
-
-def _narrow_widths(heading: str, column: Sequence[str]) -> list[int]:
-    """Return ever narrower widths: unbroken, a broken heading, then cells broken at spaces, ``_BREAKS``, anywhere."""
-    word = _longest([heading], _SPACES)
-    cells = max(map(cell_len, column), default=0), _longest(column, _SPACES), _longest(column, _BREAKS)
-    return [max(cells[0], *map(cell_len, heading.split("\n"))), *(max(word, cell) for cell in cells), 1]
-
-
-def _longest(texts: Iterable[str], breaks: re.Pattern[str]) -> int:
-    return max((cell_len(piece) for text in texts for piece in breaks.split(text)), default=0)
-
-
-def _wrap(text: str, width: int) -> str:
-    """Wrap a text to ``width`` characters, between words, and inside long words at ``_BREAKS``."""
-    if cell_len(text) <= width:
-        return text
-    lines = [""]
-    for word in text.split(" "):
-        space = " " if lines[-1] else ""
-        for piece in _BREAKS.split(word) if cell_len(word) > width else [word]:
-            if not lines[-1] or cell_len(lines[-1] + space + piece) <= width:
-                lines[-1] += space + piece
-            else:
-                lines.append(piece)
-            space = ""
-    return "\n".join(lines)
 
 
 def format_ratio(ratio: float) -> str:

@@ -158,39 +158,18 @@ def _collectives(clusters: Sequence[Cluster], is_compared: bool) -> Iterator[Par
     is_nccl = any(entry.choice for entry in entries)
     rates = () if is_compared else ("algbw", "busbw")[is_nccl:]
 
-    def row(entry: CollectiveFigures[Any], rivals: Sequence[CollectiveFigures[Any]]) -> Row:
+    def row(entry: CollectiveFigures[Any]) -> Row:
         return [
             entry.algorithm,
             write_size(entry.bytes),
-            *_timed(entry, rivals, form, is_compared),
+            *_cells(entry.time_s, form, is_compared, _bounds(entry)),
             *(format_or_dash(getattr(entry, f"{rate}_GBps"), format_digits) for rate in rates),
             *([entry.choice or NOTHING] if is_nccl else ()),
         ]
 
     headings = ["algorithm", f"size\n({size})", *_headings(unit, is_compared, any(map(_bounds, entries)), "time")]
     headings += [f"{rate}\n(GB/s)" for rate in rates] + ["choice"] * is_nccl
-    return _grouped(
-        "Collectives",
-        headings,
-        clusters,
-        lambda cluster: [row(entry, cluster.collectives) for entry in cluster.collectives],
-        words=2,
-    )
-
-
-def _timed(
-    entry: CollectiveFigures[Any], rivals: Sequence[CollectiveFigures[Any]], form: Format, is_compared: bool
-) -> list[Cell]:
-    """Return the cells of a time. HTML also shows its range, and a bar relative to the slowest time at this size."""
-    case = [other for other in rivals if (other.world_size, other.bytes) == (entry.world_size, entry.bytes)]
-    cells = _cells(entry.time_s, form, is_compared, _bounds(entry))
-    for index, side in enumerate(SIDES if is_compared else SIDES[:1]):
-        seconds, low, high = (_side(value, side) for value in (entry.time_s, entry.time_min_s, entry.time_max_s))
-        slowest = max(_side(other.time_s, side) or 0.0 for other in case)
-        note = f"{form(low)} to {form(high)}" if low is not None and high is not None and low < high else ""
-        share = seconds / slowest if seconds and slowest and len(case) > 1 else 0.0
-        cells[index] = cells[index]._replace(note=note, share=share)
-    return cells
+    return _grouped("Collectives", headings, clusters, lambda cluster: [*map(row, cluster.collectives)], words=2)
 
 
 def _bounds(entry: Entry, name: str = "time") -> Bounds | None:
