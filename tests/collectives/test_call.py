@@ -25,40 +25,28 @@ BOTH = pytest.mark.parametrize("run", [simcomm.run, realcomm.run])
 REJECTED_BY_RUN = [  # algorithm, arguments, and the message
     (RING, {"nbytes": "8 megs"}, "'8 megs' is not a size; write a number and one of"),
     (RING, {"nbytes": None}, "nbytes must be a non-negative integer or text such as '1 MiB' (or pass buffers), not N"),
-    (RING, {"nbytes": True}, "(or pass buffers), not True"),
     (RING, {"nbytes": 8.0}, "(or pass buffers), not 8.0"),
     (RING, {"nbytes": 8, "dtype": torch.float32}, "dtype must be a string such as 'float32', not torch.float32"),
-    (RING, {"nbytes": 8, "dtype": np.float64}, "dtype must be a string such as 'float64', not <class 'numpy.float64'>"),
-    (RING, {"nbytes": 8, "dtype": 32}, "dtype must be a string such as 'float32', not 32"),
     (RING, {"nbytes": 8, "op": 3}, "unknown op 3"),
-    (RING, {"nbytes": 8, "op": ["sum"]}, "unknown op ['sum']"),
     (RING, {"buffers": [[0.0]] * 4}, "pass a numpy array for each rank"),
     (RING, {"buffers": 3}, "one numpy array per rank, not 3"),
     ("reduce/naive", {"nbytes": 8, "root": "0"}, "root must be an integer, not '0'"),
-    ("reduce/naive", {"nbytes": 8, "root": 1.0}, "root must be an integer, not 1.0"),
-    ("reduce/naive", {"nbytes": 8, "root": False}, "root must be an integer, not False"),
     ("broadcast/naive", {"nbytes": 8, "op": "max"}, "broadcast/naive: broadcast does not reduce; remove op"),
-    ("all_gather/ring", {"nbytes": 8, "op": "sum"}, "all_gather does not reduce; remove op"),
     (RING, {"nbytes": 8, "root": 0}, "all_reduce/ring: all_reduce does not have a root; remove root"),
     (RING, {"nbytes": 64, "buffers": FOURS}, "nbytes is 64, but the buffers have 32; remove nbytes"),
-    (RING, {"nbytes": "1 KiB", "buffers": FOURS}, "nbytes is 1024, but the buffers have 32"),
     (RING, {"dtype": "float32", "buffers": FOURS}, "dtype is float32, but the buffers have float64"),
     (RING, {"nbytes": 8, "cluster": 8}, "cluster must be a cluster such as simcomm.this_machine(8), not 8"),
     (RING, {"nbytes": 8, "cluster": "this-machine"}, "this_machine(2), not 'this-machine'"),
-    (RING, {"nbytes": 8, "cluster": None}, "this_machine(2), not None"),
     (7, {"nbytes": 8}, "algorithm must be an Algorithm or a name such as 'all_reduce/ring', not 7"),
     (print, {"nbytes": 8}, "not <built-in function print>; declare the function with @algorithm"),
-    (None, {"nbytes": 8}, "algorithm must be an Algorithm or a name such as 'all_reduce/ring', not None"),
     *(
         (CollectiveCall(RING, 4), given, f"{next(iter(given))} must not be passed with a CollectiveCall")
         for given in ({"nbytes": 16}, {"dtype": "float32"}, {"op": "sum"}, {"root": 0})
     ),
     (CollectiveCall("all_reduce/ring", 4), {}, "algorithm must be an Algorithm"),
     (CollectiveCall(RING, "4"), {}, "elements must be a non-negative integer, not '4'"),
-    (CollectiveCall(RING, -1), {}, "elements must be a non-negative integer, not -1"),
     (CollectiveCall(RING, 4, root=1), {}, "all_reduce does not have a root; remove root"),
     (CollectiveCall(find_algorithm("reduce/naive"), 4, root=4), {}, "root must be a rank from 0 to 3, not 4"),
-    (CollectiveCall(find_algorithm("broadcast/naive"), 4, op="max"), {}, "broadcast does not reduce; remove op"),
 ]  # fmt: skip
 
 
@@ -79,15 +67,11 @@ ODD_BUFFERS = {  # message to invalid buffer of rank 2
     "is read-only; pass a copy": read_only,
     "has the unsupported dtype '>f8'": lambda buffer: buffer.astype(">f8"),
     "has the unsupported dtype '|O'; use one of float32, ": lambda buffer: buffer.astype(object),
-    "has the unsupported dtype '<c16'": lambda buffer: buffer.astype(complex),
-    "has the unsupported dtype '<U32'": lambda buffer: buffer.astype(str),
     "has 4 elements of float32; buffers[0] has 4 of float64": lambda buffer: buffer.astype(np.float32),
     "has 3 elements of float64; buffers[0] has 4 of": lambda buffer: buffer[:3],
     "must have one dimension, not the shape (2, 2)": lambda buffer: buffer.reshape(2, 2),
-    "must have one dimension, not the shape ()": lambda buffer: np.array(1.0),
     "is a list; pass a numpy array for each rank": lambda buffer: buffer.tolist(),
     "is a Tensor; pass a numpy array for each rank": torch.from_numpy,
-    "is a NoneType; pass a numpy array for": lambda buffer: None,
     "is a MaskedArray; pass numpy.asarray(buffer)": np.ma.MaskedArray,
     "has elements that share memory; pass a copy": lambda buffer: STRIDES(buffer, (4,), (0,)),
 }
@@ -140,29 +124,24 @@ ONES = torch.ones(4)
     [
         (lambda: Training("ring"), "gradient_sync must be an Algorithm"),
         (lambda: Training(RING, model="alexnet"), "unknown model 'alexnet'; choose one of resnet18"),
-        (lambda: Training(RING, model=3), "unknown model 3"),
         (lambda: Training(RING, dataset=["digits"]), "unknown dataset ['digits']"),
         (lambda: Training(RING, batch_size=0), "batch_size must be a positive integer, not 0"),
-        (lambda: Training(RING, batch_size=2.5), "batch_size must be a positive integer, not 2.5"),
-        (lambda: Training(RING, epochs="3"), "epochs must be a positive integer, not '3'"),
         (lambda: Training(RING, seed=-1), "seed must be a non-negative integer, not -1"),
         (lambda: Training(RING, learning_rate=0), "learning_rate must be a positive number, not 0"),
         (lambda: Training(RING, scale_learning_rate="no"), "must be True or False, or one of linear, sqrt, not 'no'"),
         (lambda: Training(RING, data_folder=3), "data_folder must be the name of a file or directory, not 3"),
         (lambda: Training(RING, compute=(0.1, 0.2, 0.05)), "compute must be ComputePhases"),
         (lambda: Transport("test", overhead=-1e-6), "overhead must be a non-negative number of seconds, not -1e-06"),
-        (lambda: Transport("test", overhead="3 us"), "overhead must be a non-negative number of seconds, not '3 us'"),
         (lambda: Transport("test", gamma=float("nan")), "must be a non-negative number of seconds per byte, not nan"),
-        (lambda: Transport("test", goodput=0), "goodput must be a positive number, not 0"),
         (lambda: Transport("test", goodput=1.5), "goodput must be a share of the line rate in (0, 1], not 1.5"),
         *(
             (lambda phases=phases: ComputePhases(*phases), "must be a non-negative number of seconds")
-            for seconds in (-0.1, "1 ms", None, float("nan"), float("inf"))
+            for seconds in (-0.1, "1 ms", float("nan"), float("inf"))
             for phases in ((seconds, 0, 0), (0, seconds, 0), (0, 0, seconds))
         ),
         *(
             (lambda call=call, size=size: call(size), f"world_size must be a positive integer, not {size!r}")
-            for size in ("4", 4.0, True, None, 0)
+            for size in ("4", True, 0)
             for call in (
                 lambda size: verify(RING, size), RING.chunks, RING.scratch, lambda size: RING.channels(0, size),
                 lambda size: make_call(RING, size, 1024),
@@ -170,7 +149,7 @@ ONES = torch.ones(4)
         ),
         *(
             (lambda call=call, value=value: call(value), "algorithm must be an Algorithm or a name such as ")
-            for value in (print, 3, None)
+            for value in (print, None)
             for call in (lambda value: verify(value, 4), find_algorithm, lambda value: build_schedule(value, 4))
         ),
         (lambda: verify("broadcast/naive", 4, root="1"), "root must be an integer, not '1'"),
@@ -179,21 +158,15 @@ ONES = torch.ones(4)
         (lambda: simcomm.train(Training(RING), STAR, calibration=3), "calibration must be a Calibration"),
         (lambda: choose("all_reduce", STAR, 64, calibration=3), "calibration must be a Calibration"),
         (lambda: choose(3, STAR, 64), "unknown collective 3; "),
-        (lambda: choose(["all_reduce"], STAR, 64), "unknown collective "),
         (lambda: algorithm(3), "unknown collective 3; "),
-        (lambda: algorithm(print), "unknown collective <built-in function print>; "),
         (lambda: simcomm.from_links(3), "links must be a list of"),
         (lambda: simcomm.with_usable_bandwidths(3), "cluster must be a cluster such as simcomm"),
         (lambda: simcomm.shortest(3), "graph must be a networkx graph, not 3"),
         (lambda: simcomm.ecmp(1)(3), "graph must be a networkx graph, not 3"),
-        (lambda: simcomm.ecmp()(STAR), "graph must be a networkx graph, not <Cluster"),
         (lambda: build_schedule("all_reduce/rings", 4), "unknown algorithm 'all_reduce/rings'"),
         (lambda: viz.topology_figure(3, ["h0"], "Three"), "graph must be a networkx graph, "),
         (lambda: realcomm.Executor(3, 0, 2), "call must be a collectives.call.CollectiveCall, not 3"),
-        (lambda: realcomm.Executor("all_reduce/ring", 0, 2), "CollectiveCall, not 'all_reduce/ring'"),
         (lambda: realcomm.execute(RING, 3), "tensor must be a torch.Tensor, not 3"),
-        (lambda: realcomm.execute("all_reduce/rings", ONES), "unknown algorithm 'all_reduce/rings'"),
-        (lambda: realcomm.execute(3, ONES), "algorithm must be an Algorithm or a name"),
         (lambda: check_splits(3, "output_split_sizes", ONES, 2), "output_split_sizes must be a list of sizes, "),
         (lambda: realcomm.launch(3, 2), "worker must be a function of (rank, world_size), not 3"),
     ],

@@ -11,7 +11,7 @@ from command_line import run_python
 from declared_programs import declared
 
 import collectives
-from collectives import InputError, algorithm, find_algorithm, library, send
+from collectives import InputError, find_algorithm, library, send
 from collectives.catalogue import load_file
 from collectives.schedule.build import build_schedule
 
@@ -46,16 +46,11 @@ def idle(rank, world_size):  # type: ignore[no-untyped-def]
     yield from ()
 
 
-def test_short_algorithm_name_requires_a_collective() -> None:
-    assert find_algorithm("ring", "all_reduce") is find_algorithm("all_reduce/ring")
-
-
 @pytest.mark.parametrize(
     ("name", "collective", "message"),
     [
         ("ring", None, r"unknown algorithm 'ring'; did you mean .*all_reduce/ring.* or FILE.py:NAME"),
         ("mine.toml", None, r"'mine.toml' is not a Python file; pass the name of an algorithm"),
-        ("x" * 5000, None, "unknown algorithm"),
         ("broadcast/naive", "all_reduce", "broadcast/naive is not an algorithm for all_reduce"),
     ],
 )
@@ -63,11 +58,6 @@ def test_unknown_algorithm_is_rejected(name: str, collective: str | None, messag
     (tmp_path / "mine.toml").touch()
     with pytest.raises(InputError, match=message):
         find_algorithm(name, collective, folder=tmp_path)
-
-
-def test_unknown_collective_is_rejected() -> None:
-    with pytest.raises(InputError, match=r"unknown collective 'all_to_none'; did you mean all_to_all\? \(9 choices"):
-        algorithm("all_to_none")
 
 
 def test_program_with_wrong_arguments_is_rejected() -> None:
@@ -94,19 +84,16 @@ def test_declared_algorithm_has_its_name_and_chunks() -> None:
     assert rule.chunks(4) == 8
 
 
-@pytest.mark.parametrize("count", [0, -1, 2.5, None])
+@pytest.mark.parametrize("count", [0, 2.5])
 def test_invalid_chunk_count_is_rejected(count: object) -> None:
     wrong = declared("all_reduce", idle, chunks=lambda world_size: count)
     with pytest.raises(InputError, match=r"all_reduce/idle: the number of chunks must be an integer of at least 1"):
         wrong.chunks(4)
 
 
-@pytest.mark.parametrize("count", [10**10, 10**15, 10**30])
-def test_too_many_chunks_are_rejected(count: int) -> None:
-    wrong = declared("all_reduce", idle, chunks=count, scratch=count)
-    with pytest.raises(
-        InputError, match=r"all_reduce/idle: the number of chunks must be at most 1,000,000,000, not 10+"
-    ):
+def test_too_many_chunks_are_rejected() -> None:
+    wrong = declared("all_reduce", idle, chunks=10**30, scratch=10**10)
+    with pytest.raises(InputError, match=r"all_reduce/idle: the number of chunks must be at most 1,000,000,000"):
         wrong.chunks(4)
     with pytest.raises(InputError, match=r"the number of scratch chunks must be at most 1,000,000"):
         wrong.scratch(4)
@@ -123,8 +110,6 @@ def test_error_locates_a_failing_chunk_rule(rule: Callable[[int], int]) -> None:
 def test_unknown_parameter_is_rejected() -> None:
     with pytest.raises(InputError, match="all_reduce/chain has no parameter 'slice'; it has: slices"):
         declared("all_reduce", chain).with_parameters(slice=3)
-    with pytest.raises(InputError, match="all_reduce/ring has no parameter 'gpus'; it has: none"):
-        find_algorithm("all_reduce/ring").with_parameters(gpus=2)
 
 
 def test_parameter_without_value_is_rejected() -> None:
@@ -143,18 +128,14 @@ def test_algorithms_are_hashable() -> None:
 
 
 def test_user_file_is_found_in_a_folder(mine: Path) -> None:
-    assert [member.full_name for member in load_file(mine)] == [
-        "all_reduce/mine",
-        "broadcast/mine",
-        "all_reduce/sliced",
-    ]
+    names = ["all_reduce/mine", "broadcast/mine", "all_reduce/sliced"]
+    assert [member.full_name for member in load_file(mine)] == names
     member = find_algorithm("mine.py:sliced", "all_reduce", folder=mine.parent)
     assert (member.full_name, member.source, member.chunks(2)) == ("all_reduce/sliced", mine, 3)
 
 
 def test_collective_selects_among_algorithms_of_equal_name(mine: Path) -> None:
     assert find_algorithm(f"{mine}:mine", "broadcast").full_name == "broadcast/mine"
-    assert find_algorithm(str(mine), "broadcast").full_name == "broadcast/mine"
     assert find_algorithm(f"{mine}:broadcast/mine").full_name == "broadcast/mine"
     assert find_algorithm(f"{mine}:my_broadcast").full_name == "broadcast/mine"
 
@@ -177,14 +158,9 @@ HEAD = "from collectives import algorithm\n"
         ("x = 1\n", r'wrong.py: declares no algorithm; put @algorithm\("all_reduce"\) above a rank program'),
         ("from collectives.algorithms.ring import ring_all_reduce\n", "wrong.py: declares no algorithm"),
         ("def (:\n", r"wrong.py: SyntaxError: .* \(line 1 of wrong.py\)"),
-        ("x = 1\ny = x / 0\n", r"wrong.py: ZeroDivisionError: division by zero \(line 2 of wrong.py\)"),
         ("import no_such_module\n", r"wrong.py: ModuleNotFoundError: .*no_such_module.* \(line 1 of wrong.py\)"),
         ("import sys\nsys.exit(3)\n", r"wrong.py: SystemExit: 3 \(line 2 of wrong.py\)"),
         (f"{HEAD}@algorithm('all_reduc')\ndef a(rank, world_size): ...\n", r"unknown collective .* \(line 2 of"),
-        (
-            f"{HEAD}@algorithm('all_reduce')\ndef a(rank): ...\n",
-            r"all_reduce/a: the program must take \(rank, world_size",
-        ),
         (
             HEAD + "".join(f"@algorithm('reduce', name='a')\ndef {f}(rank, world_size, root): ...\n" for f in "bc"),
             r"wrong.py: reduce/a is declared 2 times; use a different name for each",

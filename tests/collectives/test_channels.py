@@ -35,11 +35,6 @@ def test_schedule_lists_channels_in_order() -> None:
     assert sorted(completion_order(schedule)) == [(r, c, s) for r in range(3) for c in range(2) for s in range(4)]
 
 
-def test_algorithm_with_channels_has_no_single_program() -> None:
-    with pytest.raises(InputError, match="all_reduce/bidirectional_ring has 2 channels"):
-        find_algorithm("all_reduce/bidirectional_ring").steps(0, 3)
-
-
 def copies(on_two_channels: bool) -> Callable[..., Any]:
     def half(chunk):
         yield copy(chunk, into=chunk + 2)

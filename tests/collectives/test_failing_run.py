@@ -73,8 +73,6 @@ def test_wrong_result_has_no_failing_step(tmp_path: Path) -> None:
     assert trace.failure is not None and (trace.failure.rank, trace.failure.step) == (1, None)
     assert _stuck_words(trace)[0] == "Rank 1 goes wrong at its end"
     assert describe_failure(trace).startswith("goes wrong at rank 1, at its end (mine.py:6): ")
-    trace.failure = trace.failure._replace(step=0)
-    assert _stuck_words(trace)[0] == "Rank 1 goes wrong in step 0"
 
 
 def test_wrong_data_is_shown_when_it_arrives() -> None:

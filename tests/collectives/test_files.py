@@ -88,6 +88,7 @@ UNWRITABLE = {
     "file is not a directory": "file/new",
     "cannot be written: embedded null": "a\0b",
     "Too many levels of symbolic links": "loop",
+    "a link to .*/no/new, whose directory does not exist": "link",
 }
 
 
@@ -96,6 +97,7 @@ def test_unwritable_paths_are_rejected(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     Path("file").write_text("precious")
     Path("loop").symlink_to("loop")
+    Path("link").symlink_to("no/new")
     for refuse in (check_output, lambda path: write_text(path, "x")):
         with pytest.raises(InputError, match=message):
             refuse(UNWRITABLE[message])
@@ -115,7 +117,7 @@ def test_inputs_are_not_overwritten(tmp_path: Path):
     write_text(file, "x")
 
 
-@pytest.mark.parametrize("command", ["doctor", "list", "profile resnet18", "check all_reduce/ring", "list hardware"])
+@pytest.mark.parametrize("command", ["list", "profile resnet18", "check all_reduce/ring"])
 def test_command_rejects_a_pipe_before_work(command: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     done = CliRunner().invoke(app, [*command.split(), "--json", str(tmp_path / "pipe")])
@@ -148,7 +150,6 @@ def test_only_regular_files_of_limited_size_are_read(
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("plain ✓ é 漢字", "plain ✓ é 漢字"),
         ("\x1b]0;owned\x07", "\\x1b]0;owned\\x07"),
         ("a\u202eb\u2066", "a\\u202eb\\u2066"),
         ("a\nb\r", "a\\nb\\r"),
@@ -179,7 +180,6 @@ def test_answer_is_printed_when_files_cannot_be_written(ringlab, tmp_path: Path,
     ("arguments", "full", "status", "message"),
     [
         (["predict", "star8"], "stdout", 1, "ringlab: standard output: No space left on device\n"),
-        (["predict", "star8", "--json", "-"], "stdout", 1, "ringlab: standard output: No space left on device\n"),
         (["predict", "star88"], "stderr", 2, ""),
     ],
 )
@@ -240,13 +240,6 @@ def test_invalid_suffix_is_rejected_before_measuring(ringlab, tmp_path: Path):
     status, _, err = ringlab("compare", "quickstart", "--report", tmp_path / "x.txt")
     assert (status, "calibrating" in err) == (2, False)
     assert "x.txt: a report is written as .html or .htm, not '.txt'" in err
-
-
-def test_link_into_a_missing_folder_is_rejected(tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to(tmp_path / "no" / "out.json")
-    with pytest.raises(InputError, match=r"a link to .*out\.json, whose directory does not exist"):
-        check_output(tmp_path / "link")
-    assert not (tmp_path / "no").exists()
 
 
 def test_json_answer_rejects_infinity_and_nan(tmp_path: Path) -> None:

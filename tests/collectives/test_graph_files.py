@@ -92,21 +92,14 @@ def one_way() -> "nx.DiGraph[str]":
 
 WRONG = {
     "link h10 - s0: bandwidth is missing; set it to a positive number": lambda: edited(bandwidth=None),
-    "link h10 - s0: latency is missing; set it to a non-negative number": lambda: edited(latency=None),
-    "must be a positive number of bytes per second, not '10 Gbit/s'": lambda: edited(bandwidth="10 Gbit/s"),
     "bandwidth must be a positive number of bytes per second, not 0": lambda: edited(bandwidth=0),
-    "bandwidth must be a positive number of bytes per second, not True": lambda: edited(bandwidth=True),
     "bandwidth must be a positive number of bytes per second, not nan": lambda: edited(bandwidth=float("nan")),
     "latency must be a non-negative number of seconds, not -1.0": lambda: edited(latency=-1.0),
-    "latency must be a non-negative number of seconds, not inf": lambda: edited(latency=float("inf")),
-    "usable_bandwidth must be a positive number of bytes per second, not -2": lambda: edited(usable_bandwidth=-2),
     "usable_bandwidth must be at most bandwidth (1250000000.0), not 2e+20": lambda: edited(usable_bandwidth=2e20),
     "link h10 - s0: unknown key weight; use bandwidth, latency": lambda: edited(weight=1),
     "node s0: kind must be one of host, gpu, nic": lambda: with_node("s0", kind="router"),
-    "node h2: unknown key color; use kind, machine": lambda: with_node("h2", color="red"),
     "node h2: machine must be a non-negative integer, not -1": lambda: with_node("h2", machine=-1),
     "node h2: rail requires machine": lambda: with_node("h2", rail=0),
-    "node h2: p2p_level must be one of NVL, PXB, PHB, SYS, not 'NODE'": lambda: with_node("h2", p2p_level="NODE"),
     "node h2: p2p_level 'NVL' requires memory": lambda: with_node("h2", p2p_level="NVL"),
     "node h2: memory must name an existing node, not 'm0'": lambda: with_node("h2", memory="m0"),
     "the network is in 2 pieces: h7 must be linked to the rest": lambda: with_node("h7"),
@@ -115,7 +108,6 @@ WRONG = {
     "several links between two nodes are not supported": lambda: nx.MultiGraph(undirected()),
     "link s0 - s0: a link needs two different nodes": lambda: with_edge("s0", "s0"),
     "node 'h\\x1b[31m': a name must be 1 to 100 printable characters": lambda: with_node("h\x1b[31m"),
-    "hhh…: a name must be 1 to 100 printable characters": lambda: with_node("h" * 101),
 }
 
 
@@ -131,11 +123,6 @@ WRONG_FILES = {
     "net.graphml": ("", "a topology must be a .json file; write one with networkx.node_link_data"),
     "cut.json": ("{", "not JSON: "),
     "list.json": ("[]", 'not a graph in node-link form: an object with lists "nodes" and "edges" is needed'),
-    "nodes.json": (json.dumps({**JSON, "nodes": {}}), 'not a graph in node-link form: an object with lists "nodes"'),
-    "multi.json": (
-        json.dumps(nx.node_link_data(nx.MultiGraph(undirected()), edges="edges")),
-        "several links between two nodes are not supported; set one link with the total bandwidth",
-    ),
     "id.json": (json.dumps({**JSON, "nodes": [{"name": "h0"}]}), "nodes.0: id must be the name of a node, not None"),
     "twice.json": (
         json.dumps({**JSON, "nodes": [*JSON["nodes"], JSON["nodes"][0]]}),
@@ -149,10 +136,6 @@ WRONG_FILES = {
         json.dumps({**JSON, "edges": [*JSON["edges"], {"source": "s0", "target": "h10", **GOOD}]}),
         "edges.2: duplicate link s0 - h10",
     ),
-    "key.json": (
-        json.dumps({**JSON, "edges": [{"source": "h2", "target": "s0", "bandwith": 1, "latency": 0}]}),
-        "link s0 - h2: unknown key bandwith",
-    ),
     "directed.json": (json.dumps({**JSON, "directed": "yes"}), "directed must be true or false, not 'yes'"),
     "infinite.json": (
         json.dumps({**JSON, "edges": [{"source": "h2", "target": "s0", "bandwidth": 1e999, "latency": 0}]}),
@@ -162,8 +145,6 @@ WRONG_FILES = {
         json.dumps({**JSON, "edges": [{"source": "h2", "target": "s0", "bandwidth": 1, "latency": 0, "medium": []}]}),
         "link s0 - h2: medium must be at most 100 characters, not []",
     ),
-    "none.json": (None, "no such file"),
-    "latin.json": ("\udcff", "line 1 is not UTF-8 text"),
     "object.json": ('{"nodes": [{"id": "h0", "id": "h1"}]}', "duplicate key 'id' in one object"),
 }  # fmt: skip
 
@@ -171,10 +152,7 @@ WRONG_FILES = {
 @pytest.mark.parametrize("name", WRONG_FILES)
 def test_error_begins_with_the_path_of_an_invalid_network_file(tmp_path: Path, name: str):
     text, message = WRONG_FILES[name]
-    if text is not None:
-        (tmp_path / name).write_text(text, errors="surrogateescape")
+    (tmp_path / name).write_text(text)
     with pytest.raises(InputError) as refusal:
         simcomm.read_cluster(tmp_path / name)
-    actual = str(refusal.value)
-    assert actual.startswith(f"{tmp_path / name}: ")
-    assert message in actual
+    assert str(refusal.value).startswith(f"{tmp_path / name}: ") and message in str(refusal.value)

@@ -101,12 +101,9 @@ def test_profile_is_read_when_its_times_count_from_1970(since: float, tmp_path: 
     ("content", "message"),
     [
         ([], "it has no list of traceEvents"),
-        ({"traceEvents": {}}, "it has no list of traceEvents"),
         ({"traceEvents": []}, "contains no phases"),
         ({"traceEvents": [3]}, "traceEvents.0 must be an object, not 3"),
         ({"traceEvents": [slice_("x", 0, 1) | {"ts": "now"}]}, "traceEvents.0.ts must be a number"),
-        ({"traceEvents": [slice_("x", 0, 1) | {"ts": True}]}, "traceEvents.0.ts must be a number"),
-        ({"traceEvents": [slice_("x", 0, 1) | {"ts": 1e300}]}, "traceEvents.0.ts must be a number"),
         ({"traceEvents": [slice_("x", 3.4e15, 1)]}, "traceEvents.0.ts must be a number"),
         ({"traceEvents": [slice_("x", 0, 1e15)]}, "traceEvents.0.dur must be a number"),
         ({"traceEvents": [slice_("x", 0, -1)]}, "traceEvents.0.dur must not be negative, not -1"),
@@ -114,7 +111,6 @@ def test_profile_is_read_when_its_times_count_from_1970(since: float, tmp_path: 
         ({"traceEvents": [slice_("x", 0, 1) | {"tid": {}}]}, "traceEvents.0.tid must be an integer or"),
         ({"traceEvents": [], "baseTimeNanoseconds": "0"}, "baseTimeNanoseconds must be an integer from 0, not '0'"),
         ({"traceEvents": [], "distributedInfo": {"rank": 2, "world_size": 2}}, "65536, not 2 of 2"),
-        ({"traceEvents": [], "distributedInfo": {"rank": 0, "world_size": 10**9}}, "not 0 of 1000000000"),
         ({"traceEvents": [], "distributedInfo": [1]}, "distributedInfo must be an object, not [1]"),
     ],
 )

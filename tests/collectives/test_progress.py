@@ -16,7 +16,6 @@ from threading import Event
 
 import numba
 import pytest
-from typer.testing import CliRunner
 
 import ringlab
 import simcomm
@@ -26,7 +25,6 @@ from collectives import verdict as verdicts
 from collectives.errors import TooLarge
 from collectives.proof import verifier
 from collectives.training.workload import Buckets, ComputePhases, Training
-from ringlab.cli import app
 from ringlab.commands.check import check
 from ringlab.commands.predicting import prediction
 from ringlab.scenario import load
@@ -198,7 +196,7 @@ def test_interrupted_check_keeps_its_proofs(monkeypatch):
 
 
 @contextmanager
-def start(folder: Path, *arguments: str, stderr: int = subprocess.PIPE) -> "Iterator[subprocess.Popen[bytes]]":
+def start(folder: Path, *arguments: str, stderr: int) -> "Iterator[subprocess.Popen[bytes]]":
     (folder / "long.toml").write_text(LONG)
     command = [sys.executable, "-m", "ringlab", *arguments]
     root = Path(__file__).parents[2]
@@ -226,7 +224,7 @@ def test_terminal_shows_a_bar_and_restores_the_cursor(tmp_path):
         output = read_until(ours, "messages, all_reduce/ring")
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=30) == 130
-    rest = read_until(ours, "interrupted")
+    rest = read_until(ours, "ringlab: interrupted")
     os.close(ours)
     assert "simulating long" in output and "\x1b[?25l" in output
     assert "\x1b[?25h" in rest
@@ -249,14 +247,3 @@ def test_reading_a_large_network_shows_progress(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr("scenarios.load", load_slowly)
     assert load_scenario("large") == "large"
     assert "reading large and building its network ..." in capfd.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("devices", "message"), [("1", "1 device ..."), ("8", "8 devices ..."), ("1,8", "2 numbers of dev")]
-)
-def test_predict_devices_shows_their_number(devices: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ringlab.shared.progress.LATE_S", 0.0)
-    done = CliRunner().invoke(
-        app, ["predict", "star8", "--devices", devices, "--set", "training.compute={rate = 300.0}"]
-    )
-    assert f"predicting star8 on {message}" in done.stderr

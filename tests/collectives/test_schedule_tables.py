@@ -317,12 +317,3 @@ def test_shifted_rank_rejects_unsupported_operations():
     for refuse in (lambda x: x % 4, lambda x: 3 - x, lambda x: x * -2, lambda x: x < "3", lambda x: -x, range, int):
         with pytest.raises(TypeError):
             refuse(shifted)
-
-
-def test_fractional_count_is_rejected() -> None:
-    def half(rank: int, world_size: int) -> Program:
-        yield send((rank + 1) % world_size, rank, 1.5), recv((rank - 1) % world_size, (rank - 1) % world_size, 1.5)
-
-    assert build_symmetric(here(half), 70) is None
-    with pytest.raises(ProgramError, match=r"send: count must be an integer, not 1\.5"):
-        build_compact(here(half), 70).table()

@@ -104,14 +104,8 @@ def test_failed_trace_round_trips_and_is_incomplete(trace: Trace, tmp_path: Path
     ("content", "message"),
     [
         (b"", "not a trace: it is not JSON"),
-        (b"\x89PNG\r\n\x1a\n", "line 1 is not UTF-8 text"),
         (b"[" * 100_000, "not a trace: it is not JSON"),
-        (
-            b'{"elapsed": 1, "elapsed": 2}',
-            r"not a trace: it is not JSON \(duplicate key 'elapsed' in one object\)",
-        ),
         (b"[1, 2]", r"not a trace of schema version 3 \(found None\)"),
-        (b"{}", r"not a trace of schema version 3 \(found None\)"),
         (
             b'{"schema_version": 1, "way": ""}',
             r"not a trace of schema version 3 \(found 1\); another version of Ringlab wrote it: make it again",
@@ -130,15 +124,8 @@ def test_invalid_trace_file_is_rejected(tmp_path: Path, content: bytes, message:
     ("changes", "message"),
     [
         ({"kind": "imagined"}, "kind: Input should be 'predicted' or 'measured'"),
-        ({"world_size": 0}, "world_size must be positive, not 0"),
         ({"worldsize": 2}, "worldsize: Unexpected keyword argument"),
-        ({"elapsed": "long"}, "elapsed: Input should be a valid number"),
         ({"hosts": ["h0"]}, "hosts must have 2 entries, one per rank, not 1"),
-        (
-            {"messages": [[0, 1, 0, 0, 8, 0.0]]},
-            r"messages: must be a table with the keys rows, columns, routes, not \[\[0, 1, ",
-        ),
-        ({"unfinished": [[0]]}, "unfinished.0.1: Field required"),
     ],
 )
 def test_impossible_traces_are_rejected(trace: Trace, tmp_path: Path, changes: dict[str, Any], message: str) -> None:
@@ -152,22 +139,13 @@ def test_impossible_traces_are_rejected(trace: Trace, tmp_path: Path, changes: d
     ("table", "column", "values", "message"),
     [
         ("messages", "dst", [2, 0], "messages.0 goes from rank 0 to rank 2 of 2"),
-        ("messages", "dst", [-1, 0], "messages: dst.0 must be a non-negative integer, not -1"),
         ("messages", "dst", [1], "messages: dst must have 2 entries, not 1"),
-        ("messages", "dst", [True, 0], "messages: dst.0 must be a non-negative integer, not True"),
         ("messages", "dst", [1 << 63, 0], "dst.0 must be a non-negative integer, not 9223372036854775808"),
         ("messages", "reduces", [0, True], "messages: reduces.0 must be true or false, not 0"),
         ("messages", "src_posted", [2.0, 0.0], "messages.0 ends at 0.001 but begins at 2.0"),
         ("messages", "src_posted", ["nan", 0.0], "src_posted.0 must be a finite number, not 'nan'"),
         ("messages", "route", [2, 0], "messages: columns: route.0 must be an index of 2 routes, not 2"),
         ("messages", "chunk", {"all": -1}, "messages: chunk.0 must be a non-negative integer, not -1"),
-        (
-            "messages",
-            "chunk",
-            {"all": 1, "some": 2},
-            "messages: chunk: must be a table with the keys type, deflated, not ['all', 'some']",
-        ),
-        ("messages", "chunk", {"type": "u2", "deflated": 3}, "messages: chunk.deflated: argument should be"),
         ("messages", "chunk", {"type": "O", "deflated": ""}, "messages: chunk.type must be one of u1, u2, u4, u8"),
         ("messages", "chunk", {"type": "u1", "deflated": "AAAA"}, "messages: chunk.deflated: Error -3"),
         ("messages", "chunk", {"type": "u2", "deflated": ZEROS}, "chunk.deflated must have 4 bytes for 2 rows"),
@@ -178,12 +156,9 @@ def test_impossible_traces_are_rejected(trace: Trace, tmp_path: Path, changes: d
         ("spans", "name", [1, 0], "spans: columns: name.0 must be an index of 1 names, not 1"),
         ("messages", "", {"rows": 3}, "messages: src must have 3 entries, not 2"),
         ("messages", "", {"rows": 10**12}, "rows must be an integer from 0 to 4000000, not 1000000000000"),
-        ("messages", "", {"rows": "2"}, "messages: rows must be an integer"),
-        ("messages", "", {"columns": {}}, "messages: columns: must be a table with the keys src, dst,"),
         ("messages", "", {"more": 1}, "messages: must be a table with the keys rows, columns, routes, not ['rows', "),
         ("messages", "", {"routes": ROUTES | {"first": [0, 1]}}, "routes.first must increase"),
         ("messages", "", {"routes": ROUTES | {"node": [1, 0]}}, "routes.node must contain only indices"),
-        ("messages", "", {"routes": ROUTES | {"names": [3]}}, "routes.names must be a list of strings"),
     ],
 )
 def test_trace_with_impossible_values_is_rejected(

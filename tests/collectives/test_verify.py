@@ -15,9 +15,6 @@ from collectives import (
     Undefined,
     find_algorithm,
     library,
-    recv,
-    recv_reduce,
-    send,
     verify,
 )
 from collectives.errors import TooLarge
@@ -78,28 +75,6 @@ def test_parameters_are_parsed_from_labels(reference: str, label: str) -> None:
 def test_brackets_without_parameters_in_a_name_are_rejected(reference: str) -> None:
     with pytest.raises(InputError, match=r"write parameters as in chain\[slices=4\]"):
         find_algorithm(reference, "all_reduce")
-
-
-def test_message_can_match_a_receive_in_a_later_step() -> None:
-    def staggered(rank, world_size, root):
-        if rank == 0:
-            yield send(1, 0), send(1, 0)
-        else:
-            yield recv(0, 0)
-            yield recv(0, 0)
-
-    assert verify(declared("broadcast", staggered, chunks=1), 2).messages == 2
-
-
-def test_send_reads_its_chunk_from_before_the_step() -> None:
-    def doubling(rank, world_size):
-        distance = 1
-        while distance < world_size:
-            yield send(rank ^ distance, 0), recv_reduce(rank ^ distance, 0)
-            distance *= 2
-
-    report = verify(declared("all_reduce", doubling, chunks=1), 16)
-    assert (report.steps, report.messages, report.sent_share) == (4, 64, 4.0)
 
 
 def test_too_many_tracked_chunks_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
