@@ -42,9 +42,6 @@ def allowed(most: int) -> int:
     """Scale ``most``, the number of objects that fit into one gigabyte, to the memory limit.
 
     Raise InputError if RINGLAB_MEMORY is not a size.
-
-    >>> allowed(10_000_000)  # RINGLAB_MEMORY="2 GiB" would allow twice as many
-    10000000
     """
     text = os.environ.get(MEMORY_KEY)
     if text is None:
@@ -75,14 +72,7 @@ cluster.hosts=N), or allow more memory (RINGLAB_MEMORY="3 GiB")
 
 
 def check_read(where: object, number: int, most: int, unit: str) -> None:
-    """Raise TooLarge if the file ``where`` has too many objects: more than ``most`` per gigabyte of the memory limit.
-
-    >>> check_read("a.csv", 101, 100, "rows")
-    Traceback (most recent call last):
-    ...
-    collectives.errors.TooLarge: a.csv: more than 100 rows; read only a part, or allow more memory \
-(RINGLAB_MEMORY="2 GiB")
-    """
+    """Raise TooLarge if the file ``where`` has more objects than ``most`` per gigabyte of the memory limit."""
     if number > allowed(most):
         raise TooLarge(f"{where}: more than {allowed(most):,} {unit}; read only a part, or {more_memory(2)}")
 

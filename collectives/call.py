@@ -199,12 +199,7 @@ def _sharing(buffers: Sequence[Array]) -> tuple[int, int] | None:
 
 
 def round_down(algorithm: Algorithm, n: int, world_size: int) -> int:
-    """Return the largest supported length up to ``n`` elements. Like nccl-tests, round down to equal chunks.
-
-    >>> from collectives import find_algorithm
-    >>> round_down(find_algorithm("all_to_all/pairwise"), 10, world_size=4)
-    8
-    """
+    """Return the largest supported length up to ``n`` elements. Like nccl-tests, round down to equal chunks."""
     return n - n % algorithm.chunks(world_size) if algorithm.needs_equal_chunks else n
 
 
@@ -234,22 +229,12 @@ def part_slice(parts: int | range, n: int, world_size: int) -> slice:
 
 
 def reduced_slice(spec: Spec, rank: int, world_size: int, root: int, n: int) -> slice:
-    """Return the slice of a rank's buffer that contains reduced data at the end. A mean divides only these elements.
-
-    >>> from collectives.spec import find_spec
-    >>> reduced_slice(find_spec("reduce_scatter"), rank=1, world_size=4, root=0, n=10)
-    slice(2, 5, None)
-    """
+    """Return the slice of a rank's buffer that contains reduced data at the end. A mean divides only these elements."""
     return part_slice(spec.result(rank, world_size, root) if spec.reduces else range(0), n, world_size)
 
 
 def reduced_counts(spec: Spec, world_size: int, root: int, n: int) -> npt.NDArray[np.int64]:
-    """Return the number of elements that contain reduced data at the end, for each rank; shape [world_size].
-
-    >>> from collectives.spec import find_spec
-    >>> reduced_counts(find_spec("reduce"), world_size=3, root=1, n=10)
-    array([ 0, 10,  0])
-    """
+    """Return the number of elements that contain reduced data at the end, for each rank; shape [world_size]."""
     if not spec.reduces:
         return np.zeros(world_size, np.int64)
     parts = spec.result((root + 1) % world_size, world_size, root)

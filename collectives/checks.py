@@ -87,23 +87,13 @@ def check_sequence(name: str, value: object, of: str) -> list[Any]:
 
 
 def check_callable(name: str, value: object, of: str) -> None:
-    """Raise InputError unless ``value`` is callable or None. ``of`` lists the arguments of the function in the message.
-
-    >>> check_callable("progress", True, of="(done, total)")
-    Traceback (most recent call last):
-    collectives.errors.InputError: progress must be a function of (done, total), not True
-    """
+    """Raise InputError unless ``value`` is callable or None. ``of`` lists its arguments in the message."""
     if value is not None and not callable(value):
         raise InputError(f"{name} must be a function of {of}, not {quote(value)}")
 
 
 def check_text(name: str, value: object, example: str) -> str:
-    """Return ``value`` if it is a string. Raise InputError with an ``example`` otherwise.
-
-    >>> check_text("collective", 3, "all_reduce")
-    Traceback (most recent call last):
-    collectives.errors.InputError: collective must be a string such as 'all_reduce', not 3
-    """
+    """Return ``value`` if it is a string. Raise InputError with an ``example`` otherwise."""
     if not isinstance(value, str):
         raise InputError(f"{name} must be a string such as {quote(example)}, not {quote(value)}")
     return value
@@ -122,12 +112,7 @@ def check_known(name: str, value: Any, known: Collection[str], more: str = "") -
 
 
 def check_bool(name: str, value: object) -> None:
-    """Raise InputError unless ``value`` is True or False.
-
-    >>> check_bool("flip", 1)
-    Traceback (most recent call last):
-    collectives.errors.InputError: flip must be True or False, not 1
-    """
+    """Raise InputError unless ``value`` is True or False."""
     if not isinstance(value, bool):
         raise InputError(f"{name} must be True or False, not {quote(value)}")
 
@@ -145,11 +130,7 @@ def check_printable(name: str, value: str) -> str:
 
 
 def check_path(name: str, value: object) -> Path:
-    """Return ``value`` as a Path. Raise InputError unless it is a Path or a string.
-
-    >>> check_path("path", "ring.trace.json").suffix
-    '.json'
-    """
+    """Return ``value`` as a Path. Raise InputError unless it is a Path or a string."""
     if not isinstance(value, Path | str):
         raise InputError(f"{name} must be the name of a file or directory, not {quote(value)}")
     return Path(value)

@@ -148,11 +148,7 @@ def describe_line(line: int | None, file: Path | str | None) -> str:
 
 
 def with_line(text: str, line: int | None, file: Path | str | None) -> str:
-    """Append text such as ``(line 12 of mine.py)`` to a message, unless the message already contains this text.
-
-    >>> with_line("world size 3 is odd", 12, "mine.py")
-    'world size 3 is odd (line 12 of mine.py)'
-    """
+    """Append text such as ``(line 12 of mine.py)`` to a message, unless the message already contains this text."""
     where = describe_line(line, file)
     return f"{text} ({where})" if where and f"({where})" not in text else text
 
@@ -185,11 +181,7 @@ def line_in(error: BaseException, source: Path | str | None) -> int | None:
 
 
 def first_line(error: BaseException, most: int = 300) -> str:
-    """Return the first line of an exception's text, shortened to ``most`` characters.
-
-    >>> first_line(ValueError("one\\ntwo"))
-    'one'
-    """
+    """Return the first line of an exception's text, shortened to ``most`` characters."""
     text = text_of(error).strip().partition("\n")[0]
     return text if len(text) <= most else text[:most] + "…"
 

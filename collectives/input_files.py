@@ -93,12 +93,7 @@ def read_bytes(path: Path, most_bytes: int = FileBytes.USUAL) -> bytes:
 
 
 def read_text(path: Path, most_bytes: int = FileBytes.USUAL) -> str:
-    """Read UTF-8 text without its byte order mark. Raise InputError if ``read_bytes`` does, or for another encoding.
-
-    >>> read_text(Path("/dev/null"), 100)
-    Traceback (most recent call last):
-    collectives.errors.InputError: /dev/null is a device; pass a regular file
-    """
+    """Read UTF-8 text without its byte order mark. Raise InputError if ``read_bytes`` does, or for another encoding."""
     try:
         return read_bytes(path, most_bytes).decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
@@ -133,9 +128,5 @@ def is_made_by_kernel(path: Path) -> bool:
 
 
 def reason(error: OSError | ValueError) -> str:
-    """Return the error message of the system, without the error number and the file name.
-
-    >>> reason(FileNotFoundError(2, "No such file or directory", "x"))
-    'No such file or directory'
-    """
+    """Return the error message of the system, without the error number and the file name."""
     return getattr(error, "strerror", None) or str(error)

@@ -26,11 +26,7 @@ ACCEPTED = {  # error types of pydantic, described for a file
 
 
 def cut(text: str, most: int = MOST_LETTERS) -> str:
-    """Return a text, shortened to ``most`` characters.
-
-    >>> cut("abcdefgh", most=3)
-    'abc…'
-    """
+    """Return a text, shortened to ``most`` characters."""
     return text if len(text) <= most else f"{text[:most]}…"
 
 

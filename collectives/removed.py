@@ -125,9 +125,5 @@ def warn_renamed(where: str, old: str, new: str) -> None:
 
 
 def describe_removed(names: dict[str, str], name: str) -> str:
-    """Return the message about a removed name, or an empty string if the name was not removed.
-
-    >>> describe_removed({"winners": "use `ringlab predict --sweep`"}, "winners")
-    'winners was removed; use `ringlab predict --sweep`'
-    """
+    """Return the message about a removed name, or an empty string if the name was not removed."""
     return f"{name} was removed; {names[name]}" if name in names else ""

@@ -166,11 +166,7 @@ LARGEST = 2**30  # largest number in an operation, so that the sum of two fits i
 
 
 def describe_invalid(number: object) -> str:
-    """Return the problem with a peer, chunk or count of an operation, or an empty string if it is valid.
-
-    >>> describe_invalid(0.5)
-    '0.5 is not an integer; peers, chunks and counts are (divide with //)'
-    """
+    """Return the problem with a peer, chunk or count of an operation, or an empty string if it is valid."""
     if not isinstance(number, int | np.integer):
         return f"{shorten(number)} is not an integer; peers, chunks and counts are (divide with //)"
     return "" if -LARGEST <= number <= LARGEST else f"{shorten(number, 40)} is too large for a peer, chunk or count"
@@ -257,9 +253,6 @@ def as_step(yielded: object) -> Step:
     """Return the yielded value as a step. A single operation becomes a step with one operation.
 
     Raise InputError if the value is not an operation or a tuple or list of operations.
-
-    >>> len(as_step(send(1, 0)))
-    1
     """
     if isinstance(yielded, Operation):
         return (yielded,)

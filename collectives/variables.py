@@ -51,18 +51,10 @@ def refused(name: str, value: str, ways_out: str, environment: Mapping[str, str]
 
 
 def is_first_rank() -> bool:
-    """Return whether this process may print and write files: it is rank 0, or it was not launched as a rank.
-
-    >>> is_first_rank()
-    True
-    """
+    """Return whether this process may print and write files: it is rank 0, or it was not launched as a rank."""
     return not is_launched() or os.environ["RANK"] == "0"
 
 
 def is_launched() -> bool:
-    """Return whether torchrun, or a launcher that sets the same environment variables, started this process as a rank.
-
-    >>> is_launched()
-    False
-    """
+    """Return whether torchrun, or a launcher that sets the same variables, started this process as a rank."""
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ

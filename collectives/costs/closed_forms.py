@@ -71,11 +71,7 @@ def seconds_on_shared_link(
 
 
 class CostModel(NamedTuple):
-    """The parameters of a cost formula: the number of ranks, the size of their buffers, and the network's costs.
-
-    >>> CostModel(p=4, nbytes=1e6, alpha=1e-6, beta=1e-9, gamma=0.0).doublings
-    2
-    """
+    """The parameters of a cost formula: the number of ranks, the size of their buffers, and the network's costs."""
 
     p: int
     nbytes: float

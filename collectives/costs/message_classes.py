@@ -105,13 +105,7 @@ class MessageKind:
 
 
 def find_message_classes(call: CollectiveCall, world_size: int) -> list[MessageClass]:
-    """Return the distinct message classes of a call. The list is empty if a backend's own implementation runs the call.
-
-    >>> from collectives import find_algorithm
-    >>> call = CollectiveCall(find_algorithm("all_reduce/ring"), elements=1024)
-    >>> [(one.pattern, one.reduces, one.nbytes, one.is_first) for one in find_message_classes(call, world_size=2)]
-    [('exchange', True, 2048, True), ('exchange', False, 2048, False)]
-    """
+    """Return the distinct message classes of a call. The list is empty if the call has no rank program."""
     if not call.algorithm.has_program:
         return []
     kinds = find_message_kinds(call.algorithm, world_size, call.root)

@@ -15,11 +15,7 @@ MOST_CHANNELS = 1024  # channels of one rank
 
 
 class ProgramLimits(NamedTuple):
-    """The limits for loading a user's file, and for recording one program on all ranks.
-
-    >>> ProgramLimits(seconds=10.0, memory=1 << 29).describe_memory()
-    '512 MiB of memory (RINGLAB_PROGRAM_MEMORY="1 GiB" would allow twice as much)'
-    """
+    """The limits for loading a user's file, and for recording one program on all ranks."""
 
     seconds: float  # CPU time and sleep
     memory: int  # bytes of all processes of the file together
@@ -33,11 +29,7 @@ class ProgramLimits(NamedTuple):
 
 
 def read_limits() -> ProgramLimits:
-    """Return the limits from the environment, or the defaults. Raise InputError for an invalid environment variable.
-
-    >>> read_limits().seconds > 0
-    True
-    """
+    """Return the limits from the environment, or the defaults. Raise InputError for an invalid environment variable."""
     text = os.environ.get(SECONDS_KEY, str(SECONDS))
     try:
         seconds = float(text)

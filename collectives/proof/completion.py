@@ -38,12 +38,6 @@ def completion_depths(schedule: Schedule) -> Iterator[tuple[int, int, int, int]]
 
     The depth of a step is the number of messages in the longest chain that ends with it, over all ranks. In a chain,
     the sender or the receiver of each message completed the previous message in an earlier step of the same channel.
-
-    >>> from collectives import find_algorithm
-    >>> from collectives.schedule.build import build_schedule
-    >>> chain = build_schedule(find_algorithm("broadcast/chain[slices=1]"), 4)
-    >>> sorted(completion_depths(chain))
-    [(0, 0, 0, 1), (1, 0, 0, 1), (1, 0, 1, 2), (2, 0, 0, 2), (2, 0, 1, 3), (3, 0, 0, 3)]
     """
     actors = [(rank, channel) for rank, channels in enumerate(schedule.programs) for channel in range(len(channels))]
     meetings = _meetings(schedule, {actor: number for number, actor in enumerate(actors)})

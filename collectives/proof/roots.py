@@ -25,10 +25,6 @@ def root_classes(algorithm: Algorithm, world_size: int) -> list[list[int]]:
     """Return the roots grouped into classes. A single proof covers each class.
 
     Each root gets its own class if a program fails, breaks a rule, or cannot run for many roots at once.
-
-    >>> from collectives import find_algorithm
-    >>> root_classes(find_algorithm("broadcast/binomial"), 4), root_classes(find_algorithm("scatter/binomial"), 4)
-    ([[0, 1, 2, 3]], [[0, 2, 3], [1]])
     """
     if not algorithm.spec.rooted:
         return [[0]]

@@ -71,13 +71,7 @@ class PairProbes:
 
     @property
     def parts(self) -> list["PairProbes"]:
-        """The probes split into folds, each with a share of the crowd rounds; empty if there are too few rounds.
-
-        >>> alone = PairProbes(6.25e6, 1500, 4096, [], [], [], [], [], 0, 0, 0.0, 0, [])
-        >>> crowds = [CrowdRound(8, 1e-4, 2e-5, waking=1e-3 * number) for number in range(8)]
-        >>> [one.waking for one in replace(alone, crowds=crowds).parts[1].crowds], alone.parts
-        ([0.001, 0.005], [])
-        """
+        """The probes split into folds, each with a share of the crowd rounds; empty if there are too few rounds."""
         if len(self.crowds) < 2 * PARTS:
             return []
         return [replace(self, crowds=self.crowds[part::PARTS]) for part in range(PARTS)]
@@ -165,11 +159,7 @@ class QueuedMessages:
             raise InputError(f"queued messages must have points up to {MOST_SECONDS:g} s, not {self.points[:5]}")
 
     def seconds(self, nbytes: int) -> float:
-        """Return the time of a message on the GPU, in seconds.
-
-        >>> QueuedMessages(1e-5, [(4096, 2.0), (8192, 4.0)]).seconds(6144)
-        3.0
-        """
+        """Return the time of a message on the GPU, in seconds."""
         return read_curve(self.points, nbytes)
 
 
@@ -359,11 +349,7 @@ def _unlikeness(curve: MessageCurve, message_class: MessageClass, in_training: b
 
 
 def cache_file(ranks: int, backend: str = "gloo") -> Path:
-    """Return the path of the cached calibration for ``ranks``. Raise InputError if the user has no home directory.
-
-    >>> cache_file(2).name
-    'calibration-gloo-2.json'
-    """
+    """Return the path of the cached calibration for ``ranks``. Raise InputError if the user has no home directory."""
     return cache_folder() / f"calibration-{backend}-{ranks}.json"
 
 

@@ -217,9 +217,6 @@ def shrink(column: npt.NDArray[Any], at: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return the entries ``at`` of an integer column, in the smallest type that can represent the whole column.
 
     If all entries of the column are equal, they are stored only once.
-
-    >>> shrink(np.array([7, 300, 9]), np.array([2, 0])).dtype
-    dtype('uint16')
     """
     if not len(column):
         return np.asarray(column[at])
@@ -229,11 +226,7 @@ def shrink(column: npt.NDArray[Any], at: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def narrow(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return non-empty integers in the smallest type that can represent them, and other arrays unchanged.
-
-    >>> narrow(np.array([1, 300])).dtype
-    dtype('uint16')
-    """
+    """Return non-empty integers in the smallest type that can represent them, and other arrays unchanged."""
     if column.dtype.kind not in "iu":
         return column
     least = np.result_type(np.min_scalar_type(column.min()), np.min_scalar_type(column.max()))
@@ -241,11 +234,7 @@ def narrow(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def column_to_plain(column: npt.NDArray[Any]) -> list[Any] | dict[str, Any]:
-    """Return a column as JSON content that ``read_column`` reads.
-
-    >>> column_to_plain(np.array([1, 2, 3]))
-    [1, 2, 3]
-    """
+    """Return a column as JSON content that ``read_column`` reads."""
     if len(column) <= PLAIN_UP_TO:
         return list(column.tolist())
     if column.strides == (0,):
@@ -257,11 +246,7 @@ def column_to_plain(column: npt.NDArray[Any]) -> list[Any] | dict[str, Any]:
 
 
 def check_rows(rows: object, name: str) -> int:
-    """Return ``rows`` if it is a valid number of rows. Raise ValueError if it is invalid or too large.
-
-    >>> check_rows(3, "rows")
-    3
-    """
+    """Return ``rows`` if it is a valid number of rows. Raise ValueError if it is invalid or too large."""
     most = allowed(Gigabyte.ROWS)
     if type(rows) is not int or not 0 <= rows <= most:
         raise ValueError(f"{name} must be an integer from 0 to {most}, not {quote(rows)}; for more, {more_memory(2)}")
@@ -272,9 +257,6 @@ def read_column(plain: object, kind: type[np.generic], rows: int, name: str) -> 
     """Return a column of ``rows`` numbers from content that ``column_to_plain`` returned.
 
     Raise ValueError if the content is invalid; the message starts with ``name``.
-
-    >>> read_column([1, 2], np.int64, rows=2, name="src")
-    array([1, 2])
     """
     if isinstance(plain, list):
         column = _read_list(plain, kind, name)
@@ -288,11 +270,7 @@ def read_column(plain: object, kind: type[np.generic], rows: int, name: str) -> 
 
 
 def take(plain: object, keys: tuple[str, ...], name: str = "") -> dict[str, Any]:
-    """Return ``plain`` if it is a dict with exactly these keys. Raise ValueError otherwise.
-
-    >>> take({"rows": 2}, ("rows",))
-    {'rows': 2}
-    """
+    """Return ``plain`` if it is a dict with exactly these keys. Raise ValueError otherwise."""
     if not isinstance(plain, dict) or plain.keys() != set(keys):
         given = quote([*plain] if isinstance(plain, dict) else plain)
         raise ValueError(f"{name and f'{name}: '}must be a table with the keys {', '.join(keys)}, not {given}")

@@ -15,11 +15,7 @@ def _cpu_model() -> str:
 
 
 def installed_version(package: str) -> str:
-    """Return the version of an installed package, or "not installed".
-
-    >>> installed_version("no-such-package")
-    'not installed'
-    """
+    """Return the version of an installed package, or "not installed"."""
     from importlib.metadata import PackageNotFoundError, version  # slow to import
 
     try:
@@ -39,11 +35,7 @@ def threads_per_rank(local_ranks: int) -> int:
 
 
 def describe_environment() -> dict[str, str | int]:
-    """Return the machine, its cores, and the versions of packages. The packages are not imported.
-
-    >>> describe_environment()["cores"] == cores()
-    True
-    """
+    """Return the machine, its cores, and the versions of packages. The packages are not imported."""
     return {
         "host": platform.node(),
         "cpu": _cpu_model(),
@@ -55,9 +47,5 @@ def describe_environment() -> dict[str, str | int]:
 
 
 def describe_measurement() -> dict[str, str | int]:
-    """Return the environment, preceded by today's date.
-
-    >>> next(iter(describe_measurement()))
-    'date'
-    """
+    """Return the environment, preceded by today's date."""
     return {"date": date.today().isoformat(), **describe_environment()}

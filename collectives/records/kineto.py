@@ -79,11 +79,7 @@ class Profile(NamedTuple):
 
 
 def read_slices(path: Path | str | Sequence[Path | str]) -> list[Profile]:
-    """Read the profiles of all ranks, sorted by rank. Raise InputError for an invalid file or a repeated rank.
-
-    >>> read_slices("rank0.json.gz")[0].rank  # doctest: +SKIP
-    0
-    """
+    """Read the profiles of all ranks, sorted by rank. Raise InputError for an invalid file or a repeated rank."""
     by_rank: dict[int, Profile] = {}
     for file in _files(path):
         profile = _read(file)
@@ -98,9 +94,6 @@ def read_profile(path: Path | str | Sequence[Path | str]) -> Trace:
 
     Times are seconds after the first slice of any rank. Raise InputError if a file is invalid, or if there are no
     phases.
-
-    >>> read_profile("profile/")  # doctest: +SKIP
-    <Trace training/profiled: measured, 2 ranks, 442 ms>
     """
     profiles = read_slices(path)
     by_rank = {profile.rank: profile for profile in profiles}
@@ -129,20 +122,13 @@ def read_run(path: Path | str) -> Trace:
     """Read a Trace from a trace file, or from a profile: a file with ``traceEvents``, or a directory of such files.
 
     Raise InputError if a file is invalid, or if a profile has no phases.
-
-    >>> read_run("profile/rank0.json.gz")  # doctest: +SKIP
-    <Trace training/profiled: measured, 2 ranks, 442 ms>
     """
     file = check_path("path", path)
     return read_profile(file) if is_profile(file) else read_trace(file)
 
 
 def is_profile(path: Path) -> bool:
-    """Return whether a file or directory contains output of torch's profiler rather than a Trace.
-
-    >>> is_profile(Path("rank0.json.gz")), is_profile(Path("ring.trace.json"))
-    (True, False)
-    """
+    """Return whether a file or directory contains output of torch's profiler rather than a Trace."""
     if path.is_dir() or path.name.endswith(".gz"):
         return True
     if not path.is_file():  # reading a pipe without a writer would block
@@ -167,11 +153,7 @@ def _files(path: Path | str | Sequence[Path | str]) -> list[Path]:
 
 
 def is_profile_name(path: Path) -> bool:
-    """Return whether a file name has an extension that torch's profiler writes.
-
-    >>> is_profile_name(Path("rank0.pt.trace.json.gz"))
-    True
-    """
+    """Return whether a file name has an extension that torch's profiler writes."""
     return path.name.endswith((".json", ".json.gz"))
 
 

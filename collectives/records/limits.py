@@ -68,9 +68,6 @@ def find_limits(trace: Trace, loads: LinkLoads | None = None) -> RunLimits:
 
     For a training run, it is ``computing`` if compute takes more than half of the time. Otherwise, the bottleneck of
     gradient synchronization is returned.
-
-    >>> find_limits(Trace("broadcast/naive", "measured", 2, 1.0)).kind
-    'unknown'
     """
     if not trace.is_complete:
         return RunLimits("stuck", *_stuck_words(trace))
@@ -84,12 +81,7 @@ def find_limits(trace: Trace, loads: LinkLoads | None = None) -> RunLimits:
 
 
 def phase_shares(trace: Trace) -> dict[str, float]:
-    """Return each training phase's share of the time of all ranks, longest first; {} for other runs.
-
-    >>> from collectives.records.spans import Span
-    >>> phase_shares(Trace("training/ring", "predicted", 1, 4.0, spans=[Span(0, "backward", 0, 1.0, 2.0)]))
-    {'backward': 0.25}
-    """
+    """Return each training phase's share of the time of all ranks, longest first; {} for other runs."""
     spans, total = trace.spans, trace.world_size * trace.elapsed
     if not trace.title.startswith("training/") or not total:
         return {}

@@ -25,11 +25,7 @@ class LinkRoutes:
         return list(self.link[self.first[route] : self.first[route + 1]].tolist())
 
     def crossings(self, route: Ints) -> tuple[Ints, Ints]:
-        """Return the message and the link of each crossing, sorted by message. ``route`` contains each message's route.
-
-        >>> LinkRoutes(np.array([0, 0, 2]), np.array([7, 8])).crossings(np.array([1, 0, 1]))
-        (array([0, 0, 2, 2]), array([7, 8, 7, 8]))
-        """
+        """Return the message and the link of each crossing, sorted by message. ``route`` is each message's route."""
         hops = np.diff(self.first)[route]
         message = np.repeat(np.arange(len(route)), hops)
         before_it = self.first[:-1][route] - (np.cumsum(hops) - hops)
@@ -42,14 +38,7 @@ class LinkRoutes:
 
 
 def link_routes(trace: Trace) -> LinkRoutes:
-    """Return the routes of a trace's messages. A route with a link that the trace does not list is empty.
-
-    >>> from collectives.records.messages import Message
-    >>> from collectives.records.trace import TracedLink
-    >>> message = Message(0, 1, 0, 0, 500, 0.0, 1.0, ("a", "b"))
-    >>> link_routes(Trace("one", "predicted", 2, 1.0, [message], links=[TracedLink("a", "b", 1e3, 0.0, 500.0)]))[0]
-    [0]
-    """
+    """Return the routes of a trace's messages. A route with a link that the trace does not list is empty."""
     numbers = {(link.src, link.dst): number for number, link in enumerate(trace.links)}
     routes = LinkRoutes(*trace.messages.routes.links(numbers))
     hops = np.diff(routes.first)

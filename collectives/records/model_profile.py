@@ -163,11 +163,7 @@ class ModelProfile:
 
     @property
     def tokens(self) -> int:
-        """The number of tokens of a sample, or 0 if a sample is not text.
-
-        >>> find_model_profile("gpt2-xl").tokens, find_model_profile("resnet50").tokens
-        (1024, 0)
-        """
+        """The number of tokens of a sample, or 0 if a sample is not text."""
         match = re.fullmatch(r"([0-9]{1,15}) tokens?", self.sample)
         return int(match[1]) if match else 0
 
@@ -176,9 +172,6 @@ class ModelProfile:
         """The size of a sample on a device in bytes. Pixels have ``item_bytes``, tokens are 64-bit integers.
 
         It is 0 if the profile does not describe a sample.
-
-        >>> find_model_profile("resnet50").input_bytes == 3 * 224 * 224 * 4, find_model_profile("gpt2-xl").input_bytes
-        (True, 8192)
         """
         if self.tokens:
             return TOKEN_BYTES * self.tokens
@@ -203,11 +196,7 @@ class ModelProfile:
         return sum(layer.saved_bytes for layer in self.layers)
 
     def work(self, is_backward: bool) -> list[float]:
-        """Return each layer's work: its FLOPs, or its memory traffic times ``FLOPS_PER_BYTE`` if that is more.
-
-        >>> max(find_model_profile("alexnet").work(is_backward=False)) == 447897600.0
-        True
-        """
+        """Return each layer's work: its FLOPs, or its memory traffic times ``FLOPS_PER_BYTE`` if that is more."""
         if is_backward:
             return [max(float(layer.backward_flops), FLOPS_PER_BYTE * layer.backward_bytes) for layer in self.layers]
         traffic = [FLOPS_PER_BYTE * (layer.read_bytes + layer.written_bytes) for layer in self.layers]
@@ -223,9 +212,6 @@ class ModelProfile:
 
         The FLOPs of attention grow with the square of the tokens, other costs linearly. Raise InputError if the model
         is not a transformer.
-
-        >>> find_model_profile("gpt2").with_sequence(512).sample
-        '512 tokens'
         """
         if self.shape is None:
             raise InputError(f"sequence = {tokens}: {self.model} is not a transformer; remove `sequence`")
@@ -246,9 +232,6 @@ class ModelProfile:
 
         ``backward`` is the duration of each layer's backward, in any unit. Default: each layer's estimated backward
         work.
-
-        >>> find_model_profile("vgg16").gradients()[1].nbytes == 4 * 4096 * 1000
-        True
         """
         work = self.work(is_backward=True) if backward is None else backward
         return gradients_of([layer.tensors for layer in self.layers], work, item_bytes)
@@ -277,11 +260,7 @@ def read_model_profile(path: Path | str) -> ModelProfile:
 
 
 def shipped_model_profiles() -> tuple[str, ...]:
-    """Return the names of the shipped profiles.
-
-    >>> "gpt2-xl" in shipped_model_profiles()
-    True
-    """
+    """Return the names of the shipped profiles."""
     return tuple(sorted(path.stem for path in SHIPPED.glob("*.json")))
 
 

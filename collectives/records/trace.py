@@ -72,11 +72,7 @@ class Unfinished(NamedTuple):
 
 
 class ProgramFailure(NamedTuple):
-    """The failure of a rank program, and where it occurs. The other ranks continue until they wait for this rank.
-
-    >>> ProgramFailure(rank=0, step=1, where="my.py:9", text="its contribution would be counted twice").where
-    'my.py:9'
-    """
+    """The failure of a rank program, and where it occurs. The other ranks continue until they wait for this rank."""
 
     rank: int
     step: int | None  # counted from 0; None: all programs end, and the result is wrong
@@ -189,12 +185,7 @@ class Trace:
 
 
 def name_in_library(algorithm: Algorithm) -> str:
-    """Return the name by which ``find_algorithm`` finds a library algorithm. Empty for a user's algorithm.
-
-    >>> from collectives import find_algorithm
-    >>> name_in_library(find_algorithm("broadcast/chain[slices=4]"))
-    'broadcast/chain[slices=4]'
-    """
+    """Return the name by which ``find_algorithm`` finds a library algorithm. Empty for a user's algorithm."""
     return replace(algorithm, by_model=False).full_name if algorithm.is_builtin else ""
 
 

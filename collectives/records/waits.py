@@ -31,11 +31,7 @@ class Record(Enum):
 
     @classmethod
     def of(cls, asked: "Record | bool") -> "Record":
-        """Return the record for True (messages), False (times only) or a Record. Raise InputError for other values.
-
-        >>> Record.of(False)
-        <Record.TIMES: 'times only'>
-        """
+        """Return the record for True (messages), False (times only) or a Record. Raise InputError for other values."""
         if isinstance(asked, bool):
             return cls.MESSAGES if asked else cls.TIMES
         if not isinstance(asked, cls):

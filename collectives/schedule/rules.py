@@ -64,11 +64,7 @@ def ends_agree(call: ProgramCall, counts: tuple[Ints, Ints], chunks: tuple[Ints,
 
 
 def same_chunks(chunk: Ints, other: Ints, chunks: int) -> Bools:
-    """Return a boolean mask of the pairs whose chunks are equal modulo ``chunks``, and therefore equally large.
-
-    >>> same_chunks(np.array([1, 1], np.int32), np.array([5, 6], np.int32), chunks=4).tolist()
-    [True, False]
-    """
+    """Return a boolean mask of the pairs whose chunks are equal modulo ``chunks``, and therefore equally large."""
     return np.asarray((chunk - other) % chunks == 0)
 
 

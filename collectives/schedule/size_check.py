@@ -20,10 +20,6 @@ def estimate_operations(algorithm: Algorithm, world_size: int, root: int = 0) ->
     The count of a rank stops at ``SAMPLE`` or ``MOST_OPERATIONS / world_size`` operations, whichever is more, so the
     true number can be larger. If two ranks exceed the latter, the third is not counted. Return 0 for a program that
     fails.
-
-    >>> from collectives import find_algorithm
-    >>> estimate_operations(find_algorithm("all_reduce/ring"), 4)
-    48
     """
     counted: list[int] = []
     try:
@@ -65,10 +61,6 @@ def estimate_pairs(algorithm: Algorithm, world_size: int, root: int = 0) -> int:
     """Estimate the number of communicating pairs of ranks from the peers of two middle ranks.
 
     The true number can be larger, because not all operations of a rank are counted. Return 0 for a program that fails.
-
-    >>> from collectives import find_algorithm
-    >>> estimate_pairs(find_algorithm("all_to_all/direct"), 100), estimate_pairs(find_algorithm("all_reduce/ring"), 100)
-    (9900, 100)
     """
     fewest = world_size
     try:

@@ -117,11 +117,7 @@ class Parallelism:
 
     @property
     def has_dtensors(self) -> bool:
-        """Whether torch's classes for this strategy shard parameters as ``DTensor``s.
-
-        >>> [Parallelism(strategy=name).has_dtensors for name in ("fsdp", "zero1", "ddp")]
-        [True, False, False]
-        """
+        """Whether torch's classes for this strategy shard parameters as ``DTensor``s."""
         return self.strategy in ("zero2", *SHARDED) or self.tensor > 1
 
     @property

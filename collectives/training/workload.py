@@ -31,10 +31,6 @@ class DataLoading:
     ``random_crop`` pads each image by this many pixels on each side and crops it back at random. ``flip`` mirrors an
     image with a probability of one half. Both depend only on the seed, the epoch and the image. Therefore, they are the
     same on any number of ranks and after a restart.
-
-    >>> DataLoading(prefetch_factor=4)
-    Traceback (most recent call last):
-    collectives.errors.InputError: prefetch_factor (4) requires num_workers of at least 1
     """
 
     num_workers: int = 0  # loader processes per rank; 0: the rank loads a batch when it needs one
@@ -61,11 +57,7 @@ class DataLoading:
 
     @property
     def loading_kind(self) -> str:
-        """The non-default options that affect a batch's loading time, in brackets, or "" if there are none.
-
-        >>> DataLoading(random_crop=4, num_workers=2).loading_kind, DataLoading().loading_kind
-        ('[num_workers=2, random_crop=4]', '')
-        """
+        """The non-default options that affect a batch's loading time, in brackets, or "" if there are none."""
         usual, names = DataLoading(), ("num_workers", "prefetch_factor", "pin_memory", "random_crop", "flip")
         settings = [f"{name}={getattr(self, name)}" for name in names if getattr(self, name) != getattr(usual, name)]
         return f"[{', '.join(settings)}]" if settings else ""
@@ -308,12 +300,7 @@ def is_file_reference(model: object) -> bool:
 
 
 def check_training(training: object, steps: object = None) -> None:
-    """Raise InputError unless ``training`` is a Training, and ``steps`` is a positive integer or None.
-
-    >>> check_training("resnet18")
-    Traceback (most recent call last):
-    collectives.errors.InputError: training must be a collectives.Training, not 'resnet18'
-    """
+    """Raise InputError unless ``training`` is a Training, and ``steps`` is a positive integer or None."""
     if not isinstance(training, Training):
         raise InputError(f"training must be a collectives.Training, not {quote(training)}")
     if steps is not None:
