@@ -19,7 +19,6 @@ from collectives.records.spans import PHASES
 from collectives.records.trace import Trace
 from collectives.training.workload import ComputePhases, Training
 from collectives.units import format_time
-from ringlab.commands.measuring import compare as comparing
 from ringlab.commands.measuring import run as running
 from ringlab.commands.measuring.compare import Comparison, make_comparison
 from ringlab.commands.measuring.run import RunAnswer
@@ -30,7 +29,6 @@ from ringlab.session import Session
 from ringlab.shared.conclusions import Conclusions, conclude, headline
 from ringlab.shared.figures import side_by_side
 from ringlab.shared.output import PlainConsole
-from ringlab.shared.progress import NoProgress
 from ringlab.table import Sentences, Table, format_digits, keep_few, print_parts
 from scenarios import CollectiveComparison, LoadedScenario, WhatIf
 from simcomm.selection import choose
@@ -240,24 +238,6 @@ def test_busy_machine_is_reported_and_its_times_are_not_compared():
     assert headline(busy) == busy.title != headline(free)
     rows = [line for line in printed(busy.show()).splitlines() if " -50" in line]
     assert rows and not any("?" in row for row in rows), "it is said once, in words"
-
-
-def test_quick_measurement_is_repeated_on_a_busy_machine(monkeypatch: pytest.MonkeyPatch):
-    predicted = predict(SCENARIO)
-    ran = measured(predicted, 1.0)
-
-    def measure_beside(*loads: float) -> tuple[float, int]:
-        """Which load the answer has, and how many remain, of a machine with these one after the other."""
-        left = [(ran, replace(MEASURED, load=MachineLoad(others, 0.0))) for others in loads]
-        load = comparing.measure_when_free(lambda: left.pop(0), NoProgress())[1].load
-        assert load is not None
-        return load.others, len(left)
-
-    assert measure_beside(0.0, 0.5) == (0.0, 1)
-    assert measure_beside(0.5, 0.01) == (0.01, 0)
-    assert measure_beside(0.2, 0.5) == (0.2, 0)
-    monkeypatch.setattr(comparing, "AGAIN_S", -1.0)
-    assert measure_beside(0.5, 0.01) == (0.5, 1)
 
 
 def test_equal_rows_are_measured_once(monkeypatch: pytest.MonkeyPatch):

@@ -1,8 +1,7 @@
 """``ringlab compare``: predict and run a scenario, and show predicted and measured times side by side."""
 
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -32,7 +31,6 @@ from ringlab.shared.figures import (
     CollectiveFigures,
     Number,
     SideBySide,
-    TrainingFigures,
     side_by_side,
 )
 from ringlab.shared.options import (
@@ -46,7 +44,6 @@ from ringlab.shared.options import (
     with_groups,
 )
 from ringlab.shared.output import check_outputs, deliver
-from ringlab.shared.progress import Progress
 from ringlab.shared.scenario_answer import ScenarioAnswer
 from ringlab.table import MOST_SENTENCES, keep_few
 from scenarios import LoadedScenario
@@ -54,8 +51,6 @@ from simcomm.model.faults import NO_FAULTS
 
 if TYPE_CHECKING:
     from realcomm.launching.types import RankNetwork
-
-AGAIN_S = 30.0  # on a busy machine, a measurement is repeated unless it took longer
 
 
 @with_groups
@@ -132,8 +127,7 @@ def compare(scenario: LoadedScenario, session: Session, emulate: bool = False, t
         return _run_predicted(scenario, predicted, calibration, session)
     if scenario.trainings:
         session.progress.note(_describe_training(scenario.trainings))
-    measure_once = partial(_measure_in_turns, scenario, session.calibration_to_choose(scenario), session)
-    measured, calibration = measure_when_free(measure_once, session.progress)
+    measured, calibration = _measure_in_turns(scenario, session.calibration_to_choose(scenario), session)
     session.keep_if_none(calibration)
     predicted = predict(scenario, session.with_calibration(calibration), in_turns=True)
     return make_comparison(scenario, predicted, measured, calibration)
@@ -185,20 +179,6 @@ def _measure_in_turns(
     return work.answer(measured), make_calibration(turns.calibration, turns.setting)
 
 
-def measure_when_free(
-    measure_once: Callable[[], tuple[RunAnswer, Calibration]], progress: Progress
-) -> tuple[RunAnswer, Calibration]:
-    """Call ``measure_once``, twice if the machine was busy and time allows. Return the result with the lower load."""
-    begun = time.monotonic()
-    first = measure_once()
-    load = first[1].load
-    if load is None or not load.is_busy or time.monotonic() - begun > AGAIN_S:
-        return first
-    progress.note(f"{load.describe()}: measuring again")
-    second = measure_once()
-    return min(second, first, key=lambda each: each[1].load.others + each[1].load.steal if each[1].load else 0.0)
-
-
 def make_comparison(
     scenario: LoadedScenario,
     predicted: Prediction,
@@ -217,11 +197,11 @@ def make_comparison(
         cluster=predicted.cluster,
         environment=measured.environment,
         collectives=tuple(
-            CollectiveFigures(**_with_prediction(collectives.get(_identity(row)), row, COLLECTIVE_FIGURES, is_free))
+            _with_prediction(collectives.get(_identity(row)), row, COLLECTIVE_FIGURES, is_free)
             for row in measured.collectives
         ),
         training=tuple(
-            TrainingFigures(**_with_prediction(training.get(row.gradient_sync), row, TRAINING_FIGURES, is_free))
+            _with_prediction(training.get(row.gradient_sync), row, TRAINING_FIGURES, is_free)
             for row in measured.training
         ),
         what_ifs=predicted.what_ifs,
@@ -232,7 +212,10 @@ def make_comparison(
     )
     concluded = conclude(answer, scenario)
     if load is not None and load.is_busy:
-        busy = f"{describe_busy(load)} The errors are not meaningful; compare again when the machine is idle."
+        busy = (
+            f"This machine was busy: {load.describe()}. The errors are not meaningful; compare again when the machine "
+            "is idle."
+        )
         few, more = keep_few(*concluded, most=MOST_SENTENCES - 1)
         concluded = Conclusions((busy, *few), more)
     return replace(answer, **concluded._asdict())
@@ -242,25 +225,13 @@ def _identity(row: CollectiveFigures[Number]) -> tuple[str, str, int, int]:
     return row.collective, row.algorithm, row.world_size, row.bytes
 
 
-Figures = CollectiveFigures[Number] | TrainingFigures[Number]
-
-
-def _with_prediction(
-    predicted: Figures | None, measured: Figures, compared: tuple[str, ...], is_free: bool
-) -> dict[str, Any]:
-    values = {each.name: getattr(measured, each.name) for each in fields(measured)}
-    uncertainty = (predicted.uncertainty if predicted is not None else None) or {}
-    return values | {
-        name: replace(
-            side_by_side(getattr(predicted, name, None), values[name], uncertainty.get(name)), trusted=is_free
-        )
+def _with_prediction(predicted: Any, measured: Any, compared: tuple[str, ...], is_free: bool) -> Any:
+    uncertainty = getattr(predicted, "uncertainty", None) or {}
+    pairs = {
+        name: side_by_side(getattr(predicted, name, None), getattr(measured, name), uncertainty.get(name))
         for name in compared
     }
-
-
-def describe_busy(load: MachineLoad) -> str:
-    """Return the warning about a busy machine."""
-    return f"This machine was busy: {load.describe()}."
+    return replace(measured, **{name: replace(pair, trusted=is_free) for name, pair in pairs.items()})
 
 
 def _describe_training(trainings: Sequence[Training]) -> str:

@@ -21,7 +21,6 @@ from realcomm.launching.torch_process import PRELOAD, check_torch
 from ringlab.commands.measuring.strategy_job import (
     StrategyJob,
     StrategyPrediction,
-    collectives_to_time,
     known_pieces,
     predict_step,
     read_strategy_job,
@@ -35,7 +34,6 @@ from ringlab.shared.output import check_outputs, deliver
 from ringlab.table import (
     MOST_ROWS,
     NOTHING,
-    Bounds,
     Format,
     Line,
     Part,
@@ -92,33 +90,28 @@ class StrategyAnswer(Answer):
         return max((abs(loss / other - 1) for loss, other in pairs), default=0.0)
 
     def show(self) -> Iterator[Part]:
-        rows = [
-            self._row("step (80 %)" if self.interval_s else "step", self.step_s, format_time, self.interval_s),
-            self._row("samples/s", self.samples_per_s, format_digits),
+        is_predicted = self.step_s.predicted is not None
+        pairs: list[tuple[str, SideBySide, Format]] = [
+            ("step (80 %)" if self.interval_s else "step", self.step_s, format_time),
+            ("samples/s", self.samples_per_s, format_digits),
+            *((f"{name} of a rank", pair, _format_bytes) for name, pair in self.held_bytes.items()),
         ]
-        for name, held in self.held_bytes.items():
-            rows.append(self._row(f"{name} of a rank", held, lambda size: format_size(round(size))))
-        about = f"{self.model} with {self.strategy}, {self.batch_size} samples per step, on {self.cluster}"
-        is_beside = self.step_s.predicted is not None
-        yield Line(about, "bold", wrap=True)
-        yield Table(None, ["", "predicted", "measured", "error"] if is_beside else ["", "measured"], rows)
-        yield Table(None, ["step", "loss", "single rank"], self._loss_rows())
-        yield Sentences([*self._sentences()])
-
-    def _row(self, name: str, pair: SideBySide, strategy: Format, bounds: Bounds | None = None) -> list[str]:
-        if self.step_s.predicted is None:
-            return [name, format_or_dash(pair.measured, strategy)]
-        error = format_or_dash(pair.error, lambda share: f"{share:+.0%}")
-        return [name, format_interval(pair.predicted, bounds, strategy), format_or_dash(pair.measured, strategy), error]
-
-    def _loss_rows(self) -> list[list[str]]:
+        rows = []
+        for name, pair, form in pairs:
+            predicted = format_interval(pair.predicted, self.interval_s if pair is self.step_s else None, form)
+            error = format_or_dash(pair.error, lambda share: f"{share:+.0%}")
+            row = [name, predicted, format_or_dash(pair.measured, form), error]
+            rows.append(row if is_predicted else row[::2])
+        headings = ["", "predicted", "measured", "error"]
         last = len(self.losses) - 1
-        few = [*range(min(last, MOST_ROWS - 1)), last]
-        return [
-            [str(step), f"{self.losses[step]:.6f}",
-             f"{self.alone_losses[step]:.6f}" if step < len(self.alone_losses) else NOTHING]
-            for step in few
-        ]  # fmt: skip
+        alone = [*map("{:.6f}".format, self.alone_losses), *[NOTHING] * len(self.losses)]
+        steps = (*range(min(last, MOST_ROWS - 1)), last)
+        losses = [[str(step), f"{self.losses[step]:.6f}", alone[step]] for step in steps]
+        about = f"{self.model} with {self.strategy}, {self.batch_size} samples per step, on {self.cluster}"
+        yield Line(about, "bold", wrap=True)
+        yield Table(None, headings if is_predicted else headings[::2], rows)
+        yield Table(None, ["step", "loss", "single rank"], losses)
+        yield Sentences([*self._sentences()])
 
     def _sentences(self) -> Iterator[str]:
         checked = count(len(self.alone_losses), "step")
@@ -145,6 +138,10 @@ class StrategyAnswer(Answer):
             yield "The measured step is outside the 80 % interval of the prediction."
 
 
+def _format_bytes(size: float) -> str:
+    return format_size(round(size))
+
+
 def carry_out(
     scenario: str,
     overrides: Sequence[str],
@@ -157,8 +154,7 @@ def carry_out(
 ) -> None:
     """Run a scenario with ``[training.parallelism]``, predict its step if ``predict`` is set, and write the answer."""
     check_outputs(outputs.json_to, also.trace, weights)
-    act = compare_strategy if predict else run_strategy
-    answer = act(scenario, *overrides, session=real_session(real), check_all=also.check, weights=weights)
+    answer = _train(scenario, overrides, real_session(real), also.check, weights, predict=predict)
     writers = [partial(answer.traces[-1].write, also.trace)] if also.trace is not None else []
     deliver(answer, outputs.json_to, *writers, explain=outputs.explain)
 
@@ -179,20 +175,12 @@ def run_strategy(
     >>> run_strategy("examples/fsdp_here.toml").same  # doctest: +SKIP
     True
     """
-    session, job = check_session(session), read_strategy_job(scenario, *overrides, check_all=check_all)
     weights = None if weights is None else check_path("weights", weights)
-    if warning := job.spread.cluster.warn_of_run(session.backend):
-        session.progress.note(warning)
-    results, load = _launch(job, session, "train_strategy", [job.plan, weights])
-    return _checked(_answer(job, results, load), check_all)
+    return _train(scenario, overrides, check_session(session), check_all, weights, predict=False)
 
 
 def compare_strategy(
-    scenario: str | Path,
-    *overrides: str,
-    session: Session | None = None,
-    check_all: bool = False,
-    weights: Path | None = None,
+    scenario: str | Path, *overrides: str, session: Session | None = None, check_all: bool = False
 ) -> StrategyAnswer:
     """Predict a training step from the measured times of its parts, and train as ``run_strategy`` does.
 
@@ -202,30 +190,38 @@ def compare_strategy(
     >>> compare_strategy("examples/fsdp_here.toml").step_s.error  # doctest: +SKIP
     -0.1
     """
-    session, job = check_session(session), read_strategy_job(scenario, *overrides, check_all=check_all)
-    weights = None if weights is None else check_path("weights", weights)
-    with refusals_about(f"{job.spread.path}: cluster"):
-        job.spread.cluster.check_measurable(session.backend, gpu_names)
-    collectives = collectives_to_time([job.job])
-    ranks, load = _launch(job, session, "calibrate_and_train", [job.plan, collectives, weights])
-    timed, results = zip(*ranks, strict=True)
-    pieces = known_pieces(job.job.model, collectives, timed)
-    is_gloo = session.backend == "gloo"
-    predicted = predict_step(job.job, job.world_size, pieces, gloo=is_gloo, ahead=job.plan.loads_ahead)
-    return _checked(_answer(job, results, load, predicted), check_all)
+    return _train(scenario, overrides, check_session(session), check_all, None, predict=True)
 
 
-def _launch(
-    job: StrategyJob, session: Session, worker: str, arguments: list[Any]
-) -> tuple[list[Any], MachineLoad | None]:
+def _train(
+    scenario: str | Path,
+    overrides: Sequence[str],
+    session: Session,
+    check_all: bool,
+    weights: Path | None,
+    *,
+    predict: bool,
+) -> StrategyAnswer:
+    job, worker, times = read_strategy_job(scenario, *overrides, check_all=check_all), "train_strategy", []
+    if predict:
+        with refusals_about(f"{job.spread.path}: cluster"):
+            job.spread.cluster.check_measurable(session.backend, gpu_names)
+        worker, times = "calibrate_and_train", [job.collectives]
+    elif warning := job.spread.cluster.warn_of_run(session.backend):
+        session.progress.note(warning)
     check_launch(job.world_size, session.backend, session.timeout_s)
     check_torch()
     session.report_images([job.plan.images] if job.plan.images else [])
     preload(PRELOAD, "realcomm.strategies.training")
     with session.progress.task(f"training by {job.plan.parallelism.label}") as tick, watch_load() as watch:
         options: dict[str, Any] = {"backend": session.backend, "timeout": session.timeout_s, "progress": tick}
-        ranks = launch(f"realcomm.strategies.training:{worker}", job.world_size, *arguments, **options, renews=True)
-    return ranks, watch.share_of_others()
+        arguments = (job.plan, *times, weights)
+        results = launch(f"realcomm.strategies.training:{worker}", job.world_size, *arguments, **options, renews=True)
+    prediction = None
+    if predict:
+        pieces, results = zip(*results, strict=True)
+        prediction = predict_step(job, known_pieces(job, pieces), gloo=session.backend == "gloo")
+    return _checked(_answer(job, results, watch.share_of_others(), prediction), check_all)
 
 
 def _answer(
@@ -239,10 +235,9 @@ def _answer(
     losses = tuple(sum(each) / len(each) for each in zip(*of_replicas, strict=True))
     step = max(median(rank.step_s[min(WARM_UP, plan.steps - 1) :]) for rank in results)
     fullest = max((rank.held for rank in results), key=sum)
-    alone_losses = alone.losses if alone else []
-    total = None if predicted is None else predicted.parts.total
-    states = {} if predicted is None else predicted.states._asdict()
-    parts = {} if predicted is None else predicted.parts.as_dict()
+    alone_losses = tuple(alone.losses) if alone else ()
+    parts, states = ({}, {}) if predicted is None else (predicted.parts.as_dict(), predicted.states._asdict())
+    total = sum(parts.values()) or None
     return StrategyAnswer(
         title=job.spread.title,
         file=str(job.spread.path),
@@ -257,7 +252,7 @@ def _answer(
         samples_per_s=side_by_side(total and plan.batch_size / total, plan.batch_size / step),
         held_bytes={name: side_by_side(states.get(name), float(size)) for name, size in fullest._asdict().items()},
         losses=losses,
-        alone_losses=tuple(alone_losses),
+        alone_losses=alone_losses,
         alone_step_s=median(alone.step_s[min(1, len(alone.step_s) - 1) :]) if alone else None,
         same=all(map(partial(isclose, rel_tol=TOLERANCE), losses, alone_losses)) if alone else None,
         load=load,

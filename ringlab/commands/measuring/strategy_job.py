@@ -48,6 +48,7 @@ KNOWN = (*LEARNT_BY, *OF_IMAGES, "model", "dataset", "image_shape", "batch_size"
          "images", "samples_per_epoch", "seed", "parallelism", "accumulate")  # fmt: skip
 PREDICTED_BY = ("compute", "price_per_hour", "loader", "loader_rate", "variable_batches",
                 "framework")  # fmt: skip
+RANDOM = ("", "synthetic")  # datasets
 USUAL = Parallelism()
 NOT_RUN = ("experts", "expert", "top_k", "recompute", "overlap", "sync_every", "half_weights", "gradient_bytes")
 
@@ -64,6 +65,11 @@ class StrategyJob:
     def world_size(self) -> int:
         return self.spread.cluster.world_size
 
+    @property
+    def collectives(self) -> "list[TimedCollective]":
+        """The collectives that the job is predicted to call in a step, without duplicates."""
+        return [*dict.fromkeys(_timed(call) for calls in stage_calls(self.job) for call in calls)]
+
 
 def read_strategy_job(scenario: str | Path, *overrides: str, check_all: bool = False) -> StrategyJob:
     """Plan the training of a scenario. With ``check_all``, the single-rank reference trains all steps instead of three.
@@ -78,7 +84,6 @@ def read_strategy_job(scenario: str | Path, *overrides: str, check_all: bool = F
 def _make_strategy_job(spread: SpreadTraining, check_all: bool) -> StrategyJob:
     training, cluster = spread.training, spread.cluster
     _check_keys(training)
-    _check_images(training)
     parallelism = _runnable(spread.parallelism).for_devices(cluster.world_size, cluster.local_ranks)
     profile = follow_model(training.model, spread.folder, training.shape)
     batch_size = _global_batch_size(training, parallelism)
@@ -118,21 +123,18 @@ def plan_strategy(
 
 
 def _check_keys(training: TrainingSection) -> None:
-    for key in training.model_fields_set - {*KNOWN, *PREDICTED_BY}:
+    keys = training.model_fields_set
+    for key in keys - {*KNOWN, *PREDICTED_BY}:
         value = getattr(training, key)
-        if (key, value) == ("precision", "float32"):
-            continue
-        raise InputError(
-            f"{key} = {quote(value)} is not supported with [training.parallelism], which trains "
-            f"on random samples or a dataset, in float32, with {', '.join(LEARNT_BY)}; remove {key}, "
-            "or remove parallelism to train replicas"
-        )
-
-
-def _check_images(training: TrainingSection) -> None:
-    if training.dataset in ("", "synthetic"):
+        if (key, value) != ("precision", "float32"):
+            raise InputError(
+                f"{key} = {quote(value)} is not supported with [training.parallelism], which trains "
+                f"on random samples or a dataset, in float32, with {', '.join(LEARNT_BY)}; remove {key}, "
+                "or remove parallelism to train replicas"
+            )
+    if training.dataset in RANDOM:
         for key in OF_IMAGES:
-            if key in training.model_fields_set:
+            if key in keys:
                 raise InputError(f"{key} requires an image dataset; set dataset to digits, cifar10 or imagefolder")
         return
     check_known("dataset", training.dataset, DATASETS)
@@ -146,18 +148,15 @@ def _check_images(training: TrainingSection) -> None:
 def _find_images(training: TrainingSection, plan: "StrategyPlan", folder: Path) -> Training | None:
     from realcomm.strategies.plan import count_classes
 
-    values = {key: getattr(training, key) for key in OF_IMAGES if key in training.model_fields_set}
-    if training.dataset in ("", "synthetic"):
+    if training.dataset in RANDOM:
         return None
+    values = {key: getattr(training, key) for key in (*OF_IMAGES, "images") if key in training.model_fields_set}
     if "data_folder" in values:
         values["data_folder"] = str(folder / Path(training.data_folder).expanduser())
-    if "images" in training.model_fields_set:
-        values["images"] = training.images
-    parallelism = plan.parallelism
     return Training(
         None,
         dataset=training.dataset,
-        batch_size=plan.batch_size // parallelism.data,
+        batch_size=plan.batch_size // plan.parallelism.data,
         epochs=training.epochs,
         seed=training.seed,
         image_shape=plan.source.sample,  # type: ignore[arg-type]  # of another length it is refused
@@ -226,11 +225,6 @@ def _timed(call: Call) -> "TimedCollective":
     return TimedCollective(call.collective, round(call.nbytes), size, call.group.stride)
 
 
-def collectives_to_time(jobs: Sequence[TrainingJob]) -> "list[TimedCollective]":
-    """Return the collectives that the jobs are predicted to call in a step, without duplicates."""
-    return [*dict.fromkeys(_timed(call) for job in jobs for calls in stage_calls(job) for call in calls)]
-
-
 class KnownPieces(NamedTuple):
     """The measured parts of a step, in seconds."""
 
@@ -251,27 +245,24 @@ class StrategyPrediction(NamedTuple):
     states: States
 
 
-def known_pieces(
-    profile: ModelProfile, collectives: "Sequence[TimedCollective]", pieces: "Sequence[RankTimes]"
-) -> KnownPieces:
+def known_pieces(job: StrategyJob, pieces: "Sequence[RankTimes]") -> KnownPieces:
     """Combine the ranks' times: maxima for collectives and the step without communication, medians for the rest."""
-    seconds = {timed: max(rank.collectives_s[place] for rank in pieces) for place, timed in enumerate(collectives)}
+    seconds = {timed: max(rank.collectives_s[place] for rank in pieces) for place, timed in enumerate(job.collectives)}
     middle = sorted(pieces, key=lambda rank: rank.computing.step)[len(pieces) // 2].computing
     optimizer = median(rank.optimizer_s for rank in pieces)
-    computing = replace(as_measured(replace(profile, measured=(middle,))), optimizer=optimizer)
+    computing = replace(as_measured(replace(job.job.model, measured=(middle,))), optimizer=optimizer)
     loading = median(rank.loading_s for rank in pieces)
     return KnownPieces(seconds, computing, loading, max(rank.silent_s for rank in pieces))
 
 
-def predict_step(
-    job: TrainingJob, ranks: int, pieces: KnownPieces, *, gloo: bool = True, ahead: bool = False
-) -> StrategyPrediction:
-    """Predict a step from measured parts. With ``ahead``, batches are loaded during the computation.
+def predict_step(strategy_job: StrategyJob, pieces: KnownPieces, *, gloo: bool) -> StrategyPrediction:
+    """Predict a step from measured parts.
 
     The compute time is the time of a step without communication, which includes torch's copies and dispatch. With gloo,
     the communication of FSDP is exposed, because torch waits for each call. With gloo and at least as many ranks as
     cores, all communication is exposed. Otherwise, backward hides all calls but the last.
     """
+    job, ranks = strategy_job.job, strategy_job.world_size
     calls, states = stage_calls(job), stage_states(job)
     updated = max(state.optimizer for state in states) / (STATE_BYTES[job.optimizer] * job.model.parameters)
     optimizer = pieces.computing.optimizer * updated  # only for the states of one rank
@@ -285,7 +276,7 @@ def predict_step(
             last = pieces.collectives[_timed(exchanged[-1])]
             sync = max(last, sync - compute * sum(pieces.computing.backward) / pieces.computing.sample)
         parts = StepParts(compute=compute, optimizer=optimizer, tensor=tensor, sync=sync)
-    loading = max(0.0, pieces.loading - parts.total) if ahead else pieces.loading
+    loading = max(0.0, pieces.loading - parts.total) if strategy_job.plan.loads_ahead else pieces.loading
     return StrategyPrediction(replace(parts, input=loading), max(states, key=sum))
 
 
