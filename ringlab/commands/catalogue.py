@@ -34,6 +34,7 @@ SPEEDS: Columns = {
     "usable": lambda link: _rate(link["usable_bandwidth"]),
     "latency": lambda link: format_time(link["latency"]) if link["latency"] else NOTHING,
 }
+KINDS = {"gpus": "GPU", "nics": "NIC", "switches": "switch", "generations": "generation", "networks": "network"}
 CATALOG: dict[str, tuple[str, Columns, int]] = {  # title: field of the catalog, columns, number of text columns
     "Machines": (
         "machines",
@@ -186,21 +187,16 @@ def hardware(name: str | None = None) -> HardwareCatalog | HardwarePart:
     if name is not None:
         return hardware_part(name)
 
-    def named(kind: str) -> tuple[Entry, ...]:
-        entries = parts(kind).items()
-        return tuple(
-            {"name": name} | {key: figure.value for key, figure in figures.items()} for name, figures in entries
-        )
-
     return HardwareCatalog(
         machines=tuple(_machine(name, entry) for name, entry in machine_entries().items()),
-        gpus=named("GPU"),
         links=tuple(map(_link, parts("link"))),
-        nics=named("NIC"),
-        switches=named("switch"),
-        generations=named("generation"),
-        networks=named("network"),
+        **{field: _entries(kind) for field, kind in KINDS.items()},
     )
+
+
+def _entries(kind: str) -> tuple[Entry, ...]:
+    entries = parts(kind).items()
+    return tuple({"name": name} | {key: figure.value for key, figure in figures.items()} for name, figures in entries)
 
 
 def hardware_part(name: str) -> HardwarePart:

@@ -12,7 +12,7 @@ import simcomm
 from collectives.call import make_call
 from collectives.catalogue import find_algorithm, library
 from collectives.checks import check_sequence, check_whole_number
-from collectives.declaration import AUTO, Algorithm, auto
+from collectives.declaration import AUTO, auto
 from collectives.errors import InputError
 from collectives.records.calibration import Calibration
 from collectives.records.environment import describe_measurement
@@ -34,13 +34,13 @@ from simcomm.schedules import verified_schedule
 from simcomm.selection import resolve_auto
 
 USUAL = ("ring", "binomial", "pairwise", "dissemination")  # default: the first of these that the collective has
-WIDTHS = (12, 12, 9, 8, 5, 20, 10, 8, 8, 7, 10, 7)
+WIDTHS = (12, 12, 9, 8, 5, 20, 10, 8, 8, 7, 10, 7, 10)
 NOT_KNOWN = "N/A"  # for an empty buffer, and for results that were not checked
-HEADINGS = (
-    ("size", "count", "type", "redop", "root", "algorithm", "time", "algbw", "busbw", "#wrong", "predicted", "error"),
-    ("(B)", "(elements)", "", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", ""),
-)
-QUEUED = ("queued", "(us)")  # the last column with nccl
+HEADINGS = (  # the last column is only shown with nccl
+    ("size", "count", "type", "redop", "root", "algorithm", "time", "algbw", "busbw", "#wrong", "predicted", "error",
+     "queued"),
+    ("(B)", "(elements)", "", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "", "(us)"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,8 @@ class BenchRow(CollectiveFigures[Number]):
     error: float | None  # of the prediction, relative to the measured time
     queued_s: float | None = None  # time per call if several calls are queued on GPUs
 
-    def cells(self, queued: bool) -> list[str]:
-        """Return the row in the format of nccl-tests. ``queued`` adds a column for queued calls."""
+    def cells(self) -> list[str]:
+        """Return the row in the format of nccl-tests."""
         unknown = "-" if self.bytes else NOT_KNOWN
 
         def show(value: float | None, form: str, scale: float = 1.0) -> str:
@@ -121,8 +121,7 @@ class BenchRow(CollectiveFigures[Number]):
             *map(str, (self.bytes, self.count, self.dtype, self.op, self.root, self.algorithm)),
             show(self.time_s, ".2f", 1e6), show(self.algbw_GBps, ".2f"), show(self.busbw_GBps, ".2f"),
             NOT_KNOWN if self.wrong is None else str(self.wrong),
-            show(self.predicted_s, ".2f", 1e6), show(self.error, "+.0%"),
-            *([show(self.queued_s, ".2f", 1e6)] if queued else ()),
+            show(self.predicted_s, ".2f", 1e6), show(self.error, "+.0%"), show(self.queued_s, ".2f", 1e6),
         ]  # fmt: skip
 
 
@@ -145,13 +144,9 @@ class BenchAnswer(Answer):
         return super().to_dict() | {"interrupted": self.interrupted}
 
     def show(self) -> Iterator[Part]:
-        queued = any(row.queued_s is not None for row in self.collectives)
-        headings = [f"{name}\n{unit}".strip() for name, unit in zip(*headings_of(queued), strict=True)]
-        yield Table(None, headings, [row.cells(queued) for row in self.collectives], words=0)
-
-
-def headings_of(queued: bool) -> list[tuple[str, ...]]:
-    return [(*line, more) if queued else line for line, more in zip(HEADINGS, QUEUED, strict=True)]
+        shown = len(WIDTHS) - all(row.queued_s is None for row in self.collectives)
+        headings = [f"{name}\n{unit}".strip() for name, unit in zip(*HEADINGS, strict=True)]
+        yield Table(None, headings[:shown], [row.cells()[:shown] for row in self.collectives], words=0)
 
 
 @dataclass(frozen=True)
@@ -190,19 +185,19 @@ class Benchmark:
         predicted = None
         if self.calibration is not None:
             predicted = simcomm.run(call, simcomm.this_machine(ranks), calibration=self.calibration).elapsed
-        row = {
+        row = BenchRow(
             **vars(collective_figures(trace)),
-            "count": call.elements // ranks if call.spec.has_parts else call.elements,
-            "dtype": call.dtype,
-            "op": call.op if call.spec.reduces else "none",
-            "root": call.root if call.spec.rooted else -1,
-            "wrong": figures.wrong if measurement.check else None,
-            "predicted_s": predicted,
-            "error": None if predicted is None else (predicted - median) / median,
-            "queued_s": figures.queued_s,
-        }
-        nothing_sent = dict.fromkeys((*COLLECTIVE_FIGURES, "wrong", "predicted_s", "error", "queued_s"))
-        return BenchRow(**(row if call.elements else row | nothing_sent))
+            count=call.elements // ranks if call.spec.has_parts else call.elements,
+            dtype=call.dtype,
+            op=call.op if call.spec.reduces else "none",
+            root=call.root if call.spec.rooted else -1,
+            wrong=figures.wrong if measurement.check else None,
+            predicted_s=predicted,
+            error=None if predicted is None else (predicted - median) / median,
+            queued_s=figures.queued_s,
+        )
+        nothing_sent: dict[str, Any] = dict.fromkeys((*COLLECTIVE_FIGURES, "wrong", "predicted_s", "error", "queued_s"))
+        return row if call.elements else replace(row, **nothing_sent)
 
 
 def bench(options: BenchOptions | None = None, *, backend: str = "gloo", timeout: float = TIMEOUT_S) -> BenchAnswer:
@@ -251,19 +246,16 @@ def measurements(
             f"--algorithm {AUTO} needs a calibration of this machine for {count(ranks, 'rank')} with {backend}"
             f"; run `ringlab calibrate --ranks {ranks}{'' if backend == 'gloo' else f' --backend {backend}'}`"
         )
-    sizes = grow_sizes(options.begin, options.end, options.factor)
-    return tuple(_measurement(options, algorithm, size, calibration) for size in sizes for algorithm in algorithms)
-
-
-def _measurement(
-    options: BenchOptions, algorithm: Algorithm, nbytes: int, calibration: Calibration | None
-) -> TimedCall:
-    ranks = options.ranks
-    call = replace(make_call(algorithm, ranks, nbytes, dtype=options.dtype), op=options.op, root=options.root)
-    call.check(ranks)
-    call = resolve_auto(call, simcomm.this_machine(ranks), calibration)
-    verified_schedule(call.algorithm, ranks, options.root)
-    return TimedCall(call, options.warmup, options.iterations, None, bool(options.check))
+    measured = []
+    for nbytes in grow_sizes(options.begin, options.end, options.factor):
+        for algorithm in algorithms:
+            call = make_call(algorithm, ranks, nbytes, dtype=options.dtype)
+            call = replace(call, op=options.op, root=options.root)
+            call.check(ranks)
+            call = resolve_auto(call, simcomm.this_machine(ranks), calibration)
+            verified_schedule(call.algorithm, ranks, options.root)
+            measured.append(TimedCall(call, options.warmup, options.iterations, None, bool(options.check)))
+    return tuple(measured)
 
 
 class BenchTable:
@@ -276,17 +268,16 @@ class BenchTable:
         self._benchmark, self._console, self._goes_on = benchmark, console, goes_on
         self.error: OSError | None = None
         labels = [len(measurement.call.algorithm.label) for measurement in benchmark.measurements]
-        wide = dict(enumerate(WIDTHS)) | {5: max([WIDTHS[5], *labels])}  # fits the longest algorithm name
-        self._queued = benchmark.backend == "nccl"
-        self._widths = [*wide.values(), *WIDTHS[6:7] * self._queued]
+        shown = len(WIDTHS) - (benchmark.backend != "nccl")
+        self._widths = [*WIDTHS[:5], max(WIDTHS[5], *labels), *WIDTHS[6:shown]]  # fits the longest algorithm name
 
     def show_head(self) -> None:
         options = self._benchmark.options
         self._print(f"# {options.collective} on {count(options.ranks, 'rank')} of this machine, in place", "#")
-        self._print(*map(self._align, headings_of(self._queued)))
+        self._print(*map(self._align, HEADINGS))
 
     def show_row(self, row: BenchRow) -> None:
-        self._print(self._align(row.cells(self._queued)))
+        self._print(self._align(row.cells()))
 
     def show_foot(self, answer: BenchAnswer) -> None:
         options, rows = self._benchmark.options, answer.collectives
@@ -310,4 +301,4 @@ class BenchTable:
             self.error = error
 
     def _align(self, cells: Iterable[str]) -> str:
-        return "  ".join(cell.rjust(width) for cell, width in zip(cells, self._widths, strict=True)).rstrip()
+        return "  ".join(cell.rjust(width) for cell, width in zip(cells, self._widths, strict=False)).rstrip()

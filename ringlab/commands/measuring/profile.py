@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from typer import Argument
 
@@ -19,7 +19,7 @@ from ringlab.shared.answer import Answer
 from ringlab.shared.options import JsonOpt, option, output_option, with_groups
 from ringlab.shared.output import check_outputs, deliver, make_console
 from ringlab.shared.progress import TerminalProgress, computing
-from ringlab.table import MOST_ROWS, NOTHING, Line, Part, Table, format_digits
+from ringlab.table import MOST_ROWS, Line, Part, Table, format_digits, format_or_dash
 
 
 @dataclass(frozen=True)
@@ -75,16 +75,7 @@ def command(
     deliver(replace(answer, file=str(output)), json_to, keep)
 
 
-class ProfiledBlock(NamedTuple):
-    """A block of a model, with its work per sample, and the seconds of a batch if they were measured."""
-
-    name: str
-    parameters: int
-    forward_flops: int
-    backward_flops: int
-    saved_bytes: int
-    forward_s: float | None
-    backward_s: float | None
+SUMS = ("parameters", "forward_flops", "backward_flops", "saved_bytes")
 
 
 @dataclass(frozen=True, repr=False)
@@ -100,33 +91,30 @@ class ProfileAnswer(Answer):
     def title(self) -> str:
         return self.profile.model
 
-    def blocks(self) -> list[ProfiledBlock]:
-        """Return the model's blocks, with the times of the last measurement."""
-        blocks, first = list[ProfiledBlock](), 0
-        for block in self.profile.blocks:
-            last = first + sum(layer.block == block.name for layer in self.profile.layers)
-            times: tuple[float | None, float | None] = (None, None)
-            for measured in self.profile.measured[-1:]:
-                times = sum(measured.forward[first:last]), sum(measured.backward[first:last])
-            work = block.parameters, block.forward_flops, block.backward_flops, block.saved_bytes
-            blocks.append(ProfiledBlock(block.name, *work, *times))
-            first = last
-        return blocks
-
     def to_dict(self) -> dict[str, Any]:
-        content = super().to_dict()
-        profile, file = self.profile, {"file": content.pop("file")} if self.file else {}
+        profile, content = self.profile, super().to_dict()
         del content["profile"]
-        sums = ("model", "sample", "source", "parameters", "forward_flops", "backward_flops", "saved_bytes")
-        content |= {key: getattr(profile, key) for key in sums}
-        content["blocks"] = [block._asdict() for block in self.blocks()]
+        file = {"file": content.pop("file")} if self.file else {}
+        content |= {key: getattr(profile, key) for key in ("model", "sample", "source", *SUMS)}
+        content["blocks"] = self._blocks()
         for last in profile.measured[-1:]:
             measured = {key: value for key, value in last._asdict().items() if not isinstance(value, tuple)}
             content["measured"] = measured | {"forward": sum(last.forward), "backward": sum(last.backward)}
         return content | file
 
+    def _blocks(self) -> list[dict[str, Any]]:
+        """Return each block's work per sample, and the seconds of a batch in the last measurement, or None."""
+        layers, blocks = [layer.block for layer in self.profile.layers], []
+        for block in self.profile.blocks:
+            times: dict[str, float | None] = {"forward_s": None, "backward_s": None}
+            for last in self.profile.measured[-1:]:
+                for name, seconds in (("forward_s", last.forward), ("backward_s", last.backward)):
+                    times[name] = sum(time for time, of in zip(seconds, layers, strict=True) if of == block.name)
+            blocks.append({"name": block.name, **{key: getattr(block, key) for key in SUMS}, **times})
+        return blocks
+
     def show(self) -> Iterator[Part]:
-        profile, blocks = self.profile, self.blocks()
+        profile, blocks = self.profile, self._blocks()
         shown = blocks if len(blocks) <= MOST_ROWS else [*blocks[: MOST_ROWS // 2], *blocks[-MOST_ROWS // 2 :]]
         rows = [_row(block) for block in shown]
         if len(shown) < len(blocks):
@@ -151,10 +139,10 @@ class ProfileAnswer(Answer):
             )
 
 
-def _row(block: ProfiledBlock) -> list[str]:
-    times = [NOTHING if seconds is None else format_time(seconds) for seconds in (block.forward_s, block.backward_s)]
-    flops = [format_digits(each / 1e9) for each in (block.forward_flops, block.backward_flops)]
-    return [block.name, f"{block.parameters:,}", *flops, format_size(block.saved_bytes), *times]
+def _row(block: dict[str, Any]) -> list[str]:
+    flops = [format_digits(block[key] / 1e9) for key in ("forward_flops", "backward_flops")]
+    times = [format_or_dash(block[key], format_time) for key in ("forward_s", "backward_s")]
+    return [block["name"], f"{block['parameters']:,}", *flops, format_size(block["saved_bytes"]), *times]
 
 
 def profile_model(model: str, **timing: Any) -> ProfileAnswer:
