@@ -1,12 +1,10 @@
 """The table of packages in DESIGN.md lists every folder, above the folders that it imports."""
 
-import ast
 import re
-from functools import cache
 from itertools import combinations
 
 from command_line import ROOT
-from test_imports import MAY_IMPORT
+from test_imports import MAY_IMPORT, imports
 
 PAGE = (ROOT / "DESIGN.md").read_text(encoding="utf-8")
 
@@ -18,22 +16,10 @@ def mapped_folders() -> list[str]:
     return [folder for cell in cells for folder in re.findall(r"`([\w/]+)/`", cell)]
 
 
-@cache
 def imported_folders(folder: str) -> set[str]:
-    """Return the folders that a folder's modules import, except for type annotations only."""
-    folders = set()
-    for path in (ROOT / folder).glob("*.py"):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        typing_only = {
-            inner
-            for node in ast.walk(tree)
-            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-            for inner in node.body
-        }
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and node.module and node not in typing_only:
-                folders.add(node.module.rpartition(".")[0].replace(".", "/"))
-    return folders
+    """Return the folders of the modules that a folder's modules import, except for type annotations only."""
+    names = {name for path in (ROOT / folder).glob("*.py") for name in imports(path)}
+    return {name.rpartition(".")[0].rpartition(".")[0].replace(".", "/") for name in names}
 
 
 def test_design_lists_every_folder() -> None:

@@ -33,15 +33,11 @@ JOURNEYS = read_journeys()
 
 def names_in(path: Path) -> set[str]:
     """Return the functions and classes of a module, and ``Class.method``."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    definitions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    methods = {
-        f"{name}.{child.name}"
-        for name, node in definitions.items()
-        for child in node.body
-        if isinstance(child, ast.FunctionDef)
-    }
-    return definitions.keys() | methods
+    names, kinds = set[str](), ast.FunctionDef | ast.ClassDef
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, kinds):
+            names |= {node.name, *(f"{node.name}.{each.name}" for each in node.body if isinstance(each, kinds))}
+    return names
 
 
 @pytest.mark.parametrize("journey", JOURNEYS, ids=lambda journey: journey[-1][0])

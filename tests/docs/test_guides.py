@@ -44,10 +44,14 @@ def next_commands(template: str) -> list[list[str]]:
     return [shlex.split(line, comments=True)[1:] for line in calls]
 
 
-@pytest.mark.usefixtures("one_server")
-@pytest.mark.parametrize("guide", ["rent", "collectives", "own-algorithm"])
-def test_every_command_of_a_guide_works(guide: str, ringlab: Ringlab, tmp_path: Path, monkeypatch) -> None:
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("one_server", "folder")
+@pytest.mark.parametrize("guide", ["rent", "collectives", "own-algorithm"])
+def test_every_command_of_a_guide_works(guide: str, ringlab: Ringlab) -> None:
     text = (ROOT / "docs" / "tutorials" / f"{guide}.md").read_text()
     save_programs(text)
     calls = commands(text)
@@ -57,12 +61,9 @@ def test_every_command_of_a_guide_works(guide: str, ringlab: Ringlab, tmp_path: 
         assert done.status == 0, (words, done.err)
 
 
-@pytest.mark.usefixtures("one_server")
+@pytest.mark.usefixtures("one_server", "folder")
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_question_is_answered_by_three_commands(
-    question: str, ringlab: Ringlab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_question_is_answered_by_three_commands(question: str, ringlab: Ringlab) -> None:
     ringlab("init", "my-algorithm")
     save_programs(SECTIONS[question])
     calls = commands(SECTIONS[question])
@@ -76,12 +77,9 @@ def test_question_is_answered_by_three_commands(
     assert [answer for answer in answers if not re.search(answer, out)] == []
 
 
-@pytest.mark.usefixtures("one_server")
+@pytest.mark.usefixtures("one_server", "folder")
 @pytest.mark.parametrize("template", TEMPLATES)
-def test_template_names_commands_that_work(
-    template: str, ringlab: Ringlab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_template_names_commands_that_work(template: str, ringlab: Ringlab) -> None:
     assert ringlab("init", template).status == 0
     tried = [words for section in SECTIONS.values() for words in commands(section)]  # by the test above
     assert next_commands(template)

@@ -1,7 +1,7 @@
 """Imports point one way, and only real and virtual ranks import torch."""
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -28,58 +28,48 @@ MODULES = sorted(path for package in MAY_IMPORT for kind in ("*.py", "*.pyi") fo
 
 
 @cache
-def parsed(path: Path) -> ast.Module:
-    """Return the syntax tree of a file, cached for several tests."""
-    return ast.parse(path.read_text())
+def imports(path: Path, at_import: bool = False) -> frozenset[str]:
+    """Return the dotted names that a module imports, except for type annotations only.
 
-
-def imported(nodes: Iterator[ast.AST]) -> set[str]:
-    """Return the top-level names that these statements import."""
-    names = set()
-    for node in nodes:
+    ``at_import`` excludes imports in functions.
+    """
+    names = set[str]()
+    for node in statements(ast.parse(path.read_text()), at_import):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"line {node.lineno}: relative import"
-            names.add(node.module or "")
-    return {name.partition(".")[0] for name in names}
+            assert node.level == 0, f"{path}:{node.lineno}: relative import"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return frozenset(names)
 
 
-def run_ever(node: ast.AST, with_functions: bool = True) -> Iterator[ast.AST]:
-    """Yield the statements under a node, except those for type annotations only, and function bodies on request."""
+def statements(node: ast.AST, at_import: bool) -> Iterator[ast.AST]:
     for child in ast.iter_child_nodes(node):
         is_for_typing = isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
         is_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        if not is_for_typing and (with_functions or not is_function):
+        if not is_for_typing and not (at_import and is_function):
             yield child
-            yield from run_ever(child, with_functions)
+            yield from statements(child, at_import)
 
 
-def run_at_import(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the statements under a node that run when its module is imported."""
-    return run_ever(node, with_functions=False)
+def top(names: Iterable[str]) -> set[str]:
+    return {name.partition(".")[0] for name in names}
 
 
 def package_of(path: Path) -> str:
     return path.relative_to(ROOT).parts[0]
 
 
-@pytest.mark.parametrize("package", MAY_IMPORT)
-def test_every_package_has_an_init_file(package: str) -> None:
-    assert (ROOT / package / "__init__.py") in MODULES
-
-
 def test_imports_point_one_way() -> None:
     for path in MODULES:
         inner = package_of(path)
-        others = imported(ast.walk(parsed(path))) & MAY_IMPORT.keys() - {inner}
-        assert others <= MAY_IMPORT[inner], path
+        assert top(imports(path)) & MAY_IMPORT.keys() - {inner} <= MAY_IMPORT[inner], path
 
 
 def test_torch_is_imported_by_real_and_virtual_ranks_only() -> None:
     without = [p for p in MODULES if package_of(p) not in WITH_TORCH and p.parent not in TORCH_FOLDERS]
-    assert [p for p in without if imported(run_at_import(parsed(p))) & TORCH] == []
-    assert [p for p in MODULES if package_of(p) == "collectives" and imported(ast.walk(parsed(p))) & TORCH] == []
+    assert [p for p in without if top(imports(p, at_import=True)) & TORCH] == []
+    assert [p for p in MODULES if package_of(p) == "collectives" and top(imports(p)) & TORCH] == []
 
 
 @pytest.mark.parametrize(
@@ -161,23 +151,12 @@ def folder_of(module: str) -> str:
     return parent if "." in parent else module
 
 
-def imported_modules(path: Path, modules: set[str]) -> set[str]:
-    """Return Ringlab's modules that a file imports, also within functions, except for type annotations."""
-    imports = set()
-    for node in run_ever(parsed(path)):
-        if isinstance(node, ast.Import):
-            imports |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            names = {f"{node.module}.{alias.name}" for alias in node.names}
-            imports |= (names & modules) or {node.module or ""}
-    return imports & modules
-
-
 def circles(paths: dict[str, Path], name: Callable[[str], str]) -> list[list[str]]:
     """Return the import cycles among these modules, or among the folders to which ``name`` maps them."""
     graph: nx.DiGraph[str] = nx.DiGraph()
     for module, path in paths.items():
-        graph.add_edges_from((name(module), name(other)) for other in imported_modules(path, {*paths}) - {module})
+        others = {other if other in paths else other.rpartition(".")[0] for other in imports(path)}
+        graph.add_edges_from((name(module), name(other)) for other in others & paths.keys() - {module})
     graph.remove_edges_from([*nx.selfloop_edges(graph)])
     return [sorted(circle) for circle in nx.strongly_connected_components(graph) if len(circle) > 1]
 

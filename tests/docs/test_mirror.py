@@ -7,20 +7,17 @@ import pytest
 import realcomm
 import simcomm
 
+LEADING = {"run": ("algorithm", "cluster", "nbytes", "dtype", "op", "root", "buffers"), "train": ()}
 
-@pytest.mark.parametrize("name", ["run", "train"])
+
+@pytest.mark.parametrize("name", LEADING)
 def test_simcomm_and_realcomm_share_arguments(name: str):
-    simulated, real = signature(getattr(simcomm, name)), signature(getattr(realcomm, name))
-    shared = simulated.parameters.keys() & real.parameters.keys()
-    assert [p.replace(annotation=None) for n, p in simulated.parameters.items() if n in shared] == [
-        p.replace(annotation=None) for n, p in real.parameters.items() if n in shared
-    ]
-    for parameters in (simulated.parameters, real.parameters):
-        others = [p for n, p in parameters.items() if n not in shared]
-        assert all(p.kind is Parameter.KEYWORD_ONLY and p.default is not Parameter.empty for p in others)
-
-
-def test_simcomm_and_realcomm_share_leading_arguments():
-    first = ["algorithm", "cluster", "nbytes", "dtype", "op", "root", "buffers"]
-    assert [*signature(simcomm.run).parameters][:7] == [*signature(realcomm.run).parameters][:7] == first
-    assert [*signature(simcomm.train).parameters][:2] == [*signature(realcomm.train).parameters][:2]
+    simulated, real = (dict(signature(getattr(package, name)).parameters) for package in (simcomm, realcomm))
+    shared = [argument for argument in simulated if argument in real]
+    assert len(shared) > 1 and (*shared[: len(LEADING[name])],) == LEADING[name]
+    for parameters in (simulated, real):
+        assert [*parameters][: len(LEADING[name]) or 2] == shared[: len(LEADING[name]) or 2]
+        others = [parameter for argument, parameter in parameters.items() if argument not in shared]
+        assert all(each.kind is Parameter.KEYWORD_ONLY and each.default is not Parameter.empty for each in others)
+    for argument in shared:
+        assert simulated[argument].replace(annotation=None) == real[argument].replace(annotation=None)

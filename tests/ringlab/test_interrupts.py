@@ -53,14 +53,7 @@ def start(*arguments: object) -> "subprocess.Popen[str]":
     )
 
 
-SLOW = pytest.mark.slow
-
-
-@pytest.mark.parametrize(
-    ("script", "after"),
-    [(IMPORTING, 0.1), pytest.param(IMPORTING, 0.0, marks=SLOW), pytest.param(IMPORTING, 0.2, marks=SLOW),
-     (IN_MACHINE_CODE, 0.5)],
-)  # fmt: skip
+@pytest.mark.parametrize(("script", "after"), [(IMPORTING, 0.1), (IN_MACHINE_CODE, 0.5)])
 def test_interrupt_in_imports_and_compiled_code_ends_the_command(script: str, after: float):
     with start("-c", script) as process:
         assert process.stdout is not None and process.stdout.readline() == "begins\n"
