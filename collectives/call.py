@@ -93,7 +93,9 @@ def make_call(
     249
     """
     if isinstance(algorithm, CollectiveCall):
-        _refuse_besides_call(nbytes=nbytes, dtype=dtype, op=op, root=root)
+        arguments = {"nbytes": nbytes, "dtype": dtype, "op": op, "root": root}
+        if given := " and ".join(name for name, value in arguments.items() if value is not None):
+            raise InputError(f"{given} must not be passed with a CollectiveCall; change it with dataclasses.replace")
         call = algorithm
         call.check(world_size)
         if buffers is not None and check_buffers(call.algorithm, world_size, buffers) != call.shape:
@@ -117,14 +119,6 @@ def make_call(
 def _check_same(algorithm: Algorithm, name: str, value: object, actual: object) -> None:
     if value not in (None, actual):
         raise InputError(f"{algorithm.full_name}: {name} is {value}, but the buffers have {actual}; remove {name}")
-
-
-def _refuse_besides_call(**arguments: object) -> None:
-    names = [name for name, value in arguments.items() if value is not None]
-    if names:
-        raise InputError(
-            f"{' and '.join(names)} must not be passed with a CollectiveCall; change the call with dataclasses.replace"
-        )
 
 
 def _elements(algorithm: Algorithm, world_size: int, nbytes: object, dtype: str, op: str) -> int:

@@ -100,27 +100,19 @@ def load_file(path: Path) -> list[Algorithm]:
     check_input(path, FileBytes.PROGRAM)
     path = path.resolve()
     declared = execute_file(path) if Here.is_worker else load_recorded(path)
-    _check_names(path, declared)
+    names = [algorithm.full_name for algorithm in declared]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"{path}: {name} is declared {names.count(name)} times; use a different name for each")
     if not declared:
         raise InputError(f'{path}: declares no algorithm; put @algorithm("all_reduce") above a rank program')
     return declared
 
 
-def _check_names(path: Path, algorithms: list[Algorithm]) -> None:
-    names = [algorithm.full_name for algorithm in algorithms]
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(f"{path}: {name} is declared {names.count(name)} times; use a different name for each")
-
-
 def _find_in_file(reference: str, collective: str | None, folder: Path | None) -> Algorithm:
     file, _, name = reference.rpartition(":") if ".py:" in reference else (reference, "", "")
     candidates = load_file((folder or Path()) / file)
-    named = [
-        candidate
-        for candidate in candidates
-        if name in ("", candidate.name, candidate.full_name, candidate.function.__name__)
-    ]
+    named = [each for each in candidates if name in ("", each.name, each.full_name, each.function.__name__)]
     fitting = [candidate for candidate in named if collective in (None, candidate.spec.name)]
     chosen = fitting or named
     if len(chosen) != 1:

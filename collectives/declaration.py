@@ -38,12 +38,6 @@ def function_parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter
     return tuple(inspect.signature(function).parameters.values())
 
 
-def positional_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Return the parameters of a function that can be passed by position."""
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return [p for p in function_parameters(function) if p.kind in kinds]
-
-
 def check_parameters(subject: str, known: Sequence[inspect.Parameter], values: Mapping[str, Parameter]) -> None:
     """Raise InputError if ``values`` has a parameter that ``subject`` does not take, or a value of the wrong type."""
     by_name = {parameter.name: parameter for parameter in known}
@@ -374,7 +368,8 @@ def algorithm(
 
     def declare(function: Callable[Arguments, Returned]) -> Algorithm[Arguments, Returned]:
         label, first = name or function.__name__, first_arguments(spec)
-        if len(positional_parameters(function)) < len(first):
+        kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        if sum(parameter.kind in kinds for parameter in function_parameters(function)) < len(first):
             raise InputError(f"{collective}/{label}: the program must take ({', '.join(first)})")
         declared = Algorithm(spec, label, function, chunks, scratch)
         of_function: dict[str, Any] = {

@@ -100,14 +100,9 @@ def quote_for_bash(text: str) -> str:
     """
     if text.isprintable():
         return shell_quote(text)
-    escaped = (
-        "\\" + letter if letter in "\\'" else letter if letter.isprintable() else _bytes_of(letter) for letter in text
-    )
-    return f"$'{''.join(escaped)}'"
-
-
-def _bytes_of(text: str) -> str:
-    return "".join(f"\\x{byte:02x}" for byte in os.fsencode(text))
+    escapes = {letter: "".join(f"\\x{byte:02x}" for byte in os.fsencode(letter)) for letter in text}
+    escapes |= {letter: letter for letter in text if letter.isprintable()} | {"\\": "\\\\", "'": "\\'"}
+    return f"$'{''.join(map(escapes.__getitem__, text))}'"
 
 
 def make_printable(text: str, keep: str = "", most: int = MOST_PRINTED) -> str:
@@ -155,7 +150,7 @@ def close_names(name: str, known: Iterable[str]) -> list[str]:
     """
     names = list(dict.fromkeys(known))
     family, _, last = name[:200].lower().rpartition("/")
-    likeness = {name: _likeness(last, _last(name).lower()) for name in names}
+    likeness = {name: _likeness(last, name.rpartition("/")[2].lower()) for name in names}
     best = max(likeness.values(), default=0.0)
     candidates = [name for name in names if likeness[name] == best >= ALIKE]
     return ([name for name in candidates if name.rpartition("/")[0] == family] or candidates)[:MOST_NAMED]
@@ -165,7 +160,3 @@ def _likeness(text: str, known: str) -> float:
     if len(text) >= PART and text in known:
         return 1.0
     return SequenceMatcher(None, known, text).ratio()
-
-
-def _last(name: str) -> str:
-    return name.rpartition("/")[2]

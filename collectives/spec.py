@@ -91,12 +91,7 @@ SPECS = {
         ("broadcast", "root only", "root's", {"rooted": True, "beginning": ONLY_ROOT}),
         ("reduce", "own", "all at root", {"rooted": True, "reduces": True}),
         ("all_reduce", "own", "all", {"reduces": True}),
-        (
-            "scatter",
-            "root only",
-            "root's in own part",
-            {"rooted": True, "has_parts": True, "beginning": ONLY_ROOT},
-        ),
+        ("scatter", "root only", "root's in own part", {"rooted": True, "has_parts": True, "beginning": ONLY_ROOT}),
         ("gather", "own part", "each at root", {"rooted": True, "has_parts": True, "beginning": ONLY_OWN}),
         ("all_gather", "own part", "each", {"has_parts": True, "beginning": ONLY_OWN}),
         ("reduce_scatter", "own", "all in own part", {"reduces": True, "has_parts": True}),

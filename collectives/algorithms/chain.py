@@ -16,8 +16,16 @@ clusters", IPDPS 2006, and Chan et al. (2007).
 tree for short messages and for many ranks.
 """
 
+from collectives.algorithms.double_tree import Node, tree_broadcast, tree_reduce
 from collectives.declaration import algorithm
-from collectives.step import Program, recv, recv_reduce, send
+from collectives.step import Program
+
+
+def node_of_line(rank: int, world_size: int, root: int) -> Node:
+    """Return the neighbors of a rank in the line, which is a tree in which each rank has at most one child."""
+    position = (rank - root) % world_size
+    before, after = (rank - 1) % world_size, (rank + 1) % world_size
+    return Node(before if position > 0 else None, (after,) if position < world_size - 1 else ())
 
 
 def chunks_of_chain(world_size: int, slices: int) -> int:
@@ -28,25 +36,13 @@ def chunks_of_chain(world_size: int, slices: int) -> int:
 @algorithm("broadcast", name="chain", chunks=chunks_of_chain)
 def chain_broadcast(rank: int, world_size: int, root: int, slices: int = 8) -> Program:
     """Copy the root's buffer to all ranks in p + s - 2 steps. All but the last rank send n bytes, the lower bound."""
-    position = (rank - root) % world_size
-    before, after = (rank - 1) % world_size, (rank + 1) % world_size
-    for number in range(slices + 1):
-        incoming = [recv(before, number)] if position > 0 and number < slices else []
-        outgoing = [send(after, number - 1)] if position < world_size - 1 and number > 0 else []
-        if incoming or outgoing:
-            yield (*incoming, *outgoing)
+    yield from tree_broadcast(node_of_line(rank, world_size, root), 0, slices)
 
 
 @algorithm("reduce", name="chain", chunks=chunks_of_chain)
 def chain_reduce(rank: int, world_size: int, root: int, slices: int = 8) -> Program:
     """Sum all buffers on the root in p + s - 2 steps. Every rank except the root sends n bytes, the lower bound."""
-    position = (rank - root) % world_size
-    before, after = (rank - 1) % world_size, (rank + 1) % world_size
-    for number in range(slices + 1):
-        incoming = [recv_reduce(after, number)] if position < world_size - 1 and number < slices else []
-        outgoing = [send(before, number - 1)] if position > 0 and number > 0 else []
-        if incoming or outgoing:
-            yield (*incoming, *outgoing)
+    yield from tree_reduce(node_of_line(rank, world_size, root), 0, slices)
 
 
 @algorithm("all_reduce", name="chain", chunks=chunks_of_chain)

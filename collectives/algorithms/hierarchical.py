@@ -108,11 +108,7 @@ def hierarchical_all_reduce(
     yield from gathering.run(gpu, peers, 0, total)
 
 
-class Line(NamedTuple):
-    """One line of a torus: the ranks along one dimension, and this rank's position among them."""
-
-    position: int
-    ranks: Spaced
+Line = tuple[int, Spaced]  # this rank's position among the ranks along one dimension of a torus, and these ranks
 
 
 def torus_shape(world_size: int, columns: int | None, rows: int | None) -> list[int]:
@@ -140,7 +136,7 @@ def by_lines(lines: Sequence[Line], direction: int, first: int) -> Program:
     if not lines:
         return
     (position, ranks), *others = lines
-    share = prod(len(line.ranks) for line in others)
+    share = prod(len(line) for _, line in others)
     yield from on_group(reduce_around(position, len(ranks), direction), ranks, share, first)
     yield from by_lines(others, direction, first + position * share)
     yield from on_group(gather_around(position, len(ranks), direction), ranks, share, first)
@@ -160,7 +156,7 @@ def torus_all_reduce(
     lines, stride = list[Line](), 1
     for size in torus_shape(world_size, columns, rows):
         position = rank // stride % size
-        lines.append(Line(position, Spaced(rank - position * stride, stride, size)))
+        lines.append((position, Spaced(rank - position * stride, stride, size)))
         stride *= size
     orders = [(lines[k:] + lines[:k], way) for k in range(len(lines)) for way in (1, -1)]
     return tuple(by_lines(order, way, number * world_size) for number, (order, way) in enumerate(orders or [([], 1)]))

@@ -2,9 +2,7 @@
 
 The formulas hold on a symmetric network without contention: each rank has its own full-duplex link to an ideal switch,
 and its simultaneous sends share that link. Buffers are divided into equal chunks. On such a network, the formulas equal
-the simulation to the last digit, except the formulas in ``UPPER_BOUNDS``, which are upper bounds.
-
-``FORMS`` has the formula of each library algorithm. Formulas return seconds.
+the simulation to the last digit, except the formulas in ``UPPER_BOUNDS``, which are upper bounds. They return seconds.
 
 Sources: Chan, Heimlich, Purkayastha, van de Geijn (2007); Thakur, Rabenseifner, Gropp (2005); Patarasuk and Yuan (2009)
 for the ring; Sanders, Speck, Träff (2009) for the two trees. The remaining formulas are counted from the programs.

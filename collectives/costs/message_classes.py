@@ -45,11 +45,6 @@ class Probe(NamedTuple):
     length: int
 
 
-def long_chain(world_size: int) -> int:
-    """Return the number of hops in the longer of the two probes for a relay or an exchange."""
-    return 3 if world_size <= 2 else 5
-
-
 def probes_of(message_class: MessageClass, world_size: int) -> Iterator[Probe]:
     """Yield the probes that measure a message class.
 
@@ -58,7 +53,7 @@ def probes_of(message_class: MessageClass, world_size: int) -> Iterator[Probe]:
     """
     pattern, lengths = message_class.pattern, [1]
     if not message_class.is_first:
-        lengths = {FAN_OUT: [1, 2], FAN_IN: [2, 3]}.get(pattern, [1, long_chain(world_size)])
+        lengths = {FAN_OUT: [1, 2], FAN_IN: [2, 3]}.get(pattern, [1, 3 if world_size <= 2 else 5])
         pattern = FAN_IN if pattern == FAN_OUT else pattern
     for length in lengths:
         yield Probe(pattern, message_class.width, message_class.reduces, message_class.nbytes, length)

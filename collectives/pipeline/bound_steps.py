@@ -12,7 +12,7 @@ chunk, so each slice can run through the whole program independently.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from collectives.step import Kind, Operation, Step, copy, extent, offset, reduce
 
@@ -54,12 +54,6 @@ class Extent:
 Allocate = Callable[[int], E]  # returns this many elements of staging that are unused in this step
 
 
-class MessageHandle(Protocol):
-    """The handle that torch.distributed returns for a message in flight."""
-
-    def wait(self) -> object: ...
-
-
 class Write(NamedTuple, Generic[E]):
     """A local write: elements to copy to a target, or to reduce into it."""
 
@@ -82,7 +76,7 @@ class Transfer(Generic[E]):
     peer: int = field(init=False)
     elements_list: list[E] = field(init=False)  # process groups take lists of tensors
     nbytes: int = field(init=False)
-    work: MessageHandle = field(init=False)  # set while the message is in flight
+    work: Any = field(init=False)  # the handle that torch.distributed returns, set while the message is in flight
     posted: float = 0.0  # the time of posting, if times are recorded
 
     def __post_init__(self) -> None:

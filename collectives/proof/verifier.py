@@ -61,8 +61,14 @@ def explain_missing(schedule: Schedule, landings: Sequence[Landing], rank: int, 
     if lost:
         over = f"{_describe(schedule, lost[-1])} put the data of {_ranks_of(lost[-1].brought)} in its place"
         return f"rank {rank} had {which} until {over}"
-    stay = _where_it_stayed(schedule, landings, contributor, chunk, which)
-    return f"{stay}; {_received(schedule, arrivals, rank, chunk)}"
+    received = [arrival for arrival in arrivals if schedule.match[arrival.operation] >= 0]
+    end = f"rank {rank} never receives chunk {chunk}"
+    if received:
+        end = f"rank {rank} receives chunk {chunk} last in {_describe(schedule, received[-1])} brings the data of "
+        end += _ranks_of(received[-1].brought)
+    else:
+        end += last_step(schedule, rank)
+    return f"{_where_it_stayed(schedule, landings, contributor, chunk, which)}; {end}"
 
 
 def explain_other(schedule: Schedule, landings: Sequence[Landing], rank: int, chunk: int) -> str:
@@ -128,15 +134,6 @@ def _later_sends(schedule: Schedule, landing: Landing) -> Iterator[int]:
             first = int(schedule.chunk[index])
             if first <= landing.chunk < first + int(schedule.count[index]):
                 yield index
-
-
-def _received(schedule: Schedule, arrivals: Sequence[Landing], rank: int, chunk: int) -> str:
-    received = [arrival for arrival in arrivals if schedule.match[arrival.operation] >= 0]
-    if not received:
-        return f"rank {rank} never receives chunk {chunk}{last_step(schedule, rank)}"
-    last = received[-1]
-    message_text = f"{_describe(schedule, last)} brings the data of {_ranks_of(last.brought)}"
-    return f"rank {rank} receives chunk {chunk} last in {message_text}"
 
 
 def _describe(schedule: Schedule, landing: Landing) -> str:
@@ -224,17 +221,13 @@ def check_bitwise_identical(algorithm: Algorithm, world_size: int) -> None:
         )
 
 
-def _check_followed(schedule: Schedule) -> None:
-    number = schedule.world_size * schedule.total
-    excess = f"{schedule.describe()}: all ranks together have {number:,} chunks, including scratch, which are too many"
-    check_fits(number, Gigabyte.FOLLOWED, f"{excess} to track one by one", "declare fewer")
-
-
 class SymbolicRun:
     """The contributors, origins and reduction orders of the chunks of all ranks during a symbolic run."""
 
     def __init__(self, schedule: Schedule) -> None:
-        _check_followed(schedule)
+        number = schedule.world_size * schedule.total
+        excess = f"{schedule.describe()}: all ranks together have {number:,} chunks, including scratch, which are too"
+        check_fits(number, Gigabyte.FOLLOWED, f"{excess} many to track one by one", "declare fewer")
         self.schedule = schedule
         self.spec = schedule.algorithm.spec
         self.match = schedule.match.tolist()
@@ -334,13 +327,10 @@ class SymbolicRun:
             elif twice:
                 problem = (
                     f"the contribution of {_ranks_of(twice)} would be counted twice: chunk {chunk} already "
-                    f"holds {self._ranks_in(current)} and {self._ranks_in(other)} would be added"
+                    f"holds {_ranks_of(current & self.everyone)} and {_ranks_of(other & self.everyone)} would be added"
                 )
             results.append(current | other | (self._mistake(index, problem) if problem else 0))
         return results
-
-    def _ranks_in(self, value: int) -> str:
-        return _ranks_of(value & self.everyone)
 
     def _add(self, current: list[int], brought: list[int]) -> list[int]:
         sums, p = self.sums, self.schedule.world_size

@@ -316,8 +316,7 @@ class Calibration:
 
     def is_fresh(self) -> bool:
         """Return whether the calibration is at most a day old and was made on this machine with the same software."""
-        age = datetime.now(UTC) - datetime.fromisoformat(self.created)
-        return age < FRESH_FOR and self.environment == describe_environment()
+        return timedelta(seconds=self.age_s) < FRESH_FOR and self.environment == describe_environment()
 
     def write(self, path: Path | str) -> None:
         """Write the calibration to ``path`` as JSON, atomically."""

@@ -3,10 +3,9 @@
 Two million messages take gigabytes as objects, but less than 100 MB as columns. A column is read as int64, float64 or
 bool, whatever its stored type, so arithmetic cannot overflow. A row is created when it is accessed.
 
-In a file, a short column is a list of numbers, which people can read. A longer column is packed: its type (``u2``:
-two-byte integers) and its bytes, little-endian. The first bytes of all numbers come first, then all second bytes, and
-so on, because bytes of equal significance are similar. The bytes are deflated (RFC 1951, in the format of RFC 1950) and
-encoded in base64. A file is checked before memory is allocated for its content.
+In a file, a short column is a list of numbers. A longer column is packed: its type (``u2``: two-byte integers), and its
+little-endian bytes, first the lowest byte of all numbers, then the second, because bytes of equal significance are
+similar. They are deflated (RFC 1950) and encoded in base64. A file is checked before memory is allocated for it.
 """
 
 import base64

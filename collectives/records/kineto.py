@@ -1,18 +1,11 @@
 """Read a profile of torch's profiler (Kineto) as a Trace, to compare its phases with predicted phases.
 
-``torch.profiler.profile(...).export_chrome_trace(FILE)`` writes one file per rank, in the Trace Event Format. torch
-names the parts of a training step, from which the phases are read:
-
-* *optimizer* is ``Optimizer.step#...``.
-* *backward* extends from the first to the last ``autograd::engine::evaluate_function``.
-* *forward* extends from the first to the last operator with an arrow to backward.
-* *sync* is each ``gloo:...``, ``nccl:...``, ``mpi:...``, ``ucc:...`` or ``xccl:...``, on the clock of the GPU if
-  available.
-* The names of the user's ``record_function`` become spans. A user's own ``forward`` or ``backward`` replaces the phase
-  that is read from torch's names.
-
-A step is ``ProfilerStep#N``. If there is none, a step ends with the optimizer. Times of several ranks are comparable
-only if the clocks of their hosts agree.
+``torch.profiler.profile(...).export_chrome_trace(FILE)`` writes one file per rank, in the Trace Event Format. Phases
+are read from torch's names: *optimizer* is ``Optimizer.step#...``; *backward* extends from the first to the last
+``autograd::engine::evaluate_function``; *forward* covers the operators with an arrow to backward; *sync* is each
+``gloo:...``, ``nccl:...`` or similar, on the clock of the GPU if available. The names of ``record_function`` become
+spans. A user's own ``forward`` or ``backward`` replaces the phase of that name. A step is ``ProfilerStep#N``. If there
+is none, a step ends with the optimizer. Times of several ranks are comparable only if the clocks of their hosts agree.
 """
 
 import json

@@ -1,12 +1,10 @@
 """Find the bottleneck of a run: stuck ranks, compute, a slow or a full link pair, latency, or none.
 
-The rule uses only recorded times. It therefore works for simulated networks with known faults, and for unknown
-networks. The report, the terminal and the player all use it.
+The rule uses only recorded times, so it also works for unknown networks.
 
 A link pair (``Cable``) consists of both directions of a link. It is *slow* if it is busy for more than a tenth of the
 time, but its peak load stays below three quarters of the usual peak. It is *full* if no other pair is used much more.
-Slow or full pairs are named only if they are few, about a quarter of the used pairs. ``tests/simcomm/test_limits.py``
-tests the rule on hundreds of random networks.
+Slow or full pairs are named only if they are few, about a quarter of the used pairs.
 """
 
 from collections.abc import Mapping, Sequence

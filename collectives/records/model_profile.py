@@ -3,15 +3,11 @@
 FLOPs and bytes are per sample, so one profile serves every batch size. Parameters are also read once per batch.
 Predictions read a profile without torch; ``ringlab profile`` writes it.
 
-A transformer can be given by its dimensions: ``gpt:layers=12,width=768,heads=12,context=1024,vocabulary=50257``. There
-are three kinds:
-
-* *gpt* has layer norm before each part, learned positions, GELU, and a head that shares the embedding (Radford et al.,
-  Language Models are Unsupervised Multitask Learners).
-* *bert* has layer norm after each part, token types, full attention, and the masked-word head without pooler (Devlin et
-  al., https://arxiv.org/abs/1810.04805).
-* *llama* has RMS norm, rotary positions, a gated MLP, and a separate head (Touvron et al.,
-  https://arxiv.org/abs/2302.13971).
+A transformer can be given by its dimensions: ``gpt:layers=12,width=768,heads=12,context=1024,vocabulary=50257``. *gpt*
+has layer norm before each part, learned positions, GELU, and a head that shares the embedding (Radford et al., Language
+Models are Unsupervised Multitask Learners). *bert* has layer norm after each part, token types, full attention, and the
+masked-word head without pooler (Devlin et al., https://arxiv.org/abs/1810.04805). *llama* has RMS norm, rotary
+positions, a gated MLP, and a separate head (Touvron et al., https://arxiv.org/abs/2302.13971).
 """
 
 import re

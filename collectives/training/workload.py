@@ -10,15 +10,7 @@ from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.spec import ITEM_BYTES
-from collectives.training.gradients import (
-    FIRST_BYTES,
-    RESNETS,
-    STEMS,
-    Bucket,
-    Gradient,
-    fill_buckets,
-    resnet_gradients,
-)
+from collectives.training.gradients import FIRST_BYTES, RESNETS, STEMS, Bucket, Gradient, fill_buckets, resnet_gradients
 from collectives.training.recipe import Recipe
 
 PREFETCHED = 2  # batches that each worker loads ahead by default, as in torch's DataLoader
@@ -165,9 +157,8 @@ class Training(Recipe, DataLoading):
             check_known("model", self.model, RESNETS, f", {FILES}")
         check_known("dataset", self.dataset, DATASETS)
         check_known("stem", self.stem, STEMS)
-        check_whole_number("classes", self.classes, at_least=1)
-        for name in ("images", "parameters"):
-            if getattr(self, name) is not None:
+        for name in ("classes", "batch_size", "epochs", "images", "parameters"):
+            if name not in ("images", "parameters") or getattr(self, name) is not None:
                 check_whole_number(name, getattr(self, name), at_least=1)
         shape = tuple(self.image_shape) if isinstance(self.image_shape, list | tuple) else ()
         if len(shape) != 3 or any(isinstance(each, bool) or not isinstance(each, int) or each < 1 for each in shape):
@@ -181,8 +172,6 @@ class Training(Recipe, DataLoading):
                 f"{self.random_crop}"
             )
         check_bool("download", self.download)
-        check_whole_number("batch_size", self.batch_size, at_least=1)
-        check_whole_number("epochs", self.epochs, at_least=1)
         check_whole_number("seed", self.seed, at_least=0)
         for name in ("data_folder", "checkpoints"):
             if getattr(self, name) is not None:
