@@ -214,9 +214,6 @@ def part_slice(parts: int | range, n: int, world_size: int) -> slice:
 
     Part i covers the elements ``[i * n // world_size, (i + 1) * n // world_size)``, like chunk i of ``world_size``
     chunks.
-
-    >>> part_slice(1, 10, world_size=4), part_slice(range(1, 3), 10, world_size=4)
-    (slice(2, 5, None), slice(2, 7, None))
     """
     first, end = (parts, parts + 1) if isinstance(parts, int) else (parts.start, parts.stop)
     return slice(first * n // world_size, end * n // world_size)

@@ -195,11 +195,7 @@ def text_of(error: BaseException) -> str:
 
 
 def shorten(value: object, most: int = 300) -> str:
-    """Return the ``repr`` of a value, shortened to ``most`` characters, even if ``repr`` fails.
-
-    >>> shorten([1] * 1000, most=10)
-    '[1, 1, 1, …'
-    """
+    """Return the ``repr`` of a value, shortened to ``most`` characters, even if ``repr`` fails."""
     try:
         text = repr(value)
     except BaseException as error:

@@ -47,11 +47,7 @@ class Spec(NamedTuple):
 
     @property
     def is_shared(self) -> bool:
-        """Whether several ranks end with the same reduced data.
-
-        >>> [name for name, spec in SPECS.items() if spec.is_shared]
-        ['all_reduce']
-        """
+        """Whether several ranks end with the same reduced data."""
         return self.reduces and not self.rooted and not self.has_parts
 
     def origin(self, rank: int, part: int) -> int:
@@ -59,11 +55,7 @@ class Spec(NamedTuple):
         return rank if self.moves else part
 
     def result(self, rank: int, world_size: int, root: int) -> range:
-        """Return the parts that are defined on this rank at the end: all parts, only its own, or none.
-
-        >>> find_spec("scatter").result(rank=2, world_size=4, root=0)
-        range(2, 3)
-        """
+        """Return the parts that are defined on this rank at the end: all parts, only its own, or none."""
         own_part, next_rank = range(rank, rank + 1), (rank + 1) % world_size
         if self.end(rank, rank, world_size, root) is None:
             return range(0)

@@ -8,10 +8,7 @@ steps of j's set bits; 5 = 1 + 4 travels 1 rank, then 4. *Barrier*: a rank sends
 **Why it is correct.** After the step of distance d, each rank has the data of 2 d consecutive ranks, wherever they wrap
 around. For all_to_all, the sum of the set bits of j is j.
 
-**Cost** (symbols: ``collectives.algorithms``). ``ceil(log2 p) alpha + (p - 1) / p n beta`` for all_gather: both terms
-are lower bounds. An all_to_all with p a power of two needs ``log2 p (alpha + n / 2 beta)``, and packs its chunks. See
-Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all communications in multiport message-passing
-systems", IEEE Transactions on Parallel and Distributed Systems 8 (1997); Thakur et al. (2005).
+**Source.** Bruck, Ho, Kipnis, Upfal, Weathersby (1997); Thakur, Rabenseifner, Gropp (2005).
 
 **When to choose it.** All_gather: for short messages, and if p is not a power of two. All_to_all: for short messages
 only, as each chunk travels up to log2 p times.

@@ -7,10 +7,7 @@ adds its own data to a slice before it passes the slice on.
 **Why it is correct.** Each slice visits all ranks of the line in order. A rank sends a slice one step after it has
 received the slice, so the slice is complete.
 
-**Cost** (symbols: ``collectives.algorithms``). ``(p + s - 2) (alpha + n / s beta)`` with s slices: the first slice
-needs p - 1 steps, and the others follow one step apart. More slices fill the line better and cost more latency; the
-best number is ``sqrt((p - 2) n beta / alpha)``. See Patarasuk, Faraj, Yuan, "Pipelined broadcast on Ethernet switched
-clusters", IPDPS 2006, and Chan et al. (2007).
+**Source.** Patarasuk, Faraj, Yuan (2006); Chan et al. (2007). ``sqrt((p - 2) n beta / alpha)`` slices are best.
 
 **When to choose it.** For large broadcasts: every rank sends the buffer only once. The latency grows with p, so use a
 tree for short messages and for many ranks.

@@ -8,10 +8,7 @@ tournament (the circle method): one player stays, and the others move on by one 
 a reduce_scatter, rank r adds the p - 1 copies of chunk r in the order of the step, so that its result does not depend
 on the order of arrival.
 
-**Cost** (symbols: ``collectives.algorithms``). Direct: ``alpha + (p - 1) / p n beta``, since all messages of a rank
-share one latency. Pairwise: ``(p - 1) (alpha + n / p beta)`` for even p, and one more step for odd p. See Cowan,
-Maleki, Musuvathi, Saarikivi, Xiong, "MSCCLang: Microsoft collective communication language", ASPLOS 2023, which calls
-the all_reduce All Pairs, and Thakur, Rabenseifner, Gropp (2005), who describe pairwise exchange for powers of two.
+**Source.** Cowan et al. (2023), who call the all_reduce All Pairs; Thakur, Rabenseifner, Gropp (2005) for *pairwise*.
 
 **When to choose it.** Direct: for short messages, and on a switch without contention. NCCL programs write all_to_all
 this way, by grouped sends and receives. Pairwise: if posting many messages at once is expensive or congests the

@@ -8,10 +8,7 @@ previous slice to its children. A reduce sends slices from the children to the p
 **Why it is correct.** Each tree spans all ranks and has its own half of the buffer. A rank sends a slice after it has
 received it from its parent, or in a reduce from all its children.
 
-**Cost** (symbols: ``collectives.algorithms``). At most ``(L + s - 1) (alpha + n / s beta)`` for a broadcast, with
-``L = ceil(log2 p)``. A reduce needs one step per child: at most twice the steps. See Sanders, Speck, Träff, "Two-tree
-algorithms for full bandwidth broadcast, reduction and scan", Parallel Computing 35 (2009), and NCCL's trees.cc for the
-numbering.
+**Source.** Sanders, Speck, Träff (2009), and NCCL's trees.cc for the numbering. A reduce needs one step per child.
 
 **When to choose it.** For broadcasts, reduces and all_reduces of medium and large buffers on many ranks: logarithmic
 latency at nearly full bandwidth. NCCL chooses it for all_reduce across many nodes.

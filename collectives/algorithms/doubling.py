@@ -11,10 +11,7 @@ bits have combined their data. The last step combines all ranks. Recursive halvi
 This holds for powers of two. For other numbers, the *core* is the largest power of two of ranks, and the others are
 *spare*: rank core + i sends its data to rank i, waits, and receives the result from rank i.
 
-**Cost** (symbols: ``collectives.algorithms``). With p a power of two: ``log2 p (alpha + n beta + n gamma)`` for
-``all_reduce/recursive_doubling``, and ``2 log2 p alpha + (p - 1) / p n (2 beta + gamma)`` for halving and doubling.
-Spare ranks add two steps of n bytes to an all_reduce. See Thakur, Rabenseifner, Gropp (2005), and Rabenseifner,
-"Optimization of collective reduction operations", ICCS 2004.
+**Source.** Thakur, Rabenseifner, Gropp (2005); Rabenseifner (2004). Spare ranks cost two steps of n bytes.
 
 **When to choose it.** On networks without contention and with 2^k ranks: recursive doubling for short messages, halving
 and doubling for long ones. Its distant partners are a disadvantage on rings and on thin trunks.

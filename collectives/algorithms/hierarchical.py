@@ -9,11 +9,7 @@ that dimension, and its own share of the buffer, so that all links are busy.
 **Why it is correct.** After the first dimension, each rank has its share of its row's sum. Summing the shares of one
 rail over the rows gives the sum over all ranks, and the gather copies it to the row.
 
-**Cost** (symbols: ``collectives.algorithms``). With rings, g GPUs per node and p / g nodes: ``2 (g + p / g - 2) alpha +
-(p - 1) / p n (2 beta + gamma)``. A torus of equal dimensions has the same latency and bytes, and divides the reduction
-among its channels. See Mikami et al., "Massively distributed SGD: ImageNet/ResNet-50 training in a flash" (2018), for
-rings in two dimensions, and Jain, Sabharwal, "Optimal bucket algorithms for large MPI collectives on torus
-interconnects", ICS 2010.
+**Source.** Mikami et al. (2018) for rings in two dimensions; Jain, Sabharwal (2010) for tori.
 
 **When to choose it.** Hierarchical: if links within a node are faster than links between nodes, since only 1/g of the
 buffer crosses each rail. Torus: on networks that are grids or tori, such as those of TPU pods.

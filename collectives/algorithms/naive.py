@@ -7,9 +7,7 @@ combine these two with rank 0 as the root.
 **Why it is correct.** Each rank's data enters the result once, when the root receives it, and the root sends only
 complete results.
 
-**Cost** (symbols: ``collectives.algorithms``). ``(p - 1) (alpha + n beta)`` for a broadcast: the root's link carries
-every message. A reduce adds ``(p - 1) n gamma``. See Chan, Heimlich, Purkayastha, van de Geijn, "Collective
-communication: theory, practice, and experience", Concurrency and Computation 19 (2007).
+**Source.** Chan, Heimlich, Purkayastha, van de Geijn (2007).
 
 **When to choose it.** For two or three ranks, and as the baseline that the other algorithms improve on.
 """

@@ -8,9 +8,7 @@ p - 2, rank r sends chunk r - k and receives chunk r - k - 1. *All_reduce* runs 
 **Why it is correct.** The partial sum of chunk r starts on rank r + 1, visits every rank once, and ends on rank r after
 p - 1 steps, complete. Then the complete chunk visits every rank once more.
 
-**Cost** (symbols: ``collectives.algorithms``). ``2 (p - 1) alpha + (p - 1) / p n (2 beta + gamma)`` for all_reduce: the
-fewest possible bytes, and a latency that grows with p. See Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms
-for clusters of workstations", Journal of Parallel and Distributed Computing 69 (2009).
+**Source.** Patarasuk, Yuan (2009). No algorithm sends fewer bytes; the latency grows with p.
 
 **When to choose it.** For large buffers, on most networks: neighbors need not share a link. For short messages or many
 ranks, use a tree, ``direct`` or ``halving_doubling``. Choose the bidirectional ring if the network is a ring of

@@ -8,11 +8,7 @@ reverse order: each rank adds the data of its children and then sends to its par
 **Why it is correct.** Each position other than 0 has exactly one parent, and receives in the step of its lowest set
 bit. The parent's lowest set bit is larger, so the parent has the data in an earlier step.
 
-**Cost** (symbols: ``collectives.algorithms``). ``ceil(log2 p) (alpha + n beta)`` for a broadcast, since each step sends
-the whole buffer. A scatter halves its messages in each step: ``ceil(log2 p) alpha + (p - 1) / p n beta``. See Chan et
-al. (2007), who call it the minimum spanning tree algorithm, and Thakur, Rabenseifner, Gropp, "Optimization of
-collective communication operations in MPICH", International Journal of High Performance Computing Applications 19
-(2005).
+**Source.** Chan et al. (2007), who call it the minimum spanning tree algorithm; Thakur, Rabenseifner, Gropp (2005).
 
 **When to choose it.** For short messages: ceil(log2 p) steps are the minimum with one message at a time. Scatter and
 gather also suit large messages. For large broadcasts use ``chain`` or ``double_tree``.

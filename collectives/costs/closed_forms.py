@@ -42,10 +42,6 @@ def seconds_on_shared_link(
     A step waits ``alpha`` seconds, sends, and then reduces. It shares the link equally with the channels that send at
     the same time. ``sending`` is the time to send a whole buffer alone, and ``reducing`` is the time to reduce it, in
     seconds.
-
-    >>> half = [StepShares(sent=0.5, reduced=0.0)]
-    >>> seconds_on_shared_link([half, half], alpha=1.0, sending=4.0, reducing=0.0)
-    5.0
     """
     now, last = 0.0, 0.0
     working = [_Channel(steps, sends_at=alpha) for steps in channels if steps]

@@ -64,11 +64,6 @@ def message_seconds(message_class: MessageClass, world_size: int, seconds: Calla
 
     If there are two probes, the result is the difference of their times per additional message. The messages of a fan
     share its time equally.
-
-    >>> times = {1: 5e-4, 3: 7e-4}
-    >>> relay = MessageClass("relay", 1, False, 4096, is_first=False)
-    >>> round(message_seconds(relay, 2, lambda probe: times[probe.length]), 9)
-    0.0001
     """
     short, *rest = probes_of(message_class, world_size)
     total = seconds(short)

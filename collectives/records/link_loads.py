@@ -94,16 +94,7 @@ class _Crossings:
 
 
 def link_loads(trace: Trace) -> LinkLoads:
-    """Return the load of each link of a trace.
-
-    >>> from collectives.records.messages import Message
-    >>> from collectives.records.trace import TracedLink
-    >>> message = Message(0, 1, 0, 0, 500, 0.0, 1.0, ("a", "b"))
-    >>> trace = Trace("one", "predicted", 2, 1.0, [message], links=[TracedLink("a", "b", 1000.0, 0.0, 500.0)])
-    >>> loads = link_loads(trace)
-    >>> loads.use.tolist(), loads.busy.tolist(), loads.peak.tolist()
-    ([0.5], [1.0], [0.5])
-    """
+    """Return the load of each link of a trace."""
     count, routes = len(trace.links), link_routes(trace)
     capacity = np.array([link.bandwidth for link in trace.links])
     capacity = np.where((capacity > 0) & np.isfinite(capacity), capacity, np.inf)

@@ -76,13 +76,7 @@ class BriefTrace(Trace):
 
 
 def waiting_seconds(trace: Trace) -> dict[tuple[int, int], float]:
-    """Return the seconds that each rank waited for a peer after posting its send or receive, by (rank, peer).
-
-    >>> from collectives import Message
-    >>> late = Message(0, 1, 0, 0, 64, begin=3.0, end=4.0, src_posted=1.0)  # rank 1 posted its receive late
-    >>> waiting_seconds(Trace("broadcast/naive", "predicted", 2, 4.0, [late]))
-    {(0, 1): 2.0}
-    """
+    """Return the seconds that each rank waited for a peer after posting its send or receive, by (rank, peer)."""
     if isinstance(trace, BriefTrace):
         return trace.waited
     messages, begin = trace.messages, trace.messages.begin
@@ -108,12 +102,6 @@ def critical_path(trace: Trace, *, over_gaps: bool = False) -> list[Leg]:
     The search runs backwards: from the end of a leg to its beginning, then to the previous leg of the rank that was
     late. It stops if no leg of that rank ended at that time. With ``over_gaps``, it continues with the last earlier leg
     of that rank. Measured runs need this, because their ranks also wait for cores.
-
-    >>> from collectives import Message, Span
-    >>> message = Message(0, 1, 0, 0, 64, begin=0.0, end=1.0)
-    >>> trace = Trace("reduce/naive", "predicted", 2, 1.5, [message], [Span(1, "reduce", 0, 1.0, 1.5)])
-    >>> [(leg.name, leg.seconds) for leg in critical_path(trace)]
-    [('message', 1.0), ('reduce', 0.5)]
     """
     if isinstance(trace, BriefTrace):
         return trace.path
@@ -219,13 +207,6 @@ def divide_path(trace: Trace) -> list[PathStretch]:
 
     A message first counts as latency, for the latency of its route, and then as bandwidth of the route's fullest link.
     If the route is unknown, the whole message counts as bandwidth, with an empty name. Gaps between legs are waiting.
-
-    >>> from collectives.records.messages import Message
-    >>> from collectives.records.trace import TracedLink
-    >>> message = Message(0, 1, 0, 0, 900, 0.0, 1.0, ("a", "b"))
-    >>> trace = Trace("one", "predicted", 2, 1.0, [message], links=[TracedLink("a", "b", 1000.0, 0.1, 900.0)])
-    >>> [(part.kind, part.name, part.begin, part.end) for part in divide_path(trace)]
-    [('latency', '', 0.0, 0.1), ('bandwidth', 'a → b', 0.1, 1.0)]
     """
     loads = link_loads(trace) if trace.links else None
     routes = trace.messages.route

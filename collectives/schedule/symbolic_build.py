@@ -62,13 +62,7 @@ def seems_cyclic(algorithm: Algorithm) -> bool:
 
 
 def build_symmetric(algorithm: Algorithm, world_size: int, root: int = 0) -> SymmetricSchedule | None:
-    """Return the schedule from a single run of the program, or None if it is not symmetric or may be rejected.
-
-    >>> from collectives import find_algorithm
-    >>> ring = build_symmetric(find_algorithm("all_reduce/ring"), 1024)
-    >>> ring.steps, len(ring.kind)  # of any one rank
-    (2046, 4092)
-    """
+    """Return the schedule from a single run of the program, or None if it is not symmetric or may be rejected."""
     try:
         call = make_call(algorithm, world_size, root)
         if world_size < 2:

@@ -78,9 +78,6 @@ def resnet_gradients(name: str, classes: int, stem: str = "imagenet", size: int 
     """Return the gradients of a ResNet for square images in backward order, from the last layer to the first.
 
     They are computed from the shipped profile. The share of a layer in backward is its share of the multiplications.
-
-    >>> sum(gradient.nbytes for gradient in resnet_gradients("resnet18", classes=10)) // 4
-    11181642
     """
     layers = [layer for layer in json.loads((PROFILES / f"{name}.json").read_text())["layers"] if layer[3]]
     tensors, work = [tuple(sizes) for _, _, _, sizes, *_ in layers], list[int]()
