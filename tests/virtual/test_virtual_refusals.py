@@ -6,6 +6,8 @@ import pytest
 from virtual_runs import VirtualRuns
 from warm_ranks import run_ranks
 
+from collectives.errors import InputError
+
 PROGRAMS = Path(__file__).parent / "virtual_programs"
 
 
@@ -65,3 +67,10 @@ def test_error_during_reduction_is_raised_on_every_rank(virtual: VirtualRuns, tm
     (tmp_path / "half.py").write_text(START + text)
     ran = virtual(tmp_path / "half.py", 2)
     assert [ran.lines(rank) for rank in range(2)] == [["NotImplementedError", "[1.0, 1.0]"]] * 2, ran.outcome.findings
+
+
+def test_thread_that_communicates_is_refused_with_its_line(virtual: VirtualRuns, tmp_path: Path) -> None:
+    text = "import threading\nthread = threading.Thread(target=dist.barrier)\nthread.start()\nthread.join()\n"
+    (tmp_path / "thread.py").write_text(START + text)
+    with pytest.raises(InputError, match="a thread communicates"):
+        virtual(tmp_path / "thread.py", 2)

@@ -119,6 +119,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         if rank is None or rank.number not in self.group.places:
             raise RuntimeError(_say_not_in_group(self, rank))
         world = self.group.world
+        world.refuse_threads(rank)
         world.computing.charge(rank)
         world.check(rank)
         return rank
@@ -150,8 +151,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         rank = posted.rank
         rank.history.append(PastCall(posted.what, posted.site))
         work = VirtualWork(posted, result)
-        with rank.thread_lock:
-            post(posted)
+        post(posted)
         self.group.world.computing.forget(rank)
         return work
 

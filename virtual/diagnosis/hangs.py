@@ -1,6 +1,5 @@
 """Diagnose why a job hangs. The rules are tried in order, from the most specific to the most general."""
 
-import select
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 
@@ -62,29 +61,6 @@ def _creation_sites(ranks: list[Rank], made: Sequence[tuple[tuple[int, ...], Cal
         (rank.number, f"created a group of {format_ranks(members)}", site)
         for rank, (members, site) in zip(ranks, made, strict=True)
     )
-
-
-# -- threads
-
-GRACE_S = 1.0  # real time that threads get to reach their communication
-JOIN = (
-    "join() the thread before its rank waits for the result, or make its calls in the rank's main thread; with "
-    "real processes, this program may work"
-)
-
-
-def find_blocked_threads(job: RankJob) -> ProgramFinding | None:
-    if any(rank.thread_lock.has_others for rank in job.ranks):
-        select.select([], [], [], GRACE_S)
-    blocked = [(rank, rank.thread_lock.refused) for rank in job.ranks if rank.thread_lock.refused is not None]
-    if not blocked:
-        return None
-    title = (
-        f"a thread of {format_ranks(rank.number for rank, _ in blocked)} is blocked. On virtual ranks, a thread can "
-        "communicate only while its rank waits for it, in join() or on a queue or an event"
-    )
-    threads = tuple(FindingPlace((rank.number,), "blocked in a thread", site) for rank, site in blocked)
-    return ProgramFinding("threads", title, waiting_locations(job.ranks) + threads, JOIN)
 
 
 # -- messages
@@ -337,7 +313,6 @@ def find_collective_mismatch(job: RankJob) -> ProgramFinding | None:
 
 
 RULES: tuple[Callable[[RankJob], ProgramFinding | None], ...] = (
-    find_blocked_threads,
     find_collective_mismatch,
     find_missing_ranks,
     find_mismatched_groups,

@@ -1,5 +1,6 @@
 """Replace Python's clocks and ``sleep`` with virtual time."""
 
+import threading
 import time
 import timeit
 from collections.abc import Callable
@@ -29,6 +30,8 @@ def install_clocks(world: VirtualWorld, replaced: Replaced) -> None:
     def sleep(rank: Rank, real: Callable[[float], None], seconds: float) -> None:
         if seconds < 0:
             raise ValueError("sleep length must be non-negative")
+        if threading.current_thread() is not rank.thread:
+            return real(seconds)
         world.computing.charge(rank)
         wait_for_real_processes(rank, seconds, real)
         rank.spend(seconds + LATE_S if seconds else 0.0)

@@ -25,8 +25,6 @@ def install_interpreter(world: VirtualWorld, replaced: Replaced) -> None:
     wrap(bootstrap, "_get_module_lock", partial(_get_module_lock, world))
     wrap(signal, "signal", _install_handler)
     wrap(threading.Thread, "start", partial(_start_thread, world))
-    for owner, name in ((threading.Thread, "join"), (threading.Condition, "wait")):  # queues and events use Condition
-        wrap(owner, name, _wait_for_threads)
     wrap(ThreadPoolExecutor, "submit", _submit)
     for name, function in list(vars(random).items()):
         if isinstance(getattr(function, "__self__", None), random.Random):
@@ -56,16 +54,8 @@ def _start_thread(world: VirtualWorld, rank: Rank, original: Call, thread: threa
 
     thread.run = run  # type: ignore[method-assign]
     if is_asked_by_program(("threading.py",)):
-        rank.thread_lock.threads.append(thread)
-    with rank.thread_lock:  # not lent while this call waits for the thread to start
-        original(thread)
-
-
-def _wait_for_threads(rank: Rank, original: Call, *args: Any, **named: Any) -> Any:
-    if threading.current_thread() is not rank.thread:
-        return original(*args, **named)
-    with rank.thread_lock.lend():
-        return original(*args, **named)
+        rank.threads.append(thread)
+    original(thread)
 
 
 def _submit(rank: Rank, original: Call, pool: Any, fn: Call, /, *args: Any, **named: Any) -> Any:

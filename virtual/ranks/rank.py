@@ -1,64 +1,15 @@
 """A virtual rank: its thread, its launched operators, and its job."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from threading import Lock, RLock, Thread
+from threading import Lock, Thread
 from typing import Any, NamedTuple
 
 from virtual.ranks.finding import ProgramFinding
 from virtual.ranks.own_state import OwnState
-from virtual.ranks.sites import NOWHERE, CallSite, find_site
-
-
-class ThreadLock:
-    """A lock that a rank's thread holds while it communicates. The main thread releases the lock only in ``lend``."""
-
-    def __init__(self) -> None:
-        self._lock = RLock()
-        self._depth = 0  # number of nested entries by the holder
-        self.threads: list[Thread] = []  # started by the program on the rank
-        self.refused: CallSite | None = None  # where one of the threads waits for the lock
-
-    def __enter__(self) -> None:
-        if not self._lock.acquire(blocking=False):
-            self.refused = find_site()
-            self._lock.acquire()
-            self.refused = None
-        self._depth += 1
-
-    def __exit__(self, *raised: object) -> None:
-        self._depth -= 1
-        self._lock.release()
-
-    @contextmanager
-    def lend(self) -> Iterator[None]:
-        """Release the lock during a ``with`` block in which the main thread waits for the rank's other threads.
-
-        These threads can then communicate. If the main thread has acquired the lock more than once, it is not released.
-        """
-        if self._depth > 1:
-            yield
-            return
-        self._depth -= 1
-        lock_state = self._lock._release_save()  # type: ignore[attr-defined]  # as Condition.wait does
-        try:
-            yield
-        finally:
-            self._lock._acquire_restore(lock_state)  # type: ignore[attr-defined]
-            self._depth += 1
-
-    @property
-    def has_others(self) -> bool:
-        return any(thread.is_alive() for thread in self.threads)
-
-    def join(self) -> None:
-        """Wait for the rank's other threads that are not daemons, as Python does before a process exits."""
-        for thread in self.threads:
-            if not thread.daemon:
-                thread.join()
+from virtual.ranks.sites import NOWHERE, CallSite
 
 
 @dataclass(slots=True)
@@ -170,7 +121,7 @@ class Rank:
     is_ready: Callable[[], bool] | None = None  # the condition that it waits for
     thread: Thread | None = None
     run_token: Lock = field(default_factory=Lock)
-    thread_lock: ThreadLock = field(default_factory=ThreadLock)
+    threads: list[Thread] = field(default_factory=list)  # started by the program on the rank
     history: deque[PastCall] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     futures: list[Any] = field(default_factory=list)  # works with pending futures
     unrecorded: list[Any] = field(default_factory=list)  # operations with set futures but unrecorded waits

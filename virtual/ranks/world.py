@@ -6,11 +6,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
-from threading import Event, Thread, get_ident
+from threading import Event, Thread, current_thread, get_ident
 from traceback import walk_tb
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
+from collectives.errors import InputError
 from virtual.ranks.finding import ProgramFinding, format_ranks
 from virtual.ranks.neutral import Neutral
 from virtual.ranks.own_state import Belongings
@@ -28,6 +29,9 @@ NO_POOL = (
     "torch.distributed in a process started by multiprocessing.Pool, ProcessPoolExecutor or another library cannot run "
     "on virtual ranks: start ranks with torch.multiprocessing.spawn or multiprocessing.Process, or run one process "
     "with ringlab virtual --ranks N SCRIPT"
+)
+NO_THREADS = (
+    "a thread communicates, which cannot run on virtual ranks: call torch.distributed in the main thread of each rank"
 )
 NO_RANK = "torch.distributed is called by a thread that does not belong to a rank"
 
@@ -66,6 +70,7 @@ class VirtualWorld:
         self._by_thread: dict[int, Rank] = {}
         self._ready: deque[Rank] = deque()
         self._is_over = Event()
+        self._refusal = ""  # why the program cannot run
         self.is_forked = False  # whether this process is a fork of the run
         _WORLDS.add(self)
 
@@ -114,6 +119,8 @@ class VirtualWorld:
         if following is not None:
             self._pass_token(following)
             self._is_over.wait()
+        if self._refusal:
+            raise InputError(self._refusal)
 
     def _run_rank(self, rank: Rank) -> None:
         rank.run_token.acquire()
@@ -121,10 +128,11 @@ class VirtualWorld:
         rank.state = State.RUNNING
         self.belongings.restore(rank.own)
         self.computing.forget(rank)
-        rank.thread_lock.__enter__()
         try:
             rank.body(rank)
-            rank.thread_lock.join()
+            for thread in rank.threads:
+                if not thread.daemon:
+                    thread.join()  # as Python does before a process exits
         except Stopped:
             pass
         except BaseException as error:
@@ -161,19 +169,19 @@ class VirtualWorld:
 
         Raises Stopped if the job ends during the wait.
         """
-        with rank.thread_lock:
-            self.catch_up(rank, waiting)
-            if not is_ready():
-                begin, rank.waiting, rank.is_ready = rank.clock, waiting, is_ready
-                rank.state = State.WAITING
-                self._yield_token(rank)
-                self._span(rank, waiting.what.partition("(")[0], begin, rank.clock)
-                rank.waited += rank.clock - begin
-                rank.busy_since, rank.waiting = rank.clock, None
-            self.computing.forget(rank)
+        self.catch_up(rank, waiting)
+        if not is_ready():
+            begin, rank.waiting, rank.is_ready = rank.clock, waiting, is_ready
+            rank.state = State.WAITING
+            self._yield_token(rank)
+            self._span(rank, waiting.what.partition("(")[0], begin, rank.clock)
+            rank.waited += rank.clock - begin
+            rank.busy_since, rank.waiting = rank.clock, None
+        self.computing.forget(rank)
 
     def catch_up(self, rank: Rank, waiting: RankWait | None = None) -> None:
         """Run all events that are due before the calling rank's clock. Raise Stopped if the rank's job has ended."""
+        self.refuse_threads(rank)
         self.computing.charge(rank)
         self.check(rank)
         calendar = self.calendar
@@ -182,16 +190,21 @@ class VirtualWorld:
             rank.busy_since = rank.clock
             rank.state, rank.waiting = State.WAITING, waiting
             calendar.at(rank.clock, lambda: self._wake(rank))
-            with rank.thread_lock:
-                self._yield_token(rank)
+            self._yield_token(rank)
             rank.waiting = None
+
+    def refuse_threads(self, rank: Rank) -> None:
+        """End the run if the caller is not the rank's main thread, which may wait for this thread forever."""
+        if current_thread() is not rank.thread:
+            self._refusal = f"{find_site()}: {NO_THREADS}"
+            self._is_over.set()
+            raise Stopped
 
     def give_way(self, rank: Rank) -> None:
         """In a run without a calendar, let other ranks run before a polling rank continues."""
-        with rank.thread_lock:
-            self.check(rank)
-            self._make_ready(rank)
-            self._yield_token(rank)
+        self.check(rank)
+        self._make_ready(rank)
+        self._yield_token(rank)
 
     def poke(self, rank: Rank) -> None:
         if rank.state is State.WAITING and rank.is_ready is not None and rank.is_ready():

@@ -56,22 +56,6 @@ dist.all_reduce(torch.ones(2))  # reported
 # === raises_before_ranks_start, 0 ranks: exception: the program that starts ranks raised ValueError
 raise ValueError("too early")  # reported
 
-# === thread_beside_its_rank, 3 ranks: threads: a thread of rank 0 is blocked
-import threading
-def serve():
-    x = torch.zeros(1)
-    for peer in range(1, world):
-        dist.recv(x, peer)  # reported: 0
-        dist.send(x, peer)
-
-if rank == 0:
-    threading.Thread(target=serve).start()
-else:
-    x = torch.ones(1)
-    dist.send(x, 0)
-    dist.recv(x, 0)
-dist.barrier()
-
 # === sockets, 2 ranks: exception: sockets between ranks cannot run on virtual ranks
 import socket
 with socket.create_server(("", 0)) as server:

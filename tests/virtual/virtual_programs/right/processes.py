@@ -197,29 +197,6 @@ prefixed.set(f"of{rank}", "here")
 assert x.tolist() == [size**2] * 2 and prefixed.get(f"of{(rank + 1) % size}") == b"here"
 assert not Path("/tmp/nowhere").exists()
 
-# === threads, 3 ranks
-# Threads of ranks communicate while their rank waits for them.
-import threading
-from concurrent.futures import ThreadPoolExecutor
-
-group = dist.new_group(list(range(world)))
-values = []
-
-def reduce(number):
-    x = torch.tensor([float(number)])
-    dist.all_reduce(x, group=group)
-    values.append(x.item())
-    return x.item()
-
-thread = threading.Thread(target=reduce, args=(1,))
-thread.start()
-dist.all_reduce(torch.ones(3))
-thread.join()
-with ThreadPoolExecutor(1) as pool:
-    assert pool.submit(reduce, 2).result() == 2.0 * world
-assert values == [world, 2.0 * world]
-threading.Thread(target=reduce, args=(3,)).start()  # which Python joins at the end
-
 # === fake_moved, 2 ranks, --fake --gpu
 # Modules without data are moved, change their dtype, and make two steps with DDP.
 dist.init_process_group("nccl")
