@@ -153,23 +153,6 @@ class VirtualRLock(VirtualLock):
     is_reentrant = True
 
 
-class VirtualEvent(SharedObject):
-    _flag = False
-
-    def is_set(self) -> bool:
-        return self._flag
-
-    def set(self) -> None:
-        self._flag = True
-        self._changed()
-
-    def clear(self) -> None:
-        self._flag = False
-
-    def wait(self, timeout: float | None = None) -> bool:
-        return self._block("wait", self.is_set, timeout)
-
-
 class VirtualCondition(SharedObject):
     """A lock that a rank releases while it waits for a notification."""
 
@@ -216,6 +199,14 @@ class VirtualBarrier(SharedObject, threading.Barrier):
     ) -> None:
         SharedObject.__init__(self, world)
         threading.Barrier.__init__(self, parties, action, timeout)  # type: ignore[arg-type]  # its result is ignored
+        self._cond: Any = VirtualCondition(world)
+        self._cond.title = self.title
+
+
+class VirtualEvent(SharedObject, threading.Event):
+    def __init__(self, world: VirtualWorld) -> None:
+        SharedObject.__init__(self, world)
+        threading.Event.__init__(self)
         self._cond: Any = VirtualCondition(world)
         self._cond.title = self.title
 
