@@ -41,7 +41,7 @@ from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.timing import CallTiming
 from virtual.ranks.world import VirtualWorld
 from virtual.timing.live import LiveTiming
-from virtual.watching.everything import tell_silent, watch_calls, watch_everything
+from virtual.watching.everything import tell_silent, watch_program
 from virtual.watching.observed import ProgramObserver
 
 
@@ -56,7 +56,7 @@ class VirtualRun:
         )
         belongings = Belongings(options.program.folder, options.own)
         self.world = VirtualWorld(self.timing, ProgramDiagnoser(), self.computing, belongings)
-        self.world.watch = watch_calls() if options.fake else watch_everything(options.strict)
+        self.world.watch = watch_program(options.fake, options.strict)
         self.placement = Placement(self.world, options.local_ranks) if options.gpu else None
         self.replaced = Replaced(self.world.me)
         self._outputs: list[RankedOutput] = []

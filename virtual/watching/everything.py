@@ -1,52 +1,49 @@
 """The watchers of a run, in order of their dependencies."""
 
+from virtual.diagnosis.hangs import find_mismatched_groups, find_missing_groups
 from virtual.ranks.finding import ProgramFinding
-from virtual.ranks.rank import RankJob
-from virtual.ranks.watching import Watchers
+from virtual.ranks.rank import Rank, RankJob
+from virtual.ranks.sites import find_site
+from virtual.ranks.watching import Watcher, Watchers
 from virtual.watching.calls.buffers import InFlight
 from virtual.watching.calls.files import Clocks, FileRaces
-from virtual.watching.calls.grouping import Grouping
 from virtual.watching.calls.own_reductions import OwnReductions
 from virtual.watching.training.bonds import Bonds
 from virtual.watching.training.data import ReplicatedTensors, Samplers
-from virtual.watching.training.ddp import Buffers, UnreducedParameters
 from virtual.watching.training.gradients import Gradients
-from virtual.watching.training.idle import Idleness
+from virtual.watching.training.idle import Idleness, UnreducedParameters
 from virtual.watching.training.logs import OptimizerLogs
 from virtual.watching.training.losses import ReducedLosses, ShardFactors
 from virtual.watching.training.replicas import Replicas
 
+MEMBERS = "call it only on members: if dist.get_rank() in ranks"
 
-def watch_everything(strict: bool) -> Watchers:
-    """Return the watchers for a run with data. ``strict`` adds watchers that are slow or may report intended code."""
-    logs, clocks = OptimizerLogs(), Clocks()
+
+class Grouping(Watcher):
+    """Finds calls by non-members, and groups that some ranks never create."""
+
+    def outside(self, rank: Rank, verb: str) -> None:
+        title = f"{{ranks}} called {verb} on a group without being a member: the call does nothing"
+        self.find("non-member", title, rank, find_site(), MEMBERS)
+
+    def made_group(self, rank: Rank, ranks: tuple[int, ...], is_local: bool) -> None:
+        if not is_local:
+            rank.made_groups.append((ranks, find_site()))
+
+    def ended(self, job: RankJob) -> None:
+        finding = find_mismatched_groups(job) or find_missing_groups(job)
+        if finding is not None:
+            self.tell(job, finding)
+
+
+def watch_program(fake: bool, strict: bool) -> Watchers:
+    """Return the watchers of a run. ``strict`` reports also what may be intended; ``fake`` tensors have no data."""
+    clocks, logs = Clocks(), OptimizerLogs()
     bonds = Bonds(logs)
-    return Watchers(
-        (
-            logs,
-            bonds,
-            clocks,
-            Gradients(logs, bonds, strict),
-            Replicas(logs, bonds),
-            Buffers(logs, bonds),
-            UnreducedParameters(bonds),
-            ShardFactors(logs),
-            Idleness(logs, bonds),
-            ReducedLosses(),
-            Samplers(),
-            ReplicatedTensors(),
-            FileRaces(clocks),
-            InFlight(),
-            Grouping(),
-            OwnReductions(),
-        )
-    )
-
-
-def watch_calls() -> Watchers:
-    """Return the watchers for a run without tensor data: file races and misuse of groups."""
-    clocks = Clocks()
-    return Watchers((clocks, FileRaces(clocks), Grouping()))
+    of_calls = (clocks, FileRaces(clocks), Grouping())
+    of_training = (logs, bonds, Gradients(logs, bonds, strict), Replicas(logs, bonds), UnreducedParameters(bonds))
+    of_data = (ShardFactors(logs), Idleness(logs, bonds), ReducedLosses(), Samplers(), ReplicatedTensors())
+    return Watchers(of_calls if fake else (*of_training, *of_data, *of_calls, InFlight(), OwnReductions()))
 
 
 def tell_silent(watchers: Watchers, job: RankJob) -> list[ProgramFinding]:

@@ -1,10 +1,14 @@
-"""Find ranks that train without communicating, optimizers without gradients, and gradients without an optimizer."""
+"""Find ranks that train alone, and parameters without gradients, without an optimizer or unknown to DDP."""
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
+import torch
+
+from virtual.diagnosis.exceptions import WRAP_LATER, find_unreduced, name_unreduced
 from virtual.matching.samples import are_unlike, is_plain, take_sample
 from virtual.ranks.rank import Rank, RankJob
-from virtual.ranks.sites import find_site
+from virtual.ranks.sites import CallSite, find_site
 from virtual.ranks.watching import Watcher
 from virtual.watching.training.bonds import Bonds
 from virtual.watching.training.logs import OptimizerLogs
@@ -77,3 +81,36 @@ class Idleness(Watcher):
             title = f"{{ranks}} create a process group but {habit}: each trains its own model"
             places = [(rank, "step independently", stepped[0].last) for rank in job.ranks]
             self.compare("no communication", title, places, AVERAGE)
+
+
+WATCHED_FORWARDS = 8  # forwards that are checked per module
+
+
+class UnreducedParameters(Watcher):
+    """Finds parameters that DDP does not reduce, because they were added or became trainable after DDP wrapped them."""
+
+    def __init__(self, bonds: Bonds) -> None:
+        super().__init__()
+        self.bonds = bonds
+        self._known: WeakKeyDictionary[Any, list[torch.Tensor]] = WeakKeyDictionary()
+        self._unreduced: dict[Rank, tuple[Any, list[str], CallSite]] = {}
+
+    def wrapped(self, rank: Rank, ddp: Any) -> None:
+        self._known[ddp] = [parameter for parameter in ddp.module.parameters() if parameter.requires_grad]
+
+    def forward_begins(self, rank: Rank, ddp: Any) -> None:
+        if ddp in self._known and self.count(id(ddp)) <= WATCHED_FORWARDS and ddp.training:
+            names = find_unreduced(ddp, self._known[ddp])
+            if names and rank not in self._unreduced:
+                self._unreduced[rank] = (ddp, names, find_site())
+                parameters = dict(ddp.module.named_parameters())
+                self.bonds.missed.update({parameters[name]: None for name in names})
+
+    def ended(self, job: RankJob) -> None:
+        for rank in job.ranks:
+            ddp, names, site = self._unreduced.get(rank, (None, [], None))
+            parameters = {} if ddp is None else dict(ddp.module.named_parameters())
+            names = [name for name in names if name in parameters and self.bonds.of(rank, parameters[name]) is None]
+            if names:
+                title = f"DDP does not average {name_unreduced(names)}, which changed after the module was wrapped"
+                self.find("not in DDP", title, rank, site, WRAP_LATER)
