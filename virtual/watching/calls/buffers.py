@@ -132,11 +132,7 @@ class InFlight(Watcher):
 
 
 def is_watched(posted: Any) -> bool:
-    """Return whether writes to the tensors of an operation are checked.
-
-    Blocking messages are not checked. Neither are a scatter and the receivers of a broadcast, because data may reach a
-    rank before all ranks have arrived.
-    """
+    """Return whether writes to the tensors are checked: not for blocking messages, nor where data may arrive early."""
     if posted.way != "calls":
         return posted.caller_name not in ("send", "recv")  # they return after the message has arrived
     exchange = posted.exchange

@@ -108,17 +108,13 @@ class FileRaces(Watcher):
             return
         before = self._accesses.setdefault((rank.job.number, path), [])
         for other in before:
-            if other.rank is rank or not (writes or other.writes):
-                continue
-            if not self.clocks.knows(rank, other.rank, other.number):
-                self._note(rank, path, writes, site, other)
+            is_race = other.rank is not rank and (writes or other.writes)
+            if is_race and not self.clocks.knows(rank, other.rank, other.number):
+                lines = (other.site, site) if other.writes else (site, other.site)
+                race = self._races.setdefault((rank.job.number, path, *lines), {True: set(), False: set()})
+                race[writes].add(rank)
+                race[other.writes].add(other.rank)
         before.append(Access(rank, writes, self.clocks.tick(rank), site))
-
-    def _note(self, rank: Rank, path: str, writes: bool, site: CallSite, other: Access) -> None:
-        lines = (other.site, site) if other.writes else (site, other.site)
-        race = self._races.setdefault((rank.job.number, path, *lines), {True: set(), False: set()})
-        race[writes].add(rank)
-        race[other.writes].add(other.rank)
 
     def ended(self, job: RankJob) -> None:
         for (number, path, written, other), race in self._races.items():

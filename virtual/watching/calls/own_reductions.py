@@ -116,7 +116,8 @@ class OwnReductions(Watcher):
             self._note(rank, total, *addition, find_site(), is_last=True)
 
     def put_together(self, rank: Rank, tensors: Sequence[Any]) -> None:
-        self._look_for_partial(rank, [self._find(rank, tensor) for tensor in tensors])
+        if rank in self._sums:
+            self._look_for_partial(rank, [self._look(rank, tensor)[0] for tensor in filter(_is_followed, tensors)])
 
     def used(self, rank: Rank, tensor: Any) -> None:
         if rank in self._sums and _is_followed(tensor):
@@ -165,9 +166,6 @@ class OwnReductions(Watcher):
 
     def _has_too_many(self, rank: Rank) -> bool:
         return self._times[(rank,)] > MOST_SUMS
-
-    def _find(self, rank: Rank, tensor: Any) -> OwnSum | None:
-        return self._look(rank, tensor)[0] if rank in self._sums and _is_followed(tensor) else None
 
     def _look(self, rank: Rank, tensor: torch.Tensor) -> tuple[OwnSum | None, Parts | None]:
         """Return the known sum that a tensor holds, and the tensor's contributions. Either is None if it is unknown."""

@@ -1,25 +1,13 @@
-"""Find bonds. A bond links the replicas of one parameter on several ranks, because their gradients are reduced
-together.
-"""
+"""Find bonds between the replicas of a parameter on several ranks, whose gradients are reduced together."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
-from virtual.matching.samples import (
-    Values,
-    are_equal,
-    find_ratio,
-    is_close,
-    is_constant,
-    is_plain,
-    sample_gradient,
-    take_sample,
-)
+from virtual.matching.samples import Values, are_equal, is_constant, is_plain
 from virtual.ranks.rank import Rank
 from virtual.ranks.sites import CallSite
 from virtual.ranks.watching import Watcher
@@ -101,7 +89,7 @@ class Bonds(Watcher):
                         self._of.get(call.rank, WeakIdKeyDictionary()).pop(parameter, None)
 
     def find_reduced(self, rank: Rank, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """Return the parameters whose gradients ``tensor`` contains: one parameter, or several concatenated ones."""
+        """Return the parameters whose gradients ``tensor`` contains: one parameter, or all of an optimizer."""
         hooked = self._hooked.get(rank)
         if hooked is not None and hooked.numel() == tensor.numel():
             return [hooked]
@@ -115,17 +103,6 @@ class Bonds(Watcher):
                     return [parameter]
             if len(parameters) > 1 and sum(parameter.numel() for parameter in parameters) == tensor.numel():
                 return parameters
-        return [] if tensor.dim() != 1 else self._find_bucket(rank, tensor)
-
-    def _find_bucket(self, rank: Rank, tensor: torch.Tensor) -> list[torch.Tensor]:
-        for log in self.logs.of_rank(rank):
-            for parameters in (log.with_gradients, log.with_gradients[::-1]):
-                ends = np.cumsum([0, *(parameter.numel() for parameter in parameters)])
-                places = {int(end): place for place, end in enumerate(ends)}
-                for begin, end in enumerate(ends[:-1]):
-                    last = places.get(int(end) + tensor.numel())
-                    if last is not None and _holds(tensor, parameters[begin:last]):
-                        return parameters[begin:last]
         return []
 
     def tie(self, parameters: dict[Rank, torch.Tensor], by_ddp: bool = False) -> Bond:
@@ -140,10 +117,7 @@ class Bonds(Watcher):
         return bond
 
     def tie_forgotten(self, logs: Sequence[OptimizerLog]) -> None:
-        """Create bonds for an optimizer's remaining parameters if most of its parameters already have bonds.
-
-        A parameter gets a bond only if its initial values are equal on all ranks.
-        """
+        """Tie an optimizer's other parameters whose initial values are equal, if most of its parameters have bonds."""
         first = logs[0]
         bonds = [self.of(first.rank, parameter) for parameter in first.parameters]
         group = {log.rank for log in logs}
@@ -151,7 +125,8 @@ class Bonds(Watcher):
         if tied == len(bonds) or tied < MOST_FORGOTTEN * len(bonds):
             return
         rest = [place for place, bond in enumerate(bonds) if bond is None]
-        drawn = [place for place in rest if not is_constant(_first_sample(first, place))]
+        first_samples = {place: first.first_sample(place) for place in rest}
+        drawn = [place for place, sample in first_samples.items() if sample is not None and not is_constant(sample)]
         for place in drawn or rest:  # constants are equal even on unrelated ranks, so they come last
             self._tie_if_equal(logs, place, bool(drawn))
 
@@ -170,22 +145,6 @@ class Bonds(Watcher):
         samples = [sample for sample in first_samples if sample is not None]
         if len(samples) == len(logs) and are_equal(samples) and not (is_drawn and is_constant(samples[0])):
             self.tie({log.rank: log.parameters[place] for log in logs})
-
-
-def _first_sample(log: OptimizerLog, place: int) -> Values:
-    sample = log.first_sample(place)
-    return np.zeros(0) if sample is None else sample
-
-
-def _holds(flat: torch.Tensor, parameters: list[torch.Tensor]) -> bool:
-    parts = flat.detach().split([parameter.numel() for parameter in parameters])
-    ratios = [
-        find_ratio(take_sample(part, 8), sample_gradient(parameter, 8))
-        for part, parameter in zip(parts, parameters, strict=True)
-    ]
-    known = [ratio for ratio in ratios if ratio is not None]
-    is_told_apart = flat.numel() >= 8 and not is_constant(take_sample(flat))
-    return is_told_apart and len(known) == len(ratios) and is_close(min(known), max(known))
 
 
 def _managed(ddp: Any) -> list[torch.Tensor]:

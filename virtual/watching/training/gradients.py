@@ -1,6 +1,7 @@
 """Find gradients that are summed and never divided, divided twice, reduced twice, or equal on all ranks."""
 
 import os
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,15 +44,11 @@ SEEDS = "give each rank its own data: a DistributedSampler, a slice that depends
 
 @dataclass
 class Reduced:
-    """A rank's all_reduce of a parameter's gradient, or of a flat tensor with the gradients of several parameters."""
+    """A program's all_reduce of a parameter's gradient, alone or in a flat tensor, with samples of the gradient."""
 
-    parameters: list[torch.Tensor]
-    inputs: list[Values]
-    op: str
-    is_early: bool  # during backward, when the gradient was not sampled yet
-    callers: tuple[CallSite, ...]  # the lines of the program that lead to it, the innermost first
-    ranks: int
-    result: list[Values] = field(default_factory=list)
+    call: Any
+    before: Values
+    after: Values | None = None
 
 
 @dataclass
@@ -61,7 +58,7 @@ class Backward:
     scale: LossScale | None = None  # None if the scale of the loss is unknown
     gradients: dict[int, Values] = field(default_factory=dict)  # by id of the parameter
     ready: dict[int, Values] = field(default_factory=dict)  # passed to hooks of the program, by id of the parameter
-    reduced: list[Reduced] = field(default_factory=list)
+    reduced: dict[int, list[Reduced]] = field(default_factory=dict)  # by id of the parameter
     is_over: bool = False
     since_step: int = 0  # backwards since the last step
     has_messages: bool = False  # received after backward
@@ -73,7 +70,7 @@ class Gradients(Watcher):
     def __init__(self, logs: OptimizerLogs, bonds: Bonds, strict: bool) -> None:
         super().__init__()
         self.logs, self.bonds, self.strict = logs, bonds, strict
-        self._backwards: dict[Rank, Backward] = {}
+        self._backwards: defaultdict[Rank, Backward] = defaultdict(Backward)
         self._drawn: set[Rank] = set()
         self._equal: dict[Any, int] = {}
 
@@ -83,12 +80,13 @@ class Gradients(Watcher):
         self._drawn.add(rank)
 
     def backward_begins(self, rank: Rank, roots: tuple[Any, ...]) -> None:
-        now = self._backwards.setdefault(rank, Backward())
+        now = self._backwards[rank]
         now.scale, now.is_over = read_loss_scale(roots), False
         now.since_step += 1
+        now.reduced.clear()
 
     def backward_ended(self, rank: Rank) -> None:
-        now = self._backwards.setdefault(rank, Backward())
+        now = self._backwards[rank]
         now.is_over = True
         if not self.logs.are_watched(rank):
             return
@@ -106,12 +104,12 @@ class Gradients(Watcher):
 
     def gradient_ready(self, rank: Rank, parameter: Any, gradient: Any) -> None:
         if self.logs.are_watched(rank) and is_plain(gradient):
-            now = self._backwards.setdefault(rank, Backward())
+            now = self._backwards[rank]
             now.ready.setdefault(id(parameter), take_sample(gradient, FEW))
 
     def posted(self, posted: Any) -> None:
-        now = self._backwards.get(posted.rank)
-        posted.is_early = now is not None and not now.is_over
+        now = self._backwards[posted.rank]
+        posted.is_early = now.since_step > 0 and not now.is_over
         is_of_shards = posted.way == "calls" and posted.exchange.collective == "reduce_scatter"
         posted.of_shards = is_of_shards and is_called_within(OF_FSDP)
 
@@ -132,29 +130,26 @@ class Gradients(Watcher):
         if not is_of_torch and not all(call.reduces for call in calls):
             return
         self._compare_given(collective, calls, is_of_torch)
-        if not is_of_torch:
-            for call in calls:
-                inputs, op = _samples(call.tensors[0], call.reduces), call.likeness.op
-                reduced = Reduced(call.reduces, inputs, op, call.is_early, call.callers, len(calls))
-                self._backwards.setdefault(call.rank, Backward()).reduced.append(reduced)
+        for call in () if is_of_torch else calls:
+            reduced = self._backwards[call.rank].reduced
+            for parameter, sample in zip(call.reduces, _samples(call), strict=True):
+                reduced.setdefault(id(parameter), []).append(Reduced(call, sample))
 
     def moved(self, collective: Any) -> None:
         for call in collective.calls.values():
-            now = self._backwards.get(call.rank)
-            last = now.reduced[-1] if now is not None and now.reduced else None
-            if last is not None and not last.result and last.parameters is call.reduces:
-                last.result = _samples(call.tensors[0], call.reduces)
+            for parameter, sample in zip(call.reduces or (), _samples(call), strict=False):
+                reduced = self._backwards[call.rank].reduced.get(id(parameter))
+                if reduced and reduced[-1].call is call:
+                    reduced[-1].after = sample
 
     def arrived(self, sender: Any, receiver: Any) -> None:
         for half in (sender, receiver):
-            now = self._backwards.get(half.rank)
-            if now is not None and now.is_over:
-                now.has_messages = True
+            now = self._backwards[half.rank]
+            now.has_messages = now.has_messages or now.is_over
 
     def stepping(self, rank: Rank, optimizer: Any) -> None:
-        now = self._backwards.get(rank)
-        log = self.logs.of(rank, optimizer)
-        if now is not None and log.is_watched(log.count):
+        now, log = self._backwards[rank], self.logs.of(rank, optimizer)
+        if log.is_watched(log.count):
             self._judge(rank, now, log.with_gradients)
             if log.count == 0 and now.has_messages and self._are_mixed(now, log.with_gradients):
                 logs = self.gather(log.key, log, None, len(rank.job.ranks))
@@ -224,26 +219,18 @@ class Gradients(Watcher):
         site, ranks = None, len(bonds[0].parameters)
         for parameter, bond in zip(parameters, bonds, strict=True):
             present = sample_gradient(parameter, FEW)
-            reduced = [
-                (reduction, at)
-                for reduction in now.reduced
-                for at, mine in enumerate(reduction.parameters)
-                if mine is parameter
-            ]
-            if bond.hook is not None:
-                reduced = []  # the hook itself reduces
-            computed = now.ready if any(reduction.is_early for reduction, _ in reduced) else now.gradients
+            reduced = now.reduced.get(id(parameter), []) if bond.hook is None else []  # the hook itself reduces
+            computed = now.ready if any(reduction.call.is_early for reduction in reduced) else now.gradients
             before = computed.get(id(parameter))
             if before is None or len(bond.parameters) != ranks or len(reduced) > 1 or bool(reduced) == bond.by_ddp:
                 return [], None, 0
             scale: float | None = 1.0 / ranks
             if bond.hook is not None and _is_sum(before, bond):
                 site, scale = bond.hook, 1.0
-            if reduced:
-                reduction, at = reduced[0]
-                site, scale = reduction.callers[0], find_ratio(reduction.inputs[at], before)
-                scale = None if scale is None else scale / (ranks if reduction.op == "mean" else 1)
-                before = reduction.result[at] if reduction.result else before
+            for reduction in reduced:
+                site, scale = reduction.call.callers[0], find_ratio(reduction.before, before)
+                scale = None if scale is None else scale / (ranks if reduction.call.likeness.op == "mean" else 1)
+                before = before if reduction.after is None else reduction.after
             ratio = find_ratio(present, before)
             if ratio is not None and scale is not None:
                 factors.append((ratio * scale * now.scale.factor, ratio))
@@ -277,11 +264,10 @@ class Gradients(Watcher):
                 self.find("same batch", title, call.rank, call.site, SAMPLER if loaded else SEEDS)
 
 
-def _samples(tensor: torch.Tensor, parameters: list[torch.Tensor]) -> list[Values]:
-    if len(parameters) == 1:
-        return [take_sample(tensor, FEW)]
-    parts = tensor.detach().reshape(-1).split([parameter.numel() for parameter in parameters])
-    return [take_sample(part, FEW) for part in parts]
+def _samples(call: Any) -> list[Values]:
+    """Return a sample of each gradient in the flat tensor of an all_reduce."""
+    sizes = [parameter.numel() for parameter in call.reduces or ()]
+    return [take_sample(part, FEW) for part in call.tensors[0].detach().reshape(-1).split(sizes)] if sizes else []
 
 
 def _is_sum(reduced: Values, bond: Bond) -> bool:

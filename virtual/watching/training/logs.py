@@ -20,10 +20,7 @@ _RANKS = WeakIdKeyDictionary()  # by parameter; () if it is not sharded
 
 
 def find_shard_ranks(parameter: torch.Tensor) -> tuple[int, ...]:
-    """Return the ranks that hold the shards of an FSDP1 parameter; () for every other parameter.
-
-    The first call for a model looks through all objects of the process.
-    """
+    """Return the ranks that hold the shards of an FSDP1 parameter, otherwise (). The first call for a model is slow."""
     if not getattr(parameter, "_fsdp_flattened", False):
         return ()
     if parameter not in _RANKS:
@@ -46,7 +43,6 @@ class Step:
     """An optimizer step, with samples of the parameters before and after the step."""
 
     backwards: int  # backward passes of the rank before this step
-    site: CallSite
     rates: tuple[float, ...]  # learning rate of each parameter group
     scale: float | None  # the gradient scaler's scale, if there is a scaler
     before: list[Values | None]
@@ -60,7 +56,6 @@ class OptimizerLog:
     number: int  # index among the rank's optimizers, in order of creation
     steps: dict[int, Step] = field(default_factory=dict)
     count: int = 0  # number of steps
-    backwards: int = 0  # backward passes of the rank before the last step
     last: CallSite | None = None  # line of the last step
 
     @property
@@ -143,7 +138,7 @@ class OptimizerLogs(Watcher):
         log = self.of(rank, optimizer)
         log.last = find_site()
         if log.is_watched(log.count):
-            log.steps[log.count] = Step(rank.backwards, log.last, log.rates, self.scales.get(rank), log.take())
+            log.steps[log.count] = Step(rank.backwards, log.rates, self.scales.get(rank), log.take())
             log.steps.pop(log.count - KEPT, None)
 
     def stepped(self, rank: Rank, optimizer: Any) -> None:
@@ -151,5 +146,4 @@ class OptimizerLogs(Watcher):
         if log.count in log.steps:
             log.steps[log.count].after = log.take()
         log.count += 1
-        log.backwards = rank.backwards
         rank.steps.append(rank.backwards)
