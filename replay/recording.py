@@ -24,16 +24,12 @@ from collectives.spec import find_spec
 
 
 class CallKind(IntEnum):
-    """The kind of a call."""
-
     COLLECTIVE = 0
     SEND = 1
     RECV = 2
 
 
 class Did(IntEnum):
-    """The kind of a log entry."""
-
     POST = 0  # started a call without waiting for it
     WAIT = 1  # waited for a call
     BEGIN = 2  # began a span, such as a training step
@@ -94,8 +90,6 @@ class ExecutionStream(NamedTuple):
 
 
 class SourceLine(NamedTuple):
-    """A line of the recorded program."""
-
     file: str
     line: int
     text: str = ""
@@ -105,8 +99,6 @@ class SourceLine(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """The name and the training step of a span that the program marks."""
-
     name: str
     step: int = 0
 
@@ -193,7 +185,6 @@ class Recording:
         return self.computed() + np.bincount(rank[self.entries.stream], self.entries.took, self.world_size)
 
     def location(self, call: int) -> SourceLine:
-        """Return the line of the program that makes a call."""
         return self.locations[int(self.calls.location[call])]
 
     def describe(self, call: int) -> str:
@@ -230,7 +221,6 @@ def read_recording(path: Path | str) -> Recording:
 
 
 def _problems(recording: Recording) -> Iterator[str]:
-    """Yield the first error of each kind in a recording."""
     if not 1 <= recording.world_size <= MOST_RANKS:
         yield f"world_size must be between 1 and {MOST_RANKS}, not {recording.world_size}"
     yield from _name_problems(recording)

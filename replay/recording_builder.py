@@ -162,11 +162,9 @@ class RecordingBuilder:
         self._logs[stream].append((Did.WAIT, call, seconds, took))
 
     def take_back(self, stream: int) -> float:
-        """Remove the last entry of a stream, and return its compute time in seconds."""
         return self._logs[stream].pop()[2]
 
     def entries(self, stream: int) -> int:
-        """Return the number of log entries of a stream."""
         return len(self._logs[stream])
 
     def begin(self, stream: int, name: str, step: int = 0, seconds: float = 0.0) -> None:
@@ -174,7 +172,6 @@ class RecordingBuilder:
         self._logs[stream].append((Did.BEGIN, self._marks[Mark(name, step)], seconds, 0.0))
 
     def end(self, stream: int, name: str, step: int = 0, seconds: float = 0.0) -> None:
-        """Log the end of a span, after ``seconds`` of computing."""
         self._logs[stream].append((Did.END, self._marks[Mark(name, step)], seconds, 0.0))
 
     def signal(self, stream: int, signal: Hashable, seconds: float = 0.0) -> None:

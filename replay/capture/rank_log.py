@@ -72,7 +72,6 @@ class CallLog:
 
 
 def file_of(rank: int) -> str:
-    """Return the name of a rank's log file."""
     return f"rank{rank}.json"
 
 

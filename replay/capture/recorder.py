@@ -112,14 +112,11 @@ def names_of(operator: Any) -> list[str]:
 
 
 class HostTimer:
-    """Measures seconds with the host's clock."""
-
     def now(self) -> Any:
         """Return the current time in the form that ``seconds`` accepts."""
         return time.perf_counter()
 
     def seconds(self, moments: Sequence[tuple[Any, Any]]) -> list[float]:
-        """Return the seconds between the two times of each pair."""
         return [after - before for before, after in moments]
 
 

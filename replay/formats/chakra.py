@@ -90,8 +90,6 @@ def read_delimited(data: bytes, where: object) -> Iterator[bytes]:
 
 @dataclass
 class ChakraNode:
-    """A node of a rank's trace."""
-
     number: int = 0
     kind: int = 0
     after: list[int] = field(default_factory=list)  # numbers of the nodes that it depends on

@@ -35,7 +35,6 @@ class Segments:
 
 
 def find_segments(recording: Recording) -> Segments:
-    """Return the segments of all logs."""
     entries, calls = recording.entries, len(recording.calls)
     did, number, stream = entries.did, entries.number, entries.stream
     of_call = did <= Did.WAIT

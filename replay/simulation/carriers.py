@@ -70,7 +70,6 @@ class NetworkCarrier:
         return self._chosen[key]
 
     def default(self, verb: str) -> str:
-        """Return the default algorithm of a collective."""
         return DEFAULTS[verb]
 
     def _choose(self, name: str | Algorithm, shape: Shape, ranks: tuple[int, ...]) -> Algorithm:
@@ -95,7 +94,6 @@ class NetworkCarrier:
         return None
 
     def template(self, shape: Shape, ranks: tuple[int, ...]) -> Template:
-        """Return the template of a collective: its stages and messages."""
         algorithm = self.algorithm(shape, ranks)
         return network_template(algorithm, fitted(shape, algorithm), self.transport.gamma)
 

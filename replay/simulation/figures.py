@@ -27,8 +27,6 @@ class WaitingLine(NamedTuple):
 
 
 class CallFigures(NamedTuple):
-    """Totals of all calls of one kind."""
-
     what: str
     number: int  # number of collectives or messages
     bytes: int  # bytes of the buffers, counted once per collective
@@ -94,7 +92,6 @@ def waiting_lines(run: ReplayedRun) -> list[WaitingLine]:
 
 
 def call_figures(run: ReplayedRun) -> list[CallFigures]:
-    """Return the totals for each kind of call, longest wait first."""
     recording, waited = run.recording, dict[str, float]()
     for line in waiting_lines(run):
         waited[line.what] = waited.get(line.what, 0.0) + line.mean_s

@@ -66,11 +66,9 @@ class Stages:
         return np.repeat(np.arange(len(lengths)), lengths)
 
     def ranks(self) -> Ints:
-        """Return the rank of each agent."""
         return np.concatenate([*self._ranks, np.zeros(0, np.int64)])
 
     def signals(self) -> tuple[Ints, Ints]:
-        """Return the source and sink of each signal."""
         pairs = [np.stack(np.broadcast_arrays(*pair)) for pair in self._signals]
         sources, sinks = np.concatenate([*pairs, np.zeros((2, 0), np.int64)], axis=1)
         return sources, sinks

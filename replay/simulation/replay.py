@@ -45,7 +45,6 @@ class ReplayedRun:
 
     @property
     def cluster(self) -> Cluster:
-        """The cluster of the replay."""
         return self.carrier.resolved
 
     @cached_property
@@ -62,7 +61,6 @@ class ReplayedRun:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all ranks finish."""
         return bool(np.isfinite(self.finished_streams).all())
 
     @cached_property
