@@ -23,7 +23,7 @@ class RankOutcome:
     waited: float
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class JobOutcome:
     """The result of ranks that were started together. Until a replay, times of a recorded run include only compute."""
 
@@ -38,10 +38,6 @@ class JobOutcome:
     def elapsed(self) -> float:
         """The time when the last rank ended, in seconds."""
         return max((rank.finished for rank in self.ranks), default=0.0)
-
-    def __repr__(self) -> str:
-        end = f", {self.finding.kind}" if self.finding is not None else ""
-        return f"<JobOutcome: {len(self.ranks)} ranks, {self.elapsed:.6g} s{end}>"
 
 
 @dataclass(frozen=True)
@@ -94,10 +90,7 @@ SHORTEST = 1e-6  # seconds; displayed duration of a run without events
 
 
 def mark_failure(trace: Trace, finding: ProgramFinding) -> Trace:
-    """Return a Trace that shows where its program failed: the ranks of the cycle, or the first rank of the finding.
-
-    If the trace is empty, it shows the operations that ranks wait in.
-    """
+    """Return a Trace that shows the failure; if the trace is empty, also the operations that ranks wait in."""
     elapsed = trace.elapsed or SHORTEST
     places = [place for place in finding.places if place.ranks and STARTER not in place.ranks]
     if not places:

@@ -25,20 +25,12 @@ IN_CPP = {torch.float32: "Float", torch.float64: "Double", torch.float16: "Half"
 
 
 def in_cpp(dtype: torch.dtype) -> str:
-    """Return a dtype's name as in torch's C++ messages.
-
-    >>> in_cpp(torch.int16), in_cpp(torch.float8_e5m2)
-    ('Short', 'Float8_e5m2')
-    """
+    """Return a dtype's name as in torch's C++ messages, such as "Short" or "Float8_e5m2"."""
     return IN_CPP.get(dtype, str(dtype).removeprefix("torch.").capitalize())
 
 
 def in_brackets(sizes: Sequence[int]) -> str:
-    """Return a tensor's sizes as C++ prints them, such as "(2, 3)".
-
-    >>> in_brackets([2, 1]), in_brackets([2])
-    ('(2, 1)', '(2)')
-    """
+    """Return a tensor's sizes as C++ prints them, such as "(2, 3)"."""
     return f"({', '.join(map(str, sizes))})"
 
 

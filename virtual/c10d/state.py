@@ -37,10 +37,7 @@ class RankWorlds:
 
 
 def _of_caller(name: str) -> Any:
-    """Return a property that reads and writes an attribute of the calling rank's state.
-
-    ``__getattr__`` would be slower.
-    """
+    """Return a property for an attribute of the calling rank's state, because ``__getattr__`` would be slower."""
 
     def write(worlds: RankWorlds, value: Any) -> None:
         setattr(worlds.of_caller(), name, value)
@@ -74,7 +71,7 @@ class VirtualStore(dist.Store):  # type: ignore[misc, name-defined]
         self.values[key] = value.encode() if isinstance(value, str) else bytes(value)
         self._watch(self.world.watch.key_set, [key])
         self.world.progress += 1
-        self.world.poke_all(self.job.ranks)
+        self.world.poke(*self.job.ranks)
 
     def get(self, key: str) -> bytes:
         self.wait([key])

@@ -22,11 +22,7 @@ def describe(posted: Posted) -> str:
 
 
 def operation_name(text: str) -> str:
-    """Return the name of an operation without its arguments.
-
-    >>> operation_name("recv(from 3, [4] float32)")
-    'recv'
-    """
+    """Return the name of an operation without its arguments, such as "recv"."""
     return text.partition("(")[0]
 
 

@@ -115,9 +115,5 @@ def find_unreduced(ddp: DistributedDataParallel, known: Iterable[torch.Tensor]) 
 
 
 def name_unreduced(names: list[str]) -> str:
-    """Return the first parameter's name and the number of other parameters, as text.
-
-    >>> name_unreduced(["0.weight"]), name_unreduced(["2.weight", "2.bias"])
-    ('the parameter 0.weight', 'the parameter 2.weight and 1 more')
-    """
+    """Return text such as "the parameter 2.weight and 1 more"."""
     return f"the parameter {names[0]}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")

@@ -336,8 +336,6 @@ def diagnose_hang(job: RankJob) -> ProgramFinding:
 
 
 class ProgramDiagnoser:
-    """Diagnoses why a job stopped: finds the ranks, their lines, the ranks that each waits for, and a fix."""
-
     hang = staticmethod(diagnose_hang)
     mismatched_calls = staticmethod(report_collective_mismatch)
     mismatched_message = staticmethod(report_message_mismatch)

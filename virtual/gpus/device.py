@@ -3,7 +3,7 @@
 import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace, TracebackType
+from types import SimpleNamespace
 from typing import Any, Self
 
 import torch
@@ -12,6 +12,11 @@ from simcomm.cluster.hardware import parts
 from virtual.process.replaced import Replaced
 from virtual.ranks.placement import Placement
 from virtual.ranks.world import VirtualWorld
+
+
+def answering(value: Any = None) -> Callable[..., Any]:
+    """Return a new function that returns ``value``; dynamo rejects one function under two names."""
+    return lambda *args, **named: value
 
 
 class VirtualEvent:
@@ -34,11 +39,7 @@ class VirtualEvent:
     def synchronize(self) -> None:
         torch.cuda.synchronize()
 
-    def wait(self, stream: Any = None) -> None:
-        """Do nothing: a rank has one stream."""
-
-    def query(self) -> bool:
-        return True
+    wait, query = answering(), answering(True)  # a rank has one stream
 
 
 class VirtualStream:
@@ -55,30 +56,19 @@ class VirtualStream:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: Any) -> None:
         pass
 
-    def wait_stream(self, stream: Any = None) -> None:
-        pass
-
-    wait_event = wait_stream
+    wait_stream, wait_event = answering(), answering()
+    is_capturing, query = answering(False), answering(True)
 
     def synchronize(self) -> None:
         torch.cuda.synchronize()
 
-    def is_capturing(self) -> bool:
-        return False
-
     def record_event(self, event: VirtualEvent | None = None) -> VirtualEvent:
-        """Record ``event``, or a new event if it is None, and return it."""
         event = event or VirtualEvent()
         event.record()
         return event
-
-    def query(self) -> bool:
-        return True
 
 
 USUAL = "H100 SXM"  # the GPU that a program sees if --compute names none
@@ -99,11 +89,6 @@ RENAMED = {
 }  # their names in torch.accelerator
 CAPABILITY = {"pascal": (6, 0), "volta": (7, 0), "turing": (7, 5), "ampere": (8, 0), "ada": (8, 9), "hopper": (9, 0),
               "blackwell": (10, 0)}  # fmt: skip
-
-
-def answering(value: Any = None) -> Callable[..., Any]:
-    """Return a new function that returns ``value``; dynamo rejects one function under two names."""
-    return lambda *args, **named: value
 
 
 class VirtualDevices:

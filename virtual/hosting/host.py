@@ -14,8 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from collectives.errors import InputError, RunFailed
 from collectives.quoting import describe_exit
@@ -44,10 +43,7 @@ def show_on_own(stream: str, text: str) -> None:
 
 
 class VirtualHost:
-    """A context in which programs run on virtual ranks, each in its own process.
-
-    ``preloaded`` modules are imported once, before the first run.
-    """
+    """Runs programs on virtual ranks, each in its own process. ``preloaded`` modules are imported once for all."""
 
     def __init__(self, preloaded: Sequence[str] = ()) -> None:
         self._preloaded = list(preloaded)
@@ -68,9 +64,7 @@ class VirtualHost:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: Any) -> None:
         self.close()
 
     def close(self) -> None:

@@ -25,10 +25,7 @@ MOST_PATH = 4096  # bytes of a request, which is the path of a folder
 
 
 def serve(control: socket.socket, preloaded: Sequence[str]) -> None:
-    """Import the ``preloaded`` modules, then run one program after the other.
-
-    Return when the host closes its end of ``control``.
-    """
+    """Import the ``preloaded`` modules, then run one program after the other until the host closes ``control``."""
     for name in ("virtual.running", *preloaded):
         import_module(name)
     while True:

@@ -15,15 +15,13 @@ if TYPE_CHECKING:
 
 
 def format_shape(tensor: torch.Tensor) -> str:
-    """Return a tensor's shape and dtype as text.
-
-    >>> format_shape(torch.ones(2, 3))
-    '[2, 3] float32'
-    """
+    """Return a tensor's shape and dtype as text, such as "[2, 3] float32"."""
     return f"{list(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
 
 
 class Likeness(NamedTuple):
+    """The properties of a collective call that must be equal on all ranks."""
+
     verb: str  # the program's name for it, such as "all_gather_into_tensor"
     lengths: tuple[int, ...]  # element counts that must be equal on all ranks
     dtype: torch.dtype | None
@@ -36,8 +34,6 @@ NOTHING, NO_DATA = Likeness("", (), None, "", None), Exchange()  # of a message
 
 @dataclass(eq=False)
 class Posted:
-    """A posted operation: a rank's part of a collective, a send or a receive."""
-
     rank: Rank
     group: "VirtualGroup"
     way: str  # "calls" for a collective, "sends" or "receives" for a message

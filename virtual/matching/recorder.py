@@ -13,8 +13,6 @@ from virtual.ranks.sites import CallSite
 
 
 class JobRecorder:
-    """Records the operations of a job's ranks, and the seconds that each rank computed between them."""
-
     def __init__(self, title: str, world_size: int) -> None:
         self.world_size = world_size
         self._builder = RecordingBuilder(title, world_size)

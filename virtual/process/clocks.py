@@ -5,7 +5,6 @@ import time
 import timeit
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from virtual.process.real_processes import wait_for_real_processes
 from virtual.process.replaced import Replaced
@@ -47,18 +46,4 @@ def install_clocks(world: VirtualWorld, replaced: Replaced) -> None:
         replaced.wrap_for_ranks(time, name, partial(read, start))
         replaced.wrap_for_ranks(time, f"{name}_ns", lambda rank, _, start=start: round(read(start, rank, _) * 1e9))
     replaced.wrap_for_ranks(time, "sleep", sleep)
-    _replace_timeit(replaced)
-
-
-def _replace_timeit(replaced: Replaced) -> None:
-    """Replace the real clock that ``timeit`` saved when it was imported, also in default arguments."""
-    before = timeit.default_timer
-
-    def timer() -> float:
-        return time.perf_counter()
-
-    replaced.put(timeit, "default_timer", timer)
-    functions: list[Any] = [timeit.Timer.__init__, timeit.timeit, timeit.repeat]
-    for function in functions:
-        defaults = tuple(timer if value is before else value for value in function.__defaults__)
-        replaced.put(function, "__defaults__", defaults)
+    replaced.put(timeit, "default_timer", lambda: time.perf_counter())

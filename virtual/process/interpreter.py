@@ -48,7 +48,7 @@ def _start_thread(world: VirtualWorld, rank: Rank, original: Call, thread: threa
     original_run = thread.run
 
     def run() -> None:
-        world.adopt_thread(rank)
+        world.by_thread[threading.get_ident()] = rank
         with suppress(Stopped):
             original_run()
 

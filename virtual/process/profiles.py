@@ -1,7 +1,4 @@
-"""Let ranks take turns with torch's profiler, because a process has only one. All other ranks get empty results.
-
-The profiler observes only the CPU, because there is no GPU driver.
-"""
+"""Let ranks take turns with the process's only torch profiler. The other ranks get empty results."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -13,7 +13,7 @@ import torch
 
 from virtual.process.replaced import Replaced
 from virtual.ranks.rank import Rank, RankWait
-from virtual.ranks.sites import find_site, is_asked_by_program_or_tests
+from virtual.ranks.sites import find_site, is_asked_by_program
 from virtual.ranks.timing import Act
 from virtual.ranks.world import VirtualWorld
 
@@ -30,7 +30,7 @@ def install_shared_objects(world: VirtualWorld, replaced: Replaced) -> None:
 
 def _choosing(world: VirtualWorld, made: "type[SharedObject]", real: Any) -> Any:
     def make(*arguments: Any, **named: Any) -> Any:
-        if world.me() is None or not is_asked_by_program_or_tests(("context.py", "sharedctypes.py")):
+        if world.me() is None or not is_asked_by_program(("context.py", "sharedctypes.py"), or_tests=True):
             return real(*arguments, **named)
         if arguments and isinstance(arguments[0], BaseContext):
             arguments = arguments[1:]
@@ -66,7 +66,7 @@ class SharedObject:
 
     def _changed(self) -> None:
         self._world.progress += 1
-        self._world.poke_all(self._world.ranks)
+        self._world.poke(*self._world.ranks)
 
 
 class VirtualQueue(SharedObject):

@@ -91,10 +91,7 @@ class Spawner:
     def pack(
         self, fn: Callable[..., Any], args: Sequence[Any], named: dict[str, Any], with_main: bool = False
     ) -> Callable[[Rank], Any]:
-        """Return a function that calls ``fn`` with arguments pickled as for another process.
-
-        The main module is executed first if ``fn`` or an argument belongs to it, or if ``with_main`` is set.
-        """
+        """Return a function that calls ``fn`` with pickled arguments, after the main module if that defines them."""
         try:
             packed = _pickle((fn, tuple(args), named))
         except (pickle.PicklingError, AttributeError, TypeError, RuntimeError):  # only a fork can get this

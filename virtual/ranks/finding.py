@@ -36,21 +36,14 @@ def format_ranks(numbers: Iterable[int]) -> str:
 
 
 def say_wait(numbers: Iterable[int]) -> str:
-    """Return ranks followed by "wait" or "waits", such as "rank 3 waits".
-
-    >>> say_wait([3]), say_wait([0, 1])
-    ('rank 3 waits', 'ranks 0-1 wait')
-    """
+    """Return ranks followed by "wait" or "waits", such as "rank 3 waits"."""
     unique_numbers = set(numbers)
     return f"{format_ranks(unique_numbers)} wait{'s' if len(unique_numbers) == 1 else ''}"
 
 
 @dataclass(frozen=True)
 class FindingPlace:
-    """A location in a finding: the ranks at one line of the program, and their operation.
-
-    ``awaits`` lists, for each rank, the ranks that it waits for.
-    """
+    """The ranks at one line of the program, their operation, and the ranks that each of them waits for."""
 
     ranks: tuple[int, ...]
     what: str
@@ -87,11 +80,7 @@ class FindingPlace:
 
 
 def group_places(entries: Iterable[tuple[int, str, CallSite | None]]) -> tuple[FindingPlace, ...]:
-    """Return one place for all ranks with the same text and line.
-
-    If ranks at one line have more than ``MOST_PLACES`` different texts, they form one place that quotes two of the
-    texts.
-    """
+    """Return one place per text and line. More than ``MOST_PLACES`` texts at one line form one place that quotes two."""
     together: dict[tuple[str, CallSite | None], list[int]] = {}
     for number, text, site in entries:
         together.setdefault((text, site), []).append(number)

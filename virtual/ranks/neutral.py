@@ -1,6 +1,6 @@
-"""A context for Ringlab's own tensor operations, without gradients, dispatch modes and torch function overrides."""
+"""A context for Ringlab's own tensor operations."""
 
-from types import TracebackType
+from typing import Any
 
 import torch
 
@@ -20,9 +20,7 @@ class Neutral:
         self._functions = torch._C.DisableTorchFunction()
         self._functions.__enter__()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._functions.__exit__(kind, error, trace)
+    def __exit__(self, *raised: Any) -> None:
+        self._functions.__exit__(*raised)
         self._dispatch = None  # deleting the guard ends it
-        self._inference.__exit__(kind, error, trace)
+        self._inference.__exit__(*raised)

@@ -76,10 +76,7 @@ class PastCall(NamedTuple):
 
 @dataclass(eq=False)
 class RankJob:
-    """Ranks that were started together, by the command or by one spawn of the program.
-
-    Groups and stores belong to one job; other jobs cannot access them.
-    """
+    """Ranks that the command, or one spawn of the program, started together. Groups and stores belong to one job."""
 
     number: int  # 0: started by the command
     ranks: list["Rank"] = field(default_factory=list)
@@ -96,7 +93,7 @@ class RankJob:
         return all(rank.state is State.DONE for rank in self.ranks)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Rank:
     """One virtual rank: its thread, its clocks, its posted operations and its waits.
 
@@ -138,9 +135,6 @@ class Rank:
 
     def __post_init__(self) -> None:
         self.run_token.acquire()
-
-    def __repr__(self) -> str:
-        return f"<Rank {self.number} of job {self.job.number}: {self.state.value}>"
 
     @property
     def now(self) -> float:

@@ -136,15 +136,10 @@ def find_caller(through: Iterable[str]) -> str:
     return next(callers, "<none>")
 
 
-def is_asked_by_program(through: Iterable[str] = PASSED_THROUGH) -> bool:
-    """Return whether the user's program called torch.distributed directly, not through another module of torch."""
-    return is_users(find_caller(through))
-
-
-def is_asked_by_program_or_tests(through: Iterable[str]) -> bool:
-    """Return whether the user's program, or one of torch's test classes, made the call."""
+def is_asked_by_program(through: Iterable[str] = PASSED_THROUGH, or_tests: bool = False) -> bool:
+    """Return whether the user's program, or one of torch's test classes if ``or_tests``, made the call itself."""
     caller = find_caller(through)
-    return is_users(caller) or caller.startswith(OF_TORCHS_TESTS)
+    return is_users(caller) or (or_tests and caller.startswith(OF_TORCHS_TESTS))
 
 
 def is_posted_by_torch() -> bool:

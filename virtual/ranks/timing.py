@@ -10,10 +10,7 @@ Act = Callable[[], object]
 
 
 class CallTiming:
-    """Finishes an operation as soon as all its ranks have reached it. A replay of the recording determines the times.
-
-    Virtual time stands still, so every event happens at once.
-    """
+    """Finishes an operation when all its ranks have reached it. A replay of the recording determines the times."""
 
     has_time = False
 

@@ -4,7 +4,7 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from threading import Event, Thread, current_thread, get_ident
 from traceback import walk_tb
@@ -65,9 +65,8 @@ class VirtualWorld:
         self.findings: list[ProgramFinding] = []
         self.stores: list[object] = []  # kept, because torch's PrefixStore holds only their C++ half
         self.watch = Watchers()
-        self.switches = 0  # hand-overs of the run token
         self.progress = 0  # number of events that ranks may wait for
-        self._by_thread: dict[int, Rank] = {}
+        self.by_thread: dict[int, Rank] = {}
         self._ready: deque[Rank] = deque()
         self._is_over = Event()
         self._refusal = ""  # why the program cannot run
@@ -82,7 +81,7 @@ class VirtualWorld:
 
     def me(self) -> Rank | None:
         """Return this thread's rank; None if the thread does not belong to a rank."""
-        return self._by_thread.get(get_ident())
+        return self.by_thread.get(get_ident())
 
     def caller(self) -> Rank:
         """Return this thread's rank. Raise RuntimeError in a thread that does not belong to a rank."""
@@ -94,7 +93,7 @@ class VirtualWorld:
     def leave_fork(self) -> None:
         """Detach the thread of a forked process, such as a DataLoader worker, from all ranks."""
         self.is_forked = True
-        self._by_thread.clear()
+        self.by_thread.clear()
 
     def new_job(self) -> RankJob:
         self.jobs.append(RankJob(len(self.jobs)))
@@ -109,10 +108,6 @@ class VirtualWorld:
         rank.own.seed(rank.number)
         self._ready.append(rank)
 
-    def adopt_thread(self, rank: Rank) -> None:
-        """Let this thread, which a rank has started, act for that rank."""
-        self._by_thread[get_ident()] = rank
-
     def run(self) -> None:
         threading.stack_size(STACK_BYTES)
         following = self._next_rank()
@@ -124,7 +119,7 @@ class VirtualWorld:
 
     def _run_rank(self, rank: Rank) -> None:
         rank.run_token.acquire()
-        self._by_thread[get_ident()] = rank
+        self.by_thread[get_ident()] = rank
         rank.state = State.RUNNING
         self.belongings.restore(rank.own)
         self.computing.forget(rank)
@@ -147,8 +142,7 @@ class VirtualWorld:
         did = "compute" if rank.waiting is None else rank.waiting.what.partition("(")[0]
         self._span(rank, did, rank.busy_since, rank.clock)
         rank.state, rank.waiting = State.DONE, None
-        for other in self.ranks:
-            self.poke(other)
+        self.poke(*self.ranks)
         self._yield_token(rank)
 
     def say_where(self) -> str:
@@ -165,10 +159,7 @@ class VirtualWorld:
     # -- waiting
 
     def wait_until(self, rank: Rank, is_ready: Callable[[], bool], waiting: RankWait) -> None:
-        """Let the calendar catch up with the calling rank's clock, and then make the rank wait for a condition.
-
-        Raises Stopped if the job ends during the wait.
-        """
+        """Let the calendar catch up, then make the calling rank wait for a condition. Raise Stopped if its job ends."""
         self.catch_up(rank, waiting)
         if not is_ready():
             begin, rank.waiting, rank.is_ready = rank.clock, waiting, is_ready
@@ -206,13 +197,11 @@ class VirtualWorld:
         self._make_ready(rank)
         self._yield_token(rank)
 
-    def poke(self, rank: Rank) -> None:
-        if rank.state is State.WAITING and rank.is_ready is not None and rank.is_ready():
-            self._make_ready(rank)
-
-    def poke_all(self, ranks: Iterable[Rank]) -> None:
+    def poke(self, *ranks: Rank) -> None:
+        """Wake the ranks whose conditions hold."""
         for rank in ranks:
-            self.poke(rank)
+            if rank.state is State.WAITING and rank.is_ready is not None and rank.is_ready():
+                self._make_ready(rank)
 
     def check(self, rank: Rank) -> None:
         if rank.job.finding is not None and rank.state is not State.DONE:
@@ -271,7 +260,6 @@ class VirtualWorld:
         following = self._next_rank()
         if following is not me:
             is_done = me.state is State.DONE
-            self.switches += 1
             if is_done and following is None:
                 self._is_over.set()
                 return
