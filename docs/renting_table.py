@@ -25,7 +25,7 @@ def print_example() -> tuple[str, ...]:
     """Return the output of the example plan, line by line, as the command prints it."""
     with StringIO() as file:
         answer = plan(EXAMPLE, today=date(2026, 9, 1))
-        print_parts(answer.show(), Console(file=file, width=COLUMNS), explain=True)
+        print_parts(answer.show(), Console(file=file, width=COLUMNS))
         lines = [line.rstrip() for line in file.getvalue().splitlines()]
     return tuple(chain.from_iterable(wrap(line, WIDTH) or [""] if len(line) > WIDTH else [line] for line in lines))
 

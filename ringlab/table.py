@@ -25,7 +25,6 @@ from collectives.units import SIZES, TIMES
 NOTHING = "-"
 MOST_ROWS = 16  # shown rows of a long table
 MOST_LETTERS = 5000  # shown characters of one text
-MOST_SENTENCES = 5  # lines under the tables of an answer, including the line with the number of hidden sentences
 
 Format = Callable[[float], str]
 Bounds = tuple[float, float]  # the low and the high end of an interval
@@ -50,10 +49,9 @@ class Line(NamedTuple):
 
 
 class Sentences(NamedTuple):
-    """Sentences under a table. Without ``--explain``, only the last few of ``said`` are shown, and none of ``more``."""
+    """Sentences under a table. Reports show them in another place than the tables."""
 
     said: Sequence[str]
-    more: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -141,8 +139,8 @@ class Table:
 Part = Table | Line | Sentences | str
 
 
-def print_parts(parts: Iterable[Part], console: Console, explain: bool = False) -> None:
-    """Print tables, lines and sentences. Without ``explain``, print a few sentences and the number of hidden ones."""
+def print_parts(parts: Iterable[Part], console: Console) -> None:
+    """Print tables, lines and sentences."""
     for part in parts:
         if isinstance(part, Table):
             for table in part.split(console.width):
@@ -150,11 +148,8 @@ def print_parts(parts: Iterable[Part], console: Console, explain: bool = False) 
                     console.print(make_printable(table.title), style="bold")
                 console.print(table.to_rich(console.width))
         elif isinstance(part, Sentences):
-            few, hidden = keep_few(part.said, part.more)
-            for sentence in (*part.said, *part.more) if explain else few:
+            for sentence in part.said:
                 console.print(make_printable(sentence, most=MOST_LETTERS))
-            if hidden and not explain:
-                console.print(f"--explain shows {len(hidden)} more.", style="dim")
         else:
             line = part if isinstance(part, Line) else Line(part)
             text = make_printable(line.text, most=MOST_LETTERS)
@@ -176,7 +171,7 @@ def _html_part(part: Part) -> str:
     if isinstance(part, Table):
         return part.to_html()
     if isinstance(part, Sentences):
-        return "\n".join(f"<p>{_html(sentence)}</p>" for sentence in keep_few(part.said, part.more)[0])
+        return "\n".join(f"<p>{_html(sentence)}</p>" for sentence in part.said)
     line = part if isinstance(part, Line) else Line(part)
     return f"<p><b>{_html(line.text)}</b></p>" if line.style == "bold" else f"<p>{_html(line.text)}</p>"
 
@@ -269,18 +264,3 @@ def format_interval(value: float | None, bounds: Bounds | None, form: Format = f
     if value is None or bounds is None:
         return format_or_dash(value, form)
     return f"{form(value)} ({form(bounds[0])}-{form(bounds[1])})"
-
-
-def keep_few(
-    sentences: Sequence[str], more: Sequence[str] = (), most: int = MOST_SENTENCES
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the sentences to show, and the sentences that only ``--explain`` shows.
-
-    If there are too many sentences, the first ones are hidden together with ``more``.
-
-    >>> keep_few(["a", "b", "c"], most=2)
-    (('c',), ('a', 'b'))
-    """
-    most -= bool(more) or len(sentences) > most
-    hidden = max(0, len(sentences) - most)
-    return tuple(sentences[hidden:]), (*sentences[:hidden], *more)

@@ -115,7 +115,6 @@ def _content(answer: object, headline: str) -> dict[str, Any]:
         "explanation": explanation,
         "question": _question(answer, scenario),
         "conclusions": [text for text in answer.get("conclusions") or [] if text != headline],
-        "explanations": answer.get("explanations") or [],
         "limits": answer.get("limits") or "",
         "origins": [("Scenario", list(_flatten(scenario))), ("Environment", list(_flatten(environment)))],
         "everything": json.dumps(answer, indent=2, ensure_ascii=False, default=str),

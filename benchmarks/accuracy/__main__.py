@@ -13,7 +13,7 @@ from benchmarks.accuracy.training import accuracy_training
 from collectives.errors import InputError
 from ringlab.shared.answer import Answer
 from ringlab.shared.failures import exit_with_a_line
-from ringlab.shared.options import ExplainOpt, JsonOpt, drawing
+from ringlab.shared.options import JsonOpt, drawing
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import TerminalProgress, draw_to
 from scenarios import shipped
@@ -42,7 +42,6 @@ def main(
     plot: Annotated[
         Path | None, drawing("a plot", "Plot predicted against measured times, as .png, .svg or .pdf.")
     ] = None,
-    explain: ExplainOpt = False,
     json_to: JsonOpt = None,
 ) -> None:
     """Evaluate predictions of NCCL tables, training runs (--training, --meshes) or emulated clusters (--here)."""
@@ -67,7 +66,7 @@ def main(
         answer = accuracy_here([*map(name_of_emulated, only or ())], progress=progress)
     else:
         answer = accuracy(data, only_held_out=only_held_out, calibrate=calibrate, progress=progress)
-    deliver(answer, json_to, draw_to(answer, plot, json_to), explain=explain)
+    deliver(answer, json_to, draw_to(answer, plot, json_to))
 
 
 def name_of_emulated(name: str) -> str:

@@ -30,7 +30,7 @@ from replay.simulation.traces import make_trace
 from ringlab.commands.predicting.replay import read_algorithms
 from ringlab.session import Session
 from ringlab.shared.answer import NOT_IN_JSON, Answer, AnswerRecord
-from ringlab.shared.options import AnswerOptions, option, with_groups
+from ringlab.shared.options import JsonOpt, option, with_groups
 from ringlab.shared.output import check_outputs, deliver, make_console
 from ringlab.table import MOST_ROWS, Line, Part, Row, Table
 from scenarios.networks import read_network
@@ -338,22 +338,22 @@ def command(
     *,
     options: ProgramOptions,
     files: FileOptions,
-    outputs: AnswerOptions,
+    json_to: JsonOpt = None,
 ) -> None:
     """Run an unmodified torch.distributed program on virtual ranks: timing, waits, hangs and silent errors.
 
     Tensors are real, time is virtual. Options of Ringlab come before SCRIPT, or directly after `virtual SCRIPT`. All
     others, and everything after --, belong to the script.
     """
-    check_outputs(outputs.json_to, files.trace, files.recording, files.report)
+    check_outputs(json_to, files.trace, files.recording, files.report)
     words = program[1 + (program[1:2] == ["--"]) :]
     request = _make_options(UserProgram(program[0], tuple(words), is_module=module), options)
     if not request.program.is_module:
         request.program.compile()  # report a mistyped name before torch is imported
     check_torch()
     to_stderr: Show = lambda stream, text: show_on_own("stderr", text)  # noqa: E731
-    answer = run_virtually(request, options.timeout, to_stderr if outputs.json_to == "-" else show_on_own)
-    deliver(answer, outputs.json_to, *answer.writers(files), explain=outputs.explain)
+    answer = run_virtually(request, options.timeout, to_stderr if json_to == "-" else show_on_own)
+    deliver(answer, json_to, *answer.writers(files))
     if answer.findings:
         raise typer.Exit(1)
 

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 
 from collectives.records.spans import PHASES
 from collectives.units import format_size, format_time
 from ringlab.shared.figures import ClusterFigures, CollectiveFigures, SideBySide, TrainingFigures
 from ringlab.shared.scenario_answer import Entry, ScenarioAnswer, Value
-from ringlab.table import keep_few
 from scenarios import LoadedScenario
 from simcomm.repetition import LinkPart, StuckRun, Waiting
 
@@ -19,20 +18,12 @@ TIE = 0.01  # times whose relative difference is smaller count as equal: closed 
 WORTH_NAMING = 0.1  # share of the critical path; shorter parts are not named
 
 
-class Conclusions(NamedTuple):
-    """The sentences below an answer: ``conclusions`` are always shown, ``explanations`` only with ``--explain``."""
-
-    conclusions: tuple[str, ...]
-    explanations: tuple[str, ...]
-
-
-def conclude(answer: ScenarioAnswer[Any], scenario: LoadedScenario, caveats: Sequence[str] = ()) -> Conclusions:
+def conclude(answer: ScenarioAnswer[Any], scenario: LoadedScenario, caveats: Sequence[str] = ()) -> tuple[str, ...]:
     """Return sentences about the fastest algorithm and gradient sync, the largest error, and faults, then ``caveats``.
 
-    Times that were measured on a busy machine are not compared. If there are too many sentences, the first ones move to
-    the explanations.
+    Times that were measured on a busy machine are not compared.
     """
-    sentences = [
+    return (
         *([f"The [training] table is left out: {scenario.left_out}."] if scenario.left_out else []),
         *_fastest_collective(answer),
         *describe_crossovers(answer.place, answer.collectives),
@@ -40,8 +31,7 @@ def conclude(answer: ScenarioAnswer[Any], scenario: LoadedScenario, caveats: Seq
         *_worst_error(answer),
         *filter(None, (effect(answer.own), *(effect(other, answer.own) for other in answer.what_ifs))),
         *caveats,
-    ]
-    return Conclusions(*keep_few(sentences))
+    )
 
 
 def headline(answer: ScenarioAnswer[Any]) -> str:

@@ -76,7 +76,6 @@ def output_option(about: str, metavar: str = "FILE") -> Any:
 
 
 ReportOpt = Annotated[Path | None, drawing("a report", "Write an HTML report with figures.", metavar="FILE.html")]
-ExplainOpt = Annotated[bool, typer.Option("--explain", help="Show all notes below the tables.")]
 
 
 def option(default: Any, *names: str, **settings: Any) -> Any:
@@ -128,14 +127,6 @@ class RunOptions:
 
     check: CheckOpt = False
     trace: TraceOpt = None
-
-
-@dataclass(frozen=True)
-class AnswerOptions:
-    """The options ``--explain`` and ``--json`` of an answer."""
-
-    explain: ExplainOpt = False
-    json_to: JsonOpt = None
 
 
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:

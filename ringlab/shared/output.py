@@ -89,14 +89,14 @@ def check_outputs(*files: Path | str | None, reads: Path | None = None) -> None:
         named[real] = file
 
 
-def deliver(answer: Answer, json_to: str | None, *writers: Callable[[], object], explain: bool = True) -> None:
+def deliver(answer: Answer, json_to: str | None, *writers: Callable[[], object]) -> None:
     """Print an answer, write its JSON, and call ``writers``. If ``json_to`` is ``-``, only print the JSON.
 
-    Without ``explain``, only a few sentences are printed. Only rank 0 writes. If an output fails, the other outputs are
+    Only rank 0 writes. If an output fails, the other outputs are
     still written before OSError is raised. If the command was interrupted, exit with status 130.
     """
     if is_first_rank():
-        shown = [] if json_to == "-" else [lambda: print_parts(answer.show(), make_console(), explain)]
+        shown = [] if json_to == "-" else [lambda: print_parts(answer.show(), make_console())]
         write_files(*shown, partial(write_json, answer, json_to), *writers)
     if answer.interrupted:
         raise typer.Exit(INTERRUPTED)

@@ -60,7 +60,6 @@ class ScenarioAnswer(Answer, Generic[N]):
     what_ifs: tuple[ClusterFigures[Number], ...] = ()
     environment: dict[str, str | int] = field(default_factory=describe_measurement)
     conclusions: tuple[str, ...] = ()
-    explanations: tuple[str, ...] = ()  # only shown with --explain
 
     @property
     def place(self) -> str:
@@ -100,11 +99,11 @@ class ScenarioAnswer(Answer, Generic[N]):
             yield from _results(self.own)
         if any(_repeated(cluster) for cluster in clusters):
             yield from _with_faults(clusters)
-        yield Sentences(self.sentences, self.explanations)
+        yield Sentences(self.sentences)
 
     @property
     def sentences(self) -> Sequence[str]:
-        """The sentences under the tables, before the explanations."""
+        """The sentences under the tables."""
         return self.conclusions
 
     def show_what_ifs(self) -> Table | None:

@@ -74,7 +74,7 @@ def test_shell_completes_commands_scenarios_and_options() -> None:
 
     assert offered("ringlab", "pre") == ["predict"]
     assert offered("ringlab", "predict", "two-") == ["two-p5", "two-racks"]
-    assert offered("ringlab", "predict", "--ex") == ["--explain"]
+    assert offered("ringlab", "predict", "--tr") == ["--trace"]
 
 
 def test_version_is_the_same_everywhere() -> None:

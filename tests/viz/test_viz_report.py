@@ -141,13 +141,6 @@ def test_report_loads_nothing_and_embeds_pictures(tmp_path: Path) -> None:
         assert image.size[0] == 1500
 
 
-def test_report_bars_compare_equal_cases() -> None:
-    entries = [collective("naive", 0.2, 0.2, 0.2), collective("ring", 0.05, 0.04, 0.07)]
-    times = [row[2] for row in cells(Predicted(**vars(answer([*entries, collective("ring", 0.4, 0.4, 0.4, 8 << 20)]))))]
-    assert [cell.share for cell in times] == [1.0, 0.25, 0.0]
-    assert [cell.note for cell in times] == ["", "40.0 to 70.0", ""]
-
-
 def test_report_grades_errors_only_on_an_idle_machine() -> None:
     times = [
         *(both(measured * 0.01, 1.0) for measured in (105, 80, 200)),

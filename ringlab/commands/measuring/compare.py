@@ -23,7 +23,7 @@ from ringlab.commands.predicting.prediction import Prediction, predict
 from ringlab.emulated import as_built, calibrate_for_emulation, emulated, on_emulated
 from ringlab.session import Session, gpu_names, load_scenario, real_session
 from ringlab.shared.answer import NOT_IN_JSON
-from ringlab.shared.conclusions import Conclusions, conclude
+from ringlab.shared.conclusions import conclude
 from ringlab.shared.failures import refusals_about
 from ringlab.shared.figures import (
     COLLECTIVE_FIGURES,
@@ -34,8 +34,8 @@ from ringlab.shared.figures import (
     side_by_side,
 )
 from ringlab.shared.options import (
-    AnswerOptions,
     CheckOpt,
+    JsonOpt,
     RealOptions,
     ReportOpt,
     RunOptions,
@@ -45,7 +45,6 @@ from ringlab.shared.options import (
 )
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.scenario_answer import ScenarioAnswer
-from ringlab.table import MOST_SENTENCES, keep_few
 from scenarios import LoadedScenario
 from simcomm.model.faults import NO_FAULTS
 
@@ -66,7 +65,7 @@ def command(
         ),
     ] = False,
     *,
-    outputs: AnswerOptions,
+    json_to: JsonOpt = None,
     set_keys: SetOpt = None,
 ) -> None:
     """Predict and run a scenario, and show the error of each prediction. Also works under torchrun."""
@@ -76,16 +75,16 @@ def command(
     if has_parallelism(scenario, overrides, check, replicas_only):
         from ringlab.commands.measuring.strategies import carry_out  # imports the planner
 
-        carry_out(scenario, overrides, real, outputs, RunOptions(check), predict=True)
+        carry_out(scenario, overrides, real, json_to, RunOptions(check), predict=True)
         return
     loaded, session, writers = load_scenario(scenario, *overrides), real_session(real), []
-    check_outputs(outputs.json_to, report, reads=real.calibration)
+    check_outputs(json_to, report, reads=real.calibration)
     answer = compare(loaded, session, real.emulate, thorough)
     if report is not None:
         from ringlab.pictures.report import write_report  # imports viz
 
         writers.append(partial(write_report, answer, loaded, report, session))
-    deliver(answer, outputs.json_to, *writers, explain=outputs.explain)
+    deliver(answer, json_to, *writers)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -216,9 +215,8 @@ def make_comparison(
             f"This machine was busy: {load.describe()}. The errors are not meaningful; compare again when the machine "
             "is idle."
         )
-        few, more = keep_few(*concluded, most=MOST_SENTENCES - 1)
-        concluded = Conclusions((busy, *few), more)
-    return replace(answer, **concluded._asdict())
+        concluded = (busy, *concluded)
+    return replace(answer, conclusions=concluded)
 
 
 def _identity(row: CollectiveFigures[Number]) -> tuple[str, str, int, int]:

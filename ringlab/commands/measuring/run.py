@@ -23,7 +23,7 @@ from ringlab.session import Session, load_scenario, real_session
 from ringlab.shared.answer import NOT_IN_JSON
 from ringlab.shared.conclusions import conclude
 from ringlab.shared.figures import Number, collective_figures, training_figures
-from ringlab.shared.options import AnswerOptions, RealOptions, RunOptions, ScenarioArg, SetOpt, option, with_groups
+from ringlab.shared.options import JsonOpt, RealOptions, RunOptions, ScenarioArg, SetOpt, option, with_groups
 from ringlab.shared.output import check_outputs, deliver, make_console
 from ringlab.shared.progress import Progress
 from ringlab.shared.scenario_answer import ScenarioAnswer
@@ -72,7 +72,7 @@ def command(
     training: TrainingOptions,
     *,
     also: RunOptions,
-    outputs: AnswerOptions,
+    json_to: JsonOpt = None,
     set_keys: SetOpt = None,
 ) -> None:
     """Run the collectives and training runs of a scenario on real processes. Also works under torchrun."""
@@ -83,14 +83,14 @@ def command(
     if has_parallelism(scenario, changes, also.check, replicas_only):
         from ringlab.commands.measuring.strategies import carry_out  # imports the planner
 
-        carry_out(scenario, changes, real, outputs, also, predict=False, weights=training.weights)
+        carry_out(scenario, changes, real, json_to, also, predict=False, weights=training.weights)
         return
     loaded = load_scenario(scenario, *changes)
-    check_outputs(outputs.json_to, also.trace, training.weights, reads=real.calibration)
+    check_outputs(json_to, also.trace, training.weights, reads=real.calibration)
     files = Kept(training.resume, training.watch(), training.weights)
     answer = run(loaded, real_session(real), files, emulate=real.emulate)
     writers = [partial(answer.traces[-1].write, also.trace)] if also.trace is not None and answer.traces else []
-    deliver(answer, outputs.json_to, *writers, explain=outputs.explain)
+    deliver(answer, json_to, *writers)
     if files.watch is not None and is_first_rank():
         make_console(stderr=True).print(files.watch.describe(), soft_wrap=True)
 
@@ -182,7 +182,7 @@ class Work(NamedTuple):
             emulated=emulated,
             traces=tuple(trace for trace in traces if trace.facts.get("nbytes", 0.0) == largest),
         )
-        return replace(answer, **conclude(answer, self.scenario)._asdict())
+        return replace(answer, conclusions=conclude(answer, self.scenario))
 
 
 def run(scenario: LoadedScenario, session: Session, files: Kept, emulate: bool = False) -> RunAnswer:

@@ -29,7 +29,7 @@ from ringlab.session import Session, check_session, gpu_names, real_session
 from ringlab.shared.answer import NOT_IN_JSON, Answer
 from ringlab.shared.failures import refusals_about
 from ringlab.shared.figures import SideBySide, side_by_side
-from ringlab.shared.options import AnswerOptions, RealOptions, RunOptions
+from ringlab.shared.options import RealOptions, RunOptions
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.table import (
     MOST_ROWS,
@@ -146,17 +146,17 @@ def carry_out(
     scenario: str,
     overrides: Sequence[str],
     real: RealOptions,
-    outputs: AnswerOptions,
+    json_to: str | None,
     also: RunOptions,
     *,
     predict: bool,
     weights: Path | None = None,
 ) -> None:
     """Run a scenario with ``[training.parallelism]``, predict its step if ``predict`` is set, and write the answer."""
-    check_outputs(outputs.json_to, also.trace, weights)
+    check_outputs(json_to, also.trace, weights)
     answer = _train(scenario, overrides, real_session(real), also.check, weights, predict=predict)
     writers = [partial(answer.traces[-1].write, also.trace)] if also.trace is not None else []
-    deliver(answer, outputs.json_to, *writers, explain=outputs.explain)
+    deliver(answer, json_to, *writers)
 
 
 def run_strategy(

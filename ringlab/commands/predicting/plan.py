@@ -27,7 +27,7 @@ from ringlab.commands.predicting.predict_devices import WORDS
 from ringlab.shared.answer import Answer, AnswerRecord
 from ringlab.shared.failures import refusals_about
 from ringlab.shared.models import find_job, named_optimizer
-from ringlab.shared.options import ExplainOpt, JsonOpt, ScenarioArg, SetOpt, SizeOptions, drawing, option, with_groups
+from ringlab.shared.options import JsonOpt, ScenarioArg, SetOpt, SizeOptions, drawing, option, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress, computing, draw_to
 from ringlab.shared.ranges import MOST_CASES
@@ -79,7 +79,6 @@ def command(
     options: PlanOptions,
     size: SizeOptions,
     plot: Annotated[Path | None, drawing("a plot", "Plot time against cost, as .png, .svg or .pdf.")] = None,
-    explain: ExplainOpt = False,
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
 ) -> None:
@@ -88,7 +87,7 @@ def command(
     if options.target_samples is not None and size.target_tokens is not None:
         raise InputError("--target-samples and --target-tokens are mutually exclusive; remove one of them")
     answer = plan(scenario, *(set_keys or ()), *size.overrides, **vars(options), progress=TerminalProgress())
-    deliver(answer, json_to, draw_to(answer, plot, json_to), explain=explain)
+    deliver(answer, json_to, draw_to(answer, plot, json_to))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,7 +201,7 @@ class PlanAnswer(Answer):
             yield Table("Too little memory", headings, [each.cells() for each in small.values()])
         elif small:
             notes.insert(0, f"too little memory: {', '.join(each.cells()[0] for each in small.values())}")
-        yield Sentences([*notes, *marks, self.advice])  # without --explain, only the last sentences are shown
+        yield Sentences([*notes, *marks, self.advice])
 
     def _table(self, shown: Sequence[PlanRow]) -> Table:
         meshes = ["mesh"] if any(row.mesh for row in shown) else []

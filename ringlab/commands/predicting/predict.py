@@ -14,7 +14,6 @@ from ringlab.commands.predicting.prediction import predict
 from ringlab.session import Session, load_scenario
 from ringlab.shared.options import (
     CalibrationOpt,
-    ExplainOpt,
     JsonOpt,
     ReportOpt,
     ScenarioArg,
@@ -39,7 +38,6 @@ class PredictOptions:
     calibration: CalibrationOpt = None
     trace: TraceOpt = None
     report: ReportOpt = None
-    explain: ExplainOpt = False
 
     sweep: str | None = option(
         None, help="Predict for each value of a key, a doubling range (2..64) or a list (2,3,5).", metavar="KEY=A..B"
@@ -91,14 +89,14 @@ def command(
             raise InputError(
                 f"--plot {options.plot} requires --sweep or --devices; for example, --sweep cluster.hosts=2..64"
             )
-        if options.trace is not None or options.report is not None or options.explain:
-            raise InputError("--trace, --report and --explain cannot be combined with --sweep; remove them")
+        if options.trace is not None or options.report is not None:
+            raise InputError("--trace and --report cannot be combined with --sweep; remove them")
         from ringlab.commands.predicting.predict_sweep import predict_sweep  # imports worker processes
 
         check_outputs(json_to, options.plot, reads=session.file)
         swept = predict_sweep(scenario, options.sweep, *overrides, calibration=session.file, progress=session.progress)
         deliver(swept, json_to, draw_to(swept, options.plot, json_to))
-    elif options == PredictOptions(explain=options.explain) and (ranks := devices_to_predict(scenario, overrides)):
+    elif options == PredictOptions() and (ranks := devices_to_predict(scenario, overrides)):
         _predict_devices(scenario, overrides, replace(options, devices=str(ranks)), json_to)
     else:
         _predict_once(scenario, overrides, session, options, json_to)
@@ -113,7 +111,7 @@ def _predict_devices(scenario: str, overrides: tuple[str, ...], options: Predict
     on = count(counts[0], "device") if len(counts) == 1 else f"{len(counts)} numbers of devices"
     with computing(TerminalProgress(), f"predicting {scenario} on {on}") as tick:
         answer = predict_devices(scenario, counts, *overrides, what_if=what_if, tick=tick)
-    deliver(answer, json_to, draw_to(answer, options.plot, json_to), explain=options.explain)
+    deliver(answer, json_to, draw_to(answer, options.plot, json_to))
 
 
 def _predict_once(
@@ -133,7 +131,7 @@ def _predict_once(
         from ringlab.pictures.report import write_report
 
         writers.append(partial(write_report, answer, scenario, options.report, session))
-    deliver(answer, json_to, *writers, explain=options.explain)
+    deliver(answer, json_to, *writers)
 
 
 def _offer_calibration(scenario: LoadedScenario, name: str, session: Session) -> None:

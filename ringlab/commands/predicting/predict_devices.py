@@ -297,7 +297,7 @@ def _predict_row(devices: int, spread: SpreadTraining, training: Training, price
 
 
 def _conclude(key: str | None, cases: Sequence[DevicesCase]) -> list[str]:
-    sentences = [*_describe_refused(key, cases)]  # the first sentences are the first to be left to --explain
+    sentences = [*_describe_refused(key, cases)]
     rates = {tuple((row.devices, row.samples_per_s) for row in case.rows) for case in cases}
     is_equal = len(cases) > 1 and len(rates) == 1
     if is_equal:

@@ -9,11 +9,10 @@ from collectives.records.limits import find_limits
 from collectives.training.workload import Training
 from collectives.units import format_size
 from ringlab.session import Session
-from ringlab.shared.conclusions import Conclusions, conclude
+from ringlab.shared.conclusions import conclude
 from ringlab.shared.figures import CollectiveFigures, Number
 from ringlab.shared.scenario_answer import ScenarioAnswer
 from ringlab.shared.workload import MOST_LOOKED_AT, Asked, Figures, Simulator, group_by_cluster
-from ringlab.table import MOST_SENTENCES, keep_few
 from scenarios import LoadedScenario
 from simcomm.cluster.paths import keeping_paths
 from simcomm.schedules import compact_schedule
@@ -30,8 +29,8 @@ class Prediction(ScenarioAnswer[Number]):
 
     @property
     def sentences(self) -> Sequence[str]:
-        """The conclusions, and the bottlenecks unless they are among the explanations."""
-        return [*self.conclusions, *([self.limits] if self.limits and self.limits not in self.explanations else ())]
+        """The conclusions and the bottlenecks."""
+        return [*self.conclusions, *filter(None, [self.limits])]
 
 
 def predict(scenario: LoadedScenario, session: Session | None = None, in_turns: bool = False) -> Prediction:
@@ -65,11 +64,8 @@ def predict(scenario: LoadedScenario, session: Session | None = None, in_turns: 
 def _with_conclusions(answer: Prediction, simulator: Simulator, rows: Sequence[tuple[Asked, Figures]]) -> Prediction:
     refused = "; ".join(dict.fromkeys(map(str, simulator.refused)))
     caveats = [*([f"Not simulated: {refused}."] if refused else []), *_caveats(simulator)]
-    concluded = conclude(answer, simulator.scenario, caveats)
     limits = " ".join(dict.fromkeys(_limits(simulator, rows)))
-    if limits and len(concluded.conclusions) + bool(concluded.explanations) >= MOST_SENTENCES:
-        concluded = Conclusions(*keep_few(concluded.conclusions, (limits, *concluded.explanations)))
-    return replace(answer, **concluded._asdict(), limits=limits)
+    return replace(answer, conclusions=conclude(answer, simulator.scenario, caveats), limits=limits)
 
 
 def _limits(simulator: Simulator, rows: Sequence[tuple[Asked, Figures]]) -> Iterator[str]:

@@ -34,7 +34,7 @@ from replay.simulation.repeated_ranks import widen
 from replay.simulation.replay import ReplayedRun, Replayer
 from replay.simulation.traces import make_trace
 from ringlab.shared.answer import NOT_IN_JSON, Answer, AnswerRecord
-from ringlab.shared.options import AnswerOptions, CalibrationOpt, ReportOpt, drawing, option, with_groups
+from ringlab.shared.options import CalibrationOpt, JsonOpt, ReportOpt, drawing, option, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import NoProgress, Progress, TerminalProgress, computing
 from ringlab.table import MOST_ROWS, Line, Part, Sentences, Table, format_ratio
@@ -92,10 +92,10 @@ def command(
         Path | None, Option(metavar="FILE", help="Write all messages as a trace for `ringlab animate`.")
     ] = None,
     report: ReportOpt = None,
-    answer: AnswerOptions,
+    json_to: JsonOpt = None,
 ) -> None:
     """Replay a recorded run on other networks or with other algorithms, without running the script again."""
-    check_outputs(answer.json_to, plot, trace, report, reads=options.calibration)
+    check_outputs(json_to, plot, trace, report, reads=options.calibration)
     replayed = replay_file(file, options, progress=TerminalProgress())
     writers: list[Callable[[], object]] = [partial(viz.draw, replayed.trace, plot)] if plot is not None else []
     writers += [partial(replayed.trace.write, trace)] if trace is not None else []
@@ -103,7 +103,7 @@ def command(
         from ringlab.pictures.report import write_replay_page  # imports viz's player
 
         writers.append(partial(write_replay_page, replayed, replayed.trace, replayed.own.cluster, report))
-    deliver(replayed, answer.json_to, *writers, explain=answer.explain)
+    deliver(replayed, json_to, *writers)
 
 
 class AskedReplay(NamedTuple):
@@ -223,7 +223,7 @@ class ReplayAnswer(Answer):
         yield from self._tables()
         parts = ", ".join(f"{format_time(seconds)} {kind}" for kind, seconds in self.critical_path.items())
         sentences = [f"The critical path consists of {parts}."] if parts and not self.stuck else []
-        yield Sentences([*sentences, *([] if self.stuck else [self.limits])], self.notes)
+        yield Sentences([*self.notes, *sentences, *([] if self.stuck else [self.limits])])
 
     def _tables(self) -> Iterator[Table]:
         if self.collectives:
