@@ -103,17 +103,6 @@ class Belief:
         """Return the upper end of each step's 80 % interval divided by the predicted step time."""
         return np.asarray(np.exp(Z_80 * self.deviations(slopes)))
 
-    def draw(self, slopes: Slopes, count: int) -> Array:
-        """Return ``count`` random samples of the log step times, one column each.
-
-        All steps of a sample use the same parameters.
-        """
-        rng = np.random.default_rng(0)
-        values, vectors = np.linalg.eigh(self.covariance)
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
-        moves = slopes.slopes @ (root @ rng.standard_normal((len(NAMES), count)))
-        return np.asarray(slopes.logs[:, None] + moves + self.noise * rng.standard_normal(moves.shape))
-
     def adapted(self, columns: Columns, measured: Array) -> "Belief":
         """Return the belief updated with runs that took ``measured`` seconds. Outliers have a lower weight.
 

@@ -1,6 +1,6 @@
 """Search all device meshes of a model on a number of devices.
 
-List the fastest meshes, meshes to try first, the meshes whose measurement would narrow the intervals most, and the
+List the fastest meshes, the meshes whose measurement would narrow the intervals most, and the
 reason why each other kind of mesh is slower.
 """
 
@@ -28,8 +28,7 @@ from planner.step import step_parts
 
 MOST_TENSOR, MOST_CHUNKS, MOST_CONTEXT, MOST_MICRO = 64, 8, 16, 64
 TRIES = 3
-DRAWS = 400
-AMONG = 100  # fastest meshes from which the meshes to try are chosen
+AMONG = 100  # fastest meshes from which the meshes to measure are chosen
 LORA_RANK = 16  # rank of the adapters that are proposed if no mesh fits
 
 
@@ -274,26 +273,6 @@ def _predict(table: Mapping[str, Any], meshes: Sequence[SearchedMesh], belief: B
     parts, memory = step_parts(c, belief.parameters), memory_parts(c, read_shipped().memory)
     chance = chance_to_run(c, memory["total"])
     return PredictedMeshes(columns=c, parts=parts, memory=memory, chance=chance, belief=belief)
-
-
-def choose_tries(meshes: FoundMeshes, count: int = TRIES) -> list[int]:
-    """Return the indices of up to ``count`` meshes to try first, which most likely include the fastest mesh that runs.
-
-    The first index is the predicted fastest mesh. Each next mesh increases the expected rate of the best chosen mesh
-    most. The expectation is over random samples of parameters, the same for all meshes, and of failures.
-    """
-    if not len(meshes.order):
-        return []
-    logs = meshes.belief.draw(meshes.fastest, DRAWS)
-    runs = np.random.default_rng(1).random(DRAWS) < meshes.chance[meshes.order[:AMONG], None]
-    rates = np.where(runs, np.exp(logs.min() - logs), 0.0)
-    chosen, best = [0], rates[0]
-    while len(chosen) < min(count, len(rates)):
-        gain = np.maximum(rates - best, 0).mean(axis=1)
-        gain[chosen] = -1
-        chosen.append(int(np.argmax(gain)))
-        best = np.maximum(best, rates[chosen[-1]])
-    return [int(meshes.order[place]) for place in chosen]
 
 
 def choose_runs(meshes: FoundMeshes, count: int = TRIES) -> tuple[list[int], float, float]:

@@ -19,7 +19,6 @@ from planner.memory import FILL, memory_parts
 from planner.runs import columns_of_runs, complete, has_time, read_own_runs, read_table
 from planner.search import (
     MeshJob,
-    choose_tries,
     enumerate_meshes,
     search,
     what_would_fit,
@@ -204,24 +203,18 @@ def test_search_enumerates_every_mesh():
         enumerate_meshes(job(batch=3, shape=job().shape._replace(layers=1, heads=1, kv_heads=1)))
 
 
-def test_search_orders_fitting_meshes_and_suggests_three_runs():
+def test_search_orders_fitting_meshes():
     answer = search_once()
     rates = answer.tokens_per_s[answer.order]
     assert (np.diff(rates) <= 0).all()
     assert (answer.memory["total"][answer.order] <= FILL * answer.columns.memory_bytes[answer.order]).all()
     assert 0.2 < answer.mfu[answer.order[0]] < 0.6
-    tries = choose_tries(answer)
-    assert tries[0] == answer.order[0] and len({*tries}) == 3
     front = answer.front
     assert front[0] == answer.order[0] and (np.diff(answer.memory["total"][front]) < 0).all()
 
 
-def test_suggested_runs_include_a_mesh_that_likely_fits():
-    _, shape = parse_transformer("llama2-70b")
-    answer = search_once(shape=shape, batch=128)
-    tries = choose_tries(answer)
-    assert answer.chance[tries[0]] < 0.7 and answer.chance[tries].max() > 0.9
-    (_, large) = parse_transformer("llama3-405b")  # half of an odd sequence length is no remedy
+def test_half_of_an_odd_sequence_is_no_remedy():
+    (_, large) = parse_transformer("llama3-405b")
     assert isinstance(what_would_fit(job(shape=large, gpus=1, batch=7, seq=1025)), list)
 
 

@@ -48,7 +48,7 @@ def answer_of(ringlab, scenario, tmp_path):
 
 def test_search_lists_the_fastest_meshes_with_prices(answer_of):
     answer, out = answer_of("search", "--devices", "8,64", "--why")
-    assert "tokens/s" in out and "Try these meshes, whose" in out and "Why others are slower" in out
+    assert "tokens/s" in out and "Measure these next: " in out and "Why others are slower" in out
     assert "H100 SXM at $2.50 an hour: training.price_per_hour." in out and "GiB per device: weights " in out
     assert [case["devices"] for case in answer["cases"]] == [8, 64]
     best = answer["cases"][1]["best"][0]

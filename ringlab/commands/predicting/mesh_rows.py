@@ -8,7 +8,6 @@ from planner.memory import PARTS
 from planner.search import (
     FoundMeshes,
     choose_runs,
-    choose_tries,
     what_would_fit,
     why_others_lose,
     why_too_large,
@@ -33,7 +32,6 @@ class Case(AnswerRecord):
     meshes: int
     fitting: int
     best: tuple[Row, ...]
-    tries: tuple[Row, ...]
     learning: dict[str, Any] | None = None  # runs to measure, with half of the 80 % interval before and after
     losers: tuple[tuple[str, str], ...]  # kinds of meshes with the reasons why they are slower
     would_fit: tuple[dict[str, Any], ...]  # changes that make the training fit, each with its fastest mesh
@@ -73,7 +71,7 @@ def make_case(value: str, meshes: FoundMeshes, money: Money, *, top: int, with_r
     return Case(
         value=value, devices=job.gpus, machine=job.gpu, batch=job.batch, seq=job.seq, meshes=len(names),
         fitting=len(meshes.order), best=_make_rows(meshes, chosen, money),
-        tries=_make_rows(meshes, choose_tries(meshes), money), losers=losers, learning=learning,
+        losers=losers, learning=learning,
         would_fit=tuple(
             {"change": change, "best": _make_rows(found, found.order[:1].tolist(), money)[0]}
             for change, found in remedies

@@ -242,8 +242,6 @@ def _sentences(case: Case) -> Iterator[str]:
     yield f"{case.meshes} meshes, of which {case.fitting} fit{fastest}."
     parts = ", ".join(f"{name} {nbytes / GIB:.1f}" for name, nbytes in best["memory_parts"].items())
     yield f"Its memory is {best['memory_bytes'] / GIB:.1f} GiB per device: {parts}."
-    if len(case.tries) > 1:
-        yield f"Try these meshes, whose uncertainties differ: {'; '.join(row['mesh'] for row in case.tries)}."
     if learning is not None:
         yield (
             f"Measure these next: {'; '.join(learning['runs'])}. With `ringlab calibrate --runs`, they narrow the 80 % "
