@@ -11,7 +11,7 @@ from typer import Argument, Option
 from collectives.costs.bounds import bus_factor
 from collectives.declaration import nccl
 from collectives.errors import InputError
-from collectives.units import count, format_bandwidth, format_size, format_time
+from collectives.units import count, format_bandwidth, format_size
 from ringlab.commands.predicting.explain_measured import explain_measured
 from ringlab.session import load_scenario
 from ringlab.shared.answer import Answer, AnswerRecord
@@ -27,7 +27,6 @@ from simcomm.nccl.measured.calibration import predict_calibrated
 from simcomm.nccl.predict import COLLECTIVES, NcclPrediction
 from simcomm.nccl.rings import double_tree, rank_rings, ring_orders
 from simcomm.nccl.settings import VARIABLES
-from simcomm.nccl.topology import find_path, hop_kind
 from simcomm.performance_models.performance_model import performance_model
 
 USUAL_SIZES = tuple(1024 * 8**power for power in range(8))  # 1 KiB to 2 GiB, for a scenario without [collective]
@@ -52,15 +51,6 @@ LEGEND = (
     '"our time" only includes the GPUs. The time of NCCL\'s choice is a mean over the candidates, weighted by the '
     "tuner's times, plus the kernel launch and the measured offset of similar hosts."
 )
-WORDS = {  # names in nvidia-smi topo -m and in NCCL's log
-    "NV": "NVLink",
-    "XGMI": "xGMI",  # rocm-smi --showtopo
-    "PIX": "behind one PCIe switch",
-    "PHB": "on ports of one CPU",
-    "SYS": "on two CPUs",
-    "P2P": "one GPU writes into the other's memory",
-    "SHM": "through host memory",
-}
 
 
 def command(
@@ -138,7 +128,6 @@ class ClusterExplained(AnswerRecord):
 
     title: str
     system: tuple[str, ...]  # lines of text
-    paths: tuple[tuple[str, ...], ...]  # between the GPUs of a host: names of nvidia-smi topo -m and NCCL's transports
     channels: int
     ranks_per_node: int
     rings: tuple[tuple[int, ...], ...]
@@ -161,14 +150,13 @@ class Explanation(Answer):
         for cluster in self.clusters:
             yield Line(cluster.title, "bold")
             yield from (Line(f"  {line}", wrap=True) for line in cluster.system)
-            yield from _paths(cluster)
             yield from (Line(f"  {line}", wrap=True) for line in _ring_lines(cluster))
             yield ""
             yield _choices(self.collective, cluster)
             yield from (_candidates(size) for size in cluster.sizes if size.options)
             if any(size.options for size in cluster.sizes):
                 yield Line(LEGEND, wrap=True)
-            yield from (Line(line, wrap=True) for line in (*_closed(cluster), *_better(cluster)))
+            yield from (Line(line, wrap=True) for line in _closed(cluster))
             yield from (Line(f"note: {note}", wrap=True) for note in cluster.notes)
 
 
@@ -196,12 +184,11 @@ def explain(scenario: LoadedScenario, progress: Progress | None = None) -> Expla
 
 def _explain(title: str, cluster: NcclCluster, collective: str, sizes: tuple[int, ...]) -> ClusterExplained:
     comm = make_communicator(cluster.system, cluster.settings)
-    host, order = comm.host, ring_orders(comm.host)[0]
+    order = ring_orders(comm.host)[0]
     trees = double_tree(comm.nodes, order if len(order) == comm.local else tuple(range(comm.local)))
     return ClusterExplained(
         title=title,
         system=tuple(_lines(cluster, comm)),
-        paths=tuple(tuple(_path(comm, a, b) for b in range(host.gpus)) for a in range(host.gpus)),
         channels=open_channels(comm),
         ranks_per_node=comm.local,
         rings=rank_rings(comm),
@@ -209,15 +196,6 @@ def _explain(title: str, cluster: NcclCluster, collective: str, sizes: tuple[int
         sizes=tuple(_explain_size(cluster, collective, nbytes) for nbytes in sizes),
         notes=performance_model(cluster).caveats([nccl(collective)]),
     )
-
-
-def _path(comm: Communicator, a: int, b: int) -> str:
-    if a == b:
-        return "X"
-    path, kind = find_path(comm.host, a, b), hop_kind(comm.host, a, b)
-    if path == "NV":
-        return "XGMI" if kind == "xgmi" else path
-    return f"{path} {HOPS.get(kind, 'P2P')}"
 
 
 def _lines(cluster: NcclCluster, comm: Communicator) -> Iterator[str]:
@@ -280,19 +258,6 @@ def _options(prediction: NcclPrediction) -> Iterator[OptionExplained]:
         yield OptionExplained(each.algorithm, each.protocol, chosen, each.seconds, each.tuner_seconds, reason)
 
 
-def _paths(cluster: ClusterExplained) -> Iterator[Part]:
-    kinds = sorted({path for row in cluster.paths for path in row if path != "X"})
-    if len(kinds) > 1 and len(cluster.paths) <= 8:  # with more GPUs, the table is too wide
-        names = [f"GPU{number}" for number in range(len(cluster.paths))]
-        rows = [[name, *row] for name, row in zip(names, cluster.paths, strict=True)]
-        yield Table("Paths inside a host", ["", *names], rows, words=len(names) + 1)
-        words = dict.fromkeys(word for kind in kinds for word in kind.split())
-        yield Line(f"  {'; '.join(f'{word}: {WORDS[word]}' for word in words)}", wrap=True)
-    elif kinds:
-        descriptions = [", ".join(f"{WORDS[word]} ({word})" for word in kind.split()) for kind in kinds]
-        yield Line(f"  every two GPUs of a host: {', or '.join(descriptions)}", wrap=True)
-
-
 def _ring_lines(cluster: ClusterExplained) -> list[str]:
     lines = [f"{count(cluster.channels, 'channel')} over these rings (> inside, ==> between nodes); trees: --json:"]
     for number, ring in enumerate(cluster.rings):
@@ -337,15 +302,3 @@ def _closed(cluster: ClusterExplained) -> Iterator[str]:
         if candidate.tuner_s is None:
             by_reason.setdefault(candidate.reason, []).append(f"{candidate.algorithm}/{candidate.protocol}")
     yield from (f"not {', '.join(names)}: {reason}" for reason, names in by_reason.items())
-
-
-def _better(cluster: ClusterExplained) -> Iterator[str]:
-    for size in cluster.sizes:
-        timed = [(candidate.time_s, candidate) for candidate in size.options if candidate.time_s]
-        chosen_s = next((seconds for seconds, candidate in timed if candidate.is_chosen), 0.0)
-        seconds, best = min(timed, key=lambda item: item[0], default=(chosen_s, None))
-        if best is not None and seconds < chosen_s / 1.1:
-            yield (
-                f"at {format_size(size.bytes)}, our model predicts that {best.algorithm}/{best.protocol} takes only "
-                f"{format_time(seconds)}, less than the tuner's choice {size.algorithm}/{size.protocol}"
-            )
