@@ -9,14 +9,13 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from threading import Event, Thread, Timer
+from threading import Event, Thread
 from types import FrameType
 
 INTERRUPTED = 130  # exit status, the usual one after SIGINT
 WORD = "ringlab: interrupted\n"
 UNHEARD_S = 0.5  # time that machine code, which Python cannot interrupt, may continue after an interrupt ...
 UNWINDING_S = 5.0  # ... and Python's time to end processes and save results, which is long on a busy machine
-AGAIN_S = 0.02  # delay after which an interrupt that Python could not raise is sent again
 SHOW_CURSOR = "\x1b[?25h"  # a progress bar hides it
 
 
@@ -42,15 +41,6 @@ def interrupt(number: int, frame: FrameType | None) -> None:
         end_now()
     Signals.interrupted = True
     raise KeyboardInterrupt
-
-
-def raise_again(unraisable: "sys.UnraisableHookArgs") -> None:
-    """Send an interrupt again if Python could not raise it, for example in a weak reference's callback."""
-    if not isinstance(unraisable.exc_value, KeyboardInterrupt) or not Signals.interrupted:
-        sys.__unraisablehook__(unraisable)
-        return
-    Signals.interrupted = False
-    Timer(AGAIN_S, os.kill, (os.getpid(), signal.SIGINT)).start()  # without a delay, it would interrupt this function
 
 
 def end_now() -> None:
@@ -101,7 +91,6 @@ def watch_interrupts() -> None:
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return  # the parent process makes this process ignore interrupts
     signal.signal(signal.SIGINT, interrupt)
-    sys.unraisablehook = raise_again
     read, write = os.pipe()
     os.set_blocking(write, False)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)

@@ -61,29 +61,6 @@ def test_interrupt_in_imports_and_compiled_code_ends_the_command(script: str, af
         assert interrupt(process) == (130, "", "ringlab: interrupted\n")
 
 
-IN_A_CALLBACK = """
-import os, signal, time, weakref
-from ringlab.shared.signals import watch_interrupts
-watch_interrupts()
-
-class Thing:
-    pass
-
-thing = Thing()
-reference = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGINT))
-try:
-    del thing
-    time.sleep(60)
-except KeyboardInterrupt:
-    print("heard")
-"""
-
-
-def test_interrupt_in_a_weakref_callback_ends_the_command():
-    with start("-c", IN_A_CALLBACK) as process:
-        assert process.communicate(timeout=60) == ("heard\n", "")
-
-
 def test_interrupts_ignored_by_the_parent_stay_ignored():
     script = """
 import runpy, signal, sys
