@@ -135,11 +135,10 @@ BASES: dict[str, tuple[tuple[str, ...], bytes]] = {  # commands whose options ar
     "plan": (("plan", "a.toml"), PLAN),
 }
 ARGUMENTS = (
-    "", " ", "-1", "0", "1", "nan", "inf", "1e308", "9" * 400, "x", "é", "²", "\x1b[31mx", "\u202ex", "\udcff", "[red]",
-    "a\nb", "$(id)", "'", '"', "\\", "1-3,5", "3-1", "1-99999999999", "1K", "1T", "0.1", "10 Gbit/s", "00:00:00", "a=b",
-    "cluster.hosts=1e9", "cluster.hosts=", "cluster." * 2000 + "x=1", "x." * 500 + "=1", 'collective.sizes=["1 TiB"]',
-    "title=\x1b[31m", "A" * 100_000, "collective.algorithms.-1=x", "cluster.hosts.1=x", "__class__=1", "=", "a", "dgx",
-    "h100", "/proc/x", "a.toml/x", "/dev/full",
+    "", "-1", "0", "1", "nan", "1e308", "9" * 400, "x", "²", "\x1b[31mx", "\udcff", "[red]", "a\nb", "'", "\\", "1-3,5",
+    "3-1", "1-99999999999", "1T", "0.1", "10 Gbit/s", "a=b", "cluster.hosts=1e9", "cluster.hosts=",
+    "cluster." * 2000 + "x=1", 'collective.sizes=["1 TiB"]', "title=\x1b[31m", "A" * 100_000,
+    "collective.algorithms.-1=x", "cluster.hosts.1=x", "__class__=1", "=", "dgx", "/proc/x", "a.toml/x", "/dev/full",
 )  # fmt: skip
 FILE_OPTIONS = {"--json", "--trace", "--output", "--report", "--plot", "--help"}
 
@@ -168,10 +167,9 @@ WORDS: dict[tuple[str, ...], tuple[str, ...]] = {  # values of one option that h
     ("predict", "a.toml", "--plot", "a.svg", "--sweep"): (
         "cluster.hosts=2..4*1.0000001", "cluster.hosts=nan..inf", "cluster.hosts=2,4,1000000000",
         "cluster.bandwidth=1e-40..1e-39Gbit/s", "cluster.hosts=" + ",".join(["2"] * 5000), "title=\x1b[31m,\u202e",
-        "cluster.hosts=２..４", "faults.seed=1..8",
     ),
     ("predict", "a.toml", "--devices", "1,8", "--what-if"): (
-        "batch=1.." + "9" * 30, "link=-1 Gbit/s", "\x1b[31m=1,2", "bucket=1e-9,1e9", "batch=" + ",".join(["2"] * 5000),
+        "batch=1.." + "9" * 30, "bandwidth=-1 Gbit/s", "\x1b[31m=1,2", "batch=" + ",".join(["2"] * 5000),
     ),
     ("predict", "a.toml", "--devices"): ("1,,2", "8-1", "1-65536", "1e3", "65537", "60000"),
     ("profile",): (
@@ -235,7 +233,6 @@ PROGRAMS: dict[str, bytes] = {  # in addition to those of test_hostile_programs.
     "prints to no end": f"{HEAD}{MINE}    while True: print('x' * 1000)\n    yield ()\n".encode(),
     "deletes modules": f"{HEAD}{MINE}    sys.modules.clear()\n{RIGHT}".encode(),
     "leaves threads": f"{HEAD}{MINE}    threading.Thread(target=time.sleep, args=(60,)).start()\n{RIGHT}".encode(),
-    "in utf-16": PROGRAM.encode("utf-16"),
     "deep": (HEAD + "x = " + "(" * 5000 + ")" * 5000).encode(),
 }
 
@@ -261,8 +258,8 @@ def _packed() -> Iterator[Case]:
     packed = gzip.compress(files.as_json(files.PROFILE))
     contents: dict[str, bytes | Callable[[Path], object]] = {
         "cut": packed[:-9], "changed": packed[:20] + b"\x00" + packed[21:], "twice": packed * 2,
-        "bomb": lambda path: path.write_bytes(gzip.compress(b" " * (600 << 20), 1)), "nested": gzip.compress(packed),
-        "deep": gzip.compress(b"[" * 10**6), "number": gzip.compress(b"9" * 10**6),
+        "bomb": lambda path: path.write_bytes(gzip.compress(b" " * (600 << 20), 1)),
+        "deep": gzip.compress(b"[" * 10**6),
     }  # fmt: skip
     for name, content in contents.items():
         yield Case(f"profile {name}", ("animate", "a.json.gz", "-o", "a.png"), (("a.json.gz", content),), ("a.png",))
@@ -272,7 +269,6 @@ def _packed() -> Iterator[Case]:
         "of nan": {"type": "f8", "deflated": _pack(b"\xff", rows * 8)},
         "that is a bomb": {"type": "u1", "deflated": _pack(b"\0", 1 << 26)},
         "of objects": {"type": "O", "deflated": ""},
-        "of one number": {"all": 10**30},
         "too short": [0] * (rows - 1),
     }
     for name in (name for name, column in messages["columns"].items() if isinstance(column, dict)):
@@ -375,13 +371,4 @@ def _as_argument(text: str) -> str:
     return os.fsdecode(text.encode(errors="replace").replace(b"\x00", b"?"))[:100_000]
 
 
-_DRAWN = (
-    _file,
-    _file,
-    _file,
-    _file,
-    _file,
-    _set,
-    _option,
-    lambda draw, name: _nccl(name, files.mutate_nccl_tests(draw)),
-)
+_DRAWN = (*[_file] * 5, _set, _option, lambda draw, name: _nccl(name, files.mutate_nccl_tests(draw)))

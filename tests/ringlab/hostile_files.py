@@ -134,22 +134,13 @@ def _toml_value(value: Tree) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{json.dumps(str(key))} = {_toml_value(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, list):
-        return "[" * 3000 if len(value) == 1 and _is_deep(value) else f"[{', '.join(map(_toml_value, value))}]"
+        try:
+            return f"[{', '.join(map(_toml_value, value))}]"
+        except RecursionError:
+            return "[" * 3000
     if isinstance(value, float):
         return repr(value)
-    return "null" if value is None else _number(value) if isinstance(value, int) else json.dumps(value)
-
-
-def _is_deep(value: Tree) -> bool:
-    for _ in range(500):
-        if not isinstance(value, list) or len(value) != 1:
-            return False
-        value = value[0]
-    return True
-
-
-def _number(value: int) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return str(value) if type(value) is int else json.dumps(value)
 
 
 def as_json(tree: Tree) -> bytes:
@@ -250,11 +241,9 @@ def mutate_nccl_tests(draw: random.Random) -> bytes:
 
 NCCL = table([(1024, 20.0), (1 << 20, 60.0), (1 << 26, 900.0)])
 NCCL_CHANGES = (
-    ("1048576", "nan"), ("1048576", "-1"), ("1048576", "1e999"), ("1048576", "²"), ("1048576", "9" * 5000),
-    ("float", "\x1b[31m"), ("sum", ""), ("\n", "\r"), ("\n", "\x00"), ("time", "tim"), ("#", ""), ("(us)", "(ms)"),
-    ("NVIDIA", "\u202eNVIDIA"), ("A100", "B" * 100_000), ("nGpus 8", "nGpus 0"), ("nGpus 8", f"nGpus {10**30}"),
-    ("Rank  1", "Rank  0"), ("all_reduce", "all"), ("  0", "  N/A"), ("20.00", "0.00"), ("20.00", "inf"),
-    ("host00", "\ufeffhost"), ("device  3", "device -3"),
+    ("1048576", "nan"), ("1048576", "-1"), ("1048576", "²"), ("1048576", "9" * 5000), ("float", "\x1b[31m"),
+    ("sum", ""), ("\n", "\x00"), ("time", "tim"), ("#", ""), ("(us)", "(ms)"), ("A100", "B" * 100_000),
+    ("nGpus 8", f"nGpus {10**30}"), ("Rank  1", "Rank  0"), ("all_reduce", "all"), ("20.00", "0.00"), ("20.00", "inf"),
 )  # fmt: skip
 PRICE_LIST = (
     "InstanceType,vCPUs,MemoryGiB,AcceleratorName,AcceleratorCount,GpuInfo,Price,SpotPrice,Region,Provider,Gpu,Machine,"
@@ -262,11 +251,9 @@ PRICE_LIST = (
     "p3.2xlarge,8,61,V100,1,1 x V100,3.06,,us-east-1,AWS,V100 SXM2 16GB,,,,,,2026-08-26,https://example.org\n"
 )
 PRICE_CHANGES = (
-    ("3.06", "nan"), ("3.06", "-1"), ("3.06", "0"), ("3.06", "1e999"), ("3.06", ""), (",1,1 x", ",0,1 x"),
-    (",1,1 x", ",1000000,1 x"), (",1,1 x", ",x,1 x"), ("2026-08-26", "2026-13-45"), ("2026-08-26", ""),
-    ("AWS", "\x1b[31m"), ("p3.2xlarge", "x" * 100_000), ("p3.2xlarge", '"p3'), ("V100 SXM2 16GB", "T9000"),
-    ("Price", "Cost"), ("Price,", "Price,Price,"), ("us-east-1", "us\neast"), ("\np3", "\n" * 30_000 + "p3"),
-    ("\n", "\r"), ("https://example.org", "javascript:alert(1)"), (",,us-east", ",-2,us-east"),
+    ("3.06", "nan"), ("3.06", "-1"), ("3.06", "1e999"), ("3.06", ""), (",1,1 x", ",1000000,1 x"), (",1,1 x", ",x,1 x"),
+    ("2026-08-26", "2026-13-45"), ("AWS", "\x1b[31m"), ("p3.2xlarge", "x" * 100_000), ("p3.2xlarge", '"p3'),
+    ("V100 SXM2 16GB", "T9000"), ("Price", "Cost"), ("Price,", "Price,Price,"), ("\np3", "\n" * 30_000 + "p3"),
 )  # fmt: skip
 EVENT = {"ph": "X", "pid": 1, "tid": 1, "ts": 10.0, "dur": 5.0}
 PROFILE: Tree = {

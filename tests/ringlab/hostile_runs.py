@@ -57,9 +57,6 @@ class Ended(NamedTuple):
     memory: int  # bytes, at most
 
 
-Tried = tuple[Case, list[str], float]  # with its problems and the seconds that it took
-
-
 def problems(case: Case, folder: Path) -> list[str]:
     """Run a case in an empty folder, and return its problems."""
     for name, content in case.files:
@@ -240,18 +237,17 @@ def _run_here(case: Case, folder: Path) -> None:
 _cases: list[Case] = []  # their files are functions, which cannot be pickled
 
 
-def try_all(cases: Iterable[Case], workers: int = 1) -> Iterator[Tried]:
-    """Run each case in a new folder, and yield the case with its problems and seconds."""
+def try_all(cases: Iterable[Case], workers: int = 1) -> Iterator[tuple[Case, list[str]]]:
+    """Run each case in a new folder, and yield the case with its problems."""
     _cases[:] = cases
     with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:
-        for case, (problems, seconds) in zip(_cases, pool.map(_try_case, range(len(_cases))), strict=True):
-            yield case, problems, seconds
+        yield from zip(_cases, pool.map(_try_case, range(len(_cases))), strict=True)
 
 
-def _try_case(number: int) -> tuple[list[str], float]:
-    folder, begin = Path(tempfile.mkdtemp(prefix="hostile-")), time.monotonic()
+def _try_case(number: int) -> list[str]:
+    folder = Path(tempfile.mkdtemp(prefix="hostile-"))
     try:
-        return problems(_cases[number], folder), time.monotonic() - begin
+        return problems(_cases[number], folder)
     finally:
         for place, names, _ in os.walk(folder):  # folders that nobody may write
             for inner in (Path(place, name) for name in names):
@@ -275,19 +271,14 @@ def main() -> None:
     first, end = map(int, options.seeds.split(":"))
     systematic = islice(hostile_cases.systematic(), 0, None, options.every) if options.every else ()
     cases = chain(systematic, hostile_cases.drawn(range(first, end)))
-    tried, slow = 0, list[tuple[float, str]]()
-    for case, problems, seconds in try_all((case for case in cases if options.only in case.name), options.workers):
+    tried = 0
+    for case, problems in try_all((case for case in cases if options.only in case.name), options.workers):
         tried += 1
-        slow.append((seconds, case.name))
         if problems:
             shown = [word[:200] for word in case.arguments]
-            _tell({"case": case.name, "arguments": shown, "problems": problems})
-    _tell({"tried": tried, "slowest": sorted(slow, reverse=True)[:8]})
-
-
-def _tell(line: dict[str, object]) -> None:
-    sys.stdout.write(json.dumps(line) + "\n")
-    sys.stdout.flush()
+            line = {"case": case.name, "arguments": shown, "problems": problems}
+            print(json.dumps(line), flush=True)  # noqa: T201
+    print(json.dumps({"tried": tried}))  # noqa: T201
 
 
 if __name__ == "__main__":

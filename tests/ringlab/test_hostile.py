@@ -136,4 +136,4 @@ def test_hostile_runner_names_the_case_that_misbehaves(monkeypatch):
     monkeypatch.setattr(hostile_runs, "MOST_BYTES", 1 << 40)  # a fork of this process has all of its memory
     cases = [Case(name, (name,), (("precious", b""),)) for name in ("fine", "crash", "fault", "hang", "lose", "good")]
     ended = list(hostile_runs.try_all(cases))
-    assert {case.name for case, problems, _ in ended if problems} == {"crash", "fault", "hang", "lose"}
+    assert {case.name for case, problems in ended if problems} == {"crash", "fault", "hang", "lose"}
