@@ -58,7 +58,6 @@ def as_built(scenario: AnyScenario, network: EmulatedNetwork) -> AnyScenario:
 
 
 def without_latencies(cluster: Cluster) -> Cluster:
-    """Return the cluster without latencies, for kernels that cannot delay packets."""
     graph = cluster.graph.copy()
     for _, _, data in graph.edges(data=True):
         data["latency"] = 0.0
@@ -66,7 +65,6 @@ def without_latencies(cluster: Cluster) -> Cluster:
 
 
 def describe(network: EmulatedNetwork) -> str:
-    """Describe the size of an emulated network, the largest error of its bandwidths, and missing latencies."""
     plan = network.plan
     expected = [expected_goodput(link.bandwidth) for link in plan.directions]
     worst = max(abs(got / want - 1) for got, want in zip(network.goodputs, expected, strict=True))

@@ -225,7 +225,6 @@ def real_session(options: RealOptions) -> Session:
 
 
 def gpu_names() -> list[str]:
-    """Return the names of the GPUs that are visible to torch.cuda."""
     import torch  # not required for CPU ranks
 
     return [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]

@@ -140,7 +140,6 @@ Part = Table | Line | Sentences | str
 
 
 def print_parts(parts: Iterable[Part], console: Console) -> None:
-    """Print tables, lines and sentences."""
     for part in parts:
         if isinstance(part, Table):
             for table in part.split(console.width):
@@ -230,8 +229,9 @@ def time_unit(seconds: Iterable[float | None]) -> tuple[str, Format]:
     """
     known = [log10(value) for value in seconds if value]
     middle = 10 ** ((min(known) + max(known)) / 2) if known else 1e-3
-    unit = next((unit for unit in ("s", "ms", "us") if middle >= float(TIMES[unit])), "ns")
-    return unit, lambda value: format_digits(value / float(TIMES[unit]))
+    sizes = {"h": 3600.0} | {unit: float(TIMES[unit]) for unit in ("s", "ms", "us", "ns")}
+    unit = next((unit for unit, size in sizes.items() if middle >= (2 * size if unit == "h" else size)), "ns")
+    return unit, lambda value: format_digits(value / sizes[unit])
 
 
 def size_unit(sizes: Iterable[int]) -> tuple[str, Callable[[int], str]]:

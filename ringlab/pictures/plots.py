@@ -66,7 +66,6 @@ def _lasting(parts: Mapping[str, float | None]) -> dict[str, float]:
 
 
 def describe_curves(scenario: LoadedScenario) -> str:
-    """Return the subtitle of the scaling curve."""
     quiet = "" if scenario.faults == NO_FAULTS else " without faults"
     return f"{scenario.cluster.title}; predictions on part of its hosts{quiet}"
 

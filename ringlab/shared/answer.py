@@ -27,7 +27,6 @@ class Answer(AnswerRecord):
     interrupted: bool = False  # whether results are missing because the command was interrupted
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the answer as plain JSON."""
         stopped = {"interrupted": True} if self.interrupted else {}
         return {"schema_version": SCHEMA_VERSION, "kind": self.kind, **super().to_dict(), **stopped}
 

@@ -62,7 +62,6 @@ class PlainConsole(Console):
 
 
 def make_console(stderr: bool = False, quiet: bool = False) -> Console:
-    """Return a console on standard output, or on standard error."""
     return PlainConsole(stderr=stderr, quiet=quiet, highlight=False, markup=False, emoji=False)
 
 

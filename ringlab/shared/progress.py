@@ -133,7 +133,6 @@ class _Lines:
         self.done, self.total, self.now, self.is_shown = 0, 0, "", False
 
     def tick(self, rank: int, done: int, total: int, now: str) -> None:
-        """Record the progress to show. If ``done`` and ``total`` are 0, only change the text."""
         self.now = now
         if done or total:
             self.done, self.total = done, total

@@ -1,7 +1,7 @@
 """Parses world sizes and buffer sizes of the command line, such as ``1-8,16`` or ``-b 1K -e 16M``."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import inf
 
 from collectives.checks import check_number, check_text
@@ -66,19 +66,13 @@ def grow_sizes(begin: str, end: str, factor: float) -> list[int]:
         raise InputError(
             f"-b {begin} -e {end} -f {factor:g}: -b must be positive, -e at least -b, and -f finite and greater than 1"
         )
-    sizes = list(_grow(first, last, factor))
+    sizes = [first]
+    while sizes[-1] < last and len(sizes) <= MOST_CASES:
+        sizes.append(max(sizes[-1] + 1, int(min(sizes[-1] * factor, last + 1))))
+    sizes = [size for size in sizes if size <= last]
     if len(sizes) > MOST_CASES:
         raise InputError(f"-f {factor:g}: more than {MOST_CASES:,} sizes; use a larger factor")
     return sizes
-
-
-def _grow(begin: int, end: int, factor: float) -> Iterator[int]:
-    size = begin
-    for _ in range(MOST_CASES + 1):
-        if size > end:
-            return
-        yield size
-        size = max(size + 1, int(min(size * factor, end + 1)))
 
 
 def parse_short_size(text: str, option: str) -> int:

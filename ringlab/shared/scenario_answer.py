@@ -68,14 +68,12 @@ class ScenarioAnswer(Answer, Generic[N]):
 
     @property
     def own(self) -> ClusterFigures[N]:
-        """The results of the scenario's own cluster."""
         return ClusterFigures(
             title=self.cluster, cluster=self.cluster, collectives=self.collectives, training=self.training
         )
 
     @property
     def clusters(self) -> Sequence[Cluster]:
-        """The results of the scenario's own cluster and of its what-ifs."""
         return [self.own, *self.what_ifs]
 
     def to_dict(self) -> dict[str, Any]:
@@ -85,7 +83,6 @@ class ScenarioAnswer(Answer, Generic[N]):
         return {**head, "scenario": scenario, "what_if": content.pop("what_ifs"), **content}
 
     def show(self) -> Iterator[Part]:
-        """Yield the title, the tables, and the conclusions below them."""
         yield Line(self.title, "bold")
         if not self.what_ifs:
             yield self.place
@@ -103,7 +100,6 @@ class ScenarioAnswer(Answer, Generic[N]):
 
     @property
     def sentences(self) -> Sequence[str]:
-        """The sentences under the tables."""
         return self.conclusions
 
     def show_what_ifs(self) -> Table | None:

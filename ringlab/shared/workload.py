@@ -92,29 +92,21 @@ def check_programs(scenario: LoadedScenario, calls: Sequence[CollectiveCall], tr
         verified_schedule(algorithm, scenario.cluster.world_size, root)
 
 
-class WorkCount(NamedTuple):
-    """The amount of work to simulate for a row, as numbers of messages and collectives."""
-
-    messages: int = 0  # in all repetitions
-    collectives: int = 1  # simulated one after another in each repetition
-
-
 def is_auto(job: CollectiveCall | Training) -> bool:
-    """Return whether the algorithm was resolved from ``auto``."""
     algorithm = job.algorithm if isinstance(job, CollectiveCall) else job.gradient_sync
     return algorithm is not None and algorithm.by_model
 
 
-def count_work(job: CollectiveCall | Training, model: PerformanceModel, faults: Faults) -> WorkCount:
-    """Return the numbers of messages and collectives to simulate; 0 messages if a formula predicts the row.
+def count_work(job: CollectiveCall | Training, model: PerformanceModel, faults: Faults) -> int:
+    """Return the number of messages to simulate, in all repetitions; 0 if a formula predicts the row.
 
     Raises TooLarge if the schedule exceeds the memory limit, and ProgramError if the program is incorrect.
     """
     carried = model.carried(job)
     if carried is None:
-        return WorkCount()
+        return 0
     messages = compact_schedule(carried.algorithm, model.cluster.world_size, carried.root).messages
-    return WorkCount(carried.times * messages * faults.runs, carried.times)
+    return carried.times * messages * faults.runs
 
 
 class Place(NamedTuple):
@@ -128,21 +120,17 @@ class Place(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A collective or training to simulate on one cluster."""
-
     place: Place
     asked: Asked
-    work: WorkCount
+    messages: int  # in all repetitions
 
     @property
     def name(self) -> str:
-        """The name that the progress bar shows."""
         job = self.asked
         return job.algorithm.full_name if isinstance(job, CollectiveCall) else f"training/{job.sync_name}"
 
 
 def group_by_cluster(places: Sequence[Place], simulated: Sequence[tuple[Row, Figures]]) -> list[ClusterFigures[Number]]:
-    """Return the results on each of the clusters in ``places``."""
     return [
         ClusterFigures(
             title=place.title,
@@ -194,18 +182,17 @@ class Simulator:
             seen: set[Asked] = set()
             for job in every:
                 try:
-                    work = WorkCount() if job in seen else count_work(job, model, place.faults)
+                    messages = 0 if job in seen else count_work(job, model, place.faults)
                 except TooLarge as error:
                     self._refuse(job, error)
                     continue
                 seen.add(job)
-                rows.append(Row(place, job, work))
+                rows.append(Row(place, job, messages))
         return rows
 
     def simulate(self, rows: Sequence[Row], tick: Tick) -> list[tuple[Row, Figures]]:
-        """Return the results of the rows that are not too large to simulate."""
         figures = list[tuple[Row, Figures]]()
-        total, done = sum(row.work.messages for row in rows), 0
+        total, done = sum(row.messages for row in rows), 0
         for row in rows:
             before = done
 
@@ -216,10 +203,10 @@ class Simulator:
 
             on_run(0)
             try:
-                figures.append((row, self.figures(row, partial(on_run, row.work.messages // row.place.faults.runs))))
+                figures.append((row, self.figures(row, partial(on_run, row.messages // row.place.faults.runs))))
             except TooLarge as error:
                 self._refuse(row.asked, error)
-            done = before + row.work.messages  # fewer runs than expected may have been enough
+            done = before + row.messages  # fewer runs than expected may have been enough
         return figures
 
     def figures(self, row: Row, on_run: Callable[[], None] = lambda: None) -> Figures:
@@ -270,7 +257,7 @@ def _simulate_row(row: Row, on_run: Callable[[], None]) -> Figures:
         figures = _figures_of(job, run(record=False))
         on_run()
         return figures
-    record = Record.WAITS if row.work.messages <= MOST_RECORDED else Record.BRIEF_WAITS
+    record = Record.WAITS if row.messages <= MOST_RECORDED else Record.BRIEF_WAITS
     steps = 1 if isinstance(job, CollectiveCall) else place.model.steps
     trace, faults = repeat(
         place.faults, place.cluster, run, partial(_seconds, job), record=record, steps=steps, on_run=on_run

@@ -162,7 +162,7 @@ def test_counted_training_messages_are_simulated(
     plain = NetworkModel.collective
     monkeypatch.setattr(NetworkModel, "collective", collective)
     simulated = len(simcomm.train(training, star).messages) + sum(counted)
-    assert workload.count_work(training, performance_model(star), NO_FAULTS).messages == simulated > 0
+    assert workload.count_work(training, performance_model(star), NO_FAULTS) == simulated > 0
 
 
 def test_short_prediction_has_no_notes():

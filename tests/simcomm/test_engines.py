@@ -50,7 +50,7 @@ def predict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Predict:
 
     def run(scenario: str, *changes: str, engine: str | None = None) -> dict[str, Any]:
         def simulate_with(model: PerformanceModel, job: Asked, **options: Any) -> Trace:
-            has_messages = count_work(job, model, NO_FAULTS).messages > 0
+            has_messages = count_work(job, model, NO_FAULTS) > 0
             return simulate(model, job, engine=engine if has_messages else None, **options)
 
         calibration = tmp_path / "calibration.json" if scenario == "quickstart" else None

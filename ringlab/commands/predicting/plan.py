@@ -331,7 +331,6 @@ def _candidates(instances: Iterable[InstanceType], wanted: PlanSection) -> list[
 
 
 def _known_rates(planned: PlannedTraining) -> dict[str, float]:
-    """Return the stated or measured samples/s of one GPU, by GPU type."""
     compute, files = planned.training.compute, [*planned.plan.profiles]
     rates = dict(planned.plan.known_rates)
     if compute is not None and compute.rate is not None and compute.gpu is not None:

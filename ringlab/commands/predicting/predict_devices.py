@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from math import sqrt
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -36,13 +35,13 @@ from ringlab.table import (
     format_interval,
     format_or_dash,
     format_whole,
+    time_unit,
 )
 from scenarios.loader import SpreadTraining, read_spread_training
 
 COVERAGE = 0.8  # probability of the intervals
 COLUMN = 20  # characters of a value with its interval
 WORTH_A_LINE_S = 5e-7  # shorter parts of a step are not shown
-UNITS = (("h", 3600.0, 7200.0), ("s", 1.0, 1.0), ("ms", 1e-3, 1e-3), ("us", 1e-6, 0.0))  # in s; smallest time shown
 NOTICED = 0.001  # an efficiency that exceeds 1 by less is a rounding error
 LABELS = {"expert": "experts", "input": "loading"}  # parts that the table names otherwise
 WORDS = {
@@ -111,8 +110,6 @@ class DevicesRow(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A number of devices that the training does not support, with the reason."""
-
     devices: int
     reason: str
 
@@ -386,16 +383,10 @@ def _table_rows(rows: Sequence[DevicesRow]) -> list[list[str]]:
 
 def _time_row(name: str, seconds: Sequence[float | None], bounds: Sequence[Bounds | None] = ()) -> list[str]:
     """Return a row of times in one unit, with their intervals if there are ``bounds``."""
-    shown = [each for each in seconds if each and each >= WORTH_A_LINE_S]
-    middle = sqrt(min(shown) * max(shown)) if shown else 0.0
-    unit, size = next((unit, size) for unit, size, least in UNITS if middle >= least)
-    cells = [
-        f"{format_interval(each, limits, lambda value: format_digits(value / size))} {unit}"
-        if each and each >= WORTH_A_LINE_S
-        else NOTHING
-        for each, limits in zip_longest(seconds, bounds)
-    ]
-    return [name, *cells]
+    shown = [each if each and each >= WORTH_A_LINE_S else None for each in seconds]
+    unit, form = time_unit(shown)
+    cells = [each and f"{format_interval(each, limits, form)} {unit}" for each, limits in zip_longest(shown, bounds)]
+    return [name, *(cell or NOTHING for cell in cells)]
 
 
 def _format_efficiency(row: DevicesRow) -> str:

@@ -34,8 +34,6 @@ _RANGE = re.compile(rf"({_NUMBER})\s*\.\.\s*({_NUMBER})\s*([^*\d][^*]*)?(?:\*\s*
 
 
 class SweepPoint(NamedTuple):
-    """One value of the key and its prediction."""
-
     value: str
     prediction: Prediction
 
