@@ -37,14 +37,13 @@ _SIGNATURES = {b"\x89PNG": "image/png", b"GIF8": "image/gif", b"\xff\xd8\xff": "
 
 @dataclass(frozen=True, kw_only=True)
 class ReportParts:
-    """The parts of a report that the answer does not contain. ``tables`` and ``what_ifs`` are HTML.
+    """The parts of a report that the answer does not contain. ``tables`` is HTML.
 
     ``player`` is a page from ``render_player``. The pictures in ``critical`` show the critical path, and those in
     ``compared`` show predicted against measured times.
     """
 
     tables: str = ""
-    what_ifs: str = ""
     pictures: Pictures = field(default_factory=dict)
     critical: Pictures = field(default_factory=dict)
     compared: Pictures = field(default_factory=dict)
@@ -56,7 +55,7 @@ class ReportParts:
 def write_report(answer: Mapping[str, Any], parts: ReportParts, path: Path | str) -> None:
     """Write the answer of ``predict``, ``run``, ``compare`` or ``replay`` as one self-contained HTML file.
 
-    The report shows, in this order: the question, the headline, the pictures, the bottleneck with the player, what-ifs,
+    The report shows, in this order: the question, the headline, the pictures, the bottleneck with the player,
     predicted against measured, the assumptions and their sources, and the collapsed tables.
 
     Raise InputError if the suffix is not ``.html``, the kind of the answer is unknown, or a picture is not a readable

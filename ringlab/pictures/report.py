@@ -10,7 +10,7 @@ import viz
 from collectives.errors import InputError
 from collectives.records.calibration import Calibration
 from collectives.records.trace import Trace
-from collectives.units import format_size, format_time
+from collectives.units import format_size
 from ringlab.pictures.plots import describe_curves, scaling_curves, waterfall
 from ringlab.pictures.traces import OneRun, beside_measured, predict_runs
 from ringlab.session import Session
@@ -22,7 +22,7 @@ from ringlab.shared.workload import MOST_LOOKED_AT
 from ringlab.table import Sentences, render_html
 from scenarios import LoadedScenario
 from simcomm.cluster.calibrated import resolve_transport
-from simcomm.cluster.cluster import IDEAL, Cluster
+from simcomm.cluster.cluster import Cluster
 from viz.accuracy import Dots, accuracy_figure
 from viz.curves import scaling_figure
 from viz.path_strip import path_figure
@@ -58,16 +58,13 @@ def write_report(answer: ScenarioAnswer[Any], scenario: LoadedScenario, path: Pa
             if any(len(curve.world_sizes) > 1 for curve in curves):
                 caption = "Predicted throughput on part of the cluster's hosts, and perfect scaling."
                 pictures[caption] = render_figure(scaling_figure("How it scales", describe_curves(scenario), curves))
-        what_ifs = answer.show_what_ifs()
         parts = ReportParts(
             tables=render_html(part for part in answer.show() if not isinstance(part, Sentences)),
-            what_ifs="" if what_ifs is None else what_ifs.to_html(),
             pictures=pictures,
             critical=dict(_critical(runs)),
             compared=dict(_compared(answer)) if is_compared else {},
             player=render_player(scenario.title, played) if played else "",
             headline=headline(answer),
-            assumptions=list(_assumptions(scenario, known)),
         )
         viz.write_report(answer.to_dict() | {"limits": getattr(answer, "limits", "")}, parts, path)
 
@@ -104,23 +101,6 @@ def _critical(runs: Sequence[PlayedRun]) -> Iterator[tuple[str, bytes]]:
             "The critical path: the operations that the end of the run waited for, in order and by kind.",
             render_figure(path_figure(quickest.trace)),
         )
-
-
-def _assumptions(scenario: LoadedScenario, calibration: Calibration | None) -> Iterator[str]:
-    transport = _calibrated(scenario, calibration).transport
-    if transport == IDEAL:
-        yield "The time of a message depends only on the latencies and bandwidths of its links."
-    elif transport is not None:
-        reducing = f"reducing takes {format_time(transport.gamma * 1e6)} per megabyte" if transport.gamma else ""
-        parts = [
-            f"{format_time(transport.overhead)} per message" if transport.overhead else "",
-            f"{100 * transport.goodput:.3g} % of the line rate is payload",
-            reducing,
-        ]
-        yield f"Transport {transport.name}: {', '.join(filter(None, parts))} ({transport.source})."
-    if scenario.trainings:
-        yield "A training step consists of forward, backward, gradient sync and optimizer, one after another."
-    yield "Links are shared max-min fairly. Packet loss, other jobs and eager messages are not modeled."
 
 
 def _compared(answer: ScenarioAnswer[SideBySide]) -> Iterator[tuple[str, bytes]]:

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Generic
 
 from collectives.records.environment import describe_measurement
 from collectives.records.spans import PHASES
-from collectives.units import format_size, format_time
 from ringlab.shared.answer import Answer
 from ringlab.shared.figures import (
     ClusterFigures,
@@ -101,33 +100,6 @@ class ScenarioAnswer(Answer, Generic[N]):
     @property
     def sentences(self) -> Sequence[str]:
         return self.conclusions
-
-    def show_what_ifs(self) -> Table | None:
-        """Return each what-if's predicted time and slowdown, for the fastest training or collective.
-
-        Collectives are compared at the largest size. Returns None without what-ifs or without times.
-        """
-        base, *others = (_predicted_seconds(cluster) for cluster in self.clusters)
-        if not others or not base:
-            return None
-        fastest = min(base, key=lambda name: base[name])
-        rows = [["unchanged", format_time(base[fastest]), NOTHING]]
-        for cluster, times in zip(self.what_ifs, others, strict=True):
-            seconds = times.get(fastest)
-            factor = f"{seconds / base[fastest]:.3g} times" if seconds else NOTHING
-            rows.append([cluster.title, format_time(seconds) if seconds else "never ends", factor])
-        return Table(None, [f"with {', '.join(fastest)}", "step" if self.training else "time", "slowdown"], rows)
-
-
-def _predicted_seconds(cluster: Cluster) -> dict[tuple[str, ...], float]:
-    largest = max((entry.bytes for entry in cluster.collectives), default=0)
-    values: list[tuple[tuple[str, ...], Value]] = [((entry.gradient_sync,), entry.step_s) for entry in cluster.training]
-    values = values or [
-        ((entry.algorithm, format_size(largest)), entry.time_s)
-        for entry in cluster.collectives
-        if entry.bytes == largest
-    ]
-    return {name: seconds for name, value in values if (seconds := _side(value, SIDES[0]))}
 
 
 def _grouped(

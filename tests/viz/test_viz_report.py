@@ -106,17 +106,6 @@ def test_report_contains_the_whole_answer() -> None:
     assert json.JSONDecoder().raw_decode(raw)[0] == comparison()
 
 
-def test_what_ifs_are_compared_with_the_fastest() -> None:
-    slow, fast = (collective(name, time, time, time) for name, time in (("naive", 0.25), ("ring", 0.06)))
-    then = [collective(name, time, time, time) for name, time in (("naive", 0.3), ("ring", 0.09))]
-    table = answer([slow, fast], what_ifs={"$half$": then}).show_what_ifs()
-    assert table is not None and table.headings[0] == "with ring, 1 MiB"
-    assert table.rows == [["unchanged", "60 ms", "-"], ["$half$", "90 ms", "1.5 times"]]
-    table = answer(trainings=[training(both(0.3, 0.4))], what_ifs={"dead": [training(None)]}).show_what_ifs()
-    assert table is not None and table.rows[1] == ["dead", "never ends", "-"]
-    assert answer(trainings=[training(both(0.3, 0.4))]).show_what_ifs() is None
-
-
 def test_text_is_never_markup_in_a_report() -> None:
     picture = {'"><script>evil()</script>': render_figure(space_time_figure(viz_traces.ring(2)))}
     tables = render_html(answer([collective("<u>", 1.0, 1.0, 1.0)]).show())
@@ -175,7 +164,6 @@ def test_report_answers_question_with_pictures_and_folds_numbers() -> None:
     picture, tables = render_figure(space_time_figure(viz_traces.ring(2))), "<table></table>"
     parts = ReportParts(
         pictures={"waterfall": picture}, compared={"beside": picture}, headline="A step takes 300 ms.", tables=tables,
-        what_ifs=tables,
     )  # fmt: skip
     text = render_report({**comparison(), "limits": "What limits ring: h3 is slow."}, parts)
     order = [
@@ -183,13 +171,12 @@ def test_report_answers_question_with_pictures_and_folds_numbers() -> None:
         "A step takes 300 ms.",
         'alt="waterfall"',
         "h3 is slow",
-        ">What if<",
         'alt="beside"',
     ]
     places = [text.index(words) for words in (*order, "Assumptions and calibration", "All numbers")]
     assert places == sorted(places)
     open_to_all = re.sub(r"<details.*?</details>", "", text, flags=re.DOTALL)
-    assert open_to_all.count("<table") == 1, "that of what-ifs; all other numbers are folded away"
+    assert "<table" not in open_to_all, "all numbers are folded away"
 
 
 def test_predicted_report_has_cluster_waterfall_curve_and_player(tmp_path: Path) -> None:
