@@ -193,11 +193,7 @@ def _text(cell: str | Cell) -> str:
 
 
 def format_ratio(ratio: float) -> str:
-    """Return a ratio with at most three significant digits.
-
-    >>> format_ratio(1.23456)
-    '1.23'
-    """
+    """Return a ratio with at most three significant digits."""
     return f"{ratio:.3g}"
 
 
@@ -247,11 +243,7 @@ def size_unit(sizes: Iterable[int]) -> tuple[str, Callable[[int], str]]:
 
 
 def format_or_dash(value: float | None, form: Format) -> str:
-    """Format a value, or return a dash if it is None.
-
-    >>> format_or_dash(None, format_ratio)
-    '-'
-    """
+    """Format a value, or return a dash if it is None."""
     return NOTHING if value is None else form(value)
 
 

@@ -78,11 +78,7 @@ def refusals_about(subject: str) -> Iterator[None]:
 
 
 def describe_failure(error: Exception) -> str:
-    """Return an error's message, and a line for each of its notes.
-
-    >>> describe_failure(OSError(28, "No space left on device", "a.json"))
-    'a.json: No space left on device'
-    """
+    """Return an error's message, and a line for each of its notes."""
     return "\n".join([_describe(error), *getattr(error, "__notes__", ())])
 
 
@@ -152,19 +148,11 @@ def _flush() -> None:
 
 
 def is_reader_gone(error: Exception) -> bool:
-    """Return whether an error means that the process that reads standard output has exited, as with ``| head -1``.
-
-    >>> is_reader_gone(BrokenPipeError(32, "Broken pipe"))
-    True
-    """
+    """Return whether an error means that the process that reads standard output has exited, as with ``| head -1``."""
     return isinstance(error, OSError) and error.errno == errno.EPIPE and not error.filename
 
 
 def describe_system_error(error: OSError) -> str:
-    """Return the file and the reason of an OSError.
-
-    >>> describe_system_error(OSError(28, "No space left on device", "a.json"))
-    'a.json: No space left on device'
-    """
+    """Return the file and the reason of an OSError."""
     files = [os.fsdecode(file) for file in (error.filename, error.filename2) if isinstance(file, str | bytes)]
     return ": ".join([" and ".join(files)] * bool(files) + [error.strerror or str(error)])

@@ -39,11 +39,7 @@ class SideBySide(AnswerRecord):
 
 
 def interval_of(value: float | None, uncertainty: float | None) -> tuple[float, float] | None:
-    """Return the interval ``value`` * (1 +- ``uncertainty``); None if either is None. The lower end is at least 0.
-
-    >>> interval_of(200.0, 0.1)
-    (180.0, 220.00000000000003)
-    """
+    """Return the interval ``value`` * (1 +- ``uncertainty``); None if either is None. The lower end is at least 0."""
     if value is None or uncertainty is None:
         return None
     return value * max(0.0, 1 - uncertainty), value * (1 + uncertainty)
@@ -246,11 +242,7 @@ def _exposed_after_buckets(trace: Trace, seconds: PhaseSeconds) -> float | None:
 
 
 def side_by_side(predicted: Number, measured: Number, uncertainty: float | None = None) -> SideBySide:
-    """Pair two values with the relative error of the prediction. The error is None if a value is missing or zero.
-
-    >>> side_by_side(0.9, 1.0).error
-    -0.09999999999999998
-    """
+    """Pair two values with the relative error of the prediction. The error is None if a value is missing or zero."""
     if not predicted or not measured:  # a sync that overlaps backward has no length
         return SideBySide(predicted, measured, None, uncertainty)
     return SideBySide(predicted, measured, (predicted - measured) / measured, uncertainty)

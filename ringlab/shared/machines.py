@@ -60,12 +60,7 @@ def parse_keys(keys: Sequence[str]) -> Mapping[str, Any]:
 
 
 def system_of_scenario(scenario: LoadedScenario, option: str) -> System:
-    """Return the system description of a scenario. Raise InputError unless its cluster has ``transport = "nccl"``.
-
-    >>> from scenarios import load
-    >>> system_of_scenario(load("two-p5"), "--measured").ranks
-    16
-    """
+    """Return the system description of a scenario. Raise InputError unless its cluster has ``transport = "nccl"``."""
     system = getattr(scenario.cluster, "system", None)
     if not isinstance(system, System):
         raise InputError(f'{scenario.path}: {option} requires a scenario with transport = "nccl"')

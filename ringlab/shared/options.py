@@ -11,11 +11,7 @@ import typer
 
 
 def complete_scenario(incomplete: str) -> list[str]:
-    """Return the completions of a scenario: built-in scenarios, folders and TOML files.
-
-    >>> complete_scenario("two-")
-    ['two-p5', 'two-racks']
-    """
+    """Return the completions of a scenario: built-in scenarios, folders and TOML files."""
     from scenarios.toml_files import shipped  # only completion imports this
 
     paths = sorted(Path().glob(f"{incomplete}*")) if not Path(incomplete).is_absolute() else []

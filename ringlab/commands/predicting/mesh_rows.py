@@ -38,11 +38,7 @@ class Case(AnswerRecord):
 
 
 def format_value(row: Row, name: str, form: Format = format_digits) -> str:
-    """Return a value of a row with its interval, or a dash if the row lacks the value.
-
-    >>> format_value({"hours": 3.0, "hours_interval": (2.5, 3.6)}, "hours")
-    '3.00 (2.50-3.60)'
-    """
+    """Return a value of a row with its interval, or a dash if the row lacks the value."""
     return format_interval(row.get(name), row.get(_interval_of(name)), form)
 
 

@@ -232,11 +232,7 @@ def predict_devices(
 
 
 def _join_sources(values: Sequence[str], sources: Sequence[str]) -> str:
-    """Return the sources of the compute times. With several sources, each is followed by its what-if values.
-
-    >>> _join_sources(["8", "16"], ["stated", "stated"]), _join_sources(["fp16", "bf16"], ["stated", "published"])
-    ('stated', 'stated (fp16); published (bf16)')
-    """
+    """Return the sources of the compute times. With several sources, each is followed by its what-if values."""
     values_of: dict[str, list[str]] = {}
     for value, source in zip(values, sources, strict=True):
         values_of.setdefault(source, []).append(value)

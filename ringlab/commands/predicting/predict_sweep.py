@@ -87,14 +87,7 @@ class SweepAnswer(Answer):
         return lines
 
     def draw(self, path: Path | str) -> None:
-        """Plot the times against the key, as .png, .svg or .pdf. Raise InputError for another suffix.
-
-        >>> from tempfile import TemporaryDirectory
-        >>> with TemporaryDirectory() as folder:
-        ...     predict_sweep("star8", "cluster.hosts=2,4").draw(Path(folder, "hosts.svg"))
-        ...     Path(folder, "hosts.svg").is_file()
-        True
-        """
+        """Plot the times against the key, as .png, .svg or .pdf. Raise InputError for another suffix."""
         lines = [
             viz.SweepLine(name, [*map(_short_size, line)], [*line.values()]) for name, line in self.lines().items()
         ]
@@ -102,11 +95,7 @@ class SweepAnswer(Answer):
 
 
 def _short_size(value: str) -> str:
-    """Return a size in its largest unit, and any other value unchanged.
-
-    >>> _short_size("65536 KiB"), _short_size("8")
-    ('64 MiB', '8')
-    """
+    """Return a size in its largest unit, and any other value unchanged."""
     try:
         return format_size(parse_size(value))
     except InputError:
@@ -177,11 +166,7 @@ def parse_sweep(text: str, option: str = "--sweep") -> tuple[str, list[str]]:
 
 
 def _with_unit(values: Sequence[str]) -> list[str]:
-    """Append the unit of the last number to numbers without a unit. Return other values unchanged.
-
-    >>> _with_unit(["10", "25", "100Gbit/s"]), _with_unit(["gpipe", "1f1b"])
-    (['10 Gbit/s', '25 Gbit/s', '100 Gbit/s'], ['gpipe', '1f1b'])
-    """
+    """Append the unit of the last number to numbers without a unit. Return other values unchanged."""
     last = re.fullmatch(rf"({_NUMBER})\s*([A-Za-z/]+)", values[-1])
     if last is None or len(values) < 2 or not all(re.fullmatch(_NUMBER, value) for value in values[:-1]):
         return list(values)

@@ -147,11 +147,7 @@ def read_what_if(text: str, base: AskedReplay) -> AskedReplay:
 
 
 def read_algorithms(texts: Sequence[str]) -> dict[str, str]:
-    """Parse ``COLLECTIVE=NAME`` strings. Raise InputError if a string has another form, or the algorithm is unknown.
-
-    >>> read_algorithms(["all_reduce=ring"])
-    {'all_reduce': 'ring'}
-    """
+    """Parse ``COLLECTIVE=NAME`` strings. Raise InputError if a string has another form, or the algorithm is unknown."""
     algorithms = {}
     for text in texts:
         collective, equals, name = text.partition("=")
