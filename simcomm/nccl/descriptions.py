@@ -358,6 +358,9 @@ def _gpu_of(where: str, known: Mapping[str, Any]) -> Gpu:
 def _defaults(gpu: Gpu, known: Mapping[str, Any]) -> dict[str, Any]:
     gpus, nodes, net = known["gpus"], known["nodes"], known.get("net")
     usual_layout = "switches" if gpu.name == "K80" else "socket" if gpus <= 4 else "two"
+    if gpu.geforce and not known.get("p2p") and not known.keys() & {"lanes", "host"}:
+        # consumer CPUs have 16 lanes for two boards; catalog machines with eight have a switch on each socket
+        usual_layout = "switch" if gpus == 2 else "socket" if gpus <= 4 else "switches"
     layout = known.get("layout", usual_layout)
     per_gpu = nodes > 1 or known.get("harness") == "torch" or gpu.generation == "cpu"
     no_gdr = gpu.geforce or gpu.generation in ("kepler", "maxwell", "cpu") or gpu.name == "T4" or net == "tcp"

@@ -262,7 +262,7 @@ def predict_collective(
 
 CHOSEN = "NCCL's tuner finds it fastest"
 MEANINGS = {  # assumptions for keys that are not stated
-    ("layout", "switch"): "all GPUs are behind one PCIe switch",
+    ("layout", "switch"): "all GPUs are behind one PCIe switch and share its lanes",
     ("layout", "switches"): "the GPUs are behind several PCIe switches",
     ("layout", "socket"): "all GPUs are on ports of one CPU",
     ("layout", "two"): "the GPUs are on two CPUs, without PCIe switches",
@@ -318,6 +318,10 @@ def _notes(system: System, comm: Communicator) -> tuple[str, ...]:
     notes = [guesses[key] for key in system.guessed if key not in known]
     defaults = [key for key in ("layout", "procs") if key in system.defaulted and _matters(key, comm)]
     notes += [f"{key} is not stated, so Ringlab assumes that {MEANINGS[key, getattr(system, key)]}" for key in defaults]
+    if "pcie" in system.defaulted and _matters("pcie", comm):
+        notes.append(f"pcie is not stated, so Ringlab assumes PCIe {system.pcie}.0, the GPU's maximum")
+    if "gdr" in system.defaulted and comm.network is not None and comm.network.gdr and comm.host.link == "pcie":
+        notes.append("gdr is not stated, so Ringlab assumes GPUDirect RDMA")
     notes += _notes_on_p2p(system, comm)
     if outside := outside_checked(system, comm.version):
         notes.append(f"no system with {' or '.join(outside)} was checked, so the interval is wider")

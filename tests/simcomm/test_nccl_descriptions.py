@@ -94,7 +94,7 @@ def test_every_catalog_machine_can_be_described(preset: str):
 
 def test_defaults_match_the_schema_and_are_recorded():
     system = describe_system("one", {"nodes": 1, "gpus": 8, "gpu": "RTX 3090"})
-    assert (system.link, system.layout, system.p2p, system.procs, system.gdr) == ("pcie", "two", False, "single", False)
+    assert (system.link, system.p2p, system.procs, system.gdr) == ("pcie", False, "single", False)
     assert {"link", "layout", "p2p", "nccl"} <= system.defaulted
     assert system.stated == {"nodes", "gpus", "gpu"}
     assert system.guessed == ("nccl",)
@@ -107,6 +107,18 @@ def test_defaults_match_the_schema_and_are_recorded():
     assert describe_system("k", {"nodes": 1, "gpus": 4, "gpu": "K80"}).layout == "switches"
     switched = describe_system("s", {"nodes": 1, "gpus": 2, "gpu": "V100 PCIe", "layout": "switch"})
     assert switched.p2p
+
+
+@pytest.mark.parametrize(
+    ("gpu", "gpus", "keys", "layout"),
+    [
+        ("RTX 4090", 2, {}, "switch"), ("RTX 4090", 4, {}, "socket"), ("RTX 4090", 8, {}, "switches"),
+        ("RTX 4090", 2, {"p2p": True}, "socket"), ("RTX 4090", 2, {"host": "desktop"}, "socket"),
+        ("RTX 4090", 8, {"lanes": 8}, "two"), ("A40", 2, {}, "socket"), ("A40", 8, {}, "two"),
+    ],
+)  # fmt: skip
+def test_default_layout_follows_from_gpu_and_count(gpu: str, gpus: int, keys: dict[str, object], layout: str):
+    assert describe_system("x", {"nodes": 1, "gpus": gpus, "gpu": gpu, **keys}).layout == layout
 
 
 def test_memory_variants_resolve_to_the_same_gpu():

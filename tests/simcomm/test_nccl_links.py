@@ -245,6 +245,8 @@ def test_notes_name_only_missing_keys_that_matter():
     hosts = {"gpu": "H100 SXM", "gpus": 8, "net": "ib", "nic": 400, "nic_guess": True}
     assert "(nic) is a guess" in notes(describe_system("two", {**hosts, "nodes": 2}))
     assert "(nic) is a guess" not in notes(describe_system("one", {**hosts, "nodes": 1}))
+    assert "pcie is not stated, so Ringlab assumes PCIe 4.0" in notes(system)
+    assert "gdr is not stated" in notes(describe_system("two", {**L40S, "nodes": 2, "net": "ib", "nic": 25.0}))
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,7 @@ def _describe(facts: Facts, run: NcclTestsRun, values: Mapping[str, Any]) -> _De
     for key, value in described.keys.items():
         if value.why.startswith("guess"):
             notes.append(f"guess: {key} = {with_unit(key, value.value)}, {value.why.removeprefix('guess: ')}")
-    joining = ("link", "pcie", "lanes") if system.link in ("pcie", "bridge") else ("link",)
+    joining = ("link", "lanes") if system.link in ("pcie", "bridge") else ("link",)
     usual = [f"{key} = {getattr(system, key)}" for key in joining if system.gpus > 1 and key in system.defaulted]
     notes += [f"guess: {', '.join(usual)}, as is usual for {system.gpu.name}"] if usual else []
     return _Described(nodes, gpus, system, tuple(notes))
