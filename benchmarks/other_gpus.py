@@ -18,8 +18,7 @@ from typing import NamedTuple
 from collectives.output_files import write_text
 from collectives.records.model_profile import ModelProfile, read_model_profile
 from planner.gpus import find_series_gpu
-from planner.jobs import TrainingJob, is_half
-from planner.models import PROFILES, find_model
+from planner.jobs import PROFILES, TrainingJob, find_model, is_half
 from planner.one_gpu import YOURS, Alone, guess_rates, published
 from planner.rates import measured_rate, series_gpu
 

@@ -12,10 +12,10 @@ from collectives.quoting import quote
 from collectives.records.model_profile import Block, Layer, ModelProfile
 from collectives.training.gradients import BUCKET_BYTES, FIRST_BYTES, fill_buckets, gradients_of
 from collectives.training.parallelism import SHARDED, Parallelism
+from planner.columns import MIB
 from planner.hosts import SHARES, Group
 from planner.jobs import STATE_BYTES, TrainingJob
-from planner.profiles import MIB
-from planner.stages import cut_stages
+from planner.pipeline import cut_stages
 
 ITEM = 4  # bytes of float32
 WHOLE_KINDS, WHOLE_NAMES = ("LayerNorm", "RMSNorm"), ("positions", "types")  # not divided by tensor parallelism

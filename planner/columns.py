@@ -1,21 +1,30 @@
 """Represent training runs of every model, mesh and cluster as arrays with one value per run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from collectives.records.model_profile import ModelProfile
+from collectives.training.gradients import BUCKET_BYTES, FIRST_BYTES, fill_buckets
 from collectives.training.parallelism import FRAMEWORKS
 from planner.gpus import ANY_GPU, GENERATIONS, is_published
 from planner.hosts import LINKS, NO_CURVE, Array, Group, Host, Network, curve_of
 from planner.jobs import BITS, CHOICES, DEFAULTS, EXCHANGES, NUMBERS, ZERO
-from planner.profiles import add_profiles
-from planner.stages import deal_layers
+from planner.pipeline import cut_stages, deal_layers
+from planner.rates import Compute
 from simcomm.cluster.hardware import parts
 
 WIDE = ("tf32", "float32")  # precisions whose elements have 4 bytes
 MOST_DEVICES = 1 << 20
+OVERLAPPED = EXCHANGES.index("overlapped")
+MIB = 1 << 20
+SIZES = ("parameters", "saved_elements", "written_elements", "largest")
+# Arrays with a second dimension, by the meaning of its index.
+UNIT = ("unit_forward", "unit_backward", "unit_parameters")
+BUCKET = ("bucket_share", "bucket_ready")
+STAGE = ("stage_forward", "stage_backward", "stage_parameters", "stage_bytes")
 
 
 class Columns:
@@ -83,7 +92,7 @@ def make_columns(table: Mapping[str, Any], count: int) -> Columns:
     _add_stages(c, coded("sharding", {name: float(name == "hsdp") for name in ZERO}) > 0)
     network = machines[0][0].network if machines else None
     curves = NO_CURVE[None] if network is not None else _add_curves(c, [host for host, _ in machines], of)
-    add_profiles(c, profiles, each("times"))
+    _add_profiles(c, profiles, each("times"))
     return Columns(c, curves, network)
 
 
@@ -198,3 +207,91 @@ def _add_curves(c: dict[str, Array], hosts: Sequence[Host], number: Array) -> Ar
             indices.append(curves.setdefault(key, len(curves) + 1) if many > 1 else 0)
         c[f"curve_{name}"] = np.array(indices, dtype=np.intp)[inverse]
     return np.array([NO_CURVE, *(curve_of(*key) for key in curves)])
+
+
+def _add_profiles(
+    c: dict[str, Array], profiles: Sequence[ModelProfile | None], times: Sequence[Compute | None]
+) -> None:
+    """Add the units, buckets, stages and sizes of profiles. A transformer has one unit, its layer, ``layers`` times."""
+
+    def add(names: Sequence[str], function: Callable[..., Array], *values: Array, least: int = 1) -> None:
+        """Add ``function``'s arrays of each profile, padded with zeros. Equal arguments are computed once."""
+        known, keys = dict[Any, Array](), list[Any]()
+        rows = zip(profiles, times, *(value.tolist() for value in values), strict=True) if any(profiles) else ()
+        for profile, timed, *row in rows:
+            keys.append((id(profile), id(timed), *row))
+            if profile is not None and keys[-1] not in known:
+                known[keys[-1]] = function(profile, timed, *row)
+        width = max([least, *(array.shape[1] for array in known.values())])
+        arrays = np.zeros((len(names), len(profiles), width))
+        for number, key in enumerate(keys):
+            if key in known:
+                arrays[:, number, : known[key].shape[1]] = known[key]
+        c.update(zip(names, arrays, strict=True))
+
+    is_shaped = c["is_shaped"]
+    add(UNIT, _units, np.full(len(profiles), (c["zero"] == 3).any()))
+    c["unit_count"] = (c["unit_forward"] > 0).astype(float)
+    c["unit_count"][is_shaped, 0] = c["layers"][is_shaped]
+    add(SIZES, _sizes)
+    c.update({name: c[name][:, 0] for name in SIZES})
+    add(BUCKET, _buckets, c["gradient_bytes"], c["bucket_mb"], c["exchange"] == OVERLAPPED, least=2)
+    c["is_bucket"] = c["bucket_share"] > 0
+    c["is_bucket"][is_shaped, :2] = True  # the first and the last bucket of a transformer
+    c["bucket_ready"][~c["is_bucket"] | is_shaped[:, None]] = 1.0
+    add(STAGE, _stages, np.where(c["pp"] > 1, c["pp"] * c["vp"], 0))
+    c["stage_bytes"] *= c["item_bytes"][:, None]
+    for row in np.flatnonzero(~is_shaped & (c["pp"] > 1)):  # for a profile, these columns are shares of its parameters
+        devices, stages = int(c["pp"][row]), int(c["pp"][row] * c["vp"][row])
+        shares = c["stage_parameters"][row, :stages].reshape(-1, devices).sum(axis=0) / c["parameters"][row]
+        c["most_layers"][row], c["first_layers"][row], c["last_layers"][row] = shares.max(), shares[0], shares[-1]
+
+
+def _sizes(profile: ModelProfile, _: Compute | None) -> Array:
+    saved = sum(layer.saved_bytes for layer in profile.layers) / profile.item_bytes
+    written = sum(block.output_bytes for block in profile.blocks) / profile.item_bytes
+    return np.array([[profile.parameters], [saved], [written], [max(layer.parameters for layer in profile.layers)]])
+
+
+def _block_rows(profile: ModelProfile, timed: Compute | None) -> dict[str, Array]:
+    """Return each block's shares of the compute time, forward and backward, and its parameters."""
+    forward, backward = (profile.work(is_backward=is_backward) for is_backward in (False, True))
+    if timed is not None:
+        forward, backward = timed.forward, timed.backward
+    total, rows = sum(forward) + sum(backward), dict[str, Array]()
+    for layer, ahead, back in zip(profile.layers, forward, backward, strict=True):
+        row = np.array([ahead / total, back / total, layer.parameters])
+        rows[layer.block] = rows.get(layer.block, 0.0) + row
+    return rows
+
+
+def _units(profile: ModelProfile, timed: Compute | None, is_gathered: bool) -> Array:
+    """Return forward share, backward share and parameters of each unit. Unless gathered, the model is one unit."""
+    rows = list[Array]()
+    for row in _block_rows(profile, timed).values():
+        if rows and not row[2]:
+            rows[-1] = rows[-1] + row
+        else:
+            rows.append(row)
+    units = np.array(rows).T
+    return units if is_gathered else units.sum(axis=1, keepdims=True)
+
+
+def _buckets(profile: ModelProfile, timed: Compute | None, item: float, size_mb: float, is_overlapped: bool) -> Array:
+    """Return each gradient bucket's share of the bytes, and the share of backward after which the bucket is full."""
+    if not is_overlapped:
+        return np.array([[1.0], [1.0]])
+    size = round(size_mb * MIB)  # torch's first bucket is smaller only with the default size
+    gradients = profile.gradients(int(item) or 4, None if timed is None else timed.backward)
+    buckets = fill_buckets(gradients, size, FIRST_BYTES if size == BUCKET_BYTES else size)
+    sizes = np.array([bucket.nbytes for bucket in buckets], dtype=float)
+    return np.array([sizes / sizes.sum(), [bucket.ready for bucket in buckets]])
+
+
+def _stages(profile: ModelProfile, timed: Compute | None, count: float) -> Array:
+    if not count:
+        return np.zeros((len(STAGE), 1))
+    rows, stages = _block_rows(profile, timed), cut_stages(profile, int(count))
+    return np.array([
+        [*sum(rows[block.name] for block in stage), stage[-1].output_bytes / profile.item_bytes] for stage in stages
+    ]).T  # fmt: skip

@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from collectives.errors import InputError
 from collectives.records.model_profile import ModelProfile
 from planner.gpus import Gpu, find_series_gpu
-from planner.jobs import TrainingJob, is_half
-from planner.models import find_model
+from planner.jobs import TrainingJob, find_model, is_half
 from simcomm.nccl.parameters import read_definitions
 
 YOURS = "yours"  # the source of the user's rates
@@ -160,7 +159,7 @@ def peak_of(alone: Alone) -> float:
 def network_of(model: ModelProfile) -> str:
     """Return the name of a model without its sequence length, which the profile's FLOPs already reflect.
 
-    >>> from planner.models import find_model
+    >>> from planner.jobs import find_model
     >>> network_of(find_model("BERT-base-128")), network_of(find_model("ResNet-50"))
     ('bert-base', 'resnet50')
     """

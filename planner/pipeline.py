@@ -1,16 +1,20 @@
-"""Compute the order of microbatches on each pipeline stage, and the time of a step for many pipelines at once.
+"""Divide models into pipeline stages, order the microbatches of each stage, and compute the time of a step.
 
 GPipe: Huang et al. (https://arxiv.org/abs/1811.06965). 1F1B and interleaved: Narayanan et al.
 (https://arxiv.org/abs/2104.04473), section 2.2. Pipelines with the same schedule, stages and microbatches have the same
 order. One loop over that order computes all of them, with one array element per training run.
 """
 
-from functools import lru_cache
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from collectives.errors import InputError
+from collectives.quoting import quote
+from collectives.records.model_profile import Block, ModelProfile
 from planner.hosts import Array
 
 
@@ -94,3 +98,75 @@ def pipeline_seconds(
             way = (device, work.is_backward)
             sending[way] = ready[work] = np.maximum(end, sending.get(way, 0.0)) + send[:, behind]
     return np.asarray(free.max(axis=1))
+
+
+@cache
+def deal_layers(framework: str, layers: int, pp: int, layer: int, words: int) -> tuple[int, int, int]:
+    """Return the number of layers of the fullest, the first and the last of ``pp`` stages.
+
+    ``layer`` and ``words`` are the parameter counts of a layer and of the token embedding.
+
+    nanotron starts a new stage once the stages so far hold more than their even share of all parameters. If ``pp`` does
+    not divide the number of layers, Megatron counts the token embedding and the LM head as a layer each, provided that
+    ``pp`` then divides the sum. Megatron-DeepSpeed fills all stages but the last ones. Other frameworks distribute the
+    layers evenly, with the extra layers first.
+    """
+    if pp == 1:
+        return layers, layers, layers
+    if framework == "nanotron":
+        counts = _deal_by_parameters(layers, pp, layer, words)
+    elif framework.startswith("megatron") and layers % pp and (layers + 2) % pp == 0:
+        each = (layers + 2) // pp
+        counts = [each - 1, *[each] * (pp - 2), each - 1]
+    elif framework == "megatron-deepspeed" and layers % pp:
+        each = -(-layers // pp)
+        counts = [min(each, max(0, layers - each * k)) for k in range(pp)]
+    else:
+        counts = [layers // pp + (k < layers % pp) for k in range(pp)]
+    return max(counts), counts[0], counts[-1]
+
+
+def _deal_by_parameters(layers: int, pp: int, layer: int, words: int) -> list[int]:
+    total = layers * layer + words
+    counts, stage = [0] * pp, 0
+    for number in range(1, layers + 1):
+        counts[stage] += 1
+        if number * layer * pp > total * (stage + 1) and stage < pp - 1:
+            stage += 1
+    return counts
+
+
+def cut_stages(profile: ModelProfile, stages: int) -> list[tuple[Block, ...]]:
+    """Return the blocks of each stage. The cut minimizes the work of the largest stage.
+
+    Raise InputError for more stages than blocks with parameters.
+
+    >>> from collectives.records.model_profile import find_model_profile
+    >>> [len(stage) for stage in cut_stages(find_model_profile("gpt2"), 4)]
+    [7, 4, 5, 2]
+    """
+    blocks = profile.blocks
+    most = sum(block.parameters > 0 for block in blocks)
+    if stages > most:
+        raise InputError(
+            f"{quote(profile.model)} can be cut into {most} stages at most, not {stages}; use fewer "
+            "stages (pipeline x virtual)"
+        )
+    work = [float(block.forward_flops + block.backward_flops) or 1.0 for block in blocks]
+    cuts = _cut_evenly(work, stages)
+    return [tuple(blocks[begin:end]) for begin, end in pairwise(cuts)]
+
+
+def _cut_evenly(work: Sequence[float], stages: int) -> list[int]:
+    """Return the cuts of a sequence into ``stages`` parts whose largest sum is minimal, by dynamic programming."""
+    until = np.array([0.0, *accumulate(work)])
+    places = np.arange(len(until))
+    last = np.where(places[:, None] < places, until - until[:, None], np.inf)  # of a part from a cut to an end
+    best, chosen, cuts = last[0], list[Array](), [len(work)]
+    for _ in range(stages - 1):
+        greatest = np.maximum(best[:, None], last)
+        best = greatest.min(axis=0)
+        chosen.append(len(work) - greatest[::-1].argmin(axis=0))  # the latest of equally good cuts
+    for previous in reversed(chosen):
+        cuts.append(int(previous[cuts[-1]]))
+    return [0, *reversed(cuts)]

@@ -12,8 +12,7 @@ from collectives.quoting import quote, suggest
 from collectives.records.model_profile import ModelProfile
 from collectives.training.workload import ComputePhases
 from planner.gpus import describe_unpublished, find_series_gpu
-from planner.jobs import TrainingJob
-from planner.models import even_model
+from planner.jobs import TrainingJob, even_model
 from planner.one_gpu import MEASURED_SPREAD, NARROWER, YOURS, Alone, OneGpuRate, guess_rates, network_of, published
 from simcomm.cluster.hardware import parts
 from simcomm.nccl.catalogue import find_gpu, match_gpu

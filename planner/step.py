@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from collectives.training.parallelism import FRAMEWORKS
-from planner.columns import Columns, list_groups
+from planner.columns import MIB, Columns, list_groups
 from planner.compute import (
     FULL,
     NVIDIA,
@@ -31,7 +31,6 @@ from planner.compute import (
 from planner.hosts import LINKS, Array, Group, Network, read_curves
 from planner.jobs import EXCHANGES, LOADERS, SCHEDULES
 from planner.pipeline import pipeline_seconds
-from planner.profiles import MIB
 
 NANOTRON, NETWORK, ZERO_BUBBLE = FRAMEWORKS.index("nanotron"), LINKS.index("network"), SCHEDULES.index("zero_bubble")
 OVERLAPPED, AFTER, SERVER, NONE, PROCESS = range(len(EXCHANGES))

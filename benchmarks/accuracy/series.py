@@ -20,8 +20,7 @@ from collectives.units import count
 from planner.columns import Columns, make_columns
 from planner.gpus import SERIES_NAMES, Gpu, find_gpu, find_series_gpu
 from planner.hosts import NODES, Host, make_node, published_nodes
-from planner.jobs import LIMITED_LOADERS, NEVER, WHOLE, TrainingJob, exchange_of, is_half
-from planner.models import even_model, find_model
+from planner.jobs import LIMITED_LOADERS, NEVER, WHOLE, TrainingJob, even_model, exchange_of, find_model, is_half
 from simcomm.cluster.hardware import find_part, parts
 
 OWN_DATA = Path(__file__).parent / "data"

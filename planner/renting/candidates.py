@@ -1,12 +1,24 @@
-"""List candidates, which are numbers of nodes of instance types, and estimate the time and cost of training on them."""
+"""List candidates, which are numbers of nodes of instance types, and predict their training step and cost."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf, isfinite
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from collectives.errors import InputError
-from planner.prediction import StepPrediction
+from collectives.training.parallelism import Parallelism
+from collectives.units import format_size
+from planner.beliefs import believe
+from planner.gpus import is_published
+from planner.hosts import Host, host_of_preset, published_nodes
+from planner.jobs import TrainingJob
+from planner.memory import FILL
+from planner.prediction import DeviceMesh, StepPrediction, TooLittleMemory, Training, predict_steps
+from planner.rates import GpuRates, at_rate, has_published_series, series_gpu
 from planner.renting.prices import InstanceType
+from planner.runs import OwnRuns
+from planner.search import search
+from simcomm.cluster.hardware import find_link, find_part
 
 Market = Literal["on demand", "spot"]
 Interval = tuple[float, float]  # bounds of the 80 % interval
@@ -104,3 +116,163 @@ class Limits(NamedTuple):
     def allow(self, hours: float, dollars: float) -> bool:
         """Return whether a run of this time and cost is on time and on budget."""
         return hours <= self.deadline and dollars <= self.budget
+
+
+ALIKE = {
+    ("NVSwitch", "volta"): "dgx-2",
+    ("NVSwitch", "ampere"): "dgx-a100",
+    ("NVSwitch", "hopper"): "h100-sxm",
+    ("NVLink mesh", "pascal"): "dgx-1-p100",
+    ("NVLink mesh", "volta"): "dgx-1-v100",
+}
+OVER_PCIE = {"3.0": "k80", "4.0": "ada-pcie", "5.0": "h100-pcie5"}
+OVER_MEMORY = "workstation"
+USUAL_CORES = 8  # assumed number per GPU
+HOPPER_LINKS = "NVLink 4 x18"
+UNKNOWN_NIC = 1.25e9  # bytes/s; a single node does not use it
+
+
+def node_alike(instance: InstanceType) -> str:
+    """Return the name of the published node with the same kind of interconnect. Raise InputError if there is none.
+
+    >>> from planner.renting.prices import read_prices
+    >>> sorted({node_alike(one) for one in read_prices() if one.gpu == "RTX 4090" and one.gpus > 1})
+    ['workstation']
+    """
+    gpu = find_part("GPU", instance.gpu)
+    if instance.interconnect.startswith("NV") and instance.interconnect != "NVLink pairs":
+        generation = gpu["generation"].value
+        if instance.interconnect == "NVSwitch" and (instance.interconnect, generation) not in ALIKE:
+            generation = "hopper"
+        if (instance.interconnect, generation) not in ALIKE:
+            raise InputError(f"no published series used {instance.gpu} with {instance.interconnect}")
+        return ALIKE[instance.interconnect, generation]
+    lanes = gpu["pcie"].value.removeprefix("PCIe ").partition(" ")[0] if "pcie" in gpu else ""
+    return OVER_PCIE.get(lanes, OVER_PCIE["4.0"]) if instance.peer_to_peer else OVER_MEMORY
+
+
+def find_host(instance: InstanceType) -> Host:
+    """Return an instance type's host: a machine from the hardware catalog, or a host like a node of published series.
+
+    An NVSwitch generation without a published series uses the H100's node, scaled by NVLink bandwidth. Raise InputError
+    if no published node is similar.
+
+    >>> from planner.renting.prices import read_prices
+    >>> {find_host(one).system is None for one in read_prices() if one.machine == "p4d.24xlarge"}
+    {False}
+    """
+    if instance.machine is not None:
+        return host_of_preset(instance.machine, instance.gpu)
+    alike = published_nodes()[node_alike(instance)]
+    ratio = 1.0
+    if instance.interconnect == "NVSwitch" and alike.name == ALIKE["NVSwitch", "hopper"]:
+        ratio = find_link(find_part("GPU", instance.gpu)["nvlink"].value).bandwidth / find_link(HOPPER_LINKS).bandwidth
+    return replace(
+        alike,
+        is_published=False,
+        name=instance.name,
+        gpu=instance.gpu,
+        gpus=instance.gpus,
+        busbw=tuple((count, ratio * rate) for count, rate in alike.busbw),
+        cores=round(instance.cores) if instance.cores is not None else USUAL_CORES * instance.gpus,
+        nic=UNKNOWN_NIC if instance.nic_bandwidth is None else instance.nic_bandwidth,
+    )
+
+
+@dataclass(frozen=True)
+class CandidateSteps:
+    """Predicts the step of a job on candidates.
+
+    With ``rates``, the compute time follows from the rate of one GPU. Otherwise it follows from the shapes of a
+    language model, adapted to the user's ``own`` runs on the same GPU. With ``is_searched``, the fastest mesh of each
+    candidate is used.
+    """
+
+    job: TrainingJob
+    rates: GpuRates | None = None
+    own: Mapping[str, OwnRuns] = field(default_factory=dict)
+    is_searched: bool = False
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences about the user's runs to which the steps are adapted."""
+        return [f"rates of {gpu} are adapted to {record.title}" for gpu, record in self.own.items()]
+
+    def is_published(self, gpu: str) -> bool:
+        """Return whether a rate or a run on this GPU has been published or comes from the user."""
+        if self.rates is not None:
+            return series_gpu(gpu) in self.rates.known or has_published_series(gpu)
+        return gpu in self.own or is_published(gpu)
+
+    def predict(
+        self, places: Sequence[tuple[InstanceType, int]], on_done: Callable[[int], object] = lambda number: None
+    ) -> list[StepPrediction | InputError]:
+        """Return the predicted step, or the error, for each instance type and number of nodes in ``places``.
+
+        The error is TooLittleMemory, or an InputError for an unsupported GPU or mesh. ``on_done`` is called with the
+        number of candidates for which a mesh has been chosen.
+        """
+        meshes, answers = dict[Any, DeviceMesh](), list[Any]()
+        for number, (instance, nodes) in enumerate(places, start=1):
+            try:
+                host, gpus = find_host(instance), nodes * instance.gpus
+                if (host, gpus) not in meshes:  # several providers sell the same machine
+                    meshes[host, gpus] = self._mesh(self._training(host, instance.gpu), gpus)
+                answers.append((host, gpus))
+            except InputError as error:
+                answers.append(error)
+            on_done(number)
+        steps = dict(zip(meshes, predict_steps([*meshes.values()]), strict=True))
+        return [answer if isinstance(answer, InputError) else steps[answer] for answer in answers]
+
+    def _training(self, host: Host, gpu: str) -> Training:
+        if self.rates is not None:
+            alone = self.rates.rate(gpu)
+            return Training(self.job, host, at_rate(self.job.model, alone.rate, spread=alone.spread))
+        return Training(self.job, host, belief=self.own[gpu].belief if gpu in self.own else believe())
+
+    def _mesh(self, training: Training, gpus: int) -> DeviceMesh:
+        if not self.is_searched:
+            return training.on(gpus)
+        parallelism = Parallelism(data=gpus)
+        meshes = search(training.mesh_job(parallelism), training.belief)
+        if len(meshes.order):
+            on_gpus = replace(training, job=replace(training.job, parallelism=parallelism))
+            return DeviceMesh(on_gpus, meshes.searched[int(meshes.order[0])])
+        needed, available = float(meshes.memory["total"].min()) / FILL, float(meshes.columns.memory_bytes[0])
+        raise TooLittleMemory(
+            f"no mesh of {gpus} x {training.host.device.name} fits into memory: each GPU needs {format_size(needed)} "
+            f"and has {format_size(available)}; increase plan.most_nodes, or run `ringlab search` to see remedies",
+            needed,
+            available,
+        )
+
+
+class Screening(NamedTuple):
+    """The cost estimates of candidates that can train a model, and the reasons why other candidates cannot."""
+
+    estimates: list[CostEstimate]
+    too_small: dict[tuple[str, int], TooLittleMemory]  # by GPU and number of GPUs
+    unsupported: dict[str, list[Candidate]]  # by reason
+
+
+def screen(
+    candidates: Iterable[Candidate], steps: CandidateSteps, samples: float, on_done: Callable[[int], object]
+) -> Screening:
+    """Return the time and cost of training on ``samples`` samples for each candidate.
+
+    Candidates that have too little memory, or that the step model does not support, are listed with the reason.
+    ``on_done`` is called with the number of candidates for which a mesh has been chosen.
+    """
+    listed, screening = [*candidates], Screening([], {}, {})
+    answers = steps.predict([(candidate.instance, candidate.nodes) for candidate in listed], on_done)
+    for candidate, step in zip(listed, answers, strict=True):
+        try:
+            if isinstance(step, InputError):
+                raise step
+            screening.estimates.append(estimate_cost(candidate, step, samples))
+        except TooLittleMemory as error:
+            screening.too_small[candidate.instance.gpu, candidate.gpus] = error
+        except InputError as error:
+            screening.unsupported.setdefault(str(error), []).append(candidate)
+    return screening

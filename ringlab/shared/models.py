@@ -19,8 +19,7 @@ from planner.beliefs import Belief, believe
 from planner.clusters import host_of_cluster
 from planner.gpus import PRECISIONS, can_multiply, describe_unpublished, is_published
 from planner.hosts import Host
-from planner.jobs import TrainingJob
-from planner.models import PROFILES, even_model, find_model, models
+from planner.jobs import PROFILES, TrainingJob, even_model, find_model, models
 from planner.prediction import SOURCE, Training, is_language
 from planner.rates import ComputeSource, find_compute
 from planner.runs import find_own_runs

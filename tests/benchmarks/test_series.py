@@ -11,7 +11,7 @@ from benchmarks.accuracy.steps import put_aside
 from benchmarks.studies.one_gpu_fit import rates_table
 from collectives.errors import InputError
 from planner.gpus import find_series_gpu
-from planner.models import PROFILES, find_model
+from planner.jobs import PROFILES, find_model
 from planner.one_gpu import PUBLISHED
 
 SERIES = """

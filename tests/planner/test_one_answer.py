@@ -9,9 +9,8 @@ import pytest
 from collectives.errors import InputError
 from planner.memory import FILL
 from planner.prediction import StepPrediction, TooLittleMemory, Training
-from planner.renting.candidates import Candidate, estimate_cost
+from planner.renting.candidates import Candidate, CandidateSteps, estimate_cost, find_host
 from planner.renting.prices import InstanceType, read_prices
-from planner.renting.steps import CandidateSteps, find_host
 from ringlab.commands.predicting.predict_devices import predict_devices
 from ringlab.commands.predicting.search import SearchOptions, find_meshes
 from ringlab.shared.models import find_job, named_optimizer

@@ -13,12 +13,12 @@ from planner.jobs import TrainingJob
 from planner.prediction import StepPrediction
 from planner.renting.candidates import (
     Candidate,
+    CandidateSteps,
     Limits,
     estimate_cost,
     list_candidates,
 )
 from planner.renting.prices import COLUMNS, InstanceType, read_prices
-from planner.renting.steps import CandidateSteps
 from planner.search import pareto_front
 from simcomm.cluster.hardware import parts
 

@@ -19,14 +19,13 @@ from collectives.records.model_profile import Measured, find_model_profile
 from collectives.training.parallelism import Parallelism
 from planner.gpus import find_series_gpu
 from planner.hosts import Host
-from planner.jobs import TrainingJob, is_half
-from planner.models import even_model, find_model
+from planner.jobs import TrainingJob, even_model, find_model, is_half
 from planner.one_gpu import MEASURED_SPREAD, YOURS, Alone, OneGpuRate, guess_rates, published
 from planner.prediction import Training
 from planner.rates import SERIES_GPUS, GpuRates, at_rate, series_gpu
 from planner.renting import prices
+from planner.renting.candidates import find_host
 from planner.renting.prices import read_prices
-from planner.renting.steps import find_host
 from planner.runs import OwnRuns
 from ringlab.cli import app
 from scenarios.sections import parse_hours

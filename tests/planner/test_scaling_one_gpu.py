@@ -13,8 +13,7 @@ from benchmarks.studies.one_gpu_fit import Likelihood, fit_process, seen_rates
 from benchmarks.studies.one_gpu_left_out import judge_one_gpu
 from collectives.records.model_profile import Measured, find_model_profile
 from planner.gpus import Gpu, find_gpu, find_series_gpu
-from planner.jobs import TrainingJob
-from planner.models import even_model, find_model
+from planner.jobs import TrainingJob, even_model, find_model
 from planner.one_gpu import (
     YOURS,
     Alone,

@@ -24,10 +24,9 @@ from collectives.training.workload import DATASETS, Training, is_file_reference
 from planner.calls import Call, States, check_strategy, is_unit, stage_calls, stage_states
 from planner.hosts import Group
 from planner.jobs import STATE_BYTES, TrainingJob
-from planner.pipeline import pipeline_seconds
+from planner.pipeline import cut_stages, pipeline_seconds
 from planner.prediction import StepParts
 from planner.rates import Compute, as_measured
-from planner.stages import cut_stages
 from realcomm.training.rank_result import count_steps
 from realcomm.training.trainer import count_images
 from ringlab.shared.failures import refusals_about

@@ -18,9 +18,16 @@ from planner.gpus import describe_unpublished
 from planner.jobs import TrainingJob
 from planner.prediction import is_language
 from planner.rates import GpuRates, measured_rate
-from planner.renting.candidates import Candidate, CostEstimate, Limits, list_candidates
+from planner.renting.candidates import (
+    Candidate,
+    CandidateSteps,
+    CostEstimate,
+    Limits,
+    Screening,
+    list_candidates,
+    screen,
+)
 from planner.renting.prices import OLD_AFTER_DAYS, InstanceType, is_old, read_prices
-from planner.renting.steps import CandidateSteps, Screening, screen
 from planner.runs import find_own_runs
 from planner.search import pareto_front
 from ringlab.commands.predicting.predict_devices import WORDS
