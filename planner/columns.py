@@ -255,9 +255,8 @@ def _sizes(profile: ModelProfile, _: Compute | None) -> Array:
 
 def _block_rows(profile: ModelProfile, timed: Compute | None) -> dict[str, Array]:
     """Return each block's shares of the compute time, forward and backward, and its parameters."""
-    forward, backward = (profile.work(is_backward=is_backward) for is_backward in (False, True))
-    if timed is not None:
-        forward, backward = timed.forward, timed.backward
+    work = [profile.work(is_backward=is_backward) for is_backward in (False, True)]
+    forward, backward = work if timed is None else (timed.forward, timed.backward)
     total, rows = sum(forward) + sum(backward), dict[str, Array]()
     for layer, ahead, back in zip(profile.layers, forward, backward, strict=True):
         row = np.array([ahead / total, back / total, layer.parameters])
@@ -292,6 +291,5 @@ def _stages(profile: ModelProfile, timed: Compute | None, count: float) -> Array
     if not count:
         return np.zeros((len(STAGE), 1))
     rows, stages = _block_rows(profile, timed), cut_stages(profile, int(count))
-    return np.array([
-        [*sum(rows[block.name] for block in stage), stage[-1].output_bytes / profile.item_bytes] for stage in stages
-    ]).T  # fmt: skip
+    sent = [[stage[-1].output_bytes / profile.item_bytes] for stage in stages]
+    return np.hstack([[sum(rows[block.name] for block in stage) for stage in stages], sent]).T

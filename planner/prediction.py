@@ -1,12 +1,11 @@
-"""Predict the step of a job on identical hosts, on any number of devices.
+"""Predict the step of a job on any number of identical hosts.
 
 The compute time of a language model follows from its shapes. For other models, and for language models of known speed,
-the time on one device is given. Both kinds of models are rows of the same arrays (``Columns``), with one step model and
-one memory model.
+the time on one device is given.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import exp, hypot, inf
 from statistics import NormalDist
@@ -48,8 +47,7 @@ class TooLittleMemory(InputError):  # noqa: N818 - the finding itself
         self.needed, self.available = needed, available
 
 
-@dataclass(frozen=True)
-class StepParts:
+class StepParts(NamedTuple):
     """The seconds of a step by part. Their sum is the step time.
 
     ``tensor`` and ``expert`` are collectives within layers. ``pipeline`` is the wait for other stages. ``sync`` is the
@@ -71,7 +69,7 @@ class StepParts:
 
     @property
     def total(self) -> float:
-        return sum(self.as_dict().values())
+        return sum(self)
 
     @property
     def bottleneck(self) -> tuple[str, float]:
@@ -80,14 +78,10 @@ class StepParts:
         >>> StepParts(compute=0.5, optimizer=0.0, sync=0.5).bottleneck
         ('sync', 0.5)
         """
-        parts = {name: value for name, value in self.as_dict().items() if name not in ADDED_BY_ONE}
-        name = max(parts, key=lambda each: parts[each])
-        share = parts[name] / self.total
+        added = (name for name in self._fields if name not in ADDED_BY_ONE)
+        name = max(added, key=lambda each: float(getattr(self, each)))
+        share = getattr(self, name) / self.total
         return (name, share) if share >= 0.02 else ("compute", self.compute / self.total)
-
-    def as_dict(self) -> dict[str, float]:
-        """Return the seconds by part."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
 class Deviations(NamedTuple):
@@ -146,7 +140,7 @@ class StepPrediction:
         scales their bounds.
         """
         scaling, alone = (exp(_quantile(coverage) * deviation) for deviation in self.deviations[1:])
-        total, parts = self.parts.total, self.parts.as_dict()
+        total, parts = self.parts.total, self.parts._asdict()
         fixed_s = sum(parts[name] for name in ADDED_BY_ONE)
         least, most = max(0.0, total / scaling - fixed_s), total * scaling - fixed_s
         few, many = (least / (total - fixed_s), most / (total - fixed_s)) if total > fixed_s else (0.0, 0.0)
@@ -192,6 +186,7 @@ class Training:
     compute: Compute | None = None
     belief: Belief = field(default_factory=believe)
     source: str = SOURCE
+    mesh: SearchedMesh = field(default_factory=SearchedMesh)  # set by ``on``
 
     @property
     def compute_source(self) -> str:
@@ -210,7 +205,7 @@ class Training:
         """The job and the mesh for one device that computes the whole batch."""
         keys = {name: getattr(self.job.parallelism, name) for name in ("experts", "top_k", "recompute")}
         one_device = Parallelism(data=1, microbatches=self.job.parallelism.pieces, **keys)
-        return self.mesh_job(one_device), self.mesh(one_device)
+        return self.mesh_job(one_device), self.mesh_of(one_device)
 
     def predict(self, devices: int) -> StepPrediction:
         """Return the predicted step on a number of devices.
@@ -223,13 +218,13 @@ class Training:
             raise prediction
         return prediction
 
-    def on(self, devices: int) -> "DeviceMesh":
+    def on(self, devices: int) -> "Training":
         """Return the training on a mesh of ``devices``. Raise InputError for an empty batch or an unsupported mesh."""
         check_number("batch_size", self.job.batch, above=0)
         job = self.job.on(devices, self.host.gpus)
         check_strategy(job)
         self._check_pipeline(job)
-        return DeviceMesh(replace(self, job=job), self.mesh(job.parallelism))
+        return replace(self, job=job, mesh=self.mesh_of(job.parallelism))
 
     def mesh_job(self, parallelism: Parallelism) -> MeshJob:
         """Convert the job to the input of ``predict_jobs`` for a parallelism."""
@@ -258,7 +253,7 @@ class Training:
             top_k=parallelism.top_k if parallelism.experts else 0, more=more,
         )  # fmt: skip
 
-    def mesh(self, parallelism: Parallelism) -> SearchedMesh:
+    def mesh_of(self, parallelism: Parallelism) -> SearchedMesh:
         """Convert a parallelism to a mesh of the search. The naive schedule is 1F1B with one microbatch."""
         schedule = "1f1b" if parallelism.schedule == "naive" else parallelism.schedule
         return SearchedMesh(
@@ -282,31 +277,19 @@ class Training:
                 f"fewer, or {more_memory(tasks / most)}"
             )
 
-
-class DeviceMesh(NamedTuple):
-    """A training job on a device mesh. ``training.job.parallelism`` states the size of every axis."""
-
-    training: Training
-    mesh: SearchedMesh
-
-    @property
-    def row(self) -> tuple[MeshJob, SearchedMesh]:
-        """The job and the mesh as the input of ``predict_jobs``."""
-        return self.training.mesh_job(self.training.job.parallelism), self.mesh
-
     def too_large(self, sizes: Mapping[str, float], memory: float) -> TooLittleMemory:
         """Return the error for a batch that does not fit into a device's memory."""
-        training, parallelism = self.training, self.training.job.parallelism
         parts = ", ".join(f"{name} {format_size(sizes[name])}" for name in MEMORY_PARTS if sizes[name] >= 1e6)
         largest = self._largest_batch()
-        advice = f"up to {count(largest, 'sample')} a device fit" if largest else _describe_smaller(parallelism)
-        if training.compute is None:
-            if not largest:
-                advice = "`ringlab search` finds meshes that fit, or changes that make the training fit"
-            if sizes["total"] <= memory:
-                advice += f'; `ringlab search --fill 1 --mesh "{self.mesh.name}"` predicts it anyway'
+        advice = "`ringlab search` finds meshes that fit, or changes that make the training fit"
+        if largest:
+            advice = f"up to {count(largest, 'sample')} a device fit"
+        elif self.compute is not None:
+            advice = _describe_smaller(self.job.parallelism)
+        if self.compute is None and sizes["total"] <= memory:
+            advice += f'; `ringlab search --fill 1 --mesh "{self.mesh.name}"` predicts it anyway'
         message = (
-            f"batch_size {training.job.batch:.0f} does not fit into {training.host.device.name}: it takes "
+            f"batch_size {self.job.batch:.0f} does not fit into {self.host.device.name}: it takes "
             f"{format_size(sizes['total'])} of {format_size(memory)}, of which {FILL:.0%} can be used ({parts}); "
             f"{'' if largest else 'not even one sample fits; '}{advice}"
         )
@@ -314,39 +297,38 @@ class DeviceMesh(NamedTuple):
 
     def _largest_batch(self) -> int:
         """Return the largest batch that fits: a power of two times the number of microbatches; 0 if none fits."""
-        (job, mesh), pieces = self.row, self.training.job.parallelism.pieces
-        sizes = [2**power for power in range(LARGEST.bit_length()) if 2**power * pieces < self.training.job.batch]
-        meshes = [mesh._replace(micro_batch=size) for size in sizes]
-        if not meshes:
-            return 0
-        fits = predict_meshes(job, meshes, self.training.belief).order
-        return sizes[int(fits.max())] * pieces if len(fits) else 0
+        parallelism = self.job.parallelism
+        sizes = [2**power for power in range(LARGEST.bit_length()) if 2**power * parallelism.pieces < self.job.batch]
+        meshes = [self.mesh._replace(micro_batch=size) for size in sizes]
+        fits = predict_meshes(self.mesh_job(parallelism), meshes, self.belief).order.tolist() if meshes else ()
+        return sizes[max(fits)] * parallelism.pieces if fits else 0
 
 
-def predict_steps(meshes: Sequence[DeviceMesh]) -> list[StepPrediction | TooLittleMemory]:
-    """Return the predicted step on each mesh, or TooLittleMemory if the step does not fit into memory.
+def predict_steps(meshes: Sequence[Training]) -> list[StepPrediction | TooLittleMemory]:
+    """Return the predicted step of each training on its mesh, or TooLittleMemory if it does not fit into memory.
 
     Trainings with the same belief are predicted together, as rows of the same arrays.
     """
     if len(meshes) > AT_ONCE:
         return [*predict_steps(meshes[:AT_ONCE]), *predict_steps(meshes[AT_ONCE:])]
     predictions = dict[int, StepPrediction | TooLittleMemory]()
-    for belief in {id(mesh.training.belief): mesh.training.belief for mesh in meshes}.values():
-        numbers = [number for number, mesh in enumerate(meshes) if mesh.training.belief is belief]
+    for belief in {id(mesh.belief): mesh.belief for mesh in meshes}.values():
+        numbers = [number for number, mesh in enumerate(meshes) if mesh.belief is belief]
         predictions |= zip(numbers, _predict_alike([meshes[number] for number in numbers], belief), strict=True)
     return [predictions[number] for number in range(len(meshes))]
 
 
-def _predict_alike(meshes: Sequence[DeviceMesh], belief: Belief) -> Iterator[StepPrediction | TooLittleMemory]:
+def _predict_alike(meshes: Sequence[Training], belief: Belief) -> Iterator[StepPrediction | TooLittleMemory]:
     """Yield the prediction of each mesh. The rows are the steps on the meshes, then the same steps on one device."""
-    rows = [*(mesh.row for mesh in meshes), *(mesh.training.alone_row for mesh in meshes)]
+    rows = [(mesh.mesh_job(mesh.job.parallelism), mesh.mesh) for mesh in meshes]
+    rows += [mesh.alone_row for mesh in meshes]
     predicted, count = predict_jobs(rows, belief), len(meshes)
     logs, slopes = find_slopes(predicted.columns, belief.parameters)
     step, alone = Slopes(logs[:count], slopes[:count]), Slopes(logs[count:], slopes[count:])
     of_shapes = [belief.deviations(each) for each in (step, Slopes(step.logs, step.slopes - alone.slopes), alone)]
     limits, fits = predicted.columns.memory_bytes.tolist(), predicted.fit_into(FILL)
     for row, mesh in enumerate(meshes):
-        job, compute = mesh.training.job, mesh.training.compute
+        job, compute = mesh.job, mesh.compute
         memory = {name: float(values[row]) for name, values in predicted.memory.items()}
         if not fits[row]:
             yield mesh.too_large(memory, limits[row])
@@ -366,15 +348,15 @@ def _predict_alike(meshes: Sequence[DeviceMesh], belief: Belief) -> Iterator[Ste
         )  # fmt: skip
 
 
-def _join_parts(seconds: dict[str, float], mesh: DeviceMesh) -> StepParts:
+def _join_parts(seconds: dict[str, float], mesh: Training) -> StepParts:
     """Combine the model's parts into ``StepParts``. With local SGD, a synchronization's cost is a mean over steps."""
-    parallelism, rare = mesh.training.job.parallelism, ["sync", "copies"]
+    parallelism, rare = mesh.job.parallelism, ["sync", "copies"]
     if mesh.mesh.dp == parallelism.devices:  # others communicate in each step: within layers, or between stages
         rare.append("processes")
     parts = seconds | {name: seconds[name] / parallelism.sync_every for name in rare}
     for name, joined in (("sync", "host"), ("tensor", "context"), ("optimizer", "fixed")):
         parts[name] += parts[joined]
-    return StepParts(**{each.name: parts[each.name] for each in fields(StepParts)})
+    return StepParts(*(parts[name] for name in StepParts._fields))
 
 
 def _describe_smaller(parallelism: Parallelism) -> str:

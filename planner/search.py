@@ -7,7 +7,6 @@ reason why each other kind of mesh is slower.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -76,11 +75,7 @@ class MeshJob:
 
 
 def divisors(number: int, most: int) -> list[int]:
-    """Return the divisors of ``number`` that are at most ``most``, in rising order.
-
-    >>> divisors(12, 6)
-    [1, 2, 3, 4, 6]
-    """
+    """Return the divisors of ``number`` that are at most ``most``, in rising order."""
     return [divisor for divisor in range(1, min(number, most) + 1) if number % divisor == 0]
 
 
@@ -102,11 +97,7 @@ class SearchedMesh(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of the mesh, such as ``zero1 8, tp 2, mb 4``.
-
-        >>> SearchedMesh(dp=8, tp=2, micro_batch=4, sharding="zero3", recompute="full").name
-        'zero3 8, tp 2, mb 4, full'
-        """
+        """The name of the mesh, such as ``zero3 8, tp 2, mb 4, full``."""
         axes = [f"{self.sharding} {self.dp}"]
         axes += [f"{name} {size}" for name in ("tp", "cp", "ep", "pp", "vp") if (size := getattr(self, name)) > 1]
         axes += ["zero-bubble"] if self.schedule == "zero_bubble" else []
@@ -188,15 +179,13 @@ class FoundMeshes(PredictedMeshes):
     searched: Sequence[SearchedMesh]
     order: Array
 
+    def slopes(self, numbers: Sequence[int] | Array) -> Slopes:
+        """Return the linear model of the step times of some meshes."""
+        return find_slopes(self.columns.take(np.asarray(numbers, dtype=int)), self.belief.parameters)
+
     def factors(self, numbers: Sequence[int] | Array) -> Array:
         """Return the upper end of each mesh's 80 % interval divided by its predicted step time."""
-        chosen = np.asarray(numbers, dtype=int)
-        return self.belief.factors_of(find_slopes(self.columns.take(chosen), self.belief.parameters))
-
-    @cached_property
-    def fastest(self) -> Slopes:
-        """The linear model of the step times of the ``AMONG`` fastest meshes that fit, or of all if fewer fit."""
-        return find_slopes(self.columns.take(self.order[:AMONG]), self.belief.parameters)
+        return self.belief.factors_of(self.slopes(numbers))
 
     @property
     def host_bytes(self) -> Array:
@@ -227,12 +216,9 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
     """Return the indices of the points on the Pareto front, which minimizes both numbers, ordered by the first number.
 
     Among equal points, the first one is returned.
-
-    >>> pareto_front([(1.0, 9.0), (2.0, 9.0), (3.0, 4.0), (2.5, 5.0), (4.0, 4.0)])
-    [0, 3, 2]
     """
     front, least = list[int](), float("inf")
-    for place in sorted(range(len(points)), key=lambda place: (*points[place], place)):
+    for place in sorted(range(len(points)), key=points.__getitem__):
         if points[place][1] < least:
             front.append(place)
             least = points[place][1]
@@ -280,7 +266,7 @@ def choose_runs(meshes: FoundMeshes, count: int = TRIES) -> tuple[list[int], flo
 
     Also return the median half-width of the meshes' 80 % intervals, as a logarithm, before and after the measurements.
     """
-    slopes = meshes.fastest
+    slopes = meshes.slopes(meshes.order[:AMONG])
     chosen = meshes.belief.choose_runs(slopes, count)
     taught = meshes.belief.after_runs(slopes.slopes[chosen])
     before, after = (float(np.median(belief.deviations(slopes))) for belief in (meshes.belief, taught))
@@ -330,19 +316,11 @@ LISTED_SHARE = 0.005  # minimum share of a step for a part to be named
 AXES = (("tp", "tensor"), ("pp", "pipeline"), ("cp", "context"), ("ep", "experts"))
 
 
-def name_family(mesh: SearchedMesh) -> str:
-    """Return the family of a mesh: its sharding and its other axes.
-
-    >>> name_family(SearchedMesh(tp=8, pp=2, dp=4, sharding="zero1"))
-    'zero1, tensor, pipeline'
-    """
-    return ", ".join([mesh.sharding, *(word for axis, word in AXES if getattr(mesh, axis) > 1)])
-
-
 def why_others_lose(meshes: FoundMeshes) -> Iterator[tuple[str, str]]:
     """Yield each other family with its best mesh, and the reason why that mesh is slower or does not fit.
 
-    Families that fit come first, the fastest first. Families that do not fit follow, ordered by the memory they need.
+    Meshes of a family have the same sharding and axes. Families that fit come first, the fastest first. Families that
+    do not fit follow, ordered by the memory they need.
     """
     fitting, seen = dict.fromkeys(meshes.order.tolist()), set[str]()
     by_memory = np.argsort(meshes.memory["total"], kind="stable").tolist()
@@ -350,7 +328,7 @@ def why_others_lose(meshes: FoundMeshes) -> Iterator[tuple[str, str]]:
     best = next(iter(fitting), 0)
     for number in (*fitting, *too_large) if fitting else ():
         mesh = meshes.searched[number]
-        family = name_family(mesh)
+        family = ", ".join([mesh.sharding, *(word for axis, word in AXES if getattr(mesh, axis) > 1)])
         if family not in seen and number != best:
             loses = why_slower(meshes, number, best) if number in fitting else why_too_large(meshes, number)
             yield family, f"{mesh.name}: {loses}"

@@ -13,7 +13,7 @@ from planner.gpus import is_published
 from planner.hosts import Host, host_of_preset, published_nodes
 from planner.jobs import TrainingJob
 from planner.memory import FILL
-from planner.prediction import DeviceMesh, StepPrediction, TooLittleMemory, Training, predict_steps
+from planner.prediction import StepPrediction, TooLittleMemory, Training, predict_steps
 from planner.rates import GpuRates, at_rate, has_published_series, series_gpu
 from planner.renting.prices import InstanceType
 from planner.runs import OwnRuns
@@ -212,7 +212,7 @@ class CandidateSteps:
         The error is TooLittleMemory, or an InputError for an unsupported GPU or mesh. ``on_done`` is called with the
         number of candidates for which a mesh has been chosen.
         """
-        meshes, answers = dict[Any, DeviceMesh](), list[Any]()
+        meshes, answers = dict[Any, Training](), list[Any]()
         for number, (instance, nodes) in enumerate(places, start=1):
             try:
                 host, gpus = find_host(instance), nodes * instance.gpus
@@ -231,14 +231,14 @@ class CandidateSteps:
             return Training(self.job, host, at_rate(self.job.model, alone.rate, spread=alone.spread))
         return Training(self.job, host, belief=self.own[gpu].belief if gpu in self.own else believe())
 
-    def _mesh(self, training: Training, gpus: int) -> DeviceMesh:
+    def _mesh(self, training: Training, gpus: int) -> Training:
         if not self.is_searched:
             return training.on(gpus)
         parallelism = Parallelism(data=gpus)
         meshes = search(training.mesh_job(parallelism), training.belief)
         if len(meshes.order):
-            on_gpus = replace(training, job=replace(training.job, parallelism=parallelism))
-            return DeviceMesh(on_gpus, meshes.searched[int(meshes.order[0])])
+            job = replace(training.job, parallelism=parallelism)
+            return replace(training, job=job, mesh=meshes.searched[int(meshes.order[0])])
         needed, available = float(meshes.memory["total"].min()) / FILL, float(meshes.columns.memory_bytes[0])
         raise TooLittleMemory(
             f"no mesh of {gpus} x {training.host.device.name} fits into memory: each GPU needs {format_size(needed)} "

@@ -51,7 +51,7 @@ def test_predict_search_and_plan_give_one_answer(scenario: Path) -> None:
     machine = str(spread.cluster.system.preset)
     instance, nodes, gpus = instance_of(machine), MACHINES[machine], spread.cluster.world_size
     parallelism = job.on(gpus, instance.gpus).parallelism
-    mesh = Training(job, find_host(instance)).mesh(parallelism).name
+    mesh = Training(job, find_host(instance)).mesh_of(parallelism).name
     options = SearchOptions(mesh=mesh, batch=int(job.batch) * parallelism.data)
     try:
         predicted = predict_devices(scenario, [gpus]).cases[0].rows[0]
@@ -83,7 +83,7 @@ def test_predict_search_and_plan_have_one_memory_limit(scenario: Path) -> None:
     instance, gpus = instance_of("p4d.24xlarge"), spread.cluster.world_size
     parallelism = job.on(gpus, instance.gpus).parallelism
     host = find_host(instance)
-    options = SearchOptions(mesh=Training(job, host).mesh(parallelism).name, batch=int(job.batch) * parallelism.data)
+    options = SearchOptions(mesh=Training(job, host).mesh_of(parallelism).name, batch=int(job.batch) * parallelism.data)
     (row,) = find_meshes(scenario, replace(options, fill=1.0)).cases[0].best
     assert FILL < row["memory_bytes"] / host.device.memory_bytes < 1
     message = rf'of which {FILL:.0%} can be used .* --fill 1 --mesh "{options.mesh}"` predicts it'

@@ -236,7 +236,7 @@ def _answer(
     step = max(median(rank.step_s[min(WARM_UP, plan.steps - 1) :]) for rank in results)
     fullest = max((rank.held for rank in results), key=sum)
     alone_losses = tuple(alone.losses) if alone else ()
-    parts, states = ({}, {}) if predicted is None else (predicted.parts.as_dict(), predicted.states._asdict())
+    parts, states = ({}, {}) if predicted is None else (predicted.parts._asdict(), predicted.states._asdict())
     total = sum(parts.values()) or None
     return StrategyAnswer(
         title=job.spread.title,

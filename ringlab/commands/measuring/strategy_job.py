@@ -276,7 +276,7 @@ def predict_step(strategy_job: StrategyJob, pieces: KnownPieces, *, gloo: bool) 
             sync = max(last, sync - compute * sum(pieces.computing.backward) / pieces.computing.sample)
         parts = StepParts(compute=compute, optimizer=optimizer, tensor=tensor, sync=sync)
     loading = max(0.0, pieces.loading - parts.total) if strategy_job.plan.loads_ahead else pieces.loading
-    return StrategyPrediction(replace(parts, input=loading), max(states, key=sum))
+    return StrategyPrediction(parts._replace(input=loading), max(states, key=sum))
 
 
 def _split(job: TrainingJob, calls: Sequence[Call]) -> tuple[list[Call], list[Call]]:
@@ -326,4 +326,4 @@ def _pipelined(
         tensor=inside[most],
         sync=sync,
     )
-    return replace(parts, pipeline=parts.pipeline + max(0.0, pieces.silent - parts.total))
+    return parts._replace(pipeline=parts.pipeline + max(0.0, pieces.silent - parts.total))

@@ -276,7 +276,7 @@ def _predict_row(devices: int, spread: SpreadTraining, training: Training, price
         efficiency_interval=(shares[0] * step.alone / alone, shares[1] * step.alone / alone),
         step_s=step.parts.total,
         step_interval=(step.parts.total * step.rate / bounds[1], step.parts.total * step.rate / bounds[0]),
-        parts=step.parts.as_dict(),
+        parts=step.parts._asdict(),
         parts_intervals=step.parts_intervals(COVERAGE),
         memory=step.memory,
         bottleneck=step.parts.bottleneck[0],
