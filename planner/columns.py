@@ -292,4 +292,5 @@ def _stages(profile: ModelProfile, timed: Compute | None, count: float) -> Array
         return np.zeros((len(STAGE), 1))
     rows, stages = _block_rows(profile, timed), cut_stages(profile, int(count))
     sent = [[stage[-1].output_bytes / profile.item_bytes] for stage in stages]
-    return np.hstack([[sum(rows[block.name] for block in stage) for stage in stages], sent]).T
+    shares = [np.sum([rows[block.name] for block in stage], axis=0) for stage in stages]
+    return np.hstack([np.array(shares), np.array(sent)]).T

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planner.stages import deal_layers
 
 from benchmarks.accuracy.meshes import judge, mark_slow, mesh_accuracy
 from collectives.errors import InputError
@@ -17,6 +16,7 @@ from planner.beliefs import PRIORS, believe, chance_to_run, find_slopes, read_sh
 from planner.hosts import Host, host_of_preset
 from planner.jobs import ZERO
 from planner.memory import FILL, memory_parts
+from planner.pipeline import deal_layers
 from planner.runs import columns_of_runs, complete, has_time, read_own_runs, read_table
 from planner.search import (
     MeshJob,
