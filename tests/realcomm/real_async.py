@@ -35,25 +35,14 @@ def computing(rank: int, world_size: int) -> tuple[bool, int, bool]:
     return early, done, right and bool((square == 1).all())
 
 
-def two_groups_crosswise(rank: int, world_size: int) -> list[float]:
-    """Use two groups of the same ranks, in opposite order on every other rank."""
-    groups = [dist.new_group(list(range(world_size))) for _ in range(2)]
-    tensors = [torch.full((100_000,), float(rank + at)) for at in range(2)]
-    order = (0, 1) if rank % 2 else (1, 0)
-    works = [realcomm.all_reduce(tensors[at], group=groups[at], async_op=True) for at in order]
-    for work in works:
-        work.wait(timedelta(seconds=30))
-    return [tensor.unique().item() for tensor in tensors]
-
-
 def many_groups(rank: int, world_size: int) -> tuple[list[float], int, int, int]:
-    """Use ``GROUPS`` groups at a time, each twice before any wait, and destroy them.
+    """Use ``GROUPS`` groups at a time, each twice, in opposite order on every other rank, and destroy them.
 
     Return wrong results, and the number of their threads: running, left of held groups, and at the end.
     """
-    before, groups = own_threads(), [dist.new_group(list(range(world_size))) for _ in range(GROUPS)]
+    before, groups = threading.enumerate(), [dist.new_group(list(range(world_size))) for _ in range(GROUPS)]
     tensors = [torch.full((20_000,), float(rank + at)) for at in range(len(groups))]
-    numbered = list(zip(groups, tensors, strict=True))
+    numbered = list(zip(groups, tensors, strict=True))[:: -1 if rank % 2 else 1]
     if rank:
         dist.barrier()  # nothing of rank 0 can be done before all of it has begun
     works = [realcomm.all_reduce(tensor, group=group, async_op=True) for _ in range(2) for group, tensor in numbered]
@@ -64,7 +53,7 @@ def many_groups(rank: int, world_size: int) -> tuple[list[float], int, int, int]
     first = world_size * (world_size - 1) / 2
     wanted = [world_size * (first + world_size * at) for at in range(len(groups))]
     wrong = [tensor[0].item() for tensor, want in zip(tensors, wanted, strict=True) if not bool((tensor == want).all())]
-    known = [thread for thread in own_threads() if thread not in before]
+    known = [each for each in threading.enumerate() if each.name.startswith("ringlab") and each not in before]
     kept_groups, memory = groups[:10], [weakref.ref(group) for group in groups[10:]]
     for group in groups:
         dist.destroy_process_group(group)
@@ -76,10 +65,6 @@ def many_groups(rank: int, world_size: int) -> tuple[list[float], int, int, int]
         thread.join(10)
     left = sum(thread.is_alive() for thread in known)
     return wrong, len(known), left, sum(reference() is not None for reference in memory) + len(kept_groups) - 10
-
-
-def own_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name.startswith("ringlab")]
 
 
 def waiting(rank: int, world_size: int) -> list[str]:

@@ -1,8 +1,9 @@
 """Workers whose collectives fail on purpose on some ranks, and the behavior of their groups afterwards."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -15,17 +16,15 @@ import realcomm
 from realcomm.execution.collective_sequence import Collective, CollectiveSequence, sequence_of
 from realcomm.execution.executor import Executor
 
-BEFORE, MIDDLE, AFTER = 0, 1, 1 << 30  # steps that complete before the failure
-
 
 @contextmanager
-def failing_next(group: dist.ProcessGroup, error: BaseException, after: int = BEFORE) -> Iterator[None]:
-    """Let the next collective that this process calls on ``group`` fail after ``after`` steps, or at its end.
+def failing_next(group: dist.ProcessGroup, error: BaseException, after: bool = False) -> Iterator[None]:
+    """Let the next collective that this process calls on ``group`` fail before its first step, or after its last.
 
     Another thread may execute the collective.
     """
-    begin, run, complete = CollectiveSequence.begin, Executor._run, Executor._complete
-    sequence, chosen, done = sequence_of(group), list[Collective](), list[object]()
+    begin, run = CollectiveSequence.begin, Executor._run
+    sequence, chosen = sequence_of(group), list[Collective]()
 
     def note(self: CollectiveSequence, name: str) -> Collective:
         collective = begin(self, name)
@@ -33,22 +32,14 @@ def failing_next(group: dist.ProcessGroup, error: BaseException, after: int = BE
             chosen.append(collective)
         return collective
 
-    def run_until(self: Executor, tensor: torch.Tensor, record: Any, number: int) -> None:
+    def run_or_fail(self: Executor, tensor: torch.Tensor, record: Any, number: int) -> None:
         fails = self._sequence is sequence and bool(chosen) and chosen[0].number == number
-        if fails and not after:
-            raise error
-        self._complete = (lambda *arguments: count(self, *arguments)) if fails else complete.__get__(self)  # type: ignore[method-assign]
-        run(self, tensor, record, number)
+        if after or not fails:
+            run(self, tensor, record, number)
         if fails:
             raise error
 
-    def count(self: Executor, *arguments: Any) -> None:
-        complete(self, *arguments)
-        done.append(arguments)
-        if len(done) == after:
-            raise error
-
-    with patch.object(CollectiveSequence, "begin", note), patch.object(Executor, "_run", run_until):
+    with patch.object(CollectiveSequence, "begin", note), patch.object(Executor, "_run", run_or_fail):
         yield
 
 
@@ -67,24 +58,22 @@ def outcome(call: Callable[[], Any]) -> str:
     return "done"
 
 
-def all_functions_fail(rank: int, world_size: int, after: int, async_op: bool) -> dict[str, list[str]]:
+def all_functions_fail(rank: int, world_size: int, after: bool, async_op: bool) -> dict[str, list[str]]:
     """Fail each function on rank 1 in its own group; return this rank's outcome, then that of a barrier."""
     outcomes = dict[str, list[str]]()
-    groups = {name: dist.new_group(timeout=timedelta(seconds=1)) for name in FUNCTIONS}
-    for name, group in groups.items():
-        if rank == 1:
+    groups = {name: dist.new_group(timeout=timedelta(seconds=0.5)) for name in FUNCTIONS}
+    if rank == 1:
+        for name, group in groups.items():
+            naive = partial(realcomm.execute, "barrier/naive", torch.ones(1), group=group)
             with failing_next(group, OSError("on purpose"), after):
-                outcomes[name] = [outcome(lambda name=name, group=group: call_on(name, group, async_op))]
-            outcomes[name] += [outcome(lambda group=group: realcomm.barrier(group))]
-            outcomes[name] += [
-                outcome(lambda group=group: realcomm.execute("barrier/naive", torch.ones(1), group=group))
-            ]
-    if rank != 1:  # all at once, as each waits for rank 1 until its group's timeout
-        works = {name: call_on(name, group, async_op=True) for name, group in groups.items()}
-        outcomes = {name: [outcome(lambda work=work: work)] for name, work in works.items()}
-        later = {name: group for name, group in groups.items() if outcomes[name] != ["done"]}
-        for name, group in later.items():
-            outcomes[name] += [outcome(lambda group=group: realcomm.barrier(group))]
+                outcomes[name] = [outcome(partial(call_on, name, group, async_op))]
+            outcomes[name] += map(outcome, (partial(realcomm.barrier, group), naive))
+        return outcomes
+    works = {name: call_on(name, group, async_op=True) for name, group in groups.items()}  # all wait at the same time
+    outcomes = {name: [outcome(partial(lambda work: work, work))] for name, work in works.items()}
+    for name, group in groups.items():
+        if outcomes[name] != ["done"]:
+            outcomes[name] += [outcome(partial(realcomm.barrier, group))]
     return outcomes
 
 
@@ -94,7 +83,7 @@ def queued_behind_a_failure(rank: int, world_size: int) -> list[str]:
     if rank == 1:
         dist.barrier()  # nothing of rank 0 can be done before all of it has begun
         return [outcome(lambda: realcomm.all_reduce(torch.ones(1000), group=group))]
-    with failing_next(group, MemoryError("on purpose"), MIDDLE):
+    with failing_next(group, MemoryError("on purpose"), after=True):
         works = [realcomm.all_reduce(torch.ones(1000), group=group, async_op=True) for _ in range(3)]
         dist.barrier()
         return [*(outcome(lambda work=work: work) for work in works), outcome(lambda: realcomm.barrier(group))]
@@ -106,22 +95,15 @@ def interrupted(rank: int, world_size: int) -> list[str]:
     for at_work in (False, True):
         group = dist.new_group(timeout=timedelta(seconds=5))
         works = [realcomm.all_reduce(torch.ones(3), group=group, async_op=True)]
-        with failing_next(group, KeyboardInterrupt(), MIDDLE) if at_work else interrupting_the_queue():
+        with failing_next(group, KeyboardInterrupt(), after=True) if at_work else interrupting_the_queue():
             outcomes.append(outcome(lambda group=group: realcomm.barrier(group)))
         outcomes.append(outcome(lambda group=group: realcomm.broadcast(torch.ones(1), group=group)))
         works[0].wait()
     return outcomes
 
 
-@contextmanager
-def interrupting_the_queue() -> Iterator[None]:
-    from realcomm.functions import work
-
-    def join(self: object) -> None:
-        raise KeyboardInterrupt
-
-    with patch.object(work._Queue, "join", join):
-        yield
+def interrupting_the_queue() -> AbstractContextManager[object]:
+    return patch("realcomm.functions.work._Queue.join", side_effect=KeyboardInterrupt)
 
 
 def numbers_apart(rank: int, world_size: int) -> list[str]:

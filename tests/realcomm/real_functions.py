@@ -3,7 +3,6 @@
 import doctest
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -22,46 +21,21 @@ def numbers(rank: int, n: int, dtype: torch.dtype = torch.float32) -> torch.Tens
     return ((torch.arange(n) * 3 + rank * 5) % 7).to(dtype)
 
 
-def by_any_name(rank: int, world_size: int, file: Path) -> list[float]:
-    """Run algorithms given by name, with parameters, and from a user's file; return the results."""
-    results = []
-    for algorithm in ("naive", find_algorithm("all_reduce/chain").with_parameters(slices=3), f"{file}:mine"):
-        tensor = torch.full((7,), rank + 1.0)
-        realcomm.all_reduce(tensor, algorithm=algorithm)
-        results.append(tensor.unique().item())
-    return results
-
-
 def in_a_group(rank: int, world_size: int) -> list[float]:
     """Run collectives among ranks 1 and 3 of four, with world ranks as roots; the others do nothing."""
     group = dist.new_group([1, 3])
-    tensor = torch.full((3,), float(rank))
+    tensor, other = torch.full((3,), float(rank)), torch.full((2,), float(rank))
     work = realcomm.all_reduce(tensor, group=group, async_op=True)
     if work is not None:
         work.wait()
-    other = torch.full((2,), float(rank))
     realcomm.broadcast(other, src=3, group=group)
     realcomm.barrier(group=group)
     if group != dist.GroupMember.NON_GROUP_MEMBER:
-        _by_the_groups_ranks(rank, group)
+        sent, total = torch.full((2,), float(rank)), torch.full((2,), float(rank))
+        realcomm.execute("broadcast/naive", sent, root=1, group=group)
+        realcomm.execute("all_reduce/ring", total, group=group)
+        assert sent.tolist() == [3.0, 3.0] and total.tolist() == [4.0, 4.0]
     return [tensor[0].item(), other[0].item()]
-
-
-def _by_the_groups_ranks(rank: int, group: dist.ProcessGroup) -> None:
-    """Compare roots given by ``group_src`` and ``group_dst`` with torch's own."""
-    for module in (dist, realcomm):
-        sent, total, share = torch.full((2,), float(rank)), torch.full((2,), float(rank)), torch.zeros(2)
-        module.broadcast(sent, group_src=1, group=group)
-        module.reduce(total, group_dst=1, group=group)
-        gathered = [torch.zeros(2), torch.zeros(2)] if rank == 3 else None
-        module.gather(torch.full((2,), float(rank)), gathered, group_dst=1, group=group)
-        module.scatter(share, gathered, group_src=1, group=group)
-        assert sent.tolist() == [3.0, 3.0] and share.tolist() == [float(rank)] * 2
-        assert rank != 3 or total.tolist() == [4.0, 4.0]
-    sent, total = torch.full((2,), float(rank)), torch.full((2,), float(rank))
-    realcomm.execute("broadcast/naive", sent, root=1, group=group)
-    realcomm.execute("all_reduce/ring", total, group=group)
-    assert sent.tolist() == [3.0, 3.0] and total.tolist() == [4.0, 4.0]
 
 
 def refusals(rank: int, world_size: int) -> list[str]:

@@ -73,12 +73,8 @@ def test_later_message_takes_the_increment_of_a_longer_relay():
     assert calibration.message_seconds(later) == pytest.approx(1e-4)
     assert calibration.message_seconds(first._replace(reduces=True)) == pytest.approx(6e-4)
     assert calibration.reduction.points == [(4096, pytest.approx(2e-6))]  # the slowest rank's
-
-
-def test_naive_all_reduce_takes_a_first_plus_a_later_message():
-    calibration = make_calibration([block()], TWO)
     trace = simcomm.run(NAIVE, simcomm.this_machine(2), 4096, calibration=calibration)
-    assert trace.elapsed == pytest.approx(6e-4 + 1e-4)
+    assert trace.elapsed == pytest.approx(6e-4 + 1e-4), "a first and a later message"
     assert (trace.method, len(trace.messages)) == ("message classes", 2)
 
 
@@ -121,13 +117,11 @@ def test_ddp_prediction_has_overlapped_and_exposed_parts():
 
 @pytest.mark.usefixtures("brief_calibration")
 def test_measured_run_does_not_change_its_prediction():
-    calls = [make_call(NAIVE, 2, 4096)]
-    turns = run_in_turns(calls, [], simcomm.this_machine(2), timeout=300)
-    assert len(turns.calibration) == PARTS and len(turns.collectives) == 1
-    assert turns.collectives[0].facts["wrong"] == 0
-    assert turns.collectives[0].facts["repetitions"] >= PARTS - 1
+    turns = run_in_turns([make_call(NAIVE, 2, 4096)], [], simcomm.this_machine(2), timeout=300)
+    (trace,) = turns.collectives
+    assert len(turns.calibration) == PARTS and trace.facts["wrong"] == 0 and trace.facts["repetitions"] >= PARTS - 1
     before = make_calibration(turns.calibration, turns.setting)
-    slow = turns._replace(collectives=[replace(turns.collectives[0], elapsed=1e3)])
+    slow = turns._replace(collectives=[replace(trace, elapsed=1e3)])
     after = make_calibration(slow.calibration, slow.setting)
     assert replace(after, created=before.created, parts=[]) == replace(before, parts=[])
     assert len(before.parts) == 4
@@ -179,29 +173,24 @@ def test_message_time_comes_from_the_most_similar_curve():
         assert calibration.message_seconds(message_class) == pytest.approx(seconds)
 
 
-def test_fitted_line_is_not_negative_and_has_its_residual():
+def test_line_fit_is_not_negative_and_weights_sizes_equally():
     line = fit_line([(1000, 1e-6), (2000, 4e-6), (4000, 16e-6)])
     assert line.fixed == 0.0 and line.per_byte > 0
     worst = max(abs(line.per_byte * nbytes / seconds - 1) for nbytes, seconds in line.points)
     assert line.worst_residual == pytest.approx(worst)
-
-
-def test_line_fit_weights_small_and_large_messages_equally():
     line = fit_line([(1000, 2e-6), (1000, 1e-6), (10**9, 2.0), (10**9, 1.0)])
     # least squares of relative errors: 6/5 of the less
     assert line.fixed + 1000 * line.per_byte == pytest.approx(1.2e-6)
     assert line.fixed + 10**9 * line.per_byte == pytest.approx(1.2)
 
 
-@pytest.mark.parametrize("launcher", ["none", "mpirun"])
-def test_ranks_of_another_launcher_do_not_calibrate(launcher: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("variables", "expected"), [({}, "made"), ({"RANK": "1", "WORLD_SIZE": "2"}, "found")])
+def test_ranks_of_another_launcher_do_not_calibrate(variables: dict[str, str], expected: str, monkeypatch):
     """Each rank would calibrate while the others do."""
     made: list[str] = []
     monkeypatch.setattr(Session, "find_or_calibrate", lambda *_, **__: made.append("made"))
     monkeypatch.setattr(Session, "find_calibration", lambda *_: made.append("found"))
-    if launcher == "mpirun":
-        monkeypatch.setenv("RANK", "1")
-        monkeypatch.setenv("WORLD_SIZE", "2")
-    scenario = load("quickstart", 'collective.algorithms=["auto"]')
-    Session().calibration_to_choose(scenario)
-    assert made == ["made" if launcher == "none" else "found"]
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    Session().calibration_to_choose(load("quickstart", 'collective.algorithms=["auto"]'))
+    assert made == [expected]

@@ -28,31 +28,16 @@ def tensors(dataset):
     return torch.stack(images), torch.tensor([int(label) for label in labels])
 
 
-@pytest.fixture(scope="module")
-def digits():
-    """Images and labels of the digits for training, and of the held-out ones."""
-    return [tensors(load("digits", train)) for train in (True, False)]
-
-
-def test_digits_are_complete_and_normalized_by_training_images(digits):
-    (train, _), (held_out, _) = digits
+def test_digits_are_complete_normalized_and_stratified():
+    (train, labels), (held_out, others) = (tensors(load("digits", train)) for train in (True, False))
     assert train.shape == (1437, 3, 32, 32) and held_out.shape == (360, 3, 32, 32)
     assert len(torch.cat([train, held_out]).unique(dim=0)) == 1797
     assert train.dtype == torch.float32
     assert train.mean().item() == pytest.approx(0, abs=1e-5) and train.std().item() == pytest.approx(1, abs=1e-3)
-
-
-def test_digits_split_is_stratified_and_equal_on_all_ranks(digits):
-    (images, train), (_, held_out) = digits
-    shares = train.bincount(minlength=10) / len(train) - held_out.bincount(minlength=10) / len(held_out)
+    shares = labels.bincount(minlength=10) / len(labels) - others.bincount(minlength=10) / len(others)
     assert shares.abs().max() < 0.005
-    again, labels = tensors(datasets._digits.__wrapped__(train=True))  # not from the cache
-    assert torch.equal(images, again) and torch.equal(train, labels)
-
-
-def test_unknown_data_set_is_rejected():
-    with pytest.raises(InputError, match=r"unknown dataset 'imagenet'; did you mean imagefolder"):
-        load("imagenet", train=True)
+    again, same_labels = tensors(datasets._digits.__wrapped__(train=True))  # as another rank has them
+    assert torch.equal(train, again) and torch.equal(labels, same_labels)
 
 
 def test_cifar10_without_a_folder_is_synthetic_with_a_note():
@@ -70,6 +55,8 @@ def test_missing_cifar10_names_the_folder_and_its_source(tmp_path):
     for folder in (tmp_path, tmp_path / "nowhere", Path("/proc/self")):
         with pytest.raises(InputError, match=rf"{folder}: CIFAR-10 not found.*cifar-10-batches-py.*python.tar.gz"):
             load("cifar10", train=True, folder=folder)
+    with pytest.raises(InputError, match=r"unknown dataset 'imagenet'; did you mean imagefolder"):
+        load("imagenet", train=True)
 
 
 FILES = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]

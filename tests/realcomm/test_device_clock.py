@@ -1,6 +1,7 @@
 """GPU work is timed on its stream, CPU work when it is done."""
 
 from collections import deque
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +10,6 @@ import torch.distributed as dist
 from simulated_gpu import SimulatedGpu
 
 from collectives.training.workload import Training
-from realcomm.calibration import calibrator
 from realcomm.calibration.calibrator import CalibrationTraining
 from realcomm.execution import gpu_progress
 from realcomm.execution.device_clock import device_clock
@@ -42,25 +42,27 @@ def test_overlapped_buckets_count_as_sync_while_waited_for(gpu: SimulatedGpu):
     watch = Stopwatch(0)
     for _ in range(2):
         watch.start()
-        with watch.phase("forward"):
-            gpu.compute.queue(2.0)
+        queue_phase(watch, "forward", gpu, 2.0)
         with watch.phase("backward"):
             gpu.channel.wait_stream(gpu.compute)
             gpu.channel.queue(5.0)
             gpu.compute.queue(3.0)
         with watch.phase("sync"):
             gpu.compute.wait_stream(gpu.channel)
-        with watch.phase("optimizer"):
-            gpu.compute.queue(1.0)
+        queue_phase(watch, "optimizer", gpu, 1.0)
     watch.pause()
     assert watch.phases() == pytest.approx({"forward": 2.0, "backward": 3.0, "sync": 2.0, "optimizer": 1.0})
     assert [span.begin for span in watch.spans] == pytest.approx([0, 2, 5, 7, 8, 10, 13, 15])
     gpu.compute.queue(10.0)  # of an observer
     watch.resume()
     watch.start()
-    with watch.phase("forward"):
-        gpu.compute.queue(1.0)
+    queue_phase(watch, "forward", gpu, 1.0)
     assert watch.spans[-1].begin == pytest.approx(16)
+
+
+def queue_phase(watch: Stopwatch, name: str, gpu: SimulatedGpu, seconds: float) -> None:
+    with watch.phase(name):
+        gpu.compute.queue(seconds)
 
 
 def test_calibration_times_gpu_work_without_its_launch(gpu: SimulatedGpu):
@@ -72,15 +74,6 @@ def test_calibration_times_gpu_work_without_its_launch(gpu: SimulatedGpu):
     finally:
         dist.destroy_process_group()
     assert times.end - times.begin == pytest.approx(4.0)
-
-
-def test_calibration_blocks_the_stream_and_not_the_host(gpu: SimulatedGpu, monkeypatch: pytest.MonkeyPatch):
-    calls: list[str] = []
-    monkeypatch.setattr(calibrator, "shared_clock_offset", lambda: 0.0)
-    monkeypatch.setattr(dist, "barrier", lambda: calls.append("barrier"))
-    monkeypatch.setattr(dist, "all_reduce", lambda token: calls.append(f"all_reduce of {len(token)}"))
-    CalibrationTraining(Training(None, batch_size=2), 0, 2, []).take_steps(2)
-    assert calls == ["barrier", "all_reduce of 1", "all_reduce of 1"]
 
 
 def test_queued_calls_are_timed_on_the_gpu(gpu: SimulatedGpu, monkeypatch: pytest.MonkeyPatch):
@@ -101,13 +94,11 @@ def test_step_begins_while_the_gpu_computes_the_previous_one(gpu: SimulatedGpu):
     for _ in range(2):
         watch.start()
         for name in ("forward", "optimizer"):
-            with watch.phase(name):
-                gpu.compute.queue(2.0)
+            queue_phase(watch, name, gpu, 2.0)
     assert gpu.host == 100.0 and not watch._spans
     gpu.host += 5.0
     watch.start()
-    with watch.phase("forward"):
-        gpu.compute.queue(1.0)
+    queue_phase(watch, "forward", gpu, 1.0)
     assert gpu.host == 105.0 and watch.ended_phases() == {"forward": 2.0, "optimizer": 2.0}
     assert watch.phases() == {"forward": 1.0} and gpu.host == 109.0
 
@@ -147,13 +138,17 @@ def test_queued_messages_have_separate_host_and_device_times(
     assert device == pytest.approx(max(device_s, host_s), rel=0.02)
 
 
-def test_hang_on_a_gpu_names_the_first_unfinished_step(gpu: SimulatedGpu, monkeypatch: pytest.MonkeyPatch):
+@pytest.fixture
+def marks_of(gpu: SimulatedGpu, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], gpu_progress.StepMarks]:
+    """Make the marks of a collective, at whose ends no thread looks."""
     monkeypatch.setattr(gpu_progress, "_start_looking", lambda device: None)
     monkeypatch.setattr(gpu_progress, "_begun", deque())
-    slot, device = private_slot(), torch.device("cuda", 0)
-    done, stuck, behind = (
-        gpu_progress.StepMarks(device, padded(name, 56), timeout_s=60.0) for name in ("first", "second", "third")
-    )
+    return lambda name: gpu_progress.StepMarks(torch.device("cuda", 0), padded(name, 56), timeout_s=60.0)
+
+
+def test_hang_on_a_gpu_names_the_first_unfinished_step(gpu: SimulatedGpu, marks_of: Callable):
+    slot = private_slot()
+    done, stuck, behind = map(marks_of, ("first", "second", "third"))
     done.begin()
     done.add(StepMark(0, 0, 1))
     for marks in (stuck, behind):
@@ -170,21 +165,17 @@ def test_hang_on_a_gpu_names_the_first_unfinished_step(gpu: SimulatedGpu, monkey
     gpu.synchronize()
     gpu_progress.look(slot.wait)
     assert not slot.is_waiting
-    stuck.begin()
-    gpu.compute.queue(1.0)
-    stuck.add(StepMark(0, 5, 1))
-    assert stuck.first_unfinished() == StepMark(0, 5, 1)
 
 
-def test_hang_is_reported_before_torchs_watchdog(gpu: SimulatedGpu, monkeypatch: pytest.MonkeyPatch):
+def test_hang_is_reported_before_torchs_watchdog(
+    gpu: SimulatedGpu, marks_of: Callable, monkeypatch: pytest.MonkeyPatch
+):
     """The report has the collective, channel, step and peer, and comes before the group's timeout."""
-    monkeypatch.setattr(gpu_progress, "_start_looking", lambda device: None)
-    monkeypatch.setattr(gpu_progress, "_begun", deque())
     monkeypatch.setattr("realcomm.execution.gpu_progress.time.monotonic", lambda: gpu.host)
     reports: list[str] = []
     monkeypatch.setattr(hangs._Watch, "looks", (lambda: gpu_progress.look(private_slot().wait),))
     monkeypatch.setattr(hangs._Watch, "report", reports.append)
-    marks = gpu_progress.StepMarks(torch.device("cuda", 0), padded("all_reduce/ring", 56), timeout_s=60.0)
+    marks = marks_of("all_reduce/ring")
     marks.begin()
     gpu.compute.queue(1000.0)
     marks.add(StepMark(1, 3, 2))

@@ -2,13 +2,16 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -23,7 +26,7 @@ from collectives.errors import InputError, RunFailed
 from realcomm.emulation import builder as building
 from realcomm.emulation.builder import groups
 from realcomm.emulation.network import Ability, EmulatedNetwork, emulate, try_emulation
-from realcomm.emulation.plan import plan_network, shapers
+from realcomm.emulation.plan import NetworkPlan, plan_network, shapers
 from ringlab.scenario import load
 from scenarios import shipped
 from simcomm.cluster.routing import ecmp, listed_routes
@@ -59,6 +62,8 @@ def test_network_plan_forwards_along_the_routes():
     assert "h3" not in {link.src for link in plan.directions}  # no rank is there
     assert plan.forwarding["s0"] == {"h0": "h0", "h1": "h1", "h2": "s1", "s1": "s1"}
     assert plan.rate == pytest.approx(3 * 40e6 / 8)
+    first, second = shapers(plan_network(simcomm.star(2, "10 Mbit/s", "250 us")), "h0", delays=True)
+    assert "root handle 1: netem delay 250us" in first and "parent 1:" in second and "tbf rate 10000000bit" in second
 
 
 @pytest.mark.parametrize(
@@ -80,12 +85,6 @@ def test_forwarding_entries_follow_the_routes(cluster: simcomm.Cluster):
                 first = next((link.dst for link in plan.directions if link.src == here), "")
                 route.append(plan.forwarding[here][dst] if here in plan.forwarding else first)
             assert tuple(route) == cluster.router().route(src, dst)
-
-
-def test_latency_is_a_delay_before_the_token_bucket():
-    plan = plan_network(simcomm.star(2, "10 Mbit/s", "250 us"))
-    first, second = shapers(plan, "h0", delays=True)
-    assert "root handle 1: netem delay 250us" in first and "parent 1:" in second and "tbf rate 10000000bit" in second
 
 
 @pytest.mark.parametrize(
@@ -151,27 +150,17 @@ def test_ranks_reduce_over_emulated_links(namespaces: Ability):
 
 
 @pytest.mark.namespaces
-def test_ring_of_switches_does_not_loop_after_a_failed_rank(namespaces: Ability):
-    with emulate(SWITCH_RING) as network:
+@pytest.mark.parametrize("cluster", [SWITCH_RING, simcomm.ring(4, "20 Mbit/s", "0 us")], ids=["switches", "hosts"])
+def test_rings_do_not_loop_after_a_failed_rank(cluster: simcomm.Cluster, namespaces: Ability):
+    with emulate(cluster) as network:
+        if cluster is not SWITCH_RING:
+            assert network.plan.bridges == network.plan.hosts and len(network.goodputs) == 8
         with pytest.raises(realcomm.RankFailed, match="rank 1"):
             realcomm.launch(real_workers.fail_on, 4, 1, "raise", network=network)
-        trace = realcomm.run("all_to_all/direct", SWITCH_RING, 4096, network=network, warmup=0, repetitions=1)
+        trace = realcomm.run("all_to_all/direct", cluster, 4096, network=network, warmup=0, repetitions=1)
     assert trace.facts["wrong"] == 0
 
 
-@pytest.mark.namespaces
-def test_hosts_with_several_links_forward_for_others(namespaces: Ability):
-    cluster = simcomm.ring(4, "20 Mbit/s", "0 us")
-    with emulate(cluster) as network:
-        assert network.plan.bridges == network.plan.hosts and len(network.goodputs) == 8
-        trace = realcomm.run("all_to_all/direct", cluster, 1 << 16, network=network, warmup=0, repetitions=1)
-    assert trace.facts["wrong"] == 0
-
-
-READS = "-all,+dac_read_search"  # an interpreter in root's home
-AS_NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
-    *(f"--{kind}-{caps}={READS}" for kind, caps in (("bounding", "set"), ("inh", "caps"), ("ambient", "caps"))),
-)  # fmt: skip
 EMULATES = """
 import json
 from ringlab.commands.doctor import _emulation
@@ -183,7 +172,9 @@ print(json.dumps([found.works, found.detail]))
 @pytest.mark.namespaces
 @pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="nothing here makes root a common user")
 def test_doctor_reports_emulation_for_an_unprivileged_user(namespaces: Ability):
-    before = AS_NOBODY if os.geteuid() == 0 else ()
+    caps = [f"--{kind}=-all,+dac_read_search" for kind in ("bounding-set", "inh-caps", "ambient-caps")]  # root's home
+    as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *caps]
+    before = as_nobody if os.geteuid() == 0 else ()
     done = run_python("-c", EMULATES, folder=Path("/tmp"), before=before, HOME="/tmp", TMPDIR="/tmp")
     if "Operation not permitted" in done.stderr:
         pytest.skip(done.stderr.splitlines()[-1])  # a system that gives ordinary users no namespaces
@@ -196,21 +187,17 @@ def test_doctor_reports_emulation_for_an_unprivileged_user(namespaces: Ability):
 def test_inaccurate_link_is_reported_with_its_goodput(namespaces: Ability):
     plan = plan_network(simcomm.star(2, "20 Mbit/s", "0 us"))
     wrong = replace(plan, directions=tuple(link._replace(bandwidth=link.bandwidth * 1.05) for link in plan.directions))
-    reader, writer = os.pipe()
-    if os.fork() == 0:
-        try:
-            builder = building.NetworkBuilder(plan)
-            builder.plan, building.ATTEMPTS = wrong, 1  # built as planned, measured as another
-            builder.verify()
-        except RunFailed as error:
-            os.write(writer, str(error).encode())
-        os._exit(0)
-    os.close(writer)
-    os.wait()
-    with os.fdopen(reader) as pipe:
-        message = pipe.read()
-    assert "the link h0 - s0 has a TCP goodput of 19.1" in message and ", not 20.08 Mbit/s" in message
-    assert "and 3 more links are off" in message
+    with ProcessPoolExecutor(1, get_context("fork")) as pool, pytest.raises(RunFailed) as caught:
+        pool.submit(verify_as, plan, wrong).result()
+    assert re.search(r"the link h0 - s0 has a TCP goodput of 19.1.*, not 20.08 Mbit/s", str(caught.value))
+    assert "and 3 more links are off" in str(caught.value)
+
+
+def verify_as(plan: NetworkPlan, other: NetworkPlan) -> None:
+    """Build a network as planned, and measure it as another."""
+    builder = building.NetworkBuilder(plan)
+    builder.plan, building.ATTEMPTS = other, 1
+    builder.verify()
 
 
 def reduce_some(rank: int, world_size: int) -> None:
@@ -219,12 +206,11 @@ def reduce_some(rank: int, world_size: int) -> None:
 
 @pytest.mark.namespaces
 def test_dropped_packets_invalidate_the_run_and_name_the_link(namespaces: Ability):
+    ten_packets = ["tbf", "rate", "20mbit", "burst", "4kb", "limit", "15000"]
     with emulate(simcomm.star(3, "20 Mbit/s", "0 us")) as network:
         for place in network.namespaces:
             call = ["nsenter", f"--net={place.files[-1]}", "tc", "qdisc", "replace", "dev", place.interface, "root"]
-            subprocess.run(
-                [*call, *["tbf", "rate", "20mbit", "burst", "4kb", "limit", "15000"]], check=True
-            )  # ten packets
+            subprocess.run([*call, *ten_packets], check=True)
         with pytest.raises(RunFailed, match=r"the queue of the link h[12] - s0 dropped \d+ packets"):
             realcomm.launch(reduce_some, 3, network=network)
 
@@ -251,13 +237,11 @@ if __name__ == "__main__":
 @pytest.mark.namespaces
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL])
 def test_nothing_is_left_however_the_launcher_ends(namespaces: Ability, number: signal.Signals, tmp_path: Path):
-    script = tmp_path / "killed.py"
-    script.write_text(KILLED)
-    temporary = tmp_path / "temporary"
+    (tmp_path / "killed.py").write_text(KILLED)
+    temporary, errors = tmp_path / "temporary", tmp_path / "errors"
     temporary.mkdir()
     environment = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": str(TESTS.parents[1])}
-    call = [sys.executable, str(script)]
-    errors = tmp_path / "errors"
+    call = [sys.executable, str(tmp_path / "killed.py")]
     with (
         errors.open("w", encoding="utf-8") as stderr,
         subprocess.Popen(call, env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True) as done,
@@ -267,8 +251,7 @@ def test_nothing_is_left_however_the_launcher_ends(namespaces: Ability, number: 
         folder = Path(done.stdout.readline().rstrip("\n"))  # of the server that ranks are forked from
         if done.stdout.readline() != "at work\n":
             raise RunFailed(errors.read_text(encoding="utf-8"))
-        assert folder.is_dir()
-        assert len(names) == 2 and len(users_of(names)) >= 3
+        assert folder.is_dir() and len(names) == 2 and len(users_of(names)) >= 3
         done.send_signal(number)
         done.wait(20)
     until = time.monotonic() + 10

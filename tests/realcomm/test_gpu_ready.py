@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import psutil
 import pytest
@@ -20,7 +19,6 @@ import realcomm
 from collectives.errors import InputError
 from realcomm.execution import group_memory
 from realcomm.execution.device_clock import HostClock
-from realcomm.functions import tensor_collectives
 from realcomm.launching import group, hangs, torch_process, torchrun, worker
 from realcomm.launching.failures import RankFailed, is_peer_lost
 from realcomm.launching.launcher import check_launch, launch
@@ -38,14 +36,18 @@ def four_gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
     dist.init_process_group("cpu:gloo,cuda:gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     monkeypatch.setattr(dist, "get_rank", lambda: 5)
     monkeypatch.setattr(dist, "get_backend_config", lambda group=None: "cpu:gloo,cuda:nccl")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    simulate_gpus(monkeypatch, 4)
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
     monkeypatch.setattr(torchrun, "keep_freed_memory", lambda: None)
     monkeypatch.delenv("LOCAL_RANK", raising=False)
     yield chosen
     dist.destroy_process_group()
+
+
+def simulate_gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
 
 
 def test_rank_of_a_users_group_gets_its_own_gpu(four_gpus: list[object], monkeypatch: pytest.MonkeyPatch):
@@ -57,11 +59,6 @@ def test_rank_of_a_users_group_gets_its_own_gpu(four_gpus: list[object], monkeyp
     assert four_gpus == [torch.device("cuda", 3)]
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)
     assert group.own_device() == torch.device("cuda", 2), "what the user has chosen stays"
-    buffers: list[torch.device] = []
-    monkeypatch.setattr(tensor_collectives, "run_collective", lambda *arguments: arguments[2](0, 2))
-    monkeypatch.setattr(torch, "empty", lambda *sizes, device: buffers.append(device))
-    realcomm.barrier()
-    assert buffers == [torch.device("cuda", 2)]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert group.own_device() == torch.device("cpu")
 
@@ -78,40 +75,25 @@ def test_gloo_works_on_cpus_when_gpus_exist(monkeypatch: pytest.MonkeyPatch):
         dist.destroy_process_group()
 
 
-@pytest.fixture
-def gpu_uuids(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The UUIDs of the visible GPUs, set by a test; no NCCL variables."""
-    uuids: list[str] = []
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(uuids))
+@pytest.mark.parametrize(
+    ("visible", "own_host"),
+    [(["c"], False), (["a", "b", "c"], False), (["a", "b"], True)],
+    ids=["its own GPU", "all GPUs", "a shared GPU"],
+)
+def test_only_ranks_on_one_gpu_name_hosts_to_nccl(visible: list[str], own_host: bool, monkeypatch: pytest.MonkeyPatch):
+    simulate_gpus(monkeypatch, len(visible))
     monkeypatch.setattr(torch.cuda, "set_device", lambda number: None)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: SimpleNamespace(uuid=uuids[number]))
-    for name in ("NCCL_HOSTID", "NCCL_NET", "NCCL_MAX_CTAS", "NCCL_NVLS_ENABLE"):
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: SimpleNamespace(uuid=visible[number]))
+    for name in ("NCCL_HOSTID", "NCCL_NET", "NCCL_NVLS_ENABLE"):
         monkeypatch.setenv(name, "")  # restored afterwards
         del os.environ[name]
-    return uuids
-
-
-@pytest.mark.parametrize(
-    ("visible", "others"), [(["c"], ["a", "b"]), (["a", "b", "c"], ["a", "b"])], ids=["its own GPU", "all GPUs"]
-)
-def test_nccl_variables_stay_unset_on_separate_gpus(visible: list[str], others: list[str], gpu_uuids: list[str]):
-    gpu_uuids += visible
-    store = dist.HashStore()  # type: ignore[attr-defined]
-    for rank, uuid in enumerate(others):
-        store.set(f"GPU of rank {rank}", uuid)
-    group.select_gpu(store, 2, 3, local_rank=2)
-    assert not [name for name in os.environ if name.startswith("NCCL_")]
-
-
-def test_ranks_on_one_gpu_name_different_hosts_to_nccl(gpu_uuids: list[str], monkeypatch: pytest.MonkeyPatch):
-    gpu_uuids += ["a", "b"]
     monkeypatch.setenv("NCCL_MAX_CTAS", "4")
     store = dist.HashStore()  # type: ignore[attr-defined]
     for rank, uuid in enumerate("ab"):
         store.set(f"GPU of rank {rank}", uuid)
     group.select_gpu(store, 2, 3, local_rank=2)
-    assert os.environ["NCCL_HOSTID"].endswith("rank2")
-    assert (os.environ["NCCL_NET"], os.environ["NCCL_MAX_CTAS"]) == ("Socket", "4")
+    assert os.environ.get("NCCL_HOSTID", "").endswith("rank2") == own_host
+    assert (os.environ.get("NCCL_NET"), os.environ["NCCL_MAX_CTAS"]) == ("Socket" if own_host else None, "4")
 
 
 ADDRESSES = {"lo": "127.0.0.1", "eth0": "10.0.0.7", "ib0": "10.1.0.7"}  # of a host's interfaces
@@ -142,8 +124,7 @@ def test_gloo_interface_reaches_other_hosts(
 
 
 def test_cuda_stays_off_in_ranks_on_cpus(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    simulate_gpus(monkeypatch, 2)
     monkeypatch.setattr(torch.cuda, "_lazy_init", lambda: pytest.fail("CUDA was started"))
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)  # by something else in this process
     assert isinstance(Stopwatch(0)._clock, HostClock)
@@ -152,8 +133,7 @@ def test_cuda_stays_off_in_ranks_on_cpus(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_torch_without_nccl_is_rejected(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    simulate_gpus(monkeypatch, 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: "H200")
     monkeypatch.setattr(dist, "is_nccl_available", lambda: False)
     with pytest.raises(InputError, match="this torch was built without NCCL"):
@@ -162,46 +142,31 @@ def test_torch_without_nccl_is_rejected(monkeypatch: pytest.MonkeyPatch):
     assert not check.works and check.detail == "1: H200; but torch was built without NCCL"
 
 
-def call(name: str, number: int, state: str, is_p2p: bool = False) -> dict[str, Any]:
-    """Return a call as torch's flight recorder lists it. Calls of the other kind have a different number."""
-    key, other_key = ("p2p_seq_id", "collective_seq_id") if is_p2p else ("collective_seq_id", "p2p_seq_id")
-    group = ["0", "default_pg"]
-    return {
-        "profiling_name": name,
-        key: number,
-        other_key: 99,
-        "process_group": group,
-        "state": state,
-        "is_p2p": is_p2p,
-    }
-
-
-MESSAGES = [call(f"nccl:{name}", 1, "scheduled", is_p2p=True) for name in ("recv 0<-1", "send 0->1")]  # done long ago
-
-
 @pytest.mark.parametrize(
     ("calls", "message"),
     [
+        ([("all_reduce", 6, "completed", False), ("broadcast", 7, "started", False)], "broadcast, number 7"),
         (
-            [call("nccl:all_reduce", 6, "completed"), call("nccl:broadcast", 7, "started")],
-            "nccl:broadcast, number 7 of group 0, is started",
+            [("recv 0<-1", 1, "scheduled", True), ("coalesced", 2, "started", True), ("gather", 8, "scheduled", False)],
+            "coalesced, number 2",
         ),
-        (
-            [*MESSAGES, call("nccl:coalesced", 2, "started", is_p2p=True), call("nccl:all_reduce", 8, "scheduled")],
-            "nccl:coalesced, number 2 of group 0, is started",
-        ),
-        (MESSAGES, ""),
+        ([("recv 0<-1", 1, "scheduled", True)], ""),
     ],
     ids=["collective", "messages", "nothing"],
 )
 def test_flight_recorder_names_the_oldest_unfinished_call(
-    calls: list[dict[str, Any]], message: str, monkeypatch: pytest.MonkeyPatch
+    calls: list[tuple[str, int, str, bool]], message: str, monkeypatch: pytest.MonkeyPatch
 ):
     """A message group is one call; torch never updates the state of its messages."""
-    listed = json.dumps({"entries": calls}).encode()
+    entries = [
+        {"profiling_name": f"nccl:{name}", "process_group": ["0", "default_pg"], "state": state, "is_p2p": is_p2p,
+         "p2p_seq_id": number if is_p2p else 99, "collective_seq_id": 99 if is_p2p else number}
+        for name, number, state, is_p2p in calls
+    ]  # fmt: skip
+    listed = json.dumps({"entries": entries}).encode()
     monkeypatch.setattr(_distributed_c10d, "_dump_nccl_trace_json", lambda **_: listed, raising=False)
     monkeypatch.setattr(hangs._Watch, "looks", (hangs.oldest_unfinished,))
-    assert hangs.describe_unfinished() == message
+    assert hangs.describe_unfinished() == (f"nccl:{message} of group 0, is started" if message else "")
     monkeypatch.delattr(_distributed_c10d, "_dump_nccl_trace_json")
     assert hangs.describe_unfinished() == ""  # of a torch without NCCL
 
@@ -247,12 +212,12 @@ def test_failed_run_has_notes_of_the_flight_recorder():
 def test_only_rank_0_checks_torch_environment_variables(monkeypatch: pytest.MonkeyPatch):
     tried: list[object] = []
     monkeypatch.setattr(torch_process, "_check", tried.append)
-    for name, value in (("TORCH_SHOW_CPP_STACKTRACES", "1"), ("WORLD_SIZE", "2"), ("RANK", "1")):
-        monkeypatch.setenv(name, value)
-    torch_process.check_torch()
-    assert not tried
-    monkeypatch.setenv("RANK", "0")
-    torch_process.check_torch()
+    monkeypatch.setenv("TORCH_SHOW_CPP_STACKTRACES", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank in (1, 0):
+        assert not tried
+        monkeypatch.setenv("RANK", str(rank))
+        torch_process.check_torch()
     assert len(tried) == 1
 
 

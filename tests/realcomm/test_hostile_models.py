@@ -2,7 +2,6 @@
 
 import errno
 import os
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -66,16 +65,15 @@ def test_model_file_that_exceeds_limits_is_named_with_its_line(name: str, file: 
     assert ask_file(f"{file}:told", HERE, [], (__name__,))[1] == {"parameters": 3}
 
 
-def test_profile_from_a_model_file_is_validated(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for sent, message in (
-        (3, "sent an invalid answer"),
-        ({"layers": 3}, "not a modelprofile"),
-        (None, "not an object"),
-    ):
-        answer = ProgramFile(file), sent
-        monkeypatch.setattr("realcomm.profiling.tracing.ask_file", lambda *_, answer=answer: answer)
-        with pytest.raises(InputError, match=message):
-            trace_model(f"{file}:told")
+@pytest.mark.parametrize(
+    ("sent", "message"), [(3, "sent an invalid answer"), ({"layers": 3}, "not a modelprofile"), (None, "not an object")]
+)
+def test_profile_from_a_model_file_is_validated(
+    sent: object, message: str, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("realcomm.profiling.tracing.ask_file", lambda *_: (ProgramFile(file), sent))
+    with pytest.raises(InputError, match=message):
+        trace_model(f"{file}:told")
 
 
 @pytest.mark.parametrize("made", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/proc/self/mem")])
@@ -85,10 +83,13 @@ def test_model_file_must_be_a_regular_file(made: Any, tmp_path: Path) -> None:
         check_model(Training(None, model=f"{tmp_path}/mine.py:build"))
 
 
-def test_model_file_is_built_under_limits_before_ranks_start(file: Path) -> None:
+def test_model_file_is_built_under_limits_before_ranks_start(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file.write_text("import torch\ndef build():\n    while True: pass\n")
     with pytest.raises(InputError, match=r"longer than 1 s .* \(line 3 of mine.py\)"):
         check_model(Training(None, model=f"{file}:build"))
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    check_model(Training(None, model=f"{file}:build"))  # under torchrun, only rank 0 checks it
 
 
 def test_parameters_are_counted_on_the_meta_device(file: Path) -> None:
@@ -101,15 +102,6 @@ def test_parameters_are_counted_on_the_meta_device(file: Path) -> None:
     file.write_text(f"{head}    model.weight.sum().item()\n    return model\n")
     with pytest.raises(InputError, match=r"RuntimeError: .* \(line 5 of mine.py\); if the model needs data, set"):
         count_parameters(training)
-
-
-@pytest.mark.parametrize("rank", [pytest.param("0", marks=pytest.mark.slow), "1"])
-def test_only_rank_0_checks_a_model_under_torchrun(rank: str, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file.write_text("import torch\ndef build():\n    while True: pass\n")
-    for name, value in (("RANK", rank), ("WORLD_SIZE", "2")):
-        monkeypatch.setenv(name, value)
-    with pytest.raises(InputError, match="longer than 1 s") if rank == "0" else nullcontext():
-        check_model(Training(None, model=f"{file}:build"))
 
 
 TRAINING = """

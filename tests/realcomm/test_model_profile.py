@@ -17,7 +17,6 @@ from collectives.records.model_profile import (
     shipped_model_profiles,
     with_sequence,
 )
-from collectives.training.gradients import fill_buckets
 from realcomm.profiling.measured import measure
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
@@ -34,8 +33,8 @@ def test_every_model_of_the_command_is_shipped() -> None:
 
 @pytest.mark.parametrize(
     ("name", "parameters", "gflops"),  # torchvision's documentation counts a multiplication with its sum once
-    [("resnet18", 11_689_512, 1.81), ("resnet50", 25_557_032, 4.09), ("vgg16", 138_357_544, 15.47),
-     ("resnext101_32x8d", 88_791_336, 16.41), ("mobilenet_v2", 3_504_872, 0.30), ("vit_b_16", 86_567_656, 17.56)],
+    [("resnet18", 11_689_512, 1.81), ("vgg16", 138_357_544, 15.47), ("resnext101_32x8d", 88_791_336, 16.41),
+     ("mobilenet_v2", 3_504_872, 0.30), ("vit_b_16", 86_567_656, 17.56)],
 )  # fmt: skip
 def test_parameters_and_flops_match_torchvision(name: str, parameters: int, gflops: float) -> None:
     profile = find_model_profile(name)
@@ -44,6 +43,10 @@ def test_parameters_and_flops_match_torchvision(name: str, parameters: int, gflo
     backward = sum(layer.backward_flops for layer in profile.layers)
     first = next(layer for layer in profile.layers if layer.forward_flops)  # has no gradient of its input
     assert backward == 2 * profile.forward_flops - (0 if first.kind == "Linear" else first.forward_flops)
+    gradients = profile.gradients()
+    assert sum(each.nbytes for each in gradients) == 4 * profile.parameters
+    assert [each.ready for each in gradients] == sorted(each.ready for each in gradients)
+    assert gradients[-1].ready == 1.0
 
 
 def test_shipped_profile_is_up_to_date() -> None:
@@ -51,18 +54,9 @@ def test_shipped_profile_is_up_to_date() -> None:
     assert made == replace(find_model_profile("resnet18"), source="")
 
 
-def test_shipped_transformer_is_built_by_name() -> None:
-    source, shipped = find_model("gpt2-xl"), find_model_profile("gpt2-xl")
-    assert (source.name, source.shape, source.described) == ("gpt2-xl", shipped.shape, shipped.sample)
-
-
 @pytest.mark.slow
 def test_models_can_be_profiled_at_their_longest_sequence() -> None:
     assert profile_on_meta(find_model("llama3-405b:context=131072")).forward_flops > 10**17
-
-
-def test_llama_has_the_parameters_of_its_paper() -> None:
-    assert find_model_profile("llama-7b").parameters == 6_738_415_616
 
 
 def test_transformer_profile_matches_closed_forms() -> None:
@@ -73,15 +67,9 @@ def test_transformer_profile_matches_closed_forms() -> None:
     of_block = {block.name: block for block in profile.blocks}
     assert of_block["blocks.0"].output_bytes == 4 * s * h
     assert of_block["blocks.0"].forward_flops == of_block["blocks.1"].forward_flops
-
-
-def test_gradients_fill_ddps_buckets() -> None:
-    profile = find_model_profile("resnet50")
-    gradients = profile.gradients()
-    assert sum(each.nbytes for each in gradients) == 4 * profile.parameters
-    assert [each.ready for each in gradients] == sorted(each.ready for each in gradients)
-    assert gradients[-1].ready == 1.0
-    assert len(fill_buckets(gradients)) == 5
+    assert find_model_profile("llama-7b").parameters == 6_738_415_616  # of its paper
+    source, shipped = find_model("gpt2-xl"), find_model_profile("gpt2-xl")
+    assert (source.name, source.shape, source.described) == ("gpt2-xl", shipped.shape, shipped.sample)
 
 
 def test_profile_is_read_back_from_its_file(tmp_path: Path) -> None:
@@ -138,14 +126,14 @@ def test_model_of_a_file_is_traced_or_rejected(tmp_path: Path) -> None:
     fine = trace_model(f"{path}:fine", (4,))
     assert fine == profile_on_meta(find_model(f"{path}:fine", (4,)))
     assert (fine.parameters, fine.forward_flops) == (15, 24)
-    with pytest.raises(InputError, match=r"cannot be traced .* must not read values"):
-        profile_on_meta(find_model(f"{path}:build", (4,)))
-    with pytest.raises(InputError, match="layer 1 is a LazyLinear, whose size is not set; use a Linear with"):
-        profile_on_meta(find_model(f"{path}:lazy"))
-    with pytest.raises(InputError, match="returns int"):
-        profile_on_meta(find_model(f"{path}:nothing", (4,)))
-    with pytest.raises(InputError, match="no function other"):
-        profile_on_meta(find_model(f"{path}:other", (4,)))
+    for name, message in (
+        ("build", r"cannot be traced .* must not read values"),
+        ("lazy", "layer 1 is a LazyLinear, whose size is not set; use a Linear with"),
+        ("nothing", "returns int"),
+        ("other", "no function other"),
+    ):
+        with pytest.raises(InputError, match=message):
+            profile_on_meta(find_model(f"{path}:{name}", None if name == "lazy" else (4,)))
 
 
 @pytest.mark.parametrize(
@@ -155,10 +143,8 @@ def test_model_of_a_file_is_traced_or_rejected(tmp_path: Path) -> None:
         ("gpt:layers=x,width=8", "layers must be an integer from 1 to 4096, not 'x'"),
         ("gpt:layer=2", "did you mean layers"),
         (SMALL.replace("heads=2", "heads=3"), "width 8 must be a multiple of heads 3"),
-        ("resnet51", "did you mean"),
         ("gpt2-xxl", "did you mean gpt2-xl"),
         ("nonsense", "unknown model 'nonsense'; use a torchvision model"),
-        ("folder/model", "unknown model"),
     ],
 )
 def test_unknown_model_name_is_rejected(text: str, message: str) -> None:
@@ -203,10 +189,8 @@ def test_model_that_fails_when_run_is_rejected(tmp_path: Path) -> None:
 def test_profile_at_another_sequence_matches_tracing(longer: str, shorter: int) -> None:
     scaled = find_model_profile(longer).with_sequence(shorter)
     traced = find_model_profile(f"{longer.rpartition('-')[0]}-{shorter}")
-    positions = [layer.name for layer in traced.layers if layer.name == "positions"]
-    assert [layer for layer in scaled.layers if layer.name not in positions] == [
-        layer for layer in traced.layers if layer.name not in positions
-    ]
+    layers, expected = ([layer for layer in each.layers if layer.name != "positions"] for each in (scaled, traced))
+    assert layers == expected
     assert (scaled.sample, scaled.shape) == (traced.sample, traced.shape)
     assert parse_transformer(scaled.model)[1] == traced.shape
 

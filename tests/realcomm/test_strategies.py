@@ -13,7 +13,6 @@ from typing import NamedTuple
 import pytest
 import real_workers
 import torch
-import torch.distributed as dist
 from torch import nn
 
 import realcomm
@@ -25,7 +24,6 @@ from collectives.training.recipe import Recipe
 from collectives.training.workload import Training
 from planner.calls import stage_calls, stage_states
 from planner.jobs import TrainingJob
-from realcomm.execution.own_collective import torchs_function
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
 from realcomm.strategies import pieces, spread, training
@@ -81,19 +79,10 @@ OF_NETWORK = {
     "perceptron by fsdp": Parallelism(strategy="fsdp", data=4),
     "perceptron by 1f1b": Parallelism(data=2, pipeline=2, microbatches=2),
 }
-BRIEF = (
-    "zero_redundancy",
-    "hsdp",
-    "fsdp x tensor",
-    "ddp x interleaved",
-    "sequence x pipeline",
-    "pieces",
-    "perceptron by fsdp",
-)
 ON_TOKENS = STRATEGIES | MESHES
 SILENT = ("ddp", "fsdp", "tensor", "interleaved")
 STEPS = 2
-KEPT = ("fsdp x tensor", "ddp x interleaved", "perceptron by fsdp")  # their weights are checked
+KEPT = ("fsdp x tensor", "ddp x interleaved")  # their weights are checked
 
 
 def plan_of(parallelism: Parallelism, model: str = "", sample: tuple[int, ...] | None = None) -> StrategyPlan:
@@ -143,33 +132,27 @@ def launch_all(folder: Path, counted: Iterable[str], trained: Collection[str]) -
 
 @pytest.fixture(scope="module")
 def launched(tmp_path_factory: pytest.TempPathFactory) -> Launched:
-    return launch_all(tmp_path_factory.mktemp("trained"), STRATEGIES, BRIEF)
-
-
-@pytest.fixture(scope="module")
-def measured(launched: Launched) -> dict[str, list[CountedStrategy]]:
-    """Torch's calls and memory on each rank, by strategy."""
-    return launched.counted
+    trained = "zero_redundancy", "hsdp", *KEPT, "sequence x pipeline", "pieces", "perceptron by fsdp"
+    return launch_all(tmp_path_factory.mktemp("trained"), STRATEGIES, trained)
 
 
 def check_trained(launched: Launched, names: Iterable[str]) -> None:
     """Check the losses of all trainings, and the weights of some by the loss of one more step."""
     for name, results in launched.trained.items():
-        means = [
-            sum(each) / len(each) for each in zip(*(result.losses for result in results if result.losses), strict=True)
-        ]
+        losses = zip(*(result.losses for result in results if result.losses), strict=True)
+        means = [sum(each) / len(each) for each in losses]
         assert results[0].alone is not None, name
         assert means == pytest.approx(results[0].alone.losses, rel=1e-5) and len({*means}) == STEPS, name
     for name in names:
         plan = launched.plans[name]._replace(steps=STEPS + 1, checked=STEPS + 1)
-        model = build(plan)
+        model, pieces = build(plan), plan.parallelism.pieces
         model.load_state_dict(torch.load(launched.weights[name]))
         replicas = [[*batches_of(plan, number)][STEPS] for number in range(plan.parallelism.data)]
-        pieces = [
-            zip(samples.chunk(plan.parallelism.pieces), aims.chunk(plan.parallelism.pieces), strict=True)
+        losses = [
+            float(spread.loss_of(model(part), aims_of_part).detach())
             for samples, aims in replicas
+            for part, aims_of_part in zip(samples.chunk(pieces), aims.chunk(pieces), strict=True)
         ]
-        losses = [float(spread.loss_of(model(samples), aims).detach()) for each in pieces for samples, aims in each]
         assert sum(losses) / len(losses) == pytest.approx(train_alone(plan).losses[STEPS], rel=1e-5), name
 
 
@@ -205,20 +188,20 @@ def expected_calls(name: str, rank: int) -> Counter[tuple[str, float, int]]:
 REGROUPED = ("zero2", "naive pairs")
 
 
-def test_predicted_calls_match_torch(measured: dict[str, list[CountedStrategy]]) -> None:
+def test_predicted_calls_match_torch(launched: Launched) -> None:
     """With ``sequence``, torch's optimizer also sums the gradients of norms three times."""
     for name in STRATEGIES.keys() - REGROUPED:
-        for rank, result in enumerate(measured[name]):
+        for rank, result in enumerate(launched.counted[name]):
             calls = Counter(map(tuple, result.calls))
             if name == "sequence":
                 assert calls.pop(("all_reduce", NORM, 4)) == 3 * (2 * LAYERS + 1)
             assert calls == expected_calls(name, rank), name
 
 
-def test_predicted_bytes_match_torch_when_it_groups_calls(measured: dict[str, list[CountedStrategy]]) -> None:
+def test_predicted_bytes_match_torch_when_it_groups_calls(launched: Launched) -> None:
     """Without resharding, FSDP sends units instead of buckets. Gradients of pairs are one buffer."""
     for name in REGROUPED:
-        for rank, result in enumerate(measured[name]):
+        for rank, result in enumerate(launched.counted[name]):
             sent, expected = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
             for collective, nbytes, ranks in result.calls:
                 sent[collective, ranks] += nbytes
@@ -227,19 +210,17 @@ def test_predicted_bytes_match_torch_when_it_groups_calls(measured: dict[str, li
             assert sent == expected
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_predicted_memory_matches_a_rank(measured: dict[str, list[CountedStrategy]], name: str) -> None:
-    parallelism = STRATEGIES[name]
-    for rank, result in enumerate(measured[name]):
-        states = stage_states(job_of(name))[stage_of(name, rank)]
-        within = 0.01 if name == "zero_redundancy" else 1e-9  # it gives whole tensors to each rank
-        assert result.held.optimizer == pytest.approx(states.optimizer, rel=within)
-        words = 4 * 64 * 32 * (1 - 1 / parallelism.tensor)  # torch leaves the gradient of divided words whole
-        assert result.held.gradients == states.gradients + (
-            words if parallelism.tensor > 1 and parallelism.data == 1 else 0
-        )
-        if name != "zero2":  # whole parameters between forward and backward, which torch then divides
-            assert result.held.parameters == states.parameters
+def test_predicted_memory_matches_a_rank(launched: Launched) -> None:
+    for name, parallelism in STRATEGIES.items():
+        for rank, result in enumerate(launched.counted[name]):
+            states = stage_states(job_of(name))[stage_of(name, rank)]
+            within = 0.01 if name == "zero_redundancy" else 1e-9  # it gives whole tensors to each rank
+            assert result.held.optimizer == pytest.approx(states.optimizer, rel=within), name
+            words = 4 * 64 * 32 * (1 - 1 / parallelism.tensor)  # torch leaves the gradient of divided words whole
+            whole = words if parallelism.tensor > 1 and parallelism.data == 1 else 0
+            assert result.held.gradients == states.gradients + whole, name
+            if name != "zero2":  # whole parameters between forward and backward, which torch then divides
+                assert result.held.parameters == states.parameters, name
 
 
 def test_single_rank_reference_is_skipped_when_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,12 +238,6 @@ def test_prediction_needs_the_whole_model_on_one_device(monkeypatch: pytest.Monk
     monkeypatch.setattr(pieces, "_time_pieces", time)
     with pytest.raises(InputError, match="does not fit on one device, where a prediction times its layers; train it"):
         pieces.time_pieces(plan_of(Parallelism(data=2)))
-
-
-def test_missing_torch_function_falls_back_to_its_older_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(dist, "all_gather_single", raising=False)
-    function = torchs_function("all_gather_single", "all_gather_into_tensor")
-    assert function is dist.all_gather_into_tensor
 
 
 def test_resnet_blocks_in_order_equal_the_model() -> None:

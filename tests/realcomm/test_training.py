@@ -44,19 +44,16 @@ def ring(tmp_path_factory):
 
 
 def test_every_rank_and_step_has_consecutive_phases(ring):
-    assert (ring.trace.title, ring.trace.kind, ring.trace.world_size) == ("training/ring", "measured", 2)
-    assert (ring.trace.nodes, ring.trace.hosts) == (["h0"], ["h0", "h0"])
+    trace = ring.trace
+    assert (trace.title, trace.kind, trace.world_size) == ("training/ring", "measured", 2)
+    assert (trace.nodes, trace.hosts) == (["h0"], ["h0", "h0"])
     for rank in range(2):
-        spans = [span for span in ring.trace.spans if span.rank == rank]
+        spans = [span for span in trace.spans if span.rank == rank]
         assert [(span.step, span.name) for span in spans] == [(s, name) for s in range(STEPS) for name in PHASES]
         assert all(before.end <= after.begin for before, after in pairwise(spans))
         assert all(span.begin < span.end for span in spans) and spans[0].begin > 0
-    first, last = min(s.begin for s in ring.trace.spans), max(s.end for s in ring.trace.spans)
-    assert ring.trace.elapsed == pytest.approx(last - first)
-
-
-def test_sync_ends_after_the_slowest_backward(ring):
-    ends = {(span.rank, span.step, span.name): span.end for span in ring.trace.spans}
+    assert trace.elapsed == pytest.approx(max(s.end for s in trace.spans) - min(s.begin for s in trace.spans))
+    ends = {(span.rank, span.step, span.name): span.end for span in trace.spans}
     for step in range(STEPS):
         slowest = max(ends[rank, step, "backward"] for rank in range(2))
         assert all(ends[rank, step, "sync"] > slowest for rank in range(2))
@@ -64,10 +61,9 @@ def test_sync_ends_after_the_slowest_backward(ring):
 
 @pytest.mark.slow
 def test_two_epochs_on_two_ranks_read_the_digits():
-    trace = train(Training(RING, epochs=2), TWO)
-    assert trace.facts["examples_seen"] == 2 * 2 * 22 * 32
-    assert trace.facts["epochs"] == 2
-    assert trace.facts["test_accuracy"] > 0.9
+    facts = train(Training(RING, epochs=2), TWO).facts
+    assert (facts["examples_seen"], facts["epochs"]) == (2 * 2 * 22 * 32, 2)
+    assert facts["test_accuracy"] > 0.9
 
 
 def test_trace_reports_differing_replicas():
@@ -159,19 +155,14 @@ def test_gradients_are_views_of_one_buffer_in_parameter_order():
 
 def test_epoch_gives_every_image_to_at_most_one_rank():
     shards = [Shard(Training(RING, epochs=2), rank, 3) for rank in range(3)]
-    assert [shard.steps for shard in shards] == [2 * (1437 // 3 // 32)] * 3
-    per_epoch = shards[0].steps // 2
+    steps = 1437 // 3 // 32
     batches = [list(shard) for shard in shards]
-    assert all(len(labels) == 32 for dealt in batches for _, labels in dealt)
+    assert [len(dealt) for dealt in batches] == [shard.steps for shard in shards] == [2 * steps] * 3
     epochs = [
-        torch.cat([x for dealt in batches for x, _ in dealt[part]])
-        for part in (slice(per_epoch), slice(per_epoch, None))
+        torch.cat([x for dealt in batches for x, _ in dealt[part]]) for part in (slice(steps), slice(steps, None))
     ]
-    assert [len(seen.unique(dim=0)) for seen in epochs] == [3 * 32 * per_epoch] * 2
+    assert [len(images.unique(dim=0)) for images in epochs] == [3 * 32 * steps] * 2
     assert not torch.equal(*epochs)
-
-
-def test_every_held_out_image_is_tested_by_one_rank():
     shares = [torch.cat([x for x, _ in held_out_batches(Training(RING), rank, 7)]) for rank in range(7)]
     assert {len(share) for share in shares} == {51, 52}
     assert len(torch.cat(shares).unique(dim=0)) == 360
@@ -213,7 +204,7 @@ def test_sync_that_does_not_average_is_rejected():
 @pytest.mark.usefixtures("no_launch")
 def test_sync_with_differing_addition_orders_is_rejected():
     sync = find_algorithm("all_reduce/unchunked_ring")
-    for changed in ({}, {"sync_every": 2}, {"buckets": Buckets()}, {"buckets": Buckets(hook="ddp")}):
+    for changed in ({}, {"sync_every": 2}, {"buckets": Buckets(hook="ddp")}):
         with pytest.raises(InputError, match="its 3 ranks add in different orders"):
             train(small(sync, **changed), this_machine(3))
 

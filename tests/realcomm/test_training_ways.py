@@ -71,9 +71,8 @@ def torchs_buckets(rank: int, world_size: int, mb: float) -> tuple[int, int]:
     """Return torch's number of buckets for a model with two gradients above 1 MiB, and our number."""
     torch.manual_seed(5)
     model = nn.Sequential(nn.Linear(8, 40_000), nn.ReLU(), nn.Linear(40_000, 10))
-    training = Training(None, batch_size=12, buckets=Buckets(mb))
+    training, watch = Training(None, batch_size=12, buckets=Buckets(mb)), Stopwatch(rank)
     replica, sync = make_replica_and_sync(model, training, rank, world_size)
-    watch = Stopwatch(rank)
     sync.record_buckets(watch)
     steps_of(replica, sync, rank, world_size)
     gradients = [Gradient(each.nbytes, 1.0) for each in reversed(list(model.parameters()))]
@@ -118,23 +117,22 @@ class Branches(nn.Module):
 
 def faults(rank: int, world_size: int):
     """Return the results of the checks on ranks that differ in weights, branches and steps, and of local SGD."""
-    results = {}
-    results["branches"] = train_tiny(rank, world_size, {"buckets": Buckets(mb=0.0001)}, Branches(rank == 1))[0]
+    results = {"branches": train_tiny(rank, world_size, {"buckets": Buckets(mb=0.0001)}, Branches(rank == 1))[0]}
     model = Branches(rank == 1)
-    results["alike"] = find_difference(model)
+    assert find_difference(model) is None
     with torch.no_grad():
         model.second.bias[3] += float(rank)
-    results["different"] = find_difference(model)
+    assert find_difference(model) == ("second.bias", [1])
     running = SimpleNamespace(model=model, done=4, steps=5 + rank, training=SimpleNamespace(sync_every=1))
-    for name, check in (("check", lambda: ReplicaChecks(2).step_done(running, SimpleNamespace(step=3))),
-                        ("steps", lambda: check_equal_steps(running))):  # fmt: skip
-        with pytest.raises(RunFailed) as caught:
-            check()
-        results[name] = str(caught.value)
+    different = r"differ after step 3 \(never equal before\): parameter second.bias of rank 1 differs from rank 0's$"
+    with pytest.raises(RunFailed, match=different):
+        ReplicaChecks(2).step_done(running, SimpleNamespace(step=3))
+    with pytest.raises(RunFailed, match="rank 0 has 5, rank 1 has 6; use the same images on all ranks"):
+        check_equal_steps(running)
     torch.manual_seed(rank)  # no broadcast: every rank begins elsewhere
     unlike = nn.Linear(8, 10)
     train_tiny(rank, world_size, {}, unlike)
-    results["without the broadcast"] = find_difference(unlike)
+    assert find_difference(unlike) == ("weight", [1]), "averaged gradients do not bring weights together"
     _, local, replica = train_tiny(rank, world_size, {"sync_every": 4})
     assert isinstance(local, LocalSteps)
     results["local before"] = [each.detach().clone() for each in replica.model.parameters()]
@@ -146,19 +144,10 @@ def faults(rank: int, world_size: int):
 def test_ranks_that_differ_are_named():
     first, second = launch(faults, 2)
     torch.testing.assert_close(first["branches"], second["branches"], rtol=0, atol=0)
-    assert first["alike"] is None
-    assert first["different"] == second["different"] == ("second.bias", [1])
-    assert first["check"] == (
-        "the replicas differ after step 3 (never equal before): parameter second.bias of rank 1 differs from rank 0's"
-    )
-    assert "rank 0 has 5, rank 1 has 6; use the same images on all ranks" in second["steps"]
-    assert first["without the broadcast"] == ("weight", [1]), "averaged gradients do not bring weights together"
-    means = [
-        (weights + others) / 2 for weights, others in zip(first["local before"], second["local before"], strict=True)
-    ]
-    assert not torch.equal(first["local before"][0], second["local before"][0])
+    befores = first["local before"], second["local before"]
+    assert not torch.equal(befores[0][0], befores[1][0])
     for results in (first, second):
-        torch.testing.assert_close(results["local after"], means)
+        torch.testing.assert_close(results["local after"], [(a + b) / 2 for a, b in zip(*befores, strict=True)])
 
 
 OWN = """

@@ -6,8 +6,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -44,9 +44,20 @@ for i in 0 1; do wait -n || { status=$?; kill $(jobs -p); exit $status; }; done
 """
 
 
+@pytest.fixture
+def network() -> Iterator[EmulatedNetwork]:
+    """Two emulated nodes; skips the test where that is impossible."""
+    try:
+        emulated = emulate(simcomm.star(2, "50 Mbit/s", "0 us"))
+    except RunFailed as error:
+        pytest.skip(str(error))
+    with emulated:
+        yield emulated
+
+
 @pytest.mark.slow  # eight processes import torch
 @pytest.mark.namespaces
-def test_two_nodes_resume_after_a_rank_is_killed(tmp_path: Path):
+def test_two_nodes_resume_after_a_rank_is_killed(tmp_path: Path, network: EmulatedNetwork):
     """torchrun restarts all ranks of both nodes, and they resume from the last checkpoint."""
     scenario = tmp_path / "two.toml"
     scenario.write_text(SCENARIO)
@@ -57,16 +68,17 @@ def test_two_nodes_resume_after_a_rank_is_killed(tmp_path: Path):
     for name, script in (("srun", SRUN), ("scontrol", '#!/bin/bash\nprintf "$ADDRESS0\\n$ADDRESS1\\n"\n')):
         (tmp_path / name).write_text(script)
         (tmp_path / name).chmod(0o755)
-    with emulated_nodes() as network:
-        environment = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "two", "PYTHONPATH": f"{TESTS.parents[1]}:{TESTS}"}
-        environment["PATH"] = f"{tmp_path}:{os.environ['PATH']}:/usr/sbin:/sbin"
-        for number, (place, host) in enumerate(zip(network.namespaces, network.plan.hosts, strict=True)):
-            environment[f"NODE{number}"] = " ".join(entering(place.files))
-            environment[f"ADDRESS{number}"] = network.plan.address(host)
-        call = ["bash", str(tmp_path / "job.sbatch")]
-        done = subprocess.run(
-            call, env={**os.environ, **environment}, capture_output=True, text=True, timeout=200, check=False
-        )  # fmt: skip
+    environment = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "two", "PYTHONPATH": f"{TESTS.parents[1]}:{TESTS}"}
+    environment["PATH"] = f"{tmp_path}:{os.environ['PATH']}:/usr/sbin:/sbin"
+    for number, (place, host) in enumerate(zip(network.namespaces, network.plan.hosts, strict=True)):
+        kinds = ("--user", "--net")[-len(place.files) :]
+        enter = [f"{kind}={file}" for kind, file in zip(kinds, place.files, strict=True)]
+        environment[f"NODE{number}"] = " ".join(["nsenter", "--preserve-credentials", *enter])
+        environment[f"ADDRESS{number}"] = network.plan.address(host)
+    call = ["bash", str(tmp_path / "job.sbatch")]
+    done = subprocess.run(
+        call, env={**os.environ, **environment}, capture_output=True, text=True, timeout=200, check=False
+    )  # fmt: skip
     logs = [(tmp_path / f"node{number}.log").read_text() for number in range(2)]
     assert (done.returncode, done.stdout) == (0, ""), (done.stderr, *logs)
     output = "\n".join(logs)
@@ -99,43 +111,26 @@ print(all((buffer == np.arange(1000.0) * 3).all() for buffer in buffers))
 
 
 @pytest.mark.namespaces
-def test_ranks_find_out_that_they_are_on_two_nodes(tmp_path: Path):
+def test_ranks_find_out_that_they_are_on_two_nodes(tmp_path: Path, network: EmulatedNetwork):
     """They have the smallest environment, whose LOCAL_WORLD_SIZE is wrong, as that of PyTorchJob."""
     (tmp_path / "bare.py").write_text(BARE)
     usual = {name: value for name, value in os.environ.items() if not name.startswith(("LOCAL_", "TORCHELASTIC"))}
-    with emulated_nodes() as network:
-        addresses = [network.plan.address(host) for host in network.plan.hosts]
-        usual |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": addresses[0], "MASTER_PORT": "29500"}
-        ranks = [
-            {**usual, "RANK": str(rank), "ADDRESS": address, "NAMESPACES": " ".join(place.files)}
-            for rank, (place, address) in enumerate(zip(network.namespaces, addresses, strict=True))
-        ]
-        outcomes = run_each(ranks, tmp_path, tmp_path / "bare.py")
+    addresses = [network.plan.address(host) for host in network.plan.hosts]
+    usual |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": addresses[0], "MASTER_PORT": "29500"}
+    ranks = [
+        {**usual, "RANK": str(rank), "ADDRESS": address, "NAMESPACES": " ".join(place.files)}
+        for rank, (place, address) in enumerate(zip(network.namespaces, addresses, strict=True))
+    ]
+    outcomes = run_each(ranks, tmp_path, tmp_path / "bare.py")
     assert [(status, output) for status, output, _ in outcomes] == [(0, "True\n")] * 2, outcomes
-
-
-@contextmanager
-def emulated_nodes() -> Iterator[EmulatedNetwork]:
-    """Emulate two nodes, or skip the test."""
-    with ExitStack() as stack:
-        try:
-            network = stack.enter_context(emulate(simcomm.star(2, "50 Mbit/s", "0 us")))
-        except RunFailed as error:
-            pytest.skip(str(error))
-        yield network
-
-
-def entering(files: Sequence[str]) -> list[str]:
-    """Return the command that starts another one on the host with these namespaces."""
-    kinds = ("--user", "--net")[-len(files) :]
-    enter = [f"{kind}={file}" for kind, file in zip(kinds, files, strict=True)]
-    return ["nsenter", "--preserve-credentials", *enter]
 
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen]]:
     """Start nodes: torchrun with one rank each, with logs. End all of them afterwards."""
-    port, started = free_port(), list[subprocess.Popen]()
+    started = list[subprocess.Popen]()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
     call = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1:2", "--nproc-per-node=1", "--max-restarts=2"]
     call += ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=two", "--local-addr=127.0.0.1"]
     call += [f"--log-dir={tmp_path / 'torchrun'}"]
@@ -161,15 +156,11 @@ def nodes(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen]]:
         node.wait()
 
 
-def write_scenario(folder: Path, epochs: int) -> None:
-    text = SCENARIO.replace("batch_size = 4", "global_batch_size = 8").replace("epochs = 2", f"epochs = {epochs}")
-    (folder / "two.toml").write_text(f"[cluster]\npreset = 'this-machine'\n[training]{text.split('[training]')[1]}")
-
-
 @pytest.mark.slow  # the same, and then until a new node has come
 def test_restarted_node_rejoins_the_training(tmp_path: Path, nodes: Callable[..., subprocess.Popen]):
     """torchrun restarts the ranks on both nodes, which repeats the steps since the last checkpoint."""
-    write_scenario(tmp_path, epochs=100)
+    text = SCENARIO.replace("batch_size = 4", "global_batch_size = 8").replace("epochs = 2", "epochs = 100")
+    (tmp_path / "two.toml").write_text(f"[cluster]\npreset = 'this-machine'\n[training]{text.split('[training]')[1]}")
     metrics = tmp_path / "logs" / "metrics.jsonl"
     first, _ = (nodes(f"node{number}", LOST_NODE=str(number), WAITS="1") for number in range(2))
     deadline = time.monotonic() + 200
@@ -185,8 +176,3 @@ def test_restarted_node_rejoins_the_training(tmp_path: Path, nodes: Callable[...
     assert attempts == sorted(attempts) and len(set(attempts)) == 3, set(attempts)
     plain = " ".join(output.split())
     assert "on 1 ranks instead of 2" in plain and "on 2 ranks instead of 1" in plain
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])

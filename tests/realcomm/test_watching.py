@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -85,18 +84,17 @@ def test_only_rank_0_writes_metrics_and_every_rank_its_log(tmp_path, capsys):
 
 def test_incomplete_row_of_a_killed_writer_is_removed(tmp_path):
     file = tmp_path / "metrics.jsonl"
-    rows = [{"kind": "step", "step": number, "loss": 0.5, "name": "ü"} for number in range(3)]
-    lines = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode()
-    before = lines.index(b"\n", lines.index(b"\n") + 1) + 1
-    for cut in range(before, len(lines) + 1):
-        file.write_bytes(lines[:cut])
+    rows = [{"kind": "step", "step": number, "loss": 0.5, "name": "ü"} for number in range(2)]
+    first, last = (f"{json.dumps(row, ensure_ascii=False)}\n".encode() for row in rows)
+    for cut in range(len(last) + 1):
+        file.write_bytes(first + last[:cut])
         row, fragment = repair(file)
-        assert fragment[:1] == ("{" if before < cut < len(lines) else "")
-        rows_left = rows if cut == len(lines) else rows[:2]
+        assert fragment[:1] == ("{" if 0 < cut < len(last) else "")
+        rows_left = rows if cut == len(last) else rows[:1]
         assert row == rows_left[-1] and read_metrics(file) == rows_left and repair(file) == (row, "")
 
 
-@pytest.mark.parametrize("text", ["precious", "precious\n{", '{"step": 0}\nprecious', "[1]\n"])
+@pytest.mark.parametrize("text", ["precious\n{", '{"step": 0}\nprecious', "[1]\n"])
 def test_foreign_metrics_file_is_rejected_and_not_changed(text: str, tmp_path):
     file = tmp_path / "metrics.jsonl"
     file.write_text(text)
@@ -130,29 +128,21 @@ def test_training_continues_when_the_disk_is_full(tmp_path, capsys):
         for number in range(3):
             observer.step_done(running(), step(number))
         observer.end(running(done=8), None)
-    warnings = capsys.readouterr().err.splitlines()
-    assert (
-        len(warnings) == 2
-        and "metrics.jsonl is not writable: " in warnings[0]
-        and "the training continues" in warnings[0]
-    )
-    assert warnings[1].endswith("its last 3 rows are missing")
+    first, second = capsys.readouterr().err.splitlines()
+    assert "metrics.jsonl is not writable: " in first and "the training continues" in first
+    assert second.endswith("its last 3 rows are missing")
     assert (tmp_path / "metrics.jsonl").read_text() == ""
 
 
-def test_error_gives_the_line_of_an_invalid_row(tmp_path):
-    file = tmp_path / "metrics.jsonl"
-    file.write_text('{"step": 0}\nnonsense\n{"step": 1}\n')
-    with pytest.raises(InputError, match=r"metrics\.jsonl: line 2 is not a row of metrics: 'nonsense'"):
-        read_metrics(file)
-
-
-def test_metrics_rows_with_invalid_steps_stay_separate(tmp_path: Path) -> None:
+def test_invalid_metrics_rows_are_kept_or_named(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
     steps: tuple[object, ...] = (1, [1], {}, 1, None, "1")
     rows = [{"kind": "step", "gradient_sync": "ring", "step": step} for step in steps]
     file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     assert read_metrics(file) == [rows[0], *rows[1:3], *rows[4:]]
+    file.write_text('{"step": 0}\nnonsense\n{"step": 1}\n')
+    with pytest.raises(InputError, match=r"metrics\.jsonl: line 2 is not a row of metrics: 'nonsense'"):
+        read_metrics(file)
 
 
 def test_ranks_write_metrics_and_logs(tmp_path, monkeypatch):
@@ -178,11 +168,6 @@ def test_ranks_write_metrics_and_logs(tmp_path, monkeypatch):
 
 
 # The folder
-
-
-def make_pipe(path: Path) -> None:
-    path.mkdir()
-    os.mkfifo(path / "metrics.jsonl")
 
 
 def test_folder_is_locked_by_one_run(tmp_path):
@@ -213,14 +198,12 @@ def test_run_restarted_by_torchrun_continues_its_metrics(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        (lambda path: path.write_text(""), "is not a directory"),
-        (lambda path: path.symlink_to(path), "is not a directory|Too many levels"),
+        (Path.touch, "is not a directory"),
         (lambda path: path.symlink_to("/proc/self"), "virtual directory of the kernel"),
         (lambda path: (path / "metrics.jsonl").mkdir(parents=True), "is a directory"),
-        (make_pipe, "is a pipe"),
         (lambda path: (path.mkdir(), (path / ".in-use").symlink_to("../precious")), r"\.in-use is a symbolic link"),
     ],
-    ids=["file", "loop", "kernel", "directory", "pipe", "link in use"],
+    ids=["file", "kernel", "directory", "link in use"],
 )
 def test_invalid_log_folder_is_rejected(made, message, tmp_path):
     path = tmp_path / "logs"
