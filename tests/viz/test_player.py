@@ -1,9 +1,6 @@
 """The player in a browser: what a person would check, on pages made of simulated and measured runs."""
 
-import json
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +8,7 @@ from typing import Any
 import numpy as np
 import player_pages
 import pytest
-from browser import READY_MS, SHOTS, Player, running_browser
-from PIL import Image, ImageColor
+from browser import READY_MS, Player, running_browser
 from playwright.sync_api import Browser
 
 import realcomm
@@ -94,26 +90,6 @@ def test_player_compares_measured_with_predicted(browser: Browser, folder: Path)
         player.shoot("measured")
 
 
-@pytest.mark.slow
-def test_player_works_in_firefox(folder: Path, tmp_path: Path) -> None:
-    """Debian's Firefox cannot be controlled by Playwright, but it can take a screenshot of a page."""
-    program = shutil.which("firefox-esr") or shutil.which("firefox")
-    if program is None:
-        pytest.skip("there is no Firefox here")
-    page, picture = page_of(folder, "firefox", player_pages.star(("ring",), 1 << 20)), SHOTS / "firefox.png"
-    command = [program, "--headless", "--profile", str(tmp_path), "--window-size", "1280,800", "--screenshot"]
-    command += [str(picture), f"file://{page}#t=1"]
-    SHOTS.mkdir(parents=True, exist_ok=True)
-    chunks = ("#4477aa", "#66b8d8", "#228855", "#a3b324", "#d6a92b", "#aa3377")
-    for _ in range(5):  # the picture may come before the data is inflated
-        subprocess.run(command, check=True, capture_output=True, timeout=60)
-        pixels = np.asarray(Image.open(picture).convert("RGB")).astype(int)
-        drawn = [(abs(pixels - ImageColor.getrgb(hue)).max(axis=2) < 8).sum() for hue in chunks]
-        if min(drawn) > 2000:
-            return
-    pytest.fail(f"pixels of each chunk in {picture}: {drawn}")
-
-
 def test_printed_page_uses_light_colors(browser: Browser, star: Any) -> None:
     with Player(browser, star[0], "#t=0.4") as player:
         player.press("d")
@@ -146,22 +122,20 @@ def test_play_moves_and_pause_stops(browser: Browser, star: Any) -> None:
 
 def test_step_keys_show_the_right_state(browser: Browser, star: Any) -> None:
     with Player(browser, star[0]) as player:
+        ends = player.ask("player.data.runs[1].stepEnd")
         player.press("Home", *["Shift+ArrowRight"] * 3)
-        assert player.x == pytest.approx(player.ask("player.data.runs[1].stepEnd[2]"))
+        assert player.x == pytest.approx(ends[2])
         values = player.ask(BUFFERS, [1, player.x])[:8]
         assert sorted(value.bit_count() for value in values) == [1, 1, 1, 1, 1, 2, 3, 4]
         player.press("ArrowLeft")
-        assert player.x < player.ask("player.data.runs[1].stepEnd[2]")
+        assert player.x < ends[2]
         player.press("Shift+ArrowRight", "l")
         assert (player.ask("player.view.clock"), player.x) == ("steps", 3)
         player.press("Shift+ArrowRight", "l")
-        assert player.x == pytest.approx(player.ask("player.data.runs[1].stepEnd[3]"))
+        assert player.x == pytest.approx(ends[3])
         assert player.text("caption").startswith("Step 5 of 14. 8 messages of 1 MiB at once, each to the next rank")
         player.press(*["Shift+ArrowRight"] * 3)
-        assert player.text("caption") == (
-            "Step 8 of 14. Halfway: each rank has one finished sum and passes it on. "
-            "The receiver replaces its partial sum."
-        )
+        assert player.text("caption").startswith("Step 8 of 14. Halfway: each rank has one finished sum and passes it ")
 
 
 def test_keys_select_views_runs_and_ranks(browser: Browser, star: Any) -> None:
@@ -260,9 +234,7 @@ def test_failed_rank_is_crossed_out(browser: Browser, folder: Path) -> None:
         player.press("End")
         assert player.color_count("stage", "full") > 100
         assert player.text("limit-head") == "Rank 3 fails"
-        assert "Rank 3 failed. Blocked forever: rank 2 waits in step 5 of its program to send to rank 3" in player.text(
-            "caption"
-        )
+        assert "Rank 3 failed. Blocked forever: rank 2 waits in step 5 of its program" in player.text("caption")
         assert "Rank 3 fails at 4 ms.Rank 2 waits from " in player.text("story")
         player.shoot("failing")
 
@@ -278,13 +250,12 @@ def test_training_shows_phases_and_buckets(browser: Browser, folder: Path) -> No
 
 
 def test_names_are_never_markup_in_the_player(browser: Browser, folder: Path) -> None:
-    with Player(browser, page_of(folder, player_pages.EVIL.replace("/", "|"), player_pages.hostile())) as player:
+    name = player_pages.EVIL.replace("/", "|")
+    with Player(browser, page_of(folder, name, player_pages.hostile())) as player:
         assert player.ask("document.images.length") == 0
-        assert player_pages.EVIL.replace("/", "|") in player.text("title")
-        assert player_pages.EVIL in player.text("say")
-        assert player_pages.EVIL in player.text("story")
-        for key in ("v", "End", "Home", "l", "c"):
-            player.press(key)
+        assert name in player.text("title")
+        assert player_pages.EVIL in player.text("say") and player_pages.EVIL in player.text("story")
+        player.press("v", "End", "Home", "l", "c")
         player.problems.clear()
         make = "const it = document.createElement('script'); it.textContent = 'window.hacked = 1';"
         assert player.ask(f"() => {{ {make} document.body.append(it); return window.hacked === undefined; }}")
@@ -315,10 +286,9 @@ def test_reduced_motion_plays_step_by_step(browser: Browser, star: Any) -> None:
 def test_player_announces_events(browser: Browser, star: Any) -> None:
     with Player(browser, star[0], "#t=0.3") as player:
         assert player.page.get_by_role("status").text_content() == player.text("caption")
-        assert "Step 7, done at 5.94 ms: 8 messages, 8 MiB in all, added to the receiver's value;" in player.text(
-            "story"
-        )
-        assert "Step 14, done at 11.9 ms: 8 messages, 8 MiB in all, kept; ranks 0 to 1," in player.text("story")
+        added, kept = "8 MiB in all, added to the receiver's value;", "8 MiB in all, kept; ranks 0 to 1,"
+        assert f"Step 7, done at 5.94 ms: 8 messages, {added}" in player.text("story")
+        assert f"Step 14, done at 11.9 ms: 8 messages, {kept}" in player.text("story")
         player.page.emulate_media(media="print")
         assert player.page.locator("#story").is_visible()
         assert not player.page.locator("#play").is_visible()
@@ -363,18 +333,15 @@ def test_groups_of_ranks_can_be_opened(browser: Browser, folder: Path, monkeypat
 
 
 def test_report_contains_a_player(browser: Browser, folder: Path) -> None:
-    player = render_player("Two runs", player_pages.star(("ring", "naive"), 1 << 20))
+    player, problems = render_player("Two runs", player_pages.star(("ring", "naive"), 1 << 20)), list[str]()
     viz.write_report({"kind": "prediction"}, ReportParts(player=player), folder / "report.html")
-    page = browser.new_page()
-    problems: list[str] = []
-    page.on("console", lambda message: problems.append(message.text))
-    page.on("pageerror", lambda error: problems.append(error.message))
-    page.goto(f"file://{folder}/report.html")
-    inside = page.frame_locator("iframe.player")
-    inside.locator('html[data-ready="1"]').wait_for(state="attached", timeout=READY_MS)
-    assert inside.locator("#title").text_content() == "Two runs"
-    page.close()
-    assert problems == []
+    with browser.new_page() as page:
+        page.on("console", lambda message: problems.append(message.text))
+        page.on("pageerror", lambda error: problems.append(error.message))
+        page.goto(f"file://{folder}/report.html")
+        inside = page.frame_locator("iframe.player")
+        inside.locator('html[data-ready="1"]').wait_for(state="attached", timeout=READY_MS)
+        assert (inside.locator("#title").text_content(), problems) == ("Two runs", [])
 
 
 def test_animate_writes_the_page_of_a_trace_file(browser: Browser, ringlab: Any, tmp_path: Path) -> None:
@@ -384,4 +351,4 @@ def test_animate_writes_the_page_of_a_trace_file(browser: Browser, ringlab: Any,
     assert (status, "ring.html" in out) == (0, True)
     with Player(browser, tmp_path / "ring.html") as player:
         check_runs(player, [PlayedRun(trace, "ring")])
-        assert json.loads(player.ask("JSON.stringify(player.data.runs[0].elapsed)")) == trace.elapsed
+        assert player.ask("player.data.runs[0].elapsed") == trace.elapsed

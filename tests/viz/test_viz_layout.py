@@ -4,7 +4,7 @@ import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from math import hypot
+from math import dist, hypot
 
 import numpy as np
 import pytest
@@ -17,53 +17,33 @@ from collectives.records.trace import Trace, TracedLink
 from simcomm.cluster import topologies
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.hardware import machine_entries, preset
-from viz.layout.geometry import Box, Layout, nearest_distances
+from viz.layout.geometry import Box, nearest_distances
 from viz.layout.layout import lay_out
 
 BOX = Box(50, 100, 450, 400)
 
 
-def apart(layout: Layout, a: str, b: str) -> float:
-    (x, y), (u, v) = layout.positions[a], layout.positions[b]
-    return hypot(x - u, y - v)
-
-
 def test_star_has_central_switch_and_clockwise_ranks() -> None:
     layout = lay_out(viz_traces.ring(4), BOX)
     assert layout.positions["s0"] == pytest.approx((250, 250))
-    assert [layout.positions[f"h{rank}"] for rank in range(4)] == [
-        pytest.approx(place) for place in ((250, 400), (450, 250), (250, 100), (50, 250))
-    ]
+    for rank, place in enumerate(((250, 400), (450, 250), (250, 100), (50, 250))):
+        assert layout.positions[f"h{rank}"] == pytest.approx(place)
+    forth, back = layout.lines["h2", "s0"], layout.lines["s0", "h2"]
+    assert hypot(*(forth.mean(axis=0) - back.mean(axis=0))) > 5, "each direction has its own line"
 
 
 def test_two_racks_are_left_and_right() -> None:
-    layout = lay_out(viz_traces.two_racks(), BOX)
-    assert all(layout.positions[f"h{rank}"][0] < 250 for rank in range(4))
-    assert all(layout.positions[f"h{rank}"][0] > 250 for rank in range(4, 8))
-    for rank in range(8):
-        near, other = ("s0", "s1") if rank < 4 else ("s1", "s0")
-        assert apart(layout, f"h{rank}", near) < apart(layout, f"h{rank}", other)
-
-
-def test_directions_of_a_link_have_separate_lines() -> None:
-    layout = lay_out(viz_traces.ring(8), BOX)
-    forth, back = layout.lines["h2", "s0"], layout.lines["s0", "h2"]
-    assert hypot(*(forth.mean(axis=0) - back.mean(axis=0))) > 5
-
-
-def test_line_connects_sender_and_receiver() -> None:
     trace = viz_traces.two_racks()
     layout = lay_out(trace, BOX)
+    places = layout.positions
+    assert places == lay_out(replace(trace, links=trace.links[::-1]), BOX).positions
+    for rank in range(8):
+        near, other = ("s0", "s1") if rank < 4 else ("s1", "s0")
+        assert (places[f"h{rank}"][0] < 250) == (rank < 4)
+        assert dist(places[f"h{rank}"], places[near]) < dist(places[f"h{rank}"], places[other])
     line = layout.route_line(3, 4, trace.messages[0].route)
     for point, host in ((line[0], "h3"), (line[-1], "h4")):
-        assert hypot(*(point - np.array(layout.positions[host]))) < 1.2 * layout.radius
-
-
-def test_line_without_a_route_is_straight() -> None:
-    trace = replace(viz_traces.ring(4), links=[], hosts=[], nodes=[], messages=[])
-    line = lay_out(trace, BOX).route_line(0, 2, ())
-    assert len(line) == 2
-    assert line[0][0] == pytest.approx(line[1][0])
+        assert dist(point, places[host]) < 1.2 * layout.radius
 
 
 @pytest.mark.parametrize("ranks", [2, 8, 12])
@@ -73,12 +53,6 @@ def test_messages_on_this_machine_cross_its_memory(ranks: int) -> None:
     line = layout.route_line(0, 1, ("h0", "s0", "s1", "h1"))
     assert all(layout.memory.bottom < y < layout.memory.top for y in (line[1][1], line[2][1]))
     assert line[0][1] == line[3][1] > layout.memory.top
-
-
-def test_layout_does_not_depend_on_link_order() -> None:
-    trace = viz_traces.two_racks()
-    turned = lay_out(replace(trace, links=trace.links[::-1]), BOX)
-    assert turned.positions == lay_out(trace, BOX).positions
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=12), st.integers(1, 9))
@@ -156,19 +130,8 @@ def test_torus_has_rows_columns_and_arcs() -> None:
     assert layout.positions["h0"][1] > layout.positions["h5"][1]
     assert layout.lines["h4", "h0"][:, 1].max() > layout.positions["h0"][1] + 10
     assert len(layout.lines["h0", "h1"]) == 2
-
-
-def test_torus_planes_are_behind_each_other() -> None:
-    layout = lay_out(predicted(topologies.torus([3, 2, 4], *LINK)), BOX)
-    (x, y), (u, v), (far, high) = (layout.positions[f"h{index}"] for index in (0, 8, 16))
-    assert (u - x, v - y) == pytest.approx((far - u, high - v))
-    assert 0 < u - x < (layout.positions["h1"][0] - x) / 2
-    assert len(layout.lines["h0", "h8"]) == 2 < len(layout.lines["h0", "h16"])
-
-
-def test_ring_is_not_a_torus() -> None:
-    places = lay_out(predicted(topologies.ring(8, *LINK)), BOX).positions
-    assert len({round(y) for _, y in places.values()}) > 3
+    ring = lay_out(predicted(topologies.ring(8, *LINK)), BOX).positions
+    assert len({round(y) for _, y in ring.values()}) > 3, "a ring is not a torus"
 
 
 def test_nearest_distances_use_little_memory() -> None:

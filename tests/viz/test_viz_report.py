@@ -40,7 +40,7 @@ class Predicted(ScenarioAnswer[Any]):
     kind = "prediction"
 
 
-def both(predicted: float, measured: float | None, *, trusted: bool = True) -> SideBySide:
+def both(predicted: float, measured: float | None, trusted: bool = True) -> SideBySide:
     return replace(side_by_side(predicted, measured), trusted=trusted)
 
 
@@ -101,9 +101,8 @@ class Page(HTMLParser):
 
 
 def test_report_contains_the_whole_answer() -> None:
-    page = Page(render_report(comparison(), NOTHING))
-    raw = "\n".join(page.words[page.words.index("{") :])
-    assert json.JSONDecoder().raw_decode(raw)[0] == comparison()
+    words = Page(render_report(comparison(), NOTHING)).words
+    assert json.JSONDecoder().raw_decode("\n".join(words[words.index("{") :]))[0] == comparison()
 
 
 def test_text_is_never_markup_in_a_report() -> None:
@@ -131,11 +130,7 @@ def test_report_loads_nothing_and_embeds_pictures(tmp_path: Path) -> None:
 
 
 def test_report_grades_errors_only_on_an_idle_machine() -> None:
-    times = [
-        *(both(measured * 0.01, 1.0) for measured in (105, 80, 200)),
-        both(0.5, 1.0, trusted=False),
-        both(0.5, None),
-    ]
+    times = [both(1.05, 1.0), both(0.8, 1.0), both(2.0, 1.0), both(0.5, 1.0, trusted=False), both(0.5, None)]
     errors = [row[4] for row in cells(answer([collective("x", time, time, time) for time in times]))]
     assert [cell.kind for cell in errors] == ["good", "fair", "poor", "", ""]
     assert [cell.text for cell in errors] == ["+5", "-20", "+100", "-50", "-"]
@@ -166,36 +161,32 @@ def test_report_answers_question_with_pictures_and_folds_numbers() -> None:
         pictures={"waterfall": picture}, compared={"beside": picture}, headline="A step takes 300 ms.", tables=tables,
     )  # fmt: skip
     text = render_report({**comparison(), "limits": "What limits ring: h3 is slow."}, parts)
-    order = [
-        "and what limits it?",
-        "A step takes 300 ms.",
-        'alt="waterfall"',
-        "h3 is slow",
-        'alt="beside"',
-    ]
+    order = ["and what limits it?", "A step takes 300 ms.", 'alt="waterfall"', "h3 is slow", 'alt="beside"']
     places = [text.index(words) for words in (*order, "Assumptions and calibration", "All numbers")]
     assert places == sorted(places)
     open_to_all = re.sub(r"<details.*?</details>", "", text, flags=re.DOTALL)
     assert "<table" not in open_to_all, "all numbers are folded away"
 
 
-def test_predicted_report_has_cluster_waterfall_curve_and_player(tmp_path: Path) -> None:
-    scenario = ringlab.load("faults", "collective.sizes=64 KiB", "collective.algorithms=ring")
+def written(scenario: ringlab.Scenario, folder: Path) -> tuple[Any, str]:
+    """Return the prediction of a scenario, and its report."""
     answer = scenario.predict()
-    scenario.write_report(answer, tmp_path / "report.html")
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert Page(page).tags.count("img") == 4  # cluster, waterfall, curve and critical path
-    assert "iframe" in Page(page).tags
-    assert '<p class="answer">star of 8 hosts, 10 Gbit/s: with ring a step takes 248 ms' in page
-    assert answer.limits in Page(page).words
+    scenario.write_report(answer, folder / "report.html")
+    return answer, (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_predicted_report_has_cluster_waterfall_curve_and_player(tmp_path: Path) -> None:
+    answer, text = written(ringlab.load("faults", "collective.sizes=64 KiB", "collective.algorithms=ring"), tmp_path)
+    assert Page(text).tags.count("img") == 4  # cluster, waterfall, curve and critical path
+    assert "iframe" in Page(text).tags
+    assert '<p class="answer">star of 8 hosts, 10 Gbit/s: with ring a step takes 248 ms' in text
+    assert answer.limits in Page(text).words
 
 
 @pytest.mark.parametrize(("hosts", "has_curve"), [(2, False), (4, True)])
 def test_report_leaves_out_a_scaling_curve_of_one_point(hosts: int, has_curve: bool, tmp_path: Path) -> None:
-    scenario = ringlab.load("star8", f"cluster.hosts={hosts}", "collective.sizes=64 KiB")
-    scenario.write_report(scenario.predict(), tmp_path / "report.html")
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert ("Predicted throughput on part of the cluster's hosts" in html.unescape(page)) == has_curve
+    _, text = written(ringlab.load("star8", f"cluster.hosts={hosts}", "collective.sizes=64 KiB"), tmp_path)
+    assert ("Predicted throughput on part of the cluster's hosts" in html.unescape(text)) == has_curve
 
 
 @pytest.mark.parametrize(("world_size", "most"), [(1, 1_000_000), (8, 10)])
