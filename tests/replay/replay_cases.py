@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -113,17 +114,15 @@ def algorithms_for(verb: str, sizes: tuple[int, ...]) -> list[str]:
     labels = []
     for algorithm in library().values():
         if algorithm.spec.name == verb:
-            try:
+            with suppress(InputError, Undefined):
                 for size in sizes:
                     verified_schedule(algorithm, size)
                 labels.append(algorithm.label)
-            except (InputError, Undefined):
-                pass
     return labels
 
 
 @st.composite
-def recordings(draw: st.DrawFn, *, devices: bool = True) -> tuple[Recording, dict[str, str]]:
+def recordings(draw: st.DrawFn) -> tuple[Recording, dict[str, str]]:
     """Draw a program without deadlocks, whose ranks post calls in one global order, and its algorithms."""
     ranks = draw(st.integers(2, 4))
     builder = RecordingBuilder("drawn.py", ranks)
@@ -133,10 +132,10 @@ def recordings(draw: st.DrawFn, *, devices: bool = True) -> tuple[Recording, dic
     for number in range(draw(st.integers(1, 6))):
         kind = draw(st.sampled_from(["collective", "collective", "message", "exchange", "device"]))
         line = draw(st.sampled_from(["", "", "line"]))
+        posted: list[tuple[int, int]] = []
         if kind == "collective":
             posted = _collective(draw, builder, ranks, number, line, chosen)
-        elif kind == "device" and devices:
-            posted = []
+        elif kind == "device":
             rank = draw(st.integers(0, ranks - 1))
             device = builder.stream(rank, f"device {number}")
             builder.signal(rank, ("to", number), seconds=pause())
@@ -147,7 +146,6 @@ def recordings(draw: st.DrawFn, *, devices: bool = True) -> tuple[Recording, dic
         else:
             src, dst = draw(st.permutations(range(ranks)))[:2]
             ends = [(src, dst), (dst, src)] if kind == "exchange" else [(src, dst)]
-            posted = []
             for a, b in ends:
                 nbytes = 8 * draw(st.sampled_from(SIZES))
                 posted += [(a, builder.send(a, b, nbytes, key=(number, a), line=line))]
@@ -175,14 +173,9 @@ def _collective(
         chosen[verb] = draw(st.sampled_from(algorithms_for(verb, (2, 3, 4))))
     spec = find_algorithm(chosen[verb], verb).spec
     elements = draw(st.sampled_from(SIZES)) * len(group)
-    collective = RecordedCollective(
-        verb,
-        group,
-        elements,
-        op=draw(st.sampled_from(["sum", "mean"])) if spec.reduces else "sum",
-        root=draw(st.integers(0, len(group) - 1)) if spec.rooted else 0,
-        group=f"group of {group}",
-    )
+    op = draw(st.sampled_from(["sum", "mean"])) if spec.reduces else "sum"
+    root = draw(st.integers(0, len(group) - 1)) if spec.rooted else 0
+    collective = RecordedCollective(verb, group, elements, op=op, root=root, group=f"group of {group}")
     return [(rank, builder.collective(rank, number, collective, line=line)) for rank in group]
 
 

@@ -86,17 +86,14 @@ def message(number: int, rank: int, peer: int, sends: bool, after: Sequence[int]
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_chakra_ring_completes_when_every_rank_sends_first(ranks: int, tmp_path: Path) -> None:
     """In ASTRA-sim's ring, a receive depends on an earlier send of its rank."""
-    traces = [
-        [
-            message(at, rank, (rank + (1, -1)[at % 2]) % ranks, at % 2 == 0, [at - 1] if at else ())
-            for at in range(2 * (ranks - 1))
-        ]
-        for rank in range(ranks)
-    ]
-    cluster = simcomm.star(ranks, "10 Gbit/s", "5 us")
+    traces = []
+    for rank in range(ranks):
+        peers = (rank + 1) % ranks, (rank - 1) % ranks
+        steps = range(2 * (ranks - 1))
+        traces.append([message(at, rank, peers[at % 2], at % 2 == 0, [at - 1] if at else ()) for at in steps])
     seconds = simcomm.run("broadcast/naive", STAR, nbytes=1 << 20).elapsed
-    read = read_chakra(write_traces(tmp_path, *traces))
-    assert replay(read, cluster).elapsed == pytest.approx((ranks - 1) * seconds)
+    run = replay(read_chakra(write_traces(tmp_path, *traces)), simcomm.star(ranks, "10 Gbit/s", "5 us"))
+    assert run.elapsed == pytest.approx((ranks - 1) * seconds)
 
 
 def test_chakra_computing_continues_after_a_send(tmp_path: Path) -> None:

@@ -55,21 +55,17 @@ def test_device_stream_has_its_own_log() -> None:
     assert made.computed().tolist() == [1.000001]
 
 
-def entry(builder: RecordingBuilder, **changes: Any) -> None:
-    log = builder._logs[changes.pop("stream")]
-    log.append((changes["did"], changes["number"], changes.get("seconds", 0.0), 0.0))
+def log(builder: RecordingBuilder, stream: int, did: Did, number: int, seconds: float = 0.0) -> None:
+    builder._logs[stream].append((did, number, seconds, 0.0))
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda b: entry(b, stream=0, did=Did.POST, number=0), "call 0 is posted 2 times"),
-        (lambda b: entry(b, stream=1, did=Did.WAIT, number=0), "belongs to rank 1, but its call 0 belongs to rank 0"),
-        (lambda b: entry(b, stream=0, did=Did.WAIT, number=99), "entries.number.* must be less than 12, not 99"),
-        (
-            lambda b: entry(b, stream=0, did=Did.WAIT, number=0, seconds=-1.0),
-            "must be between 0 and .* seconds, not -1",
-        ),
+        (lambda b: log(b, 0, Did.POST, 0), "call 0 is posted 2 times"),
+        (lambda b: log(b, 1, Did.WAIT, 0), "belongs to rank 1, but its call 0 belongs to rank 0"),
+        (lambda b: log(b, 0, Did.WAIT, 99), "entries.number.* must be less than 12, not 99"),
+        (lambda b: log(b, 0, Did.WAIT, 0, seconds=-1.0), "must be between 0 and .* seconds, not -1"),
         (lambda b: b.wait(0, b.send(0, 1, 8, key="new")), "waits for call 12, which is not posted earlier"),
         (lambda b: b.send(0, 1, 8, key=(0, 1)), "both send or both receive message"),
         (lambda b: b.recv(2, 0, 8, key=(b.send(0, 1, 8, key="x"), b._keys["x"])[0] and "x"), "do not name each other"),

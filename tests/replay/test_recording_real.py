@@ -48,17 +48,18 @@ def test_recording_has_all_calls(recording: Recording) -> None:
     calls = [call for call in recording.calls if call.rank == 0 and call.kind == CallKind.COLLECTIVE]
     kinds = Counter(recording.verbs[call.verb] for call in calls)
     assert kinds["all_gather"] >= 4  # of the sharded model, in two steps; sizes and bytes of objects
-    assert kinds["reduce_scatter"] == 2
+    assert (kinds["reduce_scatter"], kinds["barrier"]) == (2, 1)
     assert kinds["broadcast"] >= 1  # of DistributedDataParallel
-    assert kinds["barrier"] == 1
     by = {(recording.verbs[call.verb], recording.ops[call.op]) for call in calls}
     assert {("reduce", "max"), ("reduce_scatter", "mean"), ("all_reduce", "sum")} <= by
-    large = [call for call in calls if recording.verbs[call.verb] == "all_reduce" and call.elements == 1000]
-    assert len(large) == 2
+    assert sum(recording.verbs[call.verb] == "all_reduce" and call.elements == 1000 for call in calls) == 2
     assert {recording.location(number).file for number in range(len(recording.calls))} == {"recorded_program.py"}
     assert any("begun = dist.all_reduce" in location.text for location in recording.locations)
     sends = [call for call in recording.calls if call.kind == CallKind.SEND and call.tag == 5]
     assert [(call.rank, call.peer, call.nbytes) for call in sends] == [(0, 1, 4000)]
+    for rate in ("100 Gbit/s", "10 Mbit/s"):
+        run = replay(recording, simcomm.star(2, rate, "10 us"))
+        assert describe_stuck(run) == [] and run.elapsed >= recording.computed().max() * 0.99
 
 
 def test_recording_separates_computing_from_waiting(recording: Recording) -> None:
@@ -66,13 +67,6 @@ def test_recording_separates_computing_from_waiting(recording: Recording) -> Non
     waits = [e for e in recording.entries if e.did == Did.WAIT and e.number == number]
     assert 0.2 <= waits[0].seconds < 2.0  # it slept meanwhile
     assert (recording.took() >= recording.computed()).all()
-
-
-def test_recording_replays_on_other_networks(recording: Recording) -> None:
-    fast, slow = (replay(recording, simcomm.star(2, rate, "10 us")) for rate in ("100 Gbit/s", "10 Mbit/s"))
-    assert describe_stuck(slow) == []
-    assert fast.elapsed < slow.elapsed
-    assert fast.elapsed >= recording.computed().max() * 0.99
 
 
 @pytest.mark.parametrize("fault", ["raise ValueError('as it stands')", "os.kill(os.getpid(), 9)"])
@@ -113,10 +107,10 @@ class GpuTensor(torch.Tensor):
     is_cuda, device = True, torch.device("cuda", 3)
 
 
-class BarrierTensor(torch.Tensor):
+class BarrierTensor(GpuTensor):
     """The tensor of torch's barrier, on the GPU that was current before the script chose one."""
 
-    is_cuda, device = True, torch.device("cuda", 0)
+    device = torch.device("cuda", 0)
 
 
 @pytest.mark.parametrize("backend", ["nccl", "gloo"])
@@ -164,10 +158,8 @@ def test_started_ranks_prefix_their_output(tmp_path: Path, capfd: pytest.Capture
 
 
 def test_read_logs_names_a_rank_without_a_log(tmp_path: Path) -> None:
-    CallLog(0, 2, "one.py", "gloo").write(tmp_path)
+    logs = [CallLog(rank, 2, "one.py", "gloo") for rank in range(2)]
+    logs[0].write(tmp_path)
     with pytest.raises(RunFailed, match="no log of rank 1"):
         read_logs(tmp_path, 2, timeout=0.1)
-
-
-def test_join_logs_accepts_logs_without_calls() -> None:
-    assert len(join_logs([CallLog(rank, 2, "none.py", "gloo") for rank in range(2)]).calls) == 0
+    assert len(join_logs(logs).calls) == 0

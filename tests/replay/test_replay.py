@@ -148,16 +148,13 @@ def test_hanging_ranks_are_reported_with_their_lines() -> None:
         "(its last call: all_reduce of 400 bytes in group 'world' at hang.py:7)",
     ]
     assert {operation.rank for operation in make_trace(run).unfinished} == {0, 1, 2}
-
-
-def test_wait_cycle_is_reported() -> None:
-    builder = RecordingBuilder("circle.py", 2)
+    circle = RecordingBuilder("circle.py", 2)
     for rank in range(2):
         other = 1 - rank
-        for call in (builder.recv(rank, other, 8, key=(other, rank)), builder.send(rank, other, 8, key=(rank, other))):
-            builder.post(rank, call)
-            builder.wait(rank, call)
-    run = replay(builder.recording(), simcomm.star(2, "10 Gbit/s", "5 us"))
+        for call in (circle.recv(rank, other, 8, key=(other, rank)), circle.send(rank, other, 8, key=(rank, other))):
+            circle.post(rank, call)
+            circle.wait(rank, call)
+    run = replay(circle.recording(), simcomm.star(2, "10 Gbit/s", "5 us"))
     assert "rank 1 has not reached send to rank 0" in describe_stuck(run)[0]
 
 
@@ -191,15 +188,6 @@ def test_marks_name_compute_spans() -> None:
     assert trace.elapsed == pytest.approx(3e-3 + 3 * seconds + 5e-4)
 
 
-def test_one_recording_replays_on_many_clusters() -> None:
-    replayer = Replayer(ddp(8))
-    slow, fast = (replayer.on(simcomm.star(8, f"{rate} Gbit/s", "5 us")).elapsed for rate in (1, 100))
-    tree = replayer.on(simcomm.star(8, "1 Gbit/s", "5 us"), {"all_reduce": "naive"}).elapsed
-    assert fast < slow < tree
-    chosen = replayer.on(simcomm.star(8, "1 Gbit/s", "5 us"), {"all_reduce": "auto"}).elapsed
-    assert chosen <= slow * (1 + 1e-9)
-
-
 def test_nccl_runs_calls_of_a_group_in_order() -> None:
     dgx = nccl_cluster(describe_preset("dgx-h100", 1, 8))
     alone = simcomm.run(nccl("all_reduce"), dgx, nbytes=4 << 20).elapsed
@@ -211,21 +199,25 @@ def test_nccl_runs_calls_of_a_group_in_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cluster", "algorithms", "message"),
+    ("ranks", "algorithms", "message"),
     [
-        (simcomm.star(3, "1 Gbit/s", "5 us"), {}, "3 ranks, but the recording has 4"),
-        (simcomm.star(4, "1 Gbit/s", "5 us"), {"all_reduce": "rign"}, "unknown algorithm"),
-        (simcomm.star(4, "1 Gbit/s", "5 us"), {"allreduce": "ring"}, "unknown collective"),
+        (3, {}, "3 ranks, but the recording has 4"),
+        (4, {"all_reduce": "rign"}, "unknown algorithm"),
+        (4, {"allreduce": "ring"}, "unknown collective"),
     ],
 )
-def test_replay_rejects_other_ranks_and_unknown_names(
-    cluster: Cluster, algorithms: dict[str, str], message: str
-) -> None:
+def test_replay_rejects_other_ranks_and_unknown_names(ranks: int, algorithms: dict[str, str], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        replay(ddp(4), cluster, algorithms)
+        replay(ddp(4), simcomm.star(ranks, "1 Gbit/s", "5 us"), algorithms)
 
 
-def test_unsuitable_algorithm_falls_back_with_a_note() -> None:
+def test_chosen_algorithms_change_the_time_of_a_replay() -> None:
+    replayer = Replayer(ddp(8))
+    slow, fast = (replayer.on(simcomm.star(8, f"{rate} Gbit/s", "5 us")).elapsed for rate in (1, 100))
+    tree, chosen = (
+        replayer.on(simcomm.star(8, "1 Gbit/s", "5 us"), {"all_reduce": name}).elapsed for name in ("naive", "auto")
+    )
+    assert fast < slow < tree and chosen <= slow * (1 + 1e-9)
     run = replay(ddp(3), simcomm.star(3, "1 Gbit/s", "5 us"), {"all_reduce": "torus[columns=2]"})
     assert any("all_reduce on 3 ranks uses ring" in note for note in run.carrier.notes)
 

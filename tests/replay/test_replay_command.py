@@ -41,9 +41,8 @@ def test_replay_command_answers_plots_and_writes(run_file: Path, tmp_path: Path,
     files_to = ["--plot", files[0], "--trace", files[1], "--json", files[2], "--report", files[3]]
     done = ringlab("replay", run_file, "--on", "two-racks", *what_ifs, *files_to)
     assert done.status == 0, done.err
-    assert "train.py: 48 calls of 8 ranks, recorded on virtual" in done.out
-    assert "train.py:40" in done.out
-    assert "is the bottleneck" in done.out
+    for words in ("train.py: 48 calls of 8 ranks, recorded on virtual", "train.py:40", "is the bottleneck"):
+        assert words in done.out
     answer = json.loads(files[2].read_text())
     as_recorded, (naive, wider) = answer["own"], answer["what_ifs"]
     assert wider["elapsed_s"] < as_recorded["elapsed_s"] < naive["elapsed_s"]
@@ -56,8 +55,15 @@ def test_replay_command_answers_plots_and_writes(run_file: Path, tmp_path: Path,
     assert (len(trace.messages), trace.elapsed) == (as_recorded["messages"], pytest.approx(as_recorded["elapsed_s"]))
     assert files[0].stat().st_size > 10_000
     page = files[3].read_text()
-    assert "<title>train.py" in page and "that the end of the run waited for" in page and "is the bottleneck" in page
-    assert "How long does the run take on" in page
+    for words in (
+        "<title>train.py",
+        "that the end of the run waited for",
+        "is the bottleneck",
+        "How long does the run",
+    ):
+        assert words in page
+    done = ringlab("replay", run_file, "--ranks", 64, "--on", "two-racks")
+    assert done.status == 0 and "each host 8 times" in done.out and "of 64 ranks" in done.out, done.err
 
 
 def test_replay_compares_with_the_measured_time(tmp_path: Path) -> None:
@@ -91,28 +97,16 @@ def test_replay_command_rejects_invalid_options(run_file: Path, options: ReplayO
         replay_file(run_file, options)
 
 
-def test_replay_command_widens_a_run(run_file: Path, ringlab: Ringlab) -> None:
-    done = ringlab("replay", run_file, "--ranks", 64, "--on", "two-racks")
-    assert done.status == 0, done.err
-    assert "each host 8 times" in done.out and "of 64 ranks" in done.out
-
-
-def test_read_network_uses_part_of_a_network_with_faults() -> None:
+def test_read_network_has_hosts_for_all_ranks(tmp_path: Path) -> None:
     network = read_network("star8", 4, ["faults.rank=[{rank = 1, slowdown = 2}]"])
     assert (network.cluster.world_size, network.faults.ranks[0].slowdown) == (4, 2)
     assert read_network("this-machine", 3).cluster.world_size == 3
-
-
-def test_read_network_of_a_machine_has_hosts_for_all_ranks() -> None:
     for name, ranks, size in (("dgx-h100", 4, (1, 4)), ("dgx-h100", 12, (2, 6)), ("gb200-nvl72", 6, (2, 3))):
         cluster = read_network(name, ranks).cluster
         assert isinstance(cluster, NcclCluster)
         assert (cluster.world_size, (cluster.system.nodes, cluster.system.gpus)) == (ranks, size)
     with pytest.raises(InputError, match=r"13 ranks .* do not fill all its hosts evenly; use a multiple of 8"):
         read_network("dgx-h100", 13)
-
-
-def test_read_network_of_a_graph_file_uses_its_hosts(tmp_path: Path) -> None:
     graph = {"directed": False, "multigraph": False, "graph": {}, "nodes": [{"id": name} for name in ("h0", "h1", "s")]}
     graph["edges"] = [{"source": f"h{n}", "target": "s", "bandwidth": 1.25e8, "latency": 5e-6} for n in (0, 1)]
     (tmp_path / "net.json").write_text(json.dumps(graph))
