@@ -1,7 +1,6 @@
 """Calibration: blocks, the times of message classes from them, and a launch that calibrates and runs in turn."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import real_programs
@@ -10,7 +9,7 @@ import simcomm
 from collectives import find_algorithm
 from collectives.call import make_call
 from collectives.costs.message_classes import EXCHANGE, FAN_IN, FAN_OUT, RELAY, MessageClass, Probe
-from collectives.records.calibration import PARTS, MessageCurve, read_calibration
+from collectives.records.calibration import PARTS, MessageCurve
 from collectives.records.environment import threads_per_rank
 from collectives.training.gradients import Gradient
 from collectives.training.workload import ComputePhases, Training
@@ -126,12 +125,6 @@ def test_measured_run_does_not_change_its_prediction():
     assert replace(after, created=before.created, parts=[]) == replace(before, parts=[])
     assert len(before.parts) == 4
     assert 1e-5 < simcomm.run(NAIVE, simcomm.this_machine(2), 4096, calibration=before).elapsed < 1.0
-
-
-def test_calibration_file_keeps_its_parts(tmp_path: Path):
-    calibration = make_calibration([block(1 + 0.1 * number) for number in range(5)], TWO)
-    calibration.write(tmp_path / "two.json")
-    assert read_calibration(tmp_path / "two.json") == calibration
 
 
 def test_calibration_folds_span_the_whole_launch():

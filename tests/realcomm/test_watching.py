@@ -73,12 +73,12 @@ def test_only_rank_0_writes_metrics_and_every_rank_its_log(tmp_path, capsys):
         observer.end(running(rank, done=3), ZeroDivisionError("no sheep"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics.jsonl", "rank-0.log", "rank-1.log"]
     assert len(rows_of(tmp_path / "metrics.jsonl")) == 1
-    logs = [(tmp_path / f"rank-{rank}.log").read_text() for rank in (0, 1)]
-    assert " rank 1 INFO training/ring: resnet18 on digits, step 0 of 8, 2 ranks, cpu, " in logs[1]
-    assert " rank 1 INFO a line of mine ?[31m\n" in logs[1]
-    assert " rank 1 INFO failed in step 3, sync\n" in logs[1] and logs[1].endswith("ZeroDivisionError: no sheep\n")
+    first, second = ((tmp_path / f"rank-{rank}.log").read_text() for rank in (0, 1))
+    assert " rank 1 INFO training/ring: resnet18 on digits, step 0 of 8, 2 ranks, cpu, " in second
+    assert " rank 1 INFO a line of mine ?[31m\n" in second
+    assert " rank 1 INFO failed in step 3, sync\n" in second and second.endswith("ZeroDivisionError: no sheep\n")
     warning = 'metrics.jsonl: its last line was incomplete and is dropped: {"ste\n'
-    assert logs[0].count(warning) == 1 and warning not in logs[1]
+    assert first.count(warning) == 1 and warning not in second
     assert capsys.readouterr() == ("", warning)  # only rank 0 warns
 
 
