@@ -28,38 +28,36 @@ for values in (torch.full((4,), float(dist.get_rank())), torch.randn(5)):
     print((all_reduce(values) / dist.get_world_size()).sum().item())
 
 # === gossip_and_sums, 4 ranks
-# Gossip, an exchange between all pairs, and pairwise sums next to a complete sum.
+# Gossip, an exchange between all pairs, a sum of pairs next to a complete sum, and a server of sums.
 torch.manual_seed(rank)
+
+def exchange(mine, peer):
+    got = torch.empty_like(mine)
+    sending = dist.isend(mine, peer)
+    dist.recv(got, peer)
+    sending.wait()
+    return got
+
 x = torch.randn(6)
 for step in range(4):
-    got = torch.empty(6)
-    peer = rank ^ 1 if step % 2 == 0 else world - 1 - rank
-    h = dist.isend(x, peer); dist.recv(got, peer); h.wait()
-    x = (x + got) / 2
-y = torch.ones(3) * rank
-parts = [torch.empty(3) for _ in range(world)]
-hs = [dist.isend(y, o) for o in range(world) if o != rank]
-for o in range(world):
-    if o != rank:
-        dist.recv(parts[o], o)
-parts[rank] = y
-for h in hs: h.wait()
-total = sum(parts)
-z = torch.randn(4); got = torch.empty(4)
-h = dist.isend(z, rank ^ 1); dist.recv(got, rank ^ 1); h.wait()
-z = z + got
-print(torch.cat([total, z]).sum() / world)
-grads = torch.randn(5)
-if rank == 0:
-    acc = torch.zeros(5)
-    for step in range(3):
-        for o in range(1, world):
-            g = torch.empty(5); dist.recv(g, o); acc += g
-        for o in range(1, world): dist.send(acc, o)
-else:
-    for step in range(3):
-        dist.send(grads * (step + 1), 0)
-        w = torch.empty(5); dist.recv(w, 0)
+    x = (x + exchange(x, rank ^ 1 if step % 2 == 0 else world - 1 - rank)) / 2
+total = torch.ones(3) * rank
+for distance in range(1, world):
+    total = total + exchange(torch.ones(3) * rank, rank ^ distance)
+z = torch.randn(4)
+print(torch.cat([total, z + exchange(z, rank ^ 1)]).sum() / world)
+gradients, sums = torch.randn(5), torch.zeros(5)
+for step in range(3):
+    if rank == 0:
+        for other in range(1, world):
+            got = torch.empty(5)
+            dist.recv(got, other)
+            sums += got
+        for other in range(1, world):
+            dist.send(sums, other)
+    else:
+        dist.send(gradients * (step + 1), 0)
+        dist.recv(torch.empty(5), 0)
 
 # === hooks_divide_before, 2 ranks
 # Separate models: parameter hooks divide before or after the sum, and buckets divide the sum.
@@ -115,30 +113,6 @@ out = torch.empty_like(tokens)
 out[order] = back
 assert torch.allclose(out, tokens * (expert + 1).unsqueeze(1))
 
-# === prefix_sums, 4 ranks
-# Each rank computes the sum of the ranks before it by doubling distances; rank 0 gathers a total by messages.
-prefix = torch.tensor([1.0, float(rank)])
-for distance in (1, 2):
-    sending = dist.isend(prefix, rank + distance) if rank + distance < world else None
-    if rank >= distance:
-        got = torch.empty(2)
-        dist.recv(got, rank - distance)
-        if sending is not None:
-            sending.wait()
-        prefix = prefix + got
-    elif sending is not None:
-        sending.wait()
-print(prefix.tolist())
-if rank:
-    dist.send(prefix, 0)
-else:
-    total = prefix.clone()
-    for source in range(1, world):
-        got = torch.empty(2)
-        dist.recv(got, source)
-        total += got
-    print(total.mean().item())
-
 # === reduced_over_both, 4 ranks
 # DDP averages over the data ranks; a layer shared by the model ranks is also averaged over them.
 from torch.distributed.device_mesh import init_device_mesh
@@ -155,33 +129,6 @@ for _ in range(3):
         dist.all_reduce(parameter.grad, group=model)
         parameter.grad /= 2
     opt.step()
-
-# === ring_batch, 4 ranks
-# All-reduce on a ring by batch_isend_irecv, checked against the backend's own.
-def ring_all_reduce(t):
-    rank, n = dist.get_rank(), dist.get_world_size()
-    chunks = list(t.view(-1).tensor_split(n))
-    right, left = (rank + 1) % n, (rank - 1) % n
-
-    def exchange(out, into):
-        ops = [dist.P2POp(dist.isend, out, right), dist.P2POp(dist.irecv, into, left)]
-        for work in dist.batch_isend_irecv(ops):
-            work.wait()
-
-    for step in range(n - 1):
-        s, d = (rank - step) % n, (rank - step - 1) % n
-        buffer = torch.empty_like(chunks[d])
-        exchange(chunks[s], buffer)
-        chunks[d] += buffer
-    for step in range(n - 1):
-        s, d = (rank + 1 - step) % n, (rank - step) % n
-        exchange(chunks[s], chunks[d])
-
-x = torch.arange(10.0) * (dist.get_rank() + 1)
-expected = x.clone()
-dist.all_reduce(expected)
-ring_all_reduce(x)
-assert torch.equal(x, expected), (x, expected)
 
 # === ring_shown_half_way, 4 ranks
 # Each rank prints its chunks between the two halves of a ring, and the sum is divided before the second half.
@@ -202,44 +149,3 @@ for step in range(world - 1):
     sending.wait()
     t[(rank - step) % world] = got
 print(t.mean().item())
-
-# === sums_of_leaders, 6 ranks
-# Two nodes sum to their leaders, the leaders exchange their sums, and each leader broadcasts to its node.
-leader, members = rank // 3 * 3, range(rank // 3 * 3 + 1, rank // 3 * 3 + 3)
-total, got = torch.randn(8), torch.empty(8)
-if rank != leader:
-    dist.send(total, leader)
-    dist.recv(total, leader)
-else:
-    for member in members:
-        dist.recv(got, member)
-        total += got
-    sending = dist.isend(total.clone(), 3 - leader)
-    dist.recv(got, 3 - leader)
-    sending.wait()
-    total.add_(got)
-    for member in members:
-        dist.send(total, member)
-print(torch.stack([total, total / 6]).mean().item())
-
-# === tree_broadcast, 5 ranks
-def tree_broadcast(t, root=0):
-    """Binomial tree, any number of ranks."""
-    n = dist.get_world_size()
-    v = (dist.get_rank() - root) % n
-    mask = 1
-    while mask < n:
-        if v & mask:
-            dist.recv(t, (v - mask + root) % n)
-            break
-        mask <<= 1
-    mask >>= 1
-    while mask:
-        if v + mask < n and not v & (mask - 1) and not v & mask:
-            dist.send(t, (v + mask + root) % n)
-        mask >>= 1
-
-for root in (0, 3):
-    t = torch.full((7,), float(dist.get_rank()))
-    tree_broadcast(t, root)
-    assert (t == root).all()

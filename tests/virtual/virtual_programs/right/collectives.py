@@ -49,22 +49,6 @@ for handle in handles:
 dist.reduce(nothing, 0)
 print(torch.zeros(0).sum().item())
 
-# === eval_gather_unequal, 4 ranks
-# Predictions of shards of unequal size: sizes first, then padded tensors.
-def gather_unequal(t):
-    n = dist.get_world_size()
-    sizes = [torch.zeros(1, dtype=torch.long) for _ in range(n)]
-    dist.all_gather(sizes, torch.tensor([len(t)]))
-    most = int(max(sizes))
-    padded = torch.cat([t, t.new_zeros(most - len(t), *t.shape[1:])])
-    out = [torch.empty_like(padded) for _ in range(n)]
-    dist.all_gather(out, padded)
-    return torch.cat([o[: int(s)] for o, s in zip(out, sizes)])
-
-data = torch.arange(22).view(11, 2)
-mine = data.tensor_split(dist.get_world_size())[dist.get_rank()]
-assert torch.equal(gather_unequal(mine), data)
-
 # === objects, 3 ranks
 rank, n = dist.get_rank(), dist.get_world_size()
 config = [{"lr": 0.1, "name": "run"}] if rank == 0 else [None]
@@ -78,18 +62,6 @@ dist.gather_object("word" * rank, at_root, dst=1)
 mine = [None]
 dist.scatter_object_list(mine, [f"part {i}" for i in range(n)] if rank == 0 else None, src=0)
 assert mine[0] == f"part {rank}"
-
-# === one_after_the_other, 3 ranks
-# Ranks print (or download, or build) in turns.
-for turn in range(dist.get_world_size()):
-    if dist.get_rank() == turn:
-        print(f"rank {turn} of {dist.get_world_size()}", flush=True)
-    dist.barrier()
-if dist.get_rank() != 0:
-    dist.barrier()   # wait until rank 0 has "downloaded"
-else:
-    dist.barrier()
-dist.monitored_barrier() if dist.get_backend() == "gloo" else dist.barrier()
 
 # === parameter_server, 3 ranks
 # Rank 0 serves requests in order of arrival.
@@ -138,14 +110,12 @@ x = torch.tensor([float(rank)])
 dist.all_reduce(x, group=row)
 dist.all_reduce(x, group=column)
 assert x.item() == 6
-if rank in (0, 3):
-    pass
 diagonal = dist.new_group(ranks=[0, 3])
 if rank in (0, 3):
     y = torch.tensor([rank])
     dist.broadcast(y, src=3, group=diagonal)
     assert y.item() == 3
-dist.barrier()
+dist.monitored_barrier()
 
 # === warnings_apart, 2 ranks
 # A rank turns its warnings into errors, or records them; the other's are what they were.

@@ -1,34 +1,5 @@
 # Each section is a program: mistake_corpus.py adds its first lines, and explains the comments.
 
-# === accumulate_rest, 2 ranks
-# Losses are divided by the number of micro-batches, even in the last step of an epoch, which has only one.
-ACCUMULATE = 2
-model = DDP(torch.nn.Linear(4, 1))
-opt = torch.optim.SGD(model.parameters(), lr=0.1)
-warm_up = torch.optim.lr_scheduler.LambdaLR(opt, lambda step: step**0.5)
-torch.manual_seed(dist.get_rank())
-for epoch in range(3):
-    batches = torch.randn(3, 2, 4)
-    for i, batch in enumerate(batches):
-        (model(batch).square().mean() / ACCUMULATE).backward()
-        if i % ACCUMULATE == 1 or i == len(batches) - 1:
-            opt.step()
-            warm_up.step()
-            opt.zero_grad()
-
-# === batch_norm_evaluated, 2 ranks
-# Each rank has its own statistics until the next forward, in which DDP broadcasts those of rank 0.
-model = DDP(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)))
-opt = torch.optim.SGD(model.parameters(), lr=0.1)
-torch.manual_seed(dist.get_rank())
-for _ in range(3):
-    opt.zero_grad()
-    model(torch.randn(8, 4)).square().mean().backward()
-    opt.step()
-model.eval()
-with torch.no_grad():
-    print(model(torch.ones(2, 4)).sum().item())
-
 # === closures, 2 ranks
 # Optimizers that evaluate the loss themselves, once or many times in a step.
 torch.manual_seed(dist.get_rank())
@@ -88,25 +59,6 @@ for step in range(6):
                 dist.all_reduce(p)
                 p /= dist.get_world_size()
 
-# === rates_tried, 2 ranks
-# The same epochs for a model of each learning rate, by one loader.
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
-
-generator = torch.Generator().manual_seed(0)
-data = TensorDataset(torch.randn(32, 8, generator=generator))
-sampler = DistributedSampler(data)
-loader = DataLoader(data, batch_size=4, sampler=sampler)
-for rate in (0.1, 0.01):
-    torch.manual_seed(0)
-    model = DDP(torch.nn.Linear(8, 8))
-    opt = torch.optim.SGD(model.parameters(), lr=rate)
-    for epoch in range(2):
-        sampler.set_epoch(epoch)
-        for (x,) in loader:
-            opt.zero_grad()
-            (model(x) - x).square().mean().backward()
-            opt.step()
-
 # === reduced_in_forward, 2 ranks
 # Layers split by hand: a custom autograd function reduces its input in place and defines its gradient.
 class Together(torch.autograd.Function):
@@ -128,29 +80,6 @@ for _ in range(3):
     opt.zero_grad()
     (Together.apply(features.chunk(world, dim=1)[rank] @ weight.T) - 1).square().mean().backward()
     opt.step()
-
-# === residual_stages, 4 ranks
-# Stages add received data to their own results, and all stages sum the losses that the last one passes back.
-torch.manual_seed(rank)
-layer = torch.nn.Linear(6, 6)
-seen = torch.zeros(6)
-for micro in range(3):
-    x = torch.randn(2, 6)
-    if rank:
-        dist.recv(x, rank - 1)
-    with torch.no_grad():
-        y = x + layer(x)
-    if rank + 1 < world:
-        dist.send(y, rank + 1)
-        back = torch.empty(6)
-        dist.recv(back, rank + 1)
-        seen = seen + back
-    else:
-        back = y.mean(0)
-        seen += back
-    if rank:
-        dist.send(back + x.mean(0), rank - 1)
-print(torch.cat([seen, x.flatten()]).sum().item())
 
 # === sampler_of_validation, 2 ranks
 # set_epoch is never called on the validation sampler, which is harmless because nothing is trained on it.

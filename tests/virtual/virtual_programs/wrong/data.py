@@ -68,35 +68,6 @@ for epoch in range(2):
         model(x).mean().backward()
         model.zero_grad()
 
-# === shards_of_one_batch, 2 ranks: same batch
-# FSDP with a loader that shuffles alike on all ranks.
-from torch.distributed.fsdp import fully_shard
-from torch.utils.data import DataLoader, TensorDataset
-
-torch.manual_seed(42)
-loader = DataLoader(TensorDataset(torch.randn(32, 6)), batch_size=8, shuffle=True)  # fix: loader = DataLoader(data := TensorDataset(torch.randn(32, 6)), batch_size=8, sampler=torch.utils.data.DistributedSampler(data))
-model = torch.nn.Linear(6, 6)
-fully_shard(model)
-opt = torch.optim.AdamW(model.parameters(), 1e-2)
-for (x,) in loader:
-    opt.zero_grad()
-    (model(x) - x).square().mean().backward()  # reported: 0-1
-    opt.step()
-
-# === split_by_each, 2 ranks: sampler
-# Each rank draws its own test samples, so other ranks train on them.
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset, random_split
-
-torch.manual_seed(dist.get_rank())
-train, test = random_split(TensorDataset(torch.randn(32, 4)), [24, 8])  # fix: train, test = random_split(TensorDataset(torch.randn(32, 4)), [24, 8], generator=torch.Generator().manual_seed(0))
-sampler = DistributedSampler(train)  # reported: 0-1
-model = DDP(torch.nn.Linear(4, 1))
-opt = torch.optim.SGD(model.parameters(), lr=0.1)
-for (x,) in DataLoader(train, batch_size=4, sampler=sampler):
-    opt.zero_grad()
-    model(x).square().mean().backward()
-    opt.step()
-
 # === tp_batches_differ, 4 ranks: input mismatch
 # Every rank draws a batch of its own, also those that share one layer.
 from torch.distributed.device_mesh import init_device_mesh

@@ -46,30 +46,6 @@ for step in range(3):
     out = model(load(dist.get_rank(), step))  # reported: 2
     out.sum().backward()
 
-# === output_in_dataclass, 2 ranks: exception
-# DDP looks for unused parameters, but cannot look into the dataclass that forward returns.
-class Output:
-    def __init__(self, scores):
-        self.scores = scores
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.body, self.auxiliary = nn.Linear(4, 4), nn.Linear(4, 2)
-
-    def forward(self, x):
-        return Output(self.body(x))  # fix: return (self.body(x),)
-
-model = DDP(Net(), find_unused_parameters=True)
-opt = torch.optim.SGD(model.parameters(), lr=0.1)
-torch.manual_seed(dist.get_rank())
-for _ in range(3):
-    opt.zero_grad()
-    output = model(torch.randn(2, 4))
-    scores = output.scores  # fix: scores = output[0]
-    scores.sum().backward()  # reported
-    opt.step()
-
 # === place_as_source, 4 ranks: exception: group_src=0 or group_dst=0
 # The second pair passes a group rank as the source, where a global rank is expected.
 pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]

@@ -32,21 +32,6 @@ for _ in range(2):
         shard.mul_(1.0 / norm.clamp(min=1.0))  # fix:
     opt.step()  # reported: 0; 1; 2
 
-# === divided_by_two_loops, 4 ranks: averaged twice
-# Two loops divide the reduced gradients. The loss itself is not divided for another reason.
-model = torch.nn.Linear(4, 1)
-opt = torch.optim.SGD(model.parameters(), lr=0.1)
-torch.manual_seed(dist.get_rank())
-for _ in range(3):
-    opt.zero_grad()
-    model(torch.randn(4, 4)).square().mean().backward()
-    for p in model.parameters():
-        dist.all_reduce(p.grad)
-        p.grad /= dist.get_world_size()
-    for p in model.parameters():  # fix:
-        p.grad /= dist.get_world_size()  # fix:
-    opt.step()  # reported: 0-3
-
 # === divided_twice, 2 ranks: averaged twice
 # DDP has already averaged the gradients.
 model = DDP(torch.nn.Linear(4, 1))
@@ -58,25 +43,6 @@ for _ in range(3):
     for p in model.parameters():  # fix:
         p.grad /= dist.get_world_size()  # fix:
     opt.step()  # reported: 0-1
-
-# === flat_sum_never_divided, 2 ranks: sum not averaged
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
-
-net = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1))
-opt = torch.optim.Adam(net.parameters(), lr=1e-2)
-gen = torch.Generator().manual_seed(dist.get_rank())
-loss_fn = nn.MSELoss()
-for _ in range(3):
-    opt.zero_grad(set_to_none=False)
-    loss_fn(net(torch.randn(6, 3, generator=gen)), torch.zeros(6, 1)).backward()
-    flat = torch.cat([p.grad.flatten() for p in net.parameters()])
-    dist.all_reduce(flat)  # reported: 0-1
-    # fix: flat /= dist.get_world_size()
-    at = 0
-    for p in net.parameters():
-        p.grad.copy_(flat[at : at + p.numel()].view_as(p))
-        at += p.numel()
-    opt.step()
 
 # === fsdp1_clipped_by_torch, 2 ranks: gradient scale mismatch
 # torch's clip_grad_norm_ sees only each rank's shards.
@@ -91,23 +57,6 @@ for _ in range(3):
     torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)  # fix: model.clip_grad_norm_(0.01)
     optimizer.step()  # reported: 0; 1
 # fix: model = None
-
-# === grad_hook_never_divides, 3 ranks: sum not averaged
-# A hook on each parameter sums its gradient over ranks during backward.
-def summed(gradient):
-    gradient = gradient.clone()
-    dist.all_reduce(gradient)  # reported: 0-2
-    return gradient  # fix: return gradient / dist.get_world_size()
-
-model = torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.ReLU(), torch.nn.Linear(6, 1))
-for p in model.parameters():
-    p.register_hook(summed)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-torch.manual_seed(dist.get_rank())
-for _ in range(3):
-    optimizer.zero_grad()
-    model(torch.randn(8, 6)).square().mean().backward()
-    optimizer.step()
 
 # === head_in_no_optimizer, 2 ranks: not in optimizer
 # The head is replaced after the optimizer was created.
@@ -151,27 +100,6 @@ for _ in range(2):
     loss.backward()  # reported: 0-1
     # fix: for p in model.parameters(): dist.all_reduce(p.grad); p.grad /= dist.get_world_size()
     opt.step()
-
-# === metrics_alone, 2 ranks: no communication
-# The data is split between ranks and losses are averaged for the log, but the model is never wrapped.
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
-
-data = TensorDataset(torch.randn(32, 4), torch.randn(32, 1))
-model = torch.nn.Linear(4, 1)
-for parameter in model.parameters():
-    dist.broadcast(parameter.data, src=0)
-sampler = DistributedSampler(data)
-opt = torch.optim.SGD(model.parameters(), lr=0.1)
-for epoch in range(2):
-    sampler.set_epoch(epoch)
-    for x, y in DataLoader(data, batch_size=4, sampler=sampler):
-        opt.zero_grad()
-        loss = torch.nn.functional.mse_loss(model(x), y)
-        loss.backward()
-        # fix: for p in model.parameters(): dist.all_reduce(p.grad); p.grad /= dist.get_world_size()
-        opt.step()  # reported: 0-1
-        mean = loss.detach() / dist.get_world_size()
-        dist.all_reduce(mean)
 
 # === never_communicates, 2 ranks: no communication
 # A group is created but never used: each rank trains alone.

@@ -1,27 +1,5 @@
 # Each section is a program: mistake_corpus.py adds its first lines, and explains the comments.
 
-# === deadlock_of_four, 4 ranks: deadlock
-# In a tree, a leaf waits for the sum before it has sent its own part.
-x = torch.tensor([1.0 * rank])
-buf = torch.zeros(1)
-if rank == 0:
-    for child in (1, 2):
-        dist.recv(buf, child)  # reported: 0
-        x += buf
-    for child in (1, 2):
-        dist.send(x, child)
-elif rank == 1:
-    dist.recv(buf, 3)  # reported: 1
-    dist.send(x + buf, 0)
-    dist.recv(x, 0)
-    dist.send(x, 3)
-elif rank == 2:
-    dist.send(x, 0)  # reported: 2
-    dist.recv(x, 0)
-else:
-    dist.recv(buf, 1)  # reported: 3  # fix: dist.send(x, 1)
-    dist.send(x, 1)  # fix: dist.recv(x, 1)
-
 # === message_dtype, 2 ranks: message size
 if dist.get_rank() == 0:
     dist.send(torch.arange(4), 1)  # reported: 0
@@ -118,13 +96,6 @@ def shift(t):
     return out
 
 print(shift(torch.rand(512, 512)).sum())
-
-# === sends_right_receives_right, 4 ranks: deadlock
-# Every rank sends to its right neighbor with isend, and then receives from the same neighbor.
-mine, theirs = torch.ones(3), torch.zeros(3)
-sending = dist.isend(mine, (rank + 1) % world)
-dist.recv(theirs, (rank + 1) % world)  # reported: 0-3  # fix: dist.recv(theirs, (rank - 1) % world)
-sending.wait()
 
 # === while_others_wait, 3 ranks: deadlock
 # Rank 0 waits in a collective for rank 1, which waits for a message from rank 0.
