@@ -20,19 +20,8 @@ from collectives import (
     send,
     verify,
 )
-from collectives.proof.completion import completion_order
-from collectives.schedule.build import build_schedule
 
 # mypy: allow-untyped-defs
-
-
-def test_schedule_lists_channels_in_order() -> None:
-    schedule = build_schedule(find_algorithm("all_reduce/bidirectional_ring"), 3)
-    assert schedule.channels == 2
-    assert [len(channels) for channels in schedule.programs] == [2, 2, 2]
-    assert schedule.channel.tolist() == ([0] * 8 + [1] * 8) * 3
-    assert (schedule.channel[schedule.match] == schedule.channel).all()
-    assert sorted(completion_order(schedule)) == [(r, c, s) for r in range(3) for c in range(2) for s in range(4)]
 
 
 def copies(on_two_channels: bool) -> Callable[..., Any]:

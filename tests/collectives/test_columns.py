@@ -79,12 +79,6 @@ def test_columns_are_stored_small_and_read_as_64_bits():
         many.kept["src"][0] = 1
 
 
-def test_routes_are_converted_to_link_numbers():
-    routes = MessageRoutes.of([("a", "b", "c"), (), ("c", "a"), ("a",)])
-    first, link = routes.links({("a", "b"): 0, ("b", "c"): 1})
-    assert (first.tolist(), link.tolist()) == ([0, 2, 2, 3, 3], [0, 1, -1])
-
-
 @pytest.mark.parametrize("name", ["all_reduce/ring", "all_to_all/direct", "broadcast/chain", "all_gather/bruck"])
 def test_engines_agree_on_chunks_and_waits(name: str):
     star = simcomm.star(6, "10 Gbit/s", "5 us")

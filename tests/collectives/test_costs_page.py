@@ -10,7 +10,6 @@ import pytest
 from collectives import find_algorithm, library
 from collectives.costs.bounds import least_sent_share, least_steps
 from collectives.costs.closed_forms import UPPER_BOUNDS, CostModel, closed_form
-from collectives.schedule.build import build_schedule
 from collectives.spec import SPECS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "costs.md").read_text(encoding="utf-8")
@@ -92,13 +91,3 @@ def test_algorithm_docstrings_state_the_steps_on_the_page(name: str) -> None:
     for p in (p for p in range(2, 37) if HOLDS[holds](p)):
         latency_alone = CostModel(p, 1.0, 1.0, 0.0, 0.0)
         assert stated_steps(first, latency_alone) == pytest.approx(value(formula, latency_alone))
-
-
-@pytest.mark.parametrize("collective", ["broadcast", "reduce", "all_reduce"])
-def test_two_trees_send_the_stated_bytes(collective: str) -> None:
-    summary = (find_algorithm(f"{collective}/double_tree").function.__doc__ or "").partition("\n")[0]
-    most = 2 if "2 n bytes" in summary else 1
-    assert "n bytes" in summary
-    assert {
-        build_schedule(find_algorithm(f"{collective}/double_tree"), p).elements_sent(16).max() for p in (8, 16, 33)
-    } == {16 * most}

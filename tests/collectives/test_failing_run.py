@@ -75,12 +75,6 @@ def test_wrong_result_has_no_failing_step(tmp_path: Path) -> None:
     assert describe_failure(trace).startswith("goes wrong at rank 1, at its end (mine.py:6): ")
 
 
-def test_wrong_data_is_shown_when_it_arrives() -> None:
-    trace, error = failing(broken_programs()["double_count"], 3)
-    assert error.lands and trace.failure is not None
-    assert {int(step) for step in trace.messages.step} == {0, 1} and trace.failure.at == trace.elapsed
-
-
 def red_pixels(frame: np.ndarray) -> int:
     color = np.round(np.array(rgb(WRONG)) * 255)
     return int((np.abs(frame[80:372].astype(float) - color).sum(axis=2) < 12).sum())

@@ -59,13 +59,6 @@ def test_user_mistake_is_reported_before_measuring(folder: Path, ringlab: Ringla
     assert "measuring" not in done.err
 
 
-def test_user_algorithm_is_drawn_by_its_name(folder: Path, ringlab: Ringlab) -> None:
-    done = ringlab("animate", "asked.toml", "--algorithm", NAME, "-o", "mine.png")
-    assert (done.status, done.err) == (0, "")
-    assert done.out.startswith("all_reduce/fancy_all_reduce: ")
-    assert (folder / "mine.png").stat().st_size > 1000
-
-
 def test_user_algorithm_is_chosen_when_fastest(folder: Path) -> None:
     among = [find_algorithm(name, "all_reduce", folder=folder) for name in (NAME, "naive")]
     choice = simcomm.choose("all_reduce", simcomm.star(8, "10 Gbit/s", "5 us"), 1 << 20, among=among)

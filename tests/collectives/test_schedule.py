@@ -66,13 +66,6 @@ def test_kth_send_matches_kth_receive() -> None:
     assert schedule.step.tolist() == [0, 0, 0, 1]
 
 
-def test_schedule_counts_an_empty_step() -> None:
-    def waits(rank, world_size):  # type: ignore[no-untyped-def]
-        yield ()
-
-    assert build_schedule(declared("all_reduce", waits), 3).steps == 1
-
-
 def star_reduce(order: list[int]) -> Algorithm:
     """All ranks send to rank 0, which reduces their data in this order and then sends the result to all."""
 

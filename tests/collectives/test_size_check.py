@@ -1,7 +1,6 @@
 """Reject too large inputs before they are built, with the size, the limit and alternatives."""
 
 import re
-import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,6 @@ from collectives.budget import Gigabyte
 from collectives.call import CollectiveCall
 from collectives.declaration import Algorithm
 from collectives.errors import InputError, TooLarge
-from collectives.schedule.schedule import StepTable
 from collectives.schedule.size_check import check_operations
 from collectives.step import Step
 from collectives.training.workload import ComputePhases
@@ -25,12 +23,10 @@ from ringlab.pictures.traces import check_traceable
 from ringlab.scenario import load
 from simcomm import schedules
 from simcomm.cluster import paths
-from simcomm.compiled import engine
 from simcomm.compiled.kernel import arrays
 from simcomm.compiled.planning import routes
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.planning.routes import alone_rates, find_routes
-from simcomm.schedules import compact_schedule
 from simcomm.selection import choose
 
 
@@ -90,11 +86,6 @@ def test_more_memory_allows_larger_simulations(limit: str, name: str, monkeypatc
         schedules.unverified_schedule.cache_clear()
         with pytest.raises(InputError, match=f"RINGLAB_MEMORY.* {message}"):
             simcomm.run(algorithm, cluster, 1 << 20, record=False)
-
-
-def test_naive_programs_need_few_recordings():
-    table = compact_schedule(find_algorithm("all_reduce/naive"), 20_000)
-    assert isinstance(table, StepTable) and table.messages == 2 * 19_999
 
 
 FAR = simcomm.ring(64, "1 GB/s", "1 us")
@@ -167,28 +158,6 @@ def test_keys_and_hops_do_not_depend_on_piece_size(at_once: int, monkeypatch: py
         alone_rates(pieces), alone_rates(found_routes)
     )
     assert all(map(np.array_equal, routes.make_link_records(pieces, inputs.private), records))
-
-
-def test_allowed_routes_fit_into_a_gigabyte(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, name in ((arrays, "AT_ONCE"), (routes, "HOPS_AT_ONCE")):
-        monkeypatch.setattr(module, name, 5_000)  # few beside all, as a million is
-    direct, taken = find_algorithm("all_to_all/direct"), list[tuple[int, int, int, int]]()
-    for ports in (4, 6, 8):  # before the first of them machine code is loaded
-        tree = simcomm.fat_tree(ports, "1 GB/s", "1 us")
-        schedule = schedules.unverified_schedule(direct, tree.world_size)
-        inputs = EngineInput(CollectiveCall(direct, 54 * 1024), schedule, tree, Transport())
-        tracemalloc.start()
-        try:
-            assert engine.by_shortcut(inputs) is None
-            routed = tracemalloc.get_traced_memory()[1]
-            tracemalloc.reset_peak()
-            together = len(inputs.link_records.hop_link_pair)
-            taken.append((len(inputs.routes.hop_link), routed, together, tracemalloc.get_traced_memory()[1]))
-        finally:
-            tracemalloc.stop()
-    hops, routed, together, events = np.subtract(taken[2], taken[1])
-    assert routed / hops * Gigabyte.HOPS < 700e6
-    assert events / together * Gigabyte.TOGETHER < 700e6
 
 
 @pytest.mark.parametrize("record", ["path.png", "film.gif", "player.html"])

@@ -53,22 +53,16 @@ def trace() -> Trace:
     )
 
 
-@pytest.mark.parametrize("path", [3, None, b"x.json", ["x.json"]])
-def test_path_arguments_of_other_types_are_rejected(trace: Trace, path: Any):
-    figure = viz.space_time_figure(trace)
+def test_path_arguments_of_other_types_are_rejected(trace: Trace) -> None:
+    figure, parts = viz.space_time_figure(trace), ReportParts()
     calls: list[Callable[[Any], object]] = [
-        trace.write,
-        read_trace,
-        read_calibration,
-        lambda path: viz.draw(trace, path),
-        lambda path: viz.animate(trace, path),
-        lambda path: viz.write_figure(figure, path),
-        lambda path: viz.write_report({"kind": "prediction"}, ReportParts(), path),
-        simcomm.read_cluster,
-    ]
+        trace.write, read_trace, read_calibration, simcomm.read_cluster, lambda path: viz.draw(trace, path),
+        lambda path: viz.animate(trace, path), lambda path: viz.write_figure(figure, path),
+        lambda path: viz.write_report({"kind": "prediction"}, parts, path),
+    ]  # fmt: skip
     for call in calls:
-        with pytest.raises(InputError, match=re.escape(f"path must be the name of a file or directory, not {path!r}")):
-            call(path)
+        with pytest.raises(InputError, match="path must be the name of a file or directory, not 3"):
+            call(3)
 
 
 def written(trace: Trace, folder: Path) -> dict[str, Any]:
@@ -82,22 +76,12 @@ def test_trace_round_trips_through_a_file(trace: Trace, tmp_path: Path) -> None:
     assert trace.bytes_sent() == [512, 512]
     unfinished = replace(trace, failed={1: 2e-3}, unfinished=[Unfinished(0, 1, True, 1, 0, 2e-3, False, 1)])
     many_routes = simcomm.run("all_to_all/direct", simcomm.star(50, "10 Gbit/s", "5 us"), 50 * 64)
-    for original in (trace, unfinished, many_routes):
+    failed = replace(trace, failure=ProgramFailure(1, 0, "my.py:9", "deadlock"))
+    for original in (trace, unfinished, failed, many_routes):
         original.write(tmp_path / "new folder" / "a.trace.json")
         again = read_trace(tmp_path / "new folder" / "a.trace.json")
         assert again == original and again.messages[0] == original.messages[0]
-
-
-def test_failed_trace_round_trips_and_is_incomplete(trace: Trace, tmp_path: Path) -> None:
-    assert trace.is_complete
-    trace.failure = ProgramFailure(1, 0, "my.py:9", "deadlock")
-    written(trace, tmp_path)
-    back = read_trace(next(tmp_path.iterdir()))
-    assert (back.failure, back.is_complete) == (ProgramFailure(1, 0, "my.py:9", "deadlock"), False)
-    trace.failure = ProgramFailure(2, 0, "", "no such rank")
-    written(trace, tmp_path)
-    with pytest.raises(InputError, match="failure: rank 2 does not exist; there are 2 ranks"):
-        read_trace(next(tmp_path.iterdir()))
+        assert again.is_complete == (original in (trace, many_routes))
 
 
 @pytest.mark.parametrize(
@@ -125,6 +109,7 @@ def test_invalid_trace_file_is_rejected(tmp_path: Path, content: bytes, message:
     [
         ({"kind": "imagined"}, "kind: Input should be 'predicted' or 'measured'"),
         ({"worldsize": 2}, "worldsize: Unexpected keyword argument"),
+        ({"failure": [2, 0, "", "no such rank"]}, "failure: rank 2 does not exist; there are 2 ranks"),
         ({"hosts": ["h0"]}, "hosts must have 2 entries, one per rank, not 1"),
     ],
 )
