@@ -97,21 +97,6 @@ def test_simgrid_agrees_with_the_event_engine(tmp_path: Path):
         assert len(results["rows"]) == 6 and all(row["full_differs"] < 1e-9 for row in results["rows"])
 
 
-@pytest.mark.slow
-def test_growth_is_fitted_over_ranks(tmp_path: Path):
-    results = measured("growth.py", tmp_path / "found.json", *SMALLEST["growth.py"])
-    assert_has_environment(results)
-    *rows, fitted = results["rows"]
-    assert [(row["ranks"], row["messages"]) for row in rows] == [(p, p - 1) for p in (16, 64, 256, 1024)]
-    assert all(row["cpu_s"] > 0 and row["megabytes"] > 0 for row in rows)
-    assert (fitted["name"], fitted["over"], fitted["at_most"]) == ("broadcast/binomial", "ranks", 1.2)
-    lacking = tmp_path / "lacking.json"
-    lacking.write_text(json.dumps({**results, "rows": rows[:1] + rows[2:]}))
-    *again, fitted = measured("growth.py", lacking, *SMALLEST["growth.py"], "--missing")["rows"]
-    assert [rows[0], *rows[2:]] == [again[0], *again[2:]] and again[1]["ranks"] == 64
-    assert fitted["name"] == "broadcast/binomial"
-
-
 def test_growth_reports_remaining_measurements_at_limit(tmp_path: Path):
     done = benchmark("growth.py", *SMALLEST["growth.py"], "--seconds", "0", "-o", str(tmp_path / "found.json"))
     assert done.stdout == "4 measurements are left: go on with --missing\n"
@@ -160,24 +145,6 @@ def test_benchmark_writes_complete_results(name: str, tmp_path: Path):
     results = measured(name, tmp_path / "found.json", *SMALLEST[name])
     assert_has_environment(results)
     assert COMPLETE[name](results)
-
-
-@pytest.mark.slow
-def test_side_by_side_compares_two_checkouts_in_parts(tmp_path: Path):
-    file, smallest = tmp_path / "found.json", SMALLEST["side_by_side.py"]
-    refused = benchmark("side_by_side.py")
-    assert refused.returncode == 2 and "--before FOLDER is needed" in refused.stderr
-    first = measured("side_by_side.py", file, *smallest, "--parts", "commands", "--only", "ringlab --help")
-    assert_has_environment(first)
-    assert [row["name"] for row in first["rows"]] == ["ringlab --help"]
-    both = measured(
-        "side_by_side.py", file, *smallest, "--parts", "calls", "--only", "proof of all_reduce/ring", "--add"
-    )
-    assert both["rows"][0] == first["rows"][0]
-    assert [row["name"].partition(": ")[2] for row in both["rows"][1:]] == ["first call", "again"]
-    for row in both["rows"]:
-        low, high = row["spread"]
-        assert 0 < low <= row["ratio"] <= high and row["ratio"] == row["after_s"] / row["before_s"]
 
 
 def test_overlap_results_match_ddp_in_speed_and_accuracy():

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 import tomllib
-import zipfile
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
@@ -160,29 +159,6 @@ def test_wheels_have_all_dependencies_except_torch():
     assert wanted == needed - {"torch", "torchvision"} | {"pytest", "hypothesis"}
     options = WHEELS["target"]("3.12")
     assert options[options.index("--python-version") + 1] == "3.12" and "manylinux_2_28_x86_64" in options
-
-
-@pytest.mark.slow
-def test_wheels_are_installed_offline_with_the_existing_torch(tmp_path, monkeypatch, capsys):
-    wheels, into = tmp_path / "wheels", tmp_path / "venv"
-    wheels.mkdir()
-    with zipfile.ZipFile(wheels / "ringlab_tiny-1.0-py3-none-any.whl", "w") as wheel:
-        wheel.writestr("ringlab_tiny.py", "answer = 42\n")
-        wheel.writestr(
-            "ringlab_tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: ringlab-tiny\nVersion: 1.0\n"
-        )
-        wheel.writestr(
-            "ringlab_tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
-        wheel.writestr("ringlab_tiny-1.0.dist-info/RECORD", "")
-    monkeypatch.setitem(WHEELS["install"].__globals__, "read_requirements", lambda: ["ringlab-tiny>=1", "numpy>=2"])
-    WHEELS["install"](wheels, into)
-    assert f"ready, with torch {torch.__version__.partition('+')[0]}" in capsys.readouterr().out
-    look = "import ringlab_tiny; from importlib.util import find_spec as find; "
-    look += "print(ringlab_tiny.answer, find('torch').origin)"
-    done = subprocess.run([into / "bin" / "python", "-P", "-c", look], capture_output=True, text=True, cwd=tmp_path)
-    assert done.stdout.split() == ["42", torch.__file__], done.stderr
-    assert not list(into.glob("lib/python*/site-packages/numpy"))
 
 
 def test_old_torch_and_hidden_gpus_are_rejected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

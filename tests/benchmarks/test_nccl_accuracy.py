@@ -6,8 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import Ringlab
-from hypothesis import given
-from hypothesis import strategies as st
 
 from benchmarks.accuracy import tables
 from benchmarks.accuracy.judging import (
@@ -60,16 +58,6 @@ def test_accuracy_score_is_the_median_of_system_medians():
     assert systems["a"]["small"].median == pytest.approx(0.2)
     assert systems["a"]["small"].signed == pytest.approx(-0.1)
     assert baseline_medians(judged) == {"twice": {name: pytest.approx(1.0) for name in SIZE_CLASSES}}
-
-
-@given(st.lists(st.floats(-0.99, 10), min_size=1, max_size=9))
-def test_accuracy_score_equals_plain_statistics_of_errors(errors: list[float]):
-    judged = concatenate([compared(f"s{index}", [error] * len(SIZES)) for index, error in enumerate(errors)])
-    scores = score_classes(judged)
-    for score in scores.values():
-        assert score.median == pytest.approx(np.median(np.abs(errors)), abs=1e-12)
-        assert score.mean_capped == pytest.approx(np.mean(np.minimum(np.abs(errors), 1)), abs=1e-12)
-        assert score.systems == len(errors)
 
 
 def test_accuracy_uses_at_most_twelve_sizes_per_series():

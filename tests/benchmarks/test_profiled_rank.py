@@ -13,11 +13,10 @@ from benchmarks.accuracy import one_rank
 from benchmarks.accuracy.emulated_rows import EmulatedRow, EmulatedRows, compare_each
 from benchmarks.accuracy.one_rank import computing_of
 from collectives.errors import InputError, RunFailed
-from collectives.records.calibration import ComputePoint, PairProbes
+from collectives.records.calibration import PairProbes
 from collectives.records.environment import cores, threads_per_rank
 from collectives.records.model_profile import Layer, Measured, ModelProfile
-from collectives.training.workload import ComputePhases, Training
-from realcomm.calibration.pair_calibration import from_pair
+from collectives.training.workload import Training
 from realcomm.training.models import build_model
 from ringlab.shared.failures import exit_with_a_line
 from ringlab.shared.progress import NoProgress
@@ -118,11 +117,3 @@ def test_small_network_has_the_stated_parameters():
         scenario = load(f"emulated/{name}")
         assert (scenario.cluster.world_size, {training.sync_name for training in scenario.trainings}) == (hosts, syncs)
         build_model(scenario.trainings[0], seed=0)  # refuses another number
-
-
-def test_slower_cores_slow_compute_and_messages():
-    phases = ComputePhases(0.03, 0.1, 0.01)
-    calibration = replace(from_pair(PAIR, 2), compute=[ComputePoint("resnet18", "digits", 32, 2, 1, phases, 0.1)])
-    slower = calibration.with_slower_cores(1.1)
-    assert slower.compute[0].phases == phases.times(1.1)
-    assert slower.pair == replace(PAIR, software=1.1)

@@ -1,4 +1,4 @@
-"""Programs with one mistake each. A comment marks the line that its error names."""
+"""Programs with one mistake each, which the name states. A comment marks the line that its error names."""
 
 from collectives import algorithm, copy, recv, recv_reduce, reduce, send
 from collectives.algorithms.ring import all_reduce_around
@@ -6,14 +6,12 @@ from collectives.algorithms.ring import all_reduce_around
 
 @algorithm("broadcast", chunks=1)
 def crashes(rank, world_size, root):
-    """A program that divides by zero if there are two ranks."""
     if world_size > 1:
         yield send((rank + 1) % (world_size - 2), 0), recv((rank - 1) % world_size, 0)  # here
 
 
 @algorithm("all_reduce", chunks=1)
 def double_count(rank, world_size):
-    """Recursive doubling for any number of ranks: unless it is a power of two, some contributions count twice."""
     distance = 1
     while distance < world_size:
         yield send((rank + distance) % world_size, 0), recv_reduce((rank - distance) % world_size, 0)  # here
@@ -22,13 +20,11 @@ def double_count(rank, world_size):
 
 @algorithm("all_reduce", chunks=1, scratch=1)
 def empty_scratch(rank, world_size):
-    """A program that sends scratch before anything was written to it."""
     yield reduce(1, into=0)  # here
 
 
 @algorithm("all_reduce")
 def off_by_one_chunk(rank, world_size):
-    """A ring that sends the chunk next to the one that its neighbor expects."""
     left, right = (rank - 1) % world_size, (rank + 1) % world_size
     for step in range(world_size - 1):
         yield send(right, (rank - step) % world_size), recv_reduce(left, (rank - 2 - step) % world_size)  # here
@@ -36,7 +32,6 @@ def off_by_one_chunk(rank, world_size):
 
 @algorithm("reduce_scatter")  # here
 def off_by_one_step(rank, world_size):
-    """A ring that stops one step too early."""
     left, right = (rank - 1) % world_size, (rank + 1) % world_size
     for step in range(world_size - 2):
         yield send(right, (rank - 1 - step) % world_size), recv_reduce(left, (rank - 2 - step) % world_size)
@@ -44,20 +39,17 @@ def off_by_one_step(rank, world_size):
 
 @algorithm("all_gather")
 def other_place(rank, world_size):
-    """A copy to a different chunk, which can have another size if the buffer does not divide evenly."""
     if world_size > 1:
         yield copy(rank, into=(rank + 1) % world_size)  # here
 
 
 @algorithm("all_reduce")  # here
 def overlapping_channels(rank, world_size):
-    """Two rings on two channels that should each use half of the chunks, but overlap."""
     return all_reduce_around(rank, world_size, 1), all_reduce_around(rank, world_size, -1)
 
 
 @algorithm("all_reduce")
 def send_before_receive(rank, world_size):
-    """Every rank sends before it receives. With rendezvous, all ranks wait for each other."""
     left, right = (rank - 1) % world_size, (rank + 1) % world_size
     for step in range(world_size - 1):
         yield send(right, (rank - 1 - step) % world_size)  # here
@@ -66,14 +58,12 @@ def send_before_receive(rank, world_size):
 
 @algorithm("barrier", chunks=1)
 def token_lost(rank, world_size):
-    """A barrier that notifies only neighbors, so that distant ranks are never heard."""
     if world_size > 1:
         yield send((rank + 1) % world_size, 0), recv_reduce((rank - 1) % world_size, 0)  # here
 
 
 @algorithm("scatter", chunks=1)  # here
 def too_few_chunks(rank, world_size, root):
-    """A scatter whose buffer has fewer chunks than there are ranks."""
     if rank == root:
         yield tuple(send(peer, 0) for peer in range(world_size) if peer != root)
     else:
@@ -82,14 +72,12 @@ def too_few_chunks(rank, world_size, root):
 
 @algorithm("all_gather")
 def uneven_sizes(rank, world_size):
-    """Each rank sends half of its chunks to a partner that expects a single chunk."""
     if world_size == 2:
         yield send(1 - rank, 0, count=2), recv(1 - rank, 1 - rank)  # here
 
 
 @algorithm("reduce", chunks=1)
 def unmatched_receive(rank, world_size, root):
-    """The root waits for a message from every rank, but the last rank sends none."""
     for peer in range(world_size):
         if rank == root and peer != root:
             yield recv_reduce(peer, 0)  # here
@@ -99,7 +87,6 @@ def unmatched_receive(rank, world_size, root):
 
 @algorithm("all_reduce", chunks=1)
 def written_twice(rank, world_size):
-    """One message overwrites a chunk while other messages of the same step are reduced into it."""
     others = [peer for peer in range(world_size) if peer != rank]
     if others:
         sends = [send(peer, 0) for peer in others]
@@ -108,7 +95,6 @@ def written_twice(rank, world_size):
 
 @algorithm("all_to_all")
 def wrong_place(rank, world_size):
-    """An exchange after which every part has arrived, but in the wrong place."""
     others = [peer for peer in range(world_size) if peer != rank]
     if others:
         sends = [send(peer, peer) for peer in others]
@@ -117,7 +103,6 @@ def wrong_place(rank, world_size):
 
 @algorithm("broadcast", chunks=1)
 def wrong_root(rank, world_size, root):
-    """A broadcast that ignores its root and starts at rank 0."""
     if rank > 0:
         yield recv(rank - 1, 0)
     if rank < world_size - 1:

@@ -150,7 +150,7 @@ def change(rng: Random, right: Programs, total: int) -> Programs:
 
 class _Change:
     def __init__(self, rng: Random, programs: Programs, total: int) -> None:
-        self.rng, self.programs, self.total = rng, programs, total
+        self.rng, self.programs = rng, programs
         self.at, self.channel, self.steps, self.step, self.op = rng.choice([
             (at, channel, steps, step, op)
             for at, channels in enumerate(programs) for channel, steps in enumerate(channels)
@@ -160,56 +160,45 @@ class _Change:
         self.others = [rank for rank in range(len(programs)) if rank != self.at]
 
     def make(self) -> None:
-        of_message = [self.drop_message, self.repeat_message, self.move_message, self.add_message]
-        of_one = [self.drop, self.drop_step, self.join_steps, self.misdirect, self.move, self.turn, self.change_channel]
+        peer, kind = self.rng.choice(self.others), OTHER_KIND.get(self.op.kind, self.op.kind)
+        of_one: list[Callable[[], None]] = [
+            lambda: _put(self.step, self.op),
+            lambda: self.step.clear(),
+            lambda: _put(self.step, self.op, self.op if self.op.kind.is_local else self.op._replace(peer=peer)),
+            lambda: _put(self.step, self.op, self._moved(self.op)),
+            lambda: _put(self.step, self.op, self.op._replace(kind=kind)),
+            self.join_steps,
+            self.change_channel,
+        ]
+        of_message: list[Callable[[], None]] = [
+            lambda: self.replace_ends(lambda op: []),
+            lambda: self.replace_ends(lambda op: [op, op]),
+            lambda: self.replace_ends(lambda op: [self._moved(op)]),
+            lambda: self.add_message(peer),
+        ]
         self.rng.choice([*of_one, *of_message, *of_message])()
         for channels in self.programs:
             for program in channels:
                 program[:] = [step for step in program if step]
 
-    def drop(self) -> None:
-        _put(self.step, self.op)
-
-    def drop_step(self) -> None:
-        self.step.clear()
-
     def join_steps(self) -> None:
         at = _index(self.steps, self.step)
         self.steps[at : at + 2] = [[op for step in self.steps[at : at + 2] for op in step]]
 
-    def misdirect(self) -> None:
-        if not self.op.kind.is_local:
-            _put(self.step, self.op, self.op._replace(peer=self.rng.choice(self.others)))
-
-    def move(self) -> None:
-        _put(self.step, self.op, self._moved(self.op))
-
-    def turn(self) -> None:
-        _put(self.step, self.op, self.op._replace(kind=OTHER_KIND.get(self.op.kind, self.op.kind)))
-
     def change_channel(self) -> None:
-        channels = self.programs[self.at]
-        self.drop()
-        target = self.rng.choice(channels)
+        _put(self.step, self.op)
+        target = self.rng.choice(self.programs[self.at])
         target.insert(self.rng.randint(0, len(target)), [self.op])
 
-    def drop_message(self) -> None:
-        for step, op in self._ends():
-            _put(step, op)
+    def replace_ends(self, change: Callable[[Operation], list[Operation]]) -> None:
+        """Replace the operation and its match. The second of two operations moves into a step of its own."""
+        for steps, step, op in [*self._ends()]:
+            new = change(op)
+            _put(step, op, *new[:1])
+            if len(new) > 1:
+                steps.insert(_index(steps, step), [op])
 
-    def repeat_message(self) -> None:
-        for step, op in self._ends():
-            steps = next(
-                steps for channels in self.programs for steps in channels if any(member is step for member in steps)
-            )
-            steps.insert(_index(steps, step), [op])
-
-    def move_message(self) -> None:
-        for step, op in self._ends():
-            _put(step, op, self._moved(op))
-
-    def add_message(self) -> None:
-        to = self.rng.choice(self.others)
+    def add_message(self, to: int) -> None:
         kind = self.rng.choice((Kind.RECV, Kind.RECV_REDUCE))
         if self.channel < len(self.programs[to]):
             for steps, op in (
@@ -221,25 +210,19 @@ class _Change:
     def _moved(self, op: Operation) -> Operation:
         return op._replace(chunk=self.chunk, into=op.into if op.kind is Kind.SEND else self.chunk)
 
-    def _ends(self) -> Iterator[tuple[list[Operation], Operation]]:
-        yield self.step, self.op
-        halves, theirs = self._halves(self.at, self.op.peer), self._halves(self.op.peer, self.at)
+    def _ends(self) -> Iterator[tuple[Steps, list[Operation], Operation]]:
+        yield self.steps, self.step, self.op
         sends = self.op.kind is Kind.SEND
-        number = next((k for k, (_, op) in enumerate(halves[sends]) if op is self.op), None)
+        mine, theirs = self._halves(self.at, self.op.peer), self._halves(self.op.peer, self.at)
+        number = next((k for k, (_, op) in enumerate(mine[sends]) if op is self.op), None)
         if number is not None and number < len(theirs[not sends]):
-            yield theirs[not sends][number]
+            yield (self.programs[self.op.peer][self.channel], *theirs[not sends][number])
 
     def _halves(self, at: int, peer: int) -> dict[bool, list[tuple[list[Operation], Operation]]]:
         """Return the sends to a peer (True) and the receives from it (False) of a position on the channel, in order."""
-        is_there = at >= 0 and self.channel < len(self.programs[at])
-        messages = [
-            (step, op) for step in (self.programs[at][self.channel] if is_there else [])
-            for op in step if op.peer == peer >= 0
-        ]  # fmt: skip
-        return {
-            sends: [message for message in messages if (message[1].kind is Kind.SEND) == sends]
-            for sends in (True, False)
-        }
+        steps = self.programs[at][self.channel] if at >= 0 and self.channel < len(self.programs[at]) else []
+        messages = [(step, op) for step in steps for op in step if op.peer == peer >= 0]
+        return {sends: [each for each in messages if (each[1].kind is Kind.SEND) == sends] for sends in (True, False)}
 
 
 def _index(items: list[Any], item: Any) -> int:

@@ -36,16 +36,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def answer(ringlab: Ringlab, *arguments: str) -> dict[str, list[dict[str, object]]]:
-    done = ringlab(*arguments, "--json", "-")
-    assert done.status == 0, done.err
-    content: dict[str, list[dict[str, object]]] = json.loads(done.out)
-    return content
-
-
 @pytest.mark.parametrize("command", ["predict", "run"])
 def test_user_algorithm_is_compared_with_the_ring(folder: Path, ringlab: Ringlab, command: str) -> None:
-    rows = answer(ringlab, command, "asked.toml")["collectives"]
+    rows = json.loads(ringlab(command, "asked.toml", "--json", "-").out)["collectives"]
     assert [entry["algorithm"] for entry in rows] == ["ring", "fancy_all_reduce"]
     assert all(isinstance(entry["time_s"], float) and entry["time_s"] > 0 for entry in rows)
 

@@ -58,17 +58,9 @@ def test_hierarchy_rejects_channels_and_scratch(rail: str) -> None:
         verify(find_algorithm(f"all_reduce/hierarchical[rail={rail}]"), 8)
 
 
-@pytest.mark.parametrize(
-    ("reference", "label"),
-    [
-        ("chain[slices=4]", "chain[slices=4]"),
-        ("hierarchical[gpus=4,rail=chain[slices=2]]", "hierarchical[gpus=4, rail=chain[slices=2]]"),
-        ("all_reduce/hierarchical[rail=hierarchical[gpus=2, rail=naive], gpus=4]",
-         "hierarchical[rail=hierarchical[gpus=2, rail=naive], gpus=4]"),
-    ],
-)  # fmt: skip
-def test_parameters_are_parsed_from_labels(reference: str, label: str) -> None:
-    assert find_algorithm(reference, "all_reduce").label == label
+def test_parameters_are_parsed_from_labels() -> None:
+    label = "hierarchical[rail=hierarchical[gpus=2, rail=naive], gpus=4]"
+    assert find_algorithm(f"all_reduce/{label.replace(', gpus', ',gpus')}").label == label
 
 
 @pytest.mark.parametrize("reference", ["chain[]", "chain[slices]", "chain[=4]", "chain[slices=]"])
