@@ -9,6 +9,7 @@ from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 from typing import Any
 
+import psutil
 import torch
 import torch.distributed as dist
 
@@ -78,12 +79,12 @@ def fail_on(rank: int, world_size: int, bad: int, how: str) -> object:
                 sys.exit(4)
             case "_exit":
                 os._exit(7)
-            case "sleep" | "miss torch's":
+            case "sleep":
                 time.sleep(600)
             case name:
                 time.sleep(0.1)  # the others are waiting by then, and see the connection break
                 os.kill(os.getpid(), signal.Signals[name])
-    (dist if how == "miss torch's" else realcomm).all_reduce(torch.zeros(1 << 16))
+    realcomm.all_reduce(torch.zeros(1 << 16))
     return None
 
 
@@ -104,19 +105,10 @@ def report_three(rank: int, world_size: int) -> None:
 
 
 def settings(rank: int, world_size: int, name: str) -> tuple[str | None, str, list[str]]:
-    return os.environ.get(name), str(Path.cwd()), listening()
-
-
-def listening() -> list[str]:
-    """Return the local addresses on which this process accepts connections, in hexadecimal as in /proc/net."""
-    sockets = {str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()}
-    addresses = []
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        for line in Path(table).read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
-                addresses.append(fields[1].partition(":")[0])
-    return addresses
+    """Return an environment variable, the working directory, and the local addresses that accept connections."""
+    connections = psutil.Process().net_connections()
+    addresses = [each.laddr.ip for each in connections if each.status == psutil.CONN_LISTEN]
+    return os.environ.get(name), str(Path.cwd()), addresses
 
 
 def check_own_collectives(rank: int, world_size: int, collectives: tuple[str, ...]) -> dict[str, int]:

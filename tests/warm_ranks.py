@@ -20,36 +20,30 @@ def run_ranks(ranks: int, folder: Path, *words: object) -> list[tuple[int, str, 
         port = server.getsockname()[1]
     common = {"WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     common |= {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": 1}
-    variables = [{**common, "RANK": rank, "LOCAL_RANK": rank} for rank in range(ranks)]
-    return run_each(
-        [{**os.environ, **{key: str(value) for key, value in each.items()}} for each in variables], folder, *words
-    )
+    own = [{**common, "RANK": rank, "LOCAL_RANK": rank} for rank in range(ranks)]
+    variables = [os.environ | {name: str(value) for name, value in each.items()} for each in own]
+    return run_each(variables, folder, *words)
 
 
 def run_each(variables: list[dict[str, str]], folder: Path, *words: object) -> list[tuple[int, str, str]]:
     """Run a program in one process for each set of environment variables; return as ``run_ranks`` does."""
     start_server()
-    started, outputs = (
-        [],
-        [[folder / f"rank{rank}.{name}" for name in ("out", "err")] for rank in range(len(variables))],
-    )
-    for of_rank, files in zip(variables, outputs, strict=True):
+    started = []
+    for rank, of_rank in enumerate(variables):
+        files = [folder / f"rank{rank}.{name}" for name in ("out", "err")]
         child = get_context("forkserver").Process(target=_be_rank, args=(of_rank, files, list(map(str, words))))
         with without_main():
             child.start()
-        started.append(child)
+        started.append((child, files))
     try:
-        for process in started:
+        for process, files in started:
             process.join(120)
-            assert process.exitcode is not None, [file.read_text() for files in outputs for file in files]
+            assert process.exitcode is not None, [file.read_text() for file in files]
     finally:
-        for process in started:
+        for process, _ in started:
             process.kill()
             process.join()
-    return [
-        (process.exitcode or 0, out.read_text(), err.read_text())
-        for process, (out, err) in zip(started, outputs, strict=True)
-    ]
+    return [(process.exitcode or 0, out.read_text(), err.read_text()) for process, (out, err) in started]
 
 
 def _be_rank(variables: dict[str, str], files: list[Path], words: list[str]) -> None:

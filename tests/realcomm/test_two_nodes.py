@@ -116,6 +116,7 @@ def test_ranks_find_out_that_they_are_on_two_nodes(tmp_path: Path, network: Emul
     (tmp_path / "bare.py").write_text(BARE)
     usual = {name: value for name, value in os.environ.items() if not name.startswith(("LOCAL_", "TORCHELASTIC"))}
     addresses = [network.plan.address(host) for host in network.plan.hosts]
+    usual["RES_OPTIONS"] = "timeout:1 attempts:1"  # no name server answers there
     usual |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": addresses[0], "MASTER_PORT": "29500"}
     ranks = [
         {**usual, "RANK": str(rank), "ADDRESS": address, "NAMESPACES": " ".join(place.files)}
