@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
@@ -142,21 +143,22 @@ class VirtualAnswer(Answer):
 
         Raises InputError if there are neither findings nor data to write.
         """
-        if files.recording is not None:
-            yield self._writer(self.recording, files.recording, Recording.write)
-        if files.trace is not None:
-            yield self._writer(self.trace, files.trace, Trace.write)
-        if files.report is not None:
-            from ringlab.commands.draw import draw_trace  # importing it is slow
-
-            yield self._writer(self.trace, files.report, partial(draw_trace, session=Session()))
-
-    def _writer(self, content: Any, path: Path, write: Callable[[Any, Path], object]) -> Callable[[], object]:
-        if content is not None:
-            return partial(write, content, path)
-        if not self.findings:
-            raise InputError(f"{path}: nothing to write; the program created no group, or sent too many messages")
-        return partial(make_console(stderr=True).print, f"{path}: not written, because the run has findings")
+        trace = self.trace if files.trace or files.report else None
+        requested: list[tuple[Path | None, Any, Callable[..., object]]] = [
+            (files.recording, self.recording, Recording.write),
+            (files.trace, trace, Trace.write),
+            (files.report, trace, _write_player),
+        ]
+        for path, content, write in requested:
+            if path is None:
+                continue
+            if content is not None:
+                yield partial(write, content, path)
+            elif self.findings:
+                note = f"{path}: not written, because the run has findings"
+                yield partial(make_console(stderr=True).print, note)
+            else:
+                raise InputError(f"{path}: nothing to write; the program created no group, or sent too many messages")
 
     def show(self) -> Iterator[Part]:
         if self.is_repeated:
@@ -186,19 +188,25 @@ class VirtualAnswer(Answer):
             yield from (Line(make_printable(line)) for line in others)
 
     def _rows(self) -> Iterator[Row]:
-        if len(self.ranks) <= MOST_ROWS:
-            for rank in self.ranks:
-                yield _row(f"rank {rank.rank}", rank)
-            return
-        keys = {
-            "first to finish": lambda rank: rank.finished_s,
-            "last to finish": lambda rank: -rank.finished_s,
-            "waited most": lambda rank: -rank.waited_s,
-            "computed most": lambda rank: -rank.computed_s,
-        }
-        for words, key in keys.items():
-            rank = min(self.ranks, key=key)
-            yield _row(f"rank {rank.rank}, {words}", rank)
+        named = {f"rank {rank.rank}": rank for rank in self.ranks}
+        if len(self.ranks) > MOST_ROWS:
+            finished, waited, computed = map(attrgetter, ("finished_s", "waited_s", "computed_s"))
+            picked = {
+                "first to finish": min(self.ranks, key=finished),
+                "last to finish": max(self.ranks, key=finished),
+                "waited most": max(self.ranks, key=waited),
+                "computed most": max(self.ranks, key=computed),
+            }
+            named = {f"rank {rank.rank}, {words}": rank for words, rank in picked.items()}
+        for name, rank in named.items():
+            times = map(format_time, (rank.finished_s, rank.computed_s, rank.waited_s))
+            yield [name, *times, format_size(rank.called_bytes)]
+
+
+def _write_player(trace: Trace, path: Path) -> None:
+    from ringlab.commands.draw import draw_trace  # importing it is slow
+
+    draw_trace(trace, path, Session())
 
 
 def _last_with_ranks(finished: Finished) -> int:
@@ -230,11 +238,6 @@ def _ranks(states: Sequence[Any], run: ReplayedRun | None, recording: Recording 
         waited = state.waited if run is None else max(0.0, finished - state.computed)
         rows.append(VirtualRank(state.number, finished, state.computed, waited, int(called[place])))
     return tuple(rows)
-
-
-def _row(name: str, rank: VirtualRank) -> Row:
-    times = [format_time(seconds) for seconds in (rank.finished_s, rank.computed_s, rank.waited_s)]
-    return [name, *times, format_size(rank.called_bytes)]
 
 
 SHORT_STEP_S = 0.03  # in shorter steps, waiting for a core to wake gloo's threads is a large part
@@ -371,12 +374,14 @@ def run_virtually(options: VirtualOptions, timeout: float, show: Show) -> Virtua
 
 def _make_options(program: UserProgram, request: ProgramOptions) -> VirtualOptions:
     cluster = choose_cluster(request.on, request.ranks)
+    machines = cluster.machines()
+    on_first = machines.count(machines[0])
     unchanged = ("compute", "timing", "acts_as", "gpu", "strict", "fake")
     return VirtualOptions(
         program,
         request.ranks,
         cluster,
-        per_node=request.per_node or (_gpus_of_a_node(cluster) if request.ranks else None),
+        per_node=request.per_node or (on_first if request.ranks and on_first > 1 else None),
         launch_s=parse_latency(request.launch),
         own=frozenset(request.own or ()),
         only=_numbers(request.only) if request.only else (),
@@ -391,12 +396,6 @@ def choose_cluster(word: str | None, ranks: int) -> Cluster:
     Raise InputError if ``word`` names no network, or one of its keys is invalid.
     """
     return star(ranks or USUAL, "10 Gbit/s", "5 us") if word is None else read_network(word, ranks).cluster
-
-
-def _gpus_of_a_node(cluster: Cluster) -> int | None:
-    machines = cluster.machines()
-    ranks = machines.count(machines[0])
-    return ranks if ranks > 1 else None
 
 
 def _numbers(text: str) -> tuple[int, ...]:
