@@ -2,7 +2,7 @@
 
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from math import isfinite
@@ -28,36 +28,8 @@ from simcomm.cluster.hardware import TABLES, find_link, machine_entries, parts, 
 
 PRESETS = {"this-machine": "processes on this machine that communicate through memory; requires a calibration"}
 Entry = dict[str, Any]
-Columns = dict[str, str | Callable[[Entry], str]]  # heading: key, or function of an entry
-SPEEDS: Columns = {
-    "line rate": lambda link: _rate(link["bandwidth"]),
-    "usable": lambda link: _rate(link["usable_bandwidth"]),
-    "latency": lambda link: format_time(link["latency"]) if link["latency"] else NOTHING,
-}
 KINDS = {"gpus": "GPU", "nics": "NIC", "switches": "switch", "generations": "generation", "networks": "network"}
-CATALOG: dict[str, tuple[str, Columns, int]] = {  # title: field of the catalog, columns, number of text columns
-    "Machines": (
-        "machines",
-        {
-            "": "title",
-            "GPUs": lambda each: f"{each['gpus']} x {each['gpu']}",
-            "NICs": lambda each: f"{each['nics']} x {each['nic']}" if each["nics"] else NOTHING,
-        },
-        4,
-    ),
-    "GPUs: dense peak rates": (
-        "gpus",
-        {
-            "FP32": "fp32", "TF32": "tf32", "FP16/BF16": "fp16", "memory": "memory", "bandwidth": "memory_bandwidth",
-            "PCIe": "pcie", "NVLink": "nvlink",
-        },
-        1,
-    ),
-    "Links: GB/s per direction of one lane or link": ("links", SPEEDS, 1),
-    "NICs": ("nics", {"ports": "ports", "port": "port", "PCIe": "pcie"}, 1),
-    "GPU generations": ("generations", {"year": "year", "usual NIC": "port"}, 1),
-    "Networks of one kind of NIC": ("networks", {"": "title", "Gbit/s per NIC": "gbit_per_nic"}, 2),
-}  # fmt: skip
+TITLES = {"gpus": "GPUs: dense peak rates", "links": "Links: GB/s per direction of one lane or link", "nics": "NICs"}
 
 
 def list_command(
@@ -92,13 +64,12 @@ class Name(AnswerRecord):
 class Names(Answer):
     """The result of ``ringlab list``."""
 
+    kind = "names"
+
     algorithms: tuple[Name, ...]
     presets: tuple[Name, ...]
     models: tuple[Name, ...]
     scenarios: tuple[Name, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        return AnswerRecord.to_dict(self)
 
     def show(self) -> Iterator[Part]:
         for collective, names in groupby(self.algorithms, lambda each: each.name.partition("/")[0]):
@@ -152,9 +123,8 @@ class HardwareCatalog(Answer):
     networks: tuple[Entry, ...]  # by their names in system descriptions
 
     def show(self) -> Iterator[Part]:
-        for title, (field, columns, words) in CATALOG.items():
-            rows = [_row(entry, {"name": "name", **columns}) for entry in getattr(self, field)]
-            yield Table(title, ["name", *columns], rows, words)
+        for part in fields(self):
+            yield _table(TITLES.get(part.name, part.name.capitalize()), getattr(self, part.name))
         yield "`ringlab list hardware NAME` shows the sources."
 
 
@@ -173,8 +143,7 @@ class HardwarePart(Answer):
         rows = [[figure["quantity"], figure["value"], figure["source"]] for figure in self.figures]
         yield Table(self.title, ["", "", "source"], rows, words=3)
         if self.links:
-            columns: Columns = {"": "medium", "number": lambda link: str(link["count"]), **SPEEDS}
-            yield Table("Links: GB/s per direction", [*columns], [_row(link, columns) for link in self.links])
+            yield _table("Links: GB/s per direction", self.links)
             yield f'In a scenario: preset = "{self.name}"'
 
 
@@ -264,9 +233,15 @@ def _in_words(number: float) -> str:
     return f"{number / 1e9:.4g} billion" if number >= 1e9 else f"{number / 1e6:.4g} million"
 
 
-def _row(entry: Entry, columns: Columns) -> list[str]:
-    return [column(entry) if callable(column) else entry.get(column, NOTHING) for column in columns.values()]
+def _table(title: str, entries: Sequence[Entry]) -> Table:
+    """Return a table of the keys that at least half of the entries have."""
+    numbers = Counter(key for entry in entries for key in entry)
+    keys = [key for key, number in numbers.items() if 2 * number >= len(entries)]
+    rows = [[_show(key, entry.get(key)) for key in keys] for entry in entries]
+    return Table(title, [key.replace("_", " ") for key in keys], rows, words=1 + ("title" in keys))
 
 
-def _rate(bytes_per_second: float | None) -> str:
-    return f"{bytes_per_second / 1e9:.4g}" if bytes_per_second and isfinite(bytes_per_second) else NOTHING
+def _show(key: str, value: Any) -> str:
+    if isinstance(value, float) and value:
+        return format_time(value) if key == "latency" else f"{value / 1e9:.4g}"
+    return str(value or NOTHING)

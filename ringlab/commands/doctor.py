@@ -48,10 +48,6 @@ class DoctorAnswer(Answer):
 
     findings: tuple[Finding, ...]
 
-    def __repr__(self) -> str:
-        missing = f", missing: {', '.join(self.missing)}" if self.missing else ""
-        return f"<DoctorAnswer: {len(self.findings)} findings{missing}>"
-
     @property
     def missing(self) -> list[str]:
         """The subjects of the failed checks."""

@@ -165,15 +165,14 @@ class NcclRow(AnswerRecord):
 class NcclCalibrationAnswer(Answer):
     """The result of ``ringlab calibrate`` with an nccl-tests table. The predictions are from before the calibration."""
 
+    kind = "nccl calibration"
+
     system: str
     hosts: int
     ranks: int
     rows: tuple[NcclRow, ...]
     file: str
     skipped: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"kind": "nccl calibration", **AnswerRecord.to_dict(self)}
 
     def show(self) -> Iterator[Part]:
         unit, form = time_unit(seconds for row in self.rows for seconds in (row.measured, row.predicted))
