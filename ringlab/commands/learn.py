@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import inf, isclose, isfinite
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -14,7 +14,7 @@ import simcomm
 from collectives.errors import InputError
 from collectives.output_files import write_text
 from collectives.quoting import quote
-from collectives.units import format_size, format_time
+from collectives.units import count, format_size, format_time
 from course.checks.exercise import Predicted, times
 from course.files import LESSONS, Lesson, find_lesson
 from course.judging import Judge, JudgedExercise, JudgedLesson, make_cluster
@@ -23,8 +23,8 @@ from realcomm.launching.torch_process import check_torch
 from ringlab.pictures.lesson_runs import find_wrong_end, play_contents, read_spans
 from ringlab.shared.answer import Answer
 from ringlab.shared.options import JsonOpt, output_option
-from ringlab.shared.output import check_outputs, deliver
-from ringlab.table import Cell, Line, Part, Row, Table
+from ringlab.shared.output import check_outputs, deliver, make_console
+from ringlab.table import Cell, Line, Part, Row, Table, print_parts
 from scenarios import load
 from simcomm.cluster.cluster import Cluster
 from virtual.hosting.host import Show, VirtualHost, show_on_own
@@ -72,58 +72,38 @@ def command(
         raise InputError("no lesson given; pass its number, such as `ringlab learn 4 --check`")
     if (on is not None or output is not None) and not is_shown:
         raise InputError("--on and -o require --show")
+    if json_to is not None and not is_checked:
+        raise InputError("--json requires --check")
     check_outputs(json_to, output)
+    status, parts = 0, list[Part]()
     if number is None:
-        answer: Answer = ListedLessons(
-            tuple({"number": each.number, "title": each.title, "file": each.file_name} for each in LESSONS)
-        )
+        rows = [[str(lesson.number), lesson.title, lesson.file_name] for lesson in LESSONS]
+        parts = [Table("The course", ["lesson", "", "file"], rows, words=2)]
+        parts.append("Start with `ringlab learn 1`, which writes the first lesson here.")
     elif is_checked:
         answer = check_lesson(number, file)
+        deliver(answer, json_to)
+        status = int(not answer.files[0].is_right)
     elif is_shown:
-        answer = _show_lesson(number, file, on, output)
+        status, parts = _show_lesson(number, file, on, output)
     else:
-        answer = _open_lesson(number, file)
-    deliver(answer, json_to)
-    if getattr(answer, "status", 0):
+        parts = _open_lesson(number, file)
+    print_parts(parts, make_console())
+    if status:
         raise typer.Exit(1)
 
 
-@dataclass(frozen=True)
-class ListedLessons(Answer):
-    """The list of all lessons."""
-
-    kind = "lessons"
-
-    lessons: tuple[dict[str, Any], ...]
-
-    def show(self) -> Iterator[Part]:
-        rows = [[*map(str, lesson.values())] for lesson in self.lessons]
-        yield Table("The course", ["lesson", "", "file"], rows, words=2)
-        yield "Start with `ringlab learn 1`, which writes the first lesson here."
-
-
-@dataclass(frozen=True)
-class OpenedLesson(Answer):
-    """A lesson and the file to which it was copied."""
-
-    kind = "lesson"
-
-    lesson: int
-    file: str
-
-    def show(self) -> Iterator[Part]:
-        yield Line(f"written: {self.file}")
-        yield "Read it, note your predictions, and complete the functions."
-        yield f"Then run `ringlab learn {self.lesson} --check`."
-
-
-def _open_lesson(number: int, file: Path | None) -> OpenedLesson:
+def _open_lesson(number: int, file: Path | None) -> list[Part]:
     lesson = find_lesson(number)
     target = file or Path(lesson.file_name)
     if target.exists():
         raise InputError(f"{target} already exists; choose another file, or --check it")
     write_text(target, lesson.skeleton)
-    return OpenedLesson(number, str(target))
+    return [
+        Line(f"written: {target}"),
+        "Read it, note your predictions, and complete the functions.",
+        f"Then run `ringlab learn {lesson.number} --check`.",
+    ]
 
 
 @dataclass(frozen=True)
@@ -133,11 +113,6 @@ class CheckedLessons(Answer):
     kind = "checked lessons"
 
     files: tuple[JudgedLesson]
-
-    @property
-    def status(self) -> int:
-        """The exit status of the command: 0 if every exercise is right, else 1."""
-        return int(not self.files[0].is_right)
 
     def show(self) -> Iterator[Part]:
         (file,) = self.files
@@ -206,29 +181,7 @@ def check_lesson(number: int, file: Path | None = None) -> CheckedLessons:
     return CheckedLessons((replace(judged, file=str(mine), exercises=exercises),))
 
 
-@dataclass(frozen=True)
-class ShownLesson(Answer):
-    """The run of a lesson file on virtual ranks, with its player; "" if the program sent no message."""
-
-    kind = "shown lesson"
-
-    lesson: int
-    ranks: int
-    elapsed_s: float
-    findings: tuple[str, ...]
-    player: str
-    status: int = 0  # exit status of the program
-
-    def show(self) -> Iterator[Part]:
-        ended = "stopped after" if self.status else "took"
-        yield Line(f"{self.ranks} virtual rank{'s' * (self.ranks > 1)} {ended} {format_time(self.elapsed_s)}")
-        for finding in self.findings:
-            for line in finding.splitlines():
-                yield Line(line)
-        yield Line(f"written: {self.player}" if self.player else "no player: the program sent no message")
-
-
-def _show_lesson(number: int, file: Path | None, on: str | None, output: Path | None) -> ShownLesson:
+def _show_lesson(number: int, file: Path | None, on: str | None, output: Path | None) -> tuple[int, list[Part]]:
     lesson = find_lesson(number)
     mine, shown = _mine(lesson, file), lesson.shown
     player = output or mine.with_suffix(".html")
@@ -247,16 +200,14 @@ def _show_lesson(number: int, file: Path | None, on: str | None, output: Path | 
     if played.runs:
         write_player(f"Lesson {number}: {lesson.title}", played.runs, player, teaches=True)
     outcome = played.finished.outcome
-    findings = tuple(finding.text for finding in (outcome.findings or (program or outcome).findings))
+    findings = [finding.text for finding in outcome.findings or (program or outcome).findings]
     wrong = find_wrong_end(played.runs[0].buffers) if played.runs else ""
-    return ShownLesson(
-        number,
-        ranks,
-        outcome.jobs[0].elapsed,
-        (*findings, wrong) if wrong else findings,
-        str(player) if played.runs else "",
-        max(outcome.status, (program or outcome).status),
-    )
+    status = max(outcome.status, (program or outcome).status)
+    ended = "stopped after" if status else "took"
+    lines = [f"{count(ranks, 'virtual rank')} {ended} {format_time(outcome.jobs[0].elapsed)}"]
+    lines += [line for text in (*findings, wrong) for line in text.splitlines()]
+    lines.append(f"written: {player}" if played.runs else "no player: the program sent no message")
+    return status, [*map(Line, lines)]
 
 
 class PlayedLesson(NamedTuple):
