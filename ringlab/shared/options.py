@@ -47,10 +47,6 @@ BackendOpt = Annotated[
     str, typer.Option(metavar="gloo|nccl", help="Backend of torch.distributed: gloo (CPUs) or nccl (GPUs).")
 ]
 EmulateOpt = Annotated[bool, typer.Option("--emulate", help="Run on the scenario's network, emulated on this machine.")]
-CheckOpt = Annotated[
-    bool,
-    typer.Option("--check", help="With [training.parallelism]: verify that the losses match those of a single rank."),
-]
 
 
 def drawing(subject: str, about: str, *names: str, metavar: str = "FILE") -> Any:
@@ -115,14 +111,6 @@ class SizeOptions:
     def overrides(self) -> tuple[str, ...]:
         values = {"training.sequence": self.sequence, "plan.target_tokens": self.target_tokens}
         return tuple(f"{key}={value}" for key, value in values.items() if value is not None)
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """The options ``--check`` and ``--trace`` of a run."""
-
-    check: CheckOpt = False
-    trace: TraceOpt = None
 
 
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:

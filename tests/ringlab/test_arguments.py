@@ -37,7 +37,7 @@ from viz.waterfall import Bar
 # mypy: allow-untyped-defs
 
 PACKAGES = {package.__name__: package for package in (collectives, simcomm, realcomm, replay, viz, ringlab)}
-FLAGS = {"async_op", "all_sizes", "renews", "accept_noise", "emulate", "thorough", "check_all", "args"}  # any value
+FLAGS = {"async_op", "all_sizes", "renews", "accept_noise", "emulate", "thorough", "args"}  # any value
 LINK = {"bandwidth": "10 Gbit/s", "latency": "5 us"}
 STAR, HERE = simcomm.star(4, **LINK), simcomm.this_machine(2)
 RING = find_algorithm("all_reduce/ring")

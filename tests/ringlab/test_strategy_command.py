@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from command_line import Ringlab
 
-from collectives.errors import RunFailed
 from collectives.records.spans import Spans
 from collectives.records.trace import Trace
-from ringlab.commands.measuring.strategies import StrategyAnswer, _checked
+from ringlab.commands.measuring.strategies import StrategyAnswer
 from ringlab.shared.figures import side_by_side
 
 SCENARIO = """
@@ -103,8 +102,6 @@ def test_strategy_answer_is_plain_json() -> None:
     )  # fmt: skip
     large = replace(answer, alone_losses=(), alone_step_s=None, same=None)
     assert "the whole model does not fit on one device" in " ".join(large._sentences())
-    with pytest.raises(RunFailed, match="does not fit on one device, so its losses cannot be checked"):
-        _checked(large, check_all=True)
     content = answer.to_dict()
     assert json.loads(json.dumps(content, allow_nan=False)) == content
     assert content["kind"] == "strategy" and "traces" not in content and content["losses"] == [3.0, 2.0]

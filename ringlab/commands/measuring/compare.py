@@ -34,11 +34,9 @@ from ringlab.shared.figures import (
     side_by_side,
 )
 from ringlab.shared.options import (
-    CheckOpt,
     JsonOpt,
     RealOptions,
     ReportOpt,
-    RunOptions,
     ScenarioArg,
     SetOpt,
     with_groups,
@@ -57,7 +55,6 @@ def command(
     scenario: ScenarioArg,
     real: RealOptions,
     report: ReportOpt = None,
-    check: CheckOpt = False,
     thorough: Annotated[
         bool,
         typer.Option(
@@ -72,10 +69,10 @@ def command(
     overrides = tuple(set_keys or ())
     replicas_only = {"--report": report, "--thorough": thorough, "--emulate": real.emulate,
                      "--calibration": real.calibration}  # fmt: skip
-    if has_parallelism(scenario, overrides, check, replicas_only):
+    if has_parallelism(scenario, overrides, replicas_only):
         from ringlab.commands.measuring.strategies import carry_out  # imports the planner
 
-        carry_out(scenario, overrides, real, json_to, RunOptions(check), predict=True)
+        carry_out(scenario, overrides, real, json_to, predict=True)
         return
     loaded, session, writers = load_scenario(scenario, *overrides), real_session(real), []
     check_outputs(json_to, report, reads=real.calibration)

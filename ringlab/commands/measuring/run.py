@@ -23,7 +23,7 @@ from ringlab.session import Session, load_scenario, real_session
 from ringlab.shared.answer import NOT_IN_JSON
 from ringlab.shared.conclusions import conclude
 from ringlab.shared.figures import Number, collective_figures, training_figures
-from ringlab.shared.options import JsonOpt, RealOptions, RunOptions, ScenarioArg, SetOpt, option, with_groups
+from ringlab.shared.options import JsonOpt, RealOptions, ScenarioArg, SetOpt, TraceOpt, option, with_groups
 from ringlab.shared.output import check_outputs, deliver, make_console
 from ringlab.shared.progress import Progress
 from ringlab.shared.scenario_answer import ScenarioAnswer
@@ -71,7 +71,7 @@ def command(
     real: RealOptions,
     training: TrainingOptions,
     *,
-    also: RunOptions,
+    trace: TraceOpt = None,
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
 ) -> None:
@@ -80,33 +80,29 @@ def command(
     changes += [] if ranks is None else [f"cluster.world_size={ranks}"]
     replicas_only = {"--emulate": real.emulate, "--calibration": real.calibration, "--resume": training.resume,
                      "--log-dir": training.log_dir}  # fmt: skip
-    if has_parallelism(scenario, changes, also.check, replicas_only):
+    if has_parallelism(scenario, changes, replicas_only):
         from ringlab.commands.measuring.strategies import carry_out  # imports the planner
 
-        carry_out(scenario, changes, real, json_to, also, predict=False, weights=training.weights)
+        carry_out(scenario, changes, real, json_to, predict=False, trace=trace, weights=training.weights)
         return
     loaded = load_scenario(scenario, *changes)
-    check_outputs(json_to, also.trace, training.weights, reads=real.calibration)
+    check_outputs(json_to, trace, training.weights, reads=real.calibration)
     files = Kept(training.resume, training.watch(), training.weights)
     answer = run(loaded, real_session(real), files, emulate=real.emulate)
-    writers = [partial(answer.traces[-1].write, also.trace)] if also.trace is not None and answer.traces else []
+    writers = [partial(answer.traces[-1].write, trace)] if trace is not None and answer.traces else []
     deliver(answer, json_to, *writers)
     if files.watch is not None and is_first_rank():
         make_console(stderr=True).print(files.watch.describe(), soft_wrap=True)
 
 
-def has_parallelism(scenario: str, changes: Sequence[str], check: bool, replicas_only: Mapping[str, object]) -> bool:
-    """Return whether a scenario has ``[training.parallelism]``.
-
-    Raise InputError for a set option in ``replicas_only`` if the table exists, and for ``check`` if it does not.
-    """
-    if is_spread(scenario, changes):
-        for option in (option for option, value in replicas_only.items() if value):
-            raise InputError(f"{option} cannot be combined with [training.parallelism]")
-        return True
-    if check:
-        raise InputError("--check requires [training.parallelism]; for replicas, set check_every in [training]")
-    return False
+def has_parallelism(scenario: str, changes: Sequence[str], replicas_only: Mapping[str, object]) -> bool:
+    """Return whether a scenario has ``[training.parallelism]``. If so, raise InputError for options of replicas."""
+    if not is_spread(scenario, changes):
+        return False
+    for name, value in replicas_only.items():
+        if value:
+            raise InputError(f"{name} cannot be combined with [training.parallelism]")
+    return True
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

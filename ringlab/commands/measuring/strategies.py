@@ -9,7 +9,6 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from collectives.checks import check_path
-from collectives.errors import RunFailed
 from collectives.records.calibration import MachineLoad
 from collectives.records.spans import Spans
 from collectives.records.trace import Trace
@@ -29,7 +28,7 @@ from ringlab.session import Session, check_session, gpu_names, real_session
 from ringlab.shared.answer import NOT_IN_JSON, Answer
 from ringlab.shared.failures import refusals_about
 from ringlab.shared.figures import SideBySide, side_by_side
-from ringlab.shared.options import RealOptions, RunOptions
+from ringlab.shared.options import RealOptions
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.table import (
     MOST_ROWS,
@@ -147,62 +146,49 @@ def carry_out(
     overrides: Sequence[str],
     real: RealOptions,
     json_to: str | None,
-    also: RunOptions,
     *,
     predict: bool,
+    trace: Path | None = None,
     weights: Path | None = None,
 ) -> None:
     """Run a scenario with ``[training.parallelism]``, predict its step if ``predict`` is set, and write the answer."""
-    check_outputs(json_to, also.trace, weights)
-    answer = _train(scenario, overrides, real_session(real), also.check, weights, predict=predict)
-    writers = [partial(answer.traces[-1].write, also.trace)] if also.trace is not None else []
+    check_outputs(json_to, trace, weights)
+    answer = _train(scenario, overrides, real_session(real), weights, predict=predict)
+    writers = [partial(answer.traces[-1].write, trace)] if trace is not None else []
     deliver(answer, json_to, *writers)
 
 
 def run_strategy(
-    scenario: str | Path,
-    *overrides: str,
-    session: Session | None = None,
-    check_all: bool = False,
-    weights: Path | None = None,
+    scenario: str | Path, *overrides: str, session: Session | None = None, weights: Path | None = None
 ) -> StrategyAnswer:
     """Train a scenario's model on this machine with torch's own classes for its ``[training.parallelism]``.
 
-    A single-rank reference trains the first three steps, or all steps with ``check_all``. The trained state_dict is
-    written to ``weights``. Raises InputError if torch's classes do not support the training. Raises RunFailed if a rank
-    fails, or with ``check_all`` if the losses differ from the reference or the model does not fit on one device.
+    A single-rank reference trains the first three steps. The trained state_dict is written to ``weights``. Raises
+    InputError if torch's classes do not support the training, and RunFailed if a rank fails.
 
     >>> run_strategy("examples/fsdp_here.toml").same  # doctest: +SKIP
     True
     """
     weights = None if weights is None else check_path("weights", weights)
-    return _train(scenario, overrides, check_session(session), check_all, weights, predict=False)
+    return _train(scenario, overrides, check_session(session), weights, predict=False)
 
 
-def compare_strategy(
-    scenario: str | Path, *overrides: str, session: Session | None = None, check_all: bool = False
-) -> StrategyAnswer:
+def compare_strategy(scenario: str | Path, *overrides: str, session: Session | None = None) -> StrategyAnswer:
     """Predict a training step from the measured times of its parts, and train as ``run_strategy`` does.
 
     Raises InputError if torch's classes do not support the training, or the cluster is not this machine. Raises
-    RunFailed if a rank fails, or with ``check_all`` under the conditions of ``run_strategy``.
+    RunFailed if a rank fails.
 
     >>> compare_strategy("examples/fsdp_here.toml").step_s.error  # doctest: +SKIP
     -0.1
     """
-    return _train(scenario, overrides, check_session(session), check_all, None, predict=True)
+    return _train(scenario, overrides, check_session(session), None, predict=True)
 
 
 def _train(
-    scenario: str | Path,
-    overrides: Sequence[str],
-    session: Session,
-    check_all: bool,
-    weights: Path | None,
-    *,
-    predict: bool,
+    scenario: str | Path, overrides: Sequence[str], session: Session, weights: Path | None, *, predict: bool
 ) -> StrategyAnswer:
-    job, worker, times = read_strategy_job(scenario, *overrides, check_all=check_all), "train_strategy", []
+    job, worker, times = read_strategy_job(scenario, *overrides), "train_strategy", []
     if predict:
         with refusals_about(f"{job.spread.path}: cluster"):
             job.spread.cluster.check_measurable(session.backend, gpu_names)
@@ -216,12 +202,12 @@ def _train(
     with session.progress.task(f"training by {job.plan.parallelism.label}") as tick, watch_load() as watch:
         options: dict[str, Any] = {"backend": session.backend, "timeout": session.timeout_s, "progress": tick}
         arguments = (job.plan, *times, weights)
-        results = launch(f"realcomm.strategies.training:{worker}", job.world_size, *arguments, **options, renews=True)
-    prediction = None
+        ranks = launch(f"realcomm.strategies.training:{worker}", job.world_size, *arguments, **options, renews=True)
+    results, prediction = ranks, None
     if predict:
-        pieces, results = zip(*results, strict=True)
+        pieces, results = map(list, zip(*ranks, strict=True))
         prediction = predict_step(job, known_pieces(job, pieces), gloo=session.backend == "gloo")
-    return _checked(_answer(job, results, watch.share_of_others(), prediction), check_all)
+    return _answer(job, results, watch.share_of_others(), prediction)
 
 
 def _answer(
@@ -257,18 +243,6 @@ def _answer(
         same=all(map(partial(isclose, rel_tol=TOLERANCE), losses, alone_losses)) if alone else None,
         load=load,
         traces=(_trace(job, results),),
-    )
-
-
-def _checked(answer: StrategyAnswer, check_all: bool) -> StrategyAnswer:
-    if answer.same or not check_all:
-        return answer
-    if answer.same is None:
-        raise RunFailed(f"{answer.file}: the whole model does not fit on one device, so its losses cannot be checked")
-    raise RunFailed(
-        f"{answer.file}: the losses of {answer.strategy} differ from those of a single rank by up to "
-        f"{answer.apart:.2%}: {', '.join(f'{loss:.6f}' for loss in answer.losses[:3])} ... "
-        f"instead of {', '.join(f'{loss:.6f}' for loss in answer.alone_losses[:3])} ..."
     )
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from realcomm.strategies.plan import StrategyPlan
 
 STEPS = 10  # default, if the scenario does not set the number of samples
-CHECKED = 3  # steps that a single rank also trains, without --check
+CHECKED = 3  # steps that a single rank also trains
 LEARNT_BY = ("optimizer", "learning_rate", "momentum", "weight_decay")
 OF_IMAGES = ("data_folder", "download", "num_workers", "prefetch_factor", "pin_memory", "random_crop",
              "flip")  # fmt: skip
@@ -70,17 +70,14 @@ class StrategyJob:
         return [*dict.fromkeys(_timed(call) for calls in stage_calls(self.job) for call in calls)]
 
 
-def read_strategy_job(scenario: str | Path, *overrides: str, check_all: bool = False) -> StrategyJob:
-    """Plan the training of a scenario. With ``check_all``, the single-rank reference trains all steps instead of three.
-
-    Raise InputError for settings that torch's classes do not support.
-    """
+def read_strategy_job(scenario: str | Path, *overrides: str) -> StrategyJob:
+    """Plan the training of a scenario. Raise InputError for settings that torch's classes do not support."""
     spread = read_spread_training(scenario, overrides)
     with refusals_about(f"{spread.path}: training"):
-        return _make_strategy_job(spread, check_all)
+        return _make_strategy_job(spread)
 
 
-def _make_strategy_job(spread: SpreadTraining, check_all: bool) -> StrategyJob:
+def _make_strategy_job(spread: SpreadTraining) -> StrategyJob:
     training, cluster = spread.training, spread.cluster
     _check_keys(training)
     parallelism = _runnable(spread.parallelism).for_devices(cluster.world_size, cluster.local_ranks)
@@ -94,8 +91,9 @@ def _make_strategy_job(spread: SpreadTraining, check_all: bool) -> StrategyJob:
     plan = plan_strategy(model, profile, parallelism, batch_size, recipe, training.shape)
     images = _find_images(training, plan, spread.folder)
     steps = _count_steps(training, batch_size, images, parallelism.data)
-    checked = steps if check_all else min(CHECKED, steps)
-    return StrategyJob(spread, job, plan._replace(steps=steps, checked=checked, seed=training.seed, images=images))
+    return StrategyJob(
+        spread, job, plan._replace(steps=steps, checked=min(CHECKED, steps), seed=training.seed, images=images)
+    )
 
 
 def plan_strategy(
