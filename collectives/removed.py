@@ -33,6 +33,7 @@ OPTIONS: dict[str, str] = {  # "command --option": what to use instead
     "profile --trace": "measure on that machine: `ringlab profile MODEL --batch-size N --device cuda`",
     "explain -o": "the answer lists the rings, and `--json FILE` the trees",
     "explain --output": "the answer lists the rings, and `--json FILE` the trees",
+    "virtual --report": "use `--trace FILE.json` and `ringlab animate FILE.json -o FILE.html`",
     "run --check": "the losses of three steps are always compared; `same` in the JSON has the result",
     "compare --check": "the losses of three steps are always compared; `same` in the JSON has the result",
     "run --predict": "use `ringlab compare`, which predicts, runs and shows both",

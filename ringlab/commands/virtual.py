@@ -29,7 +29,6 @@ from replay.simulation.figures import mark_figures
 from replay.simulation.replay import ReplayedRun, replay
 from replay.simulation.traces import make_trace
 from ringlab.commands.predicting.replay import read_algorithms
-from ringlab.session import Session
 from ringlab.shared.answer import NOT_IN_JSON, Answer, AnswerRecord
 from ringlab.shared.options import JsonOpt, option, with_groups
 from ringlab.shared.output import check_outputs, deliver, make_console
@@ -143,17 +142,12 @@ class VirtualAnswer(Answer):
 
         Raises InputError if there are neither findings nor data to write.
         """
-        trace = self.trace if files.trace or files.report else None
-        requested: list[tuple[Path | None, Any, Callable[..., object]]] = [
-            (files.recording, self.recording, Recording.write),
-            (files.trace, trace, Trace.write),
-            (files.report, trace, _write_player),
-        ]
-        for path, content, write in requested:
+        requested = [(files.recording, self.recording), (files.trace, self.trace if files.trace else None)]
+        for path, content in requested:
             if path is None:
                 continue
             if content is not None:
-                yield partial(write, content, path)
+                yield partial(content.write, path)
             elif self.findings:
                 note = f"{path}: not written, because the run has findings"
                 yield partial(make_console(stderr=True).print, note)
@@ -201,12 +195,6 @@ class VirtualAnswer(Answer):
         for name, rank in named.items():
             times = map(format_time, (rank.finished_s, rank.computed_s, rank.waited_s))
             yield [name, *times, format_size(rank.called_bytes)]
-
-
-def _write_player(trace: Trace, path: Path) -> None:
-    from ringlab.commands.draw import draw_trace  # importing it is slow
-
-    draw_trace(trace, path, Session())
 
 
 def _last_with_ranks(finished: Finished) -> int:
@@ -331,7 +319,6 @@ class FileOptions:
 
     trace: Path | None = option(None, help="Write all messages as a trace for `ringlab animate`.", metavar="FILE")
     recording: Path | None = option(None, help="Write a recording for `ringlab replay`.", metavar="FILE")
-    report: Path | None = option(None, help="Write an HTML page with a player.", metavar="FILE.html")
 
 
 @with_groups
@@ -348,7 +335,7 @@ def command(
     Tensors are real, time is virtual. Options of Ringlab come before SCRIPT, or directly after `virtual SCRIPT`. All
     others, and everything after --, belong to the script.
     """
-    check_outputs(json_to, files.trace, files.recording, files.report)
+    check_outputs(json_to, files.trace, files.recording)
     words = program[1 + (program[1:2] == ["--"]) :]
     request = _make_options(UserProgram(program[0], tuple(words), is_module=module), options)
     if not request.program.is_module:

@@ -13,18 +13,15 @@ from typer import Argument, Option
 from collectives.checks import check_whole_number
 from collectives.errors import InputError
 from collectives.input_files import FileBytes, check_input
-from collectives.records.calibration import is_cached
 from collectives.units import format_time
 from collectives.variables import is_launched
 from realcomm.launching.torch_process import check_torch
 from replay.capture.rank_log import join_parts, parts_folder, start_ranks
 from replay.recording import Recording, read_recording
-from replay.simulation.replay import replay
 from ringlab.shared.answer import Answer
 from ringlab.shared.options import JsonOpt, TimeoutOpt, option, output_option, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.table import Line, Part
-from simcomm.cluster.calibrated import this_machine
 
 SETTINGS = {"context_settings": {"allow_interspersed_args": False}}  # arguments after SCRIPT belong to it
 JOIN_S = 60.0  # time that rank 0 waits for the files of other ranks after its own program has ended
@@ -76,7 +73,18 @@ def record_program(words: list[str], ranks: int, output: Path, timeout: float) -
     """
     with TemporaryDirectory(prefix="ringlab-record-") as folder:
         start_ranks(ranks, ["record", "--parts", folder, "-o", str(output.absolute()), *words], timeout)
-    return _describe(read_recording(output), str(output))
+    recording = read_recording(output)
+    took: Any = recording.took()
+    return RecordAnswer(
+        title=recording.title,
+        file=str(output),
+        where=recording.where,
+        ranks=recording.world_size,
+        calls=len(recording.calls),
+        took_s=float(took.max(initial=0.0)),
+        computed_s=float(recording.computed().mean()),
+        notes=recording.notes,
+    )
 
 
 def _record_rank(words: list[str], output: Path, folder: Path, module: bool) -> Recording | None:
@@ -94,7 +102,7 @@ def _record_rank(words: list[str], output: Path, folder: Path, module: bool) -> 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class RecordAnswer(Answer):
-    """The result of ``ringlab record``: the recording, and its replay on this machine."""
+    """The result of ``ringlab record``."""
 
     kind: ClassVar[str] = "record"
 
@@ -105,33 +113,10 @@ class RecordAnswer(Answer):
     calls: int
     took_s: float
     computed_s: float  # mean over the ranks
-    replayed_s: float | None = None  # on this machine; None without a calibration for this number of ranks
     notes: tuple[str, ...] = ()
 
     def show(self) -> Iterator[Part]:
         yield Line(f"{self.title}: {self.calls:,} calls of {self.ranks} ranks over {self.where}: {self.file}", "bold")
         yield f"The run took {format_time(self.took_s)}; a rank computed for {format_time(self.computed_s)} on average."
-        if self.replayed_s is None:
-            yield f"Predict its time on another network: `ringlab replay {self.file} --on two-racks`."
-        else:
-            off = self.replayed_s / self.took_s - 1
-            yield f"A replay on this machine takes {format_time(self.replayed_s)}, an error of {off:+.0%}."
+        yield f"Predict its time on another network: `ringlab replay {self.file} --on two-racks`."
         yield from (Line(note, wrap=True) for note in self.notes)
-
-
-def _describe(recording: Recording, file: str) -> RecordAnswer:
-    ranks, replayed = recording.world_size, None
-    if ranks > 1 and recording.where == "gloo" and is_cached(ranks, "gloo"):
-        replayed = replay(recording, this_machine(ranks)).elapsed
-    took: Any = recording.took()
-    return RecordAnswer(
-        title=recording.title,
-        file=file,
-        where=recording.where,
-        ranks=ranks,
-        calls=len(recording.calls),
-        took_s=float(took.max(initial=0.0)),
-        computed_s=float(recording.computed().mean()),
-        replayed_s=replayed,
-        notes=recording.notes,
-    )
