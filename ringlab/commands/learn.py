@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import inf, isclose, isfinite
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import typer
 
@@ -196,30 +196,25 @@ def _show_lesson(number: int, file: Path | None, on: str | None, output: Path | 
         if shown.call is not None:  # the whole program runs and prints; then only its function runs for the player
             options = VirtualOptions(UserProgram(str(script.path)), ranks, cluster, timing="live")
             program = host.run(options).outcome
-        played = play_lesson(lesson, script.path, cluster, host, show_on_own if program is None else lambda *_: None)
-    if played.runs:
-        write_player(f"Lesson {number}: {lesson.title}", played.runs, player, teaches=True)
-    outcome = played.finished.outcome
+        finished, runs = play_lesson(
+            lesson, script.path, cluster, host, show_on_own if program is None else lambda *_: None
+        )
+    if runs:
+        write_player(f"Lesson {number}: {lesson.title}", runs, player, teaches=True)
+    outcome = finished.outcome
     findings = [finding.text for finding in outcome.findings or (program or outcome).findings]
-    wrong = find_wrong_end(played.runs[0].buffers) if played.runs else ""
+    wrong = find_wrong_end(runs[0].buffers) if runs else ""
     status = max(outcome.status, (program or outcome).status)
     ended = "stopped after" if status else "took"
     lines = [f"{count(ranks, 'virtual rank')} {ended} {format_time(outcome.jobs[0].elapsed)}"]
     lines += [line for text in (*findings, wrong) for line in text.splitlines()]
-    lines.append(f"written: {player}" if played.runs else "no player: the program sent no message")
+    lines.append(f"written: {player}" if runs else "no player: the program sent no message")
     return status, [*map(Line, lines)]
-
-
-class PlayedLesson(NamedTuple):
-    """The result of ``play_lesson``: the finished run, and the runs for the player."""
-
-    finished: Finished
-    runs: list[PlayedRun]
 
 
 def play_lesson(
     lesson: Lesson, file: Path, cluster: Cluster, host: VirtualHost, show: Show = show_on_own
-) -> PlayedLesson:
+) -> tuple[Finished, list[PlayedRun]]:
     """Run a lesson file on virtual ranks, and return its run for the player; no run, if the ranks sent no messages.
 
     If the lesson names an algorithm of the library, its run is the second one. ``show`` receives the program's output.
@@ -231,7 +226,7 @@ def play_lesson(
             program = UserProgram("course.showing", (str(file.resolve()), str(lesson.number), folder), is_module=True)
         finished = host.run(VirtualOptions(program, ranks, cluster, timing="live"), show=show)
         if finished.trace is None or not len(finished.trace.messages):
-            return PlayedLesson(finished, [])
+            return finished, []
         yours = play_contents("yours", finished.trace, Path(folder), shown)
         if shown.record is not None:
             yours = replace(yours, trace=replace(yours.trace, spans=read_spans(Path(folder), ranks)))
@@ -239,7 +234,7 @@ def play_lesson(
     if shown.reference and ranks == cluster.world_size:
         reference = simcomm.run(shown.reference, cluster, nbytes=shown.nbytes, record=True)
         runs.append(PlayedRun(reference, shown.reference))
-    return PlayedLesson(finished, runs)
+    return finished, runs
 
 
 def _mine(lesson: Lesson, file: Path | None) -> Path:

@@ -34,7 +34,7 @@ WAIT_S = 900  # timeout for the other nodes, which may first download an image o
 # guess compares host names, which a cluster may spell in several ways. $0 is Python and "$@" the rest.
 BATCH_FILE = """\
 #!/bin/bash
-# {{ title }}: {{ job.size }}. Written by `ringlab slurm`; `sbatch FILE` submits it.
+# {{ title }}: {{ size }}. Written by `ringlab slurm`; `sbatch FILE` submits it.
 {% for directive in directives %}
 #SBATCH {{ directive }}
 {% endfor %}
@@ -184,18 +184,6 @@ class Job:
         """The GPUs of a node: one per rank with nccl, otherwise 0."""
         return self.ranks_per_node if self.options.backend == "nccl" else 0
 
-    @property
-    def name(self) -> str:
-        words = re.sub(r"[^a-z0-9]+", "-", Path(self.scenario).stem.lower()).strip("-")
-        return f"ringlab-{words}"[:52].rstrip("-")
-
-    @property
-    def size(self) -> str:
-        """The number of ranks, nodes and GPUs, as text."""
-        gpus = count(self.gpus_per_node, "GPU") if self.gpus_per_node else "no GPU"
-        ranks = self.nodes * self.ranks_per_node
-        return f"{ranks} ranks on {count(self.nodes, 'node')}, {gpus}{' each' * (self.nodes > 1)}"
-
     def torchrun_options(self) -> list[str]:
         """Return the options of torchrun that do not depend on the cluster."""
         nodes = ["--nnodes", str(self.nodes), "--nproc-per-node", str(self.ranks_per_node)]
@@ -264,12 +252,14 @@ def write_batch_file(job: Job, options: SlurmOptions) -> str:
     if options.interface is not None:
         _checked("--interface", options.interface)
     printable = "".join(letter if letter.isprintable() else " " for letter in job.title)
+    gpus = f"{count(job.gpus_per_node, 'GPU') if job.gpus_per_node else 'no GPU'}{' each' * (job.nodes > 1)}"
     environment = Environment(trim_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined)
     environment.filters["bash"] = quote_for_bash
     return environment.from_string(BATCH_FILE).render(
         job=job,
         options=options,
         title=cut(" ".join(printable.split()), 80),
+        size=f"{job.nodes * job.ranks_per_node} ranks on {count(job.nodes, 'node')}, {gpus}",
         directives=_directives(job, options),
         folder=options.folder or str(Path.cwd()),
         timeouts=f"join_timeout={WAIT_S},read_timeout={WAIT_S}",
@@ -282,8 +272,9 @@ def _directives(job: Job, options: SlurmOptions) -> Iterator[str]:
         raise InputError(
             f"invalid time limit {quote(options.time_limit)}: write minutes, hours as 24:00:00, or days as 2-00:00:00"
         )
+    words = re.sub(r"[^a-z0-9]+", "-", Path(job.scenario).stem.lower()).strip("-")
     directives: dict[str, object] = {
-        "job-name": job.name,
+        "job-name": f"ringlab-{words}"[:52].rstrip("-"),
         "nodes": job.nodes,
         "ntasks-per-node": 1,
         "gpus-per-node": job.gpus_per_node or None,

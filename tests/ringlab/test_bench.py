@@ -33,22 +33,13 @@ from ringlab.shared.output import PlainConsole
 from ringlab.shared.ranges import parse_short_size
 
 
-@pytest.mark.parametrize(
-    ("text", "nbytes"), [("8", 8), ("32K", 32768), ("1m", 1 << 20), ("1 MiB", 1 << 20), ("1 MB", 10**6)]
-)
-def test_size_is_parsed_as_in_nccl_tests(text: str, nbytes: int):
-    assert parse_short_size(text, "-b") == nbytes
-
-
-def test_sizes_grow_by_the_factor():
-    sizes = [
-        measurement.call.elements * 4 for measurement in measurements(BenchOptions(begin="1K", end="20K", factor=4))
-    ]
-    assert sizes == [1024, 4096, 16384]
-    assert [
-        measurement.call.elements
-        for measurement in measurements(BenchOptions(collective="all_to_all", ranks=3, begin="1K", end="1K"))
-    ] == [255]
+def test_sizes_are_parsed_and_grow_as_in_nccl_tests():
+    texts = ("8", "32K", "1m", "1 MiB", "1 MB")
+    assert [parse_short_size(text, "-b") for text in texts] == [8, 32768, 1 << 20, 1 << 20, 10**6]
+    timed = measurements(BenchOptions(begin="1K", end="20K", factor=4))
+    assert [each.call.elements * 4 for each in timed] == [1024, 4096, 16384]
+    (timed_once,) = measurements(BenchOptions(collective="all_to_all", ranks=3, begin="1K", end="1K"))
+    assert timed_once.call.elements == 255
 
 
 @pytest.mark.parametrize(
@@ -57,10 +48,8 @@ def test_sizes_grow_by_the_factor():
         ({"begin": "64K", "end": "1K"}, "-e at least -b"),
         ({"factor": 1.0}, "-f finite and greater than 1"),
         ({"begin": "0"}, "-b must be positive"),
-        ({"begin": "1 Kb"}, "-b 1 Kb"),
         ({"factor": 1.001, "begin": "1M", "end": "1G"}, "more than 6,000 sizes"),
         ({"collective": "all_recuce"}, "all_recuce"),
-        ({"algorithms": ("rings",)}, "rings"),
         ({"algorithms": ("auto",)}, "--algorithm auto needs a calibration of this machine for 2 ranks with gloo"),
         ({"dtype": "int32", "op": "mean"}, "floating"),
         ({"collective": "broadcast", "root": 2}, "root must be"),
