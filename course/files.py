@@ -37,11 +37,7 @@ class Lesson:
 
     @property
     def title(self) -> str:
-        """The heading of the lesson's first cell.
-
-        >>> Lesson(2).title
-        'Deadlocks, and how to read them'
-        """
+        """The heading of the lesson's first cell."""
         return self.skeleton.split("\n", 2)[1].removeprefix(f"# # {self.number}. ")
 
     @property

@@ -58,7 +58,6 @@ class JudgedLesson:
 
     @property
     def is_right(self) -> bool:
-        """Whether all exercises are right."""
         return all(exercise.state == "right" for exercise in self.exercises)
 
 
@@ -129,7 +128,6 @@ class Judge:
     predictions: dict[str, float] = field(default_factory=dict)
 
     def judge(self) -> JudgedLesson:
-        """Check every exercise."""
         exercises = tuple(self.judge_exercise(exercise) for exercise in self.lesson.exercises)
         predictions = tuple(
             replace(right, name=name, answer=self.predictions.get(name))

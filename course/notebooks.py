@@ -14,24 +14,18 @@ from course.judging import JudgedExercise
 NOTEBOOK = ".ipynb"
 
 
-class CellLine(NamedTuple):
-    """A line of a notebook: its code cell and its line in that cell, both counted from 1."""
-
-    cell: int
-    line: int
-
-
 class Script(NamedTuple):
-    """A learner's file as a script. If the file is a notebook, ``cells`` maps each line to its cell."""
+    """A learner's file as a script. For a notebook, ``cells`` has each line's code cell and line there, from 1."""
 
     path: Path
-    cells: tuple[CellLine, ...] = ()
+    cells: tuple[tuple[int, int], ...] = ()
 
     def locate(self, judged: JudgedExercise) -> JudgedExercise:
         """Return a judged exercise with its script line converted to a line of a notebook cell."""
         if not 0 < judged.line <= len(self.cells):
             return judged
-        return replace(judged, line=self.cells[judged.line - 1].line, cell=self.cells[judged.line - 1].cell)
+        cell, line = self.cells[judged.line - 1]
+        return replace(judged, line=line, cell=cell)
 
 
 @contextmanager
@@ -50,7 +44,7 @@ def opened(path: Path) -> Iterator[Script]:
         yield Script(script, cells)
 
 
-def read_notebook(path: Path) -> tuple[str, tuple[CellLine, ...]]:
+def read_notebook(path: Path) -> tuple[str, tuple[tuple[int, int], ...]]:
     """Return a notebook's code cells as a script, and each line's cell. Raise InputError for an invalid notebook.
 
     Lines for IPython alone, such as ``%matplotlib inline`` and ``!pip install``, become comments.
@@ -61,12 +55,12 @@ def read_notebook(path: Path) -> tuple[str, tuple[CellLine, ...]]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = f"cannot be read as a notebook ({type(error).__name__})"
         raise InputError(f"{path}: {reason}; save it in Jupyter") from error
-    lines, places = list[str](), list[CellLine]()
+    lines, places = list[str](), list[tuple[int, int]]()
     for number, source in enumerate(sources, 1):
         is_magic = source.startswith("%%")
         for place, line in enumerate(source.splitlines(), 1):
             lines.append(f"# {line}" if is_magic or line.lstrip().startswith(("%", "!")) else line)
-            places.append(CellLine(number, place))
+            places.append((number, place))
         lines.append("")
-        places.append(CellLine(number, source.count("\n") + 1))
+        places.append((number, source.count("\n") + 1))
     return "\n".join(lines), tuple(places)

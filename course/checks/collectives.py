@@ -10,14 +10,17 @@ from course.checks.exercise import (
     ALPHA,
     BETA,
     BLOCKING,
+    COUNTS,
+    OWN,
+    PLACES,
     Exercise,
     Predicted,
     Shown,
     WrongAnswerError,
+    counts_in,
     expect_close,
     measuring,
 )
-from course.checks.values import COUNTS, OWN, PLACES, counts_in
 
 ELEMENTS = 1000
 MEASURED = ELEMENTS, torch.float32

@@ -14,8 +14,7 @@ import numpy as np
 from collectives.records.messages import Message, Messages
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace
-from course.checks.exercise import Shown
-from course.checks.values import counts_in, value_at
+from course.checks.exercise import Shown, counts_in, value_at
 from course.files import CONTENTS, SPANS
 from virtual.ranks.finding import format_ranks
 from viz.player.buffers import COMPLETE, Buffers
