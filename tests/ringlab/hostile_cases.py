@@ -70,7 +70,6 @@ WRITERS: dict[str, tuple[tuple[str, ...], str]] = {  # arguments before the outp
     "plot -o": (("plot", "cluster", "in.toml", "-o"), ".svg"),
     "check --json": (("check", "all_reduce/ring", "--ranks", "2", "--json"), ".json"),
     "list --json": (("list", "--json"), ".json"),
-    "explain -o": (("explain", "dgx-h100", "-o"), ".png"),
 }
 
 

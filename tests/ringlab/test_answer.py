@@ -167,7 +167,7 @@ def test_variants_of_an_algorithm_have_their_own_names():
         OneRun(scenario, algorithm="chain").simulate()
 
 
-def test_prediction_names_the_bottleneck_of_its_trace() -> None:
+def test_prediction_names_the_bottleneck_of_a_short_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     scenario = load("two-racks", "collective.sizes=1 MiB")
     answer = scenario.predict()
     limits = find_limits(scenario.trace("ring"))
@@ -175,11 +175,8 @@ def test_prediction_names_the_bottleneck_of_its_trace() -> None:
     assert "s0 ↔ s1 is the bottleneck" in answer.limits
     assert answer.to_dict()["limits"] == answer.limits
     assert answer.limits in printed(answer.show(), width=2000)
-
-
-def test_bottleneck_is_unknown_when_messages_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ringlab.commands.predicting.prediction.MOST_LOOKED_AT", 10)
-    assert load("two-racks", "collective.sizes=1 MiB").predict().limits == ""
+    assert scenario.predict().limits == ""
 
 
 def test_title_is_shown_on_one_line():

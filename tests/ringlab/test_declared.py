@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command_line import ROOT
 from test_arguments import recording
 
 import realcomm
@@ -175,69 +174,26 @@ def test_undeclared_function_is_rejected_with_a_hint() -> None:
         simcomm.run(mine, STAR, 1024)
 
 
-PROGRAM = """\
-from collectives import Algorithm, algorithm, send
-from collectives.step import Program
-import realcomm, simcomm
-
-@algorithm("broadcast", chunks=1)
-def hand_on(rank: int, world_size: int, root: int) -> Program:
-    yield send(1, 0)
-
-reveal_type(hand_on)
-several: list[Algorithm] = [hand_on, hand_on.with_parameters(slices=2)]
-realcomm.run(hand_on, simcomm.this_machine(2), nbytes=1024)
-simcomm.choose("all_reduce", simcomm.star(2, "10 Gbit/s", "5 us"), "1 MiB", among=several)
-hand_on(0, "four", 1)
-"""
-TOLD = [
-    (9, 'Revealed type is "collectives.declaration.Algorithm[[rank: int, world_size: int, root: int], '),
-    (13, 'Argument 2 to "__call__" of "Algorithm" has incompatible type "str"; expected "int"'),
-]
+MAKERS = dict.fromkeys((send, recv, recv_reduce), ("peer", "chunk", "count"))
+MAKERS |= dict.fromkeys((copy, reduce), ("chunk", "into", "count"))
+ARGUMENTS = [(make, argument) for make, arguments in MAKERS.items() for argument in arguments]
 
 
-@pytest.mark.slow
-def test_mypy_knows_a_declared_function(tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(PROGRAM)
-    command = [sys.executable, "-m", "mypy", "--strict", "--allow-untyped-defs", "--allow-untyped-calls"]
-    command += ["--follow-imports=silent", f"--cache-dir={ROOT / '.mypy_cache' / 'programs'}", "program.py"]
-    environment = {"PATH": "", "MYPYPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    notes = re.findall(r"^program.py:(\d+): (?:note|error): (.*)$", done.stdout, re.MULTILINE)
-    assert [int(line) for line, _ in notes] == [line for line, _ in TOLD], done.stdout + done.stderr
-    for (_, note), (_, wanted) in zip(notes, TOLD, strict=True):
-        assert note.startswith(wanted)
-
-
-OPERATIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
-    "send": (send, ("peer", "chunk", "count")),
-    "recv": (recv, ("peer", "chunk", "count")),
-    "recv_reduce": (recv_reduce, ("peer", "chunk", "count")),
-    "copy": (copy, ("chunk", "into", "count")),
-    "reduce": (reduce, ("chunk", "into", "count")),
-}
-ARGUMENTS = [(name, argument) for name, (_, arguments) in OPERATIONS.items() for argument in arguments]
-
-
-@pytest.mark.parametrize(("name", "argument"), ARGUMENTS)
+@pytest.mark.parametrize(("make", "argument"), ARGUMENTS)
 @pytest.mark.parametrize("value", ["a", 1.0, 0.5, True, None, -1, [1], np.float32(1), np.int64(-1)])
-def test_operation_rejects_a_bad_number_with_its_line(name: str, argument: str, value: object) -> None:
-    make, arguments = OPERATIONS[name]
+def test_operation_rejects_a_bad_number_with_its_line(make: Callable[..., Any], argument: str, value: object) -> None:
     with pytest.raises(InputError) as failure:
-        make(**(dict.fromkeys(arguments, 1) | {argument: value}))
+        make(**(dict.fromkeys(MAKERS[make], 1) | {argument: value}))
     line = failure.traceback[0].lineno + 1
-    wanted = (
-        f"{name}: {argument} must be an integer.*, not {re.escape(repr(value))}.* \\(line {line} of test_declared.py\\)"
-    )
-    assert re.fullmatch(wanted, str(failure.value))
+    wanted = f"{make.__name__}: {argument} must be an integer.*, not {re.escape(repr(value))}"
+    assert re.fullmatch(rf"{wanted}.* \(line {line} of test_declared.py\)", str(failure.value))
 
 
-@pytest.mark.parametrize(("name", "argument"), ARGUMENTS)
+@pytest.mark.parametrize(("make", "argument"), ARGUMENTS)
 @pytest.mark.parametrize("value", [1, np.int64(1), np.uint8(1)])
-def test_operation_accepts_numpy_integers(name: str, argument: str, value: int) -> None:
-    make, arguments = OPERATIONS[name]
-    made = make(**(dict.fromkeys(arguments, 1) | {argument: value}))
-    assert made == make(**dict.fromkeys(arguments, 1)) and {type(number) for number in made[1:]} == {int}
+def test_operation_accepts_numpy_integers(make: Callable[..., Any], argument: str, value: int) -> None:
+    made = make(**(dict.fromkeys(MAKERS[make], 1) | {argument: value}))
+    assert made == make(**dict.fromkeys(MAKERS[make], 1)) and {type(number) for number in made[1:]} == {int}
     for rank in (ShiftedRank(4), VectorRank(np.array([0, 2]))):
         assert send(rank, 0).peer is rank
 

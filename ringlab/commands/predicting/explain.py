@@ -15,7 +15,7 @@ from collectives.units import count, format_bandwidth, format_size
 from ringlab.commands.predicting.explain_measured import explain_measured
 from ringlab.session import load_scenario
 from ringlab.shared.answer import Answer, AnswerRecord
-from ringlab.shared.options import JsonOpt, complete_scenario
+from ringlab.shared.options import JsonOpt, SetOpt, complete_scenario
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress, computing
 from ringlab.table import Line, Part, Table, format_interval, format_or_dash, format_ratio, time_unit
@@ -71,29 +71,23 @@ def command(
         ),
     ] = None,
     json_to: JsonOpt = None,
-    set_keys: Annotated[
-        list[str] | None,
-        Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Override a scenario key. Without a scenario: a key of the measured machine, such as 'nic=100 GB/s'.",
-        ),
-    ] = None,
+    set_keys: SetOpt = None,
 ) -> None:
     """Explain which algorithm, protocol and channels NCCL would choose at each size, and why.
 
-    With --measured, report whether measured times are as fast as predicted.
+    With --measured, report whether measured times are as fast as predicted. Without a scenario, --set describes the
+    measured machine: --set 'nic=100 GB/s'.
     """
     keys = set_keys or ()
     check_outputs(json_to)
+    loaded = None if scenario is None else load_scenario(scenario, *keys)
     if measured is not None:
-        loaded = None if scenario is None else load_scenario(scenario, *keys)
-        deliver(explain_measured(measured, loaded, () if loaded else keys), json_to)
-        return
-    if scenario is None:
+        answer: Answer = explain_measured(measured, loaded, () if loaded else keys)
+    elif loaded is not None:
+        answer = explain(loaded, TerminalProgress())
+    else:
         raise InputError("nothing to explain; pass a scenario, or --measured FILE with the output of nccl-tests")
-    loaded = load_scenario(scenario, *keys)
-    deliver(explain(loaded, TerminalProgress()), json_to)
+    deliver(answer, json_to)
 
 
 @dataclass(frozen=True)
@@ -156,8 +150,9 @@ class Explanation(Answer):
             yield from (_candidates(size) for size in cluster.sizes if size.options)
             if any(size.options for size in cluster.sizes):
                 yield Line(LEGEND, wrap=True)
-            yield from (Line(line, wrap=True) for line in _closed(cluster))
-            yield from (Line(f"note: {note}", wrap=True) for note in cluster.notes)
+            yield from (
+                Line(line, wrap=True) for line in (*_closed(cluster), *(f"note: {note}" for note in cluster.notes))
+            )
 
 
 def explain(scenario: LoadedScenario, progress: Progress | None = None) -> Explanation:

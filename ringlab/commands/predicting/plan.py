@@ -1,5 +1,6 @@
 """``ringlab plan``: find the instance types that train a model within a deadline and a budget."""
 
+import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import viz
-from collectives.checks import check_known, check_number
+from collectives.checks import check_known
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.records.model_profile import read_model_profile, shipped_model_profiles
@@ -40,7 +41,7 @@ from ringlab.shared.progress import Progress, TerminalProgress, computing, draw_
 from ringlab.shared.ranges import MOST_CASES
 from ringlab.table import MOST_ROWS, Bounds, Part, Sentences, Table, format_interval
 from scenarios.loader import PlannedTraining, read_planned_training
-from scenarios.sections import PlanSection, parse_hours
+from scenarios.sections import PlanSection
 
 OLD, BEYOND = "†", "‡"  # mark an old price, and an interval that ends beyond a limit
 GIB = 2**30
@@ -62,21 +63,11 @@ class PlanOptions:
         None, help="Price list in the format of prices.csv. Default: the built-in list.", metavar="FILE.csv"
     )
 
-    def applied(self, section: PlanSection) -> PlanSection:
-        """Return the scenario's ``[plan]`` with the values of these options.
-
-        Raise InputError for a value that is not positive, or a deadline that is not a duration.
-        """
-        for name, value in (("--target-samples", self.target_samples), ("--budget", self.budget)):
-            if value is not None:
-                check_number(name, value, above=0)
-        with refusals_about("--deadline"):
-            hours = None if self.deadline is None else parse_hours(self.deadline)
-        fields = {"target_samples": self.target_samples, "budget": self.budget, "deadline": hours}
-        changes = {key: value for key, value in fields.items() if value is not None}
-        if self.target_samples is not None and section.target_tokens is not None:
-            section = section.model_copy(update={"target_tokens": None})
-        return section.model_copy(update=changes | {"spot": self.spot or section.spot})
+    @property
+    def overrides(self) -> tuple[str, ...]:
+        """The options of the scenario's ``[plan]``, as for ``--set``."""
+        keys = {name: value for name, value in vars(self).items() if name != "prices" and value not in (None, False)}
+        return tuple(f"plan.{key}={json.dumps(value) if key == 'deadline' else value}" for key, value in keys.items())
 
 
 @with_groups
@@ -91,8 +82,6 @@ def command(
 ) -> None:
     """Find the cheapest instance types for a training run within a deadline and a budget."""
     check_outputs(json_to, plot)
-    if options.target_samples is not None and size.target_tokens is not None:
-        raise InputError("--target-samples and --target-tokens are mutually exclusive; remove one of them")
     answer = plan(scenario, *(set_keys or ()), *size.overrides, **vars(options), progress=TerminalProgress())
     deliver(answer, json_to, draw_to(answer, plot, json_to))
 
@@ -254,8 +243,8 @@ def plan(
     options, when = PlanOptions(**fields), date.today() if today is None else today
     if not isinstance(when, date):
         raise InputError(f"today must be a datetime.date, not {quote(when)}")
-    planned = read_planned_training(str(scenario), overrides)
-    wanted = options.applied(planned.plan)
+    planned = read_planned_training(str(scenario), (*overrides, *options.overrides))
+    wanted = planned.plan
     with refusals_about(f"{planned.path}: training"):
         job = find_job(planned.training, planned.path.parent)
     context = None if job.model.shape is None else job.model.shape.context

@@ -36,10 +36,6 @@ KEYS = {  # short names of scenario keys that --what-if varies
     "batch_size": "training.batch_size", "price": "training.price_per_hour", "sequence": "training.sequence",
     "framework": "training.framework", "precision": "training.precision", "optimizer": "training.optimizer",
 }  # fmt: skip
-BROKEN = {  # headings that are too wide for a column
-    "compute": "com-\npute", "pipeline": "pipe-\nline", "optimizer": "opti-\nmizer", "processes": "pro-\ncesses",
-    "stragglers": "strag-\nglers",
-}  # fmt: skip
 GIB = 2**30
 TOKENS, BILLION = "tokens/s (80 %)", "$ a billion\ntokens"
 NONE_FITS = ["none fits", NOTHING, NOTHING, NOTHING]
@@ -216,7 +212,7 @@ def _step_table(case: Case) -> Table:
         ]
         for number, row in enumerate(best, 1)
     ]  # fmt: skip
-    headings = ["#", "step\n(s)", *(BROKEN.get(name, name) for name in shown), "memory\n(GiB)", *host, "runs"]
+    headings = ["#", "step\n(s)", *shown, "memory\n(GiB)", *host, "runs"]
     return Table(None, headings, rows)
 
 
