@@ -23,6 +23,8 @@ def conclude(answer: ScenarioAnswer[Any], scenario: LoadedScenario, caveats: Seq
 
     Times that were measured on a busy machine are not compared.
     """
+    if busy := _describe_load(answer):
+        return (busy,)
     return (
         *([f"The [training] table is left out: {scenario.left_out}."] if scenario.left_out else []),
         *_fastest_collective(answer),
@@ -39,11 +41,16 @@ def headline(answer: ScenarioAnswer[Any]) -> str:
 
     Without a training, return the sentence about the fastest collective. Without either, return the title.
     """
-    return next(iter([*_fastest_training(answer), *_fastest_collective(answer)]), answer.title)
+    sentences = [] if _describe_load(answer) else [*_fastest_training(answer), *_fastest_collective(answer)]
+    return sentences[0] if sentences else answer.title
 
 
-def _is_trusted(values: Iterable[Value]) -> bool:
-    return all(value.trusted for value in values if isinstance(value, SideBySide))
+def _describe_load(answer: ScenarioAnswer[Any]) -> str:
+    load = getattr(answer, "load", None)  # of a comparison
+    if load is None or not load.is_busy:
+        return ""
+    meaningless = "The errors are not meaningful; compare again when the machine is idle."
+    return f"This machine was busy: {load.describe()}. {meaningless}"
 
 
 def _number(value: Value) -> float:
@@ -55,7 +62,7 @@ def _number(value: Value) -> float:
 
 def _fastest_collective(answer: ScenarioAnswer[Any]) -> list[str]:
     entries: Sequence[CollectiveFigures[Any]] = answer.collectives
-    if not entries or not _is_trusted(entry.time_s for entry in entries):
+    if not entries:
         return []
     ranked = sorted(_of_the_largest(entries), key=lambda entry: _number(entry.time_s))
     best, where = ranked[0], f"{answer.place}, {format_size(ranked[0].bytes)}"
@@ -78,39 +85,30 @@ def _fastest_collective(answer: ScenarioAnswer[Any]) -> list[str]:
 def describe_crossovers(where: str, entries: Iterable[CollectiveFigures[Any]]) -> list[str]:
     """Return a list with one sentence about the sizes at which each algorithm is fastest.
 
-    The list is empty if one algorithm is fastest at all sizes, or the machine was busy. If algorithms are equally fast,
-    the sentence names the one that stays fastest for the most sizes.
+    The list is empty if one algorithm is fastest at all sizes. An algorithm that is as fast as others stays fastest.
     """
-    entries = list(entries)
-    if not _is_trusted(entry.time_s for entry in entries):
-        return []
     seconds = dict[int, dict[str, float]]()
     for entry in entries:
         if (time := _number(entry.time_s)) < inf:
             seconds.setdefault(entry.bytes, {})[entry.algorithm] = time
-    sizes, fastest = sorted(seconds), list[list[str]]()
-    for times in map(seconds.__getitem__, sizes):
-        limit = min(times.values()) * (1 + TIE)
-        fastest.append(sorted((name for name in times if times[name] <= limit), key=times.__getitem__))
-    parts, at = list[str](), 0
-    while at < len(sizes):
-        ends = {
-            name: next((i for i in range(at, len(sizes)) if name not in fastest[i]), len(sizes)) for name in fastest[at]
-        }
-        name = max(ends, key=ends.__getitem__)
-        first, last = format_size(sizes[at]), format_size(sizes[ends[name] - 1])
-        parts.append(f"{name} {_describe_sizes(first, last, at == 0, ends[name] == len(sizes))}")
-        at = ends[name]
+    sizes, fastest, ranges = sorted(seconds), "", list[tuple[str, list[int]]]()
+    for nbytes in sizes:
+        times = seconds[nbytes]
+        if times.get(fastest, inf) > min(times.values()) * (1 + TIE):
+            fastest = min(times, key=times.__getitem__)
+            ranges.append((fastest, []))
+        ranges[-1][1].append(nbytes)
+    parts = [f"{name} {_describe_sizes(own[0], own[-1], sizes)}" for name, own in ranges]
     return [f"{where}: fastest is {', '.join(parts)}."] if len(parts) > 1 else []
 
 
-def _describe_sizes(first: str, last: str, is_smallest: bool, is_largest: bool) -> str:
-    """Describe a range of sizes. The smallest size is omitted as a lower end, and the largest as an upper end."""
-    if is_smallest:
-        return f"up to {last}"
-    if is_largest:
-        return f"from {first} on"
-    return f"at {first}" if first == last else f"from {first} to {last}"
+def _describe_sizes(first: int, last: int, sizes: Sequence[int]) -> str:
+    """Describe a range of ``sizes``. The smallest size is omitted as a lower end, and the largest as an upper end."""
+    if first == sizes[0]:
+        return f"up to {format_size(last)}"
+    if last == sizes[-1]:
+        return f"from {format_size(first)} on"
+    return f"at {format_size(first)}" if first == last else f"from {format_size(first)} to {format_size(last)}"
 
 
 def _describe_time(value: Value) -> str:
@@ -122,7 +120,7 @@ def _describe_time(value: Value) -> str:
 
 def _fastest_training(answer: ScenarioAnswer[Any]) -> list[str]:
     entries: Sequence[TrainingFigures[Any]] = answer.training
-    if not entries or not _is_trusted(entry.step_s for entry in entries):
+    if not entries:
         return []
     best = min(entries, key=lambda entry: _number(entry.step_s))
     if _number(best.step_s) == inf and best.test_accuracy is not None:
@@ -147,7 +145,7 @@ def _worst_error(answer: ScenarioAnswer[Any]) -> list[str]:
             value, name = getattr(training, key), key.removesuffix("_s").replace("_", " ")
             if name not in PHASES or _number(value) >= PHASE_LOOKED_AT * _number(training.step_s):
                 rows.append((value, f"{name} with {training.gradient_sync}"))
-    compared = [(value.error, name) for value, name in rows if isinstance(value, SideBySide) and value.trusted]
+    compared = [(value.error, name) for value, name in rows if isinstance(value, SideBySide)]
     errors = [(abs(error), name) for error, name in compared if error is not None]
     if not errors:
         return []

@@ -30,7 +30,6 @@ class SideBySide(AnswerRecord):
     measured: float | None
     error: float | None  # (predicted - measured) / measured
     uncertainty: float | None = None  # half of the 80 % interval, as a share of the prediction
-    trusted: bool = True  # False if the machine was busy during the measurement
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -126,24 +125,21 @@ def collective_figures(trace: Trace, faults: FaultFigures | None = None) -> Coll
     collective, _, algorithm = trace.title.partition("/")
     nbytes = int(trace.facts["nbytes"])
     algbw = nbytes / trace.elapsed / 1e9 if trace.elapsed > 0 else 0.0
-    figures: CollectiveFigures[Number] = CollectiveFigures(
+    busbw = algbw * bus_factor(collective, trace.world_size)
+    values = (trace.elapsed, trace.facts["time_min_s"], trace.facts["time_max_s"], algbw, busbw)
+    known: dict[str, Any] = dict(zip(COLLECTIVE_FIGURES, values, strict=True))
+    return CollectiveFigures(
         collective=collective,
         algorithm=algorithm,
         world_size=trace.world_size,
         bytes=nbytes,
-        time_s=trace.elapsed,
-        time_min_s=trace.facts["time_min_s"],
-        time_max_s=trace.facts["time_max_s"],
-        algbw_GBps=algbw,
-        busbw_GBps=algbw * bus_factor(collective, trace.world_size),
+        **(known if trace.is_complete else dict.fromkeys(COLLECTIVE_FIGURES)),
         engine=trace.engine or None,
         method=trace.method if trace.engine and not trace.choice else None,
         faults=faults,
         interval_s=(trace.facts["low_s"], trace.facts["high_s"]) if trace.choice else None,
         choice=trace.choice or None,
     )
-    unknown: dict[str, Any] = {} if trace.is_complete else dict.fromkeys(COLLECTIVE_FIGURES)
-    return replace(figures, **unknown)
 
 
 def training_figures(trace: Trace, training: Training, faults: FaultFigures | None = None) -> TrainingFigures[Number]:

@@ -244,8 +244,7 @@ def _side(value: Value, side: str) -> float | None:
 
 
 def _seconds(values: Iterable[Value]) -> Iterable[float | None]:
-    for value in values:
-        yield from (value.predicted, value.measured) if isinstance(value, SideBySide) else (value,)
+    return (_side(value, side) for value in values for side in SIDES)
 
 
 def _headings(unit: str, is_compared: bool, has_bounds: bool, name: str = "") -> list[str]:
@@ -262,14 +261,13 @@ def _percent(share: float) -> str:
 def _cells(value: Value, form: Format, is_compared: bool = False, bounds: Bounds | None = None) -> list[Cell]:
     if isinstance(value, SideBySide):
         predicted = format_interval(value.predicted, value.interval, form)
-        return [Cell(predicted), Cell(format_or_dash(value.measured, form)), _error(value.error, value.trusted)]
+        return [Cell(predicted), Cell(format_or_dash(value.measured, form)), _error(value.error)]
     if is_compared:
         return [Cell(format_or_dash(value, form)), Cell(NOTHING), Cell(NOTHING)]
     return [Cell("never" if value is None else format_interval(value, bounds, form))]
 
 
-def _error(error: float | None, is_trusted: bool) -> Cell:
+def _error(error: float | None) -> Cell:
     if error is None:
         return Cell(NOTHING)
-    kind = next(kind for kind, most in ERRORS if abs(error) <= most)
-    return Cell(f"{100 * error:+.0f}", kind if is_trusted else "")
+    return Cell(f"{100 * error:+.0f}", next(kind for kind, most in ERRORS if abs(error) <= most))

@@ -197,9 +197,8 @@ def test_busy_machine_is_reported_and_its_times_are_not_compared():
     )
     words = ("takes", "prediction error", "fastest")
     assert [sum(word in text for text in free.conclusions) for word in words][:2] == [2, 1]
-    first, *others = busy.conclusions
+    (first,) = busy.conclusions
     assert first.startswith("This machine was busy: other processes took 40% of this machine's cores (make).")
-    assert not [text for text in others if any(word in text for word in words)]
     assert headline(busy) == busy.title != headline(free)
     rows = [line for line in printed(busy.show()).splitlines() if " -50" in line]
     assert rows and not any("?" in row for row in rows), "it is said once, in words"

@@ -186,19 +186,16 @@ def make_comparison(
     collectives = {_identity(row): row for row in predicted.collectives}
     training = {row.gradient_sync: row for row in predicted.training}
     load = load or (calibration.load if calibration else None)
-    is_free = load is None or not load.is_busy
     answer = Comparison(
         title=predicted.title,
         file=predicted.file,
         cluster=predicted.cluster,
         environment=measured.environment,
         collectives=tuple(
-            _with_prediction(collectives.get(_identity(row)), row, COLLECTIVE_FIGURES, is_free)
-            for row in measured.collectives
+            _with_prediction(collectives.get(_identity(row)), row, COLLECTIVE_FIGURES) for row in measured.collectives
         ),
         training=tuple(
-            _with_prediction(training.get(row.gradient_sync), row, TRAINING_FIGURES, is_free)
-            for row in measured.training
+            _with_prediction(training.get(row.gradient_sync), row, TRAINING_FIGURES) for row in measured.training
         ),
         what_ifs=predicted.what_ifs,
         traces=measured.traces,
@@ -206,27 +203,22 @@ def make_comparison(
         calibration=calibration,
         load=load,
     )
-    concluded = conclude(answer, scenario)
-    if load is not None and load.is_busy:
-        busy = (
-            f"This machine was busy: {load.describe()}. The errors are not meaningful; compare again when the machine "
-            "is idle."
-        )
-        concluded = (busy, *concluded)
-    return replace(answer, conclusions=concluded)
+    return replace(answer, conclusions=conclude(answer, scenario))
 
 
 def _identity(row: CollectiveFigures[Number]) -> tuple[str, str, int, int]:
     return row.collective, row.algorithm, row.world_size, row.bytes
 
 
-def _with_prediction(predicted: Any, measured: Any, compared: tuple[str, ...], is_free: bool) -> Any:
+def _with_prediction(predicted: Any, measured: Any, compared: tuple[str, ...]) -> Any:
     uncertainty = getattr(predicted, "uncertainty", None) or {}
-    pairs = {
-        name: side_by_side(getattr(predicted, name, None), getattr(measured, name), uncertainty.get(name))
-        for name in compared
-    }
-    return replace(measured, **{name: replace(pair, trusted=is_free) for name, pair in pairs.items()})
+    return replace(
+        measured,
+        **{
+            name: side_by_side(getattr(predicted, name, None), getattr(measured, name), uncertainty.get(name))
+            for name in compared
+        },
+    )
 
 
 def _describe_training(trainings: Sequence[Training]) -> str:
