@@ -3,7 +3,6 @@
 The functions also accept the name of a built-in scenario or a file. They are the methods of ``Scenario``.
 """
 
-from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -267,24 +266,17 @@ def load(reference: str | Path, *changes: str | Algorithm) -> Scenario:
     16
     """
     loaded = scenarios.load(reference, [change for change in changes if not isinstance(change, Algorithm)])
-    return extend(_add_algorithms(loaded, [change for change in changes if isinstance(change, Algorithm)]))
-
-
-def _add_algorithms(loaded: scenarios.LoadedScenario, added: Sequence[Algorithm]) -> scenarios.LoadedScenario:
-    comparison = loaded.collective
-    if not added:
-        return loaded
-    if comparison is None:
-        raise InputError(f"{loaded.path}: no [collective] table to compare {added[0].full_name} in; add one")
-    labels = [known.label for known in comparison.algorithms]
-    for algorithm in added:
+    for algorithm in (change for change in changes if isinstance(change, Algorithm)):
+        comparison = loaded.collective
+        if comparison is None:
+            raise InputError(f"{loaded.path}: no [collective] table to compare {algorithm.full_name} in; add one")
         find_algorithm(algorithm, comparison.name)
-        if algorithm.label in labels:
+        if algorithm.label in [known.label for known in comparison.algorithms]:
             raise InputError(
                 f"{loaded.path}: duplicate algorithm name {algorithm.label}; pass @algorithm another name="
             )
-        labels.append(algorithm.label)
-    return replace(loaded, collective=replace(comparison, algorithms=(*comparison.algorithms, *added)))
+        loaded = replace(loaded, collective=replace(comparison, algorithms=(*comparison.algorithms, algorithm)))
+    return extend(loaded)
 
 
 def extend(loaded: scenarios.LoadedScenario) -> Scenario:

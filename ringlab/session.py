@@ -17,7 +17,7 @@ from collectives.training.workload import Training, check_training
 from collectives.units import count
 from collectives.variables import is_launched
 from ringlab.shared.options import TIMEOUT_S, RealOptions
-from ringlab.shared.progress import NoProgress, Progress, TerminalProgress, Tick, check_progress, computing
+from ringlab.shared.progress import Progress, TerminalProgress, Tick, check_progress, computing
 from ringlab.shared.workload import predictable
 from scenarios import LoadedScenario
 from simcomm.cluster.calibrated import uses_calibration
@@ -40,7 +40,7 @@ class Session:
     calibration: Source = None
     backend: str = "gloo"
     timeout_s: float = TIMEOUT_S
-    progress: Progress = field(default_factory=NoProgress)
+    progress: Progress = field(default_factory=Progress)
 
     def __post_init__(self) -> None:
         if self.backend not in BACKENDS:

@@ -41,7 +41,7 @@ from realcomm.emulation.network import EmulatedNetwork
 from realcomm.measuring.collective_run import RankFigures, TimedCall, make_trace, measure_all
 from ringlab.emulated import as_built, emulated, hosts_bandwidth, on_emulated
 from ringlab.shared.answer import Answer, to_plain
-from ringlab.shared.progress import NoProgress, Progress
+from ringlab.shared.progress import Progress
 from ringlab.shared.workload import resolve_calls
 from ringlab.table import NOTHING, Part, Sentences, Table, time_unit
 from scenarios import LoadedScenario, load, shipped
@@ -228,7 +228,7 @@ def accuracy_here(names: Sequence[str] = (), *, progress: Progress | None = None
     later scenario: on two hosts for collectives, in as many processes as cores for training runs. Raises InputError
     for an unknown scenario, and RunFailed if nothing can be emulated.
     """
-    progress = NoProgress() if progress is None else progress
+    progress = Progress() if progress is None else progress
     crowds = Crowds()
 
     def compare(scenario: LoadedScenario, pairs: dict[float, PairProbes], refused: dict[str, str]) -> list[EmulatedRow]:

@@ -1,7 +1,6 @@
 """Simulates a scenario's algorithms with their messages: one run for a picture or a file, several for the player."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -146,9 +145,6 @@ def predict_runs(
     """
     names = [] if run.algorithm is not None else algorithm_names(run.scenario)[-MOST_RUNS:]
     selected = [replace(run, algorithm=name) for name in names] or [run]
-    for each in selected if leave_out is None else ():
-        with suppress(ProgramError):  # an incorrect algorithm is shown up to its first error
-            each.check_recordable()
     runs = []
     for number, each in enumerate(selected):
         tick(0, number, len(selected), f"algorithms, {getattr(each.algorithm, 'label', each.algorithm) or 'the last'}")

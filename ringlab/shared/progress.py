@@ -2,11 +2,11 @@
 
 import time
 from collections.abc import Callable, Iterator, Sized
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Console
 
@@ -23,28 +23,16 @@ PLAIN_EVERY = 4.0  # seconds between lines, if standard error is not a terminal
 BARS_A_SECOND = 2  # updates of a bar; more would take a core from the ranks
 
 
-class Progress(Protocol):
-    """Reports the progress of a command."""
-
-    def task(self, text: str, late_s: float = 0.0) -> AbstractContextManager[Tick]:
-        """Return a context for a task, with the callback that reports its progress.
-
-        The task is shown once it has taken ``late_s`` seconds.
-        """
-
-    def note(self, text: str) -> None:
-        """Report a line before the answer is shown."""
-
-
-class NoProgress:
-    """Reports nothing."""
+class Progress:
+    """Reports nothing. Subclasses report the progress of a command."""
 
     @contextmanager
     def task(self, text: str, late_s: float = 0.0) -> Iterator[Tick]:
+        """Report a task once it has taken ``late_s`` seconds. The block receives the callback that counts."""
         yield lambda rank, done, total, now: None
 
     def note(self, text: str) -> None:
-        """Ignore the line."""
+        """Report a line before the answer is shown."""
 
 
 def check_progress(progress: Progress | None) -> Progress:
@@ -53,7 +41,7 @@ def check_progress(progress: Progress | None) -> Progress:
     Raise InputError if ``progress`` lacks the methods ``task`` and ``note``.
     """
     if progress is None:
-        return NoProgress()
+        return Progress()
     if not hasattr(progress, "task") or not hasattr(progress, "note"):
         raise InputError(
             f"progress must be ringlab.shared.progress.TerminalProgress() or similar, not {quote(progress)}"
@@ -97,7 +85,7 @@ def keeping(results: Sized) -> Iterator[Interruption]:
         interruption.came = True
 
 
-class TerminalProgress:
+class TerminalProgress(Progress):
     """Reports progress on standard error, on rank 0 only."""
 
     def __init__(self, console: Console | None = None) -> None:

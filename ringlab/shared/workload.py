@@ -92,11 +92,6 @@ def check_programs(scenario: LoadedScenario, calls: Sequence[CollectiveCall], tr
         verified_schedule(algorithm, scenario.cluster.world_size, root)
 
 
-def is_auto(job: CollectiveCall | Training) -> bool:
-    algorithm = job.algorithm if isinstance(job, CollectiveCall) else job.gradient_sync
-    return algorithm is not None and algorithm.by_model
-
-
 def count_work(job: CollectiveCall | Training, model: PerformanceModel, faults: Faults) -> int:
     """Return the number of messages to simulate, in all repetitions; 0 if a formula predicts the row.
 
@@ -184,7 +179,7 @@ class Simulator:
                 try:
                     messages = 0 if job in seen else count_work(job, model, place.faults)
                 except TooLarge as error:
-                    self._refuse(job, error)
+                    self.refused.append(error)
                     continue
                 seen.add(job)
                 rows.append(Row(place, job, messages))
@@ -205,7 +200,7 @@ class Simulator:
             try:
                 figures.append((row, self.figures(row, partial(on_run, row.messages // row.place.faults.runs))))
             except TooLarge as error:
-                self._refuse(row.asked, error)
+                self.refused.append(error)
             done = before + row.messages  # fewer runs than expected may have been enough
         return figures
 
@@ -244,10 +239,6 @@ class Simulator:
     def _predict_with(self, calibration: Calibration) -> list[Figures]:
         other = Simulator(replace(self.scenario, what_ifs=()), calibration)
         return [other.figures(row) for row in other.rows()]
-
-    def _refuse(self, job: Asked, error: TooLarge) -> None:
-        hint = "; or use an algorithm other than auto" if is_auto(job) else ""
-        self.refused.append(TooLarge(f"{error}{hint}"))
 
 
 def _simulate_row(row: Row, on_run: Callable[[], None]) -> Figures:

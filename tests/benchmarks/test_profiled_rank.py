@@ -19,7 +19,7 @@ from collectives.records.model_profile import Layer, Measured, ModelProfile
 from collectives.training.workload import Training
 from realcomm.training.models import build_model
 from ringlab.shared.failures import exit_with_a_line
-from ringlab.shared.progress import NoProgress
+from ringlab.shared.progress import Progress
 from scenarios import LoadedScenario, load
 from simcomm.cluster.calibrated import as_emulated
 
@@ -104,11 +104,11 @@ def test_one_rank_command_shows_steps_and_rejects_single_host(
 def test_emulation_omits_a_failed_scenario() -> None:
     row, scenario = EmulatedRow("2", "ring: step", 2, None, 1.1, 1.0), load(SCENARIO)
     compare = Mock(side_effect=[[row], InputError("too wide"), KeyboardInterrupt, [row]])
-    rows = compare_each([(name, scenario) for name in "abcd"], compare, NoProgress())
+    rows = compare_each([(name, scenario) for name in "abcd"], compare, Progress())
     assert rows.refused == {"b": "too wide", "c": "interrupted, as were all that follow"}
     assert [replace(compared, is_busy=False) for compared in rows.rows] == [row] and compare.call_count == 3
     with pytest.raises(RunFailed, match="too wide"):
-        compare_each([("a", scenario)], Mock(side_effect=InputError("too wide")), NoProgress())
+        compare_each([("a", scenario)], Mock(side_effect=InputError("too wide")), Progress())
 
 
 def test_small_network_has_the_stated_parameters():

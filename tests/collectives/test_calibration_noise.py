@@ -1,6 +1,5 @@
 """Detect and report noise in calibrations."""
 
-import sys
 from dataclasses import replace
 from math import hypot
 from pathlib import Path
@@ -8,12 +7,11 @@ from unittest.mock import Mock
 
 import pytest
 
-from collectives.errors import InputError, RunFailed
+from collectives.errors import RunFailed
 from collectives.input_files import inputs_protected
 from collectives.records.calibration import Calibration, ComputePoint, FittedLine, MachineLoad, cache_file
 from collectives.training.workload import ComputePhases
 from realcomm.calibration.load import Counters, LoadWatch
-from ringlab.commands.predicting.predict import _offer_calibration
 from ringlab.session import Session, find_cached
 from scenarios import load
 from simcomm.uncertainty import MODEL, combine, disagreement, drift, find_noise
@@ -102,17 +100,6 @@ def test_uncertainty_grows_with_disagreement_and_age():
     assert drift(0.0) == 0.0 < drift(10.0) < drift(60.0) < drift(1200.0) < drift(86400.0) < 0.6
     assert combine(0.0, 0.0) == MODEL and combine(0.12, 0.0) == pytest.approx(0.13) and combine(None, 10.0) is None
     assert combine(0.12, 60.0) == pytest.approx(hypot(0.13, 0.29))
-
-
-def test_confirmed_calibration_succeeds_on_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    session = Mock(is_calibrated=lambda scenario: False)
-    with pytest.raises(InputError, match=r"quickstart: .*; run `ringlab calibrate quickstart`"):
-        _offer_calibration(Mock(), "quickstart", session)
-    for stream in ("stdin", "stderr"):
-        monkeypatch.setattr(sys, stream, Mock(isatty=lambda: True))
-    monkeypatch.setattr("typer.confirm", lambda *text, **options: True)
-    _offer_calibration(Mock(), "quickstart", session)
-    assert session.calibrate_for.call_args.kwargs["accept_noise"] is True
 
 
 def test_calibration_without_needed_overlap_is_redone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

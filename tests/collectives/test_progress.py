@@ -22,7 +22,6 @@ import simcomm
 import simcomm.compiling
 from collectives import find_algorithm
 from collectives import verdict as verdicts
-from collectives.errors import TooLarge
 from collectives.proof import verifier
 from collectives.training.workload import Buckets, ComputePhases, Training
 from ringlab.commands.check import check
@@ -126,23 +125,6 @@ def test_long_prediction_counts_messages(tmp_path):
     assert not [note for note in heard.notes if note != simcomm.compiling.NOTE]
     assert [done for done, *_ in heard.news[-2:]] == [126 + 7 * 112, 126 + 8 * 112]
     assert heard.news[-1][1] == 10001 * (14 + 112)
-
-
-def test_too_large_auto_choice_suggests_alternatives(monkeypatch, tmp_path):
-    file, plain = tmp_path / "auto.toml", workload.count_work
-    file.write_text(LONG.replace("100000", "2").replace('"ring", "naive"', '"auto", "ring"'))
-
-    def count_work(call, model, faults):
-        if faults.is_random:
-            raise TooLarge(f"{call.algorithm.label}: up to 10 will do")
-        return plain(call, model, faults)
-
-    monkeypatch.setattr(workload, "count_work", count_work)
-    text = " ".join(prediction.predict(load(file)).conclusions)
-    assert (
-        "Not simulated: auto (direct): up to 10 will do; or use an algorithm other than auto; ring: up to 10 will"
-        in text
-    )
 
 
 @pytest.mark.parametrize("is_emulated", [False, True])

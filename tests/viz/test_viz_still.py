@@ -24,7 +24,7 @@ from collectives.records.waits import divide_path
 from ringlab.cli import app
 from ringlab.pictures.plots import scaling_curves, waterfall
 from ringlab.shared.figures import SideBySide
-from ringlab.shared.progress import NoProgress
+from ringlab.shared.progress import Progress
 from simcomm.simulate import simulate
 from viz.accuracy import Dots, accuracy_figure
 from viz.curves import Curve, SweepLine, scaling_figure, sweep_figure
@@ -71,9 +71,9 @@ def test_curve_omits_world_sizes_too_large_to_simulate(monkeypatch: pytest.Monke
             raise TooLarge(f"{model.cluster.world_size} ranks are too many")
         return simulate(model, work, **options)
 
-    monkeypatch.setattr(NoProgress, "note", lambda self, text: notes.append(text))
+    monkeypatch.setattr(Progress, "note", lambda self, text: notes.append(text))
     monkeypatch.setattr("ringlab.shared.workload.simulate", simulate_few)
-    curves = scaling_curves(ringlab.load("star8"), None, progress=NoProgress())
+    curves = scaling_curves(ringlab.load("star8"), None, progress=Progress())
     assert [list(curve.world_sizes) for curve in curves] == [[2, 3, 4]] * 2
     assert notes == ["Not simulated: 6 ranks are too many; 8 ranks are too many."]
     monkeypatch.setattr("ringlab.shared.workload.simulate", partial(simulate_few, most=0))

@@ -1,12 +1,9 @@
 """``ringlab predict``: predict a scenario, also for several values of a key or several numbers of devices."""
 
-import sys
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
-
-import typer
 
 from collectives.errors import InputError
 from collectives.units import count
@@ -27,7 +24,6 @@ from ringlab.shared.options import (
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import TerminalProgress, computing, draw_to
 from ringlab.shared.ranges import parse_world_sizes
-from scenarios import LoadedScenario
 from scenarios.loader import devices_to_predict
 
 
@@ -124,22 +120,11 @@ def _predict_once(
 
         check_traceable(scenario)
         writers.append(partial(write_run, scenario, session, options.trace))
-    if session.calibration is None:
-        _offer_calibration(scenario, name, session)
+    if not session.is_calibrated(scenario):
+        raise InputError(f"{name}: this machine is not calibrated for this scenario; run `ringlab calibrate {name}`")
     answer = predict(scenario, session)
     if options.report is not None:
         from ringlab.pictures.report import write_report
 
         writers.append(partial(write_report, answer, scenario, options.report, session))
     deliver(answer, json_to, *writers)
-
-
-def _offer_calibration(scenario: LoadedScenario, name: str, session: Session) -> None:
-    if session.is_calibrated(scenario):
-        return
-    missing = f"{name}: this machine is not calibrated for this scenario"
-    question = f"{missing}. Calibration takes between half a minute and a few minutes. Calibrate now?"
-    if sys.stdin.isatty() and sys.stderr.isatty() and typer.confirm(question, default=True, err=True):
-        session.calibrate_for(scenario, accept_noise=True)
-        return
-    raise InputError(f"{missing}; run `ringlab calibrate {name}`")

@@ -18,7 +18,7 @@ from planner.beliefs import describe_chance
 from planner.clusters import check_devices, describe_network, host_of_cluster
 from planner.gpus import PRECISIONS, find_gpu
 from planner.prediction import Training
-from ringlab.commands.predicting.predict_sweep import parse_sweep
+from ringlab.commands.predicting.predict_sweep import KEYS, parse_sweep
 from ringlab.shared.answer import Answer
 from ringlab.shared.failures import refusals_about
 from ringlab.shared.machines import find_price
@@ -51,17 +51,6 @@ WORDS = {
     "processes": "waiting for the other GPUs' processes, which share a host's cores",
     "stragglers": "waiting for the slowest device", "compute": "computing",
 }  # fmt: skip
-ALIASES = {
-    "bandwidth": "cluster.bandwidth", "latency": "cluster.latency",
-    "batch": "training.batch_size", "bucket": "training.parallelism.bucket_mb", "precision": "training.precision",
-    "algorithm": "training.gradient_sync", "strategy": "training.parallelism.strategy", "preset": "cluster.preset",
-    "framework": "training.framework",
-}  # fmt: skip
-WITHOUT_EFFECT = {
-    "training.parallelism.bucket_mb": ": buckets only matter for `ddp`, `zero1`, `zero2` and `zero_redundancy` with "
-    "`overlap`, which send them during backward",
-    "training.precision": ": the compute times are stated, and gradients have 32 bits unless `half_weights` is set",
-}
 OWN_WORK = (
     "The step excludes the host time that torch adds to each operation on sharded parameters ({strategy}). This time "
     "slows CPUs, and GPUs with short kernels."
@@ -248,7 +237,7 @@ def _parse_what_if(text: str | None) -> tuple[str | None, list[str]]:
     if key in RENAMED_WHAT_IFS:
         warn_renamed("--what-if", key, RENAMED_WHAT_IFS[key])
         key = RENAMED_WHAT_IFS[key]
-    return ALIASES.get(key, key), values
+    return KEYS.get(key, key), values
 
 
 def _predict_row(devices: int, spread: SpreadTraining, training: Training, price: float | None) -> DevicesRow:
@@ -294,7 +283,7 @@ def _conclude(key: str | None, cases: Sequence[DevicesCase]) -> list[str]:
     rates = {tuple((row.devices, row.samples_per_s) for row in case.rows) for case in cases}
     is_equal = len(cases) > 1 and len(rates) == 1
     if is_equal:
-        sentences.append(f"The value of {key} changes no rate here{WITHOUT_EFFECT.get(key or '', '')}.")
+        sentences.append(f"The value of {key} changes no rate here.")
     for case in cases[: 1 if is_equal else None]:
         if not case.rows:
             continue

@@ -20,13 +20,21 @@ from ringlab.commands.predicting.prediction import Prediction, predict
 from ringlab.session import Session, session_of
 from ringlab.shared.answer import Answer
 from ringlab.shared.conclusions import describe_crossovers
-from ringlab.shared.progress import NoProgress, Progress, keeping
+from ringlab.shared.progress import Progress, keeping
 from ringlab.shared.ranges import MOST_CASES
 from ringlab.table import Line, Part, Table, format_or_dash, time_unit
 from scenarios.loader import read_title
 from simcomm.parallel import in_any_order
 
 SIZES = "collective.sizes"
+KEYS = {  # short names of keys that --what-if varies
+    "preset": "cluster.preset", "nodes": "cluster.nodes", "bandwidth": "cluster.bandwidth",
+    "latency": "cluster.latency", "model": "training.model", "batch": "training.batch_size",
+    "batch_size": "training.batch_size",
+    "sequence": "training.sequence", "precision": "training.precision", "optimizer": "training.optimizer",
+    "framework": "training.framework", "price": "training.price_per_hour", "algorithm": "training.gradient_sync",
+    "strategy": "training.parallelism.strategy", "bucket": "training.parallelism.bucket_mb",
+}  # fmt: skip
 FACTOR = 2.0  # default factor between the values of a range
 ACCEPTED = "a range such as 1..100Gbit/s or 2..64*4, or a list such as 1,2,8"
 _NUMBER = r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
@@ -124,7 +132,7 @@ def predict_sweep(
     every = [(*overrides, f"{key}={value}") for value in values]
     first, _ = (scenarios.load(scenario, each) for each in (every[0], every[-1]))  # report an invalid end immediately
     title = read_title(scenario, overrides, [f"{key}={values[0]}"])
-    task = partial(_predict, str(scenario), replace(session, progress=NoProgress()))
+    task = partial(_predict, str(scenario), replace(session, progress=Progress()))
     predictions = dict[int, Prediction]()
     task_text = f"predicting {title} with {len(values)} values of {key}"
     with session.computing(task_text) as tick, keeping(predictions) as interruption:

@@ -36,7 +36,7 @@ from replay.simulation.traces import make_trace
 from ringlab.shared.answer import NOT_IN_JSON, Answer, AnswerRecord
 from ringlab.shared.options import CalibrationOpt, JsonOpt, ReportOpt, drawing, option, with_groups
 from ringlab.shared.output import check_outputs, deliver
-from ringlab.shared.progress import NoProgress, Progress, TerminalProgress, computing
+from ringlab.shared.progress import Progress, TerminalProgress, computing
 from ringlab.table import MOST_ROWS, Line, Part, Sentences, Table, format_ratio
 from scenarios.cluster_sections import HERE
 from scenarios.networks import read_network
@@ -250,7 +250,7 @@ class ReplayAnswer(Answer):
 
 def replay_file(file: Path | str, options: ReplayOptions, progress: Progress | None = None) -> ReplayAnswer:
     """Replay a recording as ``options`` describes. Raise InputError if the file is invalid or cannot be replayed."""
-    progress = progress or NoProgress()
+    progress = progress or Progress()
     with computing(progress, f"reading {file}"):
         recording = read_any_recording(file)
     if options.ranks is not None:

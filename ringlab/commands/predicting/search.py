@@ -20,7 +20,7 @@ from planner.memory import FILL
 from planner.search import FoundMeshes, MeshJob, SearchedMesh, keep_mesh, search
 from planner.step import PARTS
 from ringlab.commands.predicting.mesh_rows import PRICE, Case, Money, Row, format_value, make_case
-from ringlab.commands.predicting.predict_sweep import parse_sweep
+from ringlab.commands.predicting.predict_sweep import KEYS, parse_sweep
 from ringlab.shared.answer import NOT_IN_JSON, Answer
 from ringlab.shared.machines import find_price
 from ringlab.shared.models import check_precision, find_belief, named_optimizer
@@ -31,11 +31,6 @@ from ringlab.shared.ranges import parse_world_sizes
 from ringlab.table import NOTHING, Line, Part, Sentences, Table, format_digits, format_whole
 from scenarios.loader import SpreadTraining, read_spread_training
 
-KEYS = {  # short names of scenario keys that --what-if varies
-    "preset": "cluster.preset", "nodes": "cluster.nodes", "model": "training.model",
-    "batch_size": "training.batch_size", "price": "training.price_per_hour", "sequence": "training.sequence",
-    "framework": "training.framework", "precision": "training.precision", "optimizer": "training.optimizer",
-}  # fmt: skip
 GIB = 2**30
 TOKENS, BILLION = "tokens/s (80 %)", "$ a billion\ntokens"
 NONE_FITS = ["none fits", NOTHING, NOTHING, NOTHING]
