@@ -160,7 +160,7 @@ def test_plan_rejects_invalid_keys(scenario: str, override: str, message: str) -
 
 
 def test_plan_rejects_invalid_options(scenario: str) -> None:
-    with pytest.raises(InputError, match=r"plan\.budget = nan must be"):
+    with pytest.raises(InputError, match=r"plan\.budget = NaN should be a finite number"):
         ringlab.plan(scenario, RATES, budget=float("nan"))
 
 

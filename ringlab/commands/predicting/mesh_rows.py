@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from planner.memory import PARTS
 from planner.search import (
@@ -46,11 +46,7 @@ def _interval_of(name: str) -> str:
     return f"{name.partition('_')[0]}_interval"
 
 
-class Money(NamedTuple):
-    """The price of a device, and the number of tokens to train on; None if unknown."""
-
-    price: float | None  # in dollars per hour
-    tokens: float | None
+Money = tuple[float | None, float | None]  # dollars per device and hour, and the tokens to train on; None if unknown
 
 
 def make_case(value: str, meshes: FoundMeshes, money: Money, *, top: int, with_reasons: bool, fill: float) -> Case:

@@ -67,7 +67,9 @@ class PlanOptions:
     def overrides(self) -> tuple[str, ...]:
         """The options of the scenario's ``[plan]``, as for ``--set``."""
         keys = {name: value for name, value in vars(self).items() if name != "prices" and value not in (None, False)}
-        return tuple(f"plan.{key}={json.dumps(value) if key == 'deadline' else value}" for key, value in keys.items())
+        return tuple(
+            f"plan.{key}={json.dumps(value) if isinstance(value, str | bool) else value}" for key, value in keys.items()
+        )
 
 
 @with_groups

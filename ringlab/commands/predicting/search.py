@@ -19,7 +19,7 @@ from planner.jobs import BITS, OFFLOADED, OPTIMIZERS
 from planner.memory import FILL
 from planner.search import FoundMeshes, MeshJob, SearchedMesh, keep_mesh, search
 from planner.step import PARTS
-from ringlab.commands.predicting.mesh_rows import PRICE, Case, Money, Row, format_value, make_case
+from ringlab.commands.predicting.mesh_rows import PRICE, Case, Row, format_value, make_case
 from ringlab.commands.predicting.predict_sweep import KEYS, parse_sweep
 from ringlab.shared.answer import NOT_IN_JSON, Answer
 from ringlab.shared.machines import find_price
@@ -271,7 +271,7 @@ def find_meshes(scenario: str | Path, options: SearchOptions, overrides: Sequenc
                 fitting, compared = len(meshes.order), None
                 if options.mesh is not None:
                     meshes, compared = keep_mesh(meshes, options.mesh)
-                money = Money(price.dollars, tokens)
+                money = price.dollars, tokens
                 shown = make_case(value, meshes, money, top=options.top, with_reasons=options.why, fill=options.fill)
                 cases.append(replace(shown, fitting=fitting))
                 found.append(meshes)
