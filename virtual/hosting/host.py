@@ -130,11 +130,12 @@ class _HostedRun:
         status, until = None, self._deadline
         try:
             self._process = self._hear(until)
-            status = self._hear(until)
+            status = None if self._process is None else self._hear(until)
             if status is None:
                 self._ask_where()
-                self._kill()
                 until = time.monotonic() + END_S
+                self._process = self._process or self._hear(until)
+                self._kill()
                 self._hear(until)
             for reader in self._readers:
                 reader.join(max(0.0, until - time.monotonic()))
