@@ -10,11 +10,10 @@ from typer import Argument
 
 from collectives.call import CollectiveCall
 from collectives.errors import InputError
-from collectives.quoting import MOST_NAMED
 from collectives.records.calibration import Calibration
 from collectives.training.workload import Training
 from collectives.units import count, format_size
-from planner.beliefs import PRIORS, believe, find_slopes
+from planner.beliefs import believe, find_slopes
 from planner.runs import OwnRuns, columns_of_runs, complete, read_own_runs
 from planner.step import step_seconds
 from ringlab.session import RANKS, Session, load_scenario, session_of
@@ -247,7 +246,6 @@ def _find_system(file: Path | str, run: NcclTestsRun, name: str | None, keys: Ma
     return describe_system(str(where["gpu"]), where)
 
 
-MOVED = 0.25  # smallest change of a parameter that is reported, relative to the deviation of its prior
 STRANGE = 0.2  # median error after the calibration that parameters alone cannot explain
 
 
@@ -269,7 +267,6 @@ class RunsKept(AnswerRecord):
     gpu: str
     framework: str
     runs: tuple[OwnRun, ...]
-    moved: dict[str, float]  # factor of each parameter that changed most
     within: float  # half the 80 % interval of such a run before the calibration, as a share
     within_after: float
     file: str
@@ -295,7 +292,6 @@ class RunsCalibrationAnswer(Answer):
             ]  # fmt: skip
             heads = ["GPUs", "mesh", "step\n(s)", "before\n(s)", "error", "adapted\n(s)", "error"]
             yield Table(f"{group.gpu}, {group.framework}", heads, rows)
-            moved = ", ".join(f"{name} x {by:.2f}" for name, by in group.moved.items())
             sentences = [
                 f"The 80 % interval of such runs is now ± {group.within_after:.0%}; it was ± {group.within:.0%}."
             ]
@@ -305,7 +301,6 @@ class RunsCalibrationAnswer(Answer):
                     f"The adapted predictions are still off by {left:+.0%}, more than other hardware explains. Check "
                     "the table's columns (recompute, nic_gbps, node_gpus, attention, precision) and the cluster."
                 )
-            sentences += [f"Parameters that changed most: {moved}."] if moved else []
             sentences.append(
                 f"Saved to {group.file}. search, predict --devices and plan use it for {group.gpu} with framework "
                 f"{group.framework}, and also without a framework if no other calibration is saved."
@@ -326,9 +321,6 @@ def _keep(group: OwnRuns) -> RunsKept:
     before, after, runs = believe(), group.belief, [complete(row) for row in group.rows]
     columns = columns_of_runs(runs)
     slopes, unadapted = find_slopes(columns, after.parameters), step_seconds(columns, before.parameters)
-    logs = {name: float(np.log(after.parameters[name] / before.parameters[name])) for name in after.parameters}
-    named = (name for name in logs if abs(logs[name]) > MOVED * PRIORS[name].spread)
-    moved = sorted(named, key=lambda name: -abs(logs[name]))
     return RunsKept(
         gpu=group.gpu,
         framework=group.framework,
@@ -336,7 +328,6 @@ def _keep(group: OwnRuns) -> RunsKept:
             OwnRun(run["gpus"], _mesh(run), float(run["step_s"]), float(a), float(b))
             for run, a, b in zip(runs, unadapted, np.exp(slopes.logs), strict=True)
         ),
-        moved={name: float(np.exp(logs[name])) for name in moved[:MOST_NAMED]},
         within=float(np.log(np.median(before.factors_of(slopes)))),
         within_after=float(np.log(np.median(after.factors_of(slopes)))),
         file=str(group.write()),
