@@ -18,7 +18,8 @@ from realcomm.calibration.calibration import run_in_turns
 from realcomm.calibration.load import watch_load
 from realcomm.launching.launcher import check_launch
 from realcomm.launching.torchrun import spans_nodes
-from ringlab.commands.measuring.run import Kept, RunAnswer, Work, has_parallelism, measure, with_counted_models
+from realcomm.training.model_files import count_parameters
+from ringlab.commands.measuring.run import Kept, RunAnswer, Work, has_parallelism, measure
 from ringlab.commands.predicting.prediction import Prediction, predict
 from ringlab.emulated import as_built, calibrate_for_emulation, emulated, on_emulated
 from ringlab.session import Session, gpu_names, load_scenario, real_session
@@ -112,7 +113,7 @@ def compare(scenario: LoadedScenario, session: Session, emulate: bool = False, t
             "--thorough requires a scenario of this machine, and cannot be combined with --emulate and --calibration"
         )
     check_launch(scenario.cluster.world_size, session.backend, session.timeout_s)
-    scenario = with_counted_models(scenario)
+    scenario = replace(scenario, trainings=tuple(map(count_parameters, scenario.trainings)))  # predictions need them
     if emulate:
         return _compare_emulated(on_emulated(scenario), session)
     if not spans_nodes(session.timeout_s):

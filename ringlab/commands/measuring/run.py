@@ -1,7 +1,7 @@
 """``ringlab run``: run the collectives and training runs of a scenario on real processes."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,6 @@ from collectives.training.workload import RESUME_NEWEST, Training
 from collectives.variables import is_first_rank
 from realcomm.launching.launcher import check_launch
 from realcomm.launching.torchrun import has_stale_store, ranks_started, spans_nodes
-from realcomm.training.model_files import count_parameters
 from realcomm.training.trainer import preload_for
 from ringlab.emulated import emulated, on_emulated
 from ringlab.session import Session, load_scenario, real_session
@@ -240,21 +239,16 @@ def measure(
                 measured[call] = realcomm.run(call, scenario.cluster, **options, progress=tick)
         for job, start in zip(work.jobs, starts, strict=True):
             start_options: dict[str, Any] = {"resume": start, "observers": observers, "weights_file": files.weights}
-            with _noting_checkpoint(job), progress.task(f"training with {job.sync_name}") as tick:
-                measured[job] = realcomm.train(job, scenario.cluster, **options, **start_options, progress=tick)
+            try:
+                with progress.task(f"training with {job.sync_name}") as tick:
+                    measured[job] = realcomm.train(job, scenario.cluster, **options, **start_options, progress=tick)
+            except RunFailed as error:
+                if job.checkpoints is not None and is_first_rank():
+                    from realcomm.training.checkpoints import newest_note  # imports torch
+
+                    error.add_note(newest_note(job))
+                raise
     return work.answer(measured)
-
-
-@contextmanager
-def _noting_checkpoint(job: Training) -> Iterator[None]:
-    try:
-        yield
-    except RunFailed as error:
-        if job.checkpoints is not None and is_first_rank():
-            from realcomm.training.checkpoints import newest_note  # imports torch
-
-            error.add_note(newest_note(job))
-        raise
 
 
 def _find_starts(
@@ -283,11 +277,3 @@ def _check_single(trainings: Sequence[Training], option: str, file: object, othe
         f"{option} {file} requires a single training, but the scenario has one each for "
         f"{', '.join(job.sync_name for job in trainings)}; {other}select one with --set training.gradient_sync=NAME"
     )
-
-
-def with_counted_models(scenario: LoadedScenario) -> LoadedScenario:
-    """Return the scenario with the parameter counts of the user's models, because predictions need the counts.
-
-    Raise InputError if a model cannot be loaded.
-    """
-    return replace(scenario, trainings=tuple(count_parameters(training) for training in scenario.trainings))
