@@ -60,17 +60,6 @@ def test_large_error_reason_has_evidence_or_missing_keys(slug: str):
     assert {*reason["assumed"]} <= system.defaulted | {*system.guessed}
 
 
-def test_large_error_without_an_explanation_is_rejected():
-    score = {"median": 0.6, "signed": -0.6}
-    results = {"shipped": {"systems": {}}, "left_out": {"systems": {"a": {"small": score}}}}
-    assert accuracy_table.above(results) == {"a": {"small": -0.6}}
-    reason = {"reason": "slow", "shown": ["words"], "assumed": ["lanes"], "source": "somewhere"}
-    shown = "* **a** (small -60%): slow Evidence: `words`; not stated: `lanes` (somewhere).\n"
-    assert accuracy_table.explained(results, {"a": reason}) == shown
-    with pytest.raises(KeyError):
-        accuracy_table.explained(results, {})
-
-
 def test_held_out_systems_are_not_in_the_results():
     for answer in (FOUND["shipped"], FOUND["left_out"]):
         assert not answer["systems"].keys() & put_aside()

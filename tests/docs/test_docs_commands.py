@@ -25,11 +25,6 @@ def commands(text: str) -> list[list[str]]:
     return [shlex.split(text, comments=True) for text in texts]
 
 
-def test_commands_are_found_in_all_code() -> None:
-    page = "`ringlab a`\n```\n$ ringlab b --c 1 # what\nringlab d \\\n  e\n```\n    torchrun -m ringlab f\n"
-    assert commands(page) == [["b", "--c", "1"], ["d", "e"], ["f"], ["a"]]
-
-
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)
 def test_commands_of_page_parse(page: Path) -> None:
     for name, *arguments in commands(page.read_text(encoding="utf-8")):
