@@ -9,7 +9,7 @@ similar. So known rates of other GPUs on the same job correct the estimate, and 
 """
 
 import csv
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from math import exp
@@ -70,11 +70,7 @@ class OneGpuRate:
 
 @cache
 def read_process() -> Mapping[str, float]:
-    """Return the shipped exponents and standard deviations for the Gaussian process.
-
-    >>> 0 < read_process()["peak"] < 1
-    True
-    """
+    """Return the shipped exponents and standard deviations for the Gaussian process."""
     return {name: definition.value for name, definition in read_definitions(FILE).items()}
 
 
@@ -125,8 +121,9 @@ class RateFeatures(NamedTuple):
 def make_columns(rows: Sequence[Alone]) -> RateFeatures:
     """Return the features of each job on its GPU, for the Gaussian process."""
     halves = ["half" if is_half(row.job.precision) else "whole" for row in rows]
+    peaks = [row.gpu.matrix_16 if is_half(row.job.precision) else row.gpu.matrix_32 for row in rows]
     sheet = {
-        "peak": np.log([peak_of(row) / MIDDLE_FLOPS for row in rows]),
+        "peak": np.log([peak / MIDDLE_FLOPS for peak in peaks]),
         "memory": np.log([row.gpu.memory_rate / MIDDLE_MEMORY for row in rows]),
         "year": np.array([(row.gpu.year - MIDDLE_YEAR) / 4 for row in rows]),
         "shader": np.log([row.gpu.vector_32 / MIDDLE_SHADER for row in rows]),
@@ -151,28 +148,14 @@ def _words(row: Alone, half: str) -> dict[str, str]:
     }  # fmt: skip
 
 
-def peak_of(alone: Alone) -> float:
-    """Return the FLOP/s in the job's precision: FP16 for mixed precision, otherwise TF32 if the GPU has it, or FP32."""
-    return alone.gpu.matrix_16 if is_half(alone.job.precision) else alone.gpu.matrix_32
-
-
 def network_of(model: ModelProfile) -> str:
-    """Return the name of a model without its sequence length, which the profile's FLOPs already reflect.
-
-    >>> from planner.jobs import find_model
-    >>> network_of(find_model("BERT-base-128")), network_of(find_model("ResNet-50"))
-    ('bert-base', 'resnet50')
-    """
+    """Return the name of a model without its sequence length, which the profile's FLOPs already reflect."""
     name = model.model.partition(":context=")[0]
     return name.removesuffix(f"-{model.tokens}") if model.tokens else name
 
 
 def framework_of(text: str) -> str:
-    """Return the framework that a text names, with "with xla" if it names XLA. Default: PyTorch.
-
-    >>> framework_of("NGC TensorFlow 1.x w/XLA"), framework_of("PyTorch DLE"), framework_of("")
-    ('tensorflow with xla', 'pytorch', 'pytorch')
-    """
+    """Return the framework that a text names, such as "tensorflow with xla". Default: PyTorch."""
     words = text.lower()
     name = next((each for each in FRAMEWORKS if each in words), "pytorch").replace("tensorpack", "tensorflow")
     return f"{name} with xla" if "xla" in words else name
@@ -181,12 +164,12 @@ def framework_of(text: str) -> str:
 @lru_cache(maxsize=1024)
 def _share_moved(model: ModelProfile, half: str) -> float:
     """Return the memory-bound share of a sample's time on a reference GPU, from the roofline of each layer."""
-    flops = np.array([layer.forward_flops + layer.backward_flops for layer in model.layers]) / (MIDDLE_FLOPS)
+    flops = np.array([layer.forward_flops + layer.backward_flops for layer in model.layers]) / MIDDLE_FLOPS
     moved = np.array([layer.read_bytes + layer.written_bytes + layer.backward_bytes for layer in model.layers])
     seconds = moved * (0.5 if half == "half" else 1.0) / MIDDLE_MEMORY
     longer = np.maximum(flops, seconds)
-    both = np.maximum(flops + seconds, 1e-30)
-    return float((seconds / both * longer).sum() / max(longer.sum(), 1e-30))
+    shares = seconds / np.maximum(flops + seconds, 1e-30)
+    return float((shares * longer).sum() / max(longer.sum(), 1e-30))
 
 
 @lru_cache(maxsize=1024)
@@ -199,7 +182,13 @@ def _work(model: ModelProfile) -> float:
 
 def mean_of(rows: RateFeatures, values: Mapping[str, float]) -> Floats:
     """Return the mean of the logarithms of the rates, up to an unknown constant."""
-    return np.asarray(sum((values[name] * part(rows) for name, part in MEANS.items()), -rows.work))
+    return np.asarray(sum((values[name] * term for name, term in mean_terms(rows).items()), -rows.work))
+
+
+def mean_terms(rows: RateFeatures) -> dict[str, Floats]:
+    """Return the terms of the mean, by the names of their exponents."""
+    terms = {name: rows.sheet[name] for name in ("peak", "memory", "year", "watts")}
+    return {**terms, "moved_memory": rows.moved * terms["memory"], "moved_peak": -rows.moved * terms["peak"]}
 
 
 def same_words(a: RateFeatures, b: RateFeatures, word: str) -> Floats:
@@ -219,16 +208,8 @@ def covariance_of(a: RateFeatures, b: RateFeatures, values: Mapping[str, float])
     return covariance
 
 
-# MEANS: the terms of the mean. NEAR: deviations that GPUs with similar data sheets share, in all rows or in rows with
-# the same word. SHARED: deviations that rows with the same word share.
-MEANS: dict[str, Callable[[RateFeatures], Floats]] = {
-    "peak": lambda rows: rows.sheet["peak"],
-    "memory": lambda rows: rows.sheet["memory"],
-    "year": lambda rows: rows.sheet["year"],
-    "watts": lambda rows: rows.sheet["watts"],
-    "moved_memory": lambda rows: rows.moved * rows.sheet["memory"],
-    "moved_peak": lambda rows: -rows.moved * rows.sheet["peak"],
-}
+# NEAR: deviations that GPUs with similar data sheets share, in all rows or in rows with the same word. SHARED:
+# deviations that rows with the same word share.
 NEAR = {"near": None, "near_arithmetic": "arithmetic", "near_job": "model_precision"}
 SHARED = (
     "family", "network", "model_precision", "arithmetic", "framework", "framework_precision", "framework_model",

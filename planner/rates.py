@@ -61,8 +61,7 @@ def measured_rate(profile: ModelProfile, where: str) -> tuple[str, float]:
     Raise InputError if the profile has no times, or times of an unknown GPU. ``where`` locates the profile in the
     message.
     """
-    if not profile.measured:
-        as_measured(profile)
+    as_measured(profile)
     last = profile.measured[-1]
     gpu = match_gpu(last.device)
     if gpu is None:
@@ -75,20 +74,14 @@ def measured_rate(profile: ModelProfile, where: str) -> tuple[str, float]:
 def at_rate(
     profile: ModelProfile, rate: float, source: str = "a known rate", spread: float = MEASURED_SPREAD
 ) -> Compute:
-    """Return the compute time at ``rate`` samples/s, split among layers by work. Raise InputError for an invalid rate.
-
-    >>> from collectives.records.model_profile import find_model_profile
-    >>> round(at_rate(find_model_profile("resnet50"), 500).step(100), 9)
-    0.2
-    """
+    """Return the compute time at ``rate`` samples/s, split among layers by work. Raise InputError if it is invalid."""
     check_number("rate", rate, "samples a second", above=0)
-    forward, backward = profile.work(is_backward=False), profile.work(is_backward=True)
-    total = (sum(forward) + sum(backward)) * rate
+    work = profile.work(is_backward=False), profile.work(is_backward=True)
+    total = (sum(work[0]) + sum(work[1])) * rate
     if not isfinite(total):
         raise InputError(f"rate is {rate:g} samples a second, which no device reaches; use a measured rate")
-    ahead, back = (tuple(each / total for each in part) for part in (forward, backward))
-    origin = f"{source}: {rate:.4g} samples/s on one device"
-    return Compute(ahead, back, 0.0, origin, spread)
+    ahead, back = (tuple(each / total for each in part) for part in work)
+    return Compute(ahead, back, 0.0, f"{source}: {rate:.4g} samples/s on one device", spread)
 
 
 def in_phases(profile: ModelProfile, phases: ComputePhases, batch: float) -> Compute:
@@ -106,20 +99,12 @@ def in_phases(profile: ModelProfile, phases: ComputePhases, batch: float) -> Com
 
 
 def series_gpu(name: str) -> str:
-    """Return the name that published series use for a GPU from the hardware catalog.
-
-    >>> series_gpu("A100 80GB SXM"), series_gpu("V100 SXM2 16GB"), series_gpu("RTX 4090")
-    ('A100-80', 'V100', 'RTX 4090')
-    """
+    """Return the name that published series use for a GPU from the hardware catalog."""
     return next((ours for start, ours in SERIES_GPUS.items() if name.startswith(start)), name)
 
 
 def has_published_series(gpu: str) -> bool:
-    """Return whether a rate of this GPU has been published. ``gpu`` is its name in the hardware catalog.
-
-    >>> has_published_series("V100 SXM2 16GB"), has_published_series("RTX 3060")
-    (True, False)
-    """
+    """Return whether a rate of this GPU has been published. ``gpu`` is its name in the hardware catalog."""
     return series_gpu(gpu) in {row.gpu.name for row in published()}
 
 
@@ -146,7 +131,10 @@ class GpuRates:
             yours = [Alone(sized, find_series_gpu(name), YOURS, rate) for name, rate in self.known.items()]
             targets = [Alone(sized, find_series_gpu(name), YOURS) for name in others]
             rates = guess_rates([*published(), *yours], targets)
-            self.guessed = {name: _widen(name, rate) for name, rate in zip(others, rates, strict=True)}
+            self.guessed = dict(zip(others, rates, strict=True))
+            for name in set(others) & {*parts("GPU")}:
+                if find_gpu(name).generation == "cdna":  # no published run used AMD's GPUs
+                    self.guessed[name] = replace(self.guessed[name], spread=self.guessed[name].spread / NARROWER)
 
     def rate(self, gpu: str) -> OneGpuRate:
         """Return the rate of a GPU given to the constructor. Raise InputError if it cannot be estimated."""
@@ -168,12 +156,6 @@ class GpuRates:
         guessed = guess_rates(published(), [Alone(job, board, YOURS) for board, _ in known_rates])
         times = exp(fmean(log(rate.rate) - known for rate, (_, known) in zip(guessed, known_rates, strict=True)))
         return replace(self.job, model=even_model(name, 0, SOME_FLOPS * times, SOME_FLOPS / 1e3 * times))
-
-
-def _widen(gpu: str, rate: OneGpuRate) -> OneGpuRate:
-    """Return the rate with a wider spread for AMD's GPUs, because no published run used them."""
-    is_amd = gpu in parts("GPU") and find_gpu(gpu).generation == "cdna"
-    return replace(rate, spread=rate.spread / NARROWER) if is_amd else rate
 
 
 class ComputeSource(NamedTuple):

@@ -19,7 +19,6 @@ from collectives.output_files import write_text
 from planner.one_gpu import (
     ANY,
     FILE,
-    MEANS,
     NEAR,
     PUBLISHED,
     SHARED,
@@ -29,6 +28,7 @@ from planner.one_gpu import (
     RateFeatures,
     make_columns,
     mean_of,
+    mean_terms,
     published,
     read_process,
     same_words,
@@ -79,8 +79,8 @@ class Likelihood:
         nearness = slope * sum(near.values())
         for key in SHEET:
             gradient[f"near_{key}"] = float((nearness * self.far[key]).sum()) / values[f"near_{key}"] ** 2 / 2
-        for name, part in MEANS.items():
-            gradient[name] = -values[name] * float(pulled @ part(self.columns))
+        for name, part in mean_terms(self.columns).items():
+            gradient[name] = -values[name] * float(pulled @ part)
         return loss, gradient
 
 
