@@ -1,11 +1,8 @@
-"""Read published runs and a user's own runs from tables.
-
-A user's runs adapt the shipped parameters. They are saved by GPU and framework.
-"""
+"""Read published runs and a user's own runs from tables. A user's runs adapt the shipped parameters."""
 
 import csv
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -13,7 +10,7 @@ from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from math import prod
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -66,7 +63,12 @@ def read_table(path: Path = SHIPPED, *, only_known: bool = False) -> tuple[list[
     Raise InputError for a file that is not a table, and for missing or repeated columns. With ``only_known``, unknown
     columns raise InputError too, because they may be misspelled.
     """
-    head, *rows = _read_rows(path) or [[]]
+    lines = [line for line in read_text(path).splitlines() if not line.startswith("#")]
+    try:
+        cells = [[cell.strip() for cell in row] for row in csv.reader(lines)]
+    except csv.Error as error:
+        raise InputError(f"{path}: not a table of comma-separated values: {error}") from error
+    head, *rows = [row for row in cells if any(row)] or [[]]
     for name in NEEDED:
         if name not in head:
             has = f"; this one begins with {quote(','.join(head))}" if head else ""
@@ -91,16 +93,6 @@ def read_table(path: Path = SHIPPED, *, only_known: bool = False) -> tuple[list[
     return runs, refused
 
 
-def _read_rows(path: Path) -> list[list[str]]:
-    """Return the rows of cells in a table, first the column names. Comments and empty rows are omitted."""
-    lines = [line for line in read_text(path).splitlines() if not line.startswith("#")]
-    try:
-        rows = [[cell.strip() for cell in row] for row in csv.reader(lines)]
-    except csv.Error as error:
-        raise InputError(f"{path}: not a table of comma-separated values: {error}") from error
-    return [row for row in rows if any(row)]
-
-
 def complete(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a run with all columns filled in. Raise InputError if a value is missing or invalid."""
     run: dict[str, Any] = {**USUAL, **{key: value for key, value in row.items() if key and value not in (None, "")}}
@@ -118,18 +110,14 @@ def complete(row: Mapping[str, Any]) -> dict[str, Any]:
             raise InputError(f"unknown {name} {quote(value)}; {suggest(value, known)}")
     run["framework"] = run["framework"] if run["framework"] in FRAMEWORKS else "other"
     run["gpu_memory_gb"] = run["gpu_memory_gb"] or find_gpu(str(run["gpu"])).memory_bytes / 2**30
-    _add_model(run)
-    _add_mesh(run)
-    return run
-
-
-def _add_model(run: dict[str, Any]) -> None:
     if "head_dim" not in run and run["hidden"] % run["heads"]:
         raise InputError(f"hidden must be a multiple of the {run['heads']} heads, not {run['hidden']}; or set head_dim")
     gated = -(-8 * run["hidden"] // 3 // 256) * 256
     run.setdefault("kv_heads", run["heads"])
     run.setdefault("head_dim", run["hidden"] // run["heads"])
     run.setdefault("ffn", gated if run["mlp_matrices"] > 2 else 4 * run["hidden"])
+    _add_mesh(run)
+    return run
 
 
 def _add_mesh(run: dict[str, Any]) -> None:
@@ -167,10 +155,6 @@ def _number(name: str, value: object) -> float | None:
     raise InputError(f"{name} must be a positive number, not {quote(str(value))}")
 
 
-def has_time(run: Mapping[str, Any]) -> bool:
-    return why_untimed(run) is None
-
-
 def why_untimed(run: Mapping[str, Any]) -> str | None:
     """Return the reason why a run's time cannot be used; None if it can."""
     if run["status"] != "ok":
@@ -182,6 +166,10 @@ def why_untimed(run: Mapping[str, Any]) -> str | None:
         parts = " x ".join(f"{name} {run[name]}" for name in names)
         return f"{parts} is not global_batch {run['global_batch']}"
     return None
+
+
+def has_time(run: Mapping[str, Any]) -> bool:
+    return why_untimed(run) is None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,8 +192,9 @@ class OwnRuns:
 
     @cached_property
     def belief(self) -> Belief:
-        """The belief about the cluster, updated with the user's runs."""
-        return belief_of([self])
+        """The prior belief, updated with the user's runs."""
+        runs = [complete(row) for row in self.rows]
+        return believe().adapted(columns_of_runs(runs), np.array([run["step_s"] for run in runs], dtype=float))
 
     def write(self) -> Path:
         """Save the runs, replacing earlier ones of the same GPU and framework. Return the file."""
@@ -215,39 +204,25 @@ class OwnRuns:
         return path
 
 
-class ReadRuns(NamedTuple):
-    """The usable runs of a table by GPU and framework, and the number of rejected rows by reason."""
-
-    groups: list[OwnRuns]
-    refused: Mapping[str, int]
-
-
-def read_own_runs(path: Path) -> ReadRuns:
-    """Return the runs with a time in a user's table, by GPU and framework.
+def read_own_runs(path: Path) -> tuple[list[OwnRuns], Mapping[str, int]]:
+    """Return the runs with a time in a user's table, by GPU and framework, and the number of rejected rows by reason.
 
     Raise InputError for an unknown column, and if no run has a time.
     """
     table, refused = read_table(path, only_known=True)
     refused.update(filter(None, map(why_untimed, table)))
-    timed = [run for run in table if has_time(run)]
-    if not timed:
-        raise InputError(f"{path}: no run can be used: {'; '.join(refused) or 'the table has no rows'}")
-    groups = dict[tuple[str, str], list[dict[str, Any]]]()
-    for run in timed:
+    groups = defaultdict[tuple[str, str], list[dict[str, Any]]](list)
+    for run in filter(has_time, table):
         row = {name: value for name, value in run.items() if value not in (None, "")}
-        groups.setdefault((find_gpu(run["gpu"]).name, run["framework"]), []).append(row)
-    runs = [
-        OwnRuns(gpu=gpu, framework=framework, rows=rows, source=str(path)) for (gpu, framework), rows in groups.items()
-    ]
-    return ReadRuns(runs, refused)
+        groups[find_gpu(run["gpu"]).name, run["framework"]].append(row)
+    if not groups:
+        raise InputError(f"{path}: no run can be used: {'; '.join(refused) or 'the table has no rows'}")
+    runs = [OwnRuns(gpu=gpu, framework=name, rows=rows, source=str(path)) for (gpu, name), rows in groups.items()]
+    return runs, refused
 
 
 def runs_file(gpu: str, framework: str) -> Path:
-    """Return the path of the file that stores the user's runs on a GPU with a framework.
-
-    >>> runs_file("H100 SXM", "torchtitan").name
-    'meshes-h100-sxm-torchtitan.json'
-    """
+    """Return the path of the file that stores the user's runs on a GPU with a framework."""
     slug = re.sub(r"[^a-z0-9]+", "-", f"{gpu} {framework}".lower())
     return cache_folder() / f"meshes-{slug}.json"
 
@@ -266,19 +241,9 @@ def find_own_runs(gpu: str, framework: str) -> OwnRuns | None:
     return read_record(path, OwnRuns) if path.is_file() else None
 
 
-def belief_of(groups: Sequence[OwnRuns]) -> Belief:
-    """Return the prior belief updated with the runs of all ``groups``."""
-    runs = [complete(row) for group in groups for row in group.rows]
-    return believe().adapted(columns_of_runs(runs), np.array([run["step_s"] for run in runs], dtype=float))
-
-
 @lru_cache(maxsize=256)
 def host_of_run(source: str, gpu: str, node_gpus: int, nic_gbps: float) -> Host:
-    """Return the host of a run. ``nic_gbps`` is in GB/s per GPU.
-
-    >>> host_of_run("", "H100", 8, 50.0).nic, host_of_run("", "L40S", 8, 5.0).system
-    (400000000000.0, None)
-    """
+    """Return the host of a run. ``nic_gbps`` is in GB/s per GPU."""
     if source in CLUSTERS:
         return host_of_preset(CLUSTERS[source], gpu)
     board, nic = find_gpu(gpu), nic_gbps * 1e9 * node_gpus

@@ -313,8 +313,8 @@ class RunsCalibrationAnswer(Answer):
 
 def calibrate_runs(file: Path) -> RunsCalibrationAnswer:
     """Save a calibration for each GPU and framework in a table of runs. Raise InputError if no run is valid."""
-    table = read_own_runs(file)
-    return RunsCalibrationAnswer(str(file), tuple(map(_keep, table.groups)), dict(table.refused))
+    groups, refused = read_own_runs(file)
+    return RunsCalibrationAnswer(str(file), tuple(map(_keep, groups)), dict(refused))
 
 
 def _keep(group: OwnRuns) -> RunsKept:
