@@ -46,24 +46,14 @@ class Candidate(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The number of GPUs, the nodes if there are several, and the provider, as text.
-
-        >>> from planner.renting.prices import read_prices
-        >>> Candidate(read_prices()[2], 2, "on demand").label
-        '16 x V100 SXM2 16GB on 2 nodes, AWS'
-        """
+        """The GPUs, nodes and provider, such as "16 x V100 SXM2 16GB on 2 nodes, AWS"."""
         several = f" on {self.nodes} nodes" if self.nodes > 1 else ""
         spot = " spot" if self.market == "spot" else ""
         return f"{self.gpus} x {self.instance.gpu}{several}, {self.instance.provider}{spot}"
 
     @property
     def order(self) -> str:
-        """The number of instances to order and their type, as text.
-
-        >>> from planner.renting.prices import read_prices
-        >>> Candidate(read_prices()[2], 2, "on demand").order
-        '2 x p3.16xlarge'
-        """
+        """The number of instances to order and their type, such as "2 x p3.16xlarge"."""
         return f"{self.nodes} x {self.instance.instance}"
 
 
@@ -71,19 +61,14 @@ def list_candidates(instances: Iterable[InstanceType], most_nodes: int, spot: bo
     """Yield one node of each instance type and, if its network is known, powers of two up to ``most_nodes``.
 
     Candidates without a price are omitted.
-
-    >>> from planner.renting.prices import read_prices
-    >>> [candidate.order for candidate in list_candidates(read_prices()[2:3], most_nodes=4, spot=True)]
-    ['1 x p3.16xlarge', '2 x p3.16xlarge', '4 x p3.16xlarge']
     """
     for instance in instances:
-        nodes = 1
-        while nodes <= (most_nodes if instance.nic_bandwidth is not None else 1):
+        most = most_nodes if instance.nic_bandwidth is not None else 1
+        for nodes in (2**power for power in range(most.bit_length())):
             if instance.price is not None:
                 yield Candidate(instance, nodes, "on demand")
             if spot and instance.spot_price is not None:
                 yield Candidate(instance, nodes, "spot")
-            nodes *= 2
 
 
 class CostEstimate(NamedTuple):
@@ -119,12 +104,9 @@ class Limits(NamedTuple):
 
 
 ALIKE = {
-    ("NVSwitch", "volta"): "dgx-2",
-    ("NVSwitch", "ampere"): "dgx-a100",
-    ("NVSwitch", "hopper"): "h100-sxm",
-    ("NVLink mesh", "pascal"): "dgx-1-p100",
-    ("NVLink mesh", "volta"): "dgx-1-v100",
-}
+    ("NVSwitch", "volta"): "dgx-2", ("NVSwitch", "ampere"): "dgx-a100", ("NVSwitch", "hopper"): "h100-sxm",
+    ("NVLink mesh", "pascal"): "dgx-1-p100", ("NVLink mesh", "volta"): "dgx-1-v100",
+}  # fmt: skip
 OVER_PCIE = {"3.0": "k80", "4.0": "ada-pcie", "5.0": "h100-pcie5"}
 OVER_MEMORY = "workstation"
 USUAL_CORES = 8  # assumed number per GPU
@@ -133,20 +115,13 @@ UNKNOWN_NIC = 1.25e9  # bytes/s; a single node does not use it
 
 
 def node_alike(instance: InstanceType) -> str:
-    """Return the name of the published node with the same kind of interconnect. Raise InputError if there is none.
-
-    >>> from planner.renting.prices import read_prices
-    >>> sorted({node_alike(one) for one in read_prices() if one.gpu == "RTX 4090" and one.gpus > 1})
-    ['workstation']
-    """
-    gpu = find_part("GPU", instance.gpu)
-    if instance.interconnect.startswith("NV") and instance.interconnect != "NVLink pairs":
-        generation = gpu["generation"].value
-        if instance.interconnect == "NVSwitch" and (instance.interconnect, generation) not in ALIKE:
-            generation = "hopper"
-        if (instance.interconnect, generation) not in ALIKE:
-            raise InputError(f"no published series used {instance.gpu} with {instance.interconnect}")
-        return ALIKE[instance.interconnect, generation]
+    """Return the name of the published node with the same kind of interconnect. Raise InputError if there is none."""
+    gpu, links = find_part("GPU", instance.gpu), instance.interconnect
+    if links in ("NVSwitch", "NVLink mesh"):
+        node = ALIKE.get((links, gpu["generation"].value), ALIKE["NVSwitch", "hopper"] if links == "NVSwitch" else None)
+        if node is None:
+            raise InputError(f"no published series used {instance.gpu} with {links}")
+        return node
     lanes = gpu["pcie"].value.removeprefix("PCIe ").partition(" ")[0] if "pcie" in gpu else ""
     return OVER_PCIE.get(lanes, OVER_PCIE["4.0"]) if instance.peer_to_peer else OVER_MEMORY
 
@@ -156,10 +131,6 @@ def find_host(instance: InstanceType) -> Host:
 
     An NVSwitch generation without a published series uses the H100's node, scaled by NVLink bandwidth. Raise InputError
     if no published node is similar.
-
-    >>> from planner.renting.prices import read_prices
-    >>> {find_host(one).system is None for one in read_prices() if one.machine == "p4d.24xlarge"}
-    {False}
     """
     if instance.machine is not None:
         return host_of_preset(instance.machine, instance.gpu)
@@ -169,14 +140,11 @@ def find_host(instance: InstanceType) -> Host:
         ratio = find_link(find_part("GPU", instance.gpu)["nvlink"].value).bandwidth / find_link(HOPPER_LINKS).bandwidth
     return replace(
         alike,
-        is_published=False,
-        name=instance.name,
-        gpu=instance.gpu,
-        gpus=instance.gpus,
+        is_published=False, name=instance.name, gpu=instance.gpu, gpus=instance.gpus,
         busbw=tuple((count, ratio * rate) for count, rate in alike.busbw),
         cores=round(instance.cores) if instance.cores is not None else USUAL_CORES * instance.gpus,
         nic=UNKNOWN_NIC if instance.nic_bandwidth is None else instance.nic_bandwidth,
-    )
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

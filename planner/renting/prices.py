@@ -1,7 +1,7 @@
 """Read instance types and their prices, in dollars an hour, from a price list.
 
-The built-in list, ``prices.csv``, is a dated snapshot. It has the columns of SkyPilot's catalog and eight more. Each
-row names its source. A row has the date that its source states, or else the earliest date that is possible.
+The built-in list, ``prices.csv``, has the columns of SkyPilot's catalog and eight more. A row has the date that its
+source states, or else the earliest date that is possible.
 """
 
 import csv
@@ -23,12 +23,10 @@ from collectives.units import count
 from simcomm.cluster.hardware import find_entry, find_link, find_part, machine_entries, parts
 from simcomm.nccl.descriptions import GB, System, describe_preset
 
-SKYPILOT = (
+COLUMNS = (  # SkyPilot's, then ours
     "InstanceType", "vCPUs", "MemoryGiB", "AcceleratorName", "AcceleratorCount", "GpuInfo", "Price", "SpotPrice",
-    "Region",
+    "Region", "Provider", "Gpu", "Machine", "Interconnect", "P2P", "NicGbps", "Date", "Source",
 )  # fmt: skip
-OURS = ("Provider", "Gpu", "Machine", "Interconnect", "P2P", "NicGbps", "Date", "Source")
-COLUMNS = (*SKYPILOT, *OURS)
 BUILT_IN = Path(__file__).parent / "prices.csv"
 INTERCONNECTS = ("NVSwitch", "NVLink mesh", "NVLink pairs", "PCIe")
 OF_MACHINES = {"switch": "NVSwitch", "cube-mesh": "NVLink mesh", "pairs": "NVLink pairs"}
@@ -59,11 +57,7 @@ class InstanceType:
 
     @property
     def name(self) -> str:
-        """The provider and the instance type, as text.
-
-        >>> read_prices()[0].name
-        'AWS p3.2xlarge'
-        """
+        """The provider and the instance type, such as "AWS p3.2xlarge"."""
         return f"{self.provider} {self.instance}"
 
 
@@ -71,9 +65,6 @@ def read_prices(path: Path | str | None = None) -> tuple[InstanceType, ...]:
     """Return the instance types of a price list. Default: the built-in list.
 
     Raise InputError if a value is missing or invalid. The message has the file, the line, the column and the value.
-
-    >>> len(read_prices()) > 90
-    True
     """
     return _shipped() if path is None else _read(read_text(Path(path), FileBytes.PRICES), str(path))
 
@@ -84,11 +75,7 @@ def _shipped() -> tuple[InstanceType, ...]:
 
 
 def is_old(instance: InstanceType, today: date) -> bool:
-    """Return whether a price is more than OLD_AFTER_DAYS old.
-
-    >>> is_old(read_prices()[0], date(2026, 9, 1)), is_old(read_prices()[0], date(2027, 1, 1))
-    (False, True)
-    """
+    """Return whether a price is more than OLD_AFTER_DAYS old."""
     return (today - instance.dated).days > OLD_AFTER_DAYS
 
 
@@ -116,31 +103,36 @@ def _instance_type(row: Mapping[str, str]) -> InstanceType:
 
     Raise InputError if a value is missing, invalid, or contradicts the catalog.
     """
-    gpu, gpus, interconnect = row["Gpu"], _number(row, "AcceleratorCount"), row["Interconnect"]
+    gpu, count, interconnect = row["Gpu"], _number(row, "AcceleratorCount"), row["Interconnect"]
     if gpu not in parts("GPU"):
         raise InputError(f"Gpu {quote(gpu)} is not in the hardware catalog; {suggest(gpu, parts('GPU'))}")
-    if gpus is None or gpus != int(gpus) or gpus > MOST_RANKS:
+    if count is None or count != int(count) or count > MOST_RANKS:
         text = quote(row["AcceleratorCount"])
         raise InputError(f"AcceleratorCount must be an integer from 1 to {MOST_RANKS}, not {text}")
-    machine = _machine(row, gpu, int(gpus))
+    gpus, rate = int(count), _number(row, "NicGbps")
+    nic = None if rate is None else rate * 1e9 / 8
     price, spot = (None if row[name] in NOT_SOLD else _number(row, name) for name in ("Price", "SpotPrice"))
     if price is None and spot is None:
         raise InputError("neither Price nor SpotPrice; set one of them, in dollars an hour")
     if interconnect and interconnect not in INTERCONNECTS:
         raise InputError(f"unknown Interconnect {quote(interconnect)}; {suggest(interconnect, INTERCONNECTS)}")
-    if machine is not None:
-        interconnect = OF_MACHINES.get(str(machine.get("nvlink")), "PCIe")
+    if row["Machine"]:
+        interconnect, nic = _of_machine(row, gpus)
     if gpus > 1 and not interconnect:
-        raise InputError(f"Interconnect must be one of {', '.join(INTERCONNECTS)} for {int(gpus)} GPUs")
+        raise InputError(f"Interconnect must be one of {', '.join(INTERCONNECTS)} for {gpus} GPUs")
     for name in ("InstanceType", "Provider", "Region", "Source"):
         if not row[name]:
             raise InputError(f"{name} must not be empty")
+    try:
+        dated = date.fromisoformat(row["Date"])
+    except ValueError:
+        raise InputError(f"Date must be a day such as 2026-08-26, not {quote(row['Date'])}") from None
     interconnect = interconnect if gpus > 1 else ""
     return InstanceType(
-        instance=row["InstanceType"], provider=row["Provider"], region=row["Region"], gpu=gpu, gpus=int(gpus),
+        instance=row["InstanceType"], provider=row["Provider"], region=row["Region"], gpu=gpu, gpus=gpus,
         cores=_number(row, "vCPUs"), price=price, spot_price=spot, interconnect=interconnect,
-        peer_to_peer=_peer_to_peer(row, int(gpus), interconnect), nic_bandwidth=_nic(row, machine), dated=_date(row),
-        source=row["Source"], machine=row["Machine"] or None,
+        peer_to_peer=_peer_to_peer(row, gpus, interconnect), nic_bandwidth=nic, dated=dated, source=row["Source"],
+        machine=row["Machine"] or None,
     )  # fmt: skip
 
 
@@ -153,24 +145,27 @@ def _number(row: Mapping[str, str], column: str) -> float | None:
     raise InputError(f"{column} must be a positive number or empty, not {quote(row[column])}")
 
 
-def _machine(row: Mapping[str, str], gpu: str, gpus: int) -> Mapping[str, object] | None:
-    """Return the catalog entry of a row's Machine; None if the row has none.
+def _of_machine(row: Mapping[str, str], gpus: int) -> tuple[str, float | None]:
+    """Return the interconnect of a row's Machine, and the bytes/s of its NICs.
 
-    Raise InputError if the entry has other GPUs, or if the row states what the entry defines.
+    Raise InputError if the machine has other GPUs, or if the row states what the catalog defines.
     """
-    name = row["Machine"]
-    if not name:
-        return None
-    entry: Mapping[str, object] = find_entry(machine_entries(), "Machine", name)
-    if (entry["gpu"], entry["gpus"]) != (gpu, gpus):
-        raise InputError(f"Machine {name} has {entry['gpus']} x {entry['gpu']}, but the line has {gpus} x {gpu}")
+    name, machine = row["Machine"], find_entry(machine_entries(), "Machine", row["Machine"])
+    if (machine["gpu"], machine["gpus"]) != (row["Gpu"], gpus):
+        raise InputError(
+            f"Machine {name} has {machine['gpus']} x {machine['gpu']}, but the line has {gpus} x {row['Gpu']}"
+        )
     for column in ("Interconnect", "NicGbps"):
         if row[column]:
             raise InputError(
                 f"{column} is {quote(row[column])}, but Machine {name} defines it already; leave {column} or Machine "
                 "empty"
             )
-    return entry
+    interconnect = OF_MACHINES.get(str(machine.get("nvlink")), "PCIe")
+    if "nic" not in machine:
+        return interconnect, None
+    card = find_part("NIC", str(machine["nic"]))
+    return interconnect, find_link(card["port"].value).bandwidth * int(card["ports"].value) * int(machine["nics"])
 
 
 def _peer_to_peer(row: Mapping[str, str], gpus: int, interconnect: str) -> bool:
@@ -182,23 +177,6 @@ def _peer_to_peer(row: Mapping[str, str], gpus: int, interconnect: str) -> bool:
         return describe_preset(row["Machine"], 1, gpus).p2p
     level = find_part("GPU", row["Gpu"]).get("p2p_level")
     return interconnect not in ("PCIe", "") or level is None or level.value != "NVL"
-
-
-def _nic(row: Mapping[str, str], machine: Mapping[str, object] | None) -> float | None:
-    if machine is None:
-        rate = _number(row, "NicGbps")
-        return None if rate is None else rate * 1e9 / 8
-    if "nic" not in machine:
-        return None
-    card = find_part("NIC", str(machine["nic"]))
-    return find_link(card["port"].value).bandwidth * int(card["ports"].value) * int(str(machine["nics"]))
-
-
-def _date(row: Mapping[str, str]) -> date:
-    try:
-        return date.fromisoformat(row["Date"])
-    except ValueError:
-        raise InputError(f"Date must be a day such as 2026-08-26, not {quote(row['Date'])}") from None
 
 
 class GpuPrice(NamedTuple):
@@ -216,10 +194,6 @@ def find_gpu_price(
     If the system's machine is sold, only that instance type counts. Otherwise, the instance type must have the same GPU
     and match each of ``counts`` GPUs, so that one price applies to all counts. For several GPUs, it must also have the
     same interconnect, and for several hosts, as many GPUs per host and at least as fast NICs.
-
-    >>> found = find_gpu_price(read_prices(), "H100 SXM", [8, 16], describe_preset("dgx-h100", 2, 8))
-    >>> found.instance.instance
-    'p5.48xlarge'
     """
     priced = [instance for instance in instances if instance.gpu == gpu and instance.price is not None]
     sold = [instance for instance in priced if instance.machine is not None and instance.machine == system.preset]
