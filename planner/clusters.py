@@ -1,13 +1,14 @@
 """Convert clusters to hosts: GPUs that the NCCL model describes, or ranks on a simulated network."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import cache
 
 from collectives.call import make_call
 from collectives.catalogue import find_algorithm
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
-from planner.hosts import CORES, Group, Host, host_of_system
+from planner.hosts import CORES, Group, Host, Network, host_of_system
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.hardware import machine_entries, parts
 from simcomm.nccl.catalogue import gpus_of_host
@@ -16,48 +17,39 @@ from simcomm.nccl.measured.calibration import predict_calibrated
 from simcomm.simulate import run
 
 ALGORITHMS = {
-    "all_reduce": "ring", "all_gather": "ring", "reduce_scatter": "ring", "all_to_all": "direct",
-    "broadcast": "binomial", "reduce": "binomial",
+    "all_reduce": "all_reduce/ring", "all_gather": "all_gather/ring", "reduce_scatter": "reduce_scatter/ring",
+    "all_to_all": "all_to_all/direct", "broadcast": "broadcast/binomial", "reduce": "reduce/binomial",
+    "send_recv": "broadcast/naive", "serve": "all_reduce/naive",
 }  # fmt: skip
-
-
 INSIDE = {"nvswitch": "NVSwitch", "mesh": "NVLink mesh", "bridge": "NVLink pairs", "xgmi": "xGMI"}
 SMALL, UNCHECKED = 1024, "no system with"  # bytes; beginning of a note that is omitted
 
 
-@dataclass(frozen=True, eq=False)
-class SimulatedNetwork:
-    """Simulates collectives on a cluster's network, one group at a time, and caches their times in ``known``."""
+def simulate_network(cluster: Cluster, algorithm: Algorithm | None = None) -> Network:
+    """Return a function that simulates a collective on a cluster's network, in the first group of a size and stride.
 
-    cluster: Cluster
-    algorithm: Algorithm | None = None  # algorithm of all_reduce; default: ring
-    known: dict[tuple[str, int, Group], float] = field(default_factory=dict, repr=False)
+    ``algorithm`` is the all_reduce algorithm. Default: ring.
 
-    def __call__(self, collective: str, nbytes: float, group: Group) -> float:
-        """Return the time in seconds of a collective in the first group with this size and stride.
+    >>> from simcomm import star
+    >>> network = simulate_network(star(4, bandwidth="10 Gbit/s", latency="5 us"))
+    >>> network("serve", 1 << 20, Group(4)) > 1.5 * network("all_reduce", 1 << 20, Group(4))
+    True
+    """
+    algorithms = {"all_reduce": algorithm} if algorithm is not None else {}
 
-        >>> from simcomm import star
-        >>> network = SimulatedNetwork(star(4, bandwidth="10 Gbit/s", latency="5 us"))
-        >>> network("serve", 1 << 20, Group(4)) > 1.5 * network("all_reduce", 1 << 20, Group(4))
-        True
-        """
+    @cache
+    def simulate(collective: str, nbytes: int, group: Group) -> float:
+        hosts = cluster.hosts[: group.size * group.stride : group.stride]
+        call = make_call(algorithms.get(collective) or find_algorithm(ALGORITHMS[collective]), group.size, nbytes)
+        return run(call, replace(cluster, hosts=hosts), record=False).elapsed
+
+    def network(collective: str, nbytes: float, group: Group) -> float:
         if group.size == 1 or nbytes < 1:
             return 0.0
-        if collective == "send_recv":
-            group = Group(2, group.stride)
-        key = (collective, max(4, round(nbytes / 4) * 4), group)
-        if key not in self.known:
-            hosts = self.cluster.hosts[: group.size * group.stride : group.stride]
-            algorithm = self._algorithm(collective)
-            call = make_call(algorithm, group.size, key[1])
-            self.known[key] = run(call, replace(self.cluster, hosts=hosts), record=False).elapsed
-        return self.known[key]
+        part = Group(2, group.stride) if collective == "send_recv" else group
+        return simulate(collective, max(4, round(nbytes / 4) * 4), part)
 
-    def _algorithm(self, collective: str) -> Algorithm:
-        if collective == "all_reduce" and self.algorithm is not None:
-            return self.algorithm
-        naive = {"send_recv": "broadcast/naive", "serve": "all_reduce/naive"}
-        return find_algorithm(naive.get(collective) or f"{collective}/{ALGORITHMS[collective]}")
+    return network
 
 
 def host_of_cluster(cluster: Cluster, algorithm: Algorithm | None = None) -> Host:
@@ -66,9 +58,8 @@ def host_of_cluster(cluster: Cluster, algorithm: Algorithm | None = None) -> Hos
     A machine from the hardware catalog has all of its cores, even if a run uses only some of its GPUs.
     """
     if not isinstance(cluster, NcclCluster):
-        network = SimulatedNetwork(cluster, algorithm)
         gpus = max(1, cluster.local_ranks)
-        return Host(cluster.title, None, gpus, "", CORES * gpus, 0.0, network=network)
+        return Host(cluster.title, None, gpus, "", CORES * gpus, 0.0, network=simulate_network(cluster, algorithm))
     system, preset = cluster.system, cluster.system.preset
     name = str(machine_entries()[preset]["gpu"]) if preset in machine_entries() else system.gpu.name
     host = host_of_system(system, name if name in parts("GPU") else None, cluster.settings)
@@ -76,13 +67,7 @@ def host_of_cluster(cluster: Cluster, algorithm: Algorithm | None = None) -> Hos
 
 
 def describe_network(cluster: Cluster) -> Iterator[str]:
-    """Yield sentences about the links between GPUs, assumptions in the description, and a lack of published runs.
-
-    >>> from simcomm.nccl.clusters import nccl_cluster
-    >>> from simcomm.nccl.descriptions import describe_preset
-    >>> next(describe_network(nccl_cluster(describe_preset("dgx-h100", 2, 8)))).partition(";")[0]
-    'Network: NVSwitch inside a host, ib at 400 GB/s between hosts'
-    """
+    """Yield sentences about the links between GPUs, assumptions in the description, and a lack of published runs."""
     host = host_of_cluster(cluster)
     system = host.system
     if system is None or not isinstance(cluster, NcclCluster):
