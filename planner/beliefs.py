@@ -55,8 +55,7 @@ class Shipped(NamedTuple):
 @cache
 def read_shipped() -> Shipped:
     """Return the values that `benchmarks/studies/step_fit.py --write` fitted to published runs."""
-    contents: dict[str, Any] = json.loads(FITTED.read_text(encoding="utf-8"))
-    return Shipped(**contents)
+    return Shipped(**json.loads(FITTED.read_text(encoding="utf-8")))
 
 
 class Slopes(NamedTuple):
@@ -143,11 +142,7 @@ class Belief:
 
 @cache
 def believe() -> Belief:
-    """Return the prior belief, with the shipped parameters, for a cluster and framework without known runs.
-
-    >>> believe().noise < 0.15
-    True
-    """
+    """Return the prior belief, with the shipped parameters, for a cluster and framework without known runs."""
     shipped = read_shipped()
     covariance = shipped.deviations["shared"] ** 2 * np.eye(len(NAMES))
     return Belief(shipped.parameters, covariance, shipped.deviations["noise"])
@@ -158,22 +153,14 @@ def chance_to_run(columns: Columns, total_bytes: Array) -> Array:
 
     The probability falls with the filled share of memory, and is low with at least as many stages as layers.
     """
-    chance = read_shipped().chance
-    fits = normal_cdf(
-        (np.log(chance["fill"]) - np.log(np.maximum(total_bytes / columns.memory_bytes, 1e-9))) / chance["spread"]
-    )
-    starts = np.where(
-        columns.is_shaped & (columns.pp >= np.maximum(2, columns.layers)), 1 - chance["empty_stages"], 1.0
-    )
-    return np.asarray(chance["others"] * starts * fits)
+    chance, filled = read_shipped().chance, np.maximum(total_bytes / columns.memory_bytes, 1e-9)
+    fits = normal_cdf((np.log(chance["fill"]) - np.log(filled)) / chance["spread"])
+    is_empty = columns.is_shaped & (columns.pp >= np.maximum(2, columns.layers))
+    return np.asarray(chance["others"] * np.where(is_empty, 1 - chance["empty_stages"], 1.0) * fits)
 
 
 def describe_chance(where: str, total_bytes: float, chance: float | None) -> str | None:
-    """Describe the share of published runs at this memory usage that finished. Return None if it is high or unknown.
-
-    >>> describe_chance("on 8 devices", 60 * 2**30, 0.71)
-    'on 8 devices each device needs 60 GiB; 71% of published runs that filled as much of their memory finished.'
-    """
+    """Describe the share of published runs at this memory usage that finished. Return None if it is high or unknown."""
     if chance is None or chance >= SURE:
         return None
     return (

@@ -71,7 +71,6 @@ class Held(NamedTuple):
 
     @property
     def all(self) -> Array:
-        """All parameters, outside and inside experts."""
         return self.dense + self.experts
 
     def divided(self, c: Columns, by: Array) -> Array:
@@ -87,18 +86,14 @@ def count_ends(c: Columns) -> Array:
     return np.where(c.pp > 1, 1.0, np.where(c.tied > 0, 1.0, 2.0))
 
 
-def count_unit(c: Columns, *, trained: bool = False) -> Held:
-    """Return the number of parameters of one layer on a device."""
-    counts = count_parameters(c, trained=trained)
-    return Held(counts.layer / c.tp, counts.experts / c.ep)
-
-
-def count_held(c: Columns, layers: Array, *, trained: bool = False) -> Held:
-    """Return the number of parameters on a device whose pipeline stage has ``layers`` layers.
+def count_held(c: Columns, layers: Array | None = None, *, trained: bool = False) -> Held:
+    """Return the number of parameters on a device whose pipeline stage has ``layers`` layers. Default: of one layer.
 
     Without a pipeline, each device has both the token embedding and the LM head.
     """
     counts = count_parameters(c, trained=trained)
+    if layers is None:
+        return Held(counts.layer / c.tp, counts.experts / c.ep)
     return Held((layers * counts.layer + count_ends(c) * counts.words) / c.tp, layers * counts.experts / c.ep)
 
 
@@ -153,22 +148,18 @@ class UnitSeconds(NamedTuple):
 
 def unit_seconds(c: Columns, p: Parameters, rates: Rates) -> UnitSeconds:
     """Return the compute time of each unit in seconds. The units of a profile share its known time per sample."""
-    layer_forward, layer_backward, head = _layer(c, p, rates)
-    is_known = c.is_shaped & (c.alone > 0)
+    layer, is_known = _layer(c, p, rates), c.is_shaped & (c.alone > 0)
     if is_known.any():
-        known = _known_layer(c)
-        layer_forward, layer_backward, head = (
-            np.where(is_known, *pair) for pair in zip(known, (layer_forward, layer_backward, head), strict=True)
-        )
+        layer = tuple(np.where(is_known, *pair) for pair in zip(_known_layer(c), layer, strict=True))
     sample = (c.alone * c.micro_batch)[:, None]
     forward, backward = sample * c.unit_forward, sample * c.unit_backward
     backward = backward + np.where(c.recompute == FULL, 1.0, 0.0)[:, None] * forward
-    forward[:, 0] = np.where(c.is_shaped, layer_forward, forward[:, 0])
-    backward[:, 0] = np.where(c.is_shaped, layer_backward, backward[:, 0])
-    return UnitSeconds(forward, backward, np.where(c.is_shaped, head, 0.0))
+    for units, of_layer in zip((forward, backward), layer, strict=False):
+        units[:, 0] = np.where(c.is_shaped, of_layer, units[:, 0])
+    return UnitSeconds(forward, backward, np.where(c.is_shaped, layer[2], 0.0))
 
 
-def _known_layer(c: Columns) -> tuple[Array, Array, Array]:
+def _known_layer(c: Columns) -> tuple[Array, ...]:
     """Return the time in seconds of a layer (forward, backward) and of the LM head, from known seconds per sample.
 
     The known seconds are for the dense model on one device. They are divided among the layers and the LM head in
@@ -183,13 +174,14 @@ def _known_layer(c: Columns) -> tuple[Array, Array, Array]:
     return forward, 2 * forward + again, c.vocab * c.hidden / c.tp * second
 
 
-def _layer(c: Columns, p: Parameters, rates: Rates) -> tuple[Array, Array, Array]:
+def _layer(c: Columns, p: Parameters, rates: Rates) -> tuple[Array, ...]:
     """Return the time in seconds of a layer, forward and backward, and of the LM head.
 
     A layer takes at least the time of its kernel launches.
     """
-    products, attention = _products(c, rates), _attention(c, p, rates)
-    moved, unpacked = _memory_seconds(c, p, rates), _dequantize_seconds(c, p, rates)
+    products, attention, moved = _products(c, rates), _attention(c, p, rates), _memory_seconds(c, p, rates)
+    unpacked = count_held(c).all * p["unpack_bytes"] / rates.memory  # quantized weights
+    unpacked = np.where((c.lora > 0) & (c.frozen_bytes < c.item_bytes), unpacked, 0.0)
     forward = products[0] + attention[0] + moved + unpacked
     backward = products[1] + attention[1] + BACK_BYTES * moved + unpacked
     again = np.select(
@@ -255,8 +247,3 @@ def _memory_seconds(c: Columns, p: Parameters, rates: Rates) -> Array:
     elements = elements + (ffn + (c.heads + 2 * c.kv_heads) * c.head_dim) / c.tp * p["bytes_ffn"]
     elements = elements + share * c.top_k * c.hidden / c.tp * p["bytes_expert"]
     return np.asarray(local_tokens(c) * elements * np.where(c.compiled > 0, p["fused"], 1.0) / rates.memory)
-
-
-def _dequantize_seconds(c: Columns, p: Parameters, rates: Rates) -> Array:
-    seconds = count_unit(c).all * p["unpack_bytes"] / rates.memory
-    return np.where((c.lora > 0) & (c.frozen_bytes < c.item_bytes), seconds, 0.0)

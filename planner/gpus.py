@@ -43,18 +43,11 @@ class Gpu(NamedTuple):
     is_limited: bool = False  # power limit below the data sheet's
 
     def peak(self, precision: str) -> float:
-        """Return the peak FLOP/s of matrix products in one of ``PRECISIONS``.
-
-        >>> find_gpu("H100 SXM").peak("bf16")
-        989000000000000.0
-        """
+        """Return the peak FLOP/s of matrix products in one of ``PRECISIONS``."""
         return float(getattr(self, PRECISIONS[precision]))
 
 
-ANY_GPU = Gpu(  # an unknown device
-    "a device", "other", year=0, vector_32=1.0, matrix_32=1.0, matrix_16=1.0, matrix_8=1.0, matrix_4=1.0,
-    memory_rate=inf,
-)  # fmt: skip
+ANY_GPU = Gpu("a device", "other", 0, 1.0, 1.0, 1.0, 1.0, 1.0, inf)  # an unknown device
 
 
 @cache
@@ -97,11 +90,7 @@ SERIES_NAMES = {"V100": "V100 SXM2", "P100": "P100 SXM2", "A100": "A100 40GB SXM
 
 
 def find_series_gpu(name: str) -> Gpu:
-    """Return a GPU by its name in published series or in the catalog. Raise InputError if the GPU is unknown.
-
-    >>> find_series_gpu("L40S").matrix_16, find_series_gpu("A100-80").memory_rate
-    (362000000000000.0, 2000000000000.0)
-    """
+    """Return a GPU by its name in published series or in the catalog. Raise InputError if the GPU is unknown."""
     known_as = SERIES_NAMES.get(name, name)
     find_part("GPU", known_as)  # raises InputError for the names of published runs
     return find_gpu(known_as)._replace(name=name)
@@ -113,20 +102,13 @@ def is_published(name: str) -> bool:
     >>> is_published("A100 40GB SXM"), is_published("RTX 4090")
     (True, False)
     """
-
-    def board(gpu: str) -> str:
-        figures = find_part("GPU", gpu)
-        return figures["board"].value if "board" in figures else gpu
-
-    return board(name) in map(board, PUBLISHED)
+    boards = [(find_part("GPU", gpu).get("board"), gpu) for gpu in (name, *PUBLISHED)]
+    own, *published = (gpu if board is None else board.value for board, gpu in boards)
+    return own in published
 
 
 def describe_unpublished(gpus: Sequence[str]) -> str:
-    """Return a clause on GPUs without published runs.
-
-    >>> describe_unpublished(["RTX 4090"])
-    'no published run is on RTX 4090, so predictions use its data sheet'
-    """
+    """Return a clause on GPUs without published runs, such as "no published run is on L40S, so predictions use ..."."""
     sheets = "its data sheet" if len(gpus) == 1 else "their data sheets"
     return f"no published run is on {name_some(gpus)}, so predictions use {sheets}"
 

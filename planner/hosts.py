@@ -1,7 +1,7 @@
 """Describe hosts by their GPUs and links, and find the time of a collective in any group.
 
 The time comes from the NCCL model, from published bus bandwidths, or from the rate of a link. It is computed at 29
-sizes per group and interpolated for all training runs at once. On a simulated network, each collective is simulated.
+sizes per group, and interpolated.
 """
 
 import tomllib
@@ -44,11 +44,7 @@ class Group(NamedTuple):
     stride: int = 1
 
     def local(self, node: int) -> int:
-        """Return the number of the group's devices on a host with ``node`` devices.
-
-        >>> Group(4, stride=4).local(8)
-        2
-        """
+        """Return the number of the group's devices on a host with ``node`` devices."""
         return min(self.size, max(1, node // self.stride))
 
     def on_host(self, node: int) -> tuple[tuple[int, ...], ...]:
@@ -102,13 +98,7 @@ class Host:
         return not self.is_published and (is_tcp or self.link in ("pcie", "host"))
 
     def seconds(self, collective: str, group: Group) -> Array:
-        """Return the time in seconds of a collective in a group, for each size in ``GRID``.
-
-        >>> host = host_of_preset("dgx-h100")
-        >>> inside, across = host.seconds("all_reduce", Group(8)), host.seconds("all_reduce", Group(8, stride=8))
-        >>> bool(across[-1] > 5 * inside[-1])
-        True
-        """
+        """Return the time in seconds of a collective in a group, for each size in ``GRID``."""
         sizes, local = 2.0**GRID, group.local(self.gpus)
         if self.system is not None:
             return _nccl_seconds(self.system, self.settings, collective, sizes, group)
@@ -158,9 +148,6 @@ def host_of_preset(preset: str, gpu: str | Gpu | None = None, nic: float | None 
 
     ``gpu`` replaces the machine's GPUs. ``nic`` replaces the total bandwidth of a host's NICs, in bytes/s. ``changes``
     are keys of a system description. Raise InputError if a key of ``changes`` is unknown or invalid.
-
-    >>> host_of_preset("dgx-h100").gpus
-    8
     """
     entry = machine_entries()[preset]
     changes |= {} if nic is None else {"nic": nic / 1e9}

@@ -13,7 +13,6 @@ from planner.compute import (
     count_ends,
     count_held,
     count_parameters,
-    count_unit,
     expert_share,
     local_tokens,
 )
@@ -67,7 +66,7 @@ def _states(c: Columns, layers: Array) -> tuple[Array, Array, Array]:
     is_zero3 = c.zero == 3
     is_whole = is_zero3 & (c.pp > 1)  # gathered once per step
     weights = _weights(c, parameters, trained)
-    unit = np.where(c.is_shaped, count_unit(c).all, c.unit_parameters.max(axis=1))
+    unit = np.where(c.is_shaped, count_held(c).all, c.unit_parameters.max(axis=1))
     work = 3 * c.item_bytes * unit + 2 * c.item_bytes * count_parameters(c).words / c.tp
     weights = np.where(is_zero3, np.where(is_whole, weights, work) + _weights(c, parameters, trained, by), weights)
     adapter_bytes = np.where(c.lora > 0, c.item_bytes * trained.all, 0.0)
@@ -96,12 +95,8 @@ def _saved_bytes(c: Columns, q: Mapping[str, float]) -> tuple[Array, Array]:
     ffn = (1 - share) * c.mlp_matrices * c.ffn + share * 3 * (c.shared_ffn + c.top_k * c.expert_ffn)
     saved_bytes = q["act_hidden"] * c.hidden / sequence + q["act_heads"] * (c.heads + c.kv_heads) * c.head_dim / t
     selective = c.recompute == SELECTIVE
-    saved_bytes = (
-        (saved_bytes + q["act_ffn"] * ffn / t)
-        * np.where(selective & ~c.is_unfused, q["selective"], 1.0)
-        * c.item_bytes
-        / 2
-    )
+    saved_share = np.where(selective & ~c.is_unfused, q["selective"], 1.0)
+    saved_bytes = (saved_bytes + q["act_ffn"] * ffn / t) * saved_share * c.item_bytes / 2
     saved_bytes = saved_bytes + np.where(c.is_unfused & ~selective, 5 * c.seq * c.heads / t, 0.0)
     gathered = (c.sequence_parallel > 0) & (c.pp == 1) & ~np.isin(c.framework, MEGATRON)
     saved_bytes = saved_bytes + np.where(gathered, q["gathered"] * c.hidden, 0.0)

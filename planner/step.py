@@ -7,7 +7,7 @@ loaders can limit the step, the result is a soft maximum of this product and the
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from planner.compute import (
     UnitSeconds,
     count_held,
     count_parameters,
-    count_unit,
     count_whole,
     expert_share,
     join_times,
@@ -45,16 +44,8 @@ PARTS = (
 
 
 def positive(x: Array, scale: Array) -> Array:
-    """Return max(0, x), smoothed within a tenth of ``scale``.
-
-    >>> float(positive(np.array(1.0), np.array(0.0)))
-    1.0
-    """
+    """Return max(0, x), smoothed within a tenth of ``scale``."""
     return np.asarray(0.5 * (x + np.sqrt(x * x + (0.1 * scale) ** 2)))
-
-
-def _as_column(value: Any) -> Any:
-    return value[:, None] if isinstance(value, np.ndarray) and value.ndim == 1 else value
 
 
 class Links:
@@ -62,7 +53,7 @@ class Links:
 
     def __init__(self, c: Columns, p: Parameters) -> None:
         self.c = c
-        spans = {name: size * stride for name, (_, size, stride) in list_groups(c.arrays).items() if name != "serve"}
+        spans = {name: size * stride for name, (_, size, stride) in list_groups(c.arrays).items()}
         spans |= {"context": c.tp * c.cp, "message": c.gpus, "between": c.dp * c.cp * c.tp}
         is_efa = c.is_efa.astype(np.intp)
         hop = 1e-6 * np.choose(is_efa, [p["hop_us"], p["hop_efa_us"]])
@@ -112,11 +103,6 @@ ON_NETWORKS = {
 }
 
 
-def _shown(hidden: Any) -> Any:
-    """Return the exposed share of a collective, at least 2 %."""
-    return 1 - np.minimum(hidden, 0.98)
-
-
 class InsideSeconds(NamedTuple):
     """The exposed seconds per microbatch of the collectives within layers, forward and backward together."""
 
@@ -126,7 +112,7 @@ class InsideSeconds(NamedTuple):
 
 
 def inside_seconds(c: Columns, p: Parameters, links: Links) -> InsideSeconds:
-    """Return the exposed seconds per microbatch of a layer's collectives.
+    """Return the exposed seconds per microbatch of a layer's collectives, at least 2 % of their time.
 
     Each pass has two gathers and two scatters in a tensor group, and two all_to_alls between experts. Keys and values
     travel around a context group once in forward and twice in backward.
@@ -136,11 +122,9 @@ def inside_seconds(c: Columns, p: Parameters, links: Links) -> InsideSeconds:
     is_hidden = (c.async_tp > 0) | np.isin(c.framework, NVIDIA)
     context = 3 * (c.cp - 1) * links.seconds("context", 2 * c.item_bytes * tokens * c.kv_heads * c.head_dim / c.tp)
     expert = 4 * expert_share(c) * links.seconds("expert", c.item_bytes * tokens / c.tp * c.top_k * c.hidden)
-    return InsideSeconds(
-        tensor * _shown(np.where(is_hidden, p["tensor_async"], p["tensor_hidden"])),
-        context * _shown(p["context_hidden"]),
-        expert * _shown(p["expert_hidden"]),
-    )
+    hidden = np.where(is_hidden, p["tensor_async"], p["tensor_hidden"]), p["context_hidden"], p["expert_hidden"]
+    pairs = zip((tensor, context, expert), hidden, strict=True)
+    return InsideSeconds(*(seconds * (1 - np.minimum(share, 0.98)) for seconds, share in pairs))
 
 
 def exchanged_parameters(c: Columns) -> Array:
@@ -178,19 +162,17 @@ def sync_seconds(c: Columns, p: Parameters, links: Links, units: UnitSeconds, st
         gathered = p["gather_shown"] * pieces * links.seconds("gather", weights / pieces)
         return np.asarray(np.where(c.zero == 2, c.count, 1.0) * bucketed("scatter") + gathered)
 
-    times, left = np.zeros(len(c)), c.exchange != NONE
+    is_reduced = np.isin(c.exchange, (OVERLAPPED, AFTER))
     cases: tuple[tuple[Array, Callable[[], Array]], ...] = (
+        (c.exchange == NONE, lambda: np.zeros(len(c))),
         (c.exchange == SERVER, lambda: _served(c, p, links, gradients)),
         (c.exchange == PROCESS, lambda: links.seconds("give", weights) + links.seconds("take", gradients)),
-        (c.zero == 0, lambda: bucketed("reduce")),
-        (c.zero <= 2, divided),
-        (c.zero == 3, lambda: _gathered(c, p, links, units, backward)),
+        (is_reduced & (c.zero == 0), lambda: bucketed("reduce")),
+        (is_reduced & np.isin(c.zero, (1, 2)), divided),
+        (is_reduced & (c.zero == 3), lambda: _gathered(c, p, links, units, backward)),
     )
-    for is_case, seconds in cases:
-        rows = is_case & left
-        if rows.any():
-            times, left = np.where(rows, seconds(), times), left & ~is_case
-    return times
+    needed = [(rows, seconds()) for rows, seconds in cases if rows.any()]
+    return np.asarray(np.select([rows for rows, _ in needed], [seconds for _, seconds in needed]))
 
 
 def _slowdown(c: Columns, p: Parameters) -> Array:
@@ -199,19 +181,15 @@ def _slowdown(c: Columns, p: Parameters) -> Array:
     return np.minimum(np.where(c.link == NETWORK, slowdown * np.minimum(1.0, c.nic / FULL_NIC), slowdown), 0.99)
 
 
-def _gathered_item(c: Columns) -> Array:
-    return np.where(c.lora > 0, c.frozen_bytes, c.item_bytes)
-
-
 def _gathered(c: Columns, p: Parameters, links: Links, units: UnitSeconds, backward: Array) -> Array:
     """Return the exposed seconds of FSDP's collectives. Each gather or scatter overlaps with one unit's compute."""
-    item, hidden = _gathered_item(c), p["fsdp_hidden"]
+    item, hidden = np.where(c.lora > 0, c.frozen_bytes, c.item_bytes), np.broadcast_to(p["fsdp_hidden"], len(c))
     weights, gradients = c.unit_parameters.copy(), c.unit_parameters.copy()
-    weights[:, 0] = np.where(c.is_shaped, count_unit(c).all, weights[:, 0])
-    gradients[:, 0] = np.where(c.is_shaped, count_unit(c, trained=True).all, gradients[:, 0])
+    weights[:, 0] = np.where(c.is_shaped, count_held(c).all, weights[:, 0])
+    gradients[:, 0] = np.where(c.is_shaped, count_held(c, trained=True).all, gradients[:, 0])
     nbytes = c.gradient_bytes[:, None] * gradients
     gather, scatter = links.seconds("gather", item[:, None] * weights), links.seconds("scatter", nbytes)
-    forward, back = _as_column(hidden) * units.forward, _as_column(hidden) * units.backward
+    forward, back = hidden[:, None] * units.forward, hidden[:, None] * units.backward
     both = gather + scatter
     alike = np.maximum(c.unit_count - 1, 0) * (c.most_layers / np.maximum(c.layers, 1))[:, None]
     shown = (alike * (positive(gather - forward, gather) + positive(both - back, both))).sum(axis=1)
@@ -253,14 +231,14 @@ def host_seconds(c: Columns, p: Parameters, units: UnitSeconds) -> Array:
     """Return the seconds that offloading to the host adds.
 
     The host's cores update the states. Gradients and 16-bit weights are transferred once per step. Offloaded parameters
-    are transferred in forward and again in backward of each microbatch, in parallel with compute.
+    are transferred in forward and backward of each microbatch, in parallel with compute.
     """
     if not (c.offload > 0).any():
         return np.zeros(len(c))
     divided, link = data_division(c), 1 / (p["host_link"] * np.maximum(c.host_rate, 1.0))
     trained = count_held(c, c.most_layers, trained=True).divided(c, divided)
     update = trained * (4 * link + c.neighbors / (p["host_update"] * 1e9))
-    stream = _gathered_item(c) * count_unit(c).divided(c, divided) * link
+    stream = np.where(c.lora > 0, c.frozen_bytes, c.item_bytes) * count_held(c).divided(c, divided) * link
     shown = sum(positive(stream - p["fsdp_hidden"] * durations[:, 0], stream) for durations in units[:2])
     return np.where(c.offload > 0, update, 0.0) + np.where(c.offload > 1, c.count * c.most_layers * shown, 0.0)
 
