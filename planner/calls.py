@@ -1,7 +1,4 @@
-"""List the collectives that a rank of each pipeline stage calls per training step, and the states that it stores.
-
-The collectives and states are those of torch's own parallelism classes, which train in float32.
-"""
+"""List the collectives that ranks call per step with torch's parallelism classes, and their states, in float32."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -13,7 +10,7 @@ from collectives.records.model_profile import Block, Layer, ModelProfile
 from collectives.training.gradients import BUCKET_BYTES, FIRST_BYTES, fill_buckets, gradients_of
 from collectives.training.parallelism import SHARDED, Parallelism
 from planner.columns import MIB
-from planner.hosts import SHARES, Group
+from planner.hosts import Group
 from planner.jobs import STATE_BYTES, TrainingJob
 from planner.pipeline import cut_stages
 
@@ -31,11 +28,6 @@ class Call(NamedTuple):
     nbytes: float
     group: Group
     times: float = 1
-
-    @property
-    def sent(self) -> float:
-        """The bytes that the rank sends per step if the algorithm is bandwidth-optimal."""
-        return self.times * self.nbytes * SHARES[self.collective](self.group.size)
 
 
 class States(NamedTuple):
@@ -99,13 +91,9 @@ def stage_states(job: TrainingJob) -> list[States]:
     for blocks in device_blocks(profile, parallelism):
         parameters = ITEM * float(sum(block.parameters for block in blocks))
         divided = parameters / (parallelism.shard if strategy == "hsdp" else parallelism.data)
-        states.append(
-            States(
-                divided if strategy in SHARDED else parameters,
-                divided if strategy in (*SHARDED, "zero2") else parameters,
-                STATE_BYTES[job.optimizer] / ITEM * (parameters if strategy == "ddp" else divided),
-            )
-        )
+        sharded = (strategy in SHARDED, strategy in (*SHARDED, "zero2"), strategy != "ddp")
+        weights, gradients, optimizer = (divided if is_sharded else parameters for is_sharded in sharded)
+        states.append(States(weights, gradients, STATE_BYTES[job.optimizer] / ITEM * optimizer))
     return states
 
 
@@ -121,24 +109,16 @@ def device_part(profile: ModelProfile, tensor: int) -> ModelProfile:
 
     Norms, positions, and the biases of row-split matrices are replicated on each device of a tensor group (Shoeybi et
     al., https://arxiv.org/abs/1909.08053, section 3).
-
-    >>> from collectives.records.model_profile import find_model_profile
-    >>> gpt = find_model_profile("gpt2")
-    >>> round(device_part(gpt, 4).parameters / gpt.parameters, 3)
-    0.255
     """
-    if tensor == 1:
-        return profile
-    return replace(profile, layers=tuple(_divide(layer, tensor) for layer in profile.layers))
 
+    def divide(layer: Layer) -> Layer:
+        if layer.kind in WHOLE_KINDS or layer.name in WHOLE_NAMES:
+            return layer
+        count = 1 if layer.name.endswith(BY_ROWS) else len(layer.tensors)  # divided tensors
+        divided = tuple(-(-elements // tensor) for elements in layer.tensors[:count])
+        return layer._replace(tensors=(*divided, *layer.tensors[count:]))
 
-def _divide(layer: Layer, tensor: int) -> Layer:
-    if layer.kind in WHOLE_KINDS or layer.name in WHOLE_NAMES:
-        return layer
-    divided = tuple(-(-elements // tensor) for elements in layer.tensors)
-    if layer.name.endswith(BY_ROWS) and layer.tensors:
-        divided = (divided[0], *layer.tensors[1:])
-    return layer._replace(tensors=divided)
+    return profile if tensor == 1 else replace(profile, layers=tuple(map(divide, profile.layers)))
 
 
 def is_unit(profile: ModelProfile, block: Block) -> bool:

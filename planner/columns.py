@@ -56,11 +56,6 @@ def make_columns(table: Mapping[str, Any], count: int) -> Columns:
 
     Collective times come from NCCL's curves for all hosts or, if the first host has a simulated network, from that
     network for all hosts. Raise InputError for a GPU that is not in the catalog.
-
-    >>> from planner.hosts import host_of_preset
-    >>> columns = make_columns({"host": host_of_preset("dgx-h100"), "dp": [8, 16], "layers": 2, "seq": 512}, 2)
-    >>> columns.gpus.tolist(), columns.nodes.tolist()
-    ([8.0, 16.0], [1.0, 2.0])
     """
     full = {**DEFAULTS, **table}
 
@@ -82,12 +77,12 @@ def make_columns(table: Mapping[str, Any], count: int) -> Columns:
         c[name] = coded(name, {choice: place for place, choice in enumerate(names)})
     c["zero"], c["frozen_bytes"] = coded("sharding", ZERO), coded("frozen_bits", BITS)
     c["is_unfused"] = c.pop("attention") > 0
-    rows = [*zip(each("host"), each("gpus_used"), each("precision"), strict=True)]
-    keys = [(id(host), used, precision) for host, used, precision in rows]  # identity groups the rows of a host
-    kinds = dict(zip(keys, rows, strict=True))
-    place = {key: number for number, key in enumerate(kinds)}
-    of = np.array([place[key] for key in keys], dtype=np.intp)
-    machines = [(host.using(used or host.gpus), precision) for host, used, precision in kinds.values()]
+    kinds, machines, numbers = dict[Any, int](), list[tuple[Host, str]](), list[int]()
+    for host, used, precision in zip(each("host"), each("gpus_used"), each("precision"), strict=True):
+        numbers.append(kinds.setdefault((id(host), used, precision), len(kinds)))  # identity groups the rows of a host
+        if numbers[-1] == len(machines):
+            machines.append((host.using(used or host.gpus), precision))
+    of = np.array(numbers, dtype=np.intp)
     _add_machines(c, machines, of)
     _add_stages(c, coded("sharding", {name: float(name == "hsdp") for name in ZERO}) > 0)
     network = machines[0][0].network if machines else None

@@ -174,11 +174,10 @@ def host_of_system(system: System, gpu: str | Gpu | None, settings: NcclSettings
 def published_nodes() -> dict[str, Host]:
     """Return the hosts on which published training runs took place, by name."""
     tables = tomllib.loads(NODES.read_text(encoding="utf-8"))
+    links, nodes = tables["links"], tables["nodes"].items()
     return {
-        name: make_node(
-            name, node["gpus"], node["link"], tables["links"][node["link"]], node["cores"], node["nic_GBps"]
-        )
-        for name, node in tables["nodes"].items()
+        name: make_node(name, node["gpus"], node["link"], links[node["link"]], node["cores"], node["nic_GBps"])
+        for name, node in nodes
     }
 
 

@@ -80,20 +80,12 @@ WHOLE = ("fp32", "float32", "tf32", "single", "full", "")
 
 
 def is_half(precision: str) -> bool:
-    """Return whether a precision computes in 16 bits. Unknown names count as 32 bits.
-
-    >>> is_half("AMP"), is_half("TF32")
-    (True, False)
-    """
+    """Return whether a precision computes in 16 bits. Unknown names count as 32 bits."""
     return precision.lower() in HALF
 
 
 def exchange_of(parallelism: Parallelism) -> str:
-    """Return how replicas synchronize gradients, as a name in ``EXCHANGES``.
-
-    >>> exchange_of(Parallelism()), exchange_of(Parallelism(overlap=False))
-    ('overlapped', 'after')
-    """
+    """Return how replicas synchronize gradients, as a name in ``EXCHANGES``."""
     if parallelism.sync_every >= NEVER:
         return "none"
     exchanges = {"parameter_server": "server", "data_parallel": "process"}
@@ -175,27 +167,16 @@ def even_model(name: str, parameters: int, flops: float = EVEN_LAYERS, written: 
     """Return a model with ``parameters`` parameters in equal layers.
 
     ``flops`` and the number of ``written`` elements are for the forward pass of one sample.
-
-    >>> even_model("mine", 1_700_000_000).parameters
-    1700000000
     """
     each = parameters // EVEN_LAYERS
     sizes = [each] * (EVEN_LAYERS - 1) + [parameters - each * (EVEN_LAYERS - 1)]
     work, nbytes = round(flops / EVEN_LAYERS), round(4 * written / EVEN_LAYERS)  # of float32 elements
     layers = (
         Layer(
-            name=str(number),
-            kind="Even",
-            block=str(number),
-            tensors=(size,) if size else (),
-            forward_flops=work,
-            backward_flops=round(2 * flops / EVEN_LAYERS),
-            read_bytes=nbytes,
-            written_bytes=nbytes,
-            backward_bytes=3 * nbytes,
-            saved_bytes=nbytes,
-            output_bytes=nbytes,
+            name=str(number), kind="Even", block=str(number), tensors=(size,) if size else (), forward_flops=work,
+            backward_flops=round(2 * flops / EVEN_LAYERS), read_bytes=nbytes, written_bytes=nbytes,
+            backward_bytes=3 * nbytes, saved_bytes=nbytes, output_bytes=nbytes,
         )
         for number, size in enumerate(sizes)
-    )
+    )  # fmt: skip
     return ModelProfile(name, "1 sample", 4, "its size alone", tuple(layers))

@@ -37,9 +37,6 @@ def order_of(schedule: str, device: int, devices: int, microbatches: int, virtua
     """Return the passes of a device in execution order.
 
     Raise InputError for an interleaved schedule if the number of microbatches is not a multiple of ``devices``.
-
-    >>> ["FB"[work.is_backward] + str(work.microbatch) for work in order_of("1f1b", 1, 2, 3)]
-    ['F0', 'B0', 'F1', 'B1', 'F2', 'B2']
     """
     if schedule == "interleaved" and microbatches % devices:
         raise InputError(f"interleaved: microbatches must be a multiple of the {devices} stages, not {microbatches}")
@@ -62,11 +59,7 @@ def order_of(schedule: str, device: int, devices: int, microbatches: int, virtua
 def list_passes(
     schedule: str, devices: int, microbatches: int, virtual: int = 1
 ) -> tuple[tuple[Pass, Pass | None], ...]:
-    """Return pairs of a pass and the pass that it needs, for all devices. A needed pass comes before its successor.
-
-    >>> [(work.stage, work.is_backward) for work, _ in list_passes("1f1b", 2, 1)]
-    [(0, False), (1, False), (1, True), (0, True)]
-    """
+    """Return pairs of a pass and the pass that it needs, for all devices. A needed pass comes before its successor."""
     left = [order_of(schedule, device, devices, microbatches, virtual)[::-1] for device in range(devices)]
     done, stages = dict[Pass | None, Pass | None]({None: None}), devices * virtual
     while any(left):
@@ -83,10 +76,6 @@ def pipeline_seconds(
 
     ``forward`` and ``backward`` have a row per training run and a column per stage. ``send`` has the seconds of the
     message after each stage. A device sends messages in the same direction one after another.
-
-    >>> one = np.ones((1, 4))
-    >>> float(pipeline_seconds("1f1b", one, 2 * one, np.zeros((1, 3)), 4, 8)[0])
-    33.0
     """
     stages, free = forward.shape[1], np.zeros((len(forward), devices))
     ready, sending = dict[Pass | None, Array]({None: np.zeros(len(forward))}), dict[tuple[int, bool], Array]()
@@ -114,7 +103,11 @@ def deal_layers(framework: str, layers: int, pp: int, layer: int, words: int) ->
     if pp == 1:
         return layers, layers, layers
     if framework == "nanotron":
-        counts = _deal_by_parameters(layers, pp, layer, words)
+        total, counts, stage = layers * layer + words, [0] * pp, 0
+        for number in range(1, layers + 1):
+            counts[stage] += 1
+            if number * layer * pp > total * (stage + 1) and stage < pp - 1:
+                stage += 1
     elif framework.startswith("megatron") and layers % pp and (layers + 2) % pp == 0:
         each = (layers + 2) // pp
         counts = [each - 1, *[each] * (pp - 2), each - 1]
@@ -126,24 +119,10 @@ def deal_layers(framework: str, layers: int, pp: int, layer: int, words: int) ->
     return max(counts), counts[0], counts[-1]
 
 
-def _deal_by_parameters(layers: int, pp: int, layer: int, words: int) -> list[int]:
-    total = layers * layer + words
-    counts, stage = [0] * pp, 0
-    for number in range(1, layers + 1):
-        counts[stage] += 1
-        if number * layer * pp > total * (stage + 1) and stage < pp - 1:
-            stage += 1
-    return counts
-
-
 def cut_stages(profile: ModelProfile, stages: int) -> list[tuple[Block, ...]]:
     """Return the blocks of each stage. The cut minimizes the work of the largest stage.
 
     Raise InputError for more stages than blocks with parameters.
-
-    >>> from collectives.records.model_profile import find_model_profile
-    >>> [len(stage) for stage in cut_stages(find_model_profile("gpt2"), 4)]
-    [7, 4, 5, 2]
     """
     blocks = profile.blocks
     most = sum(block.parameters > 0 for block in blocks)
@@ -153,8 +132,7 @@ def cut_stages(profile: ModelProfile, stages: int) -> list[tuple[Block, ...]]:
             "stages (pipeline x virtual)"
         )
     work = [float(block.forward_flops + block.backward_flops) or 1.0 for block in blocks]
-    cuts = _cut_evenly(work, stages)
-    return [tuple(blocks[begin:end]) for begin, end in pairwise(cuts)]
+    return [tuple(blocks[begin:end]) for begin, end in pairwise(_cut_evenly(work, stages))]
 
 
 def _cut_evenly(work: Sequence[float], stages: int) -> list[int]:
