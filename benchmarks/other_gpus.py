@@ -11,8 +11,9 @@ model has no published rates on one GPU, it only gets predictions.
 import argparse
 import json
 from collections.abc import Sequence
+from math import exp
 from pathlib import Path
-from statistics import median
+from statistics import NormalDist, median
 from typing import NamedTuple
 
 from collectives.output_files import write_text
@@ -58,7 +59,10 @@ def compare(profile: ModelProfile, where: str) -> list[Row]:
         (guess,) = guess_rates(others, [Alone(job, find_series_gpu(gpu), YOURS)])
         stated = median(rates[gpu]) if rates[gpu] else None
         error = None if stated is None else guess.rate / stated - 1
-        rows.append(Row(profile.model, measured, gpu, guess.rate, *guess.interval(0.8), stated, error))
+        width = exp(guess.spread * NormalDist().inv_cdf(0.9))
+        rows.append(
+            Row(profile.model, measured, gpu, guess.rate, guess.rate / width, guess.rate * width, stated, error)
+        )
     return rows
 
 

@@ -10,17 +10,13 @@ similar. So known rates of other GPUs on the same job correct the estimate, and 
 
 import csv
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, lru_cache
-from math import exp
 from pathlib import Path
-from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.errors import InputError
 from collectives.records.model_profile import ModelProfile
 from planner.gpus import Gpu, find_series_gpu
 from planner.jobs import TrainingJob, find_model, is_half
@@ -53,19 +49,11 @@ class Alone(NamedTuple):
     rate: float = 1.0
 
 
-@dataclass(frozen=True)
-class OneGpuRate:
+class OneGpuRate(NamedTuple):
     """The rate of one GPU in samples (or tokens) per second, with the standard deviation of its logarithm."""
 
     rate: float
     spread: float
-
-    def interval(self, coverage: float = 0.8) -> tuple[float, float]:
-        """Return the bounds for a probability ``coverage``. Raise InputError unless 0 < ``coverage`` < 1."""
-        if not 0 < coverage < 1:
-            raise InputError(f"coverage must be between 0 and 1, not {coverage!r}")
-        width = exp(self.spread * NormalDist().inv_cdf((1 + coverage) / 2))
-        return self.rate / width, self.rate * width
 
 
 @cache

@@ -73,11 +73,7 @@ class StepParts(NamedTuple):
 
     @property
     def bottleneck(self) -> tuple[str, float]:
-        """The largest part except compute and optimizer, with its share; compute, if that share is below 2 %.
-
-        >>> StepParts(compute=0.5, optimizer=0.0, sync=0.5).bottleneck
-        ('sync', 0.5)
-        """
+        """The largest part except compute and optimizer, with its share; compute, if that share is below 2 %."""
         added = (name for name in self._fields if name not in ADDED_BY_ONE)
         name = max(added, key=lambda each: float(getattr(self, each)))
         share = getattr(self, name) / self.total
@@ -155,12 +151,7 @@ def _quantile(coverage: float) -> float:
 
 
 def is_language(job: TrainingJob) -> bool:
-    """Return whether a job's compute time can be computed from the shapes of its model.
-
-    >>> from collectives.records.model_profile import find_model_profile
-    >>> is_language(TrainingJob(find_model_profile("gpt2"), 8, precision="bf16"))
-    True
-    """
+    """Return whether a job's compute time can be computed from the shapes of its model."""
     is_text = job.model.shape is not None and parse_transformer(job.model.model)[0] in KINDS
     return is_text and job.precision in PRECISIONS and job.optimizer in OPTIMIZERS
 

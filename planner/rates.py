@@ -37,10 +37,6 @@ class Compute:
         """The seconds per sample, without the optimizer."""
         return sum(self.forward) + sum(self.backward)
 
-    def step(self, samples: float) -> float:
-        """Return the seconds of a step of ``samples`` samples on one device, without communication."""
-        return samples * self.sample + self.optimizer
-
 
 def as_measured(profile: ModelProfile) -> Compute:
     """Return the profile's latest measured times. Raise InputError if there are none."""
@@ -134,7 +130,7 @@ class GpuRates:
             self.guessed = dict(zip(others, rates, strict=True))
             for name in set(others) & {*parts("GPU")}:
                 if find_gpu(name).generation == "cdna":  # no published run used AMD's GPUs
-                    self.guessed[name] = replace(self.guessed[name], spread=self.guessed[name].spread / NARROWER)
+                    self.guessed[name] = OneGpuRate(self.guessed[name].rate, self.guessed[name].spread / NARROWER)
 
     def rate(self, gpu: str) -> OneGpuRate:
         """Return the rate of a GPU given to the constructor. Raise InputError if it cannot be estimated."""

@@ -273,15 +273,8 @@ def choose_runs(meshes: FoundMeshes, count: int = TRIES) -> tuple[list[int], flo
     return [int(meshes.order[place]) for place in chosen], Z_80 * before, Z_80 * after
 
 
-class Remedy(NamedTuple):
-    """A change that makes a job fit into memory, and the predicted meshes after the change."""
-
-    change: str
-    found: FoundMeshes
-
-
-def what_would_fit(job: MeshJob, belief: Belief | None = None, fill: float = FILL) -> list[Remedy]:
-    """Return changes that each make a job fit into memory.
+def what_would_fit(job: MeshJob, belief: Belief | None = None, fill: float = FILL) -> dict[str, FoundMeshes]:
+    """Return the predicted meshes after each change that makes a job fit into memory.
 
     Changes are another optimizer, offloading, LoRA, half the sequence length, or the fewest devices that suffice.
     """
@@ -297,17 +290,17 @@ def what_would_fit(job: MeshJob, belief: Belief | None = None, fill: float = FIL
     for factor in (2, 4, 8, 16):
         batch = job.batch if job.batch >= factor * job.gpus else factor * job.batch
         changes[f"{factor * job.gpus} devices"] = {"gpus": factor * job.gpus, "batch": batch}
-    remedies = list[Remedy]()
+    remedies = dict[str, FoundMeshes]()
     for name, change in changes.items():
         gpus = change.get("gpus", job.gpus)
         if gpus > job.host.gpus and (not job.host.nic or gpus % job.host.gpus):
             continue  # no network connects as many hosts
-        if "gpus" in change and any("devices" in remedy.change for remedy in remedies):
+        if "gpus" in change and any("devices" in remedy for remedy in remedies):
             break
         with suppress(InputError):  # no mesh is possible
             changed = replace(job, **change)
             if changed != job and len((found := search(changed, belief, fill)).order):
-                remedies.append(Remedy(name, found))
+                remedies[name] = found
     return remedies
 
 

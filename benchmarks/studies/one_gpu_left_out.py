@@ -1,6 +1,7 @@
 """Predict one GPU with its whole type left out: from its data sheet, and from the same job on other types."""
 
 from collections.abc import Mapping, Sequence
+from statistics import NormalDist
 
 import numpy as np
 
@@ -46,12 +47,13 @@ def _job(row: Alone) -> tuple[str, str, str]:
 
 
 def _score(pairs: Sequence[tuple[OneGpuRate, float]]) -> Score:
-    ends = {coverage: [guessed.interval(coverage) for guessed, _ in pairs] for coverage in (0.5, 0.8, 0.9)}
+    rates, spreads = np.array([guessed for guessed, _ in pairs]).reshape(-1, 2).T
+    widths = {coverage: np.exp(NormalDist().inv_cdf((1 + coverage) / 2) * spreads) for coverage in (0.5, 0.8, 0.9)}
     judged = Judged(
         keys={},
         measured=np.array([measured for _, measured in pairs]),
-        predicted=np.array([guessed.rate for guessed, _ in pairs]),
-        low={coverage: np.array([low for low, _ in intervals]) for coverage, intervals in ends.items()},
-        high={coverage: np.array([high for _, high in intervals]) for coverage, intervals in ends.items()},
+        predicted=rates,
+        low={coverage: rates / width for coverage, width in widths.items()},
+        high={coverage: rates * width for coverage, width in widths.items()},
     )
     return score(judged)

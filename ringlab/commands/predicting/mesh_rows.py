@@ -59,14 +59,14 @@ def make_case(value: str, meshes: FoundMeshes, money: Money, *, top: int, with_r
     if len(meshes.order) > 1:
         runs, before, after = choose_runs(meshes)
         learning = {"runs": [names[number] for number in runs], "within": before, "within_after": after}
-    remedies = () if chosen else what_would_fit(job, meshes.belief, fill)
+    remedies = {} if chosen else what_would_fit(job, meshes.belief, fill)
     return Case(
         value=value, devices=job.gpus, machine=job.gpu, batch=job.batch, seq=job.seq, meshes=len(names),
         fitting=len(meshes.order), best=_make_rows(meshes, chosen, money),
         losers=losers, learning=learning,
         would_fit=tuple(
             {"change": change, "best": _make_rows(found, found.order[:1].tolist(), money)[0]}
-            for change, found in remedies
+            for change, found in remedies.items()
         ),
     )  # fmt: skip
 
