@@ -90,11 +90,14 @@ class VirtualHost:
             run = _HostedRun(self._control, folder, time.monotonic() + timeout, show)
             try:
                 status = run.wait()
-            except EOFError as error:
+            except (EOFError, ConnectionResetError) as error:
                 how = describe_exit(self._server.wait())
                 raise RunFailed(f"the server that runs programs on virtual ranks {how}; run again") from error
             if status == REFUSED and run.why:
                 raise InputError(run.why)
+            if not run.has_ended:  # the server has not answered yet
+                self.close()
+                self._start()
             if status is None:
                 where = f"; {run.why}" if run.why else ""
                 raise RunFailed(f"{options.program.title} did not end in {timeout:g} s{where}{MORE_TIME}")
@@ -113,7 +116,7 @@ class _HostedRun:
         self._control, self._deadline, self._show = control, deadline, show
         self._process: int | None = None
         self._errors: list[BaseException] = []  # raised by ``show``
-        self.why = ""
+        self.why, self.has_ended = "", True
         pipes = [os.pipe() for _ in PIPES]
         socket.send_fds(control, [os.fsencode(folder)], [write for _, write in pipes])
         for _, write in pipes:
@@ -136,7 +139,7 @@ class _HostedRun:
                 until = time.monotonic() + END_S
                 self._process = self._process or self._hear(until)
                 self._kill()
-                self._hear(until)
+                self.has_ended = self._hear(until) is not None
             for reader in self._readers:
                 reader.join(max(0.0, until - time.monotonic()))
             if select.select([self._why], [], [], 0)[0]:

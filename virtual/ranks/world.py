@@ -100,7 +100,6 @@ class VirtualWorld:
         return self.jobs[-1]
 
     def add(self, rank: Rank) -> None:
-        """Add a rank, ready to start when it gets the run token."""
         rank.clock = rank.host = rank.busy_since = self.calendar.now
         rank.job.ranks.append(rank)
         # not a daemon: threads that the program starts inherit the flag

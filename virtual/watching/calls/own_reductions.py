@@ -68,8 +68,6 @@ class OwnSum:
 
 
 class OwnReductions(Watcher):
-    """Follows the tensors that ranks send, receive and add, and compares the final sums."""
-
     def __init__(self) -> None:
         super().__init__()
         self._sums: dict[Rank, dict[tuple[int, int], OwnSum]] = {}  # by address and elements
