@@ -61,6 +61,7 @@ OPTIONS: dict[str, str] = {  # "command --option": what to use instead
     "plan --keep": "all candidates are predicted in seconds, so nothing is cached",
 }
 KEYS: dict[str, str] = {  # "table.key" of a scenario file: what to write instead
+    "cluster.route": "set routing, or list only the links that routes take in [[cluster.link]]",
     "cluster.sharing": "remove it; messages always share links max-min fairly",
     "faults.link.every": "write a [[faults.link]] table for each outage",
     "faults.messages.deviation": 'remove it, and set distribution = "exponential"',
@@ -89,7 +90,8 @@ RENAMED_FIELDS: dict[str, str] = {  # "record.field" of a JSON file: its new nam
 RENAMED_WHAT_IFS = {"form": "strategy"}  # of predict --what-if, accepted until 0.2
 FUNCTIONS: dict[str, str] = {  # "package.name" of Python: what to use instead
     "simcomm.dragonfly": "use simcomm.from_links or simcomm.from_graph",
-    "simcomm.rail_aware": "use simcomm.listed_routes for the pairs whose route matters",
+    "simcomm.listed_routes": "use simcomm.ecmp with a seed, or a graph without the links that no route takes",
+    "simcomm.rail_aware": "use simcomm.ecmp",
     "simcomm.sweep": 'call simcomm.run(..., engine="compiled", record=False) in a loop, or use ringlab.predict_sweep',
 }
 RENAMED_FUNCTIONS: dict[str, str] = {  # "package.name" of Python: its new name, accepted until 0.2

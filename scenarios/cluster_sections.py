@@ -1,12 +1,7 @@
-"""Define the kinds of ``[cluster]``: topologies, hardware presets, graph files, lists of links, and this machine.
-
-The keys of a topology are the parameters of its builder.
-"""
+"""Define the kinds of ``[cluster]``: topologies, hardware presets, graph files, lists of links, and this machine."""
 
 from collections.abc import Callable
 from dataclasses import replace
-from inspect import Parameter, signature
-from math import prod
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -25,12 +20,13 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.custom import SUFFIX, from_links, read_cluster
 from simcomm.cluster.hardware import machine_entries, preset
 
-PARAMETER_KINDS: dict[str, Any] = {  # the type of all other parameters is Count
-    "bandwidth": Bandwidth,
-    "latency": Latency,
-    "oversubscription": Ratio,
-    "dimensions": list[Count],
-    "ports": Annotated[int, Field(ge=2, le=MOST_RANKS)],
+TOPOLOGIES: dict[str, dict[str, Any]] = {  # by name, the type of each key and, unless it is required, its default
+    "star": {"hosts": Count},
+    "ring": {"hosts": Count},
+    "fully-connected": {"hosts": Count},
+    "torus": {"dimensions": list[Count]},
+    "two-level-tree": {"racks": Count, "hosts_per_rack": Count, "oversubscription": (Ratio, 1.0)},
+    "fat-tree": {"ports": Annotated[int, Field(ge=2, le=MOST_RANKS)]},
 }
 
 
@@ -38,59 +34,21 @@ class TopologySection(NetworkSection):
     """A topology whose links are identical."""
 
     builder: ClassVar[Callable[..., Cluster]]
-    count_places: ClassVar[Callable[..., int]]
-
-    @property
-    def _given(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in _parameters(type(self).builder)}
-
-    @property
-    def places(self) -> int:
-        """An estimate of the number of hosts, to reject large clusters before they are built."""
-        return type(self).count_places(**self._given)
-
-    @model_validator(mode="after")
-    def _check_size(self) -> Self:
-        if self.places > MOST_RANKS:
-            sizes = self.model_fields_set - {*NetworkSection.model_fields, "topology", "bandwidth", "latency"}
-            shown = ", ".join(f"{key} = {value}" for key, value in self._given.items() if key in sizes)
-            raise InputError(
-                f"{self.label} with {shown} is too large: at least {self.places} hosts; the maximum is {MOST_RANKS}"
-            )
-        return self
 
     def build_network(self, folder: Path, transport: Transport | None) -> Cluster:
-        return type(self).builder(**self._given, transport=transport)
+        keys = type(self).model_fields.keys() - {*NetworkSection.model_fields, "topology"}
+        return type(self).builder(**{key: getattr(self, key) for key in keys}, transport=transport)
 
 
-def _parameters(builder: Callable[..., Cluster]) -> dict[str, Parameter]:
-    return {name: value for name, value in signature(builder).parameters.items() if name != "transport"}
-
-
-def _make_section(
-    name: str, builder: Callable[..., Cluster], count_places: Callable[..., int]
-) -> type[TopologySection]:
-    fields: dict[str, Any] = {"topology": (Literal[name], ...)}
-    for key, parameter in _parameters(builder).items():
-        default = ... if parameter.default is Parameter.empty else parameter.default
-        fields[key] = PARAMETER_KINDS.get(key, Count), default
+def _make_section(name: str, keys: dict[str, Any]) -> type[TopologySection]:
+    types = {"topology": Literal[name], **keys, "bandwidth": Bandwidth, "latency": Latency}
+    fields: dict[str, Any] = {key: kind if isinstance(kind, tuple) else (kind, ...) for key, kind in types.items()}
     section = create_model(f"{name.title().replace('-', '')}Section", __base__=TopologySection, **fields)
-    section.label, section.builder, section.count_places = f'topology = "{name}"', builder, count_places
+    section.label, section.builder = f'topology = "{name}"', getattr(topologies, name.replace("-", "_"))
     return section
 
 
-TOPOLOGY_SECTIONS: dict[str, type[TopologySection]] = {
-    name: _make_section(name, builder, count_places)
-    for name, builder, count_places in (
-        ("star", topologies.star, lambda hosts, **_: hosts),
-        ("ring", topologies.ring, lambda hosts, **_: hosts),
-        # 32 links cost as much as one host
-        ("fully-connected", topologies.fully_connected, lambda hosts, **_: hosts**2 // 64),
-        ("torus", topologies.torus, lambda dimensions, **_: prod(dimensions)),
-        ("two-level-tree", topologies.two_level_tree, lambda racks, hosts_per_rack, **_: racks * hosts_per_rack),
-        ("fat-tree", topologies.fat_tree, lambda ports, **_: ports**3 // 4),
-    )
-}
+TOPOLOGY_SECTIONS = {name: _make_section(name, keys) for name, keys in TOPOLOGIES.items()}
 
 
 class FileSection(NetworkSection):

@@ -318,10 +318,11 @@ class Builder:
                 cluster = cluster.under_nccl(settings.settings())
         if not isinstance(section, NetworkSection):
             return cluster
-        with self.at(f"{key}.route" if section.route else f"{key}.routing"):
-            cluster = section.with_routing(cluster)
-        with self.at(f"{key}.placement"):
-            cluster = section.with_placement(cluster)
+        if section.routing is not None:
+            cluster = replace(cluster, routing=section.routing)
+        if section.placement is not None:
+            with self.at(f"{key}.placement"):
+                cluster = section.placement(cluster)
         with self.at(f"{key}.world_size"):
             return cluster if section.world_size is None else cluster.on_first(section.world_size)
 

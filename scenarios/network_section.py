@@ -1,20 +1,19 @@
 """Define the keys of ``[cluster]`` that all networks share: routing, placement, transport and world size."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, PlainValidator, model_validator
+from pydantic import PlainValidator, model_validator
 
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.transport import Transport
-from scenarios.fields import Count, Reference, Section, read_reference
+from scenarios.fields import Count, Section, read_reference
 from simcomm.cluster.cluster import IDEAL, Cluster
 from simcomm.cluster.placement import place_in_blocks, place_on, place_round_robin
-from simcomm.cluster.routing import Routing, ecmp, listed_routes, shortest
+from simcomm.cluster.routing import Routing, ecmp, shortest
 
 KINDS = ("preset", "system", "topology", "link")  # exactly one of these keys is set
 PLACEMENTS = {"block": place_in_blocks, "round-robin": place_round_robin}
@@ -22,29 +21,13 @@ Placement = Callable[[Cluster], Cluster]
 
 
 def _read_routing(value: object) -> Routing:
-    accepted = 'a routing is "shortest", "ecmp" or {name = "ecmp", seed = 1}'
-    reference = read_reference(value, accepted)
-    if reference.name == "ecmp":
-        return ecmp(**_whole_numbers(reference, ("seed",)))
-    _whole_numbers(reference, ())
-    if reference.name == "rail-aware":
-        raise InputError('routing = "rail-aware" was removed; list routes over rails in [[cluster.route]] instead')
-    if reference.name != "shortest":
-        raise InputError(f"unknown routing {quote(reference.name)}; use shortest or ecmp")
-    return shortest
-
-
-def _whole_numbers(reference: Reference, known: tuple[str, ...]) -> dict[str, int]:
-    numbers = {}
-    for key, number in reference.parameters.items():
-        if key not in known:
-            raise InputError(
-                f"{reference.name} has no parameter {key}; its parameters are {', '.join(known) or 'none'}"
-            )
-        if not isinstance(number, int):
-            raise InputError(f"{key} of {reference.name} must be an integer, not {quote(number)}")
-        numbers[key] = number
-    return numbers
+    name, parameters = read_reference(value, 'a routing is "shortest", "ecmp" or {name = "ecmp", seed = 1}')
+    if name not in ("shortest", "ecmp"):
+        raise InputError(f"unknown routing {quote(name)}; use shortest or ecmp")
+    known = ("seed",) if name == "ecmp" else ()
+    for key in parameters.keys() - {*known}:
+        raise InputError(f"{name} has no parameter {key}; its parameters are {', '.join(known) or 'none'}")
+    return ecmp(**parameters) if name == "ecmp" else shortest  # type: ignore[arg-type]  # ecmp checks its seed
 
 
 def _read_placement(value: object) -> Placement:
@@ -53,12 +36,6 @@ def _read_placement(value: object) -> Placement:
     if not isinstance(value, str) or value not in PLACEMENTS:
         raise InputError(f"unknown placement {quote(value)}; use {', '.join(PLACEMENTS)}, or a list of hosts")
     return PLACEMENTS[value]
-
-
-class RouteSection(Section):
-    """``[[cluster.route]]``: the nodes of one route."""
-
-    path: list[str] = Field(min_length=2, description='all nodes on the way, for example ["h0", "s0", "h1"]')
 
 
 class ClusterSection(Section):
@@ -93,7 +70,6 @@ class NetworkSection(ClusterSection):
 
     world_size: Count | None = None
     routing: Annotated[Any, PlainValidator(_read_routing)] = None  # a value of type Routing
-    route: list[RouteSection] | None = Field(None, min_length=1)
     placement: Annotated[Placement, PlainValidator(_read_placement)] | None = None
     transport: Literal["ideal", "gloo-tcp", "nccl"] = "ideal"
 
@@ -110,7 +86,7 @@ class NetworkSection(ClusterSection):
             raise InputError(
                 'routing has no effect with transport = "nccl", which does not model single routes; remove it'
             )
-        for key in ("world_size", "placement", "route"):
+        for key in ("world_size", "placement"):
             if getattr(self, key) is not None:
                 raise InputError(
                     f'{key} is not supported with transport = "nccl", which places one rank on each GPU in '
@@ -127,18 +103,3 @@ class NetworkSection(ClusterSection):
 
     def build(self, folder: Path) -> Cluster:
         return self.build_network(folder, IDEAL if self.transport == "ideal" else None)
-
-    def with_routing(self, cluster: Cluster) -> Cluster:
-        """Return the cluster with the table's routing. Raise InputError if the network does not support it."""
-        if self.routing is None and self.route is None:
-            return cluster
-        policy = self.routing or shortest
-        if self.route:
-            policy = listed_routes([route.path for route in self.route], otherwise=policy)
-        cluster = replace(cluster, routing=policy)
-        cluster.router()  # raises if this network does not have the routes
-        return cluster
-
-    def with_placement(self, cluster: Cluster) -> Cluster:
-        """Return the cluster with the table's placement. Raise InputError for an unknown host."""
-        return cluster if self.placement is None else self.placement(cluster)

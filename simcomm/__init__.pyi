@@ -9,7 +9,6 @@ from simcomm.cluster.placement import place_in_blocks as place_in_blocks
 from simcomm.cluster.placement import place_on as place_on
 from simcomm.cluster.placement import place_round_robin as place_round_robin
 from simcomm.cluster.routing import ecmp as ecmp
-from simcomm.cluster.routing import listed_routes as listed_routes
 from simcomm.cluster.routing import shortest as shortest
 from simcomm.cluster.topologies import fat_tree as fat_tree
 from simcomm.cluster.topologies import fully_connected as fully_connected

@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives.budget import Gigabyte
-from collectives.checks import check_callable, check_sequence
 from collectives.errors import InputError
 from collectives.quoting import quote
 from simcomm.cluster.graph import P2P_LEVELS, check_is_graph, node_kind, node_kinds, rank_nodes
@@ -129,22 +128,6 @@ class ShortestRouter(Router):
         return (hashed >> np.uint64(1)).astype(np.int64)
 
 
-class ListedRouter(Router):
-    """Uses the listed routes for their pairs of nodes, and another policy for all other pairs."""
-
-    def __init__(self, graph: "nx.DiGraph[str]", routes: Iterable[Sequence[str]], otherwise: "Routing") -> None:
-        super().__init__(graph)
-        self._otherwise = otherwise(graph)
-        for route in routes:
-            _check_route(graph, route)
-            if (route[0], route[-1]) in self._known:
-                raise InputError(f"route {' - '.join(route)}: duplicate route from {route[0]} to {route[-1]}")
-            self._known[route[0], route[-1]] = tuple(route)
-
-    def _find(self, src: str, dst: str) -> Route:
-        return self._otherwise.route(src, dst)
-
-
 Routing = Callable[["nx.DiGraph[str]"], Router]
 
 
@@ -171,24 +154,6 @@ def ecmp(seed: int = 0) -> Routing:
     if type(seed) is not int or seed not in SEEDS:
         raise InputError(f"seed must be an integer from 0 to {SEEDS[-1]}, not {quote(seed)}")
     return partial(ShortestRouter, seed=seed)
-
-
-def listed_routes(routes: Iterable[Sequence[str]], otherwise: Routing = shortest) -> Routing:
-    """Return a policy that uses ``routes``, each in its direction only, and ``otherwise`` for all other pairs.
-
-    A route is a list of nodes from a sender to a receiver. The policy raises InputError if a node or link of a route is
-    not in the graph, or if a pair has two routes.
-
-    >>> import simcomm
-    >>> ring = simcomm.ring(4, "10 Gbit/s", "5 us")
-    >>> listed_routes([("h0", "h3", "h2", "h1")])(ring.graph).route("h0", "h1")
-    ('h0', 'h3', 'h2', 'h1')
-    """
-    routes = tuple(
-        tuple(check_sequence("route", route, of="nodes")) for route in check_sequence("routes", routes, of="routes")
-    )
-    check_callable("otherwise", otherwise, of="a graph")
-    return partial(ListedRouter, routes=routes, otherwise=otherwise)
 
 
 def join_legs(legs: Iterable[Route]) -> Route:
@@ -234,18 +199,3 @@ def _distance(graph: "nx.DiGraph[str]", nodes: Sequence[str]) -> int:
 
 def _reach(graph: "nx.DiGraph[str]", node: str) -> int:
     return P2P_LEVELS.index(graph.nodes[node].get("p2p_level", "SYS"))
-
-
-def _check_route(graph: "nx.DiGraph[str]", route: Sequence[str]) -> None:
-    shown = f"route {' - '.join(map(str, route))}"
-    if len(route) < 2 or route[0] == route[-1]:
-        raise InputError(f"{shown}: a route must list all nodes from one node to another, including both ends")
-    for a, b in pairwise(route):
-        if not graph.has_edge(a, b):
-            raise InputError(f"{shown}: no link from {a} to {b}")
-    for node in route:
-        if list(route).count(node) > 1:
-            raise InputError(f"{shown}: a route must not visit node {node} twice")
-    for node in (route[0], route[-1]):
-        if node not in rank_nodes(graph):
-            raise InputError(f"{shown}: each end must be a host or a GPU, but {node} is neither")

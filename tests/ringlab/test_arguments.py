@@ -85,9 +85,6 @@ APPLIED: dict[str, Callable[..., Any]] = {  # functions whose result checks the 
     ),
     "collectives.on_group": lambda **arguments: [*collectives.on_group(**arguments)],
     "simcomm.ecmp": lambda **arguments: simcomm.ecmp(**arguments)(STAR.graph),
-    "simcomm.listed_routes": lambda **arguments: simcomm.listed_routes(**arguments)(
-        simcomm.ring(4, **LINK).graph
-    ).route("h0", "h2"),
 }
 
 
@@ -147,7 +144,6 @@ def _of_simcomm(folder: Path) -> dict[str, dict[str, Any]]:
         "two_level_tree": {"racks": 2, "hosts_per_rack": 2, **LINK},
         "choose": {"collective": "all_reduce", "cluster": STAR, "nbytes": 1 << 20},
         "ecmp": {},
-        "listed_routes": {"routes": [["h0", "h3", "h2", "h1"]]},
         "place_in_blocks": {"cluster": two},
         "place_round_robin": {"cluster": two},
         "place_on": {"cluster": STAR, "hosts": ["h0", "h1"]},

@@ -15,7 +15,7 @@ from scenarios.cluster_sections import TOPOLOGY_SECTIONS, FileSection, HereSecti
 from scenarios.faults import ComputeJitterSection, FaultsSection, LinkSection, MessageJitterSection, RankSection
 from scenarios.fields import Section
 from scenarios.nccl_sections import NcclSection, SystemSection
-from scenarios.network_section import NetworkSection, RouteSection
+from scenarios.network_section import NetworkSection
 from scenarios.sections import CollectiveSection, PlanSection, ScenarioSection, WhatIfSection
 from scenarios.training_section import ComputeSection, TrainingSection
 from simcomm.nccl.descriptions import Keys
@@ -90,16 +90,12 @@ CASES: dict[type[BaseModel], dict[str, Case]] = {
     | cases(TWO + NCCL + '[[what_if]]\ntitle = "other"\nnccl = {NCCL_PROTO = "LL"}\n', "what_if.0.",
             nccl="{NCCL_PROTO='Simple'}"),
     NetworkSection: cases(TREE + RING, "cluster.", world_size="3", placement="round-robin", transport="nccl")
-    | cases(SQUARE + RING, "cluster.", route="[{path=['h0', 'h2', 'h3', 'h1']}]")
     | cases(SQUARE.replace("2, 2", "4, 4") + FAR, "cluster.", routing="{name='ecmp', seed=3}"),
-    RouteSection: cases(SQUARE + "route = [{path = ['h0', 'h2', 'h3', 'h1']}]\n" + RING, "cluster.route.0.",
-                     path="['h0', 'h1']"),
     LinksSection: cases(LINKS + RING, "cluster.",
                         link="[{between=['h0', 'h1'], bandwidth='1 Gbit/s', latency='5 us'}]"),
     Link: cases(LINKS + FAR, "cluster.link.0.", between="['h0', 's1']", bandwidth="'1 Gbit/s'", latency="'5 ms'"),
     SystemSection: cases(TWO + NCCL, "cluster.", system="h100_2x8_aws_p5_efa", nodes="3", gpus_per_node="4",
-                      transport="ideal", world_size="4", placement="round-robin", routing="ecmp",
-                      route="[{path=['n0', 'n1']}]"),
+                      transport="ideal", world_size="4", placement="round-robin", routing="ecmp"),
     MachineSection: cases(DGX + RING, "cluster.", preset="dgx-h100", nodes="3", gpus_per_node="4",
                        bandwidth="'10 Gbit/s'", latency="'1 ms'", description="{nic='10 Gbit/s'}", world_size="3")
     | cases(DGX.replace("2", "4") + "nodes_per_leaf = 2\noversubscription = 2\n" + FAR, "cluster.",

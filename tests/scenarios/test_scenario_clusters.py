@@ -1,7 +1,6 @@
 """Check topologies, presets, routing and placement in scenario files."""
 
 import json
-import tomllib
 from pathlib import Path
 from unittest.mock import patch
 
@@ -42,9 +41,6 @@ def test_topology_is_built_by_name(tmp_path: Path, name: str):
     keys, expected = BUILT[name]
     cluster = load(write(tmp_path, f'[cluster]\ntopology = "{name}"\n{keys}\n{EACH}{ASKS}')).cluster
     assert same(cluster, expected)
-    table = tomllib.loads(f"{keys}\n{EACH}")
-    section = TOPOLOGY_SECTIONS[name].model_validate({"topology": name, **table})
-    assert cluster.world_size <= section.places or name == "fully-connected"
 
 
 def test_preset_takes_nodes_gpus_and_a_network(tmp_path: Path):
@@ -71,7 +67,7 @@ def test_placement_is_applied_before_world_size(tmp_path: Path):
     assert listed.hosts == placement.place_on(BUILT["star"][1], ["h2", "h0"]).hosts
 
 
-def test_routing_has_a_name_a_seed_or_listed_routes(tmp_path: Path):
+def test_routing_has_a_name_and_a_seed(tmp_path: Path):
     named, usual = (load(write(tmp_path, POD + routing + ASKS)).cluster for routing in ('routing = "shortest"\n', ""))
     assert named.router().route("n0.gpu0", "n1.gpu1") == usual.router().route("n0.gpu0", "n1.gpu1")
     fat = '[cluster]\ntopology = "fat-tree"\nports = 8\n' + EACH
@@ -82,9 +78,6 @@ def test_routing_has_a_name_a_seed_or_listed_routes(tmp_path: Path):
     pairs = [("h0", f"h{host}") for host in range(16, 128)]
     assert [routers[0].route(*pair) for pair in pairs] == [routers[1].route(*pair) for pair in pairs]
     assert [routers[0].route(*pair) for pair in pairs] != [routers[2].route(*pair) for pair in pairs]
-    ring = '[cluster]\ntopology = "ring"\nhosts = 4\n' + EACH
-    written = ring + '[[cluster.route]]\npath = ["h0", "h3", "h2", "h1"]\n' + ASKS
-    assert load(write(tmp_path, written)).cluster.router().route("h0", "h1") == ("h0", "h3", "h2", "h1")
 
 
 RING = '[cluster]\ntopology = "ring"\nhosts = 4\n' + EACH
@@ -93,9 +86,9 @@ WRONG = {
     RING + ASKS: {
         f"cluster={{topology='torus', {LINKED}}}": 'dimensions is missing; topology = "torus" requires dimensions',
         f"cluster={{topology='torus', dimensions=[2, 0], {LINKED}}}": "cluster.dimensions.1 = 0 should be greater than",
-        f"cluster={{topology='torus', dimensions=[60000, 60000], {LINKED}}}": "[60000, 60000] is too large",
+        f"cluster={{topology='torus', dimensions=[60000, 60000], {LINKED}}}": "a network of 7,200,000,000 links",
         f"cluster={{topology='fat-tree', ports=5, {LINKED}}}": "cluster: ports of a fat tree must be even, not 5",
-        f"cluster={{topology='fat-tree', ports=1000, {LINKED}}}": "ports = 1000 is too large: at least 250000000",
+        f"cluster={{topology='fat-tree', ports=1000, {LINKED}}}": "a network of 750,000,000 links",
         "cluster={topology='none.json'}": "none.json: no such file",
         "cluster={topology='x.json', hosts=2}": "cluster: hosts is not a key of topology from a file",
         "cluster.racks=2": 'racks is not a key of topology = "ring", but of topology = "two-level-tree"',
@@ -103,8 +96,6 @@ WRONG = {
         "cluster.routing=rip": "unknown routing 'rip'; use shortest or ecmp",
         "cluster.routing={name='ecmp', sed=1}": "ecmp has no parameter sed; its parameters are seed",
         "cluster.routing=3": 'a routing is "shortest", "ecmp" or {name = "ecmp", seed = 1}',
-        "cluster.routing=rail-aware": 'routing = "rail-aware" was removed; list routes over rails',
-        "cluster.route=[{path=['h0', 'h2']}]": "cluster.route: route h0 - h2: no link from h0 to h2",
         "cluster.placement=spread": "unknown placement 'spread'; use block, round-robin, or a list of hosts",
         "cluster.placement=['h0', 'h9']": "cluster.placement: rank 1: host 'h9' does not exist",
     },

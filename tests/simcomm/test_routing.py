@@ -1,8 +1,7 @@
-"""Routes: shortest, spread or hashed, listed, and through host memory if devices need it."""
+"""Routes: shortest, spread or hashed, and through host memory if devices need it."""
 
 import re
 from collections import Counter
-from dataclasses import replace
 from itertools import pairwise
 
 import networkx as nx
@@ -20,7 +19,7 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.graph import LinkSpec, add_link, empty_graph
 from simcomm.cluster.machines import on_one_switch, on_rails
 from simcomm.cluster.paths import RouteLinks, ShortestPaths
-from simcomm.cluster.routing import Router, Routing, ecmp, listed_routes, shortest
+from simcomm.cluster.routing import Router, Routing, ecmp, shortest
 
 LINK = ("10 Gbit/s", "0 us")
 
@@ -107,7 +106,6 @@ CASES = [
     (POD, shortest),
     (POD, ecmp(3)),
     (topologies.torus([3, 3], *LINK), ecmp(1)),
-    (simcomm.star(3, *LINK), listed_routes([("h0", "s0", "h1")])),
     (simcomm.this_machine(3), shortest),
     *(
         (simcomm.preset(name, nodes=n), shortest)
@@ -177,26 +175,8 @@ def test_p2p_level_decides_detours(level: str, same_switch: bool, same_socket: b
         assert any("memory" in node for node in router.route("n0.gpu0", dst)) is is_staged
 
 
-def test_listed_route_applies_in_its_direction_only():
-    cluster = topologies.ring(5, "10 Gbit/s", "1 us")
-    long_route = ("h0", "h4", "h3", "h2", "h1")
-    routed = replace(cluster, routing=listed_routes([long_route]))
-    assert routed.router().route("h0", "h1") == long_route
-    assert routed.router().route("h1", "h0") == ("h1", "h0")
-    trace = simcomm.run("all_reduce/ring", routed, nbytes=5 << 16)
-    assert {message.route for message in trace.messages if (message.src, message.dst) == (0, 1)} == {long_route}
-    assert trace.elapsed > simcomm.run("all_reduce/ring", cluster, nbytes=5 << 16).elapsed
-
-
-PARTS, ON_STAR = empty_graph(["h0", "h1"]), simcomm.star(3, *LINK).graph
+PARTS = empty_graph(["h0", "h1"])
 WRONG = {
-    "route h0 - s0 - h9: no link from s0 to h9": lambda: listed_routes([("h0", "s0", "h9")])(ON_STAR),
-    "route h0: a route must list all nodes": lambda: listed_routes([("h0",)])(ON_STAR),
-    "route h0 - s0 - h0: a route must list all nodes": lambda: listed_routes([("h0", "s0", "h0")])(ON_STAR),
-    "each end must be a host or a GPU, but s0 is neither": lambda: listed_routes([("h0", "s0")])(ON_STAR),
-    "a route must not visit node s0 twice": lambda: listed_routes([("h0", "s0", "h2", "s0", "h1")])(ON_STAR),
-    "duplicate route from h0 to h1": lambda: listed_routes(2 * [("h0", "s0", "h1")])(ON_STAR),
-    "route must be a list of nodes, not 'h0 - h1'": lambda: listed_routes(["h0 - h1"]),
     "seed must be an integer from 0 to 4294967295, not -1": lambda: ecmp(-1),
     "seed must be an integer from 0 to 4294967295, not '1'": lambda: ecmp("1"),
     "no route from h0 to h1": lambda: shortest(PARTS).route("h0", "h1"),
