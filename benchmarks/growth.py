@@ -72,7 +72,6 @@ from random import Random
 import simcomm
 from collectives import CollectiveCall, Transport, find_algorithm
 from collectives.declaration import auto
-from collectives.records.waits import Record
 from collectives.training.workload import ComputePhases, Training
 from ringlab.shared.workload import resolve_training
 from simcomm.compiled.engine import by_events, by_shortcut
@@ -104,8 +103,7 @@ def run(ranks, cluster):
         simcomm.train(asked, cluster, record=False, faults=faults or NO_FAULTS, engine="compiled")
         return 3 * unverified_schedule(asked.gradient_sync, ranks).messages
     if part == "changes":
-        record = Record.BRIEF_WAITS if faults else False  # as predict asks who waited for whom
-        simcomm.run(algorithm, cluster, 1 << 26, record=record, faults=faults or NO_FAULTS, engine="compiled")
+        simcomm.run(algorithm, cluster, 1 << 26, record=False, faults=faults or NO_FAULTS, engine="compiled")
         return unverified_schedule(algorithm, ranks).messages
     asked = EngineInput(CollectiveCall(algorithm, 1 << 24), unverified_schedule(algorithm, ranks), cluster, Transport())
     return ((by_shortcut(asked) if part == "lockstep" else None) or by_events(asked)).messages

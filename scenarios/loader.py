@@ -210,9 +210,8 @@ def builder_of(reference: str | Path, overrides: Sequence[str] = ()) -> "Builder
 
 @lru_cache(maxsize=1)  # a command may read its scenario twice, and some have thousands of links
 def _read(path: Path, text: str, overrides: tuple[str, ...], where: str) -> ScenarioSection:
-    return read_section(
-        toml_files.override_tables(toml_files.parse(path, text), overrides, path), where, ScenarioSection
-    )
+    tables = toml_files.apply_overrides(toml_files.parse(path, text), overrides, str(path))
+    return read_section(tables, where, ScenarioSection)
 
 
 @dataclass(frozen=True)

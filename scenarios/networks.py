@@ -81,7 +81,7 @@ def _read_word(text: str, ranks: int, overrides: Sequence[str]) -> tuple[dict[st
             f"unknown scenario or machine {quote(text)}; {suggest(text, [*toml_files.shipped(), *machines, HERE])}"
         )
     builder = builder_of(text, overrides)
-    return toml_files.read(builder.path), builder
+    return toml_files.tables(builder.path), builder
 
 
 def _split(text: str) -> list[str]:

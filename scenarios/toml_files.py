@@ -55,11 +55,6 @@ def _accepted(reference: str) -> str:
     return f"pass a scenario file or a shipped scenario; {suggest(reference, shipped())}"
 
 
-def read(path: Path) -> Table:
-    """Return the content of a TOML file. Raise InputError, with the line, for invalid TOML."""
-    return parse(path, read_text(path, FileBytes.SCENARIO))
-
-
 def parse(path: Path, text: str) -> Table:
     """Return the content of a TOML file from its text. Raise InputError, with the line, for invalid TOML."""
     try:
@@ -105,32 +100,19 @@ def _value(text: str) -> Any:
     return read["value"] if read.keys() == {"value"} else text
 
 
-def tables(path: Path, overrides: Sequence[str]) -> Table:
+def tables(path: Path, overrides: Sequence[str] = ()) -> Table:
     """Return the tables of a scenario file after applying overrides in order.
 
     Raise InputError if the file or an override is invalid.
     """
-    return override_tables(read(path), overrides, path)
-
-
-def override_tables(table: Table, overrides: Sequence[str], path: Path) -> Table:
-    """Return the tables of the scenario file ``path`` after applying overrides in order, which changes ``table``.
-
-    Raise InputError if an override is invalid.
-    """
-    apply_overrides(table, overrides, str(path))
-    plan, stated = table.get("plan"), {text.partition("=")[0].strip() for text in overrides} & TARGETS
-    if isinstance(plan, dict) and len(stated) == 1:  # an overridden target replaces the other target of the file
-        (other,) = TARGETS - stated
-        plan.pop(other.removeprefix("plan."), None)
-    return table
+    return apply_overrides(parse(path, read_text(path, FileBytes.SCENARIO)), overrides, str(path))
 
 
 TARGETS = {"plan.target_samples", "plan.target_tokens"}
 
 
-def apply_overrides(table: Table, overrides: Sequence[str], where: str) -> None:
-    """Apply overrides in order to the tables of the file ``where``, and rename deprecated keys.
+def apply_overrides(table: Table, overrides: Sequence[str], where: str) -> Table:
+    """Apply overrides in order to the tables of the file ``where``, and rename deprecated keys. Return the tables.
 
     Raise InputError if an override is invalid, or if both the old and the new name of a key are set.
     """
@@ -138,6 +120,11 @@ def apply_overrides(table: Table, overrides: Sequence[str], where: str) -> None:
     for text in overrides:
         override(table, _renamed(text))
         _rename(table, f"--set {cut(text)}")
+    plan, stated = table.get("plan"), {text.partition("=")[0].strip() for text in overrides} & TARGETS
+    if isinstance(plan, dict) and len(stated) == 1:  # an overridden target replaces the other target of the file
+        (other,) = TARGETS - stated
+        plan.pop(other.removeprefix("plan."), None)
+    return table
 
 
 def _rename(table: Table, where: str) -> None:

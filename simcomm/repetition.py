@@ -17,7 +17,7 @@ from typing import TypeVar
 import numpy as np
 
 from collectives.records.trace import Trace, Unfinished
-from collectives.records.waits import BriefTrace, Leg, Record, critical_path, waiting_seconds
+from collectives.records.waits import Leg, critical_path, waiting_seconds
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.planning.engine_input import repetitions, share_repetitions
 from simcomm.model.faults import Faults
@@ -126,27 +126,26 @@ def repeat(
     simulate: Callable[..., Trace],
     seconds: Callable[[Trace], float],
     *,
-    record: Record,
+    record: bool,
     steps: int = 1,
     on_run: Callable[[], None] = lambda: None,
 ) -> tuple[Trace, FaultFigures]:
     """Simulate a run with each seed of ``faults``. Return the run with the median time, and statistics of all runs.
 
     ``seconds`` returns the time of a run. Times and waits are per step if a run has several ``steps``. If times hardly
-    differ, the last seeds are skipped. Waits are summarized if ``record`` is ``WAITS`` or all complete runs are
-    ``BriefTrace``. If no run ends, the first run is returned. ``on_run`` is called after each run.
+    differ, the last seeds are skipped. Waits are summarized if ``record`` is set. If no run ends, the first run is
+    returned. ``on_run`` is called after each run.
     """
     traces = _enough_runs(faults, simulate, seconds, record, on_run)
     ended = sorted(((seconds(trace), trace) for trace in traces if trace.is_complete), key=lambda pair: pair[0])
     stuck = [trace for trace in traces if not trace.is_complete]
-    is_known = record is Record.WAITS or all(isinstance(trace, BriefTrace) for _, trace in ended)
     about = FaultFigures(
         repetitions=len(traces),
         never_ended=len(stuck),
         asked=faults.runs if faults.runs > len(traces) else None,
         stuck=_stuck_run(stuck[0], faults) if stuck else None,
         distribution=_distribution([elapsed for elapsed, _ in ended], len(traces)) if ended else None,
-        waiting=_waiting([trace for _, trace in ended], faults, cluster, steps) if ended and is_known else None,
+        waiting=_waiting([trace for _, trace in ended], faults, cluster, steps) if ended and record else None,
     )
     return ended[(len(ended) - 1) // 2][1] if ended else traces[0], about
 
@@ -155,7 +154,7 @@ def _enough_runs(
     faults: Faults,
     simulate: Callable[..., Trace],
     seconds: Callable[[Trace], float],
-    record: Record,
+    record: bool,
     on_run: Callable[[], None],
 ) -> list[Trace]:
     from simcomm.parallel import in_any_order  # not needed without faults
@@ -176,7 +175,7 @@ def _enough_runs(
     return [done[each] for each in range(faults.runs)]
 
 
-def _run(faults: Faults, simulate: Callable[..., Trace], record: Record, number: int) -> Trace:
+def _run(faults: Faults, simulate: Callable[..., Trace], record: bool, number: int) -> Trace:
     share_repetitions()
     return simulate(faults=faults.repetition(number), record=record)
 

@@ -11,7 +11,6 @@ from collectives.declaration import Algorithm
 from collectives.records.calibration import Calibration, cached_calibration
 from collectives.records.spans import Spans
 from collectives.records.trace import Trace
-from collectives.records.waits import Record
 from collectives.training.workload import ComputePhases, Training, check_training
 from simcomm.cluster.calibrated import check_used
 from simcomm.cluster.cluster import Cluster
@@ -32,7 +31,7 @@ def run(
     calibration: Calibration | None = None,
     faults: Faults = NO_FAULTS,
     engine: str | None = None,
-    record: Record | bool = True,
+    record: bool = True,
 ) -> Trace:
     """Simulate one collective, on ``nbytes`` bytes per rank or on the data in ``buffers``, which is updated in place.
 
@@ -43,9 +42,7 @@ def run(
 
     ``engine`` is "simpy" or "compiled"; only "simpy" supports ``buffers``. The default depends on the number of
     messages. On this machine, the prediction uses measured message classes unless you set an engine or a fault. With
-    ``record=False``, the trace has times only, which takes far less memory. With ``Record.WAITS``, it is a
-    ``BriefTrace`` (waits without messages) if possible, else it has unordered messages. With ``Record.BRIEF_WAITS``, it
-    is a ``BriefTrace`` if possible, else it has times only. Under ``faults``, a run may never end: see
+    ``record=False``, the trace has times only, which takes far less memory. Under ``faults``, a run may never end: see
     ``Trace.is_complete``.
 
     Raise InputError for invalid arguments, and ProgramError for an invalid algorithm.
@@ -58,7 +55,7 @@ def run(
     check_cluster(cluster, Cluster)
     check_used(calibration, [cluster])
     call = make_call(algorithm, cluster.world_size, nbytes, dtype=dtype, op=op, root=root, buffers=buffers)
-    options = SimulationOptions(engine, faults, Record.of(record))
+    options = SimulationOptions(engine, faults, record)
     return performance_model(cluster, calibration).collective(call, options, buffers)
 
 
@@ -68,7 +65,7 @@ def simulate(
     *,
     steps: int | None = None,
     engine: str | None = None,
-    record: Record | bool = True,
+    record: bool = True,
     faults: Faults = NO_FAULTS,
 ) -> Trace:
     """Simulate a collective or a training run with a cluster's performance model, as ``run`` and ``train`` do.
@@ -79,7 +76,7 @@ def simulate(
     >>> round(simulate(model, make_call("all_reduce/ring", 4, 1 << 20)).elapsed * 1e3, 6)  # in ms
     1.318291
     """
-    options = SimulationOptions(engine, faults, Record.of(record))
+    options = SimulationOptions(engine, faults, record)
     if isinstance(workload, CollectiveCall):
         return model.collective(workload, options)
     model.check_training(workload, options)
@@ -100,7 +97,7 @@ def train(
     steps: int | None = None,
     calibration: Calibration | None = None,
     engine: str | None = None,
-    record: Record | bool = True,
+    record: bool = True,
     faults: Faults = NO_FAULTS,
 ) -> Trace:
     """Simulate ``steps`` training steps. Default: the few steps that represent a whole training run.

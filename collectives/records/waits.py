@@ -5,43 +5,16 @@ into message latency, link bandwidth, computing and waiting.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
-from enum import Enum
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from collectives.errors import InputError
-from collectives.quoting import quote
 from collectives.records.columns import Bools, Floats, Ints
 from collectives.records.link_loads import LinkLoads, link_loads
 from collectives.records.trace import Trace
 
 ROUNDING = 1e-12  # relative error of a time
 SPARSE = 4  # from this number of pairs of ranks per wait on, only pairs that occur are counted
-
-
-class Record(Enum):
-    """Selects the parts of a simulated run to record."""
-
-    MESSAGES = "messages and everything else"
-    TIMES = "times only"
-    WAITS = "waits per pair of ranks; messages only if they are needed for them"
-    BRIEF_WAITS = "waits per pair of ranks, if they are known without messages"
-
-    @classmethod
-    def of(cls, asked: "Record | bool") -> "Record":
-        """Return the record for True (messages), False (times only) or a Record. Raise InputError for other values."""
-        if isinstance(asked, bool):
-            return cls.MESSAGES if asked else cls.TIMES
-        if not isinstance(asked, cls):
-            raise InputError(f"record must be True, False or a Record, not {quote(asked)}")
-        return asked
-
-    @property
-    def keeps_messages(self) -> bool:
-        """Whether messages may be recorded: always for MESSAGES, and for WAITS if they are needed to find the waits."""
-        return self in (Record.MESSAGES, Record.WAITS)
 
 
 class Leg(NamedTuple):
@@ -59,26 +32,8 @@ class Leg(NamedTuple):
         return self.end - self.begin
 
 
-@dataclass(repr=False)
-class BriefTrace(Trace):
-    """A trace that stores the waits and the critical path of the run instead of its messages."""
-
-    waited: dict[tuple[int, int], float] = field(default_factory=dict)  # seconds by (rank, peer)
-    path: list[Leg] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, trace: Trace, waited: dict[tuple[int, int], float], path: list[Leg]) -> "BriefTrace":
-        return cls(
-            **{column.name: getattr(trace, column.name) for column in fields(trace) if column.init},
-            waited=waited,
-            path=path,
-        )
-
-
 def waiting_seconds(trace: Trace) -> dict[tuple[int, int], float]:
     """Return the seconds that each rank waited for a peer after posting its send or receive, by (rank, peer)."""
-    if isinstance(trace, BriefTrace):
-        return trace.waited
     messages, begin = trace.messages, trace.messages.begin
     src, dst = messages.src, messages.dst
     pair = np.concatenate([src, dst]) * trace.world_size + np.concatenate([dst, src])
@@ -103,8 +58,6 @@ def critical_path(trace: Trace, *, over_gaps: bool = False) -> list[Leg]:
     late. It stops if no leg of that rank ended at that time. With ``over_gaps``, it continues with the last earlier leg
     of that rank. Measured runs need this, because their ranks also wait for cores.
     """
-    if isinstance(trace, BriefTrace):
-        return trace.path
     legs = _Legs(trace)
     number, path = legs.last(), list[Leg]()
     while number is not None:

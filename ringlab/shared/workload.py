@@ -12,7 +12,6 @@ from collectives.errors import InputError, TooLarge
 from collectives.proof.verifier import is_bitwise_identical
 from collectives.records.calibration import Calibration
 from collectives.records.trace import Trace
-from collectives.records.waits import Record
 from collectives.training.workload import Training
 from ringlab.shared.figures import (
     TRAINING_FIGURES,
@@ -40,7 +39,7 @@ Asked = CollectiveCall | Training
 
 FEWEST_TO_DIFFER = 3  # ranks; the sum of two numbers does not depend on their order
 MOST_LOOKED_AT = 20_000  # messages of a run that is simulated again to find its bottleneck, in under a second
-MOST_RECORDED = 200_000  # messages of all repetitions, up to which waits are recorded in full (1 kB each)
+MOST_RECORDED = 2_000_000  # messages of all repetitions, up to which waits are recorded (100 bytes each)
 
 
 def resolve_calls(
@@ -248,7 +247,7 @@ def _simulate_row(row: Row, on_run: Callable[[], None]) -> Figures:
         figures = _figures_of(job, run(record=False))
         on_run()
         return figures
-    record = Record.WAITS if row.messages <= MOST_RECORDED else Record.BRIEF_WAITS
+    record = row.messages <= MOST_RECORDED
     steps = 1 if isinstance(job, CollectiveCall) else place.model.steps
     trace, faults = repeat(
         place.faults, place.cluster, run, partial(_seconds, job), record=record, steps=steps, on_run=on_run

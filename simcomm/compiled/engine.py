@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from collectives.budget import Gigabyte, allowed
+from collectives.budget import Gigabyte
 from collectives.errors import ProgramError
 from collectives.proof.completion import completion_order
 from collectives.quoting import name_ranks
 from collectives.records.spans import Spans
-from collectives.records.waits import Record
 from collectives.schedule.build import build_schedule
 from collectives.schedule.symmetric import SymmetricSchedule
 from collectives.step import Kind
@@ -31,7 +30,7 @@ from simcomm.compiled.planning.faults import (
     plan_with_faults,
 )
 from simcomm.compiled.shortcuts.max_plus import MaxPlusRun, is_synchronous
-from simcomm.compiled.shortcuts.waits import Standstill, standstill
+from simcomm.compiled.shortcuts.standstill import Standstill, standstill
 from simcomm.compiled.tcp.run import TcpRun
 from simcomm.model.sharing import SAME_ARRIVAL
 
@@ -65,7 +64,6 @@ class Timing(NamedTuple):
     reductions: Spans | None = None  # unless they follow from the times of messages
     failed: frozenset[int] = frozenset()  # ranks that have failed
     standstill: Standstill | None = None  # of a run that hangs, if its message times are unknown
-    by_steps: MaxPlusRun | None = None  # when ranks reached steps, if recorded
 
 
 EXPLAINED_UP_TO = 1_000_000  # messages up to which the search for a wait-for cycle is fast enough
@@ -95,11 +93,10 @@ def by_segments(inputs: EngineInput, *, messages: bool = False) -> Timing:
     return _with_mean_division(inputs, timing)
 
 
-def by_shortcut(inputs: EngineInput, record: Record = Record.TIMES) -> Timing | None:
+def by_shortcut(inputs: EngineInput) -> Timing | None:
     """Return the timing by max-plus, or None if max-plus does not apply.
 
-    If ``record`` requests waits, the timing includes ``by_steps`` if possible. Faults that begin after the end of the
-    run have no effect.
+    Faults that begin after the end of the run have no effect.
 
     >>> import simcomm
     >>> from collectives import CollectiveCall, Transport, find_algorithm
@@ -116,12 +113,10 @@ def by_shortcut(inputs: EngineInput, record: Record = Record.TIMES) -> Timing | 
     if inputs.faults.fails_ranks or inputs.faults.changes_links:
         before, until = inputs.faults.split_at_first_change()
         unaffected = inputs.under(before, inputs.starts, inputs.index)
-        timing = by_shortcut(unaffected, record) if until > _least_seconds(unaffected) else None
+        timing = by_shortcut(unaffected) if until > _least_seconds(unaffected) else None
         if timing is not None and timing.elapsed < until * (1 - SAME_ARRIVAL):
             return timing
-    changes = inputs.faults.fails_ranks or inputs.faults.changes_links
-    tells_briefly = record is Record.BRIEF_WAITS and not changes and inputs.posted <= allowed(Gigabyte.MESSAGES)
-    timing = by_max_plus(inputs, waits=record is Record.WAITS or tells_briefly)
+    timing = by_max_plus(inputs)
     return None if timing is None else _with_mean_division(inputs, timing)
 
 
@@ -136,20 +131,15 @@ def _least_seconds(inputs: EngineInput) -> float:
     return float(longest * inputs.found_routes.delay.min(initial=np.inf)) if len(steps) else 0.0
 
 
-def by_max_plus(inputs: EngineInput, *, waits: bool = False) -> Timing | None:
-    """Return the timing by max-plus, or None if messages share links or the schedule is not symmetric.
-
-    With ``waits``, also return None if a link changes or a rank fails during the run.
-    """
-    schedule, faults = inputs.schedule, inputs.faults
+def by_max_plus(inputs: EngineInput) -> Timing | None:
+    """Return the timing by max-plus, or None if messages share links or the schedule is not symmetric."""
+    schedule = inputs.schedule
     if not isinstance(schedule, SymmetricSchedule) or not is_synchronous(schedule):
         return None
     if not inputs.private[inputs.routes.hop_link].all():
         return None
-    if waits and (faults.fails_ranks or faults.changes_links):
-        return None
-    run = MaxPlusRun(inputs, keeps_steps=waits)
-    timing = Timing(float(run.finished.max()), run.finished, inputs.sent, "max-plus", by_steps=run if waits else None)
+    run = MaxPlusRun(inputs)
+    timing = Timing(float(run.finished.max()), run.finished, inputs.sent, "max-plus")
     end = standstill(inputs, run)
     return timing if end is None else timing._replace(failed=run.failed, standstill=end)
 

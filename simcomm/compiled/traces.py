@@ -12,7 +12,6 @@ from collectives.records.columns import Bools, Ints, shrink
 from collectives.records.messages import MessageRoutes, Messages
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace, TracedLink, Unfinished
-from collectives.records.waits import BriefTrace
 from collectives.step import Kind
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.engine import MessageTimes, Timing
@@ -21,7 +20,7 @@ from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.planning.faults import division_seconds
 from simcomm.compiled.planning.routes import Routes
 from simcomm.compiled.planning.schedule_plan import Pairs
-from simcomm.compiled.shortcuts.waits import Standstill, path_by_steps, waited_by_steps
+from simcomm.compiled.shortcuts.standstill import Standstill
 from simcomm.model.faults import Faults
 from simcomm.model.traced_links import trace_links
 
@@ -31,8 +30,7 @@ Indices = npt.NDArray[Any]
 def make_trace(inputs: EngineInput, timing: Timing, facts: dict[str, float], *, record: bool = True) -> Trace:
     """Return the trace of a run, with messages, spans and links if they are known and ``record`` is set.
 
-    Otherwise the trace has times and unfinished operations only. If the timing includes ``by_steps``, return a
-    ``BriefTrace``, which reports who waited for whom without listing messages.
+    Otherwise the trace has times and unfinished operations only.
     """
     only = replace(trace_nothing(inputs, timing.elapsed, timing.method), facts=facts)
     if timing.elapsed == inf:
@@ -40,10 +38,6 @@ def make_trace(inputs: EngineInput, timing: Timing, facts: dict[str, float], *, 
         facts = facts | {"time_min_s": end.last, "time_max_s": end.last}
         failed = failures(inputs.faults, timing.failed)
         only = replace(only, elapsed=end.last, facts=facts, failed=failed, unfinished=list(end.unfinished))
-    if timing.by_steps is not None:
-        division = _trace_mean_division(inputs, timing)
-        path = path_by_steps([(0.0, timing.by_steps)], division, timing.finished)
-        return BriefTrace.of(only, waited_by_steps([timing.by_steps]), path)
     if not record or timing.times is None:
         return only
     spans = Spans.join([trace_reductions(inputs, timing), Spans.of(_trace_mean_division(inputs, timing))]).sorted()

@@ -10,16 +10,15 @@ from math import inf
 
 import numpy as np
 
-from collectives.budget import Gigabyte, allowed
+from collectives.budget import Gigabyte
 from collectives.records.messages import Messages
 from collectives.records.spans import Spans
 from collectives.records.trace import Trace
-from collectives.records.waits import BriefTrace, Record
 from collectives.training.workload import ComputePhases
 from simcomm.compiled.engine import Timing, by_shortcut, one_by_one, with_messages
 from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.planning.engine_input import EngineInput
-from simcomm.compiled.shortcuts.waits import Standstill, path_by_steps, waited_by_steps
+from simcomm.compiled.shortcuts.standstill import Standstill
 from simcomm.compiled.tcp.plan import Phases
 from simcomm.compiled.tcp.run import TcpRun
 from simcomm.compiled.traces import (
@@ -41,13 +40,6 @@ class SimulatedSync:
     inputs: EngineInput
     base: float  # start of the timing, in seconds
     timing: Timing
-
-    def with_messages(self) -> "SimulatedSync":
-        """Return the sync with the times of its messages. If only its steps are known, simulate it again."""
-        if self.timing.times is not None:
-            return self
-        expanded = self.inputs.with_table()
-        return replace(self, inputs=expanded, timing=one_by_one(expanded, messages=True))
 
     def messages(self) -> Messages:
         """Return the messages of this sync, with times in seconds since the training run began."""
@@ -79,17 +71,15 @@ class _Ranks:
         return np.where(fails, inf, since + seconds * self.faults.slowdown(step, self.ranks, kind, step))
 
 
-def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *, record: Record) -> Trace | None:
+def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *, record: bool) -> Trace | None:
     """Return the trace of training steps, recorded as ``record`` in ``simcomm.run`` describes.
 
     ``inputs`` is the gradient sync, which computes a sum; every rank then divides the whole buffer. Return None if
     messages of two syncs may be in flight at the same time, so that syncs cannot be simulated one by one.
     """
-    if record is Record.BRIEF_WAITS and steps * inputs.posted > allowed(Gigabyte.MESSAGES):
-        record = Record.TIMES
-    if record.keeps_messages and steps:
+    if record and steps:
         inputs.check_number(Gigabyte.RECORDED // steps)
-        inputs = inputs if record is Record.WAITS else inputs.with_table()
+        inputs = inputs.with_table()
     division = inputs.transport.gamma * inputs.call.nbytes
     ranks, ready = _Ranks(inputs), np.zeros(inputs.schedule.world_size)
     spans, syncs, earlier = list[Spans](), list[SimulatedSync](), Standstill(0.0, ())
@@ -104,8 +94,6 @@ def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *
         if any(op.is_under_way for op in earlier.unfinished) or _first_message(inputs, begin, base) < earlier.last:
             return None
         syncs.append(_sync(inputs, begin, base, step, record, syncs))
-        if record is Record.BRIEF_WAITS and syncs[-1].timing.by_steps is None:
-            record = Record.TIMES
         ranks.failed |= syncs[-1].timing.failed
         synced = base + syncs[-1].timing.finished
         latest = syncs[-1].standstill()
@@ -114,7 +102,7 @@ def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *
         ready = ranks.compute(divided, compute.optimizer, step, OPTIMIZER)
         spans += _spans(step, ("reduce", synced, divided), ("sync", begin, divided), ("optimizer", divided, ready))
     if float(ready.max()) < inf:
-        return _finished(inputs, ready, spans, syncs, record)
+        return trace_steps(inputs, float(ready.max()), spans, syncs, record)
     elapsed = max([earlier.last, *(float(each.end.max(initial=0.0)) for each in spans)])
     waiting = sorted(earlier.unfinished, key=lambda operation: (operation.since, operation))
     stopped_ranks = failures(inputs.faults, ranks.failed)
@@ -122,7 +110,7 @@ def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *
     return replace(trace, failed=stopped_ranks, unfinished=waiting)
 
 
-def simulate_tcp_training(inputs: EngineInput, phases: Phases, steps: int, *, record: Record) -> Trace:
+def simulate_tcp_training(inputs: EngineInput, phases: Phases, steps: int, *, record: bool) -> Trace:
     """Return the trace of training steps over TCP. ``record`` selects whether it includes messages.
 
     All steps are simulated in one run, because the state of connections carries over. ``inputs`` is the gradient sync,
@@ -143,18 +131,6 @@ def simulate_tcp_training(inputs: EngineInput, phases: Phases, steps: int, *, re
     return trace_steps(inputs, float(run.finished.max()), [run.plan.spans(run.done), sync_spans], timings, record)
 
 
-def _finished(
-    inputs: EngineInput, ready: Floats, spans: list[Spans], syncs: list[SimulatedSync], record: Record
-) -> Trace:
-    elapsed, runs = float(ready.max()), [(sync.base, sync.timing.by_steps) for sync in syncs]
-    known = [(base, run) for base, run in runs if run is not None]
-    if record is Record.TIMES or len(known) < len(runs):
-        return trace_steps(inputs, elapsed, spans, syncs, record)
-    work = (span for each in spans if each.names != ("sync",) for span in each)
-    brief = trace_steps(inputs, elapsed, spans, syncs, Record.TIMES)
-    return BriefTrace.of(brief, waited_by_steps(run for _, run in known), path_by_steps(known, work, ready))
-
-
 def _first_message(inputs: EngineInput, begin: Floats, base: float) -> float:
     """Return the earliest time at which a message of a sync can begin, if its ranks start at ``begin``."""
     if (begin == base).all():
@@ -164,22 +140,22 @@ def _first_message(inputs: EngineInput, begin: Floats, base: float) -> float:
 
 
 def _sync(
-    inputs: EngineInput, begin: Floats, base: float, step: int, record: Record, before: list[SimulatedSync]
+    inputs: EngineInput, begin: Floats, base: float, step: int, record: bool, before: list[SimulatedSync]
 ) -> SimulatedSync:
     """Simulate a gradient sync in which rank r starts at ``begin[r]`` seconds. ``base`` is the earliest start."""
     starts = begin - base if (begin > base).any() else None
     sync = inputs.under(inputs.faults.shifted(base), starts, step)
-    if starts is None and record is Record.TIMES and before and not inputs.faults.is_random:
+    if starts is None and not record and before and not inputs.faults.is_random:
         last = before[-1]  # equal if nothing changes
         now, until = sync.faults.split_at_first_change()
         then, until_then = last.inputs.faults.split_at_first_change()
         longest = last.timing.elapsed / (1 - SAME_ARRIVAL)
         if now == then and last.inputs.starts is None and longest < min(until, until_then):
             return SimulatedSync(sync, base, last.timing)
-    timing = None if record is Record.MESSAGES else by_shortcut(sync, record)
-    if timing is None and (sync.faults.may_hang or record.keeps_messages):
+    timing = None if record else by_shortcut(sync)
+    if timing is None and (sync.faults.may_hang or record):
         sync = sync.with_table()
-    return SimulatedSync(sync, base, timing or one_by_one(sync, messages=record.keeps_messages))
+    return SimulatedSync(sync, base, timing or one_by_one(sync, messages=record))
 
 
 def _spans(step: int, *phases: tuple[str, Floats, Floats]) -> list[Spans]:
@@ -193,17 +169,15 @@ def _spans(step: int, *phases: tuple[str, Floats, Floats]) -> list[Spans]:
 
 
 def trace_steps(
-    inputs: EngineInput, elapsed: float, spans: list[Spans], syncs: list[SimulatedSync], record: Record
+    inputs: EngineInput, elapsed: float, spans: list[Spans], syncs: list[SimulatedSync], record: bool
 ) -> Trace:
-    """Return the trace of all steps. ``record`` adds messages and reductions and, unless it is ``WAITS``, links."""
+    """Return the trace of all steps. ``record`` adds messages, reductions and links."""
     only = trace_nothing(inputs, elapsed, syncs[-1].timing.method if syncs else "")
-    if not record.keeps_messages:
+    if not record:
         return replace(only, spans=Spans.join(spans).sorted())
-    syncs = [sync.with_messages() for sync in syncs]
-    messages = Messages.join([sync.messages() for sync in syncs])
     return replace(
         only,
-        messages=messages if record is Record.WAITS else messages.sorted(),
+        messages=Messages.join([sync.messages() for sync in syncs]).sorted(),
         spans=Spans.join([*spans, *(sync.reductions() for sync in syncs)]).sorted(),
-        links=[] if record is Record.WAITS else link_records(inputs, [sync.timing for sync in syncs], elapsed),
+        links=link_records(inputs, [sync.timing for sync in syncs], elapsed),
     )

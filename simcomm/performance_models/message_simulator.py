@@ -11,7 +11,6 @@ from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.records.spans import Span
 from collectives.records.trace import Trace
-from collectives.records.waits import Record
 from collectives.schedule.schedule import Schedule
 from collectives.spec import Spec
 from collectives.training.workload import ComputePhases, Training
@@ -94,23 +93,23 @@ class MessageSimulator:
         if world_size > VERIFIED_UP_TO and (call.elements < schedule.chunks or faults.may_hang):
             filled = replace(call, elements=max(call.elements, schedule.chunks))
             self.timing(replace(inputs, call=filled, faults=NO_FAULTS))
-        timing = None if record is Record.MESSAGES else self.shortcut(inputs, record)
+        timing = None if record else self.shortcut(inputs)
         if timing is None:
-            if record.keeps_messages:
+            if record:
                 inputs = inputs.to_record()
             elif faults.may_hang:
                 inputs = inputs.with_table()
-            timing = self.one_by_one(inputs, messages=record.keeps_messages)
+            timing = self.one_by_one(inputs, messages=record)
         facts = {"nbytes": float(call.nbytes), "time_min_s": timing.elapsed, "time_max_s": timing.elapsed}
-        return compiled.make_trace(inputs, timing, facts, record=record.keeps_messages)
+        return compiled.make_trace(inputs, timing, facts, record=record)
 
     def timing(self, inputs: EngineInput) -> "Timing":
         """Return the timing, by a shortcut if one applies, else by simulating each message."""
-        return self.shortcut(inputs, Record.TIMES) or self.one_by_one(inputs)
+        return self.shortcut(inputs) or self.one_by_one(inputs)
 
-    def shortcut(self, inputs: EngineInput, record: Record) -> "Timing | None":
+    def shortcut(self, inputs: EngineInput) -> "Timing | None":
         """Return the timing without simulating every message, or None if no shortcut applies."""
-        return compiled.by_shortcut(inputs, record)
+        return compiled.by_shortcut(inputs)
 
     def one_by_one(self, inputs: EngineInput, *, messages: bool = False) -> "Timing":
         """Return the timing with every message simulated. ``messages`` adds the times of each message."""

@@ -14,7 +14,6 @@ from collectives.costs.closed_forms import CostModel
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.records.trace import Trace
-from collectives.records.waits import Record
 from collectives.training.workload import ComputePhases, Training
 from collectives.transport import Transport
 from simcomm import compiled
@@ -47,8 +46,6 @@ class TcpSimulator(MessageSimulator):
         if buffers is not None:
             without_tcp = MessageSimulator(self.cluster, replace(transport, tcp=None))
             without_tcp.collective(call, replace(options, faults=NO_FAULTS), buffers)
-        if options.record is Record.BRIEF_WAITS:
-            options = replace(options, record=Record.WAITS)  # waits on connections need the full record
         return super(TcpSimulator, replace(self, transport=transport)).collective(call, options)
 
     def check_faults(self, faults: Faults) -> None:
@@ -59,7 +56,7 @@ class TcpSimulator(MessageSimulator):
         """Return "compiled", the only engine that supports TCP."""
         return "compiled"
 
-    def shortcut(self, inputs: EngineInput, record: Record) -> "Timing | None":
+    def shortcut(self, inputs: EngineInput) -> "Timing | None":
         """Return None: no shortcut supports TCP connections."""
         return None
 
@@ -82,8 +79,7 @@ class TcpSimulator(MessageSimulator):
         call, world_size = sync_of(training), self.cluster.world_size
         schedule = verified_schedule(call.algorithm, world_size)
         inputs = EngineInput(call, schedule, self.cluster, self.transport, options.faults)
-        record = options.record if options.record is Record.TIMES else Record.MESSAGES
-        return compiled.simulate_tcp_training(inputs, compiled.Phases(compute, cores), steps, record=record)
+        return compiled.simulate_tcp_training(inputs, compiled.Phases(compute, cores), steps, record=options.record)
 
 
 def _check_tcp_engine(engine: str | None) -> None:

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from collectives.checks import check_bool
 from collectives.errors import InputError
 from collectives.quoting import quote
-from collectives.records.waits import Record
 from simcomm.model.faults import NO_FAULTS, Faults
 
 ENGINES = ("simpy", "compiled")
@@ -27,15 +27,16 @@ def check_engine(engine: str | None) -> None:
 class SimulationOptions:
     """Options of ``simcomm.run``, which documents each of them.
 
-    Raise InputError for an unknown engine.
+    Raise InputError for an unknown engine, or unless ``record`` is a bool.
     """
 
     engine: str | None = None
     faults: Faults = NO_FAULTS
-    record: Record = Record.MESSAGES
+    record: bool = True
 
     def __post_init__(self) -> None:
         check_engine(self.engine)
+        check_bool("record", self.record)
 
     @property
     def need_messages(self) -> bool:
@@ -51,4 +52,4 @@ class SimulationOptions:
         return self.engine or ("simpy" if self.faults.runs * messages <= SIMPY_UP_TO else "compiled")
 
 
-TIMES_ONLY = SimulationOptions(record=Record.TIMES)
+TIMES_ONLY = SimulationOptions(record=False)

@@ -1,6 +1,5 @@
 """The max-plus shortcut equals the simulation of every message, and rejects cases that it does not support."""
 
-from pathlib import Path
 from random import Random
 
 import networkx as nx
@@ -11,21 +10,16 @@ from hypothesis import strategies as st
 
 from collectives import CollectiveCall, Transport, library
 from collectives.declaration import Algorithm
-from collectives.records.trace import read_trace
-from collectives.records.waits import BriefTrace, Record, critical_path, waiting_seconds
 from collectives.schedule.symbolic_build import AnySchedule, build_compact, build_symmetric
 from collectives.spec import find_spec
 from collectives.step import Program, recv, send
-from collectives.training.workload import ComputePhases, Training
-from simcomm import Cluster, fully_connected, ring, run, star, train
-from simcomm.compiled.engine import Timing, by_events, by_max_plus, by_shortcut
+from simcomm import Cluster, ring
+from simcomm.compiled.engine import by_events, by_max_plus, by_shortcut
 from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.shortcuts.max_plus import ChannelRun
-from simcomm.compiled.traces import make_trace
 from simcomm.model.faults import NO_FAULTS, Faults, Jitter, RankFault
 
-ROUNDING_S = 1e-18  # shorter waits are rounding errors
 TRANSPORT = Transport("test", overhead=3e-6, goodput=0.9, gamma=1e-10)
 NOISES = [
     NO_FAULTS,
@@ -66,21 +60,6 @@ def assert_exact(call: EngineInput) -> None:
     np.testing.assert_allclose(short.finished, full.finished, rtol=1e-12)
 
 
-def assert_waits(call: EngineInput) -> None:
-    """Check the waits and the critical path that max-plus finds without messages."""
-    timing: Timing | None = by_max_plus(call, waits=True)
-    assert timing is not None
-    expanded = call.with_table()
-    full, brief = make_trace(expanded, by_events(expanded, messages=True), {}), make_trace(call, timing, {})
-    waits = [{pair: s for pair, s in waiting_seconds(trace).items() if s > ROUNDING_S} for trace in (brief, full)]
-    assert waits[0] == pytest.approx(waits[1], rel=1e-9)
-    legs, expected = critical_path(brief), critical_path(full)
-    assert legs[-1:] == [] or legs[-1].end == pytest.approx(full.elapsed, rel=1e-12)
-    assert [leg.begin for leg in legs[1:]] == pytest.approx([leg.end for leg in legs[:-1]], rel=1e-12)
-    assert sum(leg.seconds for leg in legs) == pytest.approx(sum(leg.seconds for leg in expected), rel=1e-9)
-    assert not len(brief.messages)
-
-
 @pytest.mark.parametrize("name", [*CYCLIC, *TWO_CHANNELS])
 @given(
     p=st.integers(2, 12),
@@ -95,7 +74,6 @@ def test_max_plus_equals_events(name: str, p: int, n: int, random: Random | None
     assert_exact(call)
     table = inputs(build_compact(library()[name], cluster.world_size).table(), cluster, n, faults)
     np.testing.assert_allclose(by_events(call).finished, by_events(table).finished, rtol=1e-12)
-    assert_waits(call)
 
 
 def everyone(rank: int, world_size: int) -> Program:
@@ -160,62 +138,4 @@ def two_lengths(rank: int, world_size: int) -> tuple[Program, Program]:
 @pytest.mark.parametrize("faults", NOISES)
 def test_max_plus_supports_channels_that_idle_in_a_step(faults: Faults):
     schedule = build_symmetric(as_all_to_all(two_lengths), 5)
-    call = inputs(schedule, ring(5, "1 GB/s", "1 us", TRANSPORT), 500, faults)
-    assert_exact(call)
-    assert_waits(call)
-
-
-def assert_same_path(brief: BriefTrace, full: BriefTrace) -> None:
-    legs, expected = critical_path(brief), critical_path(full)
-    assert [leg[:3] for leg in legs] == [leg[:3] for leg in expected]
-    np.testing.assert_allclose([leg[3:5] for leg in legs], [leg[3:5] for leg in expected], rtol=1e-12)
-
-
-@pytest.mark.parametrize("name", ["all_reduce/ring", "all_reduce/unchunked_ring", "reduce_scatter/ring"])
-def test_waits_of_a_mean_are_computed_without_messages(name: str, tmp_path: Path):
-    call = {"faults": NOISES[-1], "engine": "compiled", "op": "mean", "nbytes": 40_000}
-    cluster = star(9, "1 GB/s", "1 us", TRANSPORT)
-    full, brief = (run(name, cluster, record=record, **call) for record in (True, Record.WAITS))
-    assert (full.method, brief.method, len(brief.messages)) == ("events", "max-plus", 0)
-    assert waiting_seconds(brief) == pytest.approx(waiting_seconds(full), rel=1e-9)
-    assert_same_path(brief, full)
-    brief.write(tmp_path / "brief.trace.json")
-    assert read_trace(tmp_path / "brief.trace.json").elapsed == brief.elapsed
-
-
-def test_brief_waits_are_omitted_unless_steps_suffice():
-    late, cluster = NOISES[1], racks(8, 2, 2e9)
-    call = {"faults": late, "engine": "compiled", "record": Record.BRIEF_WAITS}
-    by_steps = run("all_reduce/ring", cluster, 4096, **call)
-    assert isinstance(by_steps, BriefTrace) and waiting_seconds(by_steps)
-    shared = run("all_to_all/direct", cluster, 4096, **call)
-    assert shared.method == "events" and not isinstance(shared, BriefTrace) and not len(shared.messages)
-    training = Training(library()["all_reduce/direct"], compute=ComputePhases(1e-4, 2e-4, 1e-5))
-    trained = train(training, cluster, **call)
-    assert not isinstance(trained, BriefTrace) and not len(trained.messages) and len(trained.spans.named("sync"))
-
-
-@pytest.mark.parametrize("late", [RankFault(1, 1.5), RankFault(3, 0.5)])
-def test_waits_of_training_are_computed_without_messages(late: RankFault):
-    training = Training(library()["all_reduce/ring"], compute=ComputePhases(1e-4, 2e-4, 1e-5))
-    call = {"faults": Faults((late,), messages=Jitter("exponential", 1e-5)), "engine": "compiled"}
-    cluster = star(9, "1 GB/s", "1 us", TRANSPORT)
-    full, *briefs = (
-        train(training, cluster, record=record, **call) for record in (True, Record.WAITS, Record.BRIEF_WAITS)
-    )
-    for brief in briefs:
-        assert (full.method, brief.method, len(brief.messages)) == ("events", "max-plus", 0)
-        assert waiting_seconds(brief) == pytest.approx(waiting_seconds(full), rel=1e-9)
-        assert [leg[:3] for leg in critical_path(brief)] == [leg[:3] for leg in critical_path(full)]
-        assert sum(leg.seconds for leg in critical_path(brief)) == pytest.approx(full.elapsed, rel=1e-9)
-
-
-@pytest.mark.parametrize("name", ["all_reduce/direct", "reduce_scatter/direct", "all_to_all/direct"])
-@pytest.mark.parametrize("faults", [*NOISES, Faults((RankFault(3, 1.5),))])
-def test_critical_path_is_exact_with_many_messages_per_step(name: str, faults: Faults):
-    cluster = fully_connected(19, "1 GB/s", "1 us", TRANSPORT)
-    for nbytes in (19 * 16, 19 * 2056):
-        call = {"faults": faults, "engine": "compiled", "nbytes": nbytes}
-        full, brief = (run(name, cluster, record=record, **call) for record in (True, Record.WAITS))
-        assert (full.method, brief.method) == ("events", "max-plus")
-        assert_same_path(brief, full)
+    assert_exact(inputs(schedule, ring(5, "1 GB/s", "1 us", TRANSPORT), 500, faults))

@@ -66,17 +66,16 @@ def is_synchronous(cyclic: SymmetricSchedule) -> bool:
 class MaxPlusRun:
     """Computes the end times of all channels. On private links, channels do not affect each other.
 
-    All links of the routes must be private, and the schedule symmetric and synchronous. ``keeps_steps`` stores when
-    each rank reaches each step.
+    All links of the routes must be private, and the schedule symmetric and synchronous.
     """
 
-    def __init__(self, inputs: EngineInput, *, keeps_steps: bool = False) -> None:
+    def __init__(self, inputs: EngineInput) -> None:
         schedule, rates = inputs.schedule, None
         assert isinstance(schedule, SymmetricSchedule)
         if inputs.faults.changes_links:
             rates = LinkRates(inputs.cluster.graph, inputs.faults, inputs.routes, len(distances(schedule)))
         channels = range(schedule.channels)
-        self.channels = [ChannelRun(inputs, channel, rates, keeps_steps=keeps_steps) for channel in channels]
+        self.channels = [ChannelRun(inputs, channel, rates) for channel in channels]
         self.finished: Floats = np.max([channel.finished for channel in self.channels], axis=0)  # [ranks]: seconds
         self.failed = frozenset(np.flatnonzero(np.any([channel.failed for channel in self.channels], axis=0)).tolist())
         self.last = max(channel.last for channel in self.channels)
@@ -85,7 +84,7 @@ class MaxPlusRun:
 class ChannelRun:
     """Computes one channel of all ranks, step by step. Arrays are by rank, with infinity for ranks that never end."""
 
-    def __init__(self, inputs: EngineInput, channel: int, rates: LinkRates | None, *, keeps_steps: bool) -> None:
+    def __init__(self, inputs: EngineInput, channel: int, rates: LinkRates | None) -> None:
         schedule, p = inputs.schedule, inputs.schedule.world_size
         assert isinstance(schedule, SymmetricSchedule)
         self.schedule, self.channel, self.index, self.gamma = schedule, channel, inputs.index, inputs.sizes.gamma
@@ -98,7 +97,7 @@ class ChannelRun:
         )
         self.faults, self.rates = inputs.faults, rates
         self._jitter = _StepJitter(self.rows, schedule, channel, inputs.faults, inputs.index)
-        alike = not inputs.faults.affects_ranks and rates is None and inputs.starts is None and not keeps_steps
+        alike = not inputs.faults.affects_ranks and rates is None and inputs.starts is None
         self.links_alike = not any((matrix != matrix[:, :1]).any() for matrix in (self.delay, self.rate))
         self.ranks = 1 if alike and self._is_uniform(p) else p  # one rank represents all
         self.failed = np.zeros(p, np.bool_)
@@ -110,8 +109,6 @@ class ChannelRun:
         self.halted_since = np.full(self.ranks, np.inf)  # when it posted that step; infinity if it failed before
         self.last = 0.0  # end of the last message or computation, if the run may halt
         steps = len(self.rows.first) - 1
-        self.begun = np.empty((steps + 1 if keeps_steps else 0, p))  # when each rank reaches each step, and ends
-        self._known: tuple[int, dict[int, Floats]] = NOT_BEGUN, {}  # arrivals of the rows of one step
         with np.errstate(divide="ignore", invalid="ignore"):
             self.finished = np.broadcast_to(self._advance(times, steps), p)
 
@@ -123,11 +120,9 @@ class ChannelRun:
         return bool((blocks == blocks[:, :1]).all())
 
     def _advance(self, times: Floats, steps: int) -> Floats:
-        may_skip = not (self.faults.is_random or len(self.begun) or self.fails_at is not None)
+        may_skip = not (self.faults.is_random or self.fails_at is not None)
         step = done = 0
         while step < steps:
-            if len(self.begun):
-                self.begun[step] = times
             before, times = times, self._take_step(step, times)
             done += 1
             if may_skip and done % STEPS_PER_LOOK == 0:
@@ -137,8 +132,6 @@ class ChannelRun:
                     times = np.roll(times, turn * (last - step)) + took.max() * (last - step)
                     step = last
             step += 1
-        if len(self.begun):
-            self.begun[steps] = times
         return times
 
     def _steps_alike(self, step: int) -> tuple[int, int]:
@@ -223,22 +216,6 @@ class ChannelRun:
     def slower(self, step: int) -> Floats:
         """Return the factor by which each rank's compute is slowed down in a step."""
         return self._jitter.slowdowns(int(self.rows.step[self.rows.first[step]]))[: self.ranks]
-
-    def arrivals(self, row: int) -> Floats:
-        """Return the arrival time of each sender's message in schedule row ``row``. Requires ``keeps_steps``."""
-        step = self._step_of(row)
-        if self._known[0] != step:
-            self._known = step, {}
-        known = self._known[1]
-        if row not in known:
-            with np.errstate(divide="ignore", invalid="ignore"):
-                known[row] = self._arrivals(row, np.concatenate([self.begun[step], self.begun[step]]))
-        return known[row]
-
-    def chunk(self, row: int, rank: int) -> int:
-        """Return the index of the first chunk that ``rank`` sends in schedule row ``row``."""
-        shifted = (int(self.rows.shift[row]) + rank) % self.ranks * self.schedule.stride
-        return int(self.rows.base[row]) + (shifted if self.rows.is_shifted[row] else 0)
 
 
 class _StepJitter:
