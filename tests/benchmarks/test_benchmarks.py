@@ -157,18 +157,6 @@ def test_overlap_results_match_ddp_in_speed_and_accuracy():
     assert all(row["accuracies"][-1] >= 0.95 and row["furthest"] < 1e-3 for row in results["ways"])
 
 
-@pytest.mark.slow
-def test_faults_benchmark_resumes_with_the_same_weights(tmp_path: Path):
-    results = measured("faults.py", tmp_path / "found.json", *SMALLEST["faults.py"])
-    assert_has_environment(results)
-    assert [(row["goes_on_from"], row["lost_steps"], row["same_weights"]) for row in results["rows"]] == [
-        (5, 2, True),
-        (10, 2, True),
-    ]
-    assert all(row["processes"] == row["files"] == 0 for row in results["rows"])
-    assert results["rows"][0]["status"] == 1 and "training step 7, backward" in results["rows"][0]["said"]
-
-
 def test_gloo_benchmark_adds_rows_to_earlier_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     file = tmp_path / "found.json"
     first = measured_here(monkeypatch, "against_gloo.py", file, *SMALLEST["against_gloo.py"])

@@ -3,10 +3,8 @@
 import json
 import re
 import runpy
-import signal
 import subprocess
 import sys
-import time
 import tomllib
 from itertools import chain
 from pathlib import Path
@@ -104,26 +102,6 @@ def test_failed_or_hanging_part_does_not_stop_the_others(tmp_path: Path):
     parent_and_child = [int(line) for line in rows[0]["output"] if line.isdecimal()]
     assert len(parent_and_child) == 2
     assert not any(runs(process) for process in parent_and_child)
-
-
-def test_part_ends_when_make_gpu_is_terminated(tmp_path: Path):
-    sleeper = python("import os, time; print(os.getpid(), flush=True); time.sleep(60)")
-    program = f"""
-import runpy
-from pathlib import Path
-gpu = runpy.run_path({str(ROOT / "benchmarks" / "gpu.py")!r})
-gpu["end_parts_on_termination"]()
-gpu["run_part"](gpu["Part"]("sleeping", 60, ({sleeper!r},)), Path({str(tmp_path)!r}), 60.0)
-"""
-    process, output = subprocess.Popen(python(program)), tmp_path / "output"
-    until = time.monotonic() + 60
-    while not (output.exists() and output.read_text().endswith("\n")) and time.monotonic() < until:
-        time.sleep(0.02)
-    process.terminate()
-    assert process.wait(30) == 128 + signal.SIGTERM
-    while runs(int(output.read_text())):
-        assert time.monotonic() < until, "the part still runs"
-        time.sleep(0.02)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -129,13 +129,3 @@ def test_bus_factors_equal_nccl_tests() -> None:
     assert {bus_factor(name, p) for name in ("broadcast", "reduce") for p in (2, 4, 8)} == {1.0}
     others = ("scatter", "gather", "all_gather", "reduce_scatter", "all_to_all")
     assert {bus_factor(name, 4) for name in others} == {0.75}
-
-
-@pytest.mark.parametrize(
-    ("collective", "name"), [("all_reduce", "halving_doubling"), ("all_gather", "bruck"), ("scatter", "binomial")]
-)
-@pytest.mark.parametrize("p", [2, 4, 8, 16])
-def test_optimal_algorithms_meet_both_bounds(collective: str, name: str, p: int) -> None:
-    report = verify(find_algorithm(name, collective), p)
-    assert report.sent_share == least_sent_share(collective, p)
-    assert report.steps == (2 if collective == "all_reduce" else 1) * least_steps(p)

@@ -55,11 +55,7 @@ def test_rejected_row_does_not_stop_others(monkeypatch):
     monkeypatch.setattr(Gigabyte, "PAIRS", 5000)  # to be quick
     answer = load("star8", "cluster.hosts=101", 'collective.algorithms=["direct", "ring"]').predict()
     assert {collective.algorithm for collective in answer.collectives} == {"ring"} and len(answer.collectives) == 5
-    assert [
-        conclusion
-        for conclusion in answer.conclusions
-        if re.match(r"Not simulated: all_reduce/direct, .* fewer ranks", conclusion)
-    ]
+    assert re.search(r"Not simulated: all_reduce/direct, .* fewer ranks", "\n".join(answer.conclusions))
 
 
 def test_auto_ignores_algorithms_that_are_too_large(monkeypatch):
@@ -154,9 +150,8 @@ def test_keys_and_hops_do_not_depend_on_piece_size(at_once: int, monkeypatch: py
         monkeypatch.setattr(module, name, at_once)
     assert all(map(np.array_equal, arrays.number_distinct(keys, 1 << 41), np.unique(keys, return_inverse=True)))
     pieces = find_routes(tree, Transport(), inputs.pairs)
-    assert np.array_equal(pieces.delay, found_routes.delay) and np.array_equal(
-        alone_rates(pieces), alone_rates(found_routes)
-    )
+    assert np.array_equal(pieces.delay, found_routes.delay)
+    assert np.array_equal(alone_rates(pieces), alone_rates(found_routes))
     assert all(map(np.array_equal, routes.make_link_records(pieces, inputs.private), records))
 
 
