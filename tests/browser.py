@@ -1,4 +1,4 @@
-"""Headless Chromium for tests: found, or installed from Debian where that is possible; what goes wrong is collected."""
+"""Headless Chromium for tests, installed from Debian if it is missing, and the errors of its pages."""
 
 import os
 import shutil
@@ -15,12 +15,12 @@ from PIL import Image, ImageColor
 from playwright.sync_api import Browser, Page, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-READY_MS = 120_000  # after which a page is given up that does not say that it is ready
+READY_MS = 120_000  # most time for a page to become ready
 SHOTS = Path(__file__).parent.parent / "out" / "player"  # pictures to look at
 
 
 def find_chromium() -> str | None:
-    """The browser's program, installed first where it is missing and this may install packages."""
+    """Return the path of the browser; install the browser first if it is missing and this process is root."""
     path = next(filter(None, map(shutil.which, NAMES)), None)
     if path is None and os.geteuid() == 0 and shutil.which("apt-get"):
         for arguments in (["update", "-q"], ["install", "-y", "-q", "--no-install-recommends", "chromium"]):
@@ -31,7 +31,7 @@ def find_chromium() -> str | None:
 
 @contextmanager
 def running_browser() -> Iterator[Browser]:
-    """Chromium without a window; skips the test where there is none."""
+    """Start Chromium without a window. Skip the test if there is none."""
     program = find_chromium()
     if program is None:
         pytest.skip("there is no Chromium here, and it cannot be installed")
@@ -42,7 +42,7 @@ def running_browser() -> Iterator[Browser]:
 
 
 class Player:
-    """A page of the player in a browser; ``problems`` are messages on the console, errors and requests."""
+    """A page of the player in a browser. ``problems`` are console messages, errors and requests to other hosts."""
 
     def __init__(self, browser: Browser, path: Path, hash_: str = "#still=1", **options: Any) -> None:
         self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}} | options)
@@ -67,7 +67,7 @@ class Player:
             pytest.fail(f"the page says: {self.problems}")
 
     def ask(self, expression: str, argument: object = None) -> Any:
-        """What a JavaScript function of one argument, or an expression, comes to in the page."""
+        """Return the value of a JavaScript expression, or of a function of one argument, in the page."""
         return self.page.evaluate(expression, argument)
 
     def press(self, *keys: str) -> None:
@@ -76,7 +76,7 @@ class Player:
         self.draw()
 
     def draw(self) -> None:
-        """Wait until what has changed is drawn."""
+        """Wait until all changes are drawn."""
         self.ask("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     @property
@@ -90,13 +90,13 @@ class Player:
         return self.page.locator(f"#{canvas}").screenshot()
 
     def color_count(self, canvas: str, color: str) -> int:
-        """How many pixels of a canvas have a color of the style, such as ``full``."""
+        """Return the number of pixels of a canvas that have a color of the style, such as ``full``."""
         style = "name => getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim()"
         wanted = ImageColor.getrgb(self.ask(style, color))
         pixels = np.asarray(Image.open(BytesIO(self.pixels(canvas))).convert("RGB")).astype(int)
         return int((abs(pixels - wanted).max(axis=2) < 3).sum())
 
     def shoot(self, name: str) -> None:
-        """Keep a picture of the page in ``out/player``."""
+        """Save a screenshot of the page in ``out/player``."""
         SHOTS.mkdir(parents=True, exist_ok=True)
         self.page.screenshot(path=SHOTS / f"{name}.png")

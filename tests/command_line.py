@@ -15,8 +15,6 @@ from ringlab import cli
 
 
 class Done(NamedTuple):
-    """How a command ended and what it wrote."""
-
     status: int
     out: str
     err: str

@@ -26,8 +26,6 @@ Row = tuple[float, ...]
 
 @dataclass(frozen=True)
 class Case:
-    """One program on one network."""
-
     schedule: Schedule
     cluster: Cluster
     n: int
@@ -38,7 +36,6 @@ class Case:
         return CollectiveCall(self.schedule.algorithm, self.n, op=self.op)
 
     def inputs(self, faults: Faults = NO_FAULTS) -> EngineInput:
-        """Return the input of the compiled engine."""
         return EngineInput(self.call, self.schedule, self.cluster, self.transport, faults)
 
     @property

@@ -1,4 +1,4 @@
-"""What every test may rely on."""
+"""Fixtures and settings of all tests."""
 
 import gc
 import os
@@ -25,20 +25,19 @@ from ringlab.shared.failures import exit_with_a_line
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "docs"))  # the programs that write pages share a module
 
-gc.set_threshold(100_000)  # what thousands of tests and their imports hold is no garbage
+gc.set_threshold(100_000)  # thousands of tests and their imports hold many objects for long
 
-os.environ.setdefault(
-    "NUMBA_CACHE_DIR", str(cache_folder() / "machine-code")
-)  # also where a test has caches of its own
+# Tests with their own cache folder share the machine code.
+os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder() / "machine-code"))
 
-# Threads that wait by computing would keep the cores from tests beside this one, and from the rank they wait for.
+# Threads that spin while they wait would take the cores from parallel tests and from the rank they wait for.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-# How long an example takes is up to what else the machine does.
+# The duration of an example depends on the load of the machine.
 hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("untimed")
 
-NOT_BORNE = "this machine is busy or cannot emulate this rate"  # as `realcomm.emulation.builder` says
+NOT_BORNE = "this machine is busy or cannot emulate this rate"  # an error of `realcomm.emulation.builder`
 
 preload_for([Training(None)])  # one server has the ranks of all tests, whichever is the first to launch some
 LEAN_START = sandbox.START
@@ -47,10 +46,7 @@ sandbox.START = f"import torch; {LEAN_START}"  # once for the workers of all tes
 
 @pytest.fixture
 def ringlab(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Ringlab:
-    """Run the command line in this process, with a cache folder of its own; nothing is said of computing.
-
-    What is quick on a machine without other work would else be told of on one with.
-    """
+    """Run the command line in this process, with its own cache folder and without the progress of slow commands."""
     monkeypatch.setattr("ringlab.shared.progress.LATE_S", 60.0)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("COLUMNS", "160")
@@ -93,7 +89,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.fixture(autouse=True, scope="session")
 def cache_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Nothing that a test keeps, as a calibration, is found later by the user's own commands."""
+    """Tests write no calibrations into the user's cache."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
@@ -101,11 +97,11 @@ def cache_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def signals_as_in_a_terminal() -> Iterator[None]:
-    """An interrupt interrupts, and a command that is started ends by a hangup, also where nohup or ``&`` started us."""
+    """Interrupts and hangups have their usual effect, even if nohup or ``&`` started the tests."""
     before = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGHUP)]
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, lambda number, frame: None)  # of this, unlike of SIG_IGN, a new program hears not
+        signal.signal(signal.SIGHUP, lambda number, frame: None)  # unlike SIG_IGN, not inherited by a new program
     yield
     for number, handler in before:
         signal.signal(number, handler)
@@ -113,7 +109,7 @@ def signals_as_in_a_terminal() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def lean_workers() -> Iterator[None]:
-    """Guests have no more than a user's have, for tests of what they take."""
+    """Worker processes import no more than a user's do, for tests of their memory and time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sandbox, "START", LEAN_START)
         end_server_of_workers()
@@ -122,7 +118,7 @@ def lean_workers() -> Iterator[None]:
 
 
 def end_server_of_workers() -> None:
-    """Have the next worker come from another server."""
+    """Let the next worker start from a new server."""
     if sandbox._Only.server is not None:
         sandbox._Only.server.close()
 
@@ -141,6 +137,6 @@ BRIEF = {
 
 @pytest.fixture
 def brief_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calibrate with few sizes and short probes, where what is measured is not what a test is about."""
+    """Calibrate with few sizes and short probes, for tests that ignore the measured values."""
     for name, value in BRIEF.items():
         monkeypatch.setattr(f"realcomm.calibration.calibration.{name}", value)

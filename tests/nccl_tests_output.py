@@ -45,7 +45,6 @@ def table(
     per_process: int = 8,
     gpu: str = "NVIDIA A100-SXM4-80GB",
 ) -> str:
-    """Return the table of a run."""
     program = {"all_to_all": "alltoall", "send_recv": "sendrecv"}.get(collective, collective) + "_perf"
     devices = "\n".join(
         f"#  Rank {rank:2d} Group  0 Pid {1000 + rank // per_process:6d} on host{rank // gpus:02d} device "
@@ -64,7 +63,6 @@ def table_row(nbytes: int, us: float, collective: str, ranks: int) -> str:
 
 
 def figures(nbytes: int, us: float, collective: str, ranks: int) -> str:
-    """Return the columns time, algbw and busbw of a row."""
     algbw, busbw = bandwidths(nbytes, us, collective, ranks)
     return f"  {printed(us, 7):>7}  {printed(algbw, 6):>6}  {printed(busbw, 6):>6}"
 

@@ -7,7 +7,6 @@ SLOT = 'link_speed="32.0 GT/s PCIe" link_width="16"'
 
 
 def write(folder: Path, name: str, text: str) -> Path:
-    """Write a file and return its path."""
     path = folder / name
     path.write_text(text, encoding="utf-8")
     return path
@@ -61,7 +60,6 @@ def dgx_xml() -> str:
 
 
 def gpus_listed(name: str, count: int) -> str:
-    """Return the output of nvidia-smi -L."""
     return "".join(f"GPU {gpu}: {name} (UUID: GPU-{gpu:08x})\n" for gpu in range(count))
 
 

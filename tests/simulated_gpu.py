@@ -38,8 +38,6 @@ class SimulatedGpu:
 
 
 class Event:
-    """A CUDA event."""
-
     def __init__(self, gpu: SimulatedGpu) -> None:
         self._gpu, self._at = gpu, float("nan")
 

@@ -24,8 +24,6 @@ PRELOADED = (
 
 
 class Ran(NamedTuple):
-    """A program's output and results."""
-
     out: str
     err: str
     outcome: VirtualOutcome
@@ -43,8 +41,6 @@ def star(ranks: int) -> Cluster:
 
 
 class VirtualRuns:
-    """Runs programs on a host."""
-
     def __init__(self, host: VirtualHost) -> None:
         self.host = host
 

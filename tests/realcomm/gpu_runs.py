@@ -72,7 +72,6 @@ def train_in_every_way(rank: int, world_size: int, folder: Path) -> dict[str, li
 
 
 def train_with_every_strategy(rank: int, world_size: int) -> dict[str, list[float]]:
-    """Return the losses of this rank with every strategy."""
     known = profile_on_meta(find_model(MODEL))
     plans = {name: plan_strategy(MODEL, known, strategy, 8, Recipe()) for name, strategy in STRATEGIES.items()}
     return {name: _train(rank, world_size, plan._replace(steps=STEPS, checked=0)) for name, plan in plans.items()}

@@ -99,7 +99,6 @@ class HostEvent:
 
 
 def keep_nccls_rules() -> None:
-    """Let this rank post and record as on a GPU."""
     communicators, recorder = Communicators(), events.EventRecorder
     replaced: list[tuple[Any, str, object]] = [
         (torch.cuda, "Event", HostEvent),
@@ -125,7 +124,6 @@ def recorded_run(
 
 
 def record_all(rank: int, world_size: int, cases: Sequence[real_cases.Case]) -> tuple[int, list[str]]:
-    """Compare with torch, with a record of each run."""
     keep_nccls_rules()
     setattr(Executor, "run", recorded_run)  # noqa: B010
     return real_cases.compare_with_torch(rank, world_size, cases)

@@ -83,7 +83,6 @@ def waiting(rank: int, world_size: int) -> list[str]:
 
 
 def broken(rank: int, world_size: int) -> list[str]:
-    """Return the messages of three waits for a collective that has failed."""
     group = dist.new_group(list(range(world_size)), timeout=timedelta(seconds=1))
     if rank:
         time.sleep(1.5)  # too late

@@ -41,8 +41,6 @@ MODES: dict[str, Callable[[], AbstractContextManager[object]]] = {
 
 
 class Call(NamedTuple):
-    """One call, the same on all ranks of a group."""
-
     name: str
     shape: tuple[int, ...] = (4,)
     dtype: torch.dtype = torch.float32
@@ -82,8 +80,6 @@ def draw_call(draw: random.Random, world_size: int) -> Call:
 
 @dataclass
 class Built:
-    """The tensors of one rank for one call."""
-
     call: Call
     function: Callable[..., Any]
     arguments: tuple[Any, ...]

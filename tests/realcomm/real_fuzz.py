@@ -59,7 +59,6 @@ class Fuzz:
         return Group(dist.new_group(members), members)
 
     def step(self) -> None:
-        """Make a random call."""
         group = self.draw.choice(self.groups)
         call, async_op = draw_call(self.draw, len(group.members)), self.draw.random() < 0.5
         if not group.is_here:

@@ -238,7 +238,6 @@ def groups_after_channels(rank: int, world_size: int, store: Path | None = None)
 
 
 def probed_messages(probe: Probe, rank: int, world_size: int) -> list[str]:
-    """Return the operations of a probe's program on this rank, step by step."""
     steps = probes.PROGRAMS[probe.pattern](probe, rank, world_size)
     return [" ".join(f"{op.kind.name.lower()} {op.peer}" for op in as_step(step)) for step in steps]
 

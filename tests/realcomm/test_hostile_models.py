@@ -86,6 +86,10 @@ def test_model_file_is_built_under_limits_before_ranks_start(file: Path, monkeyp
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     check_model(Training(None, model=f"{file}:build"))  # under torchrun, only rank 0 checks it
+    monkeypatch.setenv("RANK", "0")
+    file.write_text("def build():\n    return 4\n")
+    with pytest.raises(InputError, match=r"returns int; return a trainable torch\.nn\.Module"):
+        check_model(Training(None, model=f"{file}:build"))
 
 
 def test_parameters_are_counted_on_the_meta_device(file: Path) -> None:

@@ -201,7 +201,6 @@ if __name__ == "__main__":
 
 
 def written(path: Path, text: str) -> list[str]:
-    """Write a script; return the command that runs it."""
     path.write_text(text)
     return [sys.executable, "-W", "error", str(path)]
 

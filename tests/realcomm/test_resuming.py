@@ -52,7 +52,6 @@ def test_resumed_training_is_bitwise_equal(tmp_path: Path):
 
 
 def draw_pictures(folder: Path) -> None:
-    """Create a folder of noise pictures in two classes, as many as other trainings have images."""
     drawn = np.random.default_rng(0)
     for number in range(2 * STEPS_PER_EPOCH * BATCH + 4):
         file = folder / ("test" if number < 4 else "train") / "ab"[number % 2] / f"{number}.png"

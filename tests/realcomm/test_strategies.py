@@ -116,7 +116,6 @@ class Launched(NamedTuple):
 
 
 def launch_all(folder: Path, counted: Iterable[str], trained: Collection[str]) -> Launched:
-    """Count the calls of some strategies, and train by others."""
     strategies, plans = {name: plan_of(STRATEGIES[name]) for name in counted}, plans_in(folder, trained)
     silent = [plan for name, plan in strategies.items() if name in SILENT]
     work = silent, [*strategies.values()], [*plans.values()], folder

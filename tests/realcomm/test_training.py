@@ -170,7 +170,6 @@ def test_epoch_gives_every_image_to_at_most_one_rank():
 
 @pytest.fixture
 def no_launch(monkeypatch):
-    """No process may start."""
     monkeypatch.setattr("realcomm.training.trainer.launch", lambda *args, **named: pytest.fail("a process was started"))
 
 
@@ -183,6 +182,8 @@ def no_launch(monkeypatch):
         ({"random_crop": 33}, "random_crop must be at most 32 for images of 32 x 32, not 33"),
         ({"flip": "yes"}, "flip must be True or False, not 'yes'"),
         ({"batch_size": 1000}, "2000 images per step, but digits has 1437.*at most 718"),
+        ({"model": "your.py:build"}, "your.py: no such file"),
+        ({"precision": "fp16"}, "precision 'fp16' needs GPUs"),
     ],
 )
 def test_invalid_training_is_rejected_before_any_process_starts(changed, message):

@@ -1,13 +1,12 @@
 """Every way of syncing gives the weights of one process on the joint batch, and differences between ranks are named."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
-from collectives import InputError, find_algorithm
+from collectives import find_algorithm
 from collectives.errors import RunFailed
 from collectives.training.gradients import Gradient
 from collectives.training.workload import Buckets, Training
@@ -18,7 +17,6 @@ from realcomm.training.replica import Replica, make_replica, take_step
 from realcomm.training.replica_checks import ReplicaChecks, check_equal_steps, find_difference
 from realcomm.training.running import make_replica_and_sync
 from realcomm.training.stopwatch import Stopwatch
-from realcomm.training.trainer import train
 
 TWO = SimpleNamespace(world_size=2, hosts=("h0", "h0"))
 RING = find_algorithm("all_reduce/ring")
@@ -148,38 +146,3 @@ def test_ranks_that_differ_are_named():
     assert not torch.equal(befores[0][0], befores[1][0])
     for results in (first, second):
         torch.testing.assert_close(results["local after"], [(a + b) / 2 for a, b in zip(*befores, strict=True)])
-
-
-OWN = """
-from torch import nn
-
-def build():
-    return nn.Sequential(nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(24, 4))
-
-def number():
-    return 4
-"""
-
-
-def test_users_model_trains_in_bf16_on_synthetic_images(tmp_path):
-    (tmp_path / "my.py").write_text(OWN)
-    data = {"dataset": "synthetic", "image_shape": (1, 4, 6), "classes": 4, "images": 64, "batch_size": 8}
-    training = Training(
-        RING,
-        f"{tmp_path}/my.py:build",
-        buckets=Buckets(),
-        precision="bf16",
-        check_every=1,
-        epochs=2,
-        **data,
-        sync_batch_norm=True,
-    )
-    trace = train(training, TWO)
-    assert (trace.title, trace.facts["examples_seen"]) == ("training/ring[overlap]", 2 * 64)
-    assert trace.facts["replicas_identical"] == 1.0
-    with pytest.raises(InputError, match=r"my.py:number' returns int; return a trainable torch.nn.Module"):
-        train(replace(training, model=f"{tmp_path}/my.py:number"), TWO)
-    with pytest.raises(InputError, match=r"your.py: no such file"):
-        train(replace(training, model=f"{tmp_path}/your.py:build"), TWO)
-    with pytest.raises(InputError, match="precision 'fp16' needs GPUs"):
-        train(replace(training, precision="fp16"), TWO)

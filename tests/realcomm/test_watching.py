@@ -35,7 +35,6 @@ def epoch(number: int, sync: str = "ring") -> EpochRecord:
 
 
 def running(rank: int = 0, done: int = 0) -> SimpleNamespace:
-    """A training as observers see it."""
     watch = SimpleNamespace(current="sync")
     return SimpleNamespace(training=RING, rank=rank, world_size=2, done=done, steps=8, watch=watch)
 

@@ -32,7 +32,6 @@ RECIPES: dict[str, dict[str, Any]] = {
 
 
 def small_model(name: str, seed: int) -> nn.Module:
-    """Return a model that draws random numbers in training."""
     torch.manual_seed(seed)
     return nn.Sequential(
         nn.Flatten(), nn.Linear(3 * 32 * 32, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(), nn.Linear(16, 10)
@@ -43,7 +42,6 @@ load_pictures = datasets.load_images
 
 
 def few_images(training: Training, train: bool) -> Any:
-    """Return noise, or the pictures of a folder."""
     if training.dataset == "imagefolder":
         return load_pictures(training, train)
     numbers = torch.Generator().manual_seed(0)
@@ -52,7 +50,6 @@ def few_images(training: Training, train: bool) -> Any:
 
 
 def make_small() -> None:
-    """Use a small model and few images in the trainings of this process."""
     vars(running).update(build_model=small_model, measure_alone=lambda training: ComputePhases(0.0, 0.0, 0.0))
     vars(datasets).update(load_images=few_images)
 

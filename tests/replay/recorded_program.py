@@ -13,7 +13,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def train(wrapped: nn.Module) -> float:
-    """Train for two steps and return the loss."""
     optimizer = torch.optim.SGD(wrapped.parameters(), 0.01)
     for _ in range(2):
         optimizer.zero_grad()

@@ -35,7 +35,6 @@ def varint(value: int) -> bytes:
 
 
 def wire(number: int, value: int | bytes) -> bytes:
-    """Return a protobuf field."""
     if isinstance(value, int):
         return varint(number << 3) + varint(value)
     return varint(number << 3 | 2) + varint(len(value)) + value

@@ -104,7 +104,6 @@ def read_ranks(text: str) -> tuple[int, ...] | None:
 
 
 def read_programs(folder: Path) -> dict[str, CorpusProgram]:
-    """Return the programs in a folder's files, by name."""
     programs = []
     for file in sorted(folder.glob("*.py")):
         _, *parts = SECTION.split(file.read_text())

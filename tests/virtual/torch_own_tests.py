@@ -48,7 +48,6 @@ def torch_host() -> Iterator[VirtualHost]:
 
 
 def surroundings(folder: str) -> dict[str, str]:
-    """Return the environment variables that the tests read at their import."""
     return {"BACKEND": "gloo", "TEMP_DIR": folder, "WORLD_SIZE": f"{RANKS}", "OMP_NUM_THREADS": "1"}
 
 

@@ -16,7 +16,6 @@ EVIL = "</script><img src=x onerror=alert(1)><!--"
 
 
 def star(algorithms: tuple[str, ...] = ALGORITHMS, nbytes: int = 8 << 20) -> list[PlayedRun]:
-    """Return all_reduces on eight hosts of one switch."""
     cluster = simcomm.star(8, "10 Gbit/s", "5 us")
     return [PlayedRun(simcomm.run(f"all_reduce/{name}", cluster, nbytes), name) for name in algorithms]
 

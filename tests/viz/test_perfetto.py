@@ -33,7 +33,6 @@ CASES = ["all_reduce/double_tree", "all_to_all/direct", "thin", "down", "stops",
 
 @cache
 def made(case: str) -> Trace:
-    """Return the trace of a case."""
     if case == "training":
         job = Training(find_algorithm("all_reduce/ring"), compute=ComputePhases(0.1, 0.2, 0.05))
         return simcomm.train(job, STAR)

@@ -72,7 +72,6 @@ def comparison() -> Content:
 
 
 def cells(shown: ScenarioAnswer[Any]) -> list[list[Cell]]:
-    """Return the cells of the first table of an answer."""
     table = next(part for part in shown.show() if isinstance(part, Table))
     return [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in table.rows]
 
