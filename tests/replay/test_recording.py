@@ -44,17 +44,6 @@ def test_recording_round_trips_through_a_file(tmp_path: Path) -> None:
     assert read.describe(1) == "send to rank 1 of 64 bytes, tag 0"
 
 
-def test_device_stream_has_its_own_log() -> None:
-    builder = RecordingBuilder("gpu.py", 1)
-    device = builder.stream(0, "compute")
-    builder.signal(0, "launched", seconds=1e-6)
-    builder.await_signal(device, "launched")
-    builder.compute(device, 1.0)
-    made = builder.recording()
-    assert [(entry.stream, Did(entry.did)) for entry in made.entries] == [(0, Did.SIGNAL), (1, Did.AWAIT)]
-    assert made.computed().tolist() == [1.000001]
-
-
 def log(builder: RecordingBuilder, stream: int, did: Did, number: int, seconds: float = 0.0) -> None:
     builder._logs[stream].append((did, number, seconds, 0.0))
 

@@ -1,6 +1,8 @@
 """The player in a browser: what a person would check, on pages made of simulated and measured runs."""
 
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ import numpy as np
 import player_pages
 import pytest
 from browser import READY_MS, Player, running_browser
+from PIL import Image, ImageColor
 from playwright.sync_api import Browser
 
 import realcomm
@@ -88,6 +91,22 @@ def test_player_compares_measured_with_predicted(browser: Browser, folder: Path)
         assert player.text("limit-head").startswith("The prediction is ")
         assert "Predicted: " in player.text("say")
         player.shoot("measured")
+
+
+@pytest.mark.slow
+def test_player_works_in_firefox(folder: Path, tmp_path: Path) -> None:
+    """Playwright cannot control Debian's Firefox, which can take a screenshot of a page."""
+    program = shutil.which("firefox-esr") or shutil.which("firefox") or pytest.skip("there is no Firefox here")
+    page, picture = page_of(folder, "firefox", player_pages.star(("ring",), 1 << 20)), tmp_path / "firefox.png"
+    command = [program, "--headless", "--profile", str(tmp_path), "--window-size", "1280,800", "--screenshot"]
+    chunks = ("#4477aa", "#66b8d8", "#228855", "#a3b324", "#d6a92b", "#aa3377")
+    for _ in range(5):  # the picture may come before the data is inflated
+        subprocess.run([*command, str(picture), f"file://{page}#t=1"], check=True, capture_output=True, timeout=60)
+        pixels = np.asarray(Image.open(picture).convert("RGB")).astype(int)
+        drawn = [(abs(pixels - ImageColor.getrgb(hue)).max(axis=2) < 8).sum() for hue in chunks]
+        if min(drawn) > 2000:
+            return
+    pytest.fail(f"pixels of each chunk: {drawn}")
 
 
 def test_printed_page_uses_light_colors(browser: Browser, star: Any) -> None:
