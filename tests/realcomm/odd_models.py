@@ -34,3 +34,7 @@ def half() -> nn.Module:
     model = Odd()
     model.last.to(torch.bfloat16)
     return model
+
+
+def number() -> int:
+    return 4

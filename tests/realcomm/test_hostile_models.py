@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import ROOT, run_python
 from typer.testing import CliRunner
 
 from collectives.errors import InputError
@@ -86,10 +87,6 @@ def test_model_file_is_built_under_limits_before_ranks_start(file: Path, monkeyp
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     check_model(Training(None, model=f"{file}:build"))  # under torchrun, only rank 0 checks it
-    monkeypatch.setenv("RANK", "0")
-    file.write_text("def build():\n    return 4\n")
-    with pytest.raises(InputError, match=r"returns int; return a trainable torch\.nn\.Module"):
-        check_model(Training(None, model=f"{file}:build"))
 
 
 def test_parameters_are_counted_on_the_meta_device(file: Path) -> None:
@@ -102,6 +99,33 @@ def test_parameters_are_counted_on_the_meta_device(file: Path) -> None:
     file.write_text(f"{head}    model.weight.sum().item()\n    return model\n")
     with pytest.raises(InputError, match=r"RuntimeError: .* \(line 5 of mine.py\); if the model needs data, set"):
         count_parameters(training)
+
+
+TRAINING = """
+import sys
+import simcomm
+from collectives import Training
+from realcomm.launching.torch_process import VARIABLE
+from realcomm.launching.launcher import launch
+from realcomm.training import trainer
+
+trainer.check_model = lambda training: None  # in a process that would import torch once more
+given = {"dataset": "synthetic", "images": 8, "batch_size": 2, "image_shape": (1, 2, 2)}
+trainer.train(Training(None, model=sys.argv[1], **given), simcomm.this_machine(ranks=2), steps=1)
+import real_workers
+print(launch(real_workers.settings, 1, VARIABLE)[0][0])
+"""
+
+
+@pytest.mark.slow
+def test_training_creates_no_folder_of_torchs_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, left = tmp_path / "mine.py", tmp_path / "left"
+    model.write_text("from torch import nn\ndef build():\n    return nn.Sequential(nn.Flatten(), nn.Linear(4, 10))\n")
+    left.mkdir()
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    paths = f"{ROOT}:{ROOT / 'tests'}"
+    done = run_python("-c", TRAINING, f"{model}:build", TMPDIR=str(left), PYTHONPATH=paths)
+    assert (done.returncode, done.stdout, [*left.iterdir()]) == (0, "None\n", []), done.stderr
 
 
 @pytest.mark.parametrize("command", ["profile mine.py:loop -o mine.py", "predict a.toml --json mine.py"])

@@ -43,6 +43,13 @@ def test_training_with_any_dtypes_resumes(tmp_path):
     assert (resumed.facts["replicas_identical"], resumed.facts["examples_seen"]) == (1.0, 64.0)
 
 
-def test_half_precision_parameter_is_rejected_by_name():
-    with pytest.raises(InputError, match=r"odd_models.py:half': parameter last.weight is torch.bfloat16; .*bf16"):
-        build_model(training_of("half"), seed=0)
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("half", r"odd_models.py:half': parameter last.weight is torch.bfloat16; .*bf16"),
+        ("number", r"odd_models.py:number' returns int; return a trainable torch.nn.Module"),
+    ],
+)
+def test_model_of_another_kind_is_rejected_by_name(name, message):
+    with pytest.raises(InputError, match=message):
+        build_model(training_of(name), seed=0)
