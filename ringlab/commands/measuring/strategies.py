@@ -13,13 +13,14 @@ from collectives.records.calibration import MachineLoad
 from collectives.records.spans import Spans
 from collectives.records.trace import Trace
 from collectives.units import count, format_size, format_time
+from planner.calls import States
+from planner.prediction import StepParts
 from realcomm.calibration.load import watch_load
 from realcomm.launching.launcher import check_launch, launch
 from realcomm.launching.server import preload
 from realcomm.launching.torch_process import PRELOAD, check_torch
 from ringlab.commands.measuring.strategy_job import (
     StrategyJob,
-    StrategyPrediction,
     known_pieces,
     predict_step,
     read_strategy_job,
@@ -93,7 +94,10 @@ class StrategyAnswer(Answer):
         pairs: list[tuple[str, SideBySide, Format]] = [
             ("step (80 %)" if self.interval_s else "step", self.step_s, format_time),
             ("samples/s", self.samples_per_s, format_digits),
-            *((f"{name} of a rank", pair, _format_bytes) for name, pair in self.held_bytes.items()),
+            *(
+                (f"{name} of a rank", pair, lambda size: format_size(round(size)))
+                for name, pair in self.held_bytes.items()
+            ),
         ]
         rows = []
         for name, pair, form in pairs:
@@ -135,10 +139,6 @@ class StrategyAnswer(Answer):
             yield f"This machine was busy: {self.load.describe()}. The times are not meaningful."
         elif not low <= (self.step_s.measured or 0.0) <= high:
             yield "The measured step is outside the 80 % interval of the prediction."
-
-
-def _format_bytes(size: float) -> str:
-    return format_size(round(size))
 
 
 def carry_out(
@@ -214,7 +214,7 @@ def _answer(
     job: StrategyJob,
     results: "Sequence[StrategyResult]",
     load: MachineLoad | None,
-    predicted: StrategyPrediction | None = None,
+    predicted: tuple[StepParts, States] | None = None,
 ) -> StrategyAnswer:
     plan, alone = job.plan, results[0].alone
     of_replicas = [rank.losses for rank in results if rank.losses]
@@ -222,7 +222,7 @@ def _answer(
     step = max(median(rank.step_s[min(WARM_UP, plan.steps - 1) :]) for rank in results)
     fullest = max((rank.held for rank in results), key=sum)
     alone_losses = tuple(alone.losses) if alone else ()
-    parts, states = ({}, {}) if predicted is None else (predicted.parts._asdict(), predicted.states._asdict())
+    parts, states = ({}, {}) if predicted is None else (predicted[0]._asdict(), predicted[1]._asdict())
     total = sum(parts.values()) or None
     return StrategyAnswer(
         title=job.spread.title,

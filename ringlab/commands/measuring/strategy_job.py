@@ -235,13 +235,6 @@ class KnownPieces(NamedTuple):
         return sum(call.times * self.collectives[_timed(call)] for call in calls)
 
 
-class StrategyPrediction(NamedTuple):
-    """A predicted step, and the bytes of each state on the rank that uses the most memory."""
-
-    parts: StepParts
-    states: States
-
-
 def known_pieces(job: StrategyJob, pieces: "Sequence[RankTimes]") -> KnownPieces:
     """Combine the ranks' times: maxima for collectives and the step without communication, medians for the rest."""
     seconds = {timed: max(rank.collectives_s[place] for rank in pieces) for place, timed in enumerate(job.collectives)}
@@ -252,8 +245,8 @@ def known_pieces(job: StrategyJob, pieces: "Sequence[RankTimes]") -> KnownPieces
     return KnownPieces(seconds, computing, loading, max(rank.silent_s for rank in pieces))
 
 
-def predict_step(strategy_job: StrategyJob, pieces: KnownPieces, *, gloo: bool) -> StrategyPrediction:
-    """Predict a step from measured parts.
+def predict_step(strategy_job: StrategyJob, pieces: KnownPieces, *, gloo: bool) -> tuple[StepParts, States]:
+    """Predict a step from measured parts, and the bytes of each state on the rank that uses the most memory.
 
     The compute time is the time of a step without communication, which includes torch's copies and dispatch. With gloo,
     the communication of FSDP is exposed, because torch waits for each call. With gloo and at least as many ranks as
@@ -274,7 +267,7 @@ def predict_step(strategy_job: StrategyJob, pieces: KnownPieces, *, gloo: bool) 
             sync = max(last, sync - compute * sum(pieces.computing.backward) / pieces.computing.sample)
         parts = StepParts(compute=compute, optimizer=optimizer, tensor=tensor, sync=sync)
     loading = max(0.0, pieces.loading - parts.total) if strategy_job.plan.loads_ahead else pieces.loading
-    return StrategyPrediction(parts._replace(input=loading), max(states, key=sum))
+    return parts._replace(input=loading), max(states, key=sum)
 
 
 def _split(job: TrainingJob, calls: Sequence[Call]) -> tuple[list[Call], list[Call]]:
