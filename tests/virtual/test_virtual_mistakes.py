@@ -17,7 +17,7 @@ SLOW = {"attention_on_shards", "dcp", "fsdp2", "hsdp", "mesh", "tp_sp"}  # their
 FIRST = {kind: name for name, program in reversed(WRONG.items()) for kind in program.kinds}.values()  # one per kind
 
 
-def sample(programs: Iterable[str], usual: Container[str] = (), every: int = 3) -> list[Any]:
+def sample(programs: Iterable[str], usual: Container[str] = (), every: int = 4) -> list[Any]:
     """Return test parameters. All programs are marked slow except each ``every``-th one and those in ``usual``."""
     return [
         pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW or (bool(at % every) and name not in usual)))
