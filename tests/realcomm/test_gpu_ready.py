@@ -15,9 +15,11 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d
 from warm_ranks import run_ranks
 
+import realcomm
 from collectives.errors import InputError
 from realcomm.execution import group_memory
 from realcomm.execution.device_clock import HostClock
+from realcomm.functions import tensor_collectives
 from realcomm.launching import group, hangs, torch_process, torchrun, worker
 from realcomm.launching.failures import RankFailed, is_peer_lost
 from realcomm.launching.launcher import check_launch, launch
@@ -58,6 +60,12 @@ def test_rank_of_a_users_group_gets_its_own_gpu(four_gpus: list[object], monkeyp
     assert four_gpus == [torch.device("cuda", 3)]
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)
     assert group.own_device() == torch.device("cuda", 2), "what the user has chosen stays"
+    buffers: list[torch.device] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(tensor_collectives, "run_collective", lambda *arguments: arguments[2](0, 2))
+        patch.setattr(torch, "empty", lambda *sizes, device: buffers.append(device))
+        realcomm.barrier()
+    assert buffers == [torch.device("cuda", 2)]
     monkeypatch.setattr(dist, "get_backend_config", lambda group=None: "cpu:gloo,cuda:gloo")
     assert group.own_device() == torch.device("cpu"), "gloo works on CPUs"
 
