@@ -40,9 +40,7 @@ precision = "fp16"
 target_samples = 1e8
 """
 TODAY = date(2026, 9, 1)
-AWS, LAMBDA, NEBIUS = (
-    f"plan.providers=['{name}']" for name in ("AWS", "Lambda", "Nebius")
-)  # providers with few machines
+AWS, LAMBDA, NEBIUS = (f"plan.providers=['{name}']" for name in ("AWS", "Lambda", "Nebius"))  # with few machines
 
 
 @pytest.fixture
@@ -129,7 +127,7 @@ def test_plan_command_writes_json_and_picture(scenario: str, tmp_path: Path) -> 
     assert "training time (hours)" in text and "cost (dollars)" in text
 
 
-@pytest.mark.parametrize("hours", [(), (3.3,), (31.0, 33.0), (0.2, 300.0)])
+@pytest.mark.parametrize("hours", [(), (3.3,), (0.2, 300.0)])
 def test_picture_has_two_labeled_ticks_on_each_axis(hours: tuple[float, ...]) -> None:
     dots = [viz.Priced("one", "H100", (0.9 * h, h, 1.1 * h), (27 * h, 30 * h, 33 * h), h == min(hours)) for h in hours]
     (axes,) = viz.money_figure("a plan", "", dots, (float("inf"), 1000.0)).axes
@@ -142,7 +140,6 @@ def test_picture_has_two_labeled_ticks_on_each_axis(hours: tuple[float, ...]) ->
     ("override", "message"),
     [
         ("plan.known_rates={H900 = 1.0}", r"\.toml: plan.known_rates: 'H900' is not in the hardware catalog; did"),
-        ("plan.providers=['Ours']", "plan.providers: unknown provider 'Ours'; .*AWS, "),
         ("plan.providers=['Lamda']", "plan.providers: unknown provider 'Lamda'; did you mean Lambda"),
         ("training.model=resnet51", r"\.toml: training: unknown model 'resnet51'; did you mean "),
         ("plan.deadline=soon", "plan.deadline: invalid duration 'soon'"),
@@ -150,7 +147,6 @@ def test_picture_has_two_labeled_ticks_on_each_axis(hours: tuple[float, ...]) ->
         ("plan={target_tokens=1024e3, target_samples=1e3}", "target_samples and target_tokens are mutually exclusive"),
         ("plan.interruptions_per_day=1", "plan.interruptions_per_day was removed; subtract the expected downtime from"),
         ("training={model='gpt2', parallelism={tensor=3}}", "parallelism is data rest x tensor 3 .* give tensor x pip"),
-        ("training.parallelism.strategy=nothing", r"training\.parallelism: unknown strategy 'nothing'"),
         ("training={parameters=1000000, image_shape=[3,64,64]}", "image_shape and parameters are mutually exclusive"),
     ],
 )
@@ -313,15 +309,12 @@ def test_plan_supports_models_that_are_not_shipped(scenario: str, tmp_path: Path
 
 
 def test_image_shape_requires_a_model_that_can_be_traced(scenario: str) -> None:
-    small = [
-        ringlab.plan(scenario, f"training.model={name}", "training.image_shape=[3,64,64]", LAMBDA, today=TODAY)
-        for name in ("resnet50", "ResNet-50")
-    ]
-    assert small[0].model == small[1].model == "resnet50"
-    assert small[0].candidates == small[1].candidates
-    for name in ("GNMT", "BERT-base", "gpt2-xl"):
+    shape = "training.image_shape=[3,64,64]"
+    small = ringlab.plan(scenario, "training.model=ResNet-50", shape, LAMBDA, today=TODAY)
+    assert (small.model, bool(small.candidates)) == ("resnet50", True)
+    for name in ("GNMT", "gpt2-xl"):
         with pytest.raises(InputError, match=f"training: image_shape cannot be set for model '{name}', .*; remove it"):
-            ringlab.plan(scenario, f"training.model={name}", "training.image_shape=[3,64,64]")
+            ringlab.plan(scenario, f"training.model={name}", shape)
 
 
 def test_profile_of_a_gpu_acts_like_its_known_rate(scenario: str, tmp_path: Path) -> None:
