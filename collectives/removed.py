@@ -45,6 +45,7 @@ OPTIONS: dict[str, str] = {  # "command --option": what to use instead
     "slurm --log": "use `--sbatch=--output=PATTERN`",
     "slurm --port": "the port follows from the number of the job",
     "replay --chakra": "use torch.profiler.ExecutionTraceObserver and Chakra's own converter",
+    "search --offload": "use `--lora RANK`, `--optimizer adamw8bit` or more devices",
     "search --seq": "use `--sequence N`",
     "search --tokens": "use `--target-tokens N`",
     "search --framework": "use `--set training.framework=NAME`",

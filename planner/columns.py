@@ -99,7 +99,7 @@ def _add_machines(c: dict[str, Array], machines: Sequence[tuple[Host, str]], of:
         column = np.array([*values])
         return column[of] if len(of) else np.zeros(0, dtype=np.intp)
 
-    for name in ("matrix_16", "memory_rate", "multiprocessors", "host_rate", "is_limited"):
+    for name in ("matrix_16", "memory_rate", "multiprocessors", "is_limited"):
         c[name] = each(getattr(gpu, name) for gpu in gpus)
     c["peak"] = each(gpu.peak(precision) for gpu, (_, precision) in zip(gpus, machines, strict=True))
     c["item_bytes"] = each(4.0 if precision in WIDE else 2.0 for _, precision in machines)

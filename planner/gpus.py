@@ -36,7 +36,6 @@ class Gpu(NamedTuple):
     memory_rate: float
     memory_bytes: float = inf  # inf: unknown, so memory is not checked
     peer_rate: float = 0.0  # to another GPU of the host, one-way
-    host_rate: float = 0.0  # to the host's memory, one-way
     multiprocessors: float = USUAL_MULTIPROCESSORS
     watts: float | None = None
     has_tf32: bool = False
@@ -78,7 +77,6 @@ def find_gpu(name: str) -> Gpu:
         memory_rate=HBM2E_RATE if is_limited else float(parse_bandwidth(figures["memory_bandwidth"])),
         memory_bytes=memory_bytes(part) or inf,
         peer_rate=find_link(figures.get("nvlink", pcie)).bandwidth,
-        host_rate=find_link(pcie).bandwidth,
         multiprocessors=float(figures.get("multiprocessors", USUAL_MULTIPROCESSORS)),
         watts=float(figures["power"].split()[0]) if "power" in figures else None,
         has_tf32="tf32" in figures,

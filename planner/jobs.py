@@ -32,13 +32,12 @@ EXCHANGES = ("overlapped", "after", "server", "none", "process")  # how replicas
 SCHEDULES = ("none", "1f1b", "gpipe", "interleaved", "zero_bubble")
 STATE_BYTES = {"adamw": 8, "adamw8bit": 2, "sgd": 4}  # bytes of optimizer states per parameter
 OPTIMIZERS = tuple(STATE_BYTES)
-OFFLOADED = ("none", "optimizer", "parameters")  # moved to the host; "parameters" moves the states, too
 BITS = {"16": 2.0, "8": 1.0, "4": 0.516}  # bytes per frozen weight; NF4 adds 0.127 bits of scales (arXiv:2305.14314)
 LIMITED_LOADERS = ("dali", "decode")
 LOADERS = ("", *LIMITED_LOADERS)
 CHOICES = {
     "exchange": EXCHANGES, "framework": FRAMEWORKS, "recompute": RECOMPUTED, "precision": tuple(PRECISIONS),
-    "optimizer": OPTIMIZERS, "offload": OFFLOADED, "loader": LOADERS, "schedule": SCHEDULES,
+    "optimizer": OPTIMIZERS, "loader": LOADERS, "schedule": SCHEDULES,
     "attention": ("flash", "unfused"),
 }  # fmt: skip
 DEFAULTS: dict[str, Any] = {
@@ -66,7 +65,6 @@ DEFAULTS: dict[str, Any] = {
     "compiled": 0,
     "lora": 0,  # rank of the adapters; 0: all weights are trained
     "frozen_bits": "16",
-    "offload": "none",
     "loader": "",
     "loader_rate": 0.0,  # samples/s of a host; 0: computed from its cores and the loader
     "variable": 0,  # whether batches have unequal work

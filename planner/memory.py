@@ -55,7 +55,7 @@ def _stage_parts(c: Columns, q: Mapping[str, float], *, is_last: bool) -> dict[s
     return {**dict(zip(PARTS, values, strict=True)), "total": plain + rest}
 
 
-def state_bytes(c: Columns) -> Array:
+def _state_bytes(c: Columns) -> Array:
     """Return the size of the optimizer states in bytes per parameter, including a float32 copy of 16-bit weights."""
     return np.array([*STATE_BYTES.values()])[c.optimizer] + np.where(c.item_bytes > 2, 0.0, 4.0)
 
@@ -69,13 +69,10 @@ def _states(c: Columns, layers: Array) -> tuple[Array, Array, Array]:
     unit = np.where(c.is_shaped, count_held(c).all, c.unit_parameters.max(axis=1))
     work = 3 * c.item_bytes * unit + 2 * c.item_bytes * count_parameters(c).words / c.tp
     weights = np.where(is_zero3, np.where(is_whole, weights, work) + _weights(c, parameters, trained, by), weights)
-    adapter_bytes = np.where(c.lora > 0, c.item_bytes * trained.all, 0.0)
-    weights = np.where(c.offload > 1, np.minimum(weights, work + adapter_bytes), weights)
     each = np.where(c.framework == DEEPSPEED, 2.0, 4.0)
     is_divided = (is_zero3 & ~is_whole) | (c.zero == 2)
     gradients = np.where(is_divided, np.where(is_zero3, 4.0, each) * trained.divided(c, by), each * trained.all)
-    is_kept = c.offload == 0
-    return weights, np.where(is_kept, gradients, 0.0), np.where(is_kept, state_bytes(c) * trained.divided(c, by), 0.0)
+    return weights, gradients, _state_bytes(c) * trained.divided(c, by)
 
 
 def _weights(c: Columns, parameters: Held, trained: Held, by: Array | float = 1.0) -> Array:
@@ -101,12 +98,3 @@ def _saved_bytes(c: Columns, q: Mapping[str, float]) -> tuple[Array, Array]:
     gathered = (c.sequence_parallel > 0) & (c.pp == 1) & ~np.isin(c.framework, MEGATRON)
     saved_bytes = saved_bytes + np.where(gathered, q["gathered"] * c.hidden, 0.0)
     return np.where(c.recompute == FULL, 2 * c.hidden / sequence, saved_bytes), saved_bytes
-
-
-def host_bytes(c: Columns) -> Array:
-    """Return the bytes of offloaded gradients, states and weights that one host stores."""
-    by = data_division(c)
-    parameters, trained = count_held(c, c.most_layers), count_held(c, c.most_layers, trained=True)
-    states = np.where(c.offload > 0, (4 + state_bytes(c)) * trained.divided(c, by), 0.0)
-    weights = np.where(c.offload > 1, _weights(c, parameters, trained, by), 0.0)
-    return np.asarray((states + weights) * c.neighbors)

@@ -345,7 +345,7 @@ def _join_parts(seconds: dict[str, float], mesh: Training) -> StepParts:
     if mesh.mesh.dp == parallelism.devices:  # others communicate in each step: within layers, or between stages
         rare.append("processes")
     parts = seconds | {name: seconds[name] / parallelism.sync_every for name in rare}
-    for name, joined in (("sync", "host"), ("tensor", "context"), ("optimizer", "fixed")):
+    for name, joined in (("tensor", "context"), ("optimizer", "fixed")):
         parts[name] += parts[joined]
     return StepParts(*(parts[name] for name in StepParts._fields))
 

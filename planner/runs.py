@@ -25,7 +25,7 @@ from planner.beliefs import Belief, believe
 from planner.columns import Columns, make_columns
 from planner.gpus import PRECISIONS, find_gpu
 from planner.hosts import CORES, Host, host_of_preset
-from planner.jobs import BITS, CHOICES, DEFAULTS, OFFLOADED, OPTIMIZERS, SCHEDULES, ZERO
+from planner.jobs import BITS, CHOICES, DEFAULTS, OPTIMIZERS, SCHEDULES, ZERO
 
 SHIPPED = Path(__file__).parent / "data" / "meshes.csv"
 NEEDED = ("layers", "hidden", "heads", "vocab", "seq", "gpu", "gpus")
@@ -38,7 +38,7 @@ COUNTS = ("kv_heads", "head_dim", "ffn", "dp", "grad_accum", "global_batch")  # 
 NUMBERS = {"nic_gbps": 50.0, "tokens_per_s_per_gpu": "", "step_s": "", "memory_gb": "", "gpu_memory_gb": ""}
 NAMED: dict[str, tuple[Collection[str], str]] = {  # accepted values and defaults; a default of "" follows from others
     "sharding": (ZERO, "ddp"), "precision": (PRECISIONS, "bf16"), "recompute": (RECOMPUTED, "none"),
-    "attention": (CHOICES["attention"], "flash"), "optimizer": (OPTIMIZERS, "adamw"), "offload": (OFFLOADED, "none"),
+    "attention": (CHOICES["attention"], "flash"), "optimizer": (OPTIMIZERS, "adamw"),
     "frozen_bits": (BITS, "16"), "schedule": (SCHEDULES, ""),
 }  # fmt: skip
 TEXTS = {"framework": "other", "status": "ok", "note": "", "source": "yours", "model": "", "group": ""}

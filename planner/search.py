@@ -20,7 +20,7 @@ from planner.beliefs import Z_80, Belief, Slopes, believe, chance_to_run, find_s
 from planner.columns import Columns, make_columns
 from planner.hosts import Array, Host
 from planner.jobs import DEFAULTS
-from planner.memory import FILL, host_bytes, memory_parts
+from planner.memory import FILL, memory_parts
 from planner.memory import PARTS as MEMORY_PARTS
 from planner.runs import RUN_BUCKETS_MB
 from planner.step import step_parts
@@ -48,7 +48,6 @@ class MeshJob:
     framework: str = "other"
     compiled: bool = False
     optimizer: str = "adamw"
-    offload: str = "none"
     lora: int = 0
     frozen_bits: str = "16"
     experts: int = 0  # per layer; a token visits ``top_k`` of them
@@ -188,11 +187,6 @@ class FoundMeshes(PredictedMeshes):
         return self.belief.factors_of(self.slopes(numbers))
 
     @property
-    def host_bytes(self) -> Array:
-        """The bytes of offloaded data in a host's memory."""
-        return host_bytes(self.columns)
-
-    @property
     def tokens_per_s(self) -> Array:
         """The tokens per second of all devices together."""
         return np.asarray(self.job.batch * self.job.seq / self.step_s)
@@ -276,15 +270,12 @@ def choose_runs(meshes: FoundMeshes, count: int = TRIES) -> tuple[list[int], flo
 def what_would_fit(job: MeshJob, belief: Belief | None = None, fill: float = FILL) -> dict[str, FoundMeshes]:
     """Return the predicted meshes after each change that makes a job fit into memory.
 
-    Changes are another optimizer, offloading, LoRA, half the sequence length, or the fewest devices that suffice.
+    Changes are another optimizer, LoRA, half the sequence length, or the fewest devices that suffice.
     """
-    adapters = {"lora": LORA_RANK, "offload": "none", "frozen_bits": "16"}
     changes: dict[str, dict[str, Any]] = {
         "AdamW with 8-bit states": {"optimizer": "adamw8bit"},
-        "states and gradients offloaded to the host": {"offload": "optimizer"},
-        "parameters offloaded to the host too": {"offload": "parameters"},
-        f"LoRA of rank {LORA_RANK}": adapters,
-        f"LoRA of rank {LORA_RANK} with 4-bit weights": {**adapters, "frozen_bits": "4"},
+        f"LoRA of rank {LORA_RANK}": {"lora": LORA_RANK, "frozen_bits": "16"},
+        f"LoRA of rank {LORA_RANK} with 4-bit weights": {"lora": LORA_RANK, "frozen_bits": "4"},
         f"sequences of {job.seq // 2} tokens": {"seq": job.seq // 2},
     }
     for factor in (2, 4, 8, 16):

@@ -1,9 +1,9 @@
 """Compute the time in seconds of a training step by part.
 
-A step is the sum of its microbatches and the pipeline bubble, gradient and parameter synchronization, offloading to the
-host, the optimizer, a fixed cost, gradient copies, the cost of several processes on a host, and waiting for the slowest
-device. The sum is multiplied by factors for the framework, experts and hardware without published runs. If the data
-loaders can limit the step, the result is a soft maximum of this product and the loading time.
+A step is the sum of its microbatches and the pipeline bubble, gradient and parameter synchronization, the optimizer, a
+fixed cost, gradient copies, the cost of several processes on a host, and waiting for the slowest device. The sum is
+multiplied by factors for the framework, experts and hardware without published runs. If the data loaders can limit the
+step, the result is a soft maximum of this product and the loading time.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ STATE_SHARES = np.array([1.0, 0.6, 0.73])
 USUAL_STEP = 0.2  # s
 FULL_NIC = 12.5e9  # bytes/s of a NIC above which communication slows compute down by the full factor
 PARTS = (
-    "compute", "tensor", "context", "expert", "pipeline", "sync", "host", "optimizer", "fixed", "copies", "processes",
+    "compute", "tensor", "context", "expert", "pipeline", "sync", "optimizer", "fixed", "copies", "processes",
     "stragglers", "input",
 )  # fmt: skip
 
@@ -227,22 +227,6 @@ def data_division(c: Columns) -> Array:
     return np.where(c.zero == 3, c.shard, np.where(c.zero > 0, c.dp * c.cp, 1.0))
 
 
-def host_seconds(c: Columns, p: Parameters, units: UnitSeconds) -> Array:
-    """Return the seconds that offloading to the host adds.
-
-    The host's cores update the states. Gradients and 16-bit weights are transferred once per step. Offloaded parameters
-    are transferred in forward and backward of each microbatch, in parallel with compute.
-    """
-    if not (c.offload > 0).any():
-        return np.zeros(len(c))
-    divided, link = data_division(c), 1 / (p["host_link"] * np.maximum(c.host_rate, 1.0))
-    trained = count_held(c, c.most_layers, trained=True).divided(c, divided)
-    update = trained * (4 * link + c.neighbors / (p["host_update"] * 1e9))
-    stream = np.where(c.lora > 0, c.frozen_bytes, c.item_bytes) * count_held(c).divided(c, divided) * link
-    shown = sum(positive(stream - p["fsdp_hidden"] * durations[:, 0], stream) for durations in units[:2])
-    return np.where(c.offload > 0, update, 0.0) + np.where(c.offload > 1, c.count * c.most_layers * shown, 0.0)
-
-
 def _pipelined_profiles(c: Columns, work: Array, links: Links) -> Array:
     """Return ``work`` with simulated pipeline times for profiles, because the stages of a profile are unequal."""
     rows, seconds = np.flatnonzero(~c.is_shaped & (c.pp > 1)), work.copy()
@@ -287,7 +271,7 @@ def step_parts(c: Columns, p: Parameters) -> dict[str, Array]:
 
     stage_backward = np.where(c.is_shaped, units.backward[:, 0] * c.most_layers, backward / c.pp)
     sync = np.where(c.dp * c.cp > 1, sync_seconds(c, p, links, units, stage_backward), 0.0)
-    parts = {"sync": sync, "host": host_seconds(c, p, units), **_own_seconds(c, p, rates)}
+    parts = {"sync": sync, **_own_seconds(c, p, rates)}
     computing = work + parts["optimizer"] + parts["fixed"]
     parts |= _several_seconds(c, p, computing)
     factor = np.choose(c.framework, [p[f"framework_{name}"] for name in FRAMEWORKS])
@@ -306,7 +290,7 @@ def step_parts(c: Columns, p: Parameters) -> dict[str, Array]:
 def _own_seconds(c: Columns, p: Parameters, rates: Rates) -> dict[str, Array]:
     """Return the seconds of the optimizer and the fixed cost. A known compute time already includes the fixed cost."""
     trained = count_held(c, c.most_layers, trained=True).divided(c, data_division(c))
-    optimizer = np.where(c.offload > 0, 0.0, p["optimizer_bytes"] * STATE_SHARES[c.optimizer] * trained / rates.memory)
+    optimizer = p["optimizer_bytes"] * STATE_SHARES[c.optimizer] * trained / rates.memory
     is_known, parameters = c.alone > 0, np.maximum(count_whole(c), 1.0)
     optimizer = np.where(is_known | ~c.is_shaped, c.update * trained / parameters, optimizer)
     return {"optimizer": optimizer, "fixed": np.where(c.is_shaped & ~is_known, p["step_ms"] * 1e-3, 0.0)}

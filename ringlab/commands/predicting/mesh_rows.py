@@ -94,7 +94,7 @@ def _make_row(meshes: FoundMeshes, number: int, factor: float, money: Money) -> 
         "mfu": mfu, "tflops_per_gpu": mfu * float(meshes.columns.peak[number]) / 1e12,
         "memory_bytes": float(meshes.memory["total"][number]),
         "memory_parts": {name: float(meshes.memory[name][number]) for name in PARTS},
-        "host_bytes": float(meshes.host_bytes[number]), "chance_to_run": float(meshes.chance[number]),
+        "chance_to_run": float(meshes.chance[number]),
     }  # fmt: skip
     hourly = None if price is None else price * meshes.job.gpus
     if hourly is not None:

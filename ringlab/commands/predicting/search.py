@@ -15,7 +15,7 @@ from collectives.records.model_profile import EXAMPLE, TRANSFORMERS, is_transfor
 from collectives.training.parallelism import FRAMEWORKS
 from planner.clusters import check_devices, describe_network, host_of_cluster
 from planner.gpus import PRECISIONS, describe_unpublished, is_published
-from planner.jobs import BITS, OFFLOADED, OPTIMIZERS
+from planner.jobs import BITS, OPTIMIZERS
 from planner.memory import FILL
 from planner.search import FoundMeshes, MeshJob, SearchedMesh, keep_mesh, search
 from planner.step import PARTS
@@ -54,11 +54,6 @@ class SearchOptions:
     optimizer: str | None = option(
         None, help="Optimizer: adamw, adamw8bit or sgd. Default: the scenario's, or adamw.", metavar="NAME"
     )
-    offload: str = option(
-        "none",
-        help="Offload to host memory: none, optimizer (states) or parameters (and states).",
-        metavar="WHAT",
-    )
     lora: int = option(
         0, help="Train LoRA adapters of this rank; the weights are frozen.", min=0, max=4096, metavar="RANK"
     )
@@ -85,7 +80,7 @@ class SearchOptions:
         """Raise InputError if an option has an unknown value, or if weights are quantized without LoRA."""
         for name, value, known in (
             ("precision", self.precision, PRECISIONS), ("optimizer", self.optimizer, OPTIMIZERS),
-            ("offload", self.offload, OFFLOADED), ("bits", self.bits, BITS),
+            ("bits", self.bits, BITS),
         ):  # fmt: skip
             if value is not None:
                 check_known(name, value, known)
@@ -198,16 +193,15 @@ def _bill(money: Row) -> list[str]:
 def _step_table(case: Case) -> Table:
     best = case.best
     shown = [name for name in PARTS if any(abs(row["parts"][name]) > 0.005 * row["step_s"] for row in best)]
-    host = ["of a host\n(GiB)"] if any(row["host_bytes"] for row in best) else []
     rows = [
         [
             str(number), format_digits(row["step_s"]),
             *(f"{row['parts'][name] / row['step_s']:.0%}" for name in shown), f"{row['memory_bytes'] / GIB:.1f}",
-            *(f"{row['host_bytes'] / GIB:.0f}" for _ in host), f"{row['chance_to_run']:.0%}",
+            f"{row['chance_to_run']:.0%}",
         ]
         for number, row in enumerate(best, 1)
     ]  # fmt: skip
-    headings = ["#", "step\n(s)", *shown, "memory\n(GiB)", *host, "runs"]
+    headings = ["#", "step\n(s)", *shown, "memory\n(GiB)", "runs"]
     return Table(None, headings, rows)
 
 
@@ -216,13 +210,11 @@ def _nothing_fits(title: str, case: Case) -> Iterator[Part]:
     for name, reason in case.losers:
         yield Line(f"The nearest, {name}: {reason}.", wrap=True)
     if not case.would_fit:
-        yield "Other optimizers, LoRA, offloading and up to 16 times the devices do not help."
+        yield "Other optimizers, LoRA and up to 16 times the devices do not help."
         return
-    rows = []
-    for change, row in ((remedy["change"], remedy["best"]) for remedy in case.would_fit):
-        host = f"{row['host_bytes'] / GIB:.0f}" if row["host_bytes"] else NOTHING
-        rows.append([change, *_rates(row)[:2], f"{row['memory_bytes'] / GIB:.1f}", host])
-    headings = ["with", "mesh", TOKENS, "memory\n(GiB)", "of a host\n(GiB)"]
+    fitting = ((remedy["change"], remedy["best"]) for remedy in case.would_fit)
+    rows = [[change, *_rates(row)[:2], f"{row['memory_bytes'] / GIB:.1f}"] for change, row in fitting]
+    headings = ["with", "mesh", TOKENS, "memory\n(GiB)"]
     yield Table("Changes that would make it fit, one at a time", headings, rows, words=2)
 
 
@@ -346,7 +338,6 @@ def _make_job(spread: SpreadTraining, devices: int, options: SearchOptions) -> M
         framework=training.framework,
         compiled=options.is_compiled,
         optimizer=options.optimizer or named_optimizer(training),
-        offload=options.offload,
         lora=options.lora,
         frozen_bits=options.bits,
         experts=parallelism.experts,
