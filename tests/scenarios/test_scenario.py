@@ -25,27 +25,6 @@ def test_shipped_scenario_begins_with_a_question() -> None:
         assert question.startswith("# ") and "?" in question
 
 
-def test_quickstart_runs_here_and_predicts_eight_hosts() -> None:
-    scenario = load("quickstart")
-    assert (scenario.cluster.is_here, scenario.cluster.world_size, scenario.cluster.transport) == (True, 2, None)
-    assert scenario.collective is not None and scenario.collective.sizes == (64 << 10, 1 << 20, 8 << 20)
-    assert [algorithm.full_name for algorithm in scenario.collective.algorithms] == [
-        "all_reduce/naive",
-        "all_reduce/ring",
-    ]
-    (other,) = scenario.what_ifs
-    assert (other.title, other.cluster.world_size) == ("eight hosts on a 10 Gbit/s switch", 8)
-    assert other.cluster.graph.edges["h0", "s0"] == {"bandwidth": 1.25e9, "latency": 5e-6}
-
-
-def test_two_racks_have_a_slower_trunk() -> None:
-    cluster = load("two-racks").cluster
-    assert cluster.hosts == tuple(f"h{i}" for i in range(8))
-    bandwidths = {edge: data["bandwidth"] for edge, data in cluster.graph.edges.items()}
-    assert min(bandwidths, key=lambda edge: bandwidths[edge]) in {("s0", "s1"), ("s1", "s0")}
-    assert len(bandwidths) == 18
-
-
 def test_links_have_both_directions(tmp_path: Path) -> None:
     cluster = load(write(tmp_path, LINKS + ASKS)).cluster
     assert cluster.hosts == ("h0", "h1")
@@ -163,16 +142,11 @@ def test_global_batch_size_is_divided_by_the_ranks(tmp_path: Path):
     ("override", "message"),
     [
         ("cluster.hosts", "--set cluster.hosts: must be section.key=value, for example cluster.world_size=4"),
-        ("=3", "--set =3: must be section.key=value"),
         ("cluster..hosts=3", "--set cluster..hosts=3: must be section.key=value"),
         ("title.x=3", "--set title.x=3: cannot set 'x', because 'a' is not a table"),
         (
             "collective.sizes.2=8 B",
             "--set collective.sizes.2=8 B: '2' is not an index of a list of 2 entries",
-        ),
-        (
-            "collective.sizes.x=8 B",
-            "--set collective.sizes.x=8 B: 'x' is not an index of a list of 2 entries",
         ),
         ("cluster.hosts=1\n[evil]", 'cluster.hosts = "1\\n[evil]" must be an integer'),
         ("cluster.host=1", "asked.toml with --set cluster.host=1: unknown key cluster.host; did you mean hosts?"),

@@ -63,10 +63,7 @@ def test_usable_rate_of_link_is_at_most_its_bandwidth(name: str):
     ("name", "bandwidth"),
     [
         ("PCIe 3.0 x16", 8e9 * 16 * 128 / 130 / 8),
-        ("PCIe 4.0 x16", 31.508e9),
         ("PCIe 5.0 x16", 63.015e9),
-        ("10 GbE", 10e9 / 8),
-        ("25 GbE", 25e9 / 8),
         ("100 GbE", 100e9 / 8),
         ("InfiniBand NDR", 50e9),
         *(
@@ -154,13 +151,9 @@ WRONG = {
     "machine 'dgx-h10' is not in the catalog; did you mean dgx-h": lambda: preset("dgx-h10"),
     "GPU 'H100' is not in the catalog; did you mean ": lambda: find_part("GPU", "H100"),
     "link 'PCIe 4 x16' is not in the catalog; did you mean PCIe": lambda: find_link("PCIe 4 x16"),
-    "link 'PCIe 4.0 x0' is not in the catalog": lambda: find_link("PCIe 4.0 x0"),
     "gpus_per_node must be at most 8 for NVIDIA DGX H100, not 9": lambda: preset("dgx-h100", 2, 9),
-    "nodes must be a positive integer, not 0": lambda: preset("dgx-h100", 0),
     "nodes = 2: 8 x RTX 4090, two sockets has no known NIC": lambda: preset("rtx4090-pcie", 2),
     "set both its bandwidth and its latency": lambda: preset("rtx4090-pcie", 2, bandwidth="10 Gbit/s"),
-    "nodes_per_leaf must be a positive integer, not 0": lambda: preset("dgx-h100", 4, nodes_per_leaf=0),
-    "oversubscription must be a positive number, not -1": lambda: preset("dgx-h100", 4, oversubscription=-1),
     "p5.48xlarge: nodes_per_leaf and oversubscription require a machine on rails": lambda: preset(
         "p5.48xlarge", 4, nodes_per_leaf=2
     ),

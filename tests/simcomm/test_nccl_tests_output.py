@@ -125,15 +125,11 @@ def with_row(text: str) -> str:
 GOOD = table_row(8, 34.66, "all_reduce", 8)
 SKIPPED = {  # a broken row: why it is skipped
     GOOD[:50]: "is not a row of nccl-tests",
-    GOOD[: len(GOOD) // 2 + 12]: "is not a row of nccl-tests",
-    GOOD + " 7": "is not a row of nccl-tests",
     GOOD.replace(" float ", " flota "): "is not a row of nccl-tests",
     GOOD.replace(" float ", "double "): "size 8 is inconsistent with count 2: as double that is 16 bytes",
     GOOD.replace(" -1 ", "  8 "): "root must be -1 or a rank below 8, not 8",
     GOOD[:-1] + "5": "in place: 5 wrong values; the collective returned wrong results",
-    GOOD[:-1] + "-": "is not a row of nccl-tests",
     GOOD[:-16] + GOOD[-16:].replace("0.00", "3.00"): "in place: busbw 3 must be 1.75 times algbw",
-    GOOD.replace("34.66", "  nan"): "is not a row of nccl-tests",
     GOOD.replace("34.66", "-4.66"): "is not a row of nccl-tests",
     GOOD.replace("34.66", " 0.00"): "time must be positive, not 0",
     GOOD.replace("     0 ", "     3 ", 1): "3 wrong values; the collective returned wrong results",
@@ -152,7 +148,6 @@ REFUSED = {  # a file without a row that can be used: the first reason
     "": ": no row of nccl-tests or rccl-tests; use the output of all_reduce_perf",
     "{}": ": JSON of nccl-tests -J is not supported; save the table that nccl-tests prints",
     table(MEASURED).replace("values : 0 OK", "values : 2 FAILED"): "2 FAILED values out of bounds, by nccl-tests' own",
-    table(MEASURED).replace("values : 0 OK", "values : 0 FAILED"): "0 FAILED values out of bounds",
     table(MEASURED).replace("  time ", "cputime "): "the column cputime contains launch times, not those of the",
 }  # fmt: skip
 
