@@ -91,11 +91,7 @@ class LoadedScenario:
 
 
 def read_title(reference: str | Path, overrides: Sequence[str] = (), values: Sequence[str] = ()) -> str:
-    """Return the title of a scenario for one value of a sweep. ``values`` are the overrides that set this value.
-
-    >>> read_title("star8", [], ["cluster.hosts=4"])
-    'Eight hosts on a 10 Gbit/s switch'
-    """
+    """Return the title of a scenario for one value of a sweep. ``values`` are the overrides that set this value."""
     builder = builder_of(reference, overrides)
     return builder.title(builder.read(*values))
 
@@ -135,23 +131,13 @@ class SpreadTraining(PlannedTraining):
 
 
 def is_spread(reference: str | Path, overrides: Sequence[str] = ()) -> bool:
-    """Return whether a scenario has a ``[training.parallelism]`` table.
-
-    Raise InputError if the scenario does not exist or its file is invalid.
-
-    >>> is_spread("star8"), is_spread("star8", ["training.parallelism.strategy=fsdp"])
-    (False, True)
-    """
+    """Return whether a scenario has a ``[training.parallelism]`` table. Raise InputError for an invalid file."""
     training = toml_files.tables(builder_of(reference, overrides).path, overrides).get("training")
     return isinstance(training, dict) and "parallelism" in training
 
 
 def read_spread_training(reference: str | Path, overrides: Sequence[str] = ()) -> SpreadTraining:
-    """Return the training on many devices in a scenario. Raise InputError as ``load`` does.
-
-    >>> read_spread_training("star8", ["training.parallelism={strategy = 'zero2'}"]).parallelism.strategy
-    'zero2'
-    """
+    """Return the training on many devices in a scenario. Raise InputError as ``load`` does."""
     builder = builder_of(reference, overrides)
     section = builder.read()
     builder.check_spread(section)
@@ -177,9 +163,6 @@ def devices_to_predict(reference: str | Path, overrides: Sequence[str] = ()) -> 
     """Return the world size of a scenario whose only workload is a training on many devices, else None.
 
     Raise InputError as ``load`` does.
-
-    >>> devices_to_predict("star8"), devices_to_predict("star8", ["training.compute={rate = 300.0}"])
-    (None, None)
     """
     builder = builder_of(reference, overrides)
     section = builder.read()
@@ -374,9 +357,7 @@ class Builder:
         return tuple(trainings)
 
     def find_sync(self, sync: Sync, clusters: Sequence[Cluster], key: str) -> Algorithm:
-        """Return the all_reduce algorithm that ``key`` names.
-
-        Raise InputError if the replicas of the model would diverge.
+        """Return the all_reduce algorithm that ``key`` names. Raise InputError if replicas would diverge.
 
         An algorithm for more than ``MOST_PROVED`` ranks is checked at ``MOST_PROVED`` ranks.
         """

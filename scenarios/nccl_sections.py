@@ -18,15 +18,7 @@ if TYPE_CHECKING:
     from simcomm.nccl.settings import NcclSettings
 
 
-def _as_switch(value: object) -> object:
-    if isinstance(value, str) and value in ("0", "1"):
-        return value == "1"
-    return bool(value) if type(value) is int and value in (0, 1) else value
-
-
-def _as_nvls(value: object) -> object:
-    """Return None for 2 (NCCL's default), and read any other value as a switch."""
-    return None if type(value) in (int, str) and str(value) == "2" else _as_switch(value)
+SWITCH = {"0": False, "1": True}
 
 
 def _as_number(value: object) -> object:
@@ -40,7 +32,8 @@ def _as_text(value: object) -> object:
     return str(value) if type(value) in (int, float) else value
 
 
-Switch = Annotated[bool | None, BeforeValidator(_as_switch)]
+Switch = Annotated[bool | None, BeforeValidator(lambda value: SWITCH.get(str(value), value))]
+SwitchOrDefault = Annotated[bool | None, BeforeValidator(lambda value: (SWITCH | {"2": None}).get(str(value), value))]
 Number = Annotated[int | None, BeforeValidator(_as_number)]
 Text = Annotated[str | None, BeforeValidator(_as_text)]
 
@@ -59,7 +52,7 @@ class NcclSection(Section):
     NCCL_P2P_DISABLE: Switch = None
     NCCL_SHM_DISABLE: Switch = None
     NCCL_NET_GDR_LEVEL: Text = None
-    NCCL_NVLS_ENABLE: Annotated[bool | None, BeforeValidator(_as_nvls)] = None
+    NCCL_NVLS_ENABLE: SwitchOrDefault = None  # 2: NCCL decides
     NCCL_COLLNET_ENABLE: Switch = None
     NCCL_BUFFSIZE: Number = None
     NCCL_NTHREADS: Number = None

@@ -23,10 +23,6 @@ def verified_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> S
     """Return an algorithm's schedule. Its result is verified up to 64 ranks; with more, it is checked for deadlocks.
 
     Raise ProgramError if the program deadlocks or, up to 64 ranks, does not achieve its spec.
-
-    >>> from collectives import find_algorithm
-    >>> verified_schedule(find_algorithm("all_reduce/ring"), world_size=4).steps
-    6
     """
     if world_size <= VERIFIED_UP_TO:
         return _proved_schedule(algorithm, world_size, root)
@@ -49,10 +45,6 @@ def compact_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> An
 
     Schedules of more than 64 ranks are not checked for deadlocks, so use them only with engines that detect deadlocks.
     Raise ProgramError if a program for up to 64 ranks does not achieve its spec.
-
-    >>> from collectives import find_algorithm
-    >>> type(compact_schedule(find_algorithm("all_reduce/ring"), world_size=1024)).__name__
-    'SymmetricSchedule'
     """
     if world_size > VERIFIED_UP_TO:
         return unverified_schedule(algorithm, world_size, root)

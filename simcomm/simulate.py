@@ -68,14 +68,7 @@ def simulate(
     record: bool = True,
     faults: Faults = NO_FAULTS,
 ) -> Trace:
-    """Simulate a collective or a training run with a cluster's performance model, as ``run`` and ``train`` do.
-
-    >>> import simcomm
-    >>> from collectives import make_call
-    >>> model = performance_model(simcomm.star(4, "10 Gbit/s", "5 us"))
-    >>> round(simulate(model, make_call("all_reduce/ring", 4, 1 << 20)).elapsed * 1e3, 6)  # in ms
-    1.318291
-    """
+    """Simulate a collective or a training run with a cluster's performance model, as ``run`` and ``train`` do."""
     options = SimulationOptions(engine, faults, record)
     if isinstance(workload, CollectiveCall):
         return model.collective(workload, options)

@@ -139,13 +139,7 @@ def list_nodes(graph: "nx.DiGraph[str]") -> str:
 
 
 class LinkBudget:
-    """Counts the links of several networks against the memory limit, each network once.
-
-    >>> budget, star = LinkBudget(), nx.DiGraph([("h0", "s0"), ("s0", "h0")])
-    >>> budget.add(star, star)
-    >>> budget.links
-    1
-    """
+    """Counts the links of several networks against the memory limit, each network once."""
 
     def __init__(self) -> None:
         self.links = 0

@@ -203,14 +203,7 @@ def keeping_paths() -> Iterator[None]:
 
 
 def find_shortest_paths(graph: "nx.DiGraph[str]") -> ShortestPaths:
-    """Return the path finder of a graph. Within ``keeping_paths``, the last graph's path finder is cached.
-
-    >>> import simcomm
-    >>> graph = simcomm.star(2, "10 Gbit/s", "5 us").graph
-    >>> with keeping_paths():
-    ...     find_shortest_paths(graph) is find_shortest_paths(graph)
-    True
-    """
+    """Return the path finder of a graph. Within ``keeping_paths``, the last graph's path finder is cached."""
     cache = _kept.get()
     if cache and cache[0].is_of(graph):
         return cache[0]

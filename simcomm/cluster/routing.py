@@ -157,11 +157,7 @@ def ecmp(seed: int = 0) -> Routing:
 
 
 def join_legs(legs: Iterable[Route]) -> Route:
-    """Join routes into one route. Each route begins at the node where the previous route ends.
-
-    >>> join_legs([("h0", "s0"), ("s0", "h1")])
-    ('h0', 's0', 'h1')
-    """
+    """Join routes into one route. Each route begins at the node where the previous route ends."""
     first, *others = legs
     return (*first, *(node for leg in others for node in leg[1:]))
 

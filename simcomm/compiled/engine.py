@@ -97,16 +97,6 @@ def by_shortcut(inputs: EngineInput) -> Timing | None:
     """Return the timing by max-plus, or None if max-plus does not apply.
 
     Faults that begin after the end of the run have no effect.
-
-    >>> import simcomm
-    >>> from collectives import CollectiveCall, Transport, find_algorithm
-    >>> from collectives.schedule.symbolic_build import build_symmetric
-    >>> ring = find_algorithm("all_reduce/ring")
-    >>> star = simcomm.star(8, "1 GB/s", "1 us")
-    >>> call = CollectiveCall(ring, elements=8000)
-    >>> found = by_shortcut(EngineInput(call, build_symmetric(ring, 8), star, Transport()))
-    >>> found.method, found.messages, round(found.elapsed * 1e6)
-    ('max-plus', 112, 84)
     """
     if not isinstance(inputs.schedule, SymmetricSchedule):
         return None

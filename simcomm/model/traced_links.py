@@ -14,13 +14,7 @@ from simcomm.model.faults import NO_FAULTS, Faults
 def trace_links(
     cluster: Cluster, transport: Transport, carried: Sequence[float], elapsed: float, faults: Faults = NO_FAULTS
 ) -> list[TracedLink]:
-    """Return the links of a run that took ``elapsed`` seconds. ``carried`` lists the bytes per link, in graph order.
-
-    >>> import simcomm
-    >>> star = simcomm.star(2, "8 Gbit/s", "1 us")
-    >>> trace_links(star, Transport("half", goodput=0.5), [64.0, 0.0, 0.0, 64.0], elapsed=1.0)[0].rates
-    (LinkRate(since=0.0, alone=500000000.0, shared=500000000.0),)
-    """
+    """Return the links of a run that took ``elapsed`` seconds. ``carried`` lists the bytes per link, in graph order."""
     shares = _shares_over_time(faults, elapsed)
     links, cache = list[TracedLink](), dict[tuple[float, float], tuple[LinkRate, ...]]()
     for (a, b, data), nbytes in zip(cluster.graph.edges(data=True), carried, strict=True):

@@ -37,16 +37,7 @@ class Estimator:
 
     @classmethod
     def of(cls, simulator: MessageSimulator, call: CollectiveCall) -> "Estimator":
-        """Return an estimator. Computations that all algorithms share are done here, once.
-
-        >>> import simcomm
-        >>> from collectives import find_algorithm
-        >>> call = CollectiveCall(find_algorithm("all_reduce/ring"), elements=1 << 20)
-        >>> star = simcomm.star(8, "10 Gbit/s", "5 us")
-        >>> estimator = Estimator.of(MessageSimulator(star, star.transport), call)
-        >>> round(estimator.seconds(call.algorithm) * 1e3, 6)  # in ms
-        6.012026
-        """
+        """Return an estimator. Computations that all algorithms share are done here, once."""
         star, faster = simulator.star_costs(call.nbytes)
         if star is not None:
             simulator = replace(simulator, cluster=without_idle_hosts(simulator.cluster))

@@ -215,10 +215,6 @@ def star_model(cluster: Cluster, nbytes: int) -> CostModel | None:
 
     In a symmetric star, each rank has its own link to one switch, and all links are identical. The result is also None
     if the cluster has no transport.
-
-    >>> import simcomm
-    >>> star_model(simcomm.star(4, "8 Gbit/s", "1 us"), nbytes=64)
-    CostModel(p=4, nbytes=64, alpha=2e-06, beta=1e-09, gamma=0.0)
     """
     graph, hosts, transport = cluster.graph, cluster.hosts, cluster.transport
     edges = [data for _, _, data in graph.edges(data=True)]

@@ -12,13 +12,7 @@ SIMPY_UP_TO = 1_000  # messages up to which simpy is faster than loading the com
 
 
 def check_engine(engine: str | None) -> None:
-    """Raise InputError unless ``engine`` is the name of an engine, or None for the default.
-
-    >>> check_engine("ns-3")
-    Traceback (most recent call last):
-    ...
-    collectives.errors.InputError: unknown engine 'ns-3'; use simpy or compiled
-    """
+    """Raise InputError unless ``engine`` is the name of an engine, or None for the default."""
     if engine is not None and engine not in ENGINES:
         raise InputError(f"unknown engine {quote(engine)}; use {' or '.join(ENGINES)}")
 
@@ -44,11 +38,7 @@ class SimulationOptions:
         return self.engine is not None or self.faults != NO_FAULTS
 
     def choose_engine(self, messages: int) -> str:
-        """Return the requested engine. Default: simpy if all repetitions together have few messages, else compiled.
-
-        >>> SimulationOptions().choose_engine(24), SimulationOptions().choose_engine(8064)
-        ('simpy', 'compiled')
-        """
+        """Return the requested engine. Default: simpy if all repetitions together have few messages, else compiled."""
         return self.engine or ("simpy" if self.faults.runs * messages <= SIMPY_UP_TO else "compiled")
 
 

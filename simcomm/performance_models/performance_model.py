@@ -209,10 +209,6 @@ def performance_model(cluster: Cluster, calibration: Calibration | None = None) 
     """Return the performance model of a cluster. Raise InputError if ``calibration`` is not a Calibration.
 
     By default, a model that requires a calibration uses the cached one.
-
-    >>> import simcomm
-    >>> type(performance_model(simcomm.this_machine(2))).__name__
-    'MeasuredModel'
     """
     name = cluster.performance_model
     make: Callable[..., PerformanceModel] = getattr(
