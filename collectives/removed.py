@@ -23,6 +23,7 @@ OPTIONS: dict[str, str] = {  # "command --option": what to use instead
     "predict --engine": "the size of the problem selects the engine; in Python, `simcomm.run` has `engine=`",
     "predict --explain": "all notes are shown",
     "plan --explain": "all notes are shown",
+    "replay --report": "use `--plot FILE.html`, and `--trace FILE.json` for `ringlab plot path FILE.json`",
     "replay --explain": "all notes are shown",
     "run --explain": "all notes are shown",
     "compare --explain": "all notes are shown",

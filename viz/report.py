@@ -2,7 +2,7 @@
 
 import json
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,8 @@ Pictures = Mapping[str, bytes | Path]  # PNG, GIF or JPEG, or the file of one, b
 
 _KINDS = {
     "prediction": ("Prediction", "Simulated: times are virtual."),
-    "measurement": ("Measurement", "Real processes. Each time is the median over repetitions, with its range below."),
-    "comparison": (
-        "Prediction and measurement",
-        "error = (predicted − measured) / measured. The range is below each time. A bar compares the time with that of "
-        "the slowest algorithm in the same case.",
-    ),
-    "replay": (
-        "Replay",
-        "A recorded run on another network: communication times are virtual, computing times as recorded.",
-    ),
+    "measurement": ("Measurement", "Real processes. Each time is the median over repetitions."),
+    "comparison": ("Prediction and measurement", "error = (predicted − measured) / measured."),
 }
 SPACES = "\n\t\xa0\u2009\u202f"  # not printable, but harmless
 _SIGNATURES = {b"\x89PNG": "image/png", b"GIF8": "image/gif", b"\xff\xd8\xff": "image/jpeg"}
@@ -49,14 +41,13 @@ class ReportParts:
     compared: Pictures = field(default_factory=dict)
     player: str = ""
     headline: str = ""
-    assumptions: Sequence[str] = ()
 
 
 def write_report(answer: Mapping[str, Any], parts: ReportParts, path: Path | str) -> None:
-    """Write the answer of ``predict``, ``run``, ``compare`` or ``replay`` as one self-contained HTML file.
+    """Write the answer of ``predict``, ``run`` or ``compare`` as one self-contained HTML file.
 
     The report shows, in this order: the question, the headline, the pictures, the bottleneck with the player,
-    predicted against measured, the assumptions and their sources, and the collapsed tables.
+    predicted against measured, the scenario and the environment, and the collapsed tables.
 
     Raise InputError if the suffix is not ``.html``, the kind of the answer is unknown, or a picture is not a readable
     PNG, GIF or JPEG.
@@ -122,8 +113,6 @@ def _content(answer: object, headline: str) -> dict[str, Any]:
 
 def _question(answer: Mapping[str, Any], scenario: Mapping[str, Any]) -> str:
     where = f" on {scenario['cluster']}" if isinstance(scenario.get("cluster"), str) else ""
-    if answer["kind"] == "replay":
-        return f"How long does the run take{where}, and what limits it?"
     names = list(dict.fromkeys(row.get("collective", "") for row in answer.get("collectives") or []))
     if answer.get("training"):
         return f"How long does a training step take{where}, and what limits it?"

@@ -1,4 +1,4 @@
-"""Writes an HTML report of a prediction, a comparison or a replay, with pictures, player and tables in one file."""
+"""Writes an HTML report of a prediction or a comparison, with pictures, player and tables in one file."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -14,7 +14,6 @@ from collectives.units import format_size
 from ringlab.pictures.plots import describe_curves, scaling_curves, waterfall
 from ringlab.pictures.traces import OneRun, beside_measured, predict_runs
 from ringlab.session import Session
-from ringlab.shared.answer import Answer
 from ringlab.shared.conclusions import headline
 from ringlab.shared.figures import SideBySide
 from ringlab.shared.scenario_answer import ScenarioAnswer
@@ -125,20 +124,3 @@ def _compared(answer: ScenarioAnswer[SideBySide]) -> Iterator[tuple[str, bytes]]
 
 def _is_compared(value: SideBySide) -> bool:
     return bool(value.predicted) and bool(value.measured)
-
-
-def write_replay_page(answer: Answer, trace: Trace, cluster: str, path: Path) -> None:
-    """Write an HTML report of a replay: tables and, unless there are too many messages, a critical path and a player.
-
-    Raise InputError if the suffix is not ``.html``.
-    """
-    answered = answer.to_dict()
-    runs = [PlayedRun(trace, cluster)] if len(trace.messages) <= MOST_LOOKED_AT and _is_shown(trace) else []
-    parts = ReportParts(
-        tables=render_html(part for part in answer.show() if not isinstance(part, Sentences)),
-        critical=dict(_critical(runs)),
-        player=render_player(trace.title, runs) if runs else "",
-        assumptions=answered["notes"],
-    )
-    head = {"scenario": {"title": trace.title, "cluster": cluster}, "conclusions": answered["stuck"]}
-    viz.write_report(answered | head, parts, path)

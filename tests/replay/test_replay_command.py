@@ -36,9 +36,9 @@ def run_file(tmp_path: Path) -> Path:
 
 
 def test_replay_command_answers_plots_and_writes(run_file: Path, tmp_path: Path, ringlab: Ringlab) -> None:
-    files = [tmp_path / name for name in ("run.html", "run.trace.json", "answer.json", "report.html")]
+    files = [tmp_path / name for name in ("run.html", "run.trace.json", "answer.json")]
     what_ifs = ["--what-if", "all_reduce=naive", "--what-if", "cluster.link.8.bandwidth='1 Gbit/s'"]
-    files_to = ["--plot", files[0], "--trace", files[1], "--json", files[2], "--report", files[3]]
+    files_to = ["--plot", files[0], "--trace", files[1], "--json", files[2]]
     done = ringlab("replay", run_file, "--on", "two-racks", *what_ifs, *files_to)
     assert done.status == 0, done.err
     for words in ("train.py: 48 calls of 8 ranks, recorded on virtual", "train.py:40", "is the bottleneck"):
@@ -54,14 +54,6 @@ def test_replay_command_answers_plots_and_writes(run_file: Path, tmp_path: Path,
     trace = read_trace(files[1])
     assert (len(trace.messages), trace.elapsed) == (as_recorded["messages"], pytest.approx(as_recorded["elapsed_s"]))
     assert files[0].stat().st_size > 10_000
-    page = files[3].read_text()
-    for words in (
-        "<title>train.py",
-        "that the end of the run waited for",
-        "is the bottleneck",
-        "How long does the run",
-    ):
-        assert words in page
     done = ringlab("replay", run_file, "--ranks", 64, "--on", "two-racks")
     assert done.status == 0 and "each host 8 times" in done.out and "of 64 ranks" in done.out, done.err
 

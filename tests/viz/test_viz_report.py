@@ -134,7 +134,7 @@ def test_report_grades_errors() -> None:
     ("changes", "pictures", "name", "message"),
     [
         ({}, {}, "report.pdf", r"report\.pdf: a report is written as \.html"),
-        ({"kind": "guess"}, {}, "r.html", "comparison, replay, not 'guess'"),
+        ({"kind": "guess"}, {}, "r.html", "comparison, not 'guess'"),
         ({}, {"moving": b"RIFF...."}, "r.html", "picture 'moving' must be a PNG, GIF or JPEG"),
         ({}, {"moving": Path("no/such.png")}, "r.html", r"no/such\.png: no such file"),
     ],
@@ -156,7 +156,7 @@ def test_report_answers_question_with_pictures_and_folds_numbers() -> None:
     )  # fmt: skip
     text = render_report({**comparison(), "limits": "What limits ring: h3 is slow."}, parts)
     order = ["and what limits it?", "A step takes 300 ms.", 'alt="waterfall"', "h3 is slow", 'alt="beside"']
-    places = [text.index(words) for words in (*order, "Assumptions and calibration", "All numbers")]
+    places = [text.index(words) for words in (*order, "Scenario and environment", "All numbers")]
     assert places == sorted(places)
     open_to_all = re.sub(r"<details.*?</details>", "", text, flags=re.DOTALL)
     assert "<table" not in open_to_all, "all numbers are folded away"

@@ -34,7 +34,7 @@ from replay.simulation.repeated_ranks import widen
 from replay.simulation.replay import ReplayedRun, Replayer
 from replay.simulation.traces import make_trace
 from ringlab.shared.answer import NOT_IN_JSON, Answer, AnswerRecord
-from ringlab.shared.options import CalibrationOpt, JsonOpt, ReportOpt, drawing, option, with_groups
+from ringlab.shared.options import CalibrationOpt, JsonOpt, drawing, option, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress, computing
 from ringlab.table import MOST_ROWS, Line, Part, Sentences, Table, format_ratio
@@ -82,27 +82,19 @@ def command(
         Path | None,
         drawing(
             "a picture of messages",
-            (
-                "Output file. .html: player. .gif: animation. .png, .svg, .pdf: timeline. "
-                ".perfetto.json: Perfetto trace."
-            ),
+            "Output file. .html: player. .gif: animation. .png, .svg, .pdf: timeline. .perfetto.json: Perfetto trace.",
         ),
     ] = None,
     trace: Annotated[
         Path | None, Option(metavar="FILE", help="Write all messages as a trace for `ringlab animate`.")
     ] = None,
-    report: ReportOpt = None,
     json_to: JsonOpt = None,
 ) -> None:
     """Replay a recorded run on other networks or with other algorithms, without running the script again."""
-    check_outputs(json_to, plot, trace, report, reads=options.calibration)
+    check_outputs(json_to, plot, trace, reads=options.calibration)
     replayed = replay_file(file, options, progress=TerminalProgress())
     writers: list[Callable[[], object]] = [partial(viz.draw, replayed.trace, plot)] if plot is not None else []
     writers += [partial(replayed.trace.write, trace)] if trace is not None else []
-    if report is not None:
-        from ringlab.pictures.report import write_replay_page  # imports viz's player
-
-        writers.append(partial(write_replay_page, replayed, replayed.trace, replayed.own.cluster, report))
     deliver(replayed, json_to, *writers)
 
 
