@@ -4,8 +4,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import Field, fields, is_dataclass
 from typing import Any, ClassVar
 
-from collectives.errors import InputError
-from collectives.quoting import quote, suggest
 from ringlab.table import Part, render_html
 
 SCHEMA_VERSION = 2  # of every answer's JSON; raised when a key changes
@@ -49,27 +47,6 @@ class Answer(AnswerRecord):
 
     def _repr_html_(self) -> str:
         return render_html(self.show())
-
-    def to_pandas(self, table: str | None = None) -> Any:
-        """Return the list ``table`` of ``to_dict()`` as a pandas DataFrame.
-
-        By default, this is the first list that has rows. Raises InputError for an unknown table, for an answer without
-        tables, and if pandas is not installed.
-        """
-        lists = {
-            key: rows
-            for key, rows in self.to_dict().items()
-            if isinstance(rows, list) and rows and isinstance(rows[0], dict)
-        }
-        if table is not None and table not in lists:
-            raise InputError(f"unknown table {quote(table)}; {suggest(table, lists)}")
-        if not lists:
-            raise InputError("this answer has no table")
-        try:
-            from pandas import json_normalize  # optional, and slow to import
-        except ModuleNotFoundError as error:
-            raise InputError("to_pandas requires pandas: pip install pandas") from error
-        return json_normalize(lists[table or next(iter(lists))])
 
 
 def to_plain(value: Any) -> Any:

@@ -2,9 +2,7 @@
 
 import ast
 import json
-import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -36,20 +34,6 @@ def test_notebook_runs_and_shows_its_answers(tmp_path: Path, monkeypatch, capsys
     assert path._repr_html_().startswith('<img src="data:image/png;base64,')
     assert (path._repr_png_() or b"").startswith(b"\x89PNG") and player._repr_png_() is None
     assert capsys.readouterr().out.startswith("star9: no such file")
-
-
-def test_answer_converts_to_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = ringlab.load("star8", "collective.sizes=8 MiB").predict()
-    pandas = ModuleType("pandas")
-    pandas.json_normalize = lambda rows: SimpleNamespace(rows=rows)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "pandas", pandas)
-    assert [row["algorithm"] for row in answer.to_pandas().rows] == ["naive", "ring"]
-    assert [row["gradient_sync"] for row in answer.to_pandas("training").rows] == ["naive", "ring"]
-    with pytest.raises(InputError, match="unknown table 'trainings'; did you mean training"):
-        answer.to_pandas("trainings")
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(InputError, match="pip install pandas"):
-        answer.to_pandas()
 
 
 def test_notebook_shows_a_typo_in_one_line() -> None:
