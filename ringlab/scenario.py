@@ -234,27 +234,6 @@ class Scenario(scenarios.LoadedScenario):
         session = session_of(progress, backend=backend, timeout_s=timeout)
         return CalibrationAnswer(*session.calibrate_for(self, ranks, accept_noise))
 
-    def write_report(
-        self,
-        answer: "Comparison | Prediction",
-        path: Path | str,
-        *,
-        calibration: Source = None,
-        backend: str = "gloo",
-        progress: Progress | None = None,
-    ) -> None:
-        """Write a prediction or a comparison as one HTML page with figures.
-
-        ``calibration`` and ``backend`` must be those of the answer, because its messages are simulated again. Raises
-        InputError if the answer is from another function, or the suffix is not ``.html``.
-
-        >>> here = load("here.toml")  # doctest: +SKIP
-        >>> here.write_report(here.compare(timeout=60), "report.html")  # doctest: +SKIP
-        """
-        from ringlab.pictures.report import write_report  # imports viz
-
-        write_report(answer, self, path, session_of(progress, calibration=calibration, backend=backend))
-
 
 def load(reference: str | Path, *changes: str | Algorithm) -> Scenario:
     """Read a scenario file or a built-in scenario, and apply changes.

@@ -7,7 +7,9 @@ import pytest
 from collectives import InputError
 from collectives.quoting import suggest
 from collectives.records.trace import Trace
+from ringlab.pictures.report import write_report
 from ringlab.scenario import load
+from ringlab.session import Session
 from ringlab.shared.ranges import parse_world_sizes
 
 KNOWN = ("all_reduce/ring", "all_gather/ring", "all_reduce/chain")
@@ -65,6 +67,6 @@ def test_trace_names_must_be_printable() -> None:
 def test_pages_escape_file_names(tmp_path: Path) -> None:
     scenario = load(str(written(tmp_path, f"{TURNED}.toml")))
     assert scenario.title == "a\\u202e\\x1b[31mb"
-    scenario.write_report(scenario.predict(), tmp_path / "r.html")
+    write_report(scenario.predict(), scenario, tmp_path / "r.html", Session())
     page = (tmp_path / "r.html").read_text()
     assert TURNED not in page and "\u202e" not in page and "\x1b" not in page and "a\\u202e" in page

@@ -231,12 +231,10 @@ def _of_ringlab(folder: Path) -> dict[str, dict[str, dict[str, Any]]]:
         "profile_model": {"model": "resnet50"},
         "run": here,
     }
-    report = {"answer": star["scenario"].predict(), "path": folder / "r.html"}
     return {
         "ringlab": functions,
         "Scenario": {
             "trace": {"self": star["scenario"]},
-            "write_report": {"self": star["scenario"], **report},
             "calibrate": {"self": here["scenario"]},
         },
     }

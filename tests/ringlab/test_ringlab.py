@@ -9,6 +9,7 @@ import shlex
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ from typer.testing import CliRunner
 import ringlab
 import scenarios
 from ringlab.cli import app
+from ringlab.pictures.report import write_report
+from ringlab.session import Session
 from ringlab.shared.answer import shorten
 
 HERE = """
@@ -70,17 +73,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.usefixtures("brief_calibration")
-@pytest.mark.parametrize("name", ["calibrate", pytest.param("write_report", marks=SLOW)])
-def test_examples_of_scenario_methods_run(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch):
-    run_examples(getattr(ringlab.Scenario, name), folder, monkeypatch)
-
-
-@pytest.mark.usefixtures("brief_calibration")
 @pytest.mark.parametrize(
-    "name", ["bench", *(pytest.param(name, marks=SLOW) for name in ("calibrate", "compare", "run"))]
+    "name",
+    ["bench", "Scenario.calibrate", *(pytest.param(name, marks=SLOW) for name in ("calibrate", "compare", "run"))],
 )
 def test_examples_of_functions_run(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch):
-    run_examples(getattr(ringlab, name), folder, monkeypatch)
+    run_examples(attrgetter(name)(ringlab), folder, monkeypatch)
 
 
 def run_examples(function: Callable, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +103,7 @@ def test_scenario_is_run_compared_and_drawn(folder: Path, tmp_path: Path, monkey
     compared = scenario.compare(timeout=60)
     beside = compared.collectives[0].time_s
     assert beside.error == pytest.approx((beside.predicted - beside.measured) / beside.measured)
-    scenario.write_report(compared, tmp_path / "report.html")
+    write_report(compared, scenario, tmp_path / "report.html", Session())
     assert "<table" in (tmp_path / "report.html").read_text()
     drawn = ringlab.animate("star8", tmp_path / "star.png", "ring", "1 KiB")
     assert (drawn.title, Path(drawn.file).is_file()) == ("all_reduce/ring", True)

@@ -18,6 +18,8 @@ from PIL import Image
 import ringlab
 import viz
 from collectives.errors import InputError
+from ringlab.pictures.report import write_report
+from ringlab.session import Session
 from ringlab.shared.figures import ClusterFigures, CollectiveFigures, TrainingFigures, side_by_side
 from ringlab.shared.scenario_answer import ScenarioAnswer
 from ringlab.table import Cell, Table, format_digits, render_html
@@ -165,7 +167,7 @@ def test_report_answers_question_with_pictures_and_folds_numbers() -> None:
 def written(scenario: ringlab.Scenario, folder: Path) -> tuple[Any, str]:
     """Return the prediction of a scenario, and its report."""
     answer = scenario.predict()
-    scenario.write_report(answer, folder / "report.html")
+    write_report(answer, scenario, folder / "report.html", Session())
     return answer, (folder / "report.html").read_text(encoding="utf-8")
 
 
@@ -191,7 +193,7 @@ def test_report_omits_runs_without_or_with_too_many_messages(
     answer = scenario.predict()
     monkeypatch.setattr("collectives.budget.Gigabyte.RECORDED", most)
     monkeypatch.setattr("simcomm.performance_models.options.SIMPY_UP_TO", 0)
-    scenario.write_report(answer, tmp_path / "report.html")
+    write_report(answer, scenario, tmp_path / "report.html", Session())
     assert "iframe" not in Page((tmp_path / "report.html").read_text(encoding="utf-8")).tags
 
 
