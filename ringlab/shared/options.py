@@ -117,17 +117,6 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command whose dataclass parameters are replaced by the options in their fields.
 
     Fields made by ``option`` and annotated fields become options. Other fields keep their defaults.
-
-    >>> @dataclass
-    ... class Size:
-    ...     width: int = option(2, help="Width in pixels.")
-    >>> @with_groups
-    ... def draw(file: str, size: Size) -> None:
-    ...     print(file, size)
-    >>> [*signature(draw).parameters]
-    ['file', 'width']
-    >>> draw(file="a", width=3)
-    a Size(width=3)
     """
     command_signature = signature(command, eval_str=True)
     annotations = {name: parameter.annotation for name, parameter in command_signature.parameters.items()}
