@@ -304,7 +304,10 @@ def _find_tokens(spread: SpreadTraining) -> float | None:
 def _full_name(key: str) -> str:
     name = KEYS.get(key, key)
     if "." not in name:
-        raise InputError(f"--what-if: unknown key {quote(key)}; {suggest(key, KEYS)}, or section.key")
+        raise InputError(
+            f"--what-if: unknown key {quote(key)}; {suggest(key, KEYS)}, or section.key. To vary an option such as "
+            "--lora, search once for each value"
+        )
     return name
 
 
