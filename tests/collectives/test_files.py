@@ -147,18 +147,9 @@ def test_only_regular_files_of_limited_size_are_read(
         read_bytes(Path(path))
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("\x1b]0;owned\x07", "\\x1b]0;owned\\x07"),
-        ("a\u202eb\u2066", "a\\u202eb\\u2066"),
-        ("a\nb\r", "a\\nb\\r"),
-        ("\udcff", "\\udcff"),
-    ],
-)
-def test_control_characters_are_escaped(text: str, shown: str):
-    assert make_printable(text) == shown
-    assert len(make_printable("a" * 10**6)) < 1100
+def test_control_characters_are_escaped() -> None:
+    text, shown = "\x1b]0;owned\x07 a\u202eb\u2066 a\nb\r \udcff", r"\x1b]0;owned\x07 a\u202eb\u2066 a\nb\r \udcff"
+    assert make_printable(text) == shown and len(make_printable("a" * 10**6)) < 1100
 
 
 def test_markup_in_a_title_is_not_interpreted(ringlab):
