@@ -158,11 +158,7 @@ def print_parts(parts: Iterable[Part], console: Console) -> None:
 
 
 def render_html(parts: Iterable[Part]) -> str:
-    """Return tables, lines and sentences as HTML.
-
-    >>> render_html(["a < b", Line("c", "bold")])
-    '<p>a &lt; b</p>\\n<p><b>c</b></p>'
-    """
+    """Return tables, lines and sentences as HTML."""
     return "\n".join(_html_part(part) for part in parts)
 
 
@@ -208,11 +204,7 @@ def format_digits(value: float) -> str:
 
 
 def format_whole(value: float) -> str:
-    """Return a large number, rounded to three significant digits.
-
-    >>> format_whole(83662.4)
-    '83,700'
-    """
+    """Return a large number, rounded to three significant digits."""
     return f"{float(f'{value:.3g}'):,.0f}"
 
 
@@ -231,12 +223,7 @@ def time_unit(seconds: Iterable[float | None]) -> tuple[str, Format]:
 
 
 def size_unit(sizes: Iterable[int]) -> tuple[str, Callable[[int], str]]:
-    """Return the largest unit in which all sizes are integers, and a function that formats bytes in this unit.
-
-    >>> unit, form = size_unit([65536, 1 << 20])
-    >>> unit, form(1 << 20)
-    ('KiB', '1024')
-    """
+    """Return the largest unit in which all sizes are integers, and a function that formats bytes in this unit."""
     every = [*sizes]
     unit = next(unit for unit in ("GiB", "MiB", "KiB", "B") if all(size % int(SIZES[unit]) == 0 for size in every))
     return unit, lambda size: str(size // int(SIZES[unit]))
@@ -248,11 +235,7 @@ def format_or_dash(value: float | None, form: Format) -> str:
 
 
 def format_interval(value: float | None, bounds: Bounds | None, form: Format = format_digits) -> str:
-    """Format a value with its interval. Without bounds, format only the value; without a value, return a dash.
-
-    >>> format_interval(112.3, (95.2, 131.9)), format_interval(112.3, None)
-    ('112 (95.2-132)', '112')
-    """
+    """Format a value with its interval. Without bounds, format only the value; without a value, return a dash."""
     if value is None or bounds is None:
         return format_or_dash(value, form)
     return f"{form(value)} ({form(bounds[0])}-{form(bounds[1])})"

@@ -91,8 +91,8 @@ def check_outputs(*files: Path | str | None, reads: Path | None = None) -> None:
 def deliver(answer: Answer, json_to: str | None, *writers: Callable[[], object]) -> None:
     """Print an answer, write its JSON, and call ``writers``. If ``json_to`` is ``-``, only print the JSON.
 
-    Only rank 0 writes. If an output fails, the other outputs are
-    still written before OSError is raised. If the command was interrupted, exit with status 130.
+    Only rank 0 writes. If an output fails, the other outputs are still written before OSError is raised. If the command
+    was interrupted, exit with status 130.
     """
     if is_first_rank():
         shown = [] if json_to == "-" else [lambda: print_parts(answer.show(), make_console())]
