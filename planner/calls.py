@@ -53,7 +53,7 @@ def check_strategy(job: TrainingJob) -> None:
             "use gpt:layers=...,width=..., or remove the key"
         )
     if shape is not None and shape.kv_heads % parallelism.tensor:
-        raise InputError(f"tensor must divide the {shape.kv_heads} KV heads of the model, not {parallelism.tensor}")
+        raise InputError(f"the model's KV heads ({shape.kv_heads}) must be a multiple of tensor ({parallelism.tensor})")
     if parallelism.pieces > 1 and job.batch % parallelism.pieces:
         raise InputError(f"batch_size must be a multiple of the {parallelism.pieces} microbatches, not {job.batch}")
 

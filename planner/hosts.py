@@ -111,7 +111,8 @@ class Host:
     def bus_bandwidth(self, gpus: int) -> float:
         """Return the all_reduce bus bandwidth of ``gpus`` GPUs in bytes/s.
 
-        If none is published for this count, the value for the next lower count is used.
+        With a system description, NCCL's model predicts it for two or more GPUs. Otherwise it is the value published
+        for the largest count up to ``gpus``, or else for the smallest count. Without published values, it is ``peer``.
         """
         if self.system is not None and gpus > 1:
             seconds = np.interp(log2(LARGE), GRID, self.seconds("all_reduce", Group(gpus)))

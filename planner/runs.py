@@ -127,9 +127,9 @@ def _add_mesh(run: dict[str, Any]) -> None:
         mesh = " x ".join(f"{name} {run[name]}" for name in ("dp", "tp", "cp", "pp"))
         raise InputError(f"gpus must be the product of the mesh, {mesh}, not {run['gpus']}")
     if run["heads"] % run["tp"]:
-        raise InputError(f"tp must divide the {run['heads']} heads, not {run['tp']}")
+        raise InputError(f"heads ({run['heads']}) must be a multiple of tp ({run['tp']})")
     if run["experts"] % run["ep"]:
-        raise InputError(f"ep must divide the {run['experts']} experts, not {run['ep']}")
+        raise InputError(f"experts ({run['experts']}) must be a multiple of ep ({run['ep']})")
     if run["top_k"] > run["experts"]:
         raise InputError(f"top_k must be at most the number of experts, {run['experts']}, not {run['top_k']}")
     samples = run["dp"] * run["micro_batch"]

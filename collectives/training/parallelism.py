@@ -147,8 +147,8 @@ class Parallelism:
                 advice = f"give tensor x pipeline that divides {devices}"
             raise InputError(f"parallelism is {mesh}{counted}; {advice}")
         if data % self.expert:
-            raise InputError(f"expert must divide data ({data}), not {self.expert}")
+            raise InputError(f"data ({data}) must be a multiple of expert ({self.expert})")
         shard = self.shard or min(node or data, data)
         if self.strategy == "hsdp" and data % shard:
-            raise InputError(f"shard must divide data ({data}), not {shard}")
+            raise InputError(f"data ({data}) must be a multiple of shard ({shard})")
         return replace(self, data=data, shard=shard if self.strategy == "hsdp" else 0)

@@ -188,7 +188,7 @@ class Training(Recipe, DataLoading):
                 "backward"
             )
         if self.batch_size % self.accumulate:
-            raise InputError(f"accumulate must divide batch_size ({self.batch_size}), not {self.accumulate}")
+            raise InputError(f"batch_size ({self.batch_size}) must be a multiple of accumulate ({self.accumulate})")
         compute: object = self.compute
         if compute is not None and not isinstance(compute, ComputePhases):
             raise InputError(f"compute must be ComputePhases, or None to read a calibration, not {quote(compute)}")

@@ -39,7 +39,9 @@ def make_groups(lesson: ModuleType) -> None:
         across = [ranks[inside.index(rank)] for ranks in layout]
         for group, ranks, name in zip(groups, (inside, across), ("inside its rack", "across the racks"), strict=True):
             if not isinstance(group, dist.ProcessGroup):
-                raise WrongAnswerError(f"rank {rank} is not in the group {name}: make_groups returns {group!r} for it")
+                raise WrongAnswerError(
+                    f"rank {rank}: make_groups must return this rank's process group {name}, not {group!r}"
+                )
             got = dist.get_process_group_ranks(group)
             if sorted(got) != sorted(ranks):
                 raise WrongAnswerError(

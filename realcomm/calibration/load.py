@@ -71,7 +71,7 @@ def watch_load() -> Iterator[LoadWatch]:
 
 
 def read_counters() -> Counters | None:
-    """Return the kernel's counters, or None if the system has none."""
+    """Return the kernel's counters, or None if the system does not count stolen time, as outside Linux."""
     times = psutil.cpu_times()
     if not hasattr(times, "steal"):
         return None

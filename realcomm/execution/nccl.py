@@ -80,7 +80,7 @@ def ranks_of(group: dist.ProcessGroup) -> list[int]:
 
 
 def _first(group: dist.ProcessGroup, device: torch.device) -> list[dist.ProcessGroup]:
-    """Initialize ``group``. Return an empty list; communicators added to the list are shut down with ``group``."""
+    """Initialize ``group``. Return an empty list for further communicators, which are shut down with ``group``."""
     others: list[dist.ProcessGroup] = []
     _initialized(group, device)
     weakref.finalize(group, _destroy, others).atexit = False

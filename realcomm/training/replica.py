@@ -153,7 +153,7 @@ def save_weights(weights: Mapping[str, torch.Tensor], path: Path) -> None:
 
 
 def weights_digest(model: nn.Module) -> str:
-    """Return the SHA-256 of all parameters and buffers, in hexadecimal."""
+    """Return the SHA-256 of all parameters and persistent buffers, in hexadecimal."""
     summed = hashlib.sha256()
     for tensor in model.state_dict().values():
         summed.update(to_bytes(tensor).cpu().numpy().tobytes())

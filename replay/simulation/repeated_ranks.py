@@ -166,7 +166,7 @@ def _families(made: Sequence[Ranks]) -> Iterator[list[Ranks]]:
 
 
 def _calls(recording: Recording, mine: Ints, rank: int, groups: _Groups) -> dict[str, Ints]:
-    """Return the calls ``mine`` of a recorded rank as calls of ``rank``."""
+    """Return a recorded rank's calls, at the indices ``mine``, as calls of ``rank``, with its groups and peers."""
     columns = {name: column[mine] for name, column in recording.calls.kept.items()}
     is_collective = columns["kind"] == CallKind.COLLECTIVE
     distance = rank - columns["rank"]

@@ -147,7 +147,7 @@ def _message_bytes(count: int, chunks: int, shape: Shape) -> int:
 
 
 def local_seconds(calibration: Calibration, nbytes: int) -> float:
-    """Return the seconds in which a rank reduces ``nbytes`` while all other ranks reduce too."""
+    """Return the seconds that a rank takes to reduce ``nbytes`` while all other ranks reduce too."""
     points = calibration.reduction.points
     return read_curve(points, nbytes) if points and nbytes else calibration.reduction.per_byte * nbytes
 

@@ -35,7 +35,11 @@ JsonOpt = Annotated[
 ]
 TraceOpt = Annotated[
     Path | None,
-    typer.Option("--trace", metavar="FILE", help="Write a trace of the last algorithm (largest size) or training."),
+    typer.Option(
+        "--trace",
+        metavar="FILE",
+        help="Write a trace of the training run, or of the last algorithm at its largest size.",
+    ),
 ]
 CalibrationOpt = Annotated[
     Path | None,

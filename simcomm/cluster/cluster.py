@@ -69,7 +69,7 @@ class Cluster:
         return "this machine"
 
     def machines(self) -> list[object]:
-        """Return the machine of each rank: the number of its GPU's machine, or else the name of its host."""
+        """Return the machine of each rank. A host that is not a GPU of a machine is its own machine."""
         return [self.graph.nodes[host].get("machine", host) for host in self.hosts]
 
     @property

@@ -30,7 +30,7 @@ Indices = npt.NDArray[Any]
 def make_trace(inputs: EngineInput, timing: Timing, facts: dict[str, float], *, record: bool = True) -> Trace:
     """Return the trace of a run, with messages, spans and links if they are known and ``record`` is set.
 
-    Otherwise the trace has times and unfinished operations only.
+    Otherwise the trace has only its times, failed ranks and unfinished operations.
     """
     only = replace(trace_nothing(inputs, timing.elapsed, timing.method), facts=facts)
     if timing.elapsed == inf:

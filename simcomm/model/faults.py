@@ -276,7 +276,7 @@ class Faults:
 
 
 def pack_step_and_chunk(step: Any, chunk: Any) -> Any:
-    """Pack step and chunk, both uint64, into one integer: the last part of a message's name."""
+    """Pack step and chunk, both uint64, into one integer, the last part of the key that identifies a message."""
     return (step << np.uint64(CHUNK_BITS)) + chunk
 
 

@@ -314,7 +314,7 @@ def _describe(where: str, slug: str, line: Mapping[str, Any], machines: Mapping[
     if known["nodes"] > 1:
         for key, example in (("net", "ib"), ("nic", "200 Gbit/s")):
             if key not in known:
-                raise InputError(f"{where}: {key} is missing; set it for several nodes, such as {key} = {example!r}")
+                raise InputError(f"{where}: {key} is required for more than one node; for example, {key} = {example!r}")
     values = {**usual, **known}
     if values["link"] in NVLINKS and not values["nvlink"]:
         raise InputError(f'{where}: link = {values["link"]!r}, but {gpu.name} has no NVLink; use "pcie", or set nvlink')

@@ -254,10 +254,10 @@ def training_from_calibration(
 
 
 class Overlap(NamedTuple):
-    """The timeline of a backward pass that begins at 0, with the begin and end of each gradient bucket in seconds."""
+    """The timeline of a backward pass that starts at 0. All times are in seconds."""
 
     computed: float  # end of backward's compute
-    buckets: list[tuple[float, float]]  # begin and end
+    buckets: list[tuple[float, float]]  # start and end of each gradient bucket
 
     @property
     def finished(self) -> float:
@@ -268,10 +268,10 @@ class Overlap(NamedTuple):
 def overlap(backward_s: float, ready: Sequence[float], seconds: Sequence[float], slowdown: float) -> Overlap:
     """Return the timeline of a backward pass, and of the gradient buckets that are sent while it runs.
 
-    Without buckets, backward takes ``backward_s`` seconds. Buckets are sent one after the other. Bucket i is ready when
-    the share ``ready[i]`` of backward is computed, and takes ``seconds[i]`` if nothing else runs. ``slowdown`` is the
-    overlap slowdown: by how many seconds one second of communication delays backward. Up to 1, backward continues at
-    reduced speed. Above 1, it stops and the bucket takes longer.
+    Without buckets, backward takes ``backward_s`` seconds. Buckets are sent one after the other. Bucket i is ready once
+    the fraction ``ready[i]`` of backward is done, and takes ``seconds[i]`` if nothing else runs. Each second of
+    communication delays backward by ``slowdown`` seconds. If this is less than 1, backward continues at reduced speed.
+    Otherwise backward stops while a bucket is sent, and the bucket takes ``slowdown`` times as long.
 
     >>> overlap(10.0, ready=[0.5, 1.0], seconds=[2.0, 1.0], slowdown=0.5)
     Overlap(computed=11.0, buckets=[(5.0, 7.0), (11.0, 12.0)])

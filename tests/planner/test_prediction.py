@@ -90,7 +90,7 @@ def test_zero_sends_as_many_bytes_as_its_paper_states(strategy: str, times: floa
     assert sum(sent) == pytest.approx(times * 2 * 7 / 8 * 4 * 8000)
 
 
-def test_hsdp_gathers_within_a_host_and_averages_between() -> None:
+def test_hsdp_shards_within_hosts_and_all_reduces_across_hosts() -> None:
     (calls,) = stage_calls(TrainingJob(alike(), 8, Parallelism(strategy="hsdp", shard=4)).on(8))
     assert {(call.collective, call.group) for call in calls} == {
         ("all_gather", Group(4, 1)), ("reduce_scatter", Group(4, 1)), ("all_reduce", Group(2, 4)),
@@ -218,8 +218,8 @@ def test_profile_pipeline_stores_its_fullest_stage() -> None:
     [
         ({"data": 2, "tensor": 4}, 16, r"data 2 x tensor 4 x pipeline 1 = 8 devices, and there are 16; .* data = 4"),
         ({"tensor": 3}, 8, "give tensor x pipeline that divides 8"),
-        ({"expert": 4, "experts": 8}, 6, "expert must divide data .6., not 4"),
-        ({"strategy": "hsdp", "shard": 3}, 8, "shard must divide data"),
+        ({"expert": 4, "experts": 8}, 6, "data .6. must be a multiple of expert .4."),
+        ({"strategy": "hsdp", "shard": 3}, 8, "data .8. must be a multiple of shard .3."),
     ],
 )
 def test_mesh_of_another_number_of_devices_is_rejected(given: dict[str, object], devices: int, message: str) -> None:
@@ -250,7 +250,7 @@ def test_contradictory_strategies_are_rejected(given: dict[str, object], message
         ("resnet50", {"data": 1, "tensor": 2}, 8, "tensor requires a transformer"),
         ("resnet50", {"data": 1, "pipeline": 40}, 40, "'resnet50' can be cut into .* stages at most, not 40"),
         ("resnet50", {"data": 1, "pipeline": 2}, 3, "batch_size must be a multiple of the 2 microbatches, not 3"),
-        ("gpt2", {"data": 1, "tensor": 8}, 8, "must divide the 12 KV heads"),
+        ("gpt2", {"data": 1, "tensor": 8}, 8, "KV heads .12. must be a multiple of tensor .8."),
         ("resnet50", {"strategy": "fsdp", "pipeline": 2}, 8, "use zero1 or pipeline = 1"),
         ("resnet50", {"pipeline": 4, "schedule": "interleaved", "virtual": 2, "microbatches": 6}, 6,
          "microbatches must be a multiple of the 4 stages, not 6"),

@@ -208,7 +208,7 @@ def test_plan_with_only_spot_prices_suggests_spot(scenario: str, tmp_path: Path)
     cells[at] = ""
     mine = tmp_path / "mine.csv"
     mine.write_text(f"{heading}\n{','.join(cells)}\n")
-    with pytest.raises(InputError, match="the price list has spot prices only; pass --spot"):
+    with pytest.raises(InputError, match="the price list has only spot prices for these providers; pass --spot"):
         ringlab.plan(scenario, RATES, prices=mine)
     assert ringlab.plan(scenario, RATES, prices=mine, spot=True).candidates
 

@@ -90,7 +90,7 @@ def test_domain_of_several_boards_is_one_host() -> None:
     assert (rack.gpus, across > inside) == (72, True)
 
 
-def test_published_bandwidth_applies_up_to_its_gpu_count() -> None:
+def test_bandwidth_of_gpu_count_is_of_next_lower_published_count() -> None:
     host = Host("mine", None, 8, "pcie", 96, 1e10, busbw=((2, 10e9), (8, 5e9)))
     assert [host.bus_bandwidth(count) for count in (1, 2, 4, 8)] == [10e9, 10e9, 10e9, 5e9]
 

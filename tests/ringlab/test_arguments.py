@@ -314,8 +314,8 @@ UNUSED: dict[str, Callable[[], Any]] = {  # an argument that a call does not dep
     "the calibration has no effect, because the scenario states all costs; omit it": lambda: on_star().predict(
         calibration()
     ),
-    "star of 4 hosts, 10 Gbit/s describes its own costs, so a calibration has no effect on it": lambda: simcomm.run(
-        RING, STAR, 64, calibration=calibration()
+    "a calibration has no effect on star of 4 hosts, 10 Gbit/s, whose description includes all costs": lambda: (
+        simcomm.run(RING, STAR, 64, calibration=calibration())
     ),
     "calibration is only used to resolve auto; remove it": lambda: on_star().run(calibration=calibration()),
     "no [training] table; remove resume": lambda: ringlab.load("two-racks").run(resume="auto"),

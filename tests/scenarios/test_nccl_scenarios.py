@@ -144,7 +144,7 @@ WRONG = {
         "cluster={system='mpi_cpu_2procs_kind_onehost'}": "runs MPI on CPUs",
         GPUS.replace("}}", ", nick=3}}"): "cluster: system in this file: unknown key 'nick'",
         GPUS.replace("'RTX 4090'", "['RTX 3090', 'RTX 4090']"): "must be a string, as all GPUs of a system are alike",
-        GPUS.replace("}}", ", nodes=2}}"): "net is missing; set it for several nodes, such as net = 'ib'",
+        GPUS.replace("}}", ", nodes=2}}"): "net is required for more than one node; for example, net = 'ib'",
         GPUS.replace("4,", "1,"): "has a single GPU, so NCCL does not communicate",
         "cluster.latency=1 us": 'cluster: latency is not supported with transport = "nccl"',
         "cluster.world_size=4": 'cluster: world_size is not supported with transport = "nccl"',

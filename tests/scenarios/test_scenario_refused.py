@@ -74,7 +74,7 @@ WRONG = {
         "plan={target_samples=1.0, target_tokens=1.0}": "plan: target_samples and target_tokens are mutually exclusive",
         "training.model=resnet19": "unknown training.model 'resnet19'; did you mean resnet18? (choices: resnet18",
         "training.dataset=mnist": "unknown training.dataset 'mnist'; choose one of digits, cifar10",
-        "training.accumulate=5": "training: accumulate must divide batch_size (32), not 5",
+        "training.accumulate=5": "training: batch_size (32) must be a multiple of accumulate (5)",
         "training.dataset=synthetic; training.image_shape=[32, 32]": "image_shape must be [channels, height, width]",
         "training.gradient_sync=['ddp']; training.sync_every=4": "sync_every (4) requires an algorithm such as 'ring'",
         "training.gradient_sync={name='ring', bucket_mb=4}": "bucket_mb of ring requires overlap = true",

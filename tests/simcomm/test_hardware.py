@@ -124,7 +124,7 @@ def test_dgx_pod_has_a_leaf_per_rail_and_spines():
     assert all(graph.out_degree(f"s{leaf}") == 4 + 2 for leaf in range(16))
 
 
-def test_preset_accepts_another_network_port():
+def test_preset_accepts_another_nic_bandwidth_and_latency():
     cluster = preset("rtx3090-pcie", nodes=3, gpus_per_node=4, bandwidth="25 Gbit/s", latency="2 us")
     port = {"bandwidth": 3.125e9, "latency": 2e-6, "medium": "NIC of 25 Gbit/s"}
     assert (cluster.world_size, cluster.graph.edges["n2.nic0", "s0"]) == (12, port)

@@ -144,8 +144,8 @@ b = { machine = "mine", nodes = 2, gpus = 4, nccl = 2.20 }
 REFUSED = {
     'a = { nodes = 1, gpus = 8, gpu = "A100 SXM", speed = 4 }': "system a: unknown key 'speed'; use machine",
     "a = { nodes = 1, gpus = 8 }": "system a: gpu is missing",
-    'a = { nodes = 2, gpus = 8, gpu = "T4", net = "ib" }': "system a: nic is missing; set it for several nodes",
-    'a = { nodes = 2, gpus = 8, gpu = "T4", nic = 5 }': "system a: net is missing; set it for several nodes",
+    'a = { nodes = 2, gpus = 8, gpu = "T4", net = "ib" }': "system a: nic is required for more than one node",
+    'a = { nodes = 2, gpus = 8, gpu = "T4", nic = 5 }': "system a: net is required for more than one node",
     'a = { nodes = 0, gpus = 8, gpu = "T4" }': "system a: nodes = 0 should be greater than or equal to 1",
     'a = { nodes = true, gpus = 8, gpu = "T4" }': "system a: nodes = True must be an integer",
     'a = { nodes = 1, gpus = 8, gpu = "A100 SMX" }': "did you mean A100 SXM",

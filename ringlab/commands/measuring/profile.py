@@ -124,10 +124,9 @@ class ProfileAnswer(Answer):
         title = f"{profile.model}: {profile.parameters:,} parameters; a sample is {profile.sample}"
         yield Table(title, headings[:columns], [row[:columns] for row in rows])
         yield Line(
-            f"A sample takes {format_digits(profile.forward_flops / 1e9)} GFLOP forward, "
-            f"{format_digits(profile.backward_flops / 1e9)} backward. Autograd saves "
-            f"{format_size(profile.saved_bytes)} in float32, without fused kernels; `predict --devices` and `search` "
-            "predict the memory of a training.",
+            f"Per sample, forward takes {format_digits(profile.forward_flops / 1e9)} GFLOP and backward "
+            f"{format_digits(profile.backward_flops / 1e9)}. Autograd saves {format_size(profile.saved_bytes)} in "
+            "float32, without fused kernels. `predict --devices` and `search` predict the memory of a training run.",
             wrap=True,
         )
         for measured in profile.measured[-1:]:

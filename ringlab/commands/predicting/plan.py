@@ -319,7 +319,7 @@ def _offered(instances: Sequence[InstanceType], wanted: PlanSection, path: Path)
 def _candidates(instances: Iterable[InstanceType], wanted: PlanSection) -> list[Candidate]:
     candidates = [*list_candidates(instances, wanted.most_nodes, wanted.spot)]
     if not candidates:
-        raise InputError("the price list has spot prices only; pass --spot")
+        raise InputError("the price list has only spot prices for these providers; pass --spot")
     if len(candidates) > MOST_CASES:
         raise InputError(
             f"{len(candidates):,} candidates; at most {MOST_CASES:,} can be compared. Reduce the price list, "

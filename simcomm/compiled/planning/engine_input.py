@@ -52,7 +52,7 @@ Value = TypeVar("Value")
 
 
 class derived_property(Generic[Value]):  # noqa: N801  # it is used as a decorator
-    """A cached property, shared by all inputs that differ only in their faults."""
+    """A cached property, shared by all inputs that are derived from one, such as with other faults."""
 
     def __init__(self, function: "Callable[[EngineInput], Value]") -> None:
         self.function, self.name, self.__doc__ = function, function.__name__, function.__doc__

@@ -1,1 +1,1 @@
-"""Errors in how ranks communicate: pending buffers, file races, groups, and hand-written reductions."""
+"""Find communication errors: writes to pending buffers, missing waits, file races, wrong hand-written reductions."""

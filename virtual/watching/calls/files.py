@@ -28,7 +28,7 @@ class Clocks(Watcher):
         self._keys: defaultdict[tuple[int, str], Clock] = defaultdict(lambda: NOTHING)
 
     def knows(self, rank: Rank, other: Rank, number: int) -> bool:
-        """Return whether ``rank`` can know of event ``number`` of the rank ``other``."""
+        """Return whether event ``number`` of ``other`` happened before the current event of ``rank``."""
         clock = self._clocks[rank]
         return other.number < len(clock) and bool(clock[other.number] >= number)
 
