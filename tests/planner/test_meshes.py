@@ -286,8 +286,8 @@ def test_mfu_excludes_gradients_of_frozen_weights():
 
 @pytest.mark.parametrize(
     ("keys", "message"),
-    [({"experts": 8, "top_k": 2, "ep": 3}, "ep must divide the 8 experts, not 3"),
-     ({"tp": 5, "gpus": 320}, "tp must divide the 32 heads, not 5"),
+    [({"experts": 8, "top_k": 2, "ep": 3}, "experts .8. must be a multiple of ep .3."),
+     ({"tp": 5, "gpus": 320}, "heads .32. must be a multiple of tp .5."),
      ({"heads": 31}, "hidden must be a multiple of the 31 heads, not 4096; or set head_dim")],
 )  # fmt: skip
 def test_indivisible_run_is_rejected(keys, message):
