@@ -29,6 +29,7 @@ from collectives.declaration import (
 from collectives.errors import InputError
 from collectives.input_files import FileBytes, check_input
 from collectives.quoting import quote, suggest
+from collectives.removed import ALGORITHMS, describe_removed
 from collectives.spec import find_spec
 
 
@@ -72,6 +73,8 @@ def find_algorithm(reference: str | Algorithm, collective: str | None = None, fo
         raise InputError(f"{full_name} {UNDECIDED}")
     if full_name == f"all_reduce/{GLOO}":  # not part of the library
         return _gloos_own()
+    if full_name in ALGORITHMS:
+        raise InputError(describe_removed(ALGORITHMS, full_name))
     if full_name not in library():
         if os.path.isfile(Path(folder or ".", reference)):  # noqa: PTH113 - False also of a name that can be no file's
             raise InputError(f"{quote(reference)} is not a Python file; pass the name of an algorithm, or FILE.py:NAME")

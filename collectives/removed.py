@@ -80,6 +80,7 @@ KEYS: dict[str, str] = {  # "table.key" of a scenario file: what to write instea
 }
 FILE_SUFFIXES: dict[str, str] = {".mp4": "write a .gif, and convert it with `ffmpeg -i run.gif run.mp4`"}
 
+ALGORITHMS: dict[str, str] = {"all_to_all/naive": "use all_to_all/direct, which sends the same messages"}
 RENAMED_KEYS: dict[str, str] = {  # "table.key" of a scenario file: its new name, accepted until 0.2
     "trouble": "faults",
     "training.parallelism.form": "training.parallelism.strategy",

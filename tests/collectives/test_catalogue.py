@@ -51,6 +51,7 @@ def idle(rank, world_size):  # type: ignore[no-untyped-def]
     [
         ("ring", None, r"unknown algorithm 'ring'; did you mean .*all_reduce/ring.* or FILE.py:NAME"),
         ("mine.toml", None, r"'mine.toml' is not a Python file; pass the name of an algorithm"),
+        ("naive", "all_to_all", "all_to_all/naive was removed; use all_to_all/direct"),
         ("broadcast/naive", "all_reduce", "broadcast/naive is not an algorithm for all_reduce"),
     ],
 )
