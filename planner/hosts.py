@@ -55,12 +55,8 @@ class Group(NamedTuple):
         """
         local = self.local(node)
         apart = min(self.stride, max(1, node // local))
-        span = apart * local
-        return tuple(
-            tuple(range(first + offset, first + span, apart))
-            for first in range(0, node - span + 1, span)
-            for offset in range(apart)
-        )
+        devices = np.arange(node - node % (apart * local)).reshape(-1, local, apart)
+        return tuple(map(tuple, devices.swapaxes(1, 2).reshape(-1, local).tolist()))
 
 
 # Returns the seconds of a collective of so many bytes in a group, one at a time; for send_recv, of a single message. In

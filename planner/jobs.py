@@ -129,6 +129,7 @@ PROFILES = {  # shipped profiles by their names in published series
 }  # fmt: skip
 
 
+@cache
 def find_model(name: str) -> ModelProfile:
     """Return a model of published series by its published name, or a shipped profile by its name.
 
@@ -143,17 +144,12 @@ def find_model(name: str) -> ModelProfile:
     shipped = PROFILES.get(name, name.lower())
     if shipped not in known:
         raise InputError(f"unknown model {name!r}; {suggest(name, [*PROFILES, *others, *known])}")
-    return _shipped(shipped)
+    return find_model_profile(shipped)
 
 
 def models() -> dict[str, ModelProfile]:
     """Return the models of published series by their published names."""
     return {name: find_model(name) for name in [*PROFILES, *_others()]}
-
-
-@cache
-def _shipped(name: str) -> ModelProfile:
-    return find_model_profile(name)
 
 
 @cache

@@ -161,15 +161,6 @@ class Training:
     """A training job on identical hosts.
 
     Without ``compute``, the model must be a transformer, and its compute time follows from its shapes.
-
-    >>> from collectives.records.model_profile import find_model_profile
-    >>> from planner.hosts import host_of_preset
-    >>> from planner.rates import at_rate
-    >>> resnet = find_model_profile("resnet50")
-    >>> training = Training(TrainingJob(resnet, 256), host_of_preset("dgx-a100"), at_rate(resnet, 2470.0))
-    >>> found = training.predict(8)
-    >>> 0.5 < found.efficiency < 1, found.interval()[0] < found.rate
-    (True, True)
     """
 
     job: TrainingJob
@@ -351,6 +342,7 @@ def _join_parts(seconds: dict[str, float], mesh: Training) -> StepParts:
 
 
 def _describe_smaller(parallelism: Parallelism) -> str:
-    more = "strategy = \"fsdp\" shards the states over the devices" if parallelism.strategy not in SHARDED else (
-        "more devices, or tensor or pipeline above 1, divide the model")  # fmt: skip
+    more = 'strategy = "fsdp" shards the states over the devices'
+    if parallelism.strategy in SHARDED:
+        more = "more devices, or tensor or pipeline above 1, divide the model"
     return more if parallelism.recompute == "full" else f'{more}; recompute = "full" saves fewer activations'

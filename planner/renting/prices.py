@@ -13,7 +13,6 @@ from datetime import date
 from functools import cache
 from math import inf
 from pathlib import Path
-from typing import NamedTuple
 
 from collectives.checks import MOST_RANKS
 from collectives.errors import InputError
@@ -59,6 +58,11 @@ class InstanceType:
     def name(self) -> str:
         """The provider and the instance type, such as "AWS p3.2xlarge"."""
         return f"{self.provider} {self.instance}"
+
+    @property
+    def gpu_price(self) -> float:
+        """The on-demand price of one GPU in dollars an hour; 0 if it is not sold on demand."""
+        return (self.price or 0.0) / self.gpus
 
 
 def read_prices(path: Path | str | None = None) -> tuple[InstanceType, ...]:
@@ -179,17 +183,10 @@ def _peer_to_peer(row: Mapping[str, str], gpus: int, interconnect: str) -> bool:
     return interconnect not in ("PCIe", "") or level is None or level.value != "NVL"
 
 
-class GpuPrice(NamedTuple):
-    """The price of one GPU in dollars an hour, and the instance type that is sold at this price."""
-
-    dollars: float
-    instance: InstanceType
-
-
-def find_gpu_price(
+def find_cheapest(
     instances: Iterable[InstanceType], gpu: str, counts: Sequence[int], system: System
-) -> GpuPrice | None:
-    """Return the lowest on-demand price of one GPU of a system, or None if no instance type matches the system.
+) -> InstanceType | None:
+    """Return the instance type with the lowest on-demand price per GPU of a system, or None if none matches the system.
 
     If the system's machine is sold, only that instance type counts. Otherwise, the instance type must have the same GPU
     and match each of ``counts`` GPUs, so that one price applies to all counts. For several GPUs, it must also have the
@@ -198,11 +195,7 @@ def find_gpu_price(
     priced = [instance for instance in instances if instance.gpu == gpu and instance.price is not None]
     sold = [instance for instance in priced if instance.machine is not None and instance.machine == system.preset]
     matches = sold or [instance for instance in priced if all(_is_like(instance, count, system) for count in counts)]
-    return min(
-        (GpuPrice((instance.price or 0.0) / instance.gpus, instance) for instance in matches),
-        default=None,
-        key=lambda price: price[0],
-    )
+    return min(matches, key=lambda instance: instance.gpu_price, default=None)
 
 
 def _is_like(instance: InstanceType, devices: int, system: System) -> bool:

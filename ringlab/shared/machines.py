@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from collectives.errors import InputError
 from collectives.quoting import MOST_NAMED, close_names
 from collectives.units import TomlFloat
-from planner.renting.prices import OLD_AFTER_DAYS, find_gpu_price, is_old, read_prices
+from planner.renting.prices import OLD_AFTER_DAYS, find_cheapest, is_old, read_prices
 from ringlab.table import Line, Part
 from scenarios import LoadedScenario, shipped
 from scenarios.loader import SpreadTraining
@@ -113,9 +113,9 @@ def find_price(spread: SpreadTraining, base: SpreadTraining, counts: Sequence[in
         return DevicePrice(stated, f"{of}${stated:.2f} an hour: {PRICE_KEY}.")
     if system is None or gpu is None:
         return DevicePrice(None, None)
-    offer = find_gpu_price(read_prices(), gpu, counts, system)
+    offer = find_cheapest(read_prices(), gpu, counts, system)
     if offer is None:
         return DevicePrice(None, f"The price list has no instance type like {spread.cluster.title}; set {PRICE_KEY}.")
-    name = f"{offer.instance.name}, {offer.instance.dated.isoformat()}"
-    old = f", older than {OLD_AFTER_DAYS} days: check it first" if is_old(offer.instance, date.today()) else ""
-    return DevicePrice(offer.dollars, f"{gpu} at ${offer.dollars:.2f} an hour: {name}{old}.")
+    name = f"{offer.name}, {offer.dated.isoformat()}"
+    old = f", older than {OLD_AFTER_DAYS} days: check it first" if is_old(offer, date.today()) else ""
+    return DevicePrice(offer.gpu_price, f"{gpu} at ${offer.gpu_price:.2f} an hour: {name}{old}.")

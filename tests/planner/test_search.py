@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from planner.gpus import PUBLISHED, find_gpu
-from planner.renting.prices import find_gpu_price, read_prices
+from planner.renting.prices import find_cheapest, read_prices
 from planner.runs import read_table
 from ringlab.commands.predicting.predict_devices import predict_devices
 from ringlab.commands.predicting.search import SearchOptions, find_meshes
@@ -112,15 +112,15 @@ def test_search_names_a_gpu_without_published_runs(answer_of):
 )  # fmt: skip
 def test_price_is_from_an_instance_type_like_the_machine(machine, gpu, nodes, devices):
     system = describe_preset(machine, nodes, 8)
-    price = find_gpu_price(read_prices(), gpu, [devices], system)
-    assert price is not None and price.dollars == price.instance.price / price.instance.gpus
-    assert price.instance.gpus >= min(devices, 8) and price.instance.machine in (machine, None, "p5.48xlarge")
-    assert nodes == 1 or price.instance.nic_bandwidth >= system.nic * 1e9
+    instance = find_cheapest(read_prices(), gpu, [devices], system)
+    assert instance is not None and instance.gpu_price == instance.price / instance.gpus
+    assert instance.gpus >= min(devices, 8) and instance.machine in (machine, None, "p5.48xlarge")
+    assert nodes == 1 or instance.nic_bandwidth >= system.nic * 1e9
 
 
 def test_price_is_none_if_instance_networks_are_too_slow():
     system = describe_preset("rtx4090-pcie", 2, 8, net="ib", nic="3200 Gbit/s")
-    assert find_gpu_price(read_prices(), "RTX 4090", [16], system) is None
+    assert find_cheapest(read_prices(), "RTX 4090", [16], system) is None
 
 
 def test_one_instance_type_prices_all_device_counts():
