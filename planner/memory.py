@@ -55,11 +55,6 @@ def _stage_parts(c: Columns, q: Mapping[str, float], *, is_last: bool) -> dict[s
     return {**dict(zip(PARTS, values, strict=True)), "total": plain + rest}
 
 
-def _state_bytes(c: Columns) -> Array:
-    """Return the size of the optimizer states in bytes per parameter, including a float32 copy of 16-bit weights."""
-    return np.array([*STATE_BYTES.values()])[c.optimizer] + np.where(c.item_bytes > 2, 0.0, 4.0)
-
-
 def _states(c: Columns, layers: Array) -> tuple[Array, Array, Array]:
     by = data_division(c)
     parameters, trained = count_held(c, layers), count_held(c, layers, trained=True)
@@ -72,7 +67,8 @@ def _states(c: Columns, layers: Array) -> tuple[Array, Array, Array]:
     each = np.where(c.framework == DEEPSPEED, 2.0, 4.0)
     is_divided = (is_zero3 & ~is_whole) | (c.zero == 2)
     gradients = np.where(is_divided, np.where(is_zero3, 4.0, each) * trained.divided(c, by), each * trained.all)
-    return weights, gradients, _state_bytes(c) * trained.divided(c, by)
+    states = np.array([*STATE_BYTES.values()])[c.optimizer] + np.where(c.item_bytes > 2, 0.0, 4.0)  # a float32 copy
+    return weights, gradients, states * trained.divided(c, by)
 
 
 def _weights(c: Columns, parameters: Held, trained: Held, by: Array | float = 1.0) -> Array:

@@ -57,11 +57,10 @@ RUN_BUCKETS_MB = 40.0  # usual bucket size of frameworks for language models
 NVLINK_SHARE = 0.76  # share of the data sheet's NVLink rate, if the NCCL model lacks the machine
 
 
-def read_table(path: Path = SHIPPED, *, only_known: bool = False) -> tuple[list[dict[str, Any]], Counter[str]]:
+def read_table(path: Path = SHIPPED) -> tuple[list[dict[str, Any]], Counter[str]]:
     """Return the runs of a table, and the number of rejected rows by reason.
 
-    Raise InputError for a file that is not a table, and for missing or repeated columns. With ``only_known``, unknown
-    columns raise InputError too, because they may be misspelled.
+    Raise InputError for a file that is not a table, and for missing, repeated or unknown columns.
     """
     lines = [line for line in read_text(path).splitlines() if not line.startswith("#")]
     try:
@@ -78,7 +77,7 @@ def read_table(path: Path = SHIPPED, *, only_known: bool = False) -> tuple[list[
     for name in filter(None, head):
         if head.count(name) > 1:
             raise InputError(f"{path}: column {quote(name)} is repeated; remove one")
-        if only_known and name not in KNOWN:
+        if name not in KNOWN:
             close = close_names(name, sorted(KNOWN))
             meant = f"did you mean {' or '.join(close)}" if close else f"known columns are in the head of {SHIPPED}"
             raise InputError(f"{path}: unknown column {quote(name)}; {meant}")
@@ -209,7 +208,7 @@ def read_own_runs(path: Path) -> tuple[list[OwnRuns], Mapping[str, int]]:
 
     Raise InputError for an unknown column, and if no run has a time.
     """
-    table, refused = read_table(path, only_known=True)
+    table, refused = read_table(path)
     refused.update(filter(None, map(why_untimed, table)))
     groups = defaultdict[tuple[str, str], list[dict[str, Any]]](list)
     for run in filter(has_time, table):

@@ -114,18 +114,6 @@ HOPPER_LINKS = "NVLink 4 x18"
 UNKNOWN_NIC = 1.25e9  # bytes/s; a single node does not use it
 
 
-def node_alike(instance: InstanceType) -> str:
-    """Return the name of the published node with the same kind of interconnect. Raise InputError if there is none."""
-    gpu, links = find_part("GPU", instance.gpu), instance.interconnect
-    if links in ("NVSwitch", "NVLink mesh"):
-        node = ALIKE.get((links, gpu["generation"].value), ALIKE["NVSwitch", "hopper"] if links == "NVSwitch" else None)
-        if node is None:
-            raise InputError(f"no published series used {instance.gpu} with {links}")
-        return node
-    lanes = gpu["pcie"].value.removeprefix("PCIe ").partition(" ")[0] if "pcie" in gpu else ""
-    return OVER_PCIE.get(lanes, OVER_PCIE["4.0"]) if instance.peer_to_peer else OVER_MEMORY
-
-
 def find_host(instance: InstanceType) -> Host:
     """Return an instance type's host: a machine from the hardware catalog, or a host like a node of published series.
 
@@ -134,10 +122,17 @@ def find_host(instance: InstanceType) -> Host:
     """
     if instance.machine is not None:
         return host_of_preset(instance.machine, instance.gpu)
-    alike = published_nodes()[node_alike(instance)]
-    ratio = 1.0
-    if instance.interconnect == "NVSwitch" and alike.name == ALIKE["NVSwitch", "hopper"]:
-        ratio = find_link(find_part("GPU", instance.gpu)["nvlink"].value).bandwidth / find_link(HOPPER_LINKS).bandwidth
+    gpu, links, ratio = find_part("GPU", instance.gpu), instance.interconnect, 1.0
+    if links in ("NVSwitch", "NVLink mesh"):
+        name = ALIKE.get((links, gpu["generation"].value), ALIKE["NVSwitch", "hopper"] if links == "NVSwitch" else "")
+        if not name:
+            raise InputError(f"no published series used {instance.gpu} with {links}")
+        if name == ALIKE["NVSwitch", "hopper"]:
+            ratio = find_link(gpu["nvlink"].value).bandwidth / find_link(HOPPER_LINKS).bandwidth
+    else:
+        lanes = gpu["pcie"].value.removeprefix("PCIe ").partition(" ")[0] if "pcie" in gpu else ""
+        name = OVER_PCIE.get(lanes, OVER_PCIE["4.0"]) if instance.peer_to_peer else OVER_MEMORY
+    alike = published_nodes()[name]
     return replace(
         alike,
         is_published=False, name=instance.name, gpu=instance.gpu, gpus=instance.gpus,
