@@ -2,7 +2,7 @@
 
 import gc
 
-from ringlab.shared.signals import Signals, end_now, watch_interrupts
+from ringlab.shared.signals import Signals, end_now, leave_soon, watch_interrupts
 
 GARBAGE_EVERY = 400_000  # new objects; collecting garbage during imports takes a tenth of the start and finds none
 
@@ -13,9 +13,15 @@ def main() -> None:
     try:
         try:
             watch_interrupts()
+            leave_soon()
             from ringlab.cli import main as run_command_line
 
             run_command_line()
+            Signals.status = 0
+        except SystemExit as end:
+            if isinstance(end.code, int | None):
+                Signals.status = end.code or 0
+            raise
         finally:
             Signals.leaving = True  # from now on, an interrupt ends the process at once
     finally:

@@ -3,6 +3,7 @@
 This module is imported first, so that interrupts work nearly from the start.
 """
 
+import atexit
 import os
 import signal
 import sys
@@ -27,10 +28,11 @@ class Terminated(BaseException):
 
 
 class Signals:
-    """Whether this process was interrupted, and whether its command has ended."""
+    """Whether this process was interrupted, whether its command has ended, and the command's exit status."""
 
     interrupted = False
     leaving = False  # whether the command has ended, so that nothing remains to be saved after an interrupt
+    status: int | None = None  # the exit status, once the command has ended
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
@@ -93,6 +95,26 @@ def watch_interrupts() -> None:
     os.set_blocking(write, False)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     Thread(target=_watch, args=(read,), daemon=True).start()
+
+
+def leave_soon() -> None:
+    """Register an exit handler that ends this process, because Python's own shutdown ignores interrupts.
+
+    Call this first: handlers run in reverse order.
+    """
+    atexit.register(_leave)
+
+
+def _leave() -> None:
+    if Signals.status is None:
+        return  # Python has not reported an error yet
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+    except (OSError, ValueError):
+        return  # Python reports this error
+    os._exit(Signals.status)
 
 
 def _watch(pipe: int) -> None:

@@ -110,6 +110,16 @@ def test_interrupt_after_the_last_output_ends_the_command(command: str, delays: 
         assert (status, err) in [(130, "ringlab: interrupted\n"), (0, "")], after
 
 
+def test_other_exit_handlers_run():
+    script = "import sys; sys.argv = ['ringlab', '--version']\nfrom ringlab.__main__ import main\nimport atexit\n"
+    script += "import ringlab.shared.signals as end\nleave_soon = end.leave_soon\n"
+    script += "import ringlab.__main__ as command\n"
+    script += "command.leave_soon = lambda: (leave_soon(), atexit.register(print, 'done'))\nmain()"
+    with start("-c", script) as process:
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out.splitlines()[-1], err) == (0, "done", "")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_program_that_catches_systemexit_ends_on_a_signal(number: int, capfd: pytest.CaptureFixture) -> None:
     before = signal.signal(number, signal.SIG_DFL)  # nohup has SIGHUP ignored, which stays so
