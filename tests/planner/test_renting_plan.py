@@ -156,6 +156,8 @@ def test_plan_rejects_invalid_keys(scenario: str, override: str, message: str) -
 
 
 def test_plan_rejects_invalid_options(scenario: str) -> None:
+    with pytest.raises(InputError, match=r"plan\.budget = 0 should be greater than 0"):
+        ringlab.plan(scenario, RATES, budget=0)
     with pytest.raises(InputError, match=r"plan\.budget = NaN should be a finite number"):
         ringlab.plan(scenario, RATES, budget=float("nan"))
 

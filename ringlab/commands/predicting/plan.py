@@ -66,7 +66,9 @@ class PlanOptions:
     @property
     def overrides(self) -> tuple[str, ...]:
         """The options of the scenario's ``[plan]``, as for ``--set``."""
-        keys = {name: value for name, value in vars(self).items() if name != "prices" and value not in (None, False)}
+        keys = {name: value for name, value in vars(self).items() if name != "prices" and value is not None}
+        if not self.spot:
+            del keys["spot"]
         return tuple(
             f"plan.{key}={json.dumps(value) if isinstance(value, str | bool) else value}" for key, value in keys.items()
         )
