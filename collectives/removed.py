@@ -90,6 +90,13 @@ RENAMED_FIELDS: dict[str, str] = {  # "record.field" of a JSON file: its new nam
     for parts in ("", "parts.")
     for old, new in {"hops": "message_classes", "overlap.steal": "overlap.overlap_slowdown"}.items()
 } | {"recording.sites": "recording.locations", "recording.calls.columns.site": "recording.calls.columns.location"}
+WHAT_IFS: dict[str, str] = {  # "command --what-if key": what to use instead
+    "predict --what-if link": "use `bandwidth=1,10Gbit/s`, or `cluster.description.link=nvswitch,pcie` inside a host",
+    "search --what-if batch": "run one search for each value of `--batch`",
+    "search --what-if lora": "run one search for each value of `--lora`",
+    "search --what-if bits": "run one search for each value of `--bits`",
+    "search --what-if offload": "run one search for each value of `--offload`",
+}
 RENAMED_WHAT_IFS = {"form": "strategy"}  # of predict --what-if, accepted until 0.2
 FUNCTIONS: dict[str, str] = {  # "package.name" of Python: what to use instead
     "simcomm.dragonfly": "use simcomm.from_links or simcomm.from_graph",

@@ -15,13 +15,14 @@ import collectives
 import ringlab as package
 from collectives.errors import InputError, InputWarning
 from collectives.records.calibration import Calibration, FittedLine, MessageCurve, OverlapPoint, read_calibration
-from collectives.removed import COMMANDS, KEYS, OPTIONS, RENAMED_FIELDS, RENAMED_FUNCTIONS, RENAMED_KEYS
+from collectives.removed import COMMANDS, KEYS, OPTIONS, RENAMED_FIELDS, RENAMED_FUNCTIONS, RENAMED_KEYS, WHAT_IFS
 from scenarios.toml_files import tables
 
 VALUES = {  # old key: a value
     "trouble": "{seed = 4}",
     "training.parallelism.form": '"fsdp"',
 }
+GPT = str(Path(__file__).parents[2] / "examples/gpt2_xl.toml")
 IN_LISTS = {"faults.link.every": "faults.link=[{every=3}]"}  # key: an override with it
 LINE = FittedLine(fixed=2e-5, per_byte=1e-9, worst_residual=0.0)
 CURVE = MessageCurve("relay", 1, False, False, [(1024, 1e-4)])
@@ -98,6 +99,7 @@ def test_renamed_what_if_works_with_a_warning(tmp_path: Path) -> None:
     ("names", "name", "arguments"),
     [(COMMANDS, name, (name,)) for name in COMMANDS]
     + [(OPTIONS, name, (*name.split(), "3")) for name in OPTIONS]
+    + [(WHAT_IFS, name, (name.split()[0], GPT, "--what-if", f"{name.split()[2]}=3")) for name in WHAT_IFS]
     + [(KEYS, name, ("predict", "star8", "--set", IN_LISTS.get(name, f"{name}=3"))) for name in KEYS],
 )
 def test_removed_name_reports_its_replacement(ringlab: Ringlab, names: dict, name: str, arguments: tuple) -> None:

@@ -18,7 +18,7 @@ from planner.beliefs import describe_chance
 from planner.clusters import check_devices, describe_network, host_of_cluster
 from planner.gpus import PRECISIONS, find_gpu
 from planner.prediction import Training
-from ringlab.commands.predicting.predict_sweep import KEYS, parse_sweep
+from ringlab.commands.predicting.predict_sweep import full_key, parse_sweep
 from ringlab.shared.answer import Answer
 from ringlab.shared.failures import refusals_about
 from ringlab.shared.machines import find_price
@@ -237,7 +237,7 @@ def _parse_what_if(text: str | None) -> tuple[str | None, list[str]]:
     if key in RENAMED_WHAT_IFS:
         warn_renamed("--what-if", key, RENAMED_WHAT_IFS[key])
         key = RENAMED_WHAT_IFS[key]
-    return KEYS.get(key, key), values
+    return full_key("predict", key), values
 
 
 def _predict_row(devices: int, spread: SpreadTraining, training: Training, price: float | None) -> DevicesRow:

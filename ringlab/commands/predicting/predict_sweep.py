@@ -15,6 +15,7 @@ import viz
 from collectives.checks import check_text
 from collectives.errors import InputError
 from collectives.quoting import cut, quote
+from collectives.removed import WHAT_IFS, describe_removed
 from collectives.units import count, format_size, parse_size
 from ringlab.commands.predicting.prediction import Prediction, predict
 from ringlab.session import Session, session_of
@@ -108,6 +109,13 @@ def _short_size(value: str) -> str:
         return format_size(parse_size(value))
     except InputError:
         return value
+
+
+def full_key(command: str, name: str) -> str:
+    """Return the scenario key that ``--what-if`` of a command calls ``name``. Raise InputError for a removed name."""
+    if removed := describe_removed(WHAT_IFS, f"{command} --what-if {name}"):
+        raise InputError(removed)
+    return KEYS.get(name, name)
 
 
 def predict_sweep(

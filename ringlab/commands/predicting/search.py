@@ -20,7 +20,7 @@ from planner.memory import FILL
 from planner.search import FoundMeshes, MeshJob, SearchedMesh, keep_mesh, search
 from planner.step import PARTS
 from ringlab.commands.predicting.mesh_rows import PRICE, Case, Row, format_value, make_case
-from ringlab.commands.predicting.predict_sweep import KEYS, parse_sweep
+from ringlab.commands.predicting.predict_sweep import KEYS, full_key, parse_sweep
 from ringlab.shared.answer import NOT_IN_JSON, Answer
 from ringlab.shared.machines import find_price
 from ringlab.shared.models import check_precision, find_belief, named_optimizer
@@ -302,7 +302,7 @@ def _find_tokens(spread: SpreadTraining) -> float | None:
 
 
 def _full_name(key: str) -> str:
-    name = KEYS.get(key, key)
+    name = full_key("search", key)
     if "." not in name:
         raise InputError(
             f"--what-if: unknown key {quote(key)}; {suggest(key, KEYS)}, or section.key. To vary an option such as "
