@@ -23,7 +23,10 @@ from collectives.output_files import cache_folder
 from simcomm.compiling import report_compilation
 
 if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
-    raise InputError("NUMBA_DISABLE_JIT is set, but the compiled engine needs numba; unset it, or use --engine simpy")
+    raise InputError(
+        "NUMBA_DISABLE_JIT is set, but the compiled engine needs numba; unset it, or call simcomm.run with "
+        'engine="simpy"'
+    )
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
