@@ -306,3 +306,8 @@ def test_efficiency_is_the_ratio_of_the_rates() -> None:
     assert single.efficiency == pytest.approx(1.0)
     assert eight.efficiency == pytest.approx(eight.samples_per_s / (8 * single.samples_per_s), rel=1e-6)
     assert eight.efficiency > 1 and any("efficiency exceeds 100%" in sentence for sentence in answer.conclusions)
+
+
+def test_what_if_without_effect_names_the_reason() -> None:
+    answer = ringlab.predict_devices(ROOT / GPT, [8], what_if="bucket=10,100")
+    assert any("changes no rate here: buckets only matter for `ddp`" in sentence for sentence in answer.conclusions)

@@ -51,6 +51,11 @@ WORDS = {
     "processes": "waiting for the other GPUs' processes, which share a host's cores",
     "stragglers": "waiting for the slowest device", "compute": "computing",
 }  # fmt: skip
+WITHOUT_EFFECT = {
+    "training.parallelism.bucket_mb": ": buckets only matter for `ddp`, `zero1`, `zero2` and `zero_redundancy` with "
+    "`overlap`, which send them during backward",
+    "training.precision": ": the compute times are stated, and gradients have 32 bits unless `half_weights` is set",
+}
 OWN_WORK = (
     "The step excludes the host time that torch adds to each operation on sharded parameters ({strategy}). This time "
     "slows CPUs, and GPUs with short kernels."
@@ -283,7 +288,7 @@ def _conclude(key: str | None, cases: Sequence[DevicesCase]) -> list[str]:
     rates = {tuple((row.devices, row.samples_per_s) for row in case.rows) for case in cases}
     is_equal = len(cases) > 1 and len(rates) == 1
     if is_equal:
-        sentences.append(f"The value of {key} changes no rate here.")
+        sentences.append(f"The value of {key} changes no rate here{WITHOUT_EFFECT.get(key or '', '')}.")
     for case in cases[: 1 if is_equal else None]:
         if not case.rows:
             continue
