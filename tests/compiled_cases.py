@@ -21,7 +21,6 @@ from simcomm.model.faults import NO_FAULTS, Faults, Jitter, LinkFault, RankFault
 from simcomm.reference.engine import Buffer, Simulation
 
 Programs = list[list[list[Step]]]  # [rank][channel][step]
-Row = tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -166,14 +165,6 @@ def _random_change(random: Random, edge: tuple[str, str], longest: float) -> Lin
     at, share = random.choice([0.0, longest * random.random()]), random.choice([0.0, 0.5, random.uniform(0.01, 1)])
     lasting = random.choice([inf, longest * random.uniform(0.01, 0.5)]) or inf
     return LinkFault(edge, share, at, lasting)
-
-
-def reference(case: Case, faults: Faults = NO_FAULTS) -> tuple[float, list[Row]]:
-    """Return the elapsed seconds on the reference engine, and the values of ``MessageTimes`` for each message that
-    arrived.
-    """
-    simulation, elapsed = simulated_by_simpy(case, faults)
-    return elapsed, sorted((m.src, m.dst, m.channel, *m[2:7], m.src_posted, m.dst_posted) for m in simulation.messages)
 
 
 def simulated_by_simpy(case: Case, faults: Faults = NO_FAULTS) -> tuple[Simulation, float]:

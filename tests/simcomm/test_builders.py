@@ -11,7 +11,7 @@ from collectives.errors import TooLarge
 from simcomm.cluster import placement, topologies
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.graph import LinkSpec, node_kind
-from simcomm.cluster.machines import Machine, add_cube_mesh, add_nvlink_pairs, add_nvswitch, on_one_switch
+from simcomm.cluster.machines import Machine, add_cube_mesh, on_one_switch
 
 LINK = ("10 Gbit/s", "0 us")
 RATE = 1.25e9
@@ -39,14 +39,7 @@ NETWORKS = {
     "two-level tree": topologies.two_level_tree(3, 2, *LINK, oversubscription=2),
     "fat tree": topologies.fat_tree(4, *LINK),
     "smallest fat tree": topologies.fat_tree(2, *LINK),
-    "PCIe": machine("PCIe", 4, LinkSpec(RATE), pcie_switches=2),
     "PCIe, two sockets, no P2P": TWO_SOCKETS,
-    "NVLink pairs": machine(
-        "pairs", 4, LinkSpec(24e9), nvlinks=partial(add_nvlink_pairs, link=LinkSpec(56e9)), p2p_level="NVL"
-    ),
-    "cube mesh": cube_mesh(25e9),
-    "cube mesh of P100": cube_mesh(20e9, bricks=4),
-    "NVSwitch": machine("NVSwitch", 8, nvlinks=partial(add_nvswitch, link=LinkSpec(450e9))),
 }
 
 

@@ -5,8 +5,6 @@ from random import Random
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from collectives import CollectiveCall, Transport, library
 from collectives.declaration import Algorithm
@@ -28,8 +26,6 @@ NOISES = [
     Faults((RankFault(0, 2.0),)),
     Faults(messages=Jitter("exponential", 1e-5), compute=Jitter("uniform", 2.0), seed=3),
 ]
-CYCLIC = ["all_reduce/ring", "all_gather/ring", "all_reduce/unchunked_ring", "barrier/dissemination"]
-TWO_CHANNELS = ["all_reduce/bidirectional_ring", "all_gather/bidirectional_ring", "reduce_scatter/bidirectional_ring"]
 
 
 def as_all_to_all(program: object) -> Algorithm:
@@ -58,22 +54,6 @@ def assert_exact(call: EngineInput) -> None:
     short, full = by_max_plus(call), by_events(call)
     assert short is not None and short.messages == full.messages
     np.testing.assert_allclose(short.finished, full.finished, rtol=1e-12)
-
-
-@pytest.mark.parametrize("name", [*CYCLIC, *TWO_CHANNELS])
-@given(
-    p=st.integers(2, 12),
-    n=st.integers(1, 3000),
-    random=st.none() | st.randoms(use_true_random=False),
-    faults=st.sampled_from(NOISES),
-)
-@settings(max_examples=15, deadline=None)
-def test_max_plus_equals_events(name: str, p: int, n: int, random: Random | None, faults: Faults):
-    cluster = racks(p, p, 1e12, random) if name in CYCLIC else ring(p + 1, "1 GB/s", "1 us", TRANSPORT)
-    call = inputs(build_symmetric(library()[name], cluster.world_size), cluster, n, faults)
-    assert_exact(call)
-    table = inputs(build_compact(library()[name], cluster.world_size).table(), cluster, n, faults)
-    np.testing.assert_allclose(by_events(call).finished, by_events(table).finished, rtol=1e-12)
 
 
 def everyone(rank: int, world_size: int) -> Program:

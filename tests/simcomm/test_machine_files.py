@@ -122,40 +122,31 @@ def hardware(system: object) -> dict[str, object]:
     return {key: getattr(system, key) for key in (*HARDWARE, "gpu", "cpu")}
 
 
-def test_dgx_h100_files_describe_the_catalog_machine(tmp_path: Path) -> None:
-    files = [
-        write(tmp_path, "topo.txt", dgx_matrix()),
-        write(tmp_path, "system.xml", dgx_xml()),
-        write(tmp_path, "gpus.txt", gpus_listed("NVIDIA H100 80GB HBM3", 8)),
-    ]
-    answer = ringlab.describe(files)
-    assert hardware(answer.system) == hardware(describe_preset("dgx-h100", 1, 8))
-    assert not any("guess" in origin for origin in answer.origins.values())
+BRIDGED = {(0, 1), (1, 0), (2, 3), (3, 2)}
+BRIDGES = [["X" if a == b else "NV4" if (a, b) in BRIDGED else "PHB" for b in range(4)] for a in range(4)]
 
 
-def test_workstation_files_describe_the_catalog_machine(tmp_path: Path) -> None:
-    files = [
-        write(tmp_path, "topo.txt", workstation_matrix()),
-        write(tmp_path, "gpus.txt", gpus_listed("NVIDIA GeForce RTX 4090", 4)),
-        write(
-            tmp_path,
-            "table.txt",
-            table([(2**28, 45e3)], gpus=4, per_process=4, gpu="NVIDIA GeForce RTX 4090"),
-        ),
-    ]
-    system = ringlab.describe(files).system
-    assert hardware(system) == hardware(describe_preset("rtx4090-pcie-4x", 1, 4))
-    assert system.procs == "single"
-
-
-def test_nvlink_bridges_are_described(tmp_path: Path) -> None:
-    pairs = {(0, 1), (1, 0), (2, 3), (3, 2)}
-    cells = [["X" if a == b else "NV4" if (a, b) in pairs else "PHB" for b in range(4)] for a in range(4)]
-    files = [
-        write(tmp_path, "topo.txt", topo_matrix(cells, [f"GPU{gpu}" for gpu in range(4)])),
-        write(tmp_path, "gpus.txt", gpus_listed("NVIDIA GeForce RTX 3090", 4)),
-    ]
-    assert hardware(ringlab.describe(files).system) == hardware(describe_preset("rtx3090-nvlink-4x", 1, 4))
+@pytest.mark.parametrize(
+    ("preset", "gpu", "gpus", "texts"),
+    [
+        ("dgx-h100", "NVIDIA H100 80GB HBM3", 8, {"topo.txt": dgx_matrix(), "system.xml": dgx_xml()}),
+        ("rtx4090-pcie-4x", "NVIDIA GeForce RTX 4090", 4, {"topo.txt": workstation_matrix()}),
+        ("rtx3090-nvlink-4x", "NVIDIA GeForce RTX 3090", 4,
+         {"topo.txt": topo_matrix(BRIDGES, [f"GPU{gpu}" for gpu in range(4)])}),
+    ],
+)  # fmt: skip
+def test_files_describe_the_catalog_machine(
+    tmp_path: Path, preset: str, gpu: str, gpus: int, texts: dict[str, str]
+) -> None:
+    named = {
+        **texts,
+        "gpus.txt": gpus_listed(gpu, gpus),
+        "t.txt": table([(2**28, 45e3)], gpus=gpus, per_process=gpus, gpu=gpu),
+    }
+    answer = ringlab.describe([write(tmp_path, name, text) for name, text in named.items()])
+    assert hardware(answer.system) == hardware(describe_preset(preset, 1, gpus))
+    assert answer.system.procs == "single"
+    assert preset != "dgx-h100" or not any("guess" in origin for origin in answer.origins.values())
 
 
 def test_described_scenario_runs_and_marks_guesses(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from benchmarks.accuracy.tables import COLUMNS, read_table, read_tables, space_evenly
 from collectives import InputError
 from collectives.costs.bounds import bus_factor
-from simcomm.cluster.hardware import machine_entries, parts
-from simcomm.nccl.catalogue import GENERATIONS, catalogue_keys, described_gpus, find_gpu
+from simcomm.cluster.hardware import machine_entries
+from simcomm.nccl.catalogue import catalogue_keys, described_gpus
 from simcomm.nccl.descriptions import (
     FILE_NAME,
     OWN_DATA,
@@ -62,10 +62,6 @@ def test_machine_entries_omit_keys_of_the_catalog():
     assert {*presets} == {name for name, entry in machine_entries().items() if entry.get("nics")}
     others = [keys for keys in own_machines().values() if "preset" not in keys]
     assert all("gpu" not in keys or keys["gpu"] == "CPU" for keys in others), "boxes of a source, without a name"
-
-
-def test_catalog_has_every_generation():
-    assert {*GENERATIONS} == parts("generation").keys() == {gpu.generation for gpu in described_gpus().values()}
 
 
 def test_catalog_machines_match_vendor_data():
@@ -121,10 +117,6 @@ def test_default_layout_follows_from_gpu_and_count(gpu: str, gpus: int, keys: di
     assert describe_system("x", {"nodes": 1, "gpus": gpus, "gpu": gpu, **keys}).layout == layout
 
 
-def test_memory_variants_resolve_to_the_same_gpu():
-    assert find_gpu("A100 40GB SXM") == find_gpu("A100 80GB SXM") == find_gpu("A100 SXM")
-
-
 def test_user_file_can_use_shipped_and_own_machines(tmp_path: Path):
     write(
         tmp_path,
@@ -146,19 +138,13 @@ REFUSED = {
     "a = { nodes = 1, gpus = 8 }": "system a: gpu is missing",
     'a = { nodes = 2, gpus = 8, gpu = "T4", net = "ib" }': "system a: nic is required for more than one node",
     'a = { nodes = 2, gpus = 8, gpu = "T4", nic = 5 }': "system a: net is required for more than one node",
-    'a = { nodes = 0, gpus = 8, gpu = "T4" }': "system a: nodes = 0 should be greater than or equal to 1",
     'a = { nodes = true, gpus = 8, gpu = "T4" }': "system a: nodes = True must be an integer",
     'a = { nodes = 1, gpus = 8, gpu = "A100 SMX" }': "did you mean A100 SXM",
     'a = { nodes = 1, gpus = 8, gpu = "Z100" }': "for another GPU also set generation, nvlink, pcie",
     'a = { nodes = 1, gpus = 8, machine = "aws_p6" }': "unknown machine 'aws_p6'; did you mean",
-    'a = { nodes = 1, gpus = 8, gpu = "T4", nccl = 19 }': "system a: nccl = 19: give a version like 2.19",
-    'a = { nodes = 1, gpus = 8, gpu = "T4", nic = inf }': "system a: nic = inf",
     'a = { nodes = 1, gpus = 8, gpu = "T4", link = "wire" }': "system a: link = 'wire' should be 'nvswitch', ",
     'a = { nodes = 1, gpus = 8, gpu = "T4", preset = "dgx-h100" }': "preset is a key of [machines]",
-    "a = 5": "[systems] must have lines like",
-    "[elsewhere]": "unknown key 'elsewhere'",
     "": "describes no system",
-    "a = {": "not a TOML file",
     'b = 1\n[machines]\nm = { nodes = 1 }\n[systems.a]\nmachine = "m"': "[systems] must have lines",
     'a = { machine = "m", nodes = 1, gpus = 2 }\n[machines]\nm = { nodes = 1 }': "nodes is not a key of machines",
     'a = { machine = "m", nodes = 1, gpus = 2 }\n[machines]\nm = { preset = "dgx" }': "machine 'dgx' is not in the cat",
@@ -176,13 +162,10 @@ def test_invalid_description_names_file_system_and_key(tmp_path: Path, text: str
 HEAD = ",".join(COLUMNS)
 BROKEN_TABLES = {
     "": "line 1: the columns must be collective, ",
-    HEAD: "has no rows",
     f"{HEAD}\nall_reduce,,,8,1.0": "line 2: 5 cells; there are 7 columns",
     f"{HEAD}\nall_reduce,,,8,1.0,0.01,0.01\nall-reduce,,,8,1,1,1": "line 3: collective 'all-reduce' is not one of",
-    f"{HEAD}\nall_reduce,,,8.5,1,1,1": "line 2: bytes = '8.5'; give a whole number",
     f"{HEAD}\nall_reduce,,,8,-1,1,1": "line 2: time_us must be a non-negative number or blank, not '-1'",
     f"{HEAD}\nall_reduce,,,8,0,1,1": "line 2: time_us = 0; a collective takes time",
-    f'{HEAD}\nall_reduce,,,8,1,"x"y,1': "line 2: not a CSV file",
     f"{HEAD}\nall_reduce,,,1000000,100.0,10.00,\nall_reduce,,,1000000,100.0,10.10,": "line 3: algbw_GBps = 10.10",
     "collective,bytes,time_ms\nall_reduce,8,1": "line 1: the columns must be",
 }

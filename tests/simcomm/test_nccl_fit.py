@@ -1,13 +1,9 @@
 """Fits on tables made by the model itself, without some systems, and without parts of the model."""
 
-from math import inf
-
 import numpy as np
 import pytest
 
-from benchmarks.accuracy.nccl import MEASURABLE, measure_gains, measured_rows
 from benchmarks.accuracy.tables import MeasuredTable, PublishedRow
-from benchmarks.studies.nccl_fit import fit_parameters, observe_tables
 from benchmarks.studies.nccl_systems_left_out import refit_without_each
 from benchmarks.studies.nccl_unseen import (
     describe_widths,
@@ -21,7 +17,7 @@ from benchmarks.studies.nccl_unseen import (
 from collectives import InputError
 from simcomm.nccl.descriptions import describe_preset, describe_system, put_aside, read_systems
 from simcomm.nccl.measured.calibration import adapt
-from simcomm.nccl.measured.tables import MeasuredRow, SizeSeries
+from simcomm.nccl.measured.tables import MeasuredRow
 from simcomm.nccl.parameters import Parameters, read_definitions
 from simcomm.nccl.predict import interval_log_limits, predict_seconds, read_widths
 
@@ -40,29 +36,6 @@ def made_table(slug: str, values: Parameters, factor: float = 1.0) -> MeasuredTa
     return MeasuredTable(
         slug, tuple(PublishedRow("all_reduce", int(size), float(time), None, None) for size, time in rows)
     )
-
-
-def test_fit_to_predictions_of_the_priors_stays_at_the_priors():
-    tables = {slug: made_table(slug, PRIORS) for slug in SYSTEMS}
-    fit = fit_parameters(observe_tables(SYSTEMS, tables))
-    assert fit.cost == pytest.approx(0, abs=1e-9)
-    assert [fit.parameters[name] for name in PRIORS] == pytest.approx([PRIORS[name] for name in PRIORS])
-
-
-def test_fit_moves_the_changed_parameter():
-    changed = PRIORS.changed({"share.shm": PRIORS["share.shm"] * 0.7})
-    tables = {"4090": made_table("4090", changed)}
-    observed = observe_tables(SYSTEMS, tables) * 30  # against one system the springs would win
-    fit = fit_parameters(observed)
-    assert not fit.is_stalled
-    assert fit.parameters["share.shm"] < PRIORS["share.shm"] * 0.9
-    before, after = (
-        np.abs(observations.log_predicted(values) - observations.log_seconds).mean()
-        for observations in observed[:1]
-        for values in (PRIORS, fit.parameters)
-    )
-    assert after < 0.7 * before
-    assert fit_parameters(observed, fit.parameters).cost == pytest.approx(fit.cost, rel=1e-2)
 
 
 def test_refit_without_a_system_ignores_its_table():
@@ -105,25 +78,6 @@ def test_adapted_interval_grows_with_distance_to_a_row():
 def test_adapt_rejects_rows_without_a_time():
     with pytest.raises(InputError, match="no row of all_reduce"):
         adapt(SYSTEMS["dgx-h100"], [MeasuredRow("all_reduce", 1024, None, None, 0.01)])
-
-
-def test_each_requested_size_uses_its_own_nearest_row():
-    series = SizeSeries("all_reduce", np.array([2048.0, 2**20, 2**26]), np.ones(3))
-    assert measured_rows(series, (4096.0, 4194304.0, inf)) == [0, 1, 2]
-    assert measured_rows(series, (4096.0, 32768.0, inf)) == [], "one row would stand for two sizes"
-
-
-def test_measurement_gains_are_ranked_by_their_worst_error():
-    tables = {slug: made_table(slug, PRIORS, 1.5) for slug in ("dgx-a100", "4090")}
-    gains = measure_gains(SYSTEMS, tables, 1)
-    assert len(gains) == len(MEASURABLE)
-    assert [gain.worst for gain in gains] == sorted(gain.worst for gain in gains)
-    for gain in gains:
-        assert all((gain.after[name].median or 0) < (score.median or 0) for name, score in gain.before.items())
-    largest = next(gain for gain in gains if gain.sizes == (np.inf,)).to_dict()
-    assert largest["sizes"] == [None] and largest["after"]["large"]["median"] < largest["before"]["large"]["median"]
-    with pytest.raises(InputError, match="--calibrate 8; give 1 to 7 rows"):
-        measure_gains(SYSTEMS, tables, 8)
 
 
 def test_held_out_systems_are_reproduced_by_the_seed() -> None:

@@ -198,8 +198,11 @@ def test_p2p_reaches_as_far_as_its_level(layout: str, reaches: tuple[int, ...]):
     for level, expected in zip(LEVELS, reaches, strict=True):
         hops = make_communicator(describe_system("mine", line), NcclSettings(p2p_level=level)).hops
         assert sum(hop.count for hop in hops if hop.kind.startswith("p2p")) == expected, level
-    old = make_communicator(describe_system("mine", line), NcclSettings(p2p_level="3")).hops
-    assert old == make_communicator(describe_system("mine", line), NcclSettings(p2p_level="PHB")).hops
+    for number, level in (("3", "PHB"), ("99", "SYS")):
+        old, new = (
+            make_communicator(describe_system("mine", line), NcclSettings(p2p_level=e)) for e in (number, level)
+        )
+        assert old.hops == new.hops
 
 
 def test_cube_mesh_rings_visit_all_gpus_without_a_shared_link():

@@ -21,7 +21,7 @@ from collectives import InputError, TcpTerms, Transport, find_algorithm
 from collectives.call import CollectiveCall
 from collectives.errors import TooLarge
 from collectives.proof.verifier import verify
-from collectives.records.calibration import Calibration, CrowdRound, FittedLine, PairProbes
+from collectives.records.calibration import CrowdRound, PairProbes
 from collectives.schedule.build import build_schedule
 from collectives.step import recv, recv_reduce, send
 from collectives.training.workload import ComputePhases, Training
@@ -378,11 +378,3 @@ def test_unexplained_goodput_is_rejected():
 def test_incomplete_probes_are_rejected(changes: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="probes of the pair of hosts are incomplete; calibrate again"):
         fit_pair(replace(PAIR, **changes))
-
-
-def test_calibrated_cluster_has_the_terms_of_its_pair():
-    line = FittedLine(2e-5, 1e-9, 0.0)
-    calibration = Calibration(2, 1, one_way=line, both_ways=line, reduction=line, pair=PAIR)
-    cluster = simcomm.star(4, "50 Mbit/s", "5 us", None)
-    transport = cluster.calibrated_by(calibration).transport
-    assert transport is not None and transport.tcp == fit_terms(PAIR)
