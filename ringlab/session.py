@@ -60,7 +60,7 @@ class Session:
         return computing(self.progress, text)
 
     def find_calibration(self, scenario: LoadedScenario) -> Calibration | None:
-        """Return the session's calibration, or else this machine's cached one if the scenario requires a calibration.
+        """Return the session's calibration; without one, the cached calibration if the scenario requires one.
 
         Returns None if no calibration is required, or no fresh one is cached. Raises InputError if the file is invalid,
         or the session has a calibration that the scenario does not use.
@@ -87,10 +87,10 @@ class Session:
         return all(model.is_calibrated_for(training) for training in _trainings_to_time(scenario))
 
     def find_or_calibrate(self, scenario: LoadedScenario) -> Calibration | None:
-        """Return the result of ``find_calibration``. If it is missing, incomplete or noisy, calibrate first.
+        """Return the result of ``find_calibration``. If it is required but missing, incomplete or noisy, measure first.
 
-        A new calibration takes about 15 seconds. It only measures the scenario's sizes, unless an algorithm is
-        ``auto``.
+        Measuring takes about 15 seconds. Unless an algorithm is ``auto``, few sizes other than the scenario's are
+        measured. A calibration that the session itself has is used even if it is noisy.
         """
         ranks = needed_ranks(scenario)
         if ranks is None or self.is_calibrated(scenario):
@@ -256,10 +256,7 @@ def _calls_to_time(scenario: LoadedScenario) -> list[CollectiveCall]:
 
 
 def _trainings_to_time(scenario: LoadedScenario) -> list[Training]:
-    """Return the training runs without stated compute times.
-
-    DistributedDataParallel is only predicted on this machine.
-    """
+    """Return the training runs whose compute times are not stated. DDP is only included on this machine."""
     trainings = scenario.trainings if scenario.cluster.is_here else predictable(scenario.trainings)
     return [training for training in trainings if training.compute is None]
 

@@ -31,7 +31,7 @@ Bounds = tuple[float, float]  # the low and the high end of an interval
 
 
 class Cell(NamedTuple):
-    """A table cell, whose quality HTML shows by color."""
+    """A table cell. In HTML, its color shows its ``kind``."""
 
     text: str
     kind: str = ""  # good, fair or poor
@@ -70,7 +70,7 @@ class Table:
     letters: int = 0
 
     def split(self, width: int) -> Iterator["Table"]:
-        """Yield the tables to print in a terminal of ``width`` characters. Each of them has the first column."""
+        """Yield the tables to print in a terminal of ``width`` characters. Each table starts with the first column."""
         step = len(self.headings)
         if self.letters:
             names = max(cell_len(_text(row[0])) for row in (self.headings, *self.rows))

@@ -25,7 +25,8 @@ def run(
     """Run a torch.distributed program on virtual ranks. With ``ranks=0``, the program starts its own processes.
 
     The program runs in a subprocess. ``on`` is a cluster, or a network as for ``--on``. Other ``options`` are fields of
-    ``VirtualOptions``. Raises InputError if an option is invalid, and RunFailed after ``timeout`` seconds of real time.
+    ``VirtualOptions``. Raises InputError for an invalid option, and RunFailed if the run crashes or exceeds ``timeout``
+    seconds of real time.
 
     >>> run("train.py", "--epochs", "1", ranks=64, on="two-racks")  # doctest: +SKIP
     <VirtualAnswer of train.py --epochs 1: 64 ranks, 27.5 ms>

@@ -234,7 +234,7 @@ def _in_words(number: float) -> str:
 
 
 def _table(title: str, entries: Sequence[Entry]) -> Table:
-    """Return a table of the keys that at least half of the entries have."""
+    """Return a table with a row per entry. A key becomes a column if at least half of the entries have it."""
     numbers = Counter(key for entry in entries for key in entry)
     keys = [key for key, number in numbers.items() if 2 * number >= len(entries)]
     rows = [[_show(key, entry.get(key)) for key in keys] for entry in entries]

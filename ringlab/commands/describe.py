@@ -78,7 +78,7 @@ class Description(Answer):
 
 
 def describe(files: Sequence[Path | str], *, system: str | None = None, keys: Sequence[str] = ()) -> Description:
-    """Describe the machine in the files, including its P2P and GPUDirect support.
+    """Describe the machine that wrote the logs or topology files, including its P2P and GPUDirect support.
 
     The machine ``system`` and ``keys`` such as ``nodes=2`` complete the description. Raise InputError if a file,
     ``system`` or a key is invalid, or the description is incomplete.

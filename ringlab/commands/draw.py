@@ -36,10 +36,10 @@ USUAL = "star8"  # the scenario in which an algorithm file is drawn by default
 
 
 def _load_drawn(source: str, algorithm: str | None, set_keys: Sequence[str]) -> tuple[LoadedScenario, str | None]:
-    """Return the scenario to draw and the name of the algorithm to draw; None selects the default.
+    """Return the scenario to draw, and the name of the algorithm to draw or None for the default.
 
-    ``FILE.py`` as the source is drawn in ``star8``. ``FILE.py`` as the algorithm replaces the scenario's algorithms,
-    unless the scenario already contains the algorithm.
+    If ``source`` is ``FILE.py``, its algorithms are drawn in the scenario ``star8``. If ``algorithm`` is ``FILE.py``,
+    its algorithms replace the scenario's algorithms, unless the scenario already loads ``algorithm`` from a file.
     """
     if _names_program(source):
         if algorithm is not None:
@@ -92,7 +92,7 @@ class DrawOptions:
         return Session(calibration=self.calibration, progress=TerminalProgress())
 
     def check_unused(self, trace: str, algorithm: str | None) -> None:
-        """Raise InputError if an option is set that has no effect on the picture of a trace."""
+        """Raise InputError if an option is set that has no effect on a trace, such as ``--algorithm`` or ``--size``."""
         others = {"--size": self.size, "--calibration": self.calibration, "--set": self.set_keys}
         check_unused(trace, ONE_RUN, **{"--algorithm": algorithm, **others})
 
@@ -200,7 +200,7 @@ class Picture(Answer):
         return f"{super()._repr_html_()}\n{shown}" if self.problem or not shown else shown
 
     def _repr_png_(self) -> bytes | None:
-        """Return the bytes of a .png file, for notebooks that do not show HTML."""
+        """Return the bytes of a .png file, for notebooks that do not show HTML; None for any other file type."""
         path = Path(self.file)
         return path.read_bytes() if path.suffix.lower() == ".png" else None
 
@@ -226,17 +226,14 @@ def is_record(source: str | Path) -> bool:
 
 
 def check_unused(source: str | Path, why: str, **arguments: object) -> None:
-    """Raise InputError if an argument is set that has no effect on a picture of ``source``. ``why`` is the reason."""
+    """Raise InputError if any of ``arguments`` is set. ``why`` explains why a picture of ``source`` ignores them."""
     names = [name for name, value in arguments.items() if value]
     if names:
         raise InputError(f"{source}: {why}; remove {' and '.join(names)}")
 
 
 def draw_trace(trace: Trace, path: Path | str, session: Session) -> Picture:
-    """Draw a trace as a player (.html), an animation (.gif) or a timeline (.png).
-
-    Raise InputError for an unknown suffix.
-    """
+    """Draw a trace as a player, an animation or a timeline. Raise InputError for an unknown suffix of ``path``."""
     with session.computing(f"drawing {path}") as tick:
         if viz.check_file(path, "a picture of messages").suffix.lower() in FILE_TYPES["an animation"]:
             viz.animate(trace, path, progress=lambda done, total: tick(0, done, total, "frames"))
@@ -253,7 +250,7 @@ def draw_scenario(
     size: str | int | None,
     session: Session,
 ) -> Picture:
-    """Simulate and draw an algorithm of a scenario. Default: the last one or, for a player, the last nine.
+    """Simulate and draw ``algorithm``. By default, draw the last algorithm, and in a player the last nine.
 
     An incorrect algorithm is drawn up to its first error. Raises InputError for an unknown algorithm or suffix.
     """

@@ -151,7 +151,7 @@ def _place(exercise: JudgedExercise) -> str:
 
 
 def _compare(number: Predicted) -> str:
-    """Return the ratio of a prediction to the right value, in words.
+    """Return "right", the answer as a multiple of the right value, or "not that" for a ratio of 0 or infinity.
 
     >>> _compare(Predicted(2.0, answer=1.0)), _compare(Predicted(2.0, answer=5.0))
     ('half of that', '2.5 times that')
@@ -215,9 +215,10 @@ def _show_lesson(number: int, file: Path | None, on: str | None, output: Path | 
 def play_lesson(
     lesson: Lesson, file: Path, cluster: Cluster, host: VirtualHost, show: Show = show_on_own
 ) -> tuple[Finished, list[PlayedRun]]:
-    """Run a lesson file on virtual ranks, and return its run for the player; no run, if the ranks sent no messages.
+    """Run a lesson file on virtual ranks, and return the result and the runs for the player; none if nothing was sent.
 
-    If the lesson names an algorithm of the library, its run is the second one. ``show`` receives the program's output.
+    The second run is the library algorithm that the lesson names, if ``cluster`` has as many ranks as the lesson.
+    ``show`` receives the program's output.
     """
     shown, ranks = lesson.shown, min(lesson.shown.ranks, cluster.world_size)
     with TemporaryDirectory(prefix="ringlab-learn-") as folder:

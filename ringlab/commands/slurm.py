@@ -190,7 +190,7 @@ class Job:
         return [*nodes, "--max-restarts", str(restarts), "--rdzv-backend", "c10d"]
 
     def command(self) -> list[str]:
-        """Return the arguments of torchrun that follow its options: the program of each rank.
+        """Return the program that each rank runs and its arguments, which follow torchrun's options.
 
         >>> Job("star8", "Eight", nodes=8, ranks_per_node=1, resumes=True).command()
         ['-m', 'ringlab', 'run', '--backend', 'nccl', '--resume', 'auto', 'star8']

@@ -138,9 +138,9 @@ class VirtualAnswer(Answer):
         return f"<VirtualAnswer of {self.program}: {', '.join(parts)}>"
 
     def writers(self, files: "FileOptions") -> Iterator[Callable[[], object]]:
-        """Yield a writer for each requested file. If findings left no data for a file, its writer only reports that.
+        """Yield a writer for each requested file. If findings left no data to write, the writer only prints a note.
 
-        Raises InputError if there are neither findings nor data to write.
+        Raises InputError if a file has no data and the run has no findings.
         """
         requested = [(files.recording, self.recording), (files.trace, self.trace if files.trace else None)]
         for path, content in requested:
@@ -378,7 +378,7 @@ def _make_options(program: UserProgram, request: ProgramOptions) -> VirtualOptio
 
 
 def choose_cluster(word: str | None, ranks: int) -> Cluster:
-    """Return the network that ``--on`` names, for ``ranks`` ranks. Default: a star.
+    """Return the network that ``--on`` names, with ``ranks`` ranks; without ``word``, a star (default: 64 ranks).
 
     Raise InputError if ``word`` names no network, or one of its keys is invalid.
     """

@@ -22,7 +22,7 @@ from viz.player.runs import PlayedRun
 
 
 class SeenMessage(NamedTuple):
-    """A message that the ranks of a lesson observed: its chunks, its value, and the lines that send and receive it.
+    """A message between a lesson's ranks: its chunks, its first element, and the lines that send and receive it.
 
     ``chunk`` is the first of ``chunks`` chunks, or -1 for a message that is not part of a rank's tensor.
     """

@@ -108,7 +108,7 @@ def scaling_curves(
 
 
 def doublings(most: int) -> list[int]:
-    """Return the powers of two from 2 to ``most``, the numbers halfway between two of them, and ``most``.
+    """Return the powers of two from 2 to ``most``, the midpoints between consecutive powers, and ``most``.
 
     >>> doublings(10), doublings(1)
     ([2, 3, 4, 6, 8, 10], [1])

@@ -71,7 +71,7 @@ class OneRun:
             return run_to_failure(call, self.scenario.cluster, error, calibration=self.calibration)
 
     def check_recordable(self) -> None:
-        """Raise TooLarge if the run has too many messages to record. Runs with ``auto`` are not checked.
+        """Raise TooLarge if the run has too many messages to record. Runs with ``auto`` or DDP are not checked.
 
         Raises InputError for an unknown algorithm, and ProgramError for an incorrect one.
         """
@@ -163,7 +163,7 @@ def predict_runs(
 
 
 def beside_measured(predicted: Sequence[PlayedRun], measured: Sequence[Trace]) -> list[PlayedRun]:
-    """Return each measured run followed by its prediction. If a player cannot show all, return the last ones."""
+    """Return each measured run followed by its prediction, or only the last ones if a player cannot show all."""
     runs = []
     for trace in measured:
         runs.append(PlayedRun(trace, f"{short_name(trace)}, measured"))

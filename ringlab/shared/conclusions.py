@@ -54,7 +54,7 @@ def _describe_load(answer: ScenarioAnswer[Any]) -> str:
 
 
 def _number(value: Value) -> float:
-    """Return the measured time, or else the predicted time; infinity for a run that never ends."""
+    """Return the measured time if known, otherwise the predicted time; infinity for a run that never ends."""
     if isinstance(value, SideBySide):
         value = value.predicted if value.measured is None else value.measured
     return inf if value is None else value
@@ -85,7 +85,7 @@ def _fastest_collective(answer: ScenarioAnswer[Any]) -> list[str]:
 def describe_crossovers(where: str, entries: Iterable[CollectiveFigures[Any]]) -> list[str]:
     """Return a list with one sentence about the sizes at which each algorithm is fastest.
 
-    The list is empty if one algorithm is fastest at all sizes. An algorithm that is as fast as others stays fastest.
+    The list is empty if one algorithm is fastest at all sizes. Another one replaces it only if over 1 % faster.
     """
     seconds = dict[int, dict[str, float]]()
     for entry in entries:
@@ -103,7 +103,7 @@ def describe_crossovers(where: str, entries: Iterable[CollectiveFigures[Any]]) -
 
 
 def _describe_sizes(first: int, last: int, sizes: Sequence[int]) -> str:
-    """Describe a range of ``sizes``. The smallest size is omitted as a lower end, and the largest as an upper end."""
+    """Describe the sizes from ``first`` to ``last``. The smallest and the largest of ``sizes`` are not named."""
     if first == sizes[0]:
         return f"up to {format_size(last)}"
     if last == sizes[-1]:
@@ -154,7 +154,7 @@ def _worst_error(answer: ScenarioAnswer[Any]) -> list[str]:
 
 
 def effect(figures: ClusterFigures[Any], without: ClusterFigures[Any] | None = None) -> str:
-    """Describe the effect of faults on the fastest training run, or on the fastest collective without training runs.
+    """Describe the effect of faults on the fastest training run or, without training runs, on the fastest collective.
 
     Times are compared with those in ``without``, if they are from the same cluster. Return "" without faults.
     """

@@ -116,9 +116,9 @@ def _place(error: Exception) -> str:
 
 
 def _say(error: Exception) -> None:
-    """Print the error, unless the reader of standard output has exited.
+    """Print the error, unless the process that reads standard output has exited.
 
-    Under torchrun, rank 0 prints, and so does each other rank that failed itself instead of losing a peer.
+    Under torchrun, rank 0 and the failed rank print it. Ranks that only lost a peer do not.
     """
     message = make_printable(describe_failure(error), keep="\n", most=3000)
     has_failed = str(getattr(error, "rank", "")) == os.environ.get("RANK") and not getattr(error, "lost_peer", False)

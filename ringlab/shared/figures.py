@@ -205,8 +205,8 @@ class PhaseSeconds(NamedTuple):
 def _exposed_s(trace: Trace, seconds: PhaseSeconds, phases: dict[str, float], training: Training) -> float | None:
     """Return the exposed communication of a step in seconds; None without buckets, or if it is unknown.
 
-    GPUs do not report when a bucket is full. Their exposed communication is the sync, plus the time that backward takes
-    longer than on a single rank.
+    GPUs do not report when a bucket is full. Their exposed communication is the sync time, plus the additional time of
+    backward compared with a single rank.
     """
     exposed = trace.facts["exposed_s"] if "exposed_s" in trace.facts else _exposed_after_buckets(trace, seconds)
     alone = trace.facts.get("single_rank_backward_s", 0.0)

@@ -92,7 +92,7 @@ class DevicePrice(NamedTuple):
 
 
 def find_price(spread: SpreadTraining, base: SpreadTraining, counts: Sequence[int]) -> DevicePrice:
-    """Return the hourly price of a device: the scenario's price, or else the lowest listed on-demand price.
+    """Return the scenario's hourly price of a device. Without one, return the lowest on-demand price in the price list.
 
     The scenario's price is not used if a what-if replaces the machine of ``base`` without setting a price. A listed
     price is for the cluster's own instance type if the list has it. Otherwise, it is for an instance type with the same

@@ -45,7 +45,7 @@ def find_profile(training: TrainingSection, folder: Path) -> ModelProfile:
 
 
 def find_job(training: TrainingSection, folder: Path) -> TrainingJob:
-    """Return the training job of a scenario in ``folder``. Raise InputError for an unknown model."""
+    """Return the training job of a scenario file in ``folder``. Raise InputError for an unknown model."""
     return TrainingJob(
         model=find_profile(training, folder),
         batch=training.batch_size,
@@ -182,9 +182,9 @@ def named_optimizer(training: TrainingSection) -> str:
 
 
 def find_belief(gpu: str, framework: str) -> tuple[Belief, str | None]:
-    """Return the parameters of the closed forms, and a note on the saved training runs that they are adapted to.
+    """Return the parameters of the closed forms, and a note on the user's saved runs that adapted them.
 
-    The runs are those on this GPU with this framework. Without saved runs, the note is None.
+    Only runs with this GPU and framework are used. Without such runs, the note is None.
     """
     own_runs = find_own_runs(gpu, framework)
     return (believe(), None) if own_runs is None else (own_runs.belief, f"Adapted to {own_runs.title}.")

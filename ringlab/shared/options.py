@@ -11,7 +11,7 @@ import typer
 
 
 def complete_scenario(incomplete: str) -> list[str]:
-    """Return the completions of a scenario: built-in scenarios, folders and TOML files."""
+    """Return the built-in scenarios, folders and TOML files whose names start with ``incomplete``."""
     from scenarios.toml_files import shipped  # only completion imports this
 
     paths = sorted(Path().glob(f"{incomplete}*")) if not Path(incomplete).is_absolute() else []
@@ -54,7 +54,7 @@ EmulateOpt = Annotated[bool, typer.Option("--emulate", help="Run on the scenario
 
 
 def drawing(subject: str, about: str, *names: str, metavar: str = "FILE") -> Any:
-    """Return the option for the file into which ``subject`` is drawn. ``about`` is the option's help."""
+    """Return the typer option for a picture file. ``subject`` is a key of ``viz.file_types.FILE_TYPES``."""
 
     def check(path: Path | None) -> Path | None:
         if path is None:
@@ -67,7 +67,7 @@ def drawing(subject: str, about: str, *names: str, metavar: str = "FILE") -> Any
 
 
 def output_option(about: str, metavar: str = "FILE") -> Any:
-    """Return the option ``-o`` of a command."""
+    """Return the typer option ``-o`` of a command. ``about`` is its help text."""
     return typer.Option("-o", "--output", metavar=metavar, help=about)
 
 

@@ -1,4 +1,4 @@
-"""Progress reports: none by default; commands show bars or plain lines on standard error."""
+"""Reports the progress of long computations on standard error, as bars or plain lines. The default reports nothing."""
 
 import time
 from collections.abc import Callable, Iterator, Sized
@@ -28,11 +28,11 @@ class Progress:
 
     @contextmanager
     def task(self, text: str, late_s: float = 0.0) -> Iterator[Tick]:
-        """Report a task once it has taken ``late_s`` seconds. The block receives the callback that counts."""
+        """Report a task that has taken ``late_s`` seconds. The block receives a callback to report counts."""
         yield lambda rank, done, total, now: None
 
     def note(self, text: str) -> None:
-        """Report a line before the answer is shown."""
+        """Print a line of text before the answer."""
 
 
 def check_progress(progress: Progress | None) -> Progress:

@@ -65,7 +65,7 @@ def resolve_training(training: Training, cluster: Cluster, calibration: Calibrat
 
 
 def predictable(trainings: Sequence[Training]) -> list[Training]:
-    """Return the training runs that can be predicted on every cluster: all without DistributedDataParallel."""
+    """Return the training runs that can be predicted on every cluster. DDP runs are excluded."""
     return [training for training in trainings if training.gradient_sync is not None]
 
 
@@ -212,8 +212,9 @@ class Simulator:
     def with_uncertainty(self, simulated: Sequence[tuple[Row, Figures]], in_turns: bool) -> list[tuple[Row, Figures]]:
         """Add the uncertainty of each field to the scenario's own rows, which come first.
 
-        The uncertainty of a field follows from differences between predictions: with folds of the calibration and, on
-        an emulated cluster, with slower cores. It grows with the age of the calibration, except with ``in_turns``.
+        Predictions are repeated with each fold of the calibration and, on an emulated cluster, with slower cores. The
+        more they differ, the larger the uncertainty. It also grows with the age of the calibration, except with
+        ``in_turns``.
         """
         age_s = self.calibration.age_s if self.calibration is not None and not in_turns else 0.0
         others = self.places[0].model.alternatives()

@@ -261,7 +261,7 @@ def measurements(
 class BenchTable:
     """Prints the table in the format of nccl-tests, one row at a time.
 
-    If ``goes_on`` is set, an OSError is stored in ``error`` and printing stops. Otherwise, the error is raised.
+    An OSError while printing is raised or, if ``goes_on`` is set, stored in ``error``; then printing stops.
     """
 
     def __init__(self, benchmark: Benchmark, console: Console, goes_on: bool = False) -> None:

@@ -196,7 +196,7 @@ def calibrate_nccl(
     keys: Sequence[str] = (),
     collective: str | None = None,
 ) -> NcclCalibrationAnswer:
-    """Save a calibration from the output of nccl-tests. It adapts predictions for the system that was measured.
+    """Save a calibration from nccl-tests output, which adapts later predictions for the measured system.
 
     The system is the cluster of ``scenario`` (with ``transport = "nccl"``), the machine ``system``, or a machine with
     the GPU that the output names. ``keys`` such as ``net=ib`` complete the description. Raises InputError if the output

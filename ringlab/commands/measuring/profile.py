@@ -103,7 +103,7 @@ class ProfileAnswer(Answer):
         return content | file
 
     def _blocks(self) -> list[dict[str, Any]]:
-        """Return each block's work per sample, and the seconds of a batch in the last measurement, or None."""
+        """Return each block's work per sample, and its seconds in the last measured batch or None."""
         layers, blocks = [layer.block for layer in self.profile.layers], []
         for block in self.profile.blocks:
             times: dict[str, float | None] = {"forward_s": None, "backward_s": None}

@@ -95,7 +95,7 @@ def command(
 
 
 def has_parallelism(scenario: str, changes: Sequence[str], replicas_only: Mapping[str, object]) -> bool:
-    """Return whether a scenario has ``[training.parallelism]``. If so, raise InputError for options of replicas."""
+    """Return whether a scenario has ``[training.parallelism]``. If so, reject the set options in ``replicas_only``."""
     if not is_spread(scenario, changes):
         return False
     for name, value in replicas_only.items():
@@ -116,7 +116,7 @@ class RunAnswer(ScenarioAnswer[Number]):
 
     @property
     def trace(self) -> Trace | None:
-        """The trace of the last algorithm at the largest size, or else of the last training; None without both."""
+        """The trace of the last algorithm at the largest size, or of the last training if there are no collectives."""
         return self.traces[-1] if self.traces else None
 
     def to_dict(self) -> dict[str, Any]:

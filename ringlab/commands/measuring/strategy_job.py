@@ -236,7 +236,7 @@ class KnownPieces(NamedTuple):
 
 
 def known_pieces(job: StrategyJob, pieces: "Sequence[RankTimes]") -> KnownPieces:
-    """Combine the ranks' times: maxima for collectives and the step without communication, medians for the rest."""
+    """Combine the ranks' times: maxima for collectives and the step without communication, otherwise medians."""
     seconds = {timed: max(rank.collectives_s[place] for rank in pieces) for place, timed in enumerate(job.collectives)}
     middle = sorted(pieces, key=lambda rank: rank.computing.step)[len(pieces) // 2].computing
     optimizer = median(rank.optimizer_s for rank in pieces)
@@ -249,8 +249,8 @@ def predict_step(strategy_job: StrategyJob, pieces: KnownPieces, *, gloo: bool) 
     """Predict a step from measured parts, and the bytes of each state on the rank that uses the most memory.
 
     The compute time is the time of a step without communication, which includes torch's copies and dispatch. With gloo,
-    the communication of FSDP is exposed, because torch waits for each call. With gloo and at least as many ranks as
-    cores, all communication is exposed. Otherwise, backward hides all calls but the last.
+    communication is exposed if the strategy uses DTensors, because torch waits for each call, or if there are at least
+    as many ranks as cores. Otherwise, backward hides all gradient communication but the last call.
     """
     job, ranks = strategy_job.job, strategy_job.world_size
     calls, states = stage_calls(job), stage_states(job)

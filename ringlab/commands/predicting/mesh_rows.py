@@ -1,4 +1,4 @@
-"""The rows of ``ringlab search``: a mesh with its step time, rates, memory and cost, as in the JSON."""
+"""Makes the rows of ``ringlab search``. A row is a mesh with its step time, rates, memory and cost, as in the JSON."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,7 +50,10 @@ Money = tuple[float | None, float | None]  # dollars per device and hour, and th
 
 
 def make_case(value: str, meshes: FoundMeshes, money: Money, *, top: int, with_reasons: bool, fill: float) -> Case:
-    """Return the case with its ``top`` fastest meshes. With ``with_reasons``, add why other meshes are slower."""
+    """Return the case with its ``top`` fastest meshes; if none fits, with the reason and changes that would fit.
+
+    With ``with_reasons``, add why other meshes are slower.
+    """
     chosen, job, names = meshes.order[:top].tolist(), meshes.job, [mesh.name for mesh in meshes.searched]
     losers, learning = tuple(why_others_lose(meshes)) if with_reasons and len(meshes.order) > 1 else (), None
     if not chosen:

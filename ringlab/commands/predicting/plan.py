@@ -65,7 +65,7 @@ class PlanOptions:
 
     @property
     def overrides(self) -> tuple[str, ...]:
-        """The options of the scenario's ``[plan]``, as for ``--set``."""
+        """The options that override keys of the scenario's ``[plan]``, as strings for ``--set``."""
         keys = {name: value for name, value in vars(self).items() if name != "prices" and value is not None}
         if not self.spot:
             del keys["spot"]

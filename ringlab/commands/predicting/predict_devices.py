@@ -153,7 +153,7 @@ class DevicesAnswer(Answer):
     def draw(self, path: Path | str) -> None:
         """Plot throughput and efficiency against the number of devices, as .png, .svg or .pdf.
 
-        Raise InputError for another suffix, and unless there are 1 to 9 curves.
+        Raise InputError for another suffix, and if there is no curve or more than nine.
         """
         curves = [
             viz.Curve(
@@ -314,7 +314,7 @@ def _conclude(key: str | None, cases: Sequence[DevicesCase]) -> list[str]:
 
 
 def _describe_refused(key: str | None, cases: Sequence[DevicesCase]) -> Iterator[str]:
-    """Yield a sentence for each reason. Reasons that differ only in numbers share a sentence with the first numbers."""
+    """Yield a sentence per reason why devices have no prediction. Its numbers are those of the first device count."""
     kinds: dict[tuple[str, tuple[int, ...]], tuple[list[str], list[str]]] = {}
     for case in cases:
         by_reason: dict[str, list[Refused]] = {}
@@ -372,7 +372,7 @@ def _table_rows(rows: Sequence[DevicesRow]) -> list[list[str]]:
 
 
 def _time_row(name: str, seconds: Sequence[float | None], bounds: Sequence[Bounds | None] = ()) -> list[str]:
-    """Return a row of times in one unit, with their intervals if there are ``bounds``."""
+    """Return a table row of times in one unit, with intervals from ``bounds``. Times under 0.5 us become a dash."""
     shown = [each if each and each >= WORTH_A_LINE_S else None for each in seconds]
     unit, form = time_unit(shown)
     cells = [each and f"{format_interval(each, limits, form)} {unit}" for each, limits in zip_longest(shown, bounds)]

@@ -81,10 +81,10 @@ class SweepAnswer(Answer):
             yield f"Stopped after {count(len(values), 'value')}."
 
     def lines(self) -> dict[str, dict[str, float | None]]:
-        """Return the times in seconds for each line of the plot, by value of the key; None for a run that never ends.
+        """Return each line of the plot: the times in seconds by value of the key; None for a run that never ends.
 
-        There is a line for each training, and for each algorithm and size. A sweep of sizes has a line for each
-        algorithm and none for training runs, whose times do not depend on the size.
+        Each training has a line, and so has each algorithm at each size. In a sweep of sizes, each algorithm has one
+        line, and training runs have none, because the sizes do not change their times.
         """
         lines = dict[str, dict[str, float | None]]()
         for point in self.points:
@@ -96,7 +96,7 @@ class SweepAnswer(Answer):
         return lines
 
     def draw(self, path: Path | str) -> None:
-        """Plot the times against the key, as .png, .svg or .pdf. Raise InputError for another suffix."""
+        """Plot the times against the values of the key, as .png, .svg or .pdf. Raise InputError for another suffix."""
         lines = [
             viz.SweepLine(name, [*map(_short_size, line)], [*line.values()]) for name, line in self.lines().items()
         ]

@@ -164,7 +164,7 @@ class ReplayRow(AnswerRecord):
     messages: int
 
     def cells(self, base_s: float) -> list[str]:
-        """Return the table's row. Its ratio is relative to ``base_s``, the time in seconds on the first network."""
+        """Return the table's cells. The ratio is relative to ``base_s``, the time in seconds on the first network."""
         end = format_time(self.elapsed_s) if self.complete else f"never ends ({format_time(self.elapsed_s)})"
         times = format_ratio(self.elapsed_s / base_s) if base_s and self.complete else "-"
         return [self.title, end, times, format_time(self.computed_s), format_time(self.waited_s), f"{self.messages:,}"]
