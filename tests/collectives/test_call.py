@@ -9,7 +9,7 @@ import torch
 import realcomm
 import simcomm
 import viz
-from collectives import InputError, algorithm, build_schedule, find_algorithm, verify
+from collectives import InputError, build_schedule, find_algorithm, verify
 from collectives.call import CollectiveCall, make_call
 from collectives.declaration import nccl
 from collectives.training.workload import ComputePhases, Training
@@ -25,17 +25,14 @@ BOTH = pytest.mark.parametrize("run", [simcomm.run, realcomm.run])
 REJECTED_BY_RUN = [  # algorithm, arguments, and the message
     (RING, {"nbytes": "8 megs"}, "'8 megs' is not a size; write a number and one of"),
     (RING, {"nbytes": None}, "nbytes must be a non-negative integer or text such as '1 MiB' (or pass buffers), not N"),
-    (RING, {"nbytes": 8.0}, "(or pass buffers), not 8.0"),
     (RING, {"nbytes": 8, "dtype": torch.float32}, "dtype must be a string such as 'float32', not torch.float32"),
     (RING, {"nbytes": 8, "op": 3}, "unknown op 3"),
-    (RING, {"buffers": [[0.0]] * 4}, "pass a numpy array for each rank"),
     (RING, {"buffers": 3}, "one numpy array per rank, not 3"),
     ("reduce/naive", {"nbytes": 8, "root": "0"}, "root must be an integer, not '0'"),
     ("broadcast/naive", {"nbytes": 8, "op": "max"}, "broadcast/naive: broadcast does not reduce; remove op"),
     (RING, {"nbytes": 8, "root": 0}, "all_reduce/ring: all_reduce does not have a root; remove root"),
     (RING, {"nbytes": 64, "buffers": FOURS}, "nbytes is 64, but the buffers have 32; remove nbytes"),
     (RING, {"dtype": "float32", "buffers": FOURS}, "dtype is float32, but the buffers have float64"),
-    (RING, {"nbytes": 8, "cluster": 8}, "cluster must be a cluster such as simcomm.this_machine(8), not 8"),
     (RING, {"nbytes": 8, "cluster": "this-machine"}, "this_machine(2), not 'this-machine'"),
     (7, {"nbytes": 8}, "algorithm must be an Algorithm or a name such as 'all_reduce/ring', not 7"),
     (print, {"nbytes": 8}, "not <built-in function print>; declare the function with @algorithm"),
@@ -45,7 +42,6 @@ REJECTED_BY_RUN = [  # algorithm, arguments, and the message
     ),
     (CollectiveCall("all_reduce/ring", 4), {}, "algorithm must be an Algorithm"),
     (CollectiveCall(RING, "4"), {}, "elements must be a non-negative integer, not '4'"),
-    (CollectiveCall(RING, 4, root=1), {}, "all_reduce does not have a root; remove root"),
     (CollectiveCall(find_algorithm("reduce/naive"), 4, root=4), {}, "root must be a rank from 0 to 3, not 4"),
 ]  # fmt: skip
 
@@ -66,11 +62,9 @@ STRIDES = np.lib.stride_tricks.as_strided
 ODD_BUFFERS = {  # message to invalid buffer of rank 2
     "is read-only; pass a copy": read_only,
     "has the unsupported dtype '>f8'": lambda buffer: buffer.astype(">f8"),
-    "has the unsupported dtype '|O'; use one of float32, ": lambda buffer: buffer.astype(object),
     "has 4 elements of float32; buffers[0] has 4 of float64": lambda buffer: buffer.astype(np.float32),
     "has 3 elements of float64; buffers[0] has 4 of": lambda buffer: buffer[:3],
     "must have one dimension, not the shape (2, 2)": lambda buffer: buffer.reshape(2, 2),
-    "is a list; pass a numpy array for each rank": lambda buffer: buffer.tolist(),
     "is a Tensor; pass a numpy array for each rank": torch.from_numpy,
     "is a MaskedArray; pass numpy.asarray(buffer)": np.ma.MaskedArray,
     "has elements that share memory; pass a copy": lambda buffer: STRIDES(buffer, (4,), (0,)),
@@ -124,14 +118,11 @@ ONES = torch.ones(4)
     [
         (lambda: Training("ring"), "gradient_sync must be an Algorithm"),
         (lambda: Training(RING, model="alexnet"), "unknown model 'alexnet'; choose one of resnet18"),
-        (lambda: Training(RING, dataset=["digits"]), "unknown dataset ['digits']"),
         (lambda: Training(RING, batch_size=0), "batch_size must be a positive integer, not 0"),
-        (lambda: Training(RING, seed=-1), "seed must be a non-negative integer, not -1"),
         (lambda: Training(RING, learning_rate=0), "learning_rate must be a positive number, not 0"),
         (lambda: Training(RING, scale_learning_rate="no"), "must be True or False, or one of linear, sqrt, not 'no'"),
         (lambda: Training(RING, data_folder=3), "data_folder must be the name of a file or directory, not 3"),
         (lambda: Training(RING, compute=(0.1, 0.2, 0.05)), "compute must be ComputePhases"),
-        (lambda: Transport("test", overhead=-1e-6), "overhead must be a non-negative number of seconds, not -1e-06"),
         (lambda: Transport("test", gamma=float("nan")), "must be a non-negative number of seconds per byte, not nan"),
         (lambda: Transport("test", goodput=1.5), "goodput must be a share of the line rate in (0, 1], not 1.5"),
         *(
@@ -155,18 +146,12 @@ ONES = torch.ones(4)
         (lambda: verify("broadcast/naive", 4, root="1"), "root must be an integer, not '1'"),
         (lambda: simcomm.run("all_reduce/ring", STAR, 64, faults=3), "faults must be a simcomm.Faults, not 3"),
         (lambda: simcomm.run("all_reduce/ring", STAR, 64, calibration=3), "calibration must be a Calibration"),
-        (lambda: simcomm.train(Training(RING), STAR, calibration=3), "calibration must be a Calibration"),
-        (lambda: choose("all_reduce", STAR, 64, calibration=3), "calibration must be a Calibration"),
         (lambda: choose(3, STAR, 64), "unknown collective 3; "),
-        (lambda: algorithm(3), "unknown collective 3; "),
         (lambda: simcomm.from_links(3), "links must be a list of"),
         (lambda: simcomm.with_usable_bandwidths(3), "cluster must be a cluster such as simcomm"),
         (lambda: simcomm.shortest(3), "graph must be a networkx graph, not 3"),
-        (lambda: simcomm.ecmp(1)(3), "graph must be a networkx graph, not 3"),
-        (lambda: build_schedule("all_reduce/rings", 4), "unknown algorithm 'all_reduce/rings'"),
         (lambda: viz.topology_figure(3, ["h0"], "Three"), "graph must be a networkx graph, "),
         (lambda: realcomm.Executor(3, 0, 2), "call must be a collectives.call.CollectiveCall, not 3"),
-        (lambda: realcomm.execute(RING, 3), "tensor must be a torch.Tensor, not 3"),
         (lambda: check_splits(3, "output_split_sizes", ONES, 2), "output_split_sizes must be a list of sizes, "),
         (lambda: realcomm.launch(3, 2), "worker must be a function of (rank, world_size), not 3"),
     ],
@@ -185,12 +170,6 @@ def test_train_rejects_wrong_types(train):
     for steps in ("3", 2.0, 0, True):
         with pytest.raises(InputError, match=f"steps must be a positive integer, not {steps!r}"):
             train(Training(RING), STAR, steps=steps)
-
-
-def test_run_accepts_a_call():
-    call = make_call("reduce/binomial", 4, 1 << 20, dtype="float64", op="max", root=3)
-    trace = simcomm.run(call, STAR)
-    assert trace == simcomm.run("reduce/binomial", STAR, 1 << 20, dtype="float64", op="max", root=3)
 
 
 def test_buffers_must_match_the_call():
@@ -214,10 +193,8 @@ def test_call_keeps_its_elements_with_another_algorithm():
     ("collective", "nbytes", "least", "reason"),
     [
         ("all_gather", 4, 8192, "an element for each rank"),
-        ("all_to_all", 8191, 8192, "an element for each rank"),
         ("reduce_scatter", 8191, 8192, "an element for each rank"),
         ("all_reduce", 3, 4, "one element"),
-        ("broadcast", 0, 4, "one element"),
     ],
 )
 def test_size_too_small_for_nccl_is_rejected(collective: str, nbytes: int, least: int, reason: str) -> None:

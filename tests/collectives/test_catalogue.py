@@ -11,7 +11,7 @@ from command_line import run_python
 from declared_programs import declared
 
 import collectives
-from collectives import InputError, find_algorithm, library, send
+from collectives import InputError, find_algorithm, send
 from collectives.catalogue import load_file
 from collectives.schedule.build import build_schedule
 
@@ -123,11 +123,6 @@ def test_parameter_without_value_is_rejected() -> None:
     assert list(needy.with_parameters(gpus=2).steps(0, 4)) == []
 
 
-def test_algorithms_are_hashable() -> None:
-    ring = find_algorithm("all_reduce/ring")
-    assert len({ring, ring.with_parameters(), find_algorithm("all_reduce/naive")}) == 2
-
-
 def test_user_file_is_found_in_a_folder(mine: Path) -> None:
     names = ["all_reduce/mine", "broadcast/mine", "all_reduce/sliced"]
     assert [member.full_name for member in load_file(mine)] == names
@@ -181,11 +176,6 @@ def test_missing_or_non_python_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("x")
     with pytest.raises(InputError, match="not a Python file"):
         load_file(tmp_path / "notes.txt")
-
-
-def test_library_algorithms_survive_pickling() -> None:
-    for member in library().values():
-        assert pickle.loads(pickle.dumps(member)) == member
 
 
 def test_pickled_user_algorithm_outlives_its_file(mine: Path, tmp_path: Path) -> None:

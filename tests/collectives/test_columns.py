@@ -70,15 +70,6 @@ def test_message_equality_ignores_route_numbers(rows: list[Message], random: Any
     assert first != Messages.of(changed)
 
 
-def test_columns_are_stored_small_and_read_as_64_bits():
-    many = Messages(src=np.arange(1000), dst=3, step=0, chunk=0, nbytes=1 << 40, begin=0.0, end=np.arange(1000) / 7)
-    assert sum(column.nbytes for column in many.kept.values() if column.strides != (0,)) == 1000 * (2 + 8)
-    assert (many.src * many.nbytes)[-1] == 999 << 40
-    assert many.dst.dtype == np.int64 and many.dst.tolist() == [3] * 1000
-    with pytest.raises(ValueError, match="read-only"):
-        many.kept["src"][0] = 1
-
-
 @pytest.mark.parametrize("name", ["all_reduce/ring", "all_to_all/direct", "broadcast/chain", "all_gather/bruck"])
 def test_engines_agree_on_chunks_and_waits(name: str):
     star = simcomm.star(6, "10 Gbit/s", "5 us")

@@ -7,7 +7,6 @@ import socket
 import stat
 import subprocess
 import sys
-from functools import partial
 from io import StringIO
 from math import inf, nan
 from pathlib import Path
@@ -22,7 +21,7 @@ from collectives.input_files import inputs_protected, read_bytes
 from collectives.output_files import check_output, write_text
 from collectives.quoting import make_printable
 from ringlab.cli import app
-from ringlab.shared.output import make_console, write_files, write_json
+from ringlab.shared.output import make_console, write_json
 from ringlab.shared.progress import TerminalProgress
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(ringlab_package.__file__).parents[1])}
@@ -192,18 +191,6 @@ def test_files_are_written_when_stdout_is_closed(tmp_path: Path):
     assert done.returncode == 1  # the answer was not shown
     assert len(json.loads((tmp_path / "a.json").read_text())["collectives"]) == 10
     assert len(read_trace(tmp_path / "a.trace.json").messages) > 0
-
-
-def test_closed_stdout_does_not_hide_a_failed_write():
-    def fail(*arguments: object) -> None:
-        raise OSError(*arguments)
-
-    gone = partial(fail, errno.EPIPE, "Broken pipe")
-    with pytest.raises(OSError, match="left") as error:
-        write_files(gone, partial(fail, errno.ENOSPC, "No space left", "a"), partial(fail, errno.EACCES, "Denied", "b"))
-    assert (error.value.filename, error.value.__notes__) == ("a", ["b: Denied"])
-    with pytest.raises(BrokenPipeError):
-        write_files(gone, gone)
 
 
 def test_full_stderr_does_not_stop_the_answer(monkeypatch):

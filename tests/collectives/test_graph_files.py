@@ -93,13 +93,11 @@ def one_way() -> "nx.DiGraph[str]":
 WRONG = {
     "link h10 - s0: bandwidth is missing; set it to a positive number": lambda: edited(bandwidth=None),
     "bandwidth must be a positive number of bytes per second, not 0": lambda: edited(bandwidth=0),
-    "bandwidth must be a positive number of bytes per second, not nan": lambda: edited(bandwidth=float("nan")),
     "latency must be a non-negative number of seconds, not -1.0": lambda: edited(latency=-1.0),
     "usable_bandwidth must be at most bandwidth (1250000000.0), not 2e+20": lambda: edited(usable_bandwidth=2e20),
     "link h10 - s0: unknown key weight; use bandwidth, latency": lambda: edited(weight=1),
     "node s0: kind must be one of host, gpu, nic": lambda: with_node("s0", kind="router"),
     "node h2: machine must be a non-negative integer, not -1": lambda: with_node("h2", machine=-1),
-    "node h2: rail requires machine": lambda: with_node("h2", rail=0),
     "node h2: p2p_level 'NVL' requires memory": lambda: with_node("h2", p2p_level="NVL"),
     "node h2: memory must name an existing node, not 'm0'": lambda: with_node("h2", memory="m0"),
     "the network is in 2 pieces: h7 must be linked to the rest": lambda: with_node("h7"),

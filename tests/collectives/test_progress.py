@@ -16,7 +16,6 @@ from pathlib import Path
 import numba
 import pytest
 
-import ringlab
 import simcomm
 import simcomm.compiling
 from collectives import find_algorithm
@@ -150,13 +149,6 @@ def test_short_prediction_has_no_notes():
     heard = Heard()
     prediction.predict(load("star8"), Session(progress=heard))
     assert heard.notes == [] and heard.news[-1][0] == heard.news[-1][1]
-
-
-def test_animation_progress_counts_frames(tmp_path: Path):
-    heard = Heard()
-    ringlab.animate("star8", tmp_path / "ring.gif", "ring", "1 KiB", progress=heard)
-    frames = [(done, total) for done, total, now in heard.news if now == "frames"]
-    assert frames == [(done, 120) for done in range(1, 121)]
 
 
 def test_interrupted_check_keeps_its_proofs(monkeypatch):

@@ -22,7 +22,6 @@ from collectives.transport import Transport
 from ringlab.pictures.traces import check_traceable
 from ringlab.scenario import load
 from simcomm import schedules
-from simcomm.cluster import paths
 from simcomm.compiled.kernel import arrays
 from simcomm.compiled.planning import routes
 from simcomm.compiled.planning.engine_input import EngineInput
@@ -170,12 +169,3 @@ def test_too_large_picture_is_rejected_before_simulation(
     with pytest.raises(TooLarge, match=of_training):
         replace(scenario, collective=None).plot("path", tmp_path / "path.png")
     assert not file.exists()
-
-
-def test_cached_path_finder_returns_the_same_routes() -> None:
-    pod = simcomm.preset("dgx-h100", nodes=2)
-    before = pod.router().links_between(pod.hosts, *np.triu_indices(16, 1))
-    with paths.keeping_paths():
-        pod.router().links_between(pod.hosts[1:], *np.triu_indices(15, 1))
-        again = pod.router().links_between(pod.hosts, *np.triu_indices(16, 1))
-    assert all(map(np.array_equal, before, again))

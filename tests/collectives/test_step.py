@@ -2,14 +2,12 @@
 
 from collections.abc import Iterator
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from collectives import InputError, recv, send
 from collectives.call import part_slice, reduced_counts, reduced_slice
-from collectives.schedule.rules import same_chunks
 from collectives.spec import SPECS, Spec
 from collectives.step import as_step, extent, offset
 
@@ -25,19 +23,6 @@ def test_chunks_cover_the_buffer_in_order(n: int, chunks: int) -> None:
     assert (
         max(extent(k, 1, n, chunks) for k in range(chunks)) - min(extent(k, 1, n, chunks) for k in range(chunks)) <= 1
     )
-
-
-@given(lengths, cuts, st.integers(0, 200))
-def test_scratch_chunks_repeat_buffer_sizes(n: int, chunks: int, index: int) -> None:
-    assert extent(index, 1, n, chunks) == extent(index % chunks, 1, n, chunks)
-    assert offset(index + chunks, n, chunks) == offset(index, n, chunks) + n
-
-
-@given(lengths, cuts, st.integers(0, 100), st.integers(0, 5), st.integers(1, 100))
-def test_equivalent_chunk_runs_have_equal_size(n: int, chunks: int, one: int, multiple: int, count: int) -> None:
-    other = one + multiple * chunks
-    assert same_chunks(np.array([one], np.int32), np.array([other], np.int32), chunks).all()
-    assert extent(one, count, n, chunks) == extent(other, count, n, chunks)
 
 
 @pytest.mark.parametrize("yielded", [None, 3, "send", (send(1, 0), None), [(send(1, 0), recv(1, 0))], iter(())])

@@ -58,11 +58,6 @@ def test_hierarchy_rejects_channels_and_scratch(rail: str) -> None:
         verify(find_algorithm(f"all_reduce/hierarchical[rail={rail}]"), 8)
 
 
-def test_parameters_are_parsed_from_labels() -> None:
-    label = "hierarchical[rail=hierarchical[gpus=2, rail=naive], gpus=4]"
-    assert find_algorithm(f"all_reduce/{label.replace(', gpus', ',gpus')}").label == label
-
-
 @pytest.mark.parametrize("reference", ["chain[]", "chain[slices]", "chain[=4]", "chain[slices=]"])
 def test_brackets_without_parameters_in_a_name_are_rejected(reference: str) -> None:
     with pytest.raises(InputError, match=r"write parameters as in chain\[slices=4\]"):
