@@ -2,11 +2,8 @@
 
 import os
 import signal
-import sys
 import time
-from itertools import pairwise
 from pathlib import Path
-from resource import RUSAGE_SELF, getrusage
 from typing import Any
 
 import psutil
@@ -27,16 +24,6 @@ def sum_of_ranks(rank: int, world_size: int, scale: int = 1) -> tuple[int, int, 
     total = torch.tensor([float(rank * scale)])
     dist.all_reduce(total)
     return rank, torch.get_num_threads(), total.item()
-
-
-def fetched_pages(rank: int, world_size: int) -> list[int]:
-    """Return how many pages of memory the kernel gave this process, each time that 32 MiB are used and freed."""
-    counts = [getrusage(RUSAGE_SELF).ru_minflt]
-    for _ in range(3):
-        pieces = [torch.ones(1 << 18) for _ in range(32)]
-        del pieces
-        counts.append(getrusage(RUSAGE_SELF).ru_minflt)
-    return [after - before for before, after in pairwise(counts)]
 
 
 def profile_training(rank: int, world_size: int, folder: Path, suffix: str) -> list[float]:
@@ -73,10 +60,6 @@ def fail_on(rank: int, world_size: int, bad: int, how: str) -> object:
                 raise InputError("cake.toml: there is no cake")
             case "time out":  # as gloo does if it cannot connect, long before the run's own timeout
                 raise RuntimeError("[x]:7: Connect timed out")
-            case "unpicklable":
-                return lambda: rank
-            case "exit":
-                sys.exit(4)
             case "_exit":
                 os._exit(7)
             case "sleep":

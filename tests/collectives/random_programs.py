@@ -10,7 +10,6 @@ from random import Random
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import oracle_data as oracle
 from declared_programs import declared
 
@@ -20,7 +19,6 @@ from collectives.spec import SPECS
 from collectives.step import Program
 from simcomm.reference.engine import Buffer, Simulation
 
-Ints = npt.NDArray[np.int64]
 Steps = list[list[Operation]]
 Programs = list[list[Steps]]  # [position][channel][step]
 MOST = 2**40  # of the numbers that are reduced: sums of different ranks are different numbers

@@ -12,13 +12,8 @@ from collectives.call import CollectiveCall
 from collectives.catalogue import find_algorithm
 from collectives.errors import InputError
 from realcomm import classroom
-from realcomm.launching.group import share_gpu
 
 FUNCTIONS = [name for name in realcomm.__all__ if hasattr(dist, name)]
-
-
-def numbers(rank: int, n: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return ((torch.arange(n) * 3 + rank * 5) % 7).to(dtype)
 
 
 def in_a_group(rank: int, world_size: int) -> list[float]:
@@ -44,19 +39,15 @@ def refusals(rank: int, world_size: int) -> list[str]:
     gather, scatter, expanded = realcomm.gather, realcomm.scatter, torch.zeros(1).expand(3)
     of_values: list[tuple[str, Callable[[], object]]] = [
         ("unknown op 'median'", lambda: ring(three, op="median")),
-        ("requires a floating-point dtype", lambda: ring(three.int(), op="mean")),
         ("cannot reduce dtype 'complex64'", lambda: ring(three.to(torch.complex64), op="max")),
-        ("unknown op RedOpType.BAND", lambda: ring(three, op=dist.ReduceOp.BAND)),
         ("did you mean all_reduce/ring", lambda: ring(three, algorithm="rings")),
         ("is not an algorithm for all", lambda: ring(three, algorithm=find_algorithm("broadcast/naive"))),
         ("tensor must be dense, not torch.sparse_coo", lambda: ring(three.to_sparse())),
-        ("tensor is on meta", lambda: ring(three.to("meta"))),
         ("tensor is expanded", lambda: ring(expanded)),
         ("rank 2 is not in the group; its ranks are 0, 1", lambda: realcomm.broadcast(three, src=2)),
         ("output_tensor needs the same dtype and 2 times", lambda: realcomm.all_gather_into_tensor(three, three)),
         ("input needs the same dtype and 2 times", lambda: realcomm.reduce_scatter_tensor(three, zeros(6).double())),
         ("a multiple of 2", lambda: realcomm.all_to_all_single(three, three)),
-        ("gather_list has 1 tensors, but needs 2, one for", lambda: gather(three, [three], dst=rank)),
         ("gather_list has 1 tensors, but needs none; only dst", lambda: gather(three, [three], dst=1 - rank)),
         (r"gather_list\[0\] is \[3\] int32 on cpu and tensor", lambda: gather(three, [three.int()] * 2, dst=rank)),
         (r"scatter_list\[0\] is \[4\] .* and tensor is \[3\]", lambda: scatter(three, [four] * 2, src=rank)),
@@ -64,20 +55,15 @@ def refusals(rank: int, world_size: int) -> list[str]:
         ("src is 0 and group_src is 1; pass only one", lambda: realcomm.broadcast(three, 0, group_src=1)),
         ("group_dst must be .* from 0 to 1, not 2", lambda: realcomm.reduce(three, group_dst=2)),
         (r"tensor_list\[1\] is \[4\] .* tensor is \[3\] .*unequal", lambda: realcomm.all_gather([three, four], three)),
-        ("input_list has 1 tensors", lambda: realcomm.reduce_scatter(three, [three])),
-        (r"\[1\] is \[4\] .* input_tensor_list\[0\]", lambda: realcomm.all_to_all([three, four], [three, three])),
         ("input_tensor_list is empty", lambda: realcomm.all_to_all([three, three], [])),
         (r"is \[1, 3\] .*unequal parts", lambda: realcomm.all_to_all_single(four, four, input_split_sizes=[1, 3])),
         (r"tensor_list\[0\] and tensor_list\[1\] share", lambda: realcomm.all_gather([zeros(3)] * 2, three)),
     ]
     of_types: list[tuple[str, Callable[[], object]]] = [
         ("tensor must be a torch.Tensor, not list", lambda: ring([1.0, 2.0])),
-        ("algorithm must be an Algorithm", lambda: ring(three, algorithm=dist.ReduceOp.SUM)),
         ("not <torch.*ProcessGroup", lambda: realcomm.broadcast(three, 0, algorithm=dist.group.WORLD)),
         ("rank must be an integer, not '0'", lambda: realcomm.broadcast(three, "0")),
-        ("group must be a Pro.*, not 'all'", lambda: realcomm.barrier("all")),
         ("gather_list must be a list of tensors, not Tensor", lambda: gather(three, zeros(2, 3), dst=rank)),
-        (r"scatter_list\[0\] must be a torch.Tensor, not None", lambda: scatter(three, [None] * 2, src=rank)),
     ]
     wrong = list[str]()
     for calls, kinds in ((of_values, False), (of_types, True)):
@@ -119,21 +105,3 @@ def in_class(rank: int, world_size: int) -> list[list[float]]:
     classroom.all_reduce(both, rank, world_size, "sum")
     classroom.ring_all_reduce(ring, rank, world_size, "mean")
     return [sent.tolist(), reduced.tolist() if rank == 1 else [], both.tolist(), ring.tolist()]
-
-
-def on_one_gpu(rank: int, world_size: int) -> tuple[list[str], float]:
-    """Run collectives on a GPU that all ranks share, one of them overlapped; return wrong results."""
-    share_gpu(rank)
-    torch.cuda.set_device(0)
-    wrong = []
-    for name, algorithm in (("ring", "ring"), ("two channels", "bidirectional_ring"), ("naive", "naive")):
-        tensor = numbers(rank, 1001).cuda()
-        realcomm.all_reduce(tensor, algorithm=algorithm)
-        if not torch.equal(tensor.cpu(), sum(numbers(r, 1001) for r in range(world_size))):
-            wrong.append(name)
-    late = torch.full((1 << 20,), 1.0, device="cuda")
-    work = realcomm.all_reduce(late, async_op=True)
-    busy = torch.ones(64, 64, device="cuda") @ torch.ones(64, 64, device="cuda")
-    work.wait()
-    realcomm.barrier()
-    return wrong, late.unique().item() + busy[0, 0].item()

@@ -176,17 +176,6 @@ def shapes(rank: int, world_size: int) -> None:
             call()
 
 
-def again_and_again(rank: int, world_size: int) -> list[list[float]]:
-    """Run one executor alternately on two tensors, one of which moves in memory."""
-    executor = Executor(CollectiveCall(library()["all_reduce/unchunked_ring"], 3), rank, world_size)
-    first, second = torch.ones(3), torch.full((3,), float(rank))
-    for tensor in (first, second, second, first):
-        executor.run(tensor)
-    first.data = torch.full((3,), 2.0)  # the same tensor, elsewhere in memory
-    executor.run(first)
-    return [first.tolist(), second.tolist()]
-
-
 Recorded = tuple[float, list[Event], float]
 
 
@@ -286,4 +275,4 @@ def measure_by_unlike_clocks(
 
 
 ON_THREE_RANKS = [recorded, marked_steps, groups_after_channels]  # the last changes the executor
-ON_TWO_RANKS = [shapes, again_and_again]
+ON_TWO_RANKS = [shapes]

@@ -22,7 +22,6 @@ from realcomm.calibration.blocks import (
     TrainingKind,
     fit_line,
     make_calibration,
-    split,
 )
 from realcomm.calibration.calibration import LINE_SIZES, make_plan, run_in_turns
 from ringlab.scenario import load
@@ -125,13 +124,6 @@ def test_measured_run_does_not_change_its_prediction():
     assert replace(after, created=before.created, parts=[]) == replace(before, parts=[])
     assert len(before.parts) == 4
     assert 1e-5 < simcomm.run(NAIVE, simcomm.this_machine(2), 4096, calibration=before).elapsed < 1.0
-
-
-def test_calibration_folds_span_the_whole_launch():
-    same = [block() for _ in range(5)]
-    assert [len(part) for part in split(same)] == [2, 1, 1, 1]
-    mixed = [*same, *(training_block() for _ in range(4))]
-    assert [len(part) for part in split(mixed)] == [3, 2, 2, 2]
 
 
 def test_plan_times_exactly_the_called_sizes():

@@ -12,7 +12,6 @@ from simulated_gpu import SimulatedGpu
 from collectives.training.workload import Training
 from realcomm.calibration.calibrator import CalibrationTraining
 from realcomm.execution import gpu_progress
-from realcomm.execution.device_clock import device_clock
 from realcomm.execution.gpu_progress import StepMark
 from realcomm.launching import hangs
 from realcomm.launching.status import padded, private_slot
@@ -23,19 +22,6 @@ from realcomm.training.stopwatch import Stopwatch
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> SimulatedGpu:
     return SimulatedGpu(monkeypatch)
-
-
-def test_stream_clock_waits_only_when_a_time_is_read(gpu: SimulatedGpu):
-    gpu.compute.queue(1.0)
-    clock = device_clock(torch.device("cuda"))
-    assert gpu.host == 101.0, "the clock counts from when the stream has got to it"
-    gpu.channel.queue(50.0)  # waits for a peer
-    begin = clock.now()
-    gpu.compute.queue(2.0)
-    end = clock.now()
-    assert gpu.host == 101.0 and clock.has_passed(begin) and not clock.has_passed(end)
-    assert (clock.seconds(begin), clock.seconds(end)) == (101.0, 103.0)
-    assert gpu.host == 103.0, "the other stream is not waited for"
 
 
 def test_overlapped_buckets_count_as_sync_while_waited_for(gpu: SimulatedGpu):
@@ -87,20 +73,6 @@ def test_queued_calls_are_timed_on_the_gpu(gpu: SimulatedGpu, monkeypatch: pytes
     executor, buffer = SimpleNamespace(run=run), SimpleNamespace(device=torch.device("cuda", 0))
     assert rank_measurement._time_queued(executor, buffer) == pytest.approx(2.0)  # type: ignore[arg-type]
     assert ran == [buffer] * 2 * rank_measurement.QUEUED, "as many warm up"
-
-
-def test_step_begins_while_the_gpu_computes_the_previous_one(gpu: SimulatedGpu):
-    watch = Stopwatch(0)
-    for _ in range(2):
-        watch.start()
-        for name in ("forward", "optimizer"):
-            queue_phase(watch, name, gpu, 2.0)
-    assert gpu.host == 100.0 and not watch._spans
-    gpu.host += 5.0
-    watch.start()
-    queue_phase(watch, "forward", gpu, 1.0)
-    assert gpu.host == 105.0 and watch.ended_phases() == {"forward": 2.0, "optimizer": 2.0}
-    assert watch.phases() == {"forward": 1.0} and gpu.host == 109.0
 
 
 def test_gpu_additions_are_timed_without_their_launch(gpu: SimulatedGpu, monkeypatch: pytest.MonkeyPatch):

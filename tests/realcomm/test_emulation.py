@@ -24,7 +24,6 @@ import realcomm
 import simcomm
 from collectives.errors import InputError, RunFailed
 from realcomm.emulation import builder as building
-from realcomm.emulation.builder import groups
 from realcomm.emulation.network import Ability, EmulatedNetwork, emulate, try_emulation
 from realcomm.emulation.plan import NetworkPlan, plan_network, shapers
 from ringlab.scenario import load
@@ -96,15 +95,6 @@ def test_forwarding_entries_follow_the_routes(cluster: simcomm.Cluster):
 def test_cluster_that_cannot_be_emulated_is_rejected(cluster: simcomm.Cluster, word: str):
     with pytest.raises(InputError, match=word):
         emulate(cluster)
-
-
-def test_no_group_measures_both_directions_of_a_link():
-    plan = plan_network(simcomm.star(8, "60 Mbit/s", "0 us"))
-    measured_groups = groups(plan.directions)
-    assert sorted(link for group in measured_groups for link in group) == sorted(plan.directions)
-    for group in measured_groups:
-        assert sum(link.bandwidth for link in group) <= building.AT_ONCE
-        assert not {(link.src, link.dst) for link in group} & {(link.dst, link.src) for link in group}
 
 
 # Networks

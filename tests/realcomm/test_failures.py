@@ -5,18 +5,16 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
-import real_workers
 import training_workers
 from command_line import Done, Ringlab, small_files
 
 import realcomm
 import ringlab as package
-from collectives.errors import InputError, RunFailed, failure_first
-from realcomm.launching import launcher, server
+from collectives.errors import InputError
+from realcomm.launching import server
 from realcomm.launching.failures import RankFailed
 
 TESTS = Path(__file__).parent
@@ -109,37 +107,6 @@ def test_error_while_handling_a_failure_is_added_as_a_note(
         with pytest.raises(RankFailed, match=f"^{re.escape(FAILED)}") as caught:
             realcomm.train(scenario.trainings[0], scenario.cluster, resume="auto")
         assert f"afterwards: {type(error).__name__}: {error}" in caught.value.__notes__
-
-
-def test_failure_stays_first_when_processes_cannot_be_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    end = launcher._Processes.end
-
-    def end_and_break(processes: Any) -> None:
-        end(processes)
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(launcher._Processes, "end", end_and_break)
-    with pytest.raises(RankFailed, match="rank 1 exited with status 7 before it finished") as caught:
-        realcomm.launch(real_workers.fail_on, 2, 1, "_exit")
-    assert caught.value.__notes__ == ["afterwards: OSError: [Errno 5] Input/output error"]
-
-
-def test_first_failure_is_kept_when_a_later_error_is_translated() -> None:
-    with pytest.raises(RunFailed, match="first") as caught, failure_first():
-        try:
-            raise RunFailed("first")
-        finally:
-            try:
-                raise OSError("no space")
-            except OSError as error:
-                raise InputError("second") from error
-    assert caught.value.__notes__ == ["afterwards: InputError: second"]
-    with pytest.raises(InputError, match="second") as replaced, failure_first():
-        try:
-            raise RunFailed("first")
-        except RunFailed as error:
-            raise InputError("second") from error
-    assert not hasattr(replaced.value, "__notes__")
 
 
 def test_failing_observer_does_not_hide_the_failure(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

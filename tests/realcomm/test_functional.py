@@ -1,9 +1,6 @@
 """The functions on tensors, asynchronous calls and the classroom match torch.distributed's own."""
 
-import doctest
-import sys
 from inspect import Parameter, signature
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +11,7 @@ import torch
 import torch.distributed as dist
 
 import realcomm
-import simcomm
 from collectives.errors import InputError
-from collectives.training.workload import Training
 from realcomm import classroom
 from realcomm.launching.launcher import launch
 
@@ -51,25 +46,6 @@ def test_examples_of_all_functions_pass_on_two_ranks():
     for examples, failures in launch(real_functions.run_examples, 2):
         assert failures == ""
         assert examples == 3 * (11 + 4) + 1 + 3 + 4
-
-
-@pytest.mark.slow  # the examples of the other functions run by default
-@pytest.mark.parametrize("name", ["launch", "run", "calibrate", "train"])
-def test_examples_that_start_processes_pass(name: str):
-    """Skipped when all examples run."""
-    function, report = getattr(realcomm, name), list[str]()
-    text = function.__doc__.replace("# doctest: +SKIP", "")
-    names = {**sys.modules[function.__module__].__dict__, "simcomm": simcomm, "Training": Training}
-    example = doctest.DocTestParser().get_doctest(text, names, name, None, None)
-    doctest.DocTestRunner().run(example, out=report.append)
-    assert report == []
-
-
-def test_public_names_do_not_shadow_modules():
-    stems = {path.stem for path in Path(realcomm.__file__).parent.rglob("*.py")}
-    assert stems & {*realcomm.__all__} == {"classroom"}
-    assert {*realcomm.__all__} <= {*dir(realcomm)}
-    assert all(hasattr(realcomm, name) for name in dir(realcomm))
 
 
 def test_group_roots_are_world_ranks():
@@ -112,10 +88,3 @@ def test_wait_timeout_names_the_awaited_peer(two: dict[str, list[Any]]):
 def test_failed_collective_raises_in_every_waiter(two: dict[str, list[Any]]):
     messages, others = two["broken"]
     assert len(messages) == 3 and all("imed out" in message for message in messages) and others == []
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="NCCL needs a CUDA GPU, and this machine has none")
-@pytest.mark.parametrize("world_size", [2, 4])
-def test_functions_run_on_one_gpu_over_nccl(world_size: int):
-    assert launch(real_functions.on_one_gpu, world_size, backend="nccl") == [([], world_size + 64.0)] * world_size

@@ -20,8 +20,8 @@ from collectives.errors import InputError
 from realcomm.execution import group_memory
 from realcomm.execution.device_clock import HostClock
 from realcomm.functions import tensor_collectives
-from realcomm.launching import group, hangs, torch_process, torchrun, worker
-from realcomm.launching.failures import RankFailed, is_peer_lost
+from realcomm.launching import group, hangs, torchrun, worker
+from realcomm.launching.failures import RankFailed
 from realcomm.launching.launcher import check_launch, launch
 from realcomm.profiling.measured import measure
 from realcomm.profiling.meta import profile_on_meta
@@ -202,22 +202,6 @@ def test_failed_run_has_notes_of_the_flight_recorder():
     with pytest.raises(RankFailed, match="as it stands") as caught:
         launch(hang_on_a_gpu, 3, timeout=100)
     assert caught.value.__notes__ == ["rank 1: NCCL's nccl:broadcast is started"]
-
-
-def test_only_rank_0_checks_torch_environment_variables(monkeypatch: pytest.MonkeyPatch):
-    tried: list[object] = []
-    monkeypatch.setattr(torch_process, "_check", tried.append)
-    monkeypatch.setenv("TORCH_SHOW_CPP_STACKTRACES", "1")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    for rank in (1, 0):
-        assert not tried
-        monkeypatch.setenv("RANK", str(rank))
-        torch_process.check_torch()
-    assert len(tried) == 1
-
-
-def test_aborted_communicator_is_reported_as_a_lost_peer():
-    assert is_peer_lost(dist.DistBackendError("NCCL communicator was aborted on rank 1."))
 
 
 def wait_on_hosts(rank: int, world_size: int) -> tuple[bool, bool, str]:

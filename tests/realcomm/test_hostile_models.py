@@ -1,13 +1,11 @@
 """Misbehaving model files of users: each ends in its subprocess, and the message names the line."""
 
-import errno
 import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import ROOT, run_python
 from typer.testing import CliRunner
 
 from collectives.errors import InputError
@@ -101,33 +99,6 @@ def test_parameters_are_counted_on_the_meta_device(file: Path) -> None:
         count_parameters(training)
 
 
-TRAINING = """
-import sys
-import simcomm
-from collectives import Training
-from realcomm.launching.torch_process import VARIABLE
-from realcomm.launching.launcher import launch
-from realcomm.training import trainer
-
-trainer.check_model = lambda training: None  # in a process that would import torch once more
-given = {"dataset": "synthetic", "images": 8, "batch_size": 2, "image_shape": (1, 2, 2)}
-trainer.train(Training(None, model=sys.argv[1], **given), simcomm.this_machine(ranks=2), steps=1)
-import real_workers
-print(launch(real_workers.settings, 1, VARIABLE)[0][0])
-"""
-
-
-@pytest.mark.slow
-def test_training_creates_no_folder_of_torchs_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, left = tmp_path / "mine.py", tmp_path / "left"
-    model.write_text("from torch import nn\ndef build():\n    return nn.Sequential(nn.Flatten(), nn.Linear(4, 10))\n")
-    left.mkdir()
-    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
-    paths = f"{ROOT}:{ROOT / 'tests'}"
-    done = run_python("-c", TRAINING, f"{model}:build", TMPDIR=str(left), PYTHONPATH=paths)
-    assert (done.returncode, done.stdout, [*left.iterdir()]) == (0, "None\n", []), done.stderr
-
-
 @pytest.mark.parametrize("command", ["profile mine.py:loop -o mine.py", "predict a.toml --json mine.py"])
 def test_model_file_is_not_overwritten(command: str, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(file.parent)
@@ -139,15 +110,3 @@ def test_model_file_is_not_overwritten(command: str, file: Path, monkeypatch: py
     done = CliRunner().invoke(app, command.split())
     assert isinstance(done.exception, InputError) and "mine.py is an input of this command" in str(done.exception)
     assert file.read_text() == MODEL
-
-
-def test_profile_is_reported_only_after_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as full:
-        full.setattr("collectives.output_files.os.fdopen", fail)
-        done = CliRunner().invoke(app, ["profile", "resnet18", "-o", str(tmp_path / "a.json")])
-    assert isinstance(done.exception, OSError) and "GFLOP" in done.output and "Saved to" not in done.output
-    done = CliRunner().invoke(app, ["profile", "resnet18", "-o", str(tmp_path / "a.json")])
-    assert done.output.endswith(f"Saved to {tmp_path}/a.json.\n")

@@ -150,7 +150,6 @@ def test_non_finite_weights_are_not_saved():
         check_finite({"a": torch.zeros(2), "b": torch.tensor([1.0, torch.inf])}, 7)
 
 
-FILE = "kept/ring/step-00000010.pt"
 SCENARIO = """
 [cluster]
 preset = "this-machine"
@@ -187,10 +186,8 @@ def keep(folder: Path, step: int, world_size: int = 2, **changed: object) -> Pat
     [
         ("", r"kept/ring already contains checkpoints, up to step-00000010.pt; resume them with --resume auto"),
         ("--resume nowhere.pt", "nowhere.pt: no such file"),
-        ("--resume kept", "kept is a directory; pass a regular file"),
         ("--resume ring.toml", "ring.toml is not a checkpoint, or is truncated: BadZipFile"),
         ("--resume auto --set training.images=1000", "images is 1437 there and 1000 here"),
-        ("--resume auto --set training.model=resnet34", "model is 'resnet18' there and 'resnet34' here"),
         ("--resume kept/ring/step-00000010.pt --set training.gradient_sync=naive", "gradient_sync is 'ring'"),
         (
             '--resume kept/ring/step-00000010.pt --set training.gradient_sync=["ring","ddp"]',
@@ -223,9 +220,3 @@ def test_only_rank_0_looks_for_checkpoints_under_torchrun(scenario: Path, monkey
     for rank, start in (("1", None), ("0", Path("kept/ring/step-00000010.pt"))):
         monkeypatch.setenv("RANK", rank)
         assert find_start(small(gradient_sync=RING, batch_size=8, checkpoints="kept"), 2, "auto").checkpoint == start
-
-
-def test_checkpoint_beyond_the_last_epoch_is_rejected(scenario: Path):
-    keep(scenario / "kept" / "ring", 3 * 89 + 1)
-    with pytest.raises(InputError, match="is beyond step 267, the end of 3 epochs"):
-        find_start(small(gradient_sync=RING, batch_size=8, checkpoints="kept"), 2, "auto")

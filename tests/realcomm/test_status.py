@@ -9,10 +9,6 @@ import torch
 import torch.distributed as dist
 
 import realcomm
-from collectives import find_algorithm
-from collectives.call import CollectiveCall
-from realcomm.execution.collective_sequence import CollectiveSequence
-from realcomm.execution.own_collective import make_runner
 from realcomm.launching.launcher import launch
 from realcomm.launching.status import COLLECTIVE_BYTES, OTHERS, Slot, padded, private_slot
 
@@ -59,14 +55,3 @@ def left_alone(rank: int, world_size: int) -> list[str]:
 def test_torch_errors_name_the_awaited_world_rank() -> None:
     notes = ["rank 1: all_reduce/ring step 0, waiting for rank 2"] * 2
     assert launch(left_alone, 3, timeout=60) == [[], notes, []]
-
-
-def test_error_of_a_backend_collective_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise RuntimeError("Timed out")
-
-    runner = make_runner(CollectiveCall(find_algorithm("all_reduce/gloo"), 10), 0, 2, torch.device("cpu"))
-    monkeypatch.setattr(runner, "_call", fail)
-    with pytest.raises(RuntimeError) as caught:
-        runner.run(torch.ones(10), collective=CollectiveSequence().begin("all_reduce"))
-    assert caught.value.__notes__ == ["rank 0: all_reduce/gloo, waiting for other ranks"]

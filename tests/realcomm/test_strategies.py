@@ -26,7 +26,7 @@ from planner.calls import stage_calls, stage_states
 from planner.jobs import TrainingJob
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
-from realcomm.strategies import pieces, spread, training
+from realcomm.strategies import pieces, spread
 from realcomm.strategies.blocks import named_blocks
 from realcomm.strategies.plan import StrategyPlan, batches_of, build
 from realcomm.strategies.training import StrategyResult, train_alone
@@ -220,14 +220,6 @@ def test_predicted_memory_matches_a_rank(launched: Launched) -> None:
             assert result.held.gradients == states.gradients + whole, name
             if name != "zero2":  # whole parameters between forward and backward, which torch then divides
                 assert result.held.parameters == states.parameters, name
-
-
-def test_single_rank_reference_is_skipped_when_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    def train(plan: StrategyPlan) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(training, "train_alone", train)
-    assert training._train_alone_if_it_fits(plan_of(Parallelism(data=2))) is None
 
 
 def test_prediction_needs_the_whole_model_on_one_device(monkeypatch: pytest.MonkeyPatch) -> None:
