@@ -95,7 +95,7 @@ WHAT_IFS: dict[str, str] = {  # "command --what-if key": what to use instead
     "search --what-if batch": "run one search for each value of `--batch`",
     "search --what-if lora": "run one search for each value of `--lora`",
     "search --what-if bits": "run one search for each value of `--bits`",
-    "search --what-if offload": "run one search for each value of `--offload`",
+    "search --what-if offload": "use `--lora RANK`, `--optimizer adamw8bit` or more devices",
 }
 RENAMED_WHAT_IFS = {"form": "strategy"}  # of predict --what-if, accepted until 0.2
 FUNCTIONS: dict[str, str] = {  # "package.name" of Python: what to use instead
