@@ -85,12 +85,12 @@ class Belief:
     noise: float
 
     def deviations(self, slopes: Slopes) -> Array:
-        """Return the standard deviation of each log step time."""
+        """Return the standard deviation of each log step time, including the noise of a run."""
         variances = np.einsum("ik,kl,il->i", slopes.slopes, self.covariance, slopes.slopes)
         return np.asarray(np.sqrt(np.maximum(variances, 0.0) + self.noise**2))
 
     def scaling_deviation(self, slopes: Slopes, lost: float) -> float:
-        """Return the standard deviation of the log scaling efficiency.
+        """Return the standard deviation of the log scaling efficiency of the first row of ``slopes``.
 
         ``lost`` is the share of the step time that a single device would not spend.
         """
@@ -121,12 +121,12 @@ class Belief:
         return replace(self, parameters=parameters, covariance=covariance)
 
     def after_runs(self, slopes: Array) -> "Belief":
-        """Return the belief after measurements of runs with these slopes. Only the covariance changes."""
+        """Return the belief after measuring runs with these slopes [runs, parameters]. Only the covariance changes."""
         inverse = np.linalg.inv(self.covariance) + slopes.T @ slopes / self.noise**2
         return replace(self, covariance=np.linalg.inv(inverse))
 
     def choose_runs(self, slopes: Slopes, count: int) -> list[int]:
-        """Return the indices of ``count`` runs to measure. Each next run reduces the summed variance most."""
+        """Return the indices of up to ``count`` runs, chosen one by one: each reduces the summed variance most."""
         covariance, chosen = self.covariance, list[int]()
         for _ in range(min(count, len(slopes.logs))):
             moved = slopes.slopes @ covariance
@@ -151,7 +151,8 @@ def believe() -> Belief:
 def chance_to_run(columns: Columns, total_bytes: Array) -> Array:
     """Return the probability that a run does not fail.
 
-    The probability falls with the filled share of memory, and is low with at least as many stages as layers.
+    The probability falls as more of the memory is filled. It is lower for a transformer on a pipeline with at least as
+    many stages as layers.
     """
     chance, filled = read_shipped().chance, np.maximum(total_bytes / columns.memory_bytes, 1e-9)
     fits = normal_cdf((np.log(chance["fill"]) - np.log(filled)) / chance["spread"])
@@ -160,7 +161,7 @@ def chance_to_run(columns: Columns, total_bytes: Array) -> Array:
 
 
 def describe_chance(where: str, total_bytes: float, chance: float | None) -> str | None:
-    """Describe the share of published runs at this memory usage that finished. Return None if it is high or unknown."""
+    """Describe the chance that a run with this memory usage finishes. Return None if it is unknown or at least 90 %."""
     if chance is None or chance >= SURE:
         return None
     return (

@@ -1,4 +1,4 @@
-"""List the collectives that ranks call per step with torch's parallelism classes, and their states, in float32."""
+"""List the collectives that a rank calls per step with torch's parallelism classes, and its states, in float32."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -39,7 +39,7 @@ class States(NamedTuple):
 
 
 def check_strategy(job: TrainingJob) -> None:
-    """Raise InputError if the model has no parameters, microbatches are unequal, or the strategy is not supported."""
+    """Raise InputError if the model has no parameters, or its layers, heads or batch cannot be split as requested."""
     profile, parallelism = job.model, job.parallelism
     if not profile.parameters:
         raise InputError(
@@ -59,7 +59,7 @@ def check_strategy(job: TrainingJob) -> None:
 
 
 def stage_calls(job: TrainingJob) -> list[tuple[Call, ...]]:
-    """Return the collectives that one rank of each stage calls per step. ``job.parallelism`` must state axis sizes."""
+    """Return the collectives that one rank of each stage calls per step. ``job`` must come from ``TrainingJob.on``."""
     parallelism, profile = job.parallelism, device_part(job.model, job.parallelism.tensor)
     stages, calls = cut_stages(profile, parallelism.pipeline * parallelism.virtual), list[list[Call]]()
     for blocks in device_blocks(profile, parallelism):
@@ -98,7 +98,7 @@ def stage_states(job: TrainingJob) -> list[States]:
 
 
 def device_blocks(profile: ModelProfile, parallelism: Parallelism) -> list[list[Block]]:
-    """Return the model blocks on each device of a pipeline."""
+    """Return one list per pipeline device: the model blocks of all its stages."""
     stages = cut_stages(profile, parallelism.pipeline * parallelism.virtual)
     own = (stages[device :: parallelism.pipeline] for device in range(parallelism.pipeline))
     return [[block for stage in part for block in stage] for part in own]

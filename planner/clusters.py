@@ -26,8 +26,9 @@ SMALL, UNCHECKED = 1024, "no system with"  # bytes; beginning of a note that is 
 
 
 def simulate_network(cluster: Cluster, algorithm: Algorithm | None = None) -> Network:
-    """Return a function that simulates a collective on a cluster's network, in the first group of a size and stride.
+    """Return a function that simulates a collective on a cluster and returns its time in seconds.
 
+    Its arguments are the collective, the size in bytes and a ``Group``, whose first device is the first rank.
     ``algorithm`` is the all_reduce algorithm. Default: ring.
 
     >>> from simcomm import star
@@ -67,7 +68,7 @@ def host_of_cluster(cluster: Cluster, algorithm: Algorithm | None = None) -> Hos
 
 
 def describe_network(cluster: Cluster) -> Iterator[str]:
-    """Yield sentences about the links between GPUs, assumptions in the description, and a lack of published runs."""
+    """Yield sentences about a cluster's links, assumptions and lack of published runs; none for a simulated network."""
     host = host_of_cluster(cluster)
     system = host.system
     if system is None or not isinstance(cluster, NcclCluster):

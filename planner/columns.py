@@ -44,7 +44,7 @@ class Columns:
         return len(self.arrays["dp"])
 
     def take(self, rows: Array) -> "Columns":
-        """Return the training runs that an index array or a mask selects."""
+        """Return the training runs that an index array or a boolean mask selects."""
         return Columns({name: array[rows] for name, array in self.arrays.items()}, self.curves, self.network)
 
     def changed(self, **arrays: Array) -> "Columns":
@@ -162,10 +162,10 @@ def _add_stages(c: dict[str, Array], is_hybrid: Array) -> None:
 
 
 def list_groups(c: Mapping[str, Array]) -> dict[str, tuple[str, Array | float, Array | float]]:
-    """Return the collective, the size and the stride of each kind of group, by name.
+    """Return the collective, the size and the stride of each kind of device group, by the name of the kind.
 
-    Devices are numbered along the tensor, context, data and pipeline axes, in this order. So neighboring devices form a
-    tensor group.
+    Devices are numbered along the tensor, context, data and pipeline axes, in this order. So the devices of a tensor
+    group are neighbors.
     """
     tp, cp, node, group = c["tp"], c["cp"], c["node_gpus"], c["dp"] * c["cp"]
     across = np.where(tp * cp > node, node, tp)
@@ -207,7 +207,7 @@ def _add_curves(c: dict[str, Array], hosts: Sequence[Host], number: Array) -> Ar
 def _add_profiles(
     c: dict[str, Array], profiles: Sequence[ModelProfile | None], times: Sequence[Compute | None]
 ) -> None:
-    """Add the units, buckets, stages and sizes of profiles. A transformer has one unit, its layer, ``layers`` times."""
+    """Add the units, buckets, stages and sizes of profiles. A transformer without a profile has one unit, its layer."""
 
     def add(names: Sequence[str], function: Callable[..., Array], *values: Array, least: int = 1) -> None:
         """Add ``function``'s arrays of each profile, padded with zeros. Equal arguments are computed once."""
@@ -249,7 +249,7 @@ def _sizes(profile: ModelProfile, _: Compute | None) -> Array:
 
 
 def _block_rows(profile: ModelProfile, timed: Compute | None) -> dict[str, Array]:
-    """Return each block's shares of the compute time, forward and backward, and its parameters."""
+    """Return each block's forward share, backward share (both of the total compute time) and parameters, by name."""
     work = [profile.work(is_backward=is_backward) for is_backward in (False, True)]
     forward, backward = work if timed is None else (timed.forward, timed.backward)
     total, rows = sum(forward) + sum(backward), dict[str, Array]()
@@ -260,7 +260,7 @@ def _block_rows(profile: ModelProfile, timed: Compute | None) -> dict[str, Array
 
 
 def _units(profile: ModelProfile, timed: Compute | None, is_gathered: bool) -> Array:
-    """Return forward share, backward share and parameters of each unit. Unless gathered, the model is one unit."""
+    """Return forward share, backward share and parameters [3, units]. Unless ``is_gathered``, the model is one unit."""
     rows = list[Array]()
     for row in _block_rows(profile, timed).values():
         if rows and not row[2]:
@@ -272,7 +272,7 @@ def _units(profile: ModelProfile, timed: Compute | None, is_gathered: bool) -> A
 
 
 def _buckets(profile: ModelProfile, timed: Compute | None, item: float, size_mb: float, is_overlapped: bool) -> Array:
-    """Return each gradient bucket's share of the bytes, and the share of backward after which the bucket is full."""
+    """Return each bucket's share of the gradient bytes, and the share of backward after which the bucket is full."""
     if not is_overlapped:
         return np.array([[1.0], [1.0]])
     size = round(size_mb * MIB)  # torch's first bucket is smaller only with the default size

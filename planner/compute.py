@@ -1,4 +1,4 @@
-"""Compute a device's compute time from the shapes of a transformer's layers, or from the known time of a profile."""
+"""Compute a device's compute time from the shapes of a transformer's layers, or from a known time per sample."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ NVIDIA = [FRAMEWORKS.index(name) for name in ("megatron-bridge", "nemo")]
 
 
 def join_times(a: Array, b: Array) -> Array:
-    """Return the time in seconds of two parallel activities: a smooth maximum of their times."""
+    """Return the time in seconds of two activities that run in parallel: a smooth maximum of ``a`` and ``b``."""
     return np.asarray((a**SHARP + b**SHARP) ** (1 / SHARP))
 
 
@@ -46,7 +46,7 @@ class Counts(NamedTuple):
 def count_parameters(c: Columns, *, trained: bool = False) -> Counts:
     """Return the numbers of parameters before sharding. A profile counts as one layer.
 
-    ``trained`` counts only parameters that train: with LoRA, the adapters.
+    With ``trained``, count only the parameters that train: with LoRA the adapters, without LoRA all.
     """
     qkv, queries, share = (c.heads + 2 * c.kv_heads) * c.head_dim, c.heads * c.head_dim, expert_share(c)
     mlp = (1 - share) * c.mlp_matrices * c.hidden * c.ffn + share * 3 * c.hidden * c.shared_ffn
@@ -64,7 +64,7 @@ def count_parameters(c: Columns, *, trained: bool = False) -> Counts:
 
 
 class Held(NamedTuple):
-    """Parameter counts of one device outside and inside experts, before sharding over the data axis."""
+    """The parameters that one device stores outside and inside experts, before sharding over the data axis."""
 
     dense: Array
     experts: Array
@@ -82,12 +82,12 @@ class Held(NamedTuple):
 
 
 def count_ends(c: Columns) -> Array:
-    """Return 2 if a device stores a token embedding and an untied LM head, otherwise 1."""
+    """Return the number of embedding-sized matrices on a device: 2 without a pipeline and tying, otherwise 1."""
     return np.where(c.pp > 1, 1.0, np.where(c.tied > 0, 1.0, 2.0))
 
 
 def count_held(c: Columns, layers: Array | None = None, *, trained: bool = False) -> Held:
-    """Return the number of parameters on a device whose pipeline stage has ``layers`` layers. Default: of one layer.
+    """Return the number of parameters on a device with ``layers`` layers, or of one layer alone if ``layers`` is None.
 
     Without a pipeline, each device has both the token embedding and the LM head.
     """
@@ -98,7 +98,7 @@ def count_held(c: Columns, layers: Array | None = None, *, trained: bool = False
 
 
 def count_whole(c: Columns) -> Array:
-    """Return the number of parameters of a dense model, including the token embedding and the LM head."""
+    """Return the number of parameters of a model outside its experts, including the token embedding and the LM head."""
     counts = count_parameters(c)
     words = np.where(c.tied > 0, 1.0, 2.0) * counts.words
     return np.where(c.is_shaped, c.layers * counts.layer + words, c.parameters)
@@ -133,7 +133,7 @@ class Rates:
             return np.where(rows * columns * inner > 0, np.hypot(compute, moved), 0.0)
 
     def odd(self, n: Array) -> Array:
-        """Return the share of the rate that remains if a dimension is not a multiple of 64."""
+        """Return the factor on the rate for a dimension of size ``n``: 1 for a multiple of 64, otherwise less."""
         divisor = np.gcd(np.maximum(1, np.floor(n)).astype(np.int64), 64)
         return np.asarray((divisor / 64) ** self.p["align"] * np.where(divisor < 8, 0.5, 1.0))
 

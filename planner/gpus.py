@@ -95,7 +95,7 @@ def find_series_gpu(name: str) -> Gpu:
 
 
 def is_published(name: str) -> bool:
-    """Return whether a published run trained a language model on this GPU, including versions with other memory sizes.
+    """Return whether a published run trained a language model on this GPU, or on the same GPU with another memory size.
 
     >>> is_published("A100 40GB SXM"), is_published("RTX 4090")
     (True, False)

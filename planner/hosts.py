@@ -38,7 +38,7 @@ CORES = 12  # assumed number per GPU
 
 
 class Group(NamedTuple):
-    """A group of devices that communicate: ``size`` devices, ``stride`` apart. The axis has other, similar groups."""
+    """``size`` devices that communicate, ``stride`` apart. Other groups of the axis have the same size and stride."""
 
     size: int
     stride: int = 1
@@ -107,8 +107,9 @@ class Host:
     def bus_bandwidth(self, gpus: int) -> float:
         """Return the all_reduce bus bandwidth of ``gpus`` GPUs in bytes/s.
 
-        With a system description, NCCL's model predicts it for two or more GPUs. Otherwise it is the value published
-        for the largest count up to ``gpus``, or else for the smallest count. Without published values, it is ``peer``.
+        With a system description, NCCL's model predicts the bandwidth of two or more GPUs. Otherwise, return the
+        published value for the largest number of GPUs up to ``gpus``. If all published numbers are larger, return the
+        value for the smallest one. Without published values, return ``peer``.
         """
         if self.system is not None and gpus > 1:
             seconds = np.interp(log2(LARGE), GRID, self.seconds("all_reduce", Group(gpus)))

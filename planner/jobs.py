@@ -115,7 +115,7 @@ class TrainingJob:
         return self.batch / self.parallelism.pieces
 
     def on(self, devices: int, host: int | None = None) -> "TrainingJob":
-        """Return the job on ``devices``, ``host`` of them per host. Raise InputError if the mesh does not fill them."""
+        """Return the job on ``devices`` devices, ``host`` of them per host. Raise InputError if the axes do not fit."""
         return replace(self, parallelism=self.parallelism.for_devices(devices, host))
 
 

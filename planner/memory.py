@@ -72,7 +72,7 @@ def _states(c: Columns, layers: Array) -> tuple[Array, Array, Array]:
 
 
 def _weights(c: Columns, parameters: Held, trained: Held, by: Array | float = 1.0) -> Array:
-    """Return the bytes of the weights. With LoRA, they are quantized, except the token embedding and the LM head."""
+    """Return the bytes of the weights. With LoRA, only the embedding, LM head and adapters are not quantized."""
     divided = parameters.divided(c, np.asarray(by))
     if not c.lora.any():
         return np.asarray(c.item_bytes * divided)

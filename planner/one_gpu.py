@@ -79,7 +79,10 @@ def published() -> tuple[Alone, ...]:
 def guess_rates(
     seen: Sequence[Alone], targets: Sequence[Alone], process: Mapping[str, float] | None = None
 ) -> list[OneGpuRate]:
-    """Estimate each target's rate on one GPU from the rates in ``seen``. ``process`` defaults to the shipped one."""
+    """Estimate each target's rate on one GPU from the rates in ``seen``.
+
+    ``process`` has the exponents and standard deviations of the Gaussian process. Default: the shipped values.
+    """
     values = process or read_process()
     known, wanted = make_columns(seen), make_columns(targets)
     noise = values["noise"] ** 2

@@ -125,7 +125,7 @@ class StepPrediction:
         return self.rate / width, self.rate * width
 
     def efficiency_interval(self, coverage: float = 0.8) -> tuple[float, float]:
-        """Return the bounds of the efficiency. The upper bound is at most 1, unless the efficiency is above 1."""
+        """Return the bounds of the efficiency. If the predicted efficiency is at most 1, so is the upper bound."""
         width = exp(_quantile(coverage) * self.deviations.scaling)
         return self.efficiency / width, max(self.efficiency, min(1.0, self.efficiency * width))
 
@@ -201,7 +201,7 @@ class Training:
         return prediction
 
     def on(self, devices: int) -> "Training":
-        """Return the training on a mesh of ``devices``. Raise InputError for an empty batch or an unsupported mesh."""
+        """Return the training on ``devices`` devices. Raise InputError for an empty batch or an unsupported mesh."""
         check_number("batch_size", self.job.batch, above=0)
         job = self.job.on(devices, self.host.gpus)
         check_strategy(job)
@@ -278,7 +278,7 @@ class Training:
         return TooLittleMemory(message, sizes["total"] / FILL, memory)
 
     def _largest_batch(self) -> int:
-        """Return the largest batch that fits: a power of two times the number of microbatches; 0 if none fits."""
+        """Return the largest batch below the job's that fits, with a power of two per microbatch; 0 if none fits."""
         parallelism = self.job.parallelism
         sizes = [2**power for power in range(LARGEST.bit_length()) if 2**power * parallelism.pieces < self.job.batch]
         meshes = [self.mesh._replace(micro_batch=size) for size in sizes]
@@ -301,7 +301,7 @@ def predict_steps(meshes: Sequence[Training]) -> list[StepPrediction | TooLittle
 
 
 def _predict_alike(meshes: Sequence[Training], belief: Belief) -> Iterator[StepPrediction | TooLittleMemory]:
-    """Yield the prediction of each mesh. The rows are the steps on the meshes, then the same steps on one device."""
+    """Yield the prediction of each training on its mesh, or TooLittleMemory if the training does not fit."""
     rows = [(mesh.mesh_job(mesh.job.parallelism), mesh.mesh) for mesh in meshes]
     rows += [mesh.alone_row for mesh in meshes]
     predicted, count = predict_jobs(rows, belief), len(meshes)

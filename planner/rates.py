@@ -70,7 +70,7 @@ def measured_rate(profile: ModelProfile, where: str) -> tuple[str, float]:
 def at_rate(
     profile: ModelProfile, rate: float, source: str = "a known rate", spread: float = MEASURED_SPREAD
 ) -> Compute:
-    """Return the compute time at ``rate`` samples/s, split among layers by work. Raise InputError if it is invalid."""
+    """Return the compute time at ``rate`` samples/s, split among layers by work. Raise InputError for a bad rate."""
     check_number("rate", rate, "samples a second", above=0)
     work = profile.work(is_backward=False), profile.work(is_backward=True)
     total = (sum(work[0]) + sum(work[1])) * rate
@@ -105,7 +105,7 @@ def has_published_series(gpu: str) -> bool:
 
 
 class GpuRates:
-    """The samples/s of one GPU of each type: known rates, and estimates that the known rates correct."""
+    """The samples/s of one GPU of each type: known rates, and estimates from published and known rates."""
 
     def __init__(
         self, job: TrainingJob, known: Mapping[str, float], gpus: Iterable[str], where: str = "plan.known_rates"
@@ -133,7 +133,7 @@ class GpuRates:
                     self.guessed[name] = OneGpuRate(self.guessed[name].rate, self.guessed[name].spread / NARROWER)
 
     def rate(self, gpu: str) -> OneGpuRate:
-        """Return the rate of a GPU given to the constructor. Raise InputError if it cannot be estimated."""
+        """Return the rate of a GPU given to the constructor. Raise InputError if no layers and no rate are known."""
         name = series_gpu(gpu)
         if name in self.known:
             return OneGpuRate(self.known[name], MEASURED_SPREAD)
@@ -145,7 +145,7 @@ class GpuRates:
         return self.guessed[name]
 
     def _sized(self) -> TrainingJob:
-        """Return the job with a model of equal layers whose size matches the known rates."""
+        """Return the job with a model of equal layers, whose FLOPs reproduce the known rates."""
         name = self.job.model.model
         known_rates = [(find_series_gpu(gpu), log(rate)) for gpu, rate in self.known.items()]
         job = replace(self.job, model=even_model(name, 0, SOME_FLOPS, SOME_FLOPS / 1e3))

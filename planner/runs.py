@@ -155,7 +155,7 @@ def _number(name: str, value: object) -> float | None:
 
 
 def why_untimed(run: Mapping[str, Any]) -> str | None:
-    """Return the reason why a run's time cannot be used; None if it can."""
+    """Return the reason why a run has no usable step time, or None if it has one."""
     if run["status"] != "ok":
         return f"status is {quote(str(run['status']))}, which has no time"
     if run["step_s"] is None:
@@ -196,7 +196,7 @@ class OwnRuns:
         return believe().adapted(columns_of_runs(runs), np.array([run["step_s"] for run in runs], dtype=float))
 
     def write(self) -> Path:
-        """Save the runs, replacing earlier ones of the same GPU and framework. Return the file."""
+        """Save the runs, replacing earlier ones of the same GPU and framework. Return the path of the file."""
         path = runs_file(self.gpu, self.framework)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_record(path, self, indent=1)
@@ -227,7 +227,7 @@ def runs_file(gpu: str, framework: str) -> Path:
 
 
 def find_own_runs(gpu: str, framework: str) -> OwnRuns | None:
-    """Return the saved runs of a GPU and framework; None if there are none.
+    """Return the saved runs of a GPU and framework, or None if there are none.
 
     For framework "other" without saved runs, return the runs of another framework if it is the only one with saved
     runs. Raise InputError if a saved file is invalid.
@@ -242,7 +242,7 @@ def find_own_runs(gpu: str, framework: str) -> OwnRuns | None:
 
 @lru_cache(maxsize=256)
 def host_of_run(source: str, gpu: str, node_gpus: int, nic_gbps: float) -> Host:
-    """Return the host of a run. ``nic_gbps`` is in GB/s per GPU."""
+    """Return the host of a run: a catalog machine if known, else GPUs on NVLink. ``nic_gbps`` is in GB/s per GPU."""
     if source in CLUSTERS:
         return host_of_preset(CLUSTERS[source], gpu)
     board, nic = find_gpu(gpu), nic_gbps * 1e9 * node_gpus

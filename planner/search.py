@@ -105,7 +105,7 @@ class SearchedMesh(NamedTuple):
 
 
 def enumerate_meshes(job: MeshJob) -> list[SearchedMesh]:
-    """Return all possible meshes of a job. Raise InputError if there are none."""
+    """Return the meshes that divide a job's devices, layers, heads and batch. Raise InputError if there are none."""
     if meshes := [*_meshes(job)]:
         return meshes
     raise InputError(
@@ -166,7 +166,7 @@ class PredictedMeshes:
         return self.parts["total"]
 
     def fit_into(self, fill: float) -> Array:
-        """Return which meshes use at most the share ``fill`` of a device's memory."""
+        """Return a boolean mask of the meshes that use at most the share ``fill`` of a device's memory."""
         return np.asarray(self.memory["total"] <= fill * self.columns.memory_bytes)
 
 
@@ -179,11 +179,11 @@ class FoundMeshes(PredictedMeshes):
     order: Array
 
     def slopes(self, numbers: Sequence[int] | Array) -> Slopes:
-        """Return the linear model of the step times of some meshes."""
+        """Return the linear model of the step times of the meshes with these indices."""
         return find_slopes(self.columns.take(np.asarray(numbers, dtype=int)), self.belief.parameters)
 
     def factors(self, numbers: Sequence[int] | Array) -> Array:
-        """Return the upper end of each mesh's 80 % interval divided by its predicted step time."""
+        """Return, for each of these meshes, the upper end of the 80 % interval divided by the predicted step time."""
         return self.belief.factors_of(self.slopes(numbers))
 
     @property
@@ -256,7 +256,7 @@ def _predict(table: Mapping[str, Any], meshes: Sequence[SearchedMesh], belief: B
 
 
 def choose_runs(meshes: FoundMeshes, count: int = TRIES) -> tuple[list[int], float, float]:
-    """Return the indices of the meshes whose measurement would narrow the intervals most.
+    """Return the indices of up to ``count`` meshes whose measurement would narrow the intervals most.
 
     Also return the median half-width of the meshes' 80 % intervals, as a logarithm, before and after the measurements.
     """
@@ -268,9 +268,10 @@ def choose_runs(meshes: FoundMeshes, count: int = TRIES) -> tuple[list[int], flo
 
 
 def what_would_fit(job: MeshJob, belief: Belief | None = None, fill: float = FILL) -> dict[str, FoundMeshes]:
-    """Return the predicted meshes after each change that makes a job fit into memory.
+    """Return the predicted meshes after each change that makes a job fit into memory, by the description of the change.
 
-    Changes are another optimizer, LoRA, half the sequence length, or the fewest devices that suffice.
+    Changes are 8-bit optimizer states, LoRA, half the sequence length, and the fewest of 2, 4, 8 or 16 times as many
+    devices that suffice.
     """
     changes: dict[str, dict[str, Any]] = {
         "AdamW with 8-bit states": {"optimizer": "adamw8bit"},
@@ -303,8 +304,8 @@ AXES = (("tp", "tensor"), ("pp", "pipeline"), ("cp", "context"), ("ep", "experts
 def why_others_lose(meshes: FoundMeshes) -> Iterator[tuple[str, str]]:
     """Yield each other family with its best mesh, and the reason why that mesh is slower or does not fit.
 
-    Meshes of a family have the same sharding and axes. Families that fit come first, the fastest first. Families that
-    do not fit follow, ordered by the memory they need.
+    Meshes of a family have the same sharding, and more than one device on the same axes. Families that fit come first,
+    the fastest first. The others are ordered by the memory they need. If no mesh fits, yield nothing.
     """
     fitting, seen = dict.fromkeys(meshes.order.tolist()), set[str]()
     by_memory = np.argsort(meshes.memory["total"], kind="stable").tolist()
@@ -320,7 +321,7 @@ def why_others_lose(meshes: FoundMeshes) -> Iterator[tuple[str, str]]:
 
 
 def why_slower(meshes: FoundMeshes, number: int, than: int) -> str:
-    """Describe how much slower mesh ``number`` is than mesh ``than``, with the parts of the step that cause this."""
+    """Describe by how much, and in which parts, a step of mesh ``number`` is longer than a step of mesh ``than``."""
     mine, best = ({name: float(seconds[row]) for name, seconds in meshes.parts.items()} for row in (number, than))
     best_total = best["total"]
     more = {name: (mine[name] - best[name]) / best_total for name in mine if name != "total"}

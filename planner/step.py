@@ -49,7 +49,7 @@ def positive(x: Array, scale: Array) -> Array:
 
 
 class Links:
-    """Computes the time of collectives during training, which reach only a share of the rates in NCCL's curves."""
+    """Computes collective times during training: on a simulated network, or as NCCL's times plus losses."""
 
     def __init__(self, c: Columns, p: Parameters) -> None:
         self.c = c
@@ -112,7 +112,7 @@ class InsideSeconds(NamedTuple):
 
 
 def inside_seconds(c: Columns, p: Parameters, links: Links) -> InsideSeconds:
-    """Return the exposed seconds per microbatch of a layer's collectives, at least 2 % of their time.
+    """Return the exposed seconds per microbatch of a layer's collectives. At least 2 % of their time is exposed.
 
     Each pass has two gathers and two scatters in a tensor group, and two all_to_alls between experts. Keys and values
     travel around a context group once in forward and twice in backward.
@@ -223,7 +223,7 @@ def _served(c: Columns, p: Parameters, links: Links, nbytes: Array) -> Array:
 
 
 def data_division(c: Columns) -> Array:
-    """Return the number of devices that share the optimizer states."""
+    """Return the number of devices among which the optimizer states are sharded."""
     return np.where(c.zero == 3, c.shard, np.where(c.zero > 0, c.dp * c.cp, 1.0))
 
 

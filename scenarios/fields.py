@@ -26,9 +26,10 @@ class Reference(NamedTuple):
 
 
 def read_reference(value: object, accepted: str) -> Reference:
-    """Return a name, or a table with ``name``, as a Reference.
+    """Convert a name, or a table with ``name``, to a Reference.
 
-    Raise InputError with the text ``accepted`` if there is no name. Also raise it for a parameter of a wrong type.
+    Raise InputError with the message ``accepted`` if the name is missing. Raise InputError if a parameter is neither an
+    integer nor a string.
     """
     name, parameters = value, {}
     if isinstance(value, dict):

@@ -91,7 +91,7 @@ class LoadedScenario:
 
 
 def read_title(reference: str | Path, overrides: Sequence[str] = (), values: Sequence[str] = ()) -> str:
-    """Return the title of a scenario for one value of a sweep. ``values`` are the overrides that set this value."""
+    """Return the title of a scenario at one value of a sweep. The overrides ``values`` set this value."""
     builder = builder_of(reference, overrides)
     return builder.title(builder.read(*values))
 
@@ -212,7 +212,9 @@ class Builder:
         return _read(self.path, text, (*self.overrides, *values), self.where)
 
     def title(self, section: "ScenarioSection") -> str:
-        """Return the scenario's title, or its name with the overrides if they change the cluster but not the title."""
+        """Return the title. If overrides change the cluster but not the title, return the file's name and the
+        overrides.
+        """
         name = make_printable(self.path.stem)
         keys = [text.partition("=")[0].strip() for text in self.overrides]
         changed = [text for text, key in zip(self.overrides, keys, strict=True) if key.startswith("cluster.")]
@@ -279,7 +281,7 @@ class Builder:
         return WhatIf(section.title, cluster, self.find_faults(section.faults, cluster, f"{key}.faults"))
 
     def find_faults(self, section: FaultsSection | None, cluster: Cluster, key: str) -> Faults:
-        """Return the faults in the table ``key``. Raise InputError for a rank or link that does not exist."""
+        """Return the faults of the ``[faults]`` table at ``key``. Raise InputError for an unknown rank or link."""
         if section is None:
             return NO_FAULTS
         faults = section.faults()
@@ -292,7 +294,7 @@ class Builder:
         return faults
 
     def build_cluster(self, section: ClusterSection, key: str, settings: NcclSection | None = None) -> Cluster:
-        """Return the cluster that the table ``key`` describes. Raise InputError, with the key, if it is invalid."""
+        """Return the cluster that the table at ``key`` describes. Raise InputError, with the key, if it is invalid."""
         with self.at(f"{key}.link" if isinstance(section, LinksSection) else key):
             cluster = section.build(self.folder)
         if settings is not None:
@@ -357,7 +359,7 @@ class Builder:
         return tuple(trainings)
 
     def find_sync(self, sync: Sync, clusters: Sequence[Cluster], key: str) -> Algorithm:
-        """Return the all_reduce algorithm that ``key`` names. Raise InputError if replicas would diverge.
+        """Return the all_reduce algorithm of the gradient sync at ``key``. Raise InputError if replicas would diverge.
 
         An algorithm for more than ``MOST_PROVED`` ranks is checked at ``MOST_PROVED`` ranks.
         """
@@ -371,7 +373,9 @@ class Builder:
     def find_algorithm(
         self, reference: Reference | Sync, collective: str, clusters: Sequence[Cluster], key: str
     ) -> Algorithm:
-        """Return the algorithm that ``key`` names. Raise InputError if the algorithm does not support every cluster."""
+        """Return the algorithm that ``reference``, at ``key``, names. Raise InputError if a cluster does not support
+        it.
+        """
         with self.at(key):
             if reference.name == NCCL and not reference.parameters:
                 return _find_nccl(collective, clusters)

@@ -95,7 +95,7 @@ class NetworkSection(ClusterSection):
         return self
 
     def build_network(self, folder: Path, transport: Transport | None) -> Cluster:
-        """Return the network with ``transport``. None: the cluster needs a calibration or NCCL's model.
+        """Return the network with ``transport``. If it is None, the cluster needs a calibration or NCCL's model.
 
         Raise InputError if the keys do not describe a network.
         """

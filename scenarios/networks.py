@@ -40,9 +40,12 @@ def read_network(text: str, ranks: int = 0, changes: Sequence[str] = ()) -> Read
     """Return the cluster and the faults that ``text`` names or describes, with ``ranks`` ranks.
 
     ``text`` is the name or file of a scenario, a preset from the hardware catalog, ``this-machine``, or a graph file.
-    Other text has keys such as ``topology=star hosts=8``. ``changes`` are more keys; a key without a dot belongs to
-    ``[cluster]``. With 0 ranks, all hosts are used. Otherwise extra hosts are unused, and missing hosts are added to
-    the switches. Raise InputError if ``text`` names no network, or a key is unknown or invalid.
+    Text with "=" sets keys instead, such as ``topology=star hosts=8``. ``changes`` are more keys; a key without a dot
+    belongs to ``[cluster]``.
+
+    With 0 ranks, all hosts are used: for a preset the GPUs of one machine, for ``this-machine`` the default number of
+    ranks. Otherwise extra hosts are unused, and missing hosts are added to the switches. Raise InputError if ``text``
+    does not name a network, or if a key is unknown or invalid.
 
     >>> read_network("topology=star hosts=8 bandwidth='10 Gbit/s' latency='5 us'", ranks=4).cluster.world_size
     4

@@ -25,7 +25,7 @@ DURATIONS = {name: hours for names, hours in UNITS.items() for name in names}
 
 
 def parse_hours(value: object) -> float:
-    """Return a duration in hours. A number without a unit is in hours.
+    """Parse a duration such as ``"3 days"`` and return it in hours. A number without a unit is in hours.
 
     Raise InputError if the value is not a positive duration.
 

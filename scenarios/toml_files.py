@@ -114,7 +114,8 @@ TARGETS = {"plan.target_samples", "plan.target_tokens"}
 def apply_overrides(table: Table, overrides: Sequence[str], where: str) -> Table:
     """Apply overrides in order to the tables of the file ``where``, and rename deprecated keys. Return the tables.
 
-    Raise InputError if an override is invalid, or if both the old and the new name of a key are set.
+    If overrides set one of ``plan.target_samples`` and ``plan.target_tokens``, the other one is removed. Raise
+    InputError if an override is invalid, or if both the old and the new name of a key are set.
     """
     _rename(table, where)
     for text in overrides:
@@ -165,7 +166,7 @@ EXAMPLES = {
 
 
 def beginnings() -> dict[str, tuple[Path, ...]]:
-    """Return, for the name of each example and built-in scenario, the files that ``ringlab init NAME`` writes.
+    """Return the files that ``ringlab init NAME`` writes, by the name of the example or built-in scenario.
 
     >>> [path.name for path in beginnings()["llama-fsdp"]]
     ['llama_fsdp.toml']

@@ -81,7 +81,7 @@ class Sync(NamedTuple):
 
 
 def read_sync(value: object) -> Sync:
-    """Return a name or a table as a gradient sync. Raise InputError for invalid or contradictory keys.
+    """Convert a name or a table to a gradient sync. Raise InputError for invalid or contradictory keys.
 
     >>> read_sync({"name": "ring", "overlap": True, "bucket_mb": 10}).buckets
     Buckets(mb=10.0, hook='own')

@@ -60,7 +60,7 @@ class Candidate(NamedTuple):
 def list_candidates(instances: Iterable[InstanceType], most_nodes: int, spot: bool) -> Iterator[Candidate]:
     """Yield one node of each instance type and, if its network is known, powers of two up to ``most_nodes``.
 
-    Candidates without a price are omitted.
+    With ``spot``, yield spot instances as well. Candidates without a price are omitted.
     """
     for instance in instances:
         most = most_nodes if instance.nic_bandwidth is not None else 1
@@ -115,7 +115,7 @@ UNKNOWN_NIC = 1.25e9  # bytes/s; a single node does not use it
 
 
 def find_host(instance: InstanceType) -> Host:
-    """Return an instance type's host: a machine from the hardware catalog, or a host like a node of published series.
+    """Return an instance type's host: a catalog machine, or a host with the links of a similar published node.
 
     An NVSwitch generation without a published series uses the H100's node, scaled by NVLink bandwidth. Raise InputError
     if no published node is similar.
@@ -172,8 +172,8 @@ class CandidateSteps:
     ) -> list[StepPrediction | InputError]:
         """Return the predicted step, or the error, for each instance type and number of nodes in ``places``.
 
-        The error is TooLittleMemory, or an InputError for an unsupported GPU or mesh. ``on_done`` is called with the
-        number of candidates for which a mesh has been chosen.
+        The error is TooLittleMemory, or an InputError for an unsupported GPU or mesh. ``on_done`` is called after each
+        choice of a mesh, with the number of ``places`` processed so far.
         """
         meshes, answers = dict[Any, Training](), list[Any]()
         for number, (instance, nodes) in enumerate(places, start=1):
@@ -225,7 +225,7 @@ def screen(
     """Return the time and cost of training on ``samples`` samples for each candidate.
 
     Candidates that have too little memory, or that the step model does not support, are listed with the reason.
-    ``on_done`` is called with the number of candidates for which a mesh has been chosen.
+    ``on_done`` is called after each choice of a mesh, with the number of candidates processed so far.
     """
     listed, screening = [*candidates], Screening([], {}, {})
     answers = steps.predict([(candidate.instance, candidate.nodes) for candidate in listed], on_done)

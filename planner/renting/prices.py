@@ -1,7 +1,7 @@
 """Read instance types and their prices, in dollars an hour, from a price list.
 
-The built-in list, ``prices.csv``, has the columns of SkyPilot's catalog and eight more. A row has the date that its
-source states, or else the earliest date that is possible.
+The built-in list, ``prices.csv``, has the columns of SkyPilot's catalog and eight more. The date of a row is the one
+that its source states. If the source states none, it is the earliest possible date.
 """
 
 import csv
@@ -189,8 +189,8 @@ def find_cheapest(
     """Return the instance type with the lowest on-demand price per GPU of a system, or None if none matches the system.
 
     If the system's machine is sold, only that instance type counts. Otherwise, the instance type must have the same GPU
-    and match each of ``counts`` GPUs, so that one price applies to all counts. For several GPUs, it must also have the
-    same interconnect, and for several hosts, as many GPUs per host and at least as fast NICs.
+    and suit each number of GPUs in ``counts``, so that one price applies to all of them. For several GPUs, it must also
+    have the same interconnect, and for several hosts, as many GPUs per host and at least as fast NICs.
     """
     priced = [instance for instance in instances if instance.gpu == gpu and instance.price is not None]
     sold = [instance for instance in priced if instance.machine is not None and instance.machine == system.preset]
