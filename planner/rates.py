@@ -70,7 +70,7 @@ def measured_rate(profile: ModelProfile, where: str) -> tuple[str, float]:
 def at_rate(
     profile: ModelProfile, rate: float, source: str = "a known rate", spread: float = MEASURED_SPREAD
 ) -> Compute:
-    """Return the compute time at ``rate`` samples/s, split among layers by work. Raise InputError for a bad rate."""
+    """Convert ``rate`` samples/s to compute times, split among layers by work. Raise InputError for an invalid rate."""
     check_number("rate", rate, "samples a second", above=0)
     work = profile.work(is_backward=False), profile.work(is_backward=True)
     total = (sum(work[0]) + sum(work[1])) * rate

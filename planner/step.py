@@ -49,7 +49,7 @@ def positive(x: Array, scale: Array) -> Array:
 
 
 class Links:
-    """Computes collective times during training: on a simulated network, or as NCCL's times plus losses."""
+    """Computes collective times during training: on a simulated network, or from NCCL's curves at reduced rates."""
 
     def __init__(self, c: Columns, p: Parameters) -> None:
         self.c = c

@@ -212,9 +212,7 @@ class Builder:
         return _read(self.path, text, (*self.overrides, *values), self.where)
 
     def title(self, section: "ScenarioSection") -> str:
-        """Return the title. If overrides change the cluster but not the title, return the file's name and the
-        overrides.
-        """
+        """Return the title. If overrides change the cluster but not the title, return the file's name with them."""
         name = make_printable(self.path.stem)
         keys = [text.partition("=")[0].strip() for text in self.overrides]
         changed = [text for text, key in zip(self.overrides, keys, strict=True) if key.startswith("cluster.")]
@@ -373,9 +371,7 @@ class Builder:
     def find_algorithm(
         self, reference: Reference | Sync, collective: str, clusters: Sequence[Cluster], key: str
     ) -> Algorithm:
-        """Return the algorithm that ``reference``, at ``key``, names. Raise InputError if a cluster does not support
-        it.
-        """
+        """Return the algorithm that ``reference`` names. Raise InputError, with ``key``, if a cluster rejects it."""
         with self.at(key):
             if reference.name == NCCL and not reference.parameters:
                 return _find_nccl(collective, clusters)

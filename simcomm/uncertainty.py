@@ -101,7 +101,7 @@ def find_noise(calibration: Calibration) -> list[str]:
 
 
 def _contradictions(calibration: Calibration) -> Iterator[str]:
-    """Yield a reason for each phase that several processes finish faster than one process, or slower than in turn."""
+    """Yield a reason for each phase that takes concurrent processes less time than one, or more than one by one."""
     alone = {_kind(point): point.phases for point in calibration.compute if point.processes == 1}
     for point in calibration.compute:
         if point.processes == 1 or _kind(point) not in alone:

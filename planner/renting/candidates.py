@@ -172,8 +172,8 @@ class CandidateSteps:
     ) -> list[StepPrediction | InputError]:
         """Return the predicted step, or the error, for each instance type and number of nodes in ``places``.
 
-        The error is TooLittleMemory, or an InputError for an unsupported GPU or mesh. ``on_done`` is called after each
-        choice of a mesh, with the number of ``places`` processed so far.
+        The error is TooLittleMemory, or an InputError for an unsupported GPU or mesh. ``on_done`` is called for each
+        place, with the number of places processed so far.
         """
         meshes, answers = dict[Any, Training](), list[Any]()
         for number, (instance, nodes) in enumerate(places, start=1):
@@ -225,7 +225,7 @@ def screen(
     """Return the time and cost of training on ``samples`` samples for each candidate.
 
     Candidates that have too little memory, or that the step model does not support, are listed with the reason.
-    ``on_done`` is called after each choice of a mesh, with the number of candidates processed so far.
+    ``on_done`` is called for each candidate, with the number of candidates processed so far.
     """
     listed, screening = [*candidates], Screening([], {}, {})
     answers = steps.predict([(candidate.instance, candidate.nodes) for candidate in listed], on_done)

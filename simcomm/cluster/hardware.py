@@ -197,8 +197,8 @@ def preset(
     """Build ``nodes`` machines from the catalog, with a rank on each of their first ``gpus_per_node`` GPUs.
 
     Default: all GPUs. The catalog defines their network. ``bandwidth`` and ``latency`` replace the catalog's values for
-    each NIC port; a machine without a NIC gets one. ``nodes_per_leaf`` and ``oversubscription`` apply to rail-optimized
-    machines only; see ``on_rails``. Raise InputError for an argument that does not apply to the machine.
+    each NIC port; if both are set, a machine without a NIC gets one. ``nodes_per_leaf`` and ``oversubscription`` are
+    for rail-optimized machines; see ``on_rails``. Raise InputError for an argument that does not apply to the machine.
 
     >>> preset("dgx-h100", nodes=2)
     <Cluster 2 x NVIDIA DGX H100: 16 ranks, 68 nodes, 204 links>

@@ -36,7 +36,7 @@ def borrow_transport(calibration: Calibration, ranks: int) -> Transport:
 
 
 def fit_pair(probes: PairProbes, ranks: int | None = None) -> Transport:
-    """Return the transport between two hosts, for ``ranks`` ranks in total. Default: more ranks than cores.
+    """Return the transport between two hosts, for ``ranks`` ranks in total, or for more ranks than cores if it is None.
 
     In a chain, each of the smallest messages takes the overhead, the CPU times to post and to receive it, and the CPU
     time for its rank to continue. A chain of one hop also takes ``start`` and a receive-ready notification. A step in
@@ -128,11 +128,11 @@ def _crowds(probes: PairProbes) -> list[CrowdRound]:
 def _processor(probes: PairProbes, hop: float) -> tuple[float, float, float]:
     """Return the CPU seconds to post a message, to receive it, and to continue after a wait.
 
-    They are measured in rounds with more ranks than cores, which keep all cores busy. Each rank sends and receives. One
-    more message in a step costs two posts and two receives: of the message and of its notification. A step with one
-    message costs one continuation more, because a rank waits once per step. The time to post is what one more message
-    in a step takes in the sender's thread. Without such rounds, return zeros. The three times add up to at most ``hop``
-    seconds.
+    The times come from rounds with more ranks than cores, which keep all cores busy. In a round, each rank sends and
+    receives. Each further message of a step costs two posts and two receives, because its notification is a message
+    too. The first message of a step also costs one continuation, because a rank waits once per step. The time to post
+    is the time that a further message adds in the sender's thread. Without such rounds, return zeros. The three times
+    add up to at most ``hop`` seconds.
     """
     crowds = _crowds(probes)
     if not crowds:
@@ -160,7 +160,7 @@ def _start(probes: PairProbes, awake: float, ranks: int | None) -> float:
 
 
 def _own(probes: PairProbes, both: float) -> tuple[float, float]:
-    """Return two costs of gloo's own collectives: of a message relative to ``both``, and extra seconds to start.
+    """Return the costs of gloo's own collectives: a message's CPU time divided by ``both``, and extra seconds to start.
 
     ``both`` is the CPU time to post and receive a message. The probes are a barrier and an all_gather of many messages,
     each with its notification. They keep all cores busy and start in the same way. Gloo posts messages in C++, which

@@ -38,7 +38,7 @@ class RouteLinks(NamedTuple):
 
 
 class GraphArrays(NamedTuple):
-    """A graph as arrays. A leaf's only neighbor has several neighbors. Searches visit only the other nodes."""
+    """A graph as arrays. A leaf is a node whose only neighbor has several neighbors. Searches skip the leaves."""
 
     src: Ints  # [links]: node
     dst: Ints

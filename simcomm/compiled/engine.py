@@ -111,7 +111,7 @@ def by_shortcut(inputs: EngineInput) -> Timing | None:
 
 
 def _least_seconds(inputs: EngineInput) -> float:
-    """Return a lower bound on a run's time in seconds: the most sending steps of a channel, times the least delay."""
+    """Return a lower bound on a run's time in seconds: the most sends on one channel times the minimum delay."""
     schedule = inputs.schedule
     if inputs.call.elements < schedule.chunks or not isinstance(schedule, SymmetricSchedule):  # some may be empty
         return 0.0

@@ -47,7 +47,7 @@ def make_trace(inputs: EngineInput, timing: Timing, facts: dict[str, float], *, 
 
 
 def stopped(inputs: EngineInput, timing: Timing) -> Standstill:
-    """Return the time at which a hanging run stopped, and the operations that are then unfinished."""
+    """Return the time at which a run stopped, and the operations that are then unfinished."""
     done = timing.finished[np.isfinite(timing.finished)]
     if timing.standstill is None and timing.elapsed == inf:
         ends = _recorded(timing).end

@@ -98,7 +98,9 @@ class NcclCluster(Cluster):
 def nccl_cluster(
     system: System, settings: NcclSettings | None = None, title: str | None = None, assumed: tuple[str, ...] = ()
 ) -> NcclCluster:
-    """Return the cluster that a description defines, with a rank per GPU. Raise InputError for MPI on CPUs or one GPU.
+    """Return the cluster that a description defines, with a rank per GPU.
+
+    Raise InputError for MPI on CPUs, for a single GPU, or for several nodes without a network.
 
     >>> from simcomm.nccl.descriptions import describe_system
     >>> nccl_cluster(describe_system("mine", {"nodes": 1, "gpus": 4, "gpu": "RTX 4090"}))

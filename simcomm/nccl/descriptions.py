@@ -244,7 +244,7 @@ def describe_system(slug: str, line: Mapping[str, Any]) -> System:
 
 
 def describe_own(slug: str, counts: Mapping[str, int]) -> System:
-    """Return a shipped system with another number of ``nodes`` or ``gpus``. Defaults that depend on them change, too.
+    """Return a shipped system with another number of ``nodes`` or ``gpus``, and with the defaults for these numbers.
 
     Raise KeyError for an unknown slug, and InputError for a missing key.
     """

@@ -100,7 +100,7 @@ def _ll_bandwidth(within: float, across: float, values: Parameters) -> float:
 
 
 def tree_gain(comm: Communicator, share: float) -> float:
-    """Return the factor, at least 1, by which a tree's busbw exceeds the NICs' rate if it reaches ``share`` of it.
+    """Return the factor, at least 1, by which the busbw of a tree at ``share`` of its limit exceeds the NICs' rate.
 
     For a buffer of S bytes, the edges of a double binary tree over N nodes carry (N-1) S up and as much down, so a NIC
     sends 2 S (N-1)/N. A ring over n ranks sends 2 S (n-1)/n. NCCL uses the difference from 2.10 on.

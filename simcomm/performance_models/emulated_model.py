@@ -39,10 +39,10 @@ class EmulatedModel(NetworkModel):
         return Alternatives(tuple(self.calibration.parts), self.calibration.with_slower_cores(SLOWER))
 
     def measured_ranks(self, training: Training) -> int:
-        """Return the number of local ranks if compute is calibrated with as many concurrent processes.
+        """Return the number of concurrent processes whose calibrated compute times are used.
 
-        Otherwise, return the largest smaller calibrated number that keeps all cores busy, or else the number of local
-        ranks.
+        This is the number of local ranks if compute is calibrated for it. Otherwise, it is the largest smaller
+        calibrated number that keeps all cores busy. If there is none, it is the number of local ranks.
         """
         local, calibration = self.cluster.local_ranks, self.calibration
         threads = threads_per_rank(local)

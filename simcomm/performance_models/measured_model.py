@@ -14,7 +14,7 @@ from simcomm.performance_models.performance_model import Alternatives, has_point
 
 
 class MeasuredModel(NetworkModel):
-    """Predicts with calibrated message times. Without them, or with an engine or faults, simulates messages."""
+    """Predicts with calibrated message times. Simulates messages if these are missing, or with an engine or faults."""
 
     @cached_property
     def message_costs(self) -> Calibration | None:

@@ -110,7 +110,7 @@ def _is_own(algorithm: Algorithm | None) -> bool:
 
 
 def describe_choice(prediction: NcclPrediction) -> str:
-    """Return text such as ``tree/ll x2`` (algorithm, protocol, channels), or ``pairs`` for point-to-point messages."""
+    """Return text such as ``tree/ll x2`` (algorithm, protocol, channels). Without candidates: ``pairs`` or ``mpi``."""
     return (
         f"{prediction.algorithm}/{prediction.protocol} x{prediction.channels}"
         if prediction.candidates

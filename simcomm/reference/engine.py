@@ -184,8 +184,8 @@ class Simulation:
     ) -> Process:
         """Execute one rank's part of a collective, with all channels in parallel.
 
-        A rank that starts late delays only the ranks that need its messages. ``index`` is the number of the collective
-        within the run, the same on all of its ranks. Peers in the programs are ranks of the cluster;
+        A rank that starts late delays only the ranks that need its messages. All ranks of the collective pass the same
+        ``index``, its number within the run. Peers in the programs are ranks of the cluster;
         ``collectives.step.on_group`` converts the programs of a group.
         """
         channels = [

@@ -134,8 +134,8 @@ def _recount(w: World, link: int) -> None:
 def _water_level(w: World, link: int, room: float) -> float:
     """Return the level at which the link is exactly full, if all faster flows on it are slowed down to that level.
 
-    Solved with Newton's method from below. The function is concave and piecewise linear, so a finite number of rounds
-    is enough.
+    Newton's method finds the level from below. The total rate is concave and piecewise linear in the level, so a finite
+    number of rounds is enough.
     """
     members, first = w.links[link].members, w.links[link].first_link_pair
     level = (room - w.links[link].taken) / members if members > 0 else room / w.links[link].placed

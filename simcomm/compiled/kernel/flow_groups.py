@@ -54,7 +54,7 @@ def advance_clock(w: World, link: int, now: float) -> None:
 
 @inline
 def join_tightest(w: World, flow: int, left: float, now: float) -> None:
-    """Add a flow with ``left`` bytes to the group of the link that probably limits it most.
+    """Add a flow with ``left`` remaining bytes to the group of the link that probably limits the flow most.
 
     Levels are corrected afterwards, so a wrong guess only costs time.
     """

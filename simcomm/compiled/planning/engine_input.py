@@ -52,7 +52,7 @@ Value = TypeVar("Value")
 
 
 class derived_property(Generic[Value]):  # noqa: N801  # it is used as a decorator
-    """A cached property, shared by all inputs that are derived from one, such as with other faults."""
+    """A cached property that an input shares with all inputs that ``EngineInput.under`` derives from it."""
 
     def __init__(self, function: "Callable[[EngineInput], Value]") -> None:
         self.function, self.name, self.__doc__ = function, function.__name__, function.__doc__
@@ -151,7 +151,7 @@ class EngineInput:
         return self.schedule_plan.pairs
 
     def under(self, faults: Faults, starts: Floats | None = None, index: int = 0) -> "EngineInput":
-        """Return the input with other faults, which shares all derived data that does not depend on faults."""
+        """Return the input with other faults. The two inputs share all derived data that does not depend on faults."""
         other = replace(self, faults=faults, starts=starts, index=index)
         object.__setattr__(other, "derived", self.derived)
         return other
@@ -212,7 +212,7 @@ def share_repetitions() -> None:
 
 
 def as_repeated(inputs: EngineInput) -> EngineInput:
-    """Return the input. Within ``repetitions``, it shares derived data with an earlier input that has other faults."""
+    """Return the input. Within ``repetitions``, it shares data with an earlier input that differs only in faults."""
     earlier = _repeated.get()
     if earlier is None:
         return inputs

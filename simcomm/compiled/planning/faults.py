@@ -111,7 +111,7 @@ def link_changes(faults: Faults, graph: "nx.DiGraph[str]", records: LinkRecords)
 
 
 def rate_left(rate: float, share: float) -> float:
-    """Return the bytes/s that a link keeps with this share. An unlimited link stays unlimited unless the share is 0."""
+    """Return the bytes/s of a link at this share of its bandwidth. An unlimited link stays so unless the share is 0."""
     if share == 0:
         return 0.0
     return rate if rate >= UNLIMITED else rate * share

@@ -87,14 +87,14 @@ class SingleMessages(NamedTuple):
 
 
 def one_at_a_time(schedule_plan: SchedulePlan) -> SingleMessages:
-    """Return which ranks and pairs of a plan have at most one message in flight."""
+    """Return masks of the ranks and pairs of a plan that have at most one message in flight."""
     most, channels = schedule_plan.plan.most_at_once, schedule_plan.channels
     sent, received = (most(end).reshape(-1, channels).sum(axis=1) for end in ("source", "sink"))
     return SingleMessages(sent <= 1, received <= 1, _pairs_one_at_a_time(schedule_plan))
 
 
 def cyclic_one_at_a_time(cyclic: SymmetricSchedule) -> SingleMessages:
-    """Return which ranks and pairs of a symmetric schedule have at most one message in flight."""
+    """Return masks of the ranks and pairs of a symmetric schedule that have at most one message in flight."""
     p, away, active = cyclic.world_size, distances(cyclic), find_active_steps(cyclic)
     sends, receiving = cyclic.kind == Kind.SEND, receives(cyclic.kind)
     alone = [_groups_one_at_a_time(active, which, np.zeros(which.sum(), np.int32), 1) for which in (sends, receiving)]

@@ -39,7 +39,8 @@ NEVER, NOT_BEGUN = 1 << 62, -1  # in place of the step at which a rank halted
 class Rows(NamedTuple):
     """The sends, reductions and copies of a channel, in order. In each step, messages come before computations.
 
-    Rank r sends chunk ``base + (shift + r) % world_size * stride`` if ``is_shifted``, else ``base``.
+    If ``is_shifted``, rank r sends chunk ``base + (shift + r) % world_size * stride``, where ``stride`` is the
+    schedule's. Otherwise, every rank sends chunk ``base``.
     """
 
     first: Ints  # [steps + 1]: the first row of each step

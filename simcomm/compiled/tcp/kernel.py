@@ -385,7 +385,7 @@ def _process_event(w: TcpWorld, event: int) -> None:
 def _entry(version: int) -> Callable[[TcpWorld, int], bool]:
     @entry
     def simulate_tcp(w: TcpWorld, most_events: int) -> bool:
-        """Do the work of ``advance_tcp``. Ranks that are ready continue before any event."""
+        """Process up to ``most_events`` events. Return whether none remains. Ready ranks continue before any event."""
         for _ in range(most_events):
             while w.state[0].ready_ranks > 0:
                 w.state[0].ready_ranks -= 1

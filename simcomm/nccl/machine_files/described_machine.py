@@ -71,7 +71,7 @@ class DescribedMachine:
 def describe_machine(facts: Facts, user_keys: Mapping[str, Any] | None = None) -> DescribedMachine:
     """Return the machine that the facts describe. ``user_keys`` take priority over the facts.
 
-    The keys assume working hardware. The observed use of P2P and GPUDirect is kept separately, in ``seen``.
+    The keys assume working hardware. ``seen`` has the observed use of P2P and GPUDirect.
     """
     keys = {key: KeyValue(value, None, "set by you") for key, value in (user_keys or {}).items()}
     gpu = _find_gpu(facts) if "gpu" not in keys and "machine" not in keys else None

@@ -90,7 +90,7 @@ def find_points(
 
 
 def _covariance(points: PredictedPoints, other: PredictedPoints) -> Floats:
-    """Return the prior covariance of two sets of points' residuals. Its smooth part is a Matern 3/2 kernel."""
+    """Return the prior covariance of two sets of residuals. Its smooth part is a Matern 3/2 kernel."""
     distance = np.sqrt(3) * np.abs(np.log2(points.nbytes)[:, None] - np.log2(other.nbytes)[None, :]) / OCTAVES
     common = np.where(points.collectives[:, None] == other.collectives[None, :], 1.0, SHARED)
     smooth = SMOOTH**2 * common * (1 + distance) * np.exp(-distance)
@@ -115,7 +115,7 @@ class Adapted:
     def points(
         self, collective: str, sizes: ArrayLike, system: System | None = None, settings: NcclSettings = DEFAULTS
     ) -> PredictedPoints:
-        """Return the points to predict. Raise InputError as ``find_points`` does.
+        """Return the predictions that ``seconds_at`` adapts. Raise InputError as ``find_points`` does.
 
         ``system`` and ``settings`` may differ from the measured run in version, processes and variables.
         """

@@ -121,7 +121,7 @@ def split_cells(text: str, separator: str) -> list[str]:
 
 
 def read_cells(place: FilePlace, text: str, columns: Columns | None) -> PrintedRow:
-    """Return the row in a text. If the row is cut off, return its complete side. Raise InputError if it is not a row.
+    """Return the row in a text, or its complete side if the row is cut off. Raise InputError for any other text.
 
     The columns come from the header line or, without one, from the known versions of nccl-tests.
     """

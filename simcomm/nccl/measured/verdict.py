@@ -1,10 +1,10 @@
 """Compare measured times with NCCL's model: as expected, slower or faster, and at which sizes.
 
 On a healthy machine, one size in five is outside the 80 % interval, and the errors of a table's sizes are correlated.
-So a table counts as slower only if consecutive sizes are above the 80 % interval, and more than half of a size class
-among them is above the 90 % interval. This happens on one healthy machine in twenty. Faster is defined likewise, below
-the intervals. The classes are sizes up to 64 KiB, which are bound by latency, sizes up to 16 MiB, and larger sizes,
-which are bound by bandwidth.
+So a table counts as slower only if consecutive sizes are above the 80 % interval and include more than half of a size
+class above the 90 % interval. This happens on one healthy machine in twenty. Faster is defined likewise, below the
+intervals. The classes are sizes up to 64 KiB, which are bound by latency, sizes up to 16 MiB, and larger sizes, which
+are bound by bandwidth.
 """
 
 from dataclasses import dataclass
