@@ -72,7 +72,7 @@ cluster.hosts=N), or allow more memory (RINGLAB_MEMORY="3 GiB")
 
 
 def check_read(where: object, number: int, most: int, unit: str) -> None:
-    """Raise TooLarge if the file ``where`` has more objects than ``most`` per gigabyte of the memory limit."""
+    """Raise TooLarge if a file has more than ``most`` objects per gigabyte of the memory limit. ``unit`` names them."""
     if number > allowed(most):
         raise TooLarge(f"{where}: more than {allowed(most):,} {unit}; read only a part, or {more_memory(2)}")
 

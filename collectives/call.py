@@ -193,7 +193,7 @@ def _sharing(buffers: Sequence[Array]) -> tuple[int, int] | None:
 
 
 def round_down(algorithm: Algorithm, n: int, world_size: int) -> int:
-    """Return the largest supported length up to ``n`` elements. Like nccl-tests, round down to equal chunks."""
+    """Return ``n``, rounded down to a multiple of the number of chunks if the algorithm needs equal chunks."""
     return n - n % algorithm.chunks(world_size) if algorithm.needs_equal_chunks else n
 
 

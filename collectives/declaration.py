@@ -275,7 +275,7 @@ class Algorithm(Generic[Arguments, Returned]):
             ) from error
 
     def rule_arguments(self, rule: Callable[..., int]) -> dict[str, Parameter]:
-        """Return the program's parameter values that ``rule``, a chunk rule, takes in addition to the world size."""
+        """Return the program's parameter values that a chunk or scratch ``rule`` takes besides the world size."""
         accepted = list(inspect.signature(rule).parameters)[1:]
         return {key: value for key, value in self._values().items() if key in accepted}
 
@@ -342,11 +342,12 @@ def algorithm(
 ) -> Callable[[Callable[Arguments, Returned]], Algorithm[Arguments, Returned]]:
     """Declare a rank program as an algorithm for ``collective``. The decorated function becomes an ``Algorithm``.
 
-    ``simcomm.run``, ``verify`` and other functions accept the algorithm, and other programs can call it. ``chunks`` is
-    the number of chunks of the buffer (default: ``world_size``). ``scratch`` is the number of additional chunks
-    (default: 0). Each is a number, or a function of ``world_size`` and of the program's parameters.
+    ``simcomm.run``, ``verify`` and other functions accept the algorithm, and other programs can call it. ``name``
+    defaults to the function's name. ``chunks`` is the number of chunks of the buffer (default: ``world_size``).
+    ``scratch`` is the number of additional chunks (default: 0). Each is a number, or a function of ``world_size`` and
+    of the program's parameters.
 
-    Raise InputError for an unknown collective, and for a function that lacks required arguments.
+    Raise InputError for an unknown collective, an invalid argument, and a function that lacks required arguments.
 
     >>> from collectives import algorithm, recv, send, verify
     >>> @algorithm("broadcast", chunks=1)
@@ -408,7 +409,7 @@ def _undecided(*_: int) -> Programs:
 
 
 def nccl(collective: str) -> NcclsOwn:
-    """Return the algorithm ``nccl``: NCCL's own implementation of a collective, without a rank program.
+    """Return the algorithm ``nccl``, which represents NCCL's own implementation of a collective without a rank program.
 
     Raise InputError for an unknown collective.
     """

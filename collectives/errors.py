@@ -39,7 +39,7 @@ class Undefined(InputError):  # noqa: N818 - what the algorithm is there
 
 
 class TooLarge(InputError):  # noqa: N818 - what it is
-    """The work exceeds the limits of time or memory. Other calls of the same scenario may still fit."""
+    """The work exceeds the limits of time or memory. Smaller calls of the same scenario may still fit."""
 
 
 class NotKnown(InputError):  # noqa: N818 - what it is
@@ -75,7 +75,7 @@ class Deadlock(ProgramError):  # noqa: N818 - what happened
 
 
 class ProgramEnded(InputError):  # noqa: N818 - what happened
-    """A user's program exited, was killed or timed out before it answered. ``at`` is its rank, channel and step."""
+    """A user's program ended or timed out before it answered. ``at`` is its rank, channel and step; None if unknown."""
 
     def __init__(self, message: str, at: tuple[int, int, int] | None, is_timeout: bool = False) -> None:
         super().__init__(message)

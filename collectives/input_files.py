@@ -93,7 +93,7 @@ def read_bytes(path: Path, most_bytes: int = FileBytes.USUAL) -> bytes:
 
 
 def read_text(path: Path, most_bytes: int = FileBytes.USUAL) -> str:
-    """Read UTF-8 text without its byte order mark. Raise InputError if ``read_bytes`` does, or for another encoding."""
+    """Read UTF-8 text without its byte order mark. Raise InputError if the file is not readable or not UTF-8."""
     try:
         return read_bytes(path, most_bytes).decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:

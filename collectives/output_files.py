@@ -25,10 +25,10 @@ def cache_folder() -> Path:
 
 
 def check_output(path: Path | str) -> None:
-    """Raise InputError if a file cannot be written. Call this function before long work.
+    """Raise InputError if ``path`` cannot be written. Call this function before long work.
 
-    Special files, paths in ``/proc`` and ``/sys``, inputs of the same command, and files without write permission are
-    rejected. Nothing is created or changed.
+    Directories, special files, paths in ``/proc`` and ``/sys``, inputs of the same command, links into a missing
+    directory, and paths without write permission are rejected. Nothing is created or changed.
     """
     try:
         target = _follow(path)

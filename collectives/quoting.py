@@ -143,7 +143,7 @@ def suggest(name: str, known: Iterable[str], more: str = "") -> str:
 
 
 def close_names(name: str, known: Iterable[str]) -> list[str]:
-    """Return up to eight known names that are most similar to ``name``. Names that contain ``name`` are most similar.
+    """Return up to eight most similar known names; empty if none is similar. Names that contain ``name`` come first.
 
     >>> close_names("h100", ["dgx-h100", "dgx-a100", "H100-SXM"])
     ['dgx-h100', 'H100-SXM']

@@ -1,12 +1,12 @@
 """Bruck's algorithms and the dissemination barrier: ceil(log2 p) steps for any number of ranks.
 
-**Steps.** In the step of distance d = 1, 2, 4, ..., every rank sends to the rank d behind it and receives from the rank
-d ahead (all_gather), or the reverse. *All_gather*: a rank sends all d chunks that it has, so that their number doubles;
-the last step sends only the missing chunks. *All_to_all*: a chunk with the distance j to its destination travels in the
-steps of j's set bits; 5 = 1 + 4 travels 1 rank, then 4. *Barrier*: a rank sends a token in each step.
+**Steps.** The steps have the distances d = 1, 2, 4, ... *All_gather*: a rank sends its d chunks to the rank d behind it
+and receives as many from the rank d ahead, so the number of its chunks doubles. The last step sends only the missing
+chunks. *All_to_all*: a rank sends to the rank d ahead. A chunk whose destination is j ranks ahead travels in the steps
+of j's set bits; for j = 5 = 1 + 4, it travels 1 rank, then 4. *Barrier*: a rank sends a token to the rank d ahead.
 
-**Why it is correct.** After the step of distance d, each rank has the data of 2 d consecutive ranks, wherever they wrap
-around. For all_to_all, the sum of the set bits of j is j.
+**Why it is correct.** After the step of distance d, each rank has the data of 2 d consecutive ranks, counted modulo p.
+For all_to_all, the sum of the set bits of j is j.
 
 **Source.** Bruck, Ho, Kipnis, Upfal, Weathersby (1997); Thakur, Rabenseifner, Gropp (2005).
 
@@ -50,8 +50,8 @@ def bruck_all_to_all(rank: int, world_size: int) -> Program:
 
     First, the chunk for the rank that is j ranks ahead is moved to position j. In the step of ``distance``, a rank
     packs the chunks at positions with the bit ``distance`` into scratch, sends them ``distance`` ranks ahead, and
-    unpacks the chunks that it receives. Then position j has the chunk of the rank that is j ranks behind. The last step
-    moves each chunk to the number of the rank that it comes from.
+    unpacks the chunks that it receives. Then position j has the chunk of the rank that is j ranks behind. Finally, each
+    chunk is moved to the index of the rank that it came from.
     """
     if world_size == 1:
         return

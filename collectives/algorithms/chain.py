@@ -1,13 +1,13 @@
 """Pipelined chain: slices of the buffer travel from rank to rank, several slices at the same time.
 
-**Steps.** The ranks form a line that starts at the root. In step k of a broadcast, a rank receives slice k from the
-rank before it and sends slice k - 1 to the rank after it. In a reduce the slices travel toward the root, and each rank
-adds its own data to a slice before it passes the slice on.
+**Steps.** The ranks form a line that starts at the root, and the buffer has s slices. In step k of a broadcast, a rank
+receives slice k from the rank before it and sends slice k - 1 to the rank after it. In a reduce the slices travel
+toward the root, and each rank adds its own data to a slice before it passes the slice on.
 
 **Why it is correct.** Each slice visits all ranks of the line in order. A rank sends a slice one step after it has
 received the slice, so the slice is complete.
 
-**Source.** Patarasuk, Faraj, Yuan (2006); Chan et al. (2007). ``sqrt((p - 2) n beta / alpha)`` slices are best.
+**Source.** Patarasuk, Faraj, Yuan (2006); Chan et al. (2007). The best s is ``sqrt((p - 2) n beta / alpha)``.
 
 **When to choose it.** For large broadcasts: every rank sends the buffer only once. The latency grows with p, so use a
 tree for short messages and for many ranks.
@@ -19,7 +19,7 @@ from collectives.step import Program
 
 
 def node_of_line(rank: int, world_size: int, root: int) -> Node:
-    """Return the neighbors of a rank in the line, which is a tree in which each rank has at most one child."""
+    """Return the parent and the child of a rank in the line: the ranks before and after it, if there are any."""
     position = (rank - root) % world_size
     before, after = (rank - 1) % world_size, (rank + 1) % world_size
     return Node(before if position > 0 else None, (after,) if position < world_size - 1 else ())

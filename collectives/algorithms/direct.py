@@ -22,7 +22,7 @@ from collectives.step import Program, recv, recv_reduce, send
 
 
 def partners(rank: int, world_size: int) -> Iterator[tuple[int, int]]:
-    """Yield the destination and the source of this rank's messages, for each distance from 1 to ``world_size`` - 1."""
+    """Yield (destination, source) of this rank's messages for each distance from 1 to ``world_size`` - 1."""
     for distance in range(1, world_size):
         yield (rank + distance) % world_size, (rank - distance) % world_size
 
@@ -62,9 +62,9 @@ def direct_all_to_all(rank: int, world_size: int) -> Program:
 
 
 def opponent(rank: int, number: int, world_size: int) -> int:
-    """Return the partner of ``rank`` in a round of the tournament, or ``rank`` itself if it pauses.
+    """Return the partner of ``rank`` in round ``number`` of the tournament, or ``rank`` itself if it has no partner.
 
-    With an odd number of ranks, one rank pauses in each round.
+    With an odd number of ranks, one rank has no partner in each round.
     """
     circle = world_size - 1 + world_size % 2
     if rank == circle:  # the player who stays, if the number of ranks is even

@@ -43,7 +43,7 @@ def in_order_tree(position: int, size: int) -> Node:
 
 
 def node_of(rank: int, world_size: int, root: int, tree: int) -> Node:
-    """Return the node of a rank in tree 0 or 1.
+    """Return the parent and the children of a rank in tree 0 or 1.
 
     In tree 1, all ranks except the root are shifted by one position, so that leaves become inner nodes.
     """

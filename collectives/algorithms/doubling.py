@@ -8,13 +8,13 @@ remaining chunks that its partner will keep, adds the other half, and continues 
 **Why it is correct.** After the exchanges at distances 1, 2, ..., d, the 2 d ranks whose numbers differ only in these
 bits have combined their data. The last step combines all ranks. Recursive halving runs the distances in reverse order.
 
-This holds for powers of two. For other numbers, the *core* is the largest power of two of ranks, and the others are
-*spare*: rank core + i sends its data to rank i, waits, and receives the result from rank i.
+This holds if p is a power of two. Otherwise, the first 2^k ranks, with the largest possible k, are the *core*, and the
+remaining ranks are *spare*: rank 2^k + i sends its data to rank i, waits, and receives the result from rank i.
 
-**Source.** Thakur, Rabenseifner, Gropp (2005); Rabenseifner (2004). Spare ranks cost two steps of n bytes.
+**Source.** Thakur, Rabenseifner, Gropp (2005); Rabenseifner (2004). Spare ranks cost two steps of up to n bytes.
 
 **When to choose it.** On networks without contention and with 2^k ranks: recursive doubling for short messages, halving
-and doubling for long ones. Its distant partners are a disadvantage on rings and on thin trunks.
+and doubling for long ones. Rings and thin trunks are unsuitable, because many partners are far apart.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def core_of(world_size: int) -> int:
 
 
 def halve(rank: int, core: int) -> Program:
-    """Sum chunk r on rank r of ``core`` ranks, a power of two. Each step halves the number of remaining chunks."""
+    """Run a reduce_scatter on ``core`` ranks, a power of two. Each step halves the number of remaining chunks."""
     first, count = 0, core
     while count > 1:
         count //= 2
@@ -39,7 +39,7 @@ def halve(rank: int, core: int) -> Program:
 
 
 def double(rank: int, core: int) -> Program:
-    """Copy chunk r of rank r to all ``core`` ranks, a power of two. Each step doubles the chunks of a rank."""
+    """Run an all_gather on ``core`` ranks, a power of two. Each step doubles the number of chunks of a rank."""
     first, count = rank, 1
     while count < core:
         yield send(rank ^ count, first, count), recv(rank ^ count, first ^ count, count)
@@ -70,9 +70,9 @@ def with_spares(inner: Program, rank: int, world_size: int, chunks: int) -> Prog
 
 @algorithm("all_reduce", name="recursive_doubling", chunks=1)
 def recursive_doubling_all_reduce(rank: int, world_size: int) -> Program:
-    """Sum all buffers on all ranks in log2 p steps of n bytes, the lower bound.
+    """Sum all buffers on all ranks. With 2^k ranks, this takes k steps of n bytes, the lower bound.
 
-    If p is not a power of two, there are two more steps.
+    With any other p, there are two more steps.
     """
     yield from with_spares(exchange_all(rank, core_of(world_size)), rank, world_size, chunks=1)
 
@@ -85,16 +85,16 @@ def halve_and_double(rank: int, core: int) -> Program:
 
 @algorithm("all_reduce", name="halving_doubling", chunks=core_of)
 def halving_doubling_all_reduce(rank: int, world_size: int) -> Program:
-    """Sum all buffers on all ranks in 2 log2 p steps. Every rank sends 2 (p - 1) / p n bytes, the lower bound.
+    """Sum all buffers on all ranks. With 2^k ranks, each sends 2 (p - 1) / p n bytes, the lower bound, in 2 k steps.
 
-    If p is not a power of two, there are two more steps of n bytes.
+    With any other p, there are two more steps, of n bytes.
     """
     core = core_of(world_size)
     yield from with_spares(halve_and_double(rank, core), rank, world_size, chunks=core)
 
 
 def runs_of_chunks(first: int, count: int, world_size: int) -> Iterator[tuple[int, int]]:
-    """Yield (first chunk, count) for ``count`` core ranks from ``first`` on, and for their spare ranks."""
+    """Yield (first chunk, count) for the chunks of ``count`` core ranks from ``first`` on, and of their spare ranks."""
     core = core_of(world_size)
     yield first, count
     spare = min(count, world_size - core - first)
@@ -104,9 +104,9 @@ def runs_of_chunks(first: int, count: int, world_size: int) -> Iterator[tuple[in
 
 @algorithm("all_gather", name="recursive_doubling")
 def recursive_doubling_all_gather(rank: int, world_size: int) -> Program:
-    """Copy chunk r of rank r to all ranks in log2 p steps. Every rank sends (p - 1) / p n bytes, the lower bound.
+    """Copy chunk r of rank r to all ranks. With 2^k ranks, each sends (p - 1) / p n bytes, the lower bound, in k steps.
 
-    If p is not a power of two, there are two more steps, and core ranks with a spare rank send nearly 2 n bytes.
+    With any other p, there are floor(log2 p) + 2 steps, and core ranks with a spare rank send nearly 2 n bytes.
     """
     core = core_of(world_size)
     if rank >= core:
@@ -128,9 +128,9 @@ def recursive_doubling_all_gather(rank: int, world_size: int) -> Program:
 
 @algorithm("reduce_scatter", name="recursive_halving")
 def recursive_halving_reduce_scatter(rank: int, world_size: int) -> Program:
-    """Sum chunk r on rank r in log2 p steps. Every rank sends (p - 1) / p n bytes, the lower bound.
+    """Sum chunk r on rank r. With 2^k ranks, each sends (p - 1) / p n bytes, the lower bound, in k steps.
 
-    If p is not a power of two, there are two more steps, the first of n bytes.
+    With any other p, there are floor(log2 p) + 2 steps, the first of n bytes.
     """
     core = core_of(world_size)
     if rank >= core:

@@ -54,7 +54,7 @@ class Inner(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def find_inner(collective: str, name: str, world_size: int) -> Inner:
-    """Return an inner algorithm. Raise InputError if it has several channels or scratch chunks."""
+    """Return the algorithm to run inside a node or rail. Raise InputError for several channels or scratch chunks."""
     found = find_algorithm(name, collective)
     if len(found.channels(0, world_size)) > 1 or found.scratch(world_size):
         raise InputError(
@@ -74,7 +74,7 @@ def inner_algorithms(
 
 
 def chunk_count(world_size: int, gpus: int | None, node: str, rail: str, gather: str | None) -> int:
-    """Return the number of chunks: the smallest multiple of the chunks of each inner algorithm."""
+    """Return the number of chunks: the smallest number that each inner algorithm can divide into its own chunks."""
     scatter, reduce, gathering = inner_algorithms(world_size, gpus, node, rail, gather)
     width = scatter.world_size
     return width * lcm(scatter.chunks // width, gathering.chunks // width, reduce.chunks)
@@ -91,9 +91,10 @@ def hierarchical_all_reduce(
 ) -> Program:
     """Sum all buffers on all ranks. With rings, this takes 2 (g - 1) + 2 (p / g - 1) steps for g GPUs per node.
 
-    All ranks send 2 (p - 1) / p n bytes. ``gpus`` is g, the number of consecutive ranks of a node; default: the largest
-    divisor of p up to its square root. ``node`` names the reduce_scatter within a node, ``rail`` the all_reduce across
-    nodes, and ``gather`` the all_gather within a node; default: the name in ``node``. Each needs a single channel.
+    With rings, all ranks send 2 (p - 1) / p n bytes. ``gpus`` is g, the number of consecutive ranks of a node; default:
+    the largest divisor of p up to its square root. ``node`` and ``gather`` name the reduce_scatter and the all_gather
+    within a node, and ``rail`` the all_reduce across nodes. ``gather`` defaults to ``node``. Each must have a single
+    channel and no scratch chunks.
     """
     scatter, reduce, gathering = inner_algorithms(world_size, gpus, node, rail, gather)
     total, width = chunk_count(world_size, gpus, node, rail, gather), scatter.world_size
@@ -124,10 +125,10 @@ def torus_chunks(world_size: int, columns: int | None, rows: int | None) -> int:
 
 
 def by_lines(lines: Sequence[Line], direction: int, first: int) -> Program:
-    """Run a torus all_reduce on ``world_size`` chunks, starting at chunk ``first``.
+    """Run a torus all_reduce along ``lines``, on one chunk for each rank of the torus, from ``first`` on.
 
-    It reduce-scatters along each dimension, then all-gathers in reverse order. ``direction`` is 1 if partial sums move
-    to the next rank of a line, and -1 if they move to the previous one.
+    A line is this rank's position and the ranks along a dimension. Each line reduce-scatters, then all-gathers in
+    reverse order. ``direction`` is 1 if partial sums move to the next rank of a line, and -1 if to the previous one.
     """
     if not lines:
         return

@@ -109,9 +109,9 @@ def unchunked_ring_all_reduce(rank: int, world_size: int) -> Program:
 def gloo_all_reduce(rank: int, world_size: int) -> tuple[Program, ...]:
     """Sum all buffers on all ranks with two rings in the same direction. Each ring works on half of every chunk.
 
-    ``torch.distributed.all_reduce`` on gloo uses gloo's default, ``ring`` in gloo/allreduce.cc: a ring in which each
-    rank sends to the previous one, with two segments of a chunk in flight. If a chunk is larger than 2 MiB, gloo
-    divides it into more segments of at most 1 MiB, still with two in flight.
+    ``torch.distributed.all_reduce`` on gloo uses gloo's default algorithm, ``ring`` in gloo/allreduce.cc. Each rank
+    sends to the previous one, with two segments of a chunk in flight. If a chunk is larger than 2 MiB, gloo divides it
+    into more segments of at most 1 MiB, still with two in flight.
     """
     rings = (all_reduce_around(rank, world_size, direction=-1) for _ in range(2))
     return tuple(on_group(ring, range(world_size), first_chunk=segment, stride=2) for segment, ring in enumerate(rings))

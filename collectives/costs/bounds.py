@@ -23,8 +23,8 @@ def least_steps(p: int, ports: int = 1) -> int:
 def least_sent_share(collective: str, p: int) -> float:
     """Return the minimum number of bytes that the busiest of ``p`` ranks must send, as a share of the buffer.
 
-    Data that other ranks need must leave its rank, and data that other ranks end with must come from somewhere (Chan et
-    al. 2007, table 1; Patarasuk and Yuan 2009 for all_reduce).
+    The minimum follows from the data that a rank must send to other ranks or receive from them (Chan et al. 2007, table
+    1; Patarasuk and Yuan 2009 for all_reduce).
 
     >>> least_sent_share("all_reduce", 4)
     1.5

@@ -56,7 +56,7 @@ def bracket(algorithm: Algorithm, model: CostModel, elements: int) -> Bracket:
 
 
 def least_on_faster(algorithm: Algorithm, model: CostModel, elements: int) -> float:
-    """Return a lower bound in seconds for every network whose messages are at least as slow as those of ``model``.
+    """Return a lower bound, in seconds, on the time on any network where no message is faster than in ``model``.
 
     The bound adds the times of consecutive messages, without shared links. It is 0 if no bound is known.
     """
@@ -82,10 +82,10 @@ def _is_one_at_a_time(algorithm: Algorithm) -> bool:
 def _between_closed_forms(algorithm: Algorithm, lower: CostModel, upper: CostModel) -> tuple[float, float]:
     """Return the closed forms of the shorter and of the longer buffer, as lower and upper bounds.
 
-    They also bound the direct algorithms. All data that a rank receives in a step crosses its link after one latency,
-    and no rank begins its second step earlier. A link never has more than p - 1 messages of one step, and a max-min
-    fair share is at least the capacity divided by p - 1. When all ranks have finished the first step, none of its
-    messages remain.
+    The closed forms also bound the direct algorithms. All data that a rank receives in a step crosses its link after
+    one latency, and no rank begins its second step earlier. A link never has more than p - 1 messages of one step, and
+    a max-min fair share is at least the capacity divided by p - 1. When all ranks have finished the first step, none of
+    its messages remain.
     """
     least, most = closed_form(algorithm, lower), closed_form(algorithm, upper)
     return UNKNOWN if least is None or most is None else (least, most)

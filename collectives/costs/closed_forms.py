@@ -39,9 +39,9 @@ def seconds_on_shared_link(
 ) -> float:
     """Return the seconds until the last channel has finished its steps.
 
-    A step waits ``alpha`` seconds, sends, and then reduces. It shares the link equally with the channels that send at
-    the same time. ``sending`` is the time to send a whole buffer alone, and ``reducing`` is the time to reduce it, in
-    seconds.
+    In each step, a channel waits ``alpha`` seconds, sends, and then reduces. All channels that send at the same time
+    share the link equally. ``sending`` is the time to send a whole buffer alone, and ``reducing`` is the time to reduce
+    it, in seconds.
     """
     now, last = 0.0, 0.0
     working = [_Channel(steps, sends_at=alpha) for steps in channels if steps]
@@ -124,7 +124,7 @@ def halving_doubling_all_reduce(m: CostModel) -> float:
 
 
 def exchanged_shares(m: CostModel) -> list[float]:
-    """Return the share of the buffer that rank 0 sends in each step. It contains the parts of core and spare ranks."""
+    """Return the share of the buffer that rank 0 sends in each step. Chunks of spare ranks are included."""
     spare, counts = m.p - m.core, [1 << bit for bit in range(m.core.bit_length() - 1)]
     return [(count + min(count, spare)) / m.p for count in counts]
 
@@ -140,7 +140,7 @@ def recursive_halving_reduce_scatter(m: CostModel) -> float:
 
 
 def bruck_all_to_all(m: CostModel) -> float:
-    """Return the time. Each part is packed, sent and unpacked once per set bit of its distance.
+    """Return the time in seconds. Each part is packed, sent and unpacked once per set bit of its distance.
 
     The program also copies the whole buffer twice to rotate it.
     """
@@ -151,9 +151,9 @@ def bruck_all_to_all(m: CostModel) -> float:
 
 
 def double_tree_broadcast(m: CostModel, slices: int = 8) -> float:
-    """Return an upper bound on the time in seconds. At most two messages share a link, each with n / 2s bytes.
+    """Return an upper bound on the time in seconds. Each tree is at most ceil(log2 p) deep.
 
-    Each tree is at most ceil(log2 p) deep.
+    At most two messages share a link. Each of them has ``1 / (2 * slices)`` of the buffer.
     """
     return m.messages(m.doublings + slices - 1, 1 / slices) if m.p > 1 else 0.0
 
@@ -173,8 +173,8 @@ def double_tree_reduce(m: CostModel, slices: int = 8) -> float:
 def double_tree_lower_bound(m: CostModel, collective: str, slices: int) -> float:
     """Return a lower bound in seconds for a collective on two trees.
 
-    The last slice of each tree travels from end to end after the others. The link of the root carries the whole buffer.
-    With four ranks or more, a rank with two children receives from them one after the other.
+    Each tree's last slice starts after all other slices and then crosses the whole tree. The link of the root carries
+    the whole buffer. With four ranks or more, a rank with two children receives from them one after the other.
     """
     hop = m.messages(1, 1 / (2 * slices))
     one_way = max((m.doublings + slices - 1) * hop, m.messages(1, 1) + (m.doublings - 1) * hop)
@@ -185,7 +185,7 @@ def double_tree_lower_bound(m: CostModel, collective: str, slices: int) -> float
 
 
 def torus_all_reduce(m: CostModel, columns: int | None = None, rows: int | None = None) -> float:
-    """Return the time if each dimension starts one channel per direction, and simultaneous messages share the link."""
+    """Return the time in seconds. Each dimension has two channels, and simultaneous messages share the link."""
     shape = torus_shape(m.p, columns, rows)
     orders = [shape[k:] + shape[:k] for k in range(len(shape)) for _ in range(2)]
     seconds = (m.alpha, m.nbytes * m.beta, m.nbytes * m.gamma)
@@ -272,7 +272,7 @@ UPPER_BOUNDS = {"broadcast/double_tree", "reduce/double_tree", "all_reduce/doubl
 
 
 def closed_form(algorithm: Algorithm, model: CostModel) -> float | None:
-    """Return the time of a library algorithm by its formula, in seconds, or None if it has no formula.
+    """Return the time of a library algorithm in seconds, computed by its formula, or None if it has no formula.
 
     >>> from collectives import find_algorithm
     >>> network = CostModel(p=4, nbytes=1e6, alpha=1e-6, beta=1e-9, gamma=0.0)

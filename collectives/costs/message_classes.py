@@ -62,8 +62,8 @@ def probes_of(message_class: MessageClass, world_size: int) -> Iterator[Probe]:
 def message_seconds(message_class: MessageClass, world_size: int, seconds: Callable[[Probe], float]) -> float:
     """Return the time of a message class in seconds, computed from the measured times of its probes.
 
-    If there are two probes, the result is the difference of their times per additional message. The messages of a fan
-    share its time equally.
+    If there are two probes, the result is the difference of their times, divided by the number of additional hops. A
+    fan's time is divided equally among its messages.
     """
     short, *rest = probes_of(message_class, world_size)
     total = seconds(short)
@@ -106,8 +106,8 @@ def find_message_classes(call: CollectiveCall, world_size: int) -> list[MessageC
 def find_message_kinds(algorithm: Algorithm, world_size: int, root: int) -> dict[int, MessageKind]:
     """Return the kind of each message of a schedule, keyed by the index of its receive.
 
-    A fan consists of consecutive steps in which one rank only receives, or only sends. All of its peers except the
-    first were ready before this rank.
+    A fan consists of consecutive steps in which one rank only receives, or only sends. In every step except the first,
+    all peers were ready before this rank.
     """
     schedule = build_schedule(algorithm, world_size, root)
     depth = {(rank, channel, step): depth for rank, channel, step, depth in completion_depths(schedule)}

@@ -167,8 +167,8 @@ def _bind_step(number: int, step: Step, memory: SliceMemory[E]) -> BoundStep[E]:
 def _written_late(step: Step) -> set[int]:
     """Return the chunks that must be written after all messages of the step are complete.
 
-    These are the chunks that an operation of the step reads. A ``recv_reduce`` of several chunks is one write, and
-    writes that share a chunk keep the order of the step. So if one of their chunks is written late, all are.
+    These are the chunks that an operation of the step reads. A ``recv_reduce`` writes all of its chunks at once, and
+    writes to the same chunk keep their order. Therefore, if one of its chunks is written late, all are.
     """
     late = {chunk for op in step for chunk in op.source}
     targets = [op.target for op in step if op.kind is Kind.RECV_REDUCE]

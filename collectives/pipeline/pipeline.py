@@ -1,9 +1,9 @@
 """Plan the order in which a rank posts and awaits its messages, so that independent messages overlap.
 
 Every channel, and every slice of a channel's chunks, is a *chain* of consecutive steps. One thread runs all chains,
-step by step. All ranks order the steps by *level*: the number of steps on any rank that must complete first. A rank
-therefore only waits for messages that other ranks have posted or will post without it, and no order of arrival can
-block it.
+step by step. All ranks order the steps by *level*: the length of the longest sequence of dependent steps, on any ranks,
+that ends with the step. A rank therefore only waits for messages that other ranks have posted or will post without it,
+and no order of arrival can block it.
 
 Two kinds of operations move if the result stays the same. A receive is posted as soon as its memory is free, which
 saves the round trip that announces it to the sender. A send is awaited one step late unless its chunk is about to
@@ -115,7 +115,7 @@ class PipelineBuilder(Generic[E]):
 
 
 def count_slices(chunk_bytes: int) -> int:
-    """Return the number of slices of a chunk: up to one per chain for large chunks, and more for very large chunks."""
+    """Return the number of slices of a chunk. Above ``CHAINS`` slices, each has at least ``LARGEST_SLICE_BYTES``."""
     return max(1, min(CHAINS, chunk_bytes // SLICE_BYTES), chunk_bytes // LARGEST_SLICE_BYTES)
 
 

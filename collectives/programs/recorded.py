@@ -124,7 +124,7 @@ class RecordedProgram:
         self.counts: dict[Any, Any] = {}
 
     def __call__(self, rank: Any, world_size: int, root: Any = 0, **parameters: Any) -> tuple[Iterator[Step], ...]:
-        """Return the steps of each channel of a rank, which can be symbolic.
+        """Return the steps of each channel of ``rank``, which is a number or a symbolic rank.
 
         If the rank is symbolic, the root can be symbolic too, so that each rank has its own root. Raise InputError if
         the program fails, and Diverges if ranks of a symbolic rank take different branches.
@@ -197,7 +197,7 @@ class RecordedCount:
         self.__signature__ = inspect.Signature(parameters)
 
     def __call__(self, world_size: int, **values: Any) -> Any:
-        """Return the number of chunks. Raise InputError if the rule fails, and Undefined for a wrong world size."""
+        """Return the number of chunks. Raise InputError if the rule fails, Undefined for an unsupported world size."""
         key = (self.rule, *_key(world_size, 0, values))
         if key not in self.program.counts:
             question = {

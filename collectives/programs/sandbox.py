@@ -74,8 +74,8 @@ class ProgramFile:
     def ask(self, question: dict[str, Any]) -> Answer:
         """Send a question to the worker and return its answer, whose content the caller must not trust.
 
-        Raise ProgramEnded if there is no answer, and InputError if a limit is invalid or the algorithm no longer
-        exists.
+        Raise ProgramEnded if the worker or its server ends or exceeds a limit before it answers. Raise InputError if a
+        limit in the environment is invalid, or if the file no longer declares the algorithm.
         """
         limits = read_limits()
         with _lock:
@@ -188,8 +188,8 @@ class WorkerProcess:
     def wait(self, memory: int, seconds: float, subject: str) -> str:
         """Wait for the worker's answer. Return "" when it arrives, otherwise the reason in one word, such as "memory".
 
-        ``seconds`` limits the CPU time and sleep; time spent waiting for a core does not count. If the program is slow,
-        log a warning that names ``subject``.
+        ``memory`` limits the additional bytes of all its processes. ``seconds`` limits the CPU time and sleep; time
+        spent waiting for a core does not count. If the program is slow, log a warning that names ``subject``.
         """
         begun = noted = time.monotonic()
         before, spent = measure([self.process]), 0.0

@@ -74,7 +74,7 @@ def _all_posted(meetings: list[Meeting], position: list[int]) -> bool:
 
 
 def _meetings(schedule: Schedule, number: dict[tuple[int, int], int]) -> list[list[list[Meeting]]]:
-    """Return the matching operations that each step of each channel of a rank waits for; shape [actor][step]."""
+    """Return the matching operations that each step waits for; shape [actor][step]. An actor is a rank's channel."""
     meetings: list[list[list[Meeting]]] = [
         [[] for _ in program] for channels in schedule.programs for program in channels
     ]

@@ -1,9 +1,10 @@
 """Prove that an algorithm meets its spec, by a symbolic run in which chunks contain contributors instead of numbers.
 
 Numbers can match by chance, but contributors cannot. A chunk contains the set of ranks whose data was reduced into it,
-as the bits of an integer (0: undefined). It also has an *origin*: the chunk of their buffers that this data comes from.
-Steps complete in the order of ``collectives.proof.completion``, which represents every interleaving. If data is missing
-at the end, the error names the last rank that had it, and the data that the other rank received instead.
+as the bits of an integer (0: undefined). It also has an *origin*: the chunk of the contributors' buffers that this data
+comes from. Steps complete in the order of ``collectives.proof.completion``, which represents every interleaving. If a
+rank lacks data at the end, the error names the last rank that had the data, and the data that the first rank received
+last.
 
 An operation is a *mistake* if it reads undefined data, adds data of another chunk, or counts a contribution twice. Each
 mistake has its own bit above the bits of the ranks. It is an error only if this bit reaches a result.
@@ -176,8 +177,8 @@ def verify(algorithm: str | Algorithm, world_size: int, root: int = 0) -> ProofR
     """Prove that an algorithm is free of deadlock, and that each rank ends with the data that the spec requires.
 
     Each contribution must be counted once, except in a barrier. Raise ProgramError with the rank, step, chunk and peer
-    of the error. Raise InputError for an unknown algorithm, an invalid root, and if there are more chunks than fit into
-    memory.
+    of the error. Raise InputError for an unknown algorithm, an invalid world size or root, and if there are more chunks
+    than fit into memory.
 
     >>> verify("all_reduce/ring", world_size=4).messages
     24

@@ -208,7 +208,7 @@ def _pack(values: npt.ArrayLike, kind: type[np.generic], number: int) -> npt.NDA
 
 
 def first_where(mask: Bools) -> list[int]:
-    """Return the index of the first True, as a list of one or no entries."""
+    """Return the index of the first True as a list, which is empty if no entry is True."""
     return list(np.flatnonzero(mask)[:1].tolist())
 
 

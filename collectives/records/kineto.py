@@ -3,9 +3,10 @@
 ``torch.profiler.profile(...).export_chrome_trace(FILE)`` writes one file per rank, in the Trace Event Format. Phases
 are read from torch's names: *optimizer* is ``Optimizer.step#...``; *backward* extends from the first to the last
 ``autograd::engine::evaluate_function``; *forward* covers the operators with an arrow to backward; *sync* is each
-``gloo:...``, ``nccl:...`` or similar, on the clock of the GPU if available. The names of ``record_function`` become
-spans. A user's own ``forward`` or ``backward`` replaces the phase of that name. A step is ``ProfilerStep#N``. If there
-is none, a step ends with the optimizer. Times of several ranks are comparable only if the clocks of their hosts agree.
+collective, such as ``nccl:...`` or ``gloo:...``, with its times on the GPU if available. The names of
+``record_function`` become spans. If a user names a span ``forward`` or ``backward``, it replaces this phase. A step is
+``ProfilerStep#N``. If there is none, a step ends with the optimizer. Times of several ranks are comparable only if the
+clocks of their hosts agree.
 """
 
 import json
@@ -121,7 +122,7 @@ def read_run(path: Path | str) -> Trace:
 
 
 def is_profile(path: Path) -> bool:
-    """Return whether a file or directory contains output of torch's profiler rather than a Trace."""
+    """Return whether a path is a directory, a ``.gz`` file, or another file from torch's profiler."""
     if path.is_dir() or path.name.endswith(".gz"):
         return True
     if not path.is_file():  # reading a pipe without a writer would block
@@ -274,7 +275,7 @@ def _spans(profile: Profile, first: int) -> Iterator[Span]:
 
 
 def _forward(profile: Profile) -> list[tuple[int, int]]:
-    """Return the begin and the end of each operator that is linked to backward by an arrow."""
+    """Return the start and the end of each operator that is linked to backward by an arrow."""
     at = {(event.thread, event.begin): event.end for event in profile.slices if event.category == "cpu_op"}
     return [(begin, at[thread, begin]) for thread, begin in profile.forward if (thread, begin) in at]
 

@@ -220,8 +220,8 @@ def _blame(
 ) -> tuple[list[Cable], float]:
     """Return the link pairs with their times on the critical path, and the path's total latency, in seconds.
 
-    A message counts for ``sole`` if its fullest pair is in ``standing``, and its pairs outside ``standing`` are less
-    full.
+    ``standing`` contains the links of each pair that the text names. A message counts for ``sole`` if its fullest pair
+    is among these pairs, and all pairs on its route that are not among them are clearly less full.
     """
     owner = {link: number for number, cable in enumerate(cables) for link in cable.links}
     blame, crossing, sole, latency = np.zeros(len(cables)), np.zeros(len(cables)), np.zeros(len(cables)), 0.0

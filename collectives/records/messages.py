@@ -22,10 +22,10 @@ from collectives.records.columns import (
 
 
 class Message(NamedTuple):
-    """A message between two ranks. ``begin`` is the later post of its send and its receive, in seconds.
+    """A message between two ranks. It begins when both its send and its receive are posted.
 
-    The last byte arrives at ``end``. By default, the steps of both programs are equal, and both ranks use the same
-    chunks.
+    The last byte arrives at ``end``. Times are in seconds. By default, the steps of both programs are equal, and both
+    ranks use the same chunks.
 
     >>> Message(src=0, dst=1, step=0, chunk=0, nbytes=64, begin=0.0, end=1e-3).route
     ()

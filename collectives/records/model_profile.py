@@ -167,7 +167,7 @@ class ModelProfile:
     def input_bytes(self) -> int:
         """The size of a sample on a device in bytes. Pixels have ``item_bytes``, tokens are 64-bit integers.
 
-        It is 0 if the profile does not describe a sample.
+        It is 0 if ``sample`` is neither a number of tokens nor a shape.
         """
         if self.tokens:
             return TOKEN_BYTES * self.tokens
@@ -362,7 +362,7 @@ def parse_transformer(text: str) -> tuple[str, TransformerShape]:
 
 
 def flops_per_token(kind: str, shape: TransformerShape, *, is_frozen: bool = False) -> float:
-    """Return the FLOPs of matrices and attention per token, in forward and backward.
+    """Return the FLOPs of all matrices and of attention per token, for forward and backward together.
 
     Attention covers the earlier tokens, or all tokens for *bert*. Frozen matrices have no gradients, which saves a
     third of their work.

@@ -54,9 +54,9 @@ def waiting_seconds(trace: Trace) -> dict[tuple[int, int], float]:
 def critical_path(trace: Trace, *, over_gaps: bool = False) -> list[Leg]:
     """Return the sequence of messages and computing that determines when the run ends, in order of time.
 
-    The search runs backwards: from the end of a leg to its beginning, then to the previous leg of the rank that was
-    late. It stops if no leg of that rank ended at that time. With ``over_gaps``, it continues with the last earlier leg
-    of that rank. Measured runs need this, because their ranks also wait for cores.
+    Each message or computing phase is a *leg*. The search starts at the last leg and goes backwards: to the leg that
+    ended when this one began, on the rank that began this one late. It stops if there is none. With ``over_gaps``, it
+    continues with the last earlier leg of that rank. Measured runs need this, because their ranks also wait for cores.
     """
     legs = _Legs(trace)
     number, path = legs.last(), list[Leg]()

@@ -22,7 +22,7 @@ def receives(kind: npt.NDArray[Any]) -> Bools:
 
 
 def pair_keys(columns: OperationColumns, world_size: int, channels: int) -> Keys:
-    """Return one number per operation that encodes its sender, receiver and channel, the sender most significantly."""
+    """Return one number per operation that encodes its sender, receiver and channel, in this sort order."""
     rank, peer, is_send = columns.rank.astype(np.int64), columns.peer, columns.kind == Kind.SEND
     src, dst = np.where(is_send, rank, peer), np.where(is_send, peer, rank)
     return np.asarray((src * world_size + dst) * channels + columns.channel)
@@ -238,13 +238,13 @@ def _lie_side_by_side(columns: OperationColumns, channels: int) -> bool:
 
 
 def _chunks_of(index: Longs, first: Ints, count: Ints) -> tuple[Longs, Longs]:
-    """Return the operation and the chunk of each use of a chunk; both arrays have the shape [uses]."""
+    """Return the operation and the chunk of each use; shape [uses]. Operation ``index[i]`` uses ``count[i]`` chunks."""
     each = np.repeat(np.arange(len(first)), count)
     return index[each], first[each] + np.arange(len(each)) - np.repeat(np.cumsum(count) - count, count)
 
 
 def _first_use(index: Longs, chunk: Longs, problem: Callable[[int, int], str]) -> Violation | None:
-    """Return the violation of the first operation at its lowest chunk, or None. Arrays have shape [wrong uses]."""
+    """Return the violation of the first operation at its lowest chunk, or None. Arrays have one entry per wrong use."""
     if not len(index):
         return None
     use = int(np.lexsort((chunk, index))[0])

@@ -49,8 +49,8 @@ def fill_buckets(
 ) -> list[Bucket]:
     """Group the gradients into buckets, in the given order.
 
-    A bucket is closed as soon as it holds at least ``bucket_bytes``. The first bucket is closed at ``first_bytes`` if
-    that is less. The last bucket may hold less.
+    A bucket is closed as soon as it holds at least ``bucket_bytes``. The first bucket is closed at the smaller of
+    ``bucket_bytes`` and ``first_bytes``. The last bucket may hold less.
 
     >>> fill_buckets([Gradient(3, 0.1), Gradient(9, 0.5), Gradient(2, 1.0)], bucket_bytes=8, first_bytes=1)
     [Bucket(nbytes=3, ready=0.1), Bucket(nbytes=9, ready=0.5), Bucket(nbytes=2, ready=1.0)]
@@ -77,7 +77,7 @@ PROFILED_SIZE, PROFILED_CLASSES = 224, 1000  # of the profiles
 def resnet_gradients(name: str, classes: int, stem: str = "imagenet", size: int = 32) -> tuple[Gradient, ...]:
     """Return the gradients of a ResNet for square images in backward order, from the last layer to the first.
 
-    They are computed from the shipped profile. The share of a layer in backward is its share of the multiplications.
+    ``size`` is the side of an image in pixels. A layer's share of backward is its share of the multiplications.
     """
     layers = [layer for layer in json.loads((PROFILES / f"{name}.json").read_text())["layers"] if layer[3]]
     tensors, work = [tuple(sizes) for _, _, _, sizes, *_ in layers], list[int]()

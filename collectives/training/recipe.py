@@ -21,7 +21,7 @@ class Recipe:
     The learning rate rises during ``warm_up`` steps and then follows ``schedule`` until the last step. ``linear`` and
     ``cosine`` fall to zero. ``step`` falls to a tenth after each third of the steps. ``accumulate`` splits a rank's
     batch into pieces and synchronizes gradients once per batch. ``sync_every`` above 1 is local SGD: gradients stay on
-    their ranks, and the weights are averaged after that many steps and at the end of each epoch.
+    their ranks, and the weights are averaged every ``sync_every`` steps and at the end of each epoch.
 
     >>> Recipe(optimizer="adam")
     Traceback (most recent call last):

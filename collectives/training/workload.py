@@ -20,9 +20,9 @@ PREFETCHED = 2  # batches that each worker loads ahead by default, as in torch's
 class DataLoading:
     """The options for loading images, named after those of torch's DataLoader. Raise InputError for an invalid value.
 
-    ``random_crop`` pads each image by this many pixels on each side and crops it back at random. ``flip`` mirrors an
-    image with a probability of one half. Both depend only on the seed, the epoch and the image. Therefore, they are the
-    same on any number of ranks and after a restart.
+    ``random_crop`` is the number of pixels with which each side of an image is padded before a random crop to the
+    original size. ``flip`` mirrors an image with a probability of one half. Both depend only on the seed, the epoch and
+    the image. Therefore, they are the same on any number of ranks and after a restart.
     """
 
     num_workers: int = 0  # loader processes per rank; 0: the rank loads a batch when it needs one
@@ -68,10 +68,10 @@ HOOKS = ("own", "ddp")
 
 @dataclass(frozen=True)
 class Buckets:
-    """Gradient buckets during backward. The first bucket has 1 MiB, and each of the others has ``mb`` MiB.
+    """Gradient buckets during backward. The first bucket has 1 MiB, and all later ones have ``mb`` MiB.
 
-    ``hook`` starts the synchronization: "own" uses Ringlab's gradient hooks, and "ddp" uses torch's
-    DistributedDataParallel. The first bucket of DDP has 1 MiB only if ``mb`` is the default.
+    The last bucket may be smaller. ``hook`` starts the synchronization: "own" uses Ringlab's gradient hooks, and "ddp"
+    uses torch's DistributedDataParallel. The first bucket of DDP has 1 MiB only if ``mb`` is the default.
     """
 
     mb: float = 25.0
