@@ -16,7 +16,6 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 READY_MS = 120_000  # most time for a page to become ready
-SHOTS = Path(__file__).parent.parent / "out" / "player"  # pictures to look at
 
 
 def find_chromium() -> str | None:
@@ -95,8 +94,3 @@ class Player:
         wanted = ImageColor.getrgb(self.ask(style, color))
         pixels = np.asarray(Image.open(BytesIO(self.pixels(canvas))).convert("RGB")).astype(int)
         return int((abs(pixels - wanted).max(axis=2) < 3).sum())
-
-    def shoot(self, name: str) -> None:
-        """Save a screenshot of the page in ``out/player``."""
-        SHOTS.mkdir(parents=True, exist_ok=True)
-        self.page.screenshot(path=SHOTS / f"{name}.png")

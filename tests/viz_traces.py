@@ -1,9 +1,10 @@
-"""Traces built by hand, with times that follow from a line of arithmetic, for the tests of the pictures."""
+"""Traces for the tests of the pictures, with times that follow from a line of arithmetic."""
 
 from collections import Counter
 from itertools import pairwise
 from math import inf
 
+import simcomm
 from collectives import Message, Span, Trace
 from collectives.records.trace import TracedLink
 
@@ -11,17 +12,8 @@ BANDWIDTH, LATENCY = 1.25e9, 5e-6
 
 
 def ring(ranks: int, nbytes: int = 8 << 20) -> Trace:
-    """An ideal ring all-reduce on a star: in step s every rank sends one chunk; all steps take as long."""
-    chunk = nbytes // ranks
-    seconds = chunk / BANDWIDTH + 2 * LATENCY
-    messages = []
-    for step in range(2 * (ranks - 1)):
-        for rank in range(ranks):
-            sent = (rank - 1 - step) % ranks if step < ranks - 1 else (rank - step + ranks - 1) % ranks
-            peer = (rank + 1) % ranks
-            route = (f"h{rank}", "s0", f"h{peer}")
-            messages.append(Message(rank, peer, step, sent, chunk, step * seconds, (step + 1) * seconds, route))
-    return on_links("all_reduce/ring", ranks, 2 * (ranks - 1) * seconds, messages, float(chunk * ranks))
+    """A ring all-reduce on a star: in step s every rank sends one chunk; all steps take as long."""
+    return simcomm.run("all_reduce/ring", simcomm.star(ranks, "10 Gbit/s", "5 us"), nbytes)
 
 
 def naive(ranks: int, nbytes: int = 1 << 20) -> Trace:

@@ -90,7 +90,6 @@ def test_player_compares_measured_with_predicted(browser: Browser, folder: Path)
         check_runs(player, runs[:1])
         assert player.text("limit-head").startswith("The prediction is ")
         assert "Predicted: " in player.text("say")
-        player.shoot("measured")
 
 
 @pytest.mark.slow
@@ -165,7 +164,6 @@ def test_keys_select_views_runs_and_ranks(browser: Browser, star: Any) -> None:
         player.press("r", "End")
         assert player.ask("player.view.shown") == [1, 0]
         assert player.text("say") == "ring is 7.9 times as fast as naive: its busiest rank sends 14 MiB, not 56 MiB."
-        player.shoot("race")
         player.press("Home")
         assert player.text("caption") == "ring: 8 chunks on each rank; naive: one whole buffer on each rank."
         player.press("r", "/", "5")
@@ -178,7 +176,6 @@ def test_keys_select_views_runs_and_ranks(browser: Browser, star: Any) -> None:
         assert player.ask("document.getElementById('help').open")
         player.press("Escape", "c", "d")
         assert player.ask("[player.view.path, document.documentElement.className]") == [True, "dark"]
-        player.shoot("dark")
 
 
 def test_hover_names_a_message(browser: Browser, star: Any) -> None:
@@ -190,7 +187,6 @@ def test_hover_names_a_message(browser: Browser, star: Any) -> None:
         player.page.mouse.move(490, 188)
         player.draw()
         assert player.text("tip").startswith("rank 0 on h0")
-        player.shoot("ring")
 
 
 def test_wheel_and_drag_zoom_time_and_the_network(browser: Browser, star: Any) -> None:
@@ -238,7 +234,6 @@ def test_only_the_slow_link_is_red(browser: Browser, folder: Path, star: Any) ->
         assert player.text("limit").startswith("It behaves like a link of 2 Gbit/s, not 10 Gbit/s, in use all the time")
         assert player.text("links").startswith("rank 13 ↔ s12 Gbit/s of 10 Gbit/srank 0 ↔ s010 Gbit/s of 10 Gbit/s")
         assert player.color_count("stage", "full") > 500
-        player.shoot("slow")
     with Player(browser, star[0], "#t=0.3") as player:
         assert player.text("limit-head") == "Bandwidth-bound"
         player.press("v")
@@ -255,7 +250,6 @@ def test_failed_rank_is_crossed_out(browser: Browser, folder: Path) -> None:
         assert player.text("limit-head") == "Rank 3 fails"
         assert "Rank 3 failed. Blocked forever: rank 2 waits in step 5 of its program" in player.text("caption")
         assert "Rank 3 fails at 4 ms.Rank 2 waits from " in player.text("story")
-        player.shoot("failing")
 
 
 def test_training_shows_phases_and_buckets(browser: Browser, folder: Path) -> None:
@@ -265,7 +259,6 @@ def test_training_shows_phases_and_buckets(browser: Browser, folder: Path) -> No
         player.draw()
         assert player.text("tip")
         assert "Mean time per rank: forward " in player.text("story")
-        player.shoot("training")
 
 
 def test_names_are_never_markup_in_the_player(browser: Browser, folder: Path) -> None:
@@ -290,7 +283,6 @@ def test_phone_shows_the_legend_without_scrolling(browser: Browser, star: Any) -
         assert player.page.locator("#play").is_visible()
         legend = player.page.locator("#key").bounding_box()
         assert legend and legend["y"] + legend["height"] < 400 and "Color: one of 8 chunks" in player.text("key")
-        player.shoot("phone")
 
 
 def test_reduced_motion_plays_step_by_step(browser: Browser, star: Any) -> None:
@@ -329,7 +321,6 @@ def test_groups_of_ranks_can_be_opened(browser: Browser, folder: Path, monkeypat
         assert player.ask("player.view.group") == 1
         player.draw()
         assert "s1, 8 ranks: after each quarter of the run it has " in player.text("story")
-        player.shoot("group")
         x, y = player.ask("player.data.runs[0].circle.at[5].slice(0, 2)")  # rank 13, whose cable is bad
         player.page.mouse.click(box["x"] + x, box["y"] + y)
         for _ in range(100):  # until its messages are inflated; a page may not evaluate what it is asked to wait for
@@ -344,7 +335,6 @@ def test_groups_of_ranks_can_be_opened(browser: Browser, folder: Path, monkeypat
         player.page.mouse.move(box["x"] + 400, 590)
         player.draw()
         assert re.match(r"rank 1[23] → 1[34]   step \d+, chunk \d+\n1 MiB in ", player.text("tip"))
-        player.shoot("rank")
         player.press("Escape")
         assert (player.ask("player.view.rank"), player.ask("player.view.group")) == (-1, 1)
         player.press("Escape")
@@ -361,13 +351,3 @@ def test_report_contains_a_player(browser: Browser, folder: Path) -> None:
         inside = page.frame_locator("iframe.player")
         inside.locator('html[data-ready="1"]').wait_for(state="attached", timeout=READY_MS)
         assert (inside.locator("#title").text_content(), problems) == ("Two runs", [])
-
-
-def test_animate_writes_the_page_of_a_trace_file(browser: Browser, ringlab: Any, tmp_path: Path) -> None:
-    trace = simcomm.run("all_reduce/ring", simcomm.star(4, "10 Gbit/s", "5 us"), 1 << 20)
-    trace.write(tmp_path / "ring.trace.json")
-    status, out, _ = ringlab("animate", tmp_path / "ring.trace.json", "-o", tmp_path / "ring.html")
-    assert (status, "ring.html" in out) == (0, True)
-    with Player(browser, tmp_path / "ring.html") as player:
-        check_runs(player, [PlayedRun(trace, "ring")])
-        assert player.ask("player.data.runs[0].elapsed") == trace.elapsed

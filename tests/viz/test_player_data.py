@@ -4,9 +4,7 @@ import json
 import re
 from base64 import b64decode
 from hashlib import sha256
-from importlib.resources import files
 from math import dist
-from pathlib import Path
 from zlib import decompress
 
 import numpy as np
@@ -31,7 +29,6 @@ from viz.player.buffers import COMPLETE, follow_buffers
 from viz.player.page import export, find_groups, place
 from viz.player.runs import PlayedRun, aggregate, list_messages, pack
 
-WEB = files("viz.player") / "web"
 SLOW = """
 cluster = { topology = "star", hosts = 8, bandwidth = "10 Gbit/s", latency = "5 us" }
 collective = { name = "all_reduce", algorithms = ["ring"], sizes = ["1 MiB"] }
@@ -188,21 +185,6 @@ def test_player_shows_all_algorithms_or_the_run_without_faults(tmp_path):
     slow, quiet = predict_runs(OneRun(load(tmp_path / "slow.toml")))
     assert (slow.name, quiet.name) == ("ring", "ring without faults")
     assert slow.trace.elapsed > 4 * quiet.trace.elapsed
-
-
-def test_modules_declare_names_once_and_import_them():
-    """All modules share one scope in the page."""
-    modules = {path.name: path.read_text(encoding="utf-8") for path in sorted(Path(str(WEB)).glob("*.js"))}
-    declared: dict[str, set[str]] = {}
-    for name, text in modules.items():
-        single = re.findall(r"^(?:export )?(?:async )?(?:function|const|let) (\w+)", text, re.MULTILINE)
-        groups = re.findall(r"^export const \{([^}]*)\}", text, re.MULTILINE)
-        names = {*single, *re.findall(r"\w+", " ".join(groups))}
-        assert names.isdisjoint(set().union(*declared.values())), name
-        declared[name] = names
-    for name, text in modules.items():
-        for imported, module in re.findall(r"import \{([^}]*)\} from './(\w+)\.js';", text):
-            assert {*re.findall(r"\w+", imported)} <= declared[f"{module}.js"], name
 
 
 def test_page_is_small_and_has_a_strict_policy():

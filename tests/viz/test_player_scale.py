@@ -9,10 +9,6 @@ from browser import Player, running_browser
 from playwright.sync_api import Browser
 
 import simcomm
-from collectives import Message
-from collectives.budget import Gigabyte
-from collectives.errors import TooLarge
-from collectives.records.trace import Trace
 from viz.player.page import export, write_player
 from viz.player.runs import PlayedRun
 
@@ -45,11 +41,6 @@ def test_runs_of_few_and_many_messages_share_a_page() -> None:
     assert all("aggregate" in run for run in data["runs"])
 
 
-def test_many_ranks_without_links_are_grouped() -> None:
-    messages = [Message(rank, rank + 1, 0, 0, 8, 0.0, 1.0) for rank in range(399)]
-    check_drawable(export("x", [PlayedRun(Trace("broadcast/x", "measured", 400, 1.0, messages), "x")]))
-
-
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with running_browser() as started:
@@ -63,15 +54,6 @@ def test_page_of_many_ranks_opens(browser: Browser, tmp_path: Path, name: str, r
     check_drawable(export("x", runs))
     write_player("x", runs, tmp_path / "x.html")
     with Player(browser, tmp_path / "x.html", "#t=0.5") as player:
-        player.shoot(f"scale-{name.split('/')[-1]}-{ranks}")
         player.ask("player.seek(player.total())")
         player.draw()
         assert player.text("caption")
-
-
-def test_call_with_too_many_routes_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Gigabyte, "ROUTED", 100)
-    star = simcomm.star(16, "10 Gbit/s", "5 us")
-    simcomm.run("all_reduce/ring", star, 1 << 20, engine="compiled")
-    with pytest.raises(TooLarge, match=r"routes of its 240 pairs of ranks .* the limit is 100"):
-        simcomm.run("all_to_all/direct", star, 1 << 20, engine="compiled")

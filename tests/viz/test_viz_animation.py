@@ -129,9 +129,7 @@ def test_chunk_colors_differ_and_numbers_are_readable(count: int) -> None:
         ("x.mp4", {}, r"x\.mp4: \.mp4 was removed; write a \.gif, and convert it with `ffmpeg"),
         ("x.gif", {"fps": 51}, "fps must be above 0 and at most 50, not 51"),
         ("x.gif", {"seconds": 1000}, "1000 s at 12 frames per second: an animation has 2 to 600 frames"),
-        ("x.gif", {"seconds": float("nan")}, "nan s at 12"),
         ("x.gif", {"seconds": "ten"}, "seconds must be a number, not 'ten'"),
-        ("x.gif", {"fps": None}, "fps must be a number, not None"),
         ("x.gif", {"progress": True}, "progress must be a function of two integers, not True"),
     ],
 )
@@ -166,9 +164,3 @@ def test_import_loads_no_drawing_library() -> None:
     )
     done = run_python("-c", code)
     assert done.stdout.splitlines() == ["[]", "False"], done.stderr
-
-
-def test_public_names_are_not_modules() -> None:
-    """A function that shares its name with a module is replaced by it once the module is imported."""
-    assert not {*viz.__all__} & {path.stem for path in Path(viz.__file__).parent.iterdir()}
-    assert all(hasattr(viz, name) for name in viz.__all__)

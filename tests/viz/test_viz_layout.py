@@ -1,6 +1,5 @@
 """Layouts: nodes inside the box, apart, in order, and reproducible."""
 
-import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -17,7 +16,7 @@ from collectives.records.trace import Trace, TracedLink
 from simcomm.cluster import topologies
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.hardware import machine_entries, preset
-from viz.layout.geometry import Box, nearest_distances
+from viz.layout.geometry import Box
 from viz.layout.layout import lay_out
 
 BOX = Box(50, 100, 450, 400)
@@ -128,15 +127,3 @@ def test_torus_has_rows_columns_and_arcs() -> None:
     assert len(layout.lines["h0", "h1"]) == 2
     ring = lay_out(predicted(topologies.ring(8, *LINK)), BOX).positions
     assert len({round(y) for _, y in ring.values()}) > 3, "a ring is not a torus"
-
-
-def test_nearest_distances_use_little_memory() -> None:
-    positions = {f"h{i}": (float(i), float(i % 7)) for i in range(4000)}
-    nearest_distances(dict(list(positions.items())[:2]))  # load libraries
-    tracemalloc.start()
-    try:
-        distances = nearest_distances(positions)
-        assert tracemalloc.get_traced_memory()[1] < 8 * len(positions) ** 2 / 10
-    finally:
-        tracemalloc.stop()
-    assert distances["h0"] == pytest.approx(2**0.5) and min(distances.values()) == distances["h0"]

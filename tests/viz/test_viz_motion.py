@@ -15,17 +15,10 @@ from viz.layout.geometry import Box
 from viz.layout.layout import lay_out
 
 BOX = Box(50, 100, 450, 400)
-CORNER = np.array([(0.0, 0.0), (30.0, 0.0), (30.0, 10.0)])
 
 
 def follow(trace: Trace, count: int = 120) -> Motion:
     return follow_messages(trace, lay_out(trace, BOX), frame_times(trace, count))
-
-
-def test_point_along_returns_a_point_on_a_bent_line() -> None:
-    places = {0: (0, 0), 0.375: (15, 0), 0.75: (30, 0), 0.875: (30, 5), 1: (30, 10), -1: (0, 0)}
-    for share, point in places.items():
-        assert point_along(CORNER, share) == pytest.approx(point)
 
 
 def test_message_position_follows_its_time() -> None:
@@ -44,15 +37,6 @@ def test_short_messages_are_slowed_down() -> None:
     shown = [sum(index in follow(trace).active(frame) for frame in range(120)) for index in range(6)]
     assert min(shown) >= 3
     assert shown[5] > 50
-
-
-def test_first_of_many_steps_is_slowed_down() -> None:
-    trace = viz_traces.ring(64)
-    times = frame_times(trace, 120)
-    assert times[0] == 0 and times[-1] == trace.elapsed and (np.diff(times) > 0).all()
-    first_step = trace.messages[0].end
-    assert np.count_nonzero(times < first_step) >= 3
-    assert np.count_nonzero(times < trace.elapsed / 2) > 70
 
 
 moments = st.floats(0, 1, allow_nan=False)
@@ -93,7 +77,7 @@ def test_ring_fills_one_chunk_halfway_and_all_at_end() -> None:
 
 
 def test_buffers_are_hidden_if_messages_differ_from_program() -> None:
-    trace = viz_traces.ring(3)
+    trace = replace(viz_traces.ring(3), algorithm="")
     other = [message._replace(chunk=(message.chunk + 1) % 3) for message in trace.messages]
     assert find_filling(replace(trace, messages=other)) is None
     assert find_filling(replace(trace, title="all_gather/ring")) is None

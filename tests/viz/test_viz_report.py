@@ -20,7 +20,7 @@ import viz
 from collectives.errors import InputError
 from ringlab.pictures.report import write_report
 from ringlab.session import Session
-from ringlab.shared.figures import ClusterFigures, CollectiveFigures, TrainingFigures, side_by_side
+from ringlab.shared.figures import CollectiveFigures, side_by_side
 from ringlab.shared.scenario_answer import ScenarioAnswer
 from ringlab.table import Cell, Table, format_digits, render_html
 from viz.accuracy import Dots, accuracy_figure
@@ -37,10 +37,6 @@ class Answer(ScenarioAnswer[Any]):
     kind = "comparison"
 
 
-class Predicted(ScenarioAnswer[Any]):
-    kind = "prediction"
-
-
 def collective(name: str, seconds: Any, low: Any, high: Any, nbytes: int = 1 << 20) -> CollectiveFigures[Any]:
     return CollectiveFigures(
         collective="all_reduce", algorithm=name, world_size=4, bytes=nbytes, time_s=seconds,
@@ -48,22 +44,10 @@ def collective(name: str, seconds: Any, low: Any, high: Any, nbytes: int = 1 << 
     )  # fmt: skip
 
 
-def training(step: Any) -> TrainingFigures[Any]:
-    phases = dict.fromkeys(("loading_s", "forward_s", "backward_s", "sync_s", "optimizer_s"), step)
-    return TrainingFigures(
-        gradient_sync="ring", world_size=2, step_s=step, samples_per_s=step, scaling_efficiency=step, **phases
-    )
-
-
-def answer(collectives: Sequence[Any] = (), trainings: Sequence[Any] = (), what_ifs: Content | None = None) -> Answer:
-    others = [
-        ClusterFigures(title=title, cluster="", collectives=tuple(answers) if collectives else (),
-                       training=() if collectives else tuple(answers)) for title, answers in (what_ifs or {}).items()
-    ]  # fmt: skip
+def answer(collectives: Sequence[Any] = ()) -> Answer:
     return Answer(
-        title=TITLE, file="x.toml", cluster="four <b>hosts</b>", collectives=tuple(collectives),
-        training=tuple(trainings), what_ifs=tuple(others), environment={"cpu": "A & B", "cores": 2},
-        conclusions=("Ring is 3.2 times as fast as naive.",),
+        title=TITLE, file="x.toml", cluster="four <b>hosts</b>", collectives=tuple(collectives), training=(),
+        what_ifs=(), environment={"cpu": "A & B", "cores": 2}, conclusions=("Ring is 3.2 times as fast as naive.",),
     )  # fmt: skip
 
 

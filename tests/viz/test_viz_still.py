@@ -17,7 +17,6 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import ringlab
-import viz
 from collectives import InputError, Message, Span, Trace
 from collectives.errors import TooLarge
 from collectives.records.waits import divide_path
@@ -253,13 +252,6 @@ def near(picture: np.ndarray, color: str) -> np.ndarray:
     return np.argwhere(np.abs(picture[:, :1295] - wanted).max(axis=2) < 4)
 
 
-@pytest.mark.parametrize(("ranks", "height"), [(2, 510), (8, 759), (64, 1800)])
-def test_space_time_grows_with_the_ranks(tmp_path: Path, ranks: int, height: int) -> None:
-    viz.draw(viz_traces.ring(ranks), tmp_path / "ring.png")
-    with Image.open(tmp_path / "ring.png") as image:
-        assert (image.format, image.size) == ("PNG", (1500, height))
-
-
 def test_message_line_connects_its_ranks() -> None:
     trace = Trace("x", "measured", 2, 1.0, [Message(0, 1, 0, 0, 10, 0.25, 0.75)])
     marks = near(pixels(trace), chunk_colors(1)[0])
@@ -280,12 +272,6 @@ def test_space_time_shows_phases_of_four_steps() -> None:
         assert columns[name] / total == pytest.approx(share, abs=0.02)
     runs = np.diff(sorted(set(near(picture, PHASES["sync"])[:, 1])))
     assert np.count_nonzero(runs > 5) == 3
-
-
-def test_many_messages_are_sampled_in_space_time() -> None:
-    trace = viz_traces.ring(8)
-    many = [message for message in trace.messages for _ in range(200)]
-    assert len(render_figure(space_time_figure(replace(trace, messages=many)))) > 10_000
 
 
 @pytest.mark.parametrize("rates", [[8.0, 16.0], [210.0, 230.0], [3.0, 3000.0]])
