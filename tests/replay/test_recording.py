@@ -53,7 +53,6 @@ def log(builder: RecordingBuilder, stream: int, did: Did, number: int, seconds: 
     [
         (lambda b: log(b, 0, Did.POST, 0), "call 0 is posted 2 times"),
         (lambda b: log(b, 1, Did.WAIT, 0), "belongs to rank 1, but its call 0 belongs to rank 0"),
-        (lambda b: log(b, 0, Did.WAIT, 99), "entries.number.* must be less than 12, not 99"),
         (lambda b: log(b, 0, Did.WAIT, 0, seconds=-1.0), "must be between 0 and .* seconds, not -1"),
         (lambda b: b.wait(0, b.send(0, 1, 8, key="new")), "waits for call 12, which is not posted earlier"),
         (lambda b: b.send(0, 1, 8, key=(0, 1)), "both send or both receive message"),
@@ -64,8 +63,6 @@ def log(builder: RecordingBuilder, stream: int, did: Did, number: int, seconds: 
             lambda b: b.collective(0, "other", RecordedCollective("broadcast", (0, 1), 8, root=2)),
             "root must be less than 2, not 2",
         ),
-        (lambda b: b.collective(0, "other", RecordedCollective("all_reduce", (0, 7), 8)), r"at most 3, not \[0, 7\]"),
-        (lambda b: b.collective(0, "other", RecordedCollective("allreduce", (0, 1), 8)), "allreduce"),
         (lambda b: [b.signal(0, "s"), b.signal(1, "s")], "a signal is sent twice"),
     ],
 )
@@ -89,10 +86,8 @@ def test_builder_names_ranks_with_different_collectives() -> None:
     [
         ("schema_version", 99, "not a recording of schema version 1"),
         ("world_size", 0, "world_size must be between 1"),
-        ("world_size", "four", "world_size"),
         ("calls", {"rows": 1}, "must be a table with the keys rows, columns, not"),
         ("streams", [], "rank 0 has no stream"),
-        ("other", 1, "other"),
         ("title", "two\u202eracks", "must contain only printable characters"),
     ],
 )

@@ -1,11 +1,9 @@
 """``ringlab record`` records programs on real ranks without changing their results."""
 
-import sys
 import time
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
-from unittest.mock import Mock
 
 import pytest
 import torch
@@ -14,9 +12,8 @@ from warm_ranks import run_ranks
 
 import simcomm
 from collectives.errors import RunFailed
-from realcomm.launching.failures import RankFailed
 from replay.capture.rank_log import CallLog, join_logs, read_logs
-from replay.capture.recorder import OPERATORS, CallRecorder, record_script
+from replay.capture.recorder import OPERATORS, CallRecorder
 from replay.recording import CallKind, Did, Recording, read_recording
 from replay.simulation.figures import describe_stuck
 from replay.simulation.replay import replay
@@ -84,21 +81,6 @@ def test_rank_names_its_own_failure_and_a_lost_peer(fault: str, tmp_path: Path) 
     assert not (tmp_path / "run.json").exists()
     message = f"ringlab: rank 1 failed with ValueError: as it stands {doing.replace('line 4', 'line 3')}"
     assert second == (message if "raise" in fault else "")
-
-
-def test_full_disk_does_not_hide_the_program_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CallLog, "write", Mock(side_effect=OSError("no space")))
-    monkeypatch.setattr(CallRecorder, "install", Mock())
-    for name, value in (("RANK", "1"), ("WORLD_SIZE", "2")):
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(sys, "argv", [])
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    (tmp_path / "fails.py").write_text("raise ValueError('as it stands')")
-    with pytest.raises(RankFailed, match="rank 1 failed with ValueError: as it stands") as caught:
-        record_script(tmp_path / "fails.py", [], tmp_path)
-    assert caught.value.__notes__ == [
-        "afterwards: RankFailed: rank 1 failed with OSError: no space (status: writing its recording)"
-    ]
 
 
 class GpuTensor(torch.Tensor):

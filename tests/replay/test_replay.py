@@ -198,17 +198,11 @@ def test_nccl_runs_calls_of_a_group_in_order() -> None:
     assert ring.elapsed == simcomm.run("all_reduce/ring", dgx, nbytes=4 << 20, engine="compiled").elapsed
 
 
-@pytest.mark.parametrize(
-    ("ranks", "algorithms", "message"),
-    [
-        (3, {}, "3 ranks, but the recording has 4"),
-        (4, {"all_reduce": "rign"}, "unknown algorithm"),
-        (4, {"allreduce": "ring"}, "unknown collective"),
-    ],
-)
-def test_replay_rejects_other_ranks_and_unknown_names(ranks: int, algorithms: dict[str, str], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        replay(ddp(4), simcomm.star(ranks, "1 Gbit/s", "5 us"), algorithms)
+def test_replay_rejects_other_ranks_and_unknown_collectives() -> None:
+    with pytest.raises(InputError, match="3 ranks, but the recording has 4"):
+        replay(ddp(4), simcomm.star(3, "1 Gbit/s", "5 us"))
+    with pytest.raises(InputError, match="unknown collective"):
+        replay(ddp(4), simcomm.star(4, "1 Gbit/s", "5 us"), {"allreduce": "ring"})
 
 
 def test_chosen_algorithms_change_the_time_of_a_replay() -> None:

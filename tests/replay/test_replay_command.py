@@ -75,7 +75,6 @@ def test_replay_compares_with_the_measured_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (ReplayOptions(on="star4"), "unknown scenario or machine 'star4'"),
         (ReplayOptions(on="topology=ring hosts=4 bandwidth='1 Gbit/s' latency=0us"), "8 ranks do not fit"),
         (ReplayOptions(on="topology=stra hosts=8"), "stra"),
         (ReplayOptions(on="two-racks", algorithm=["all_reduce"]), "expected COLLECTIVE=NAME"),
