@@ -83,8 +83,7 @@ def test_more_memory_allows_larger_simulations(limit: str, name: str, monkeypatc
             simcomm.run(algorithm, cluster, 1 << 20, record=False)
 
 
-FAR = simcomm.ring(64, "1 GB/s", "1 us")
-RING_ONLY = 'collective.algorithms=["ring"]'
+FAR, SIXTEEN = simcomm.ring(64, "1 GB/s", "1 us"), simcomm.star(16, "10 Gbit/s", "5 us")
 PAIRWISE = find_algorithm("all_to_all/pairwise")
 LIMITED: dict[str, tuple[str, int, Callable[[], object]]] = {  # by message: limit, its value, and the call
     "about 1,799,940,000 operations .*; the limit is 4,200,000; .* such as ring, or fewer": (
@@ -101,6 +100,9 @@ LIMITED: dict[str, tuple[str, int, Callable[[], object]]] = {  # by message: lim
     ),
     "its 63 messages are too many for the simpy engine.*use the compiled engine": (
         "SIMPY", 62, lambda: simcomm.run("broadcast/binomial", FAR, 4096, engine="simpy")
+    ),
+    "routes of its 240 pairs of ranks .* the limit is 100": (
+        "ROUTED", 100, lambda: simcomm.run("all_to_all/direct", SIXTEEN, 1 << 20, engine="compiled")
     ),
     "--trace: .*ring, .* 112 messages .* the limit is 100; .*; or remove --trace": (
         "RECORDED", 100, lambda: check_traceable(load("star8", 'collective.algorithms=["naive", "ring"]'))

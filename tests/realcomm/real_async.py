@@ -4,9 +4,7 @@ import gc
 import threading
 import time
 import weakref
-from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -80,18 +78,3 @@ def waiting(rank: int, world_size: int) -> list[str]:
     works = works or [realcomm.all_reduce(tensor, async_op=True)]
     value = works[0].get_future().then(lambda future: future.value()[0] + 1).wait()
     return [*messages, str(value.unique().item())]
-
-
-def broken(rank: int, world_size: int) -> list[str]:
-    group = dist.new_group(list(range(world_size)), timeout=timedelta(seconds=1))
-    if rank:
-        time.sleep(1.5)  # too late
-        return []
-    work, messages = realcomm.all_reduce(torch.ones(10), group=group, async_op=True), []
-    waits: list[Callable[[], Any]] = [work.wait, work.get_future().wait, work.wait]
-    for wait in waits:
-        try:
-            wait()
-        except RuntimeError as error:
-            messages.append(str(error))
-    return messages

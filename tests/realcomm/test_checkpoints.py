@@ -60,11 +60,6 @@ def be_a_pipe(path: Path) -> None:
     os.mkfifo(path)
 
 
-def link_lock(path: Path) -> None:
-    path.mkdir()
-    (path / ".lock").symlink_to("/dev/null")
-
-
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
@@ -97,20 +92,11 @@ def test_checkpoint_folder_accepts_one_writer_and_no_old_files(tmp_path: Path):
         check_folder(folder)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (Path.touch, "is not a directory"),
-        (link_lock, r"\.lock is a symbolic link"),
-        (lambda path: path.symlink_to("/proc/self"), "virtual directory of the kernel"),
-    ],
-)
-def test_checkpoint_folder_must_be_a_directory(make, message, tmp_path: Path):
-    path = tmp_path / "checkpoints"
-    make(path)
+def test_checkpoint_folder_must_be_a_directory(tmp_path: Path):
+    (tmp_path / "checkpoints").touch()
     for use in (check_folder, CheckpointFolder):
-        with pytest.raises(InputError, match=message):
-            use(path)
+        with pytest.raises(InputError, match="is not a directory"):
+            use(tmp_path / "checkpoints")
 
 
 def test_checkpoint_is_synced_before_it_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

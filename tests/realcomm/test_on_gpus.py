@@ -35,17 +35,6 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.slow
-def test_every_sync_and_strategy_trains_equally_on_cpus(tmp_path: Path):
-    """Keeps the code of the tests for GPUs working."""
-    losses_by_way = launch(gpu_runs.train_in_every_way, 2, tmp_path, timeout=200)[0]
-    assert all(len(losses) == gpu_runs.STEPS for losses in losses_by_way.values())
-    for name in ("our buckets", "our algorithm in DDP", "DDP", "channels_last"):
-        assert losses_by_way[name] == pytest.approx(losses_by_way["after backward"], rel=1e-4), name
-    strategies = launch(gpu_runs.train_with_every_strategy, 4, timeout=200)[-1]
-    assert strategies["tensor"] == pytest.approx(strategies["1f1b"], rel=1e-4)
-
-
 @pytest.mark.gpu
 @ON_GPU
 def test_trains_on_gpus_as_on_cpus(tmp_path: Path):
