@@ -1,9 +1,7 @@
 """Compute the uncertainty of the step time: a covariance of parameters, intervals, and adaptation to a user's runs.
 
-The logarithm of the step time is treated as linear in the logarithms of the parameters (``Slopes``). On a new cluster,
-the parameters deviate by ``shared`` times the standard deviation of their priors, and the logarithm of each run
-deviates by another ``noise``. ``shared`` and ``noise`` are fitted by leave-one-source-out cross-validation
-(``benchmarks/studies/step_fit.py``).
+On a new cluster, the log parameters deviate by ``shared`` times the deviations of their priors, and each log step time
+by another ``noise``. Both are fitted by leave-one-source-out cross-validation.
 """
 
 import json

@@ -47,9 +47,6 @@ class Columns:
         """Return the training runs that an index array or a boolean mask selects."""
         return Columns({name: array[rows] for name, array in self.arrays.items()}, self.curves, self.network)
 
-    def changed(self, **arrays: Array) -> "Columns":
-        return Columns({**self.arrays, **arrays}, self.curves, self.network)
-
 
 def make_columns(table: Mapping[str, Any], count: int) -> Columns:
     """Return ``count`` training runs. ``table`` maps names in ``DEFAULTS`` to one value or to a list with one per run.

@@ -1,7 +1,6 @@
 """Describe hosts by their GPUs and links, and find the time of a collective in any group.
 
-The time comes from the NCCL model, from published bus bandwidths, or from the rate of a link. It is computed at 29
-sizes per group, and interpolated.
+The time comes from the NCCL model, from published bus bandwidths, or from the rate of a link.
 """
 
 import tomllib

@@ -1,9 +1,7 @@
 """Define training jobs, the models of published jobs, and the names, values and defaults of ``Columns``.
 
-In columns, a training run is a transformer with its dimensions, or a profile of layers whose time on one device is
-known. Its mesh has ``dp`` x ``cp`` x ``tp`` x ``pp`` devices; ``dp`` counts replicas without context parallelism.
-``micro_batch`` is the number of samples that a device processes at once, ``count`` the number of micro-batches per
-step.
+In columns, a training run is a transformer, or a profile with a known time on one device. ``dp`` counts replicas,
+``micro_batch`` samples on a device, and ``count`` micro-batches per step.
 """
 
 from dataclasses import dataclass, field, replace
@@ -50,22 +48,14 @@ DEFAULTS: dict[str, Any] = {
     "gpus_used": 0,  # per host; 0: all
     "gpu_memory": 0.0,  # bytes; 0: the data sheet's
     **dict.fromkeys(("dp", "tp", "cp", "pp", "vp", "ep", "micro_batch", "count"), 1),
-    "sharding": "ddp",
-    "sequence_parallel": 0,
-    "async_tp": 0,
+    **dict.fromkeys(("sequence_parallel", "async_tp", "compiled"), 0),
+    **{name: names[0] for name, names in CHOICES.items()},
     "schedule": "1f1b",
-    "recompute": "none",
-    "exchange": "overlapped",
+    "sharding": "ddp",
     "bucket_mb": 25.0,
     "gradient_bytes": 4.0,  # bytes per element in messages
-    "precision": "bf16",
-    "framework": "other",
-    "optimizer": "adamw",
-    "attention": "flash",
-    "compiled": 0,
     "lora": 0,  # rank of the adapters; 0: all weights are trained
     "frozen_bits": "16",
-    "loader": "",
     "loader_rate": 0.0,  # samples/s of a host; 0: computed from its cores and the loader
     "variable": 0,  # whether batches have unequal work
 }

@@ -1,11 +1,7 @@
 """Estimate the rate of one GPU on a job from its data sheet and from known rates of other GPUs.
 
 The model is a Gaussian process over published rates of single GPUs. Its mean is a power law in values of the data
-sheet: peak FLOP/s in the job's precision, memory bandwidth, power limit and year. If rooflines of the layers show that
-a model is mostly memory-bound, memory bandwidth counts for more and peak FLOP/s for less. The kernel correlates how two
-rates deviate from the mean. They correlate if they share the network (a model at any sequence length), family, model
-and precision, framework, source, job (model and precision in a source) or type of GPU, or if the data sheets are
-similar. So known rates of other GPUs on the same job correct the estimate, and those of similar GPUs correct it more.
+sheet. Two rates deviate alike from the mean if they share a category in ``SHARED``, or if the data sheets are similar.
 """
 
 import csv
@@ -129,7 +125,9 @@ def make_columns(rows: Sequence[Alone]) -> RateFeatures:
 
 
 def _words(row: Alone, half: str) -> dict[str, str]:
-    model, framework, gpu = row.job.model.model, framework_of(row.job.framework), row.gpu.name
+    model, text, gpu = row.job.model.model, row.job.framework.lower(), row.gpu.name
+    framework = next((name for name in FRAMEWORKS if name in text), "pytorch").replace("tensorpack", "tensorflow")
+    framework += " with xla" * ("xla" in text)
     return {
         "network": network_of(row.job.model), "family": model.partition("-")[0].lower(),
         "arithmetic": "tf32" if half == "whole" and row.gpu.has_tf32 else half,
@@ -143,13 +141,6 @@ def network_of(model: ModelProfile) -> str:
     """Return the name of a model without its sequence length, which the profile's FLOPs already reflect."""
     name = model.model.partition(":context=")[0]
     return name.removesuffix(f"-{model.tokens}") if model.tokens else name
-
-
-def framework_of(text: str) -> str:
-    """Return the framework that a text names, such as "tensorflow with xla". Default: PyTorch."""
-    words = text.lower()
-    name = next((each for each in FRAMEWORKS if each in words), "pytorch").replace("tensorpack", "tensorflow")
-    return f"{name} with xla" if "xla" in words else name
 
 
 @lru_cache(maxsize=1024)

@@ -1,8 +1,7 @@
 """Divide models into pipeline stages, order the microbatches of each stage, and compute the time of a step.
 
 GPipe: Huang et al. (https://arxiv.org/abs/1811.06965). 1F1B and interleaved: Narayanan et al.
-(https://arxiv.org/abs/2104.04473), section 2.2. Pipelines with the same schedule, stages and microbatches have the same
-order. One loop over that order computes all of them, with one array element per training run.
+(https://arxiv.org/abs/2104.04473), section 2.2.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,4 @@
-"""Predict the step of a job on any number of identical hosts.
-
-The compute time of a language model follows from its shapes. For other models, and for language models of known speed,
-the time on one device is given.
-"""
+"""Predict the step of a job on any number of identical hosts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -267,7 +263,10 @@ class Training:
         if largest:
             advice = f"up to {count(largest, 'sample')} a device fit"
         elif self.compute is not None:
-            advice = _describe_smaller(self.job.parallelism)
+            parallelism, advice = self.job.parallelism, 'strategy = "fsdp" shards the states over the devices'
+            if parallelism.strategy in SHARDED:
+                advice = "more devices, or tensor or pipeline above 1, divide the model"
+            advice += "" if parallelism.recompute == "full" else '; recompute = "full" saves fewer activations'
         if self.compute is None and sizes["total"] <= memory:
             advice += f'; `ringlab search --fill 1 --mesh "{self.mesh.name}"` predicts it anyway'
         message = (
@@ -339,10 +338,3 @@ def _join_parts(seconds: dict[str, float], mesh: Training) -> StepParts:
     for name, joined in (("tensor", "context"), ("optimizer", "fixed")):
         parts[name] += parts[joined]
     return StepParts(*(parts[name] for name in StepParts._fields))
-
-
-def _describe_smaller(parallelism: Parallelism) -> str:
-    more = 'strategy = "fsdp" shards the states over the devices'
-    if parallelism.strategy in SHARDED:
-        more = "more devices, or tensor or pipeline above 1, divide the model"
-    return more if parallelism.recompute == "full" else f'{more}; recompute = "full" saves fewer activations'

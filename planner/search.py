@@ -1,8 +1,4 @@
-"""Search all device meshes of a model on a number of devices.
-
-List the fastest meshes, the meshes whose measurement would narrow the intervals most, and the
-reason why each other kind of mesh is slower.
-"""
+"""Search all device meshes of a model on a number of devices, and explain why the other meshes are slower."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress

@@ -1,9 +1,7 @@
 """Compute the time in seconds of a training step by part.
 
-A step is the sum of its microbatches and the pipeline bubble, gradient and parameter synchronization, the optimizer, a
-fixed cost, gradient copies, the cost of several processes on a host, and waiting for the slowest device. The sum is
-multiplied by factors for the framework, experts and hardware without published runs. If the data loaders can limit the
-step, the result is a soft maximum of this product and the loading time.
+The sum of the parts on devices is multiplied by factors for the framework, experts and hardware without published runs.
+If the data loaders can limit the step, the result is a soft maximum of this product and the loading time.
 """
 
 from collections.abc import Callable
@@ -145,8 +143,7 @@ def sync_seconds(c: Columns, p: Parameters, links: Links, units: UnitSeconds, st
     def bucketed(name: str) -> Array:
         """Return the seconds that gradient buckets add to backward.
 
-        Each bucket is reduced during backward once it is full and the previous bucket is done. A transformer's buckets
-        are equal, so that only the first and the last one need a check.
+        Only the first and the last of a transformer's equal buckets need a check.
         """
         ready, kept = c.bucket_ready.copy(), np.where(overlapped, 1 - _slowdown(c, p), 1.0)
         ready[:, 0] = np.where(c.is_shaped, 1 / alike, ready[:, 0])
@@ -271,9 +268,13 @@ def step_parts(c: Columns, p: Parameters) -> dict[str, Array]:
 
     stage_backward = np.where(c.is_shaped, units.backward[:, 0] * c.most_layers, backward / c.pp)
     sync = np.where(c.dp * c.cp > 1, sync_seconds(c, p, links, units, stage_backward), 0.0)
-    parts = {"sync": sync, **_own_seconds(c, p, rates)}
-    computing = work + parts["optimizer"] + parts["fixed"]
-    parts |= _several_seconds(c, p, computing)
+    trained = count_held(c, c.most_layers, trained=True).divided(c, data_division(c))
+    optimizer = p["optimizer_bytes"] * STATE_SHARES[c.optimizer] * trained / rates.memory
+    is_known, parameters = c.alone > 0, np.maximum(count_whole(c), 1.0)
+    optimizer = np.where(is_known | ~c.is_shaped, c.update * trained / parameters, optimizer)
+    fixed = np.where(c.is_shaped & ~is_known, p["step_ms"] * 1e-3, 0.0)  # included in a known compute time
+    parts = {"sync": sync, "optimizer": optimizer, "fixed": fixed}
+    parts |= _several_seconds(c, p, work + optimizer + fixed)
     factor = np.choose(c.framework, [p[f"framework_{name}"] for name in FRAMEWORKS])
     factor = np.where(c.is_shaped & (c.alone == 0), factor * np.where(c.experts > 0, p["experts"], 1.0), 1.0)
     factor = factor * np.where(c.is_unseen, p["unseen_several"], 1.0)
@@ -285,15 +286,6 @@ def step_parts(c: Columns, p: Parameters) -> dict[str, Array]:
     loading = _loading(c, p, on_devices)
     seconds = {name: loading if name == "input" else parts[name] * factor for name in PARTS}
     return {**seconds, "total": on_devices + loading}
-
-
-def _own_seconds(c: Columns, p: Parameters, rates: Rates) -> dict[str, Array]:
-    """Return the seconds of the optimizer and the fixed cost. A known compute time already includes the fixed cost."""
-    trained = count_held(c, c.most_layers, trained=True).divided(c, data_division(c))
-    optimizer = p["optimizer_bytes"] * STATE_SHARES[c.optimizer] * trained / rates.memory
-    is_known, parameters = c.alone > 0, np.maximum(count_whole(c), 1.0)
-    optimizer = np.where(is_known | ~c.is_shaped, c.update * trained / parameters, optimizer)
-    return {"optimizer": optimizer, "fixed": np.where(c.is_shaped & ~is_known, p["step_ms"] * 1e-3, 0.0)}
 
 
 def _several_seconds(c: Columns, p: Parameters, computing: Array) -> dict[str, Array]:

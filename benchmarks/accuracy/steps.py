@@ -98,7 +98,7 @@ class SeriesSteps:
 
     def seconds(self, p: Parameters) -> Array:
         """Return the seconds of all points."""
-        return step_seconds(self.columns.changed(alone=self._alone(p)), p)
+        return step_seconds(with_alone(self.columns, self._alone(p)), p)
 
     def deviations(self, p: Mapping[str, float]) -> Array:
         """Return the standard deviations of the logarithms of the predicted points."""
@@ -110,7 +110,7 @@ class SeriesSteps:
 
         The seconds of one device are fixed, so only the difference to the first point of the series counts.
         """
-        columns, rows = self.columns.changed(alone=self._alone(p)), np.flatnonzero(self.predicted)
+        columns, rows = with_alone(self.columns, self._alone(p)), np.flatnonzero(self.predicted)
         some = columns.take(self.of % SOME == 0)
         seconds, few, moved = step_seconds(columns, p), step_seconds(some, p), np.zeros(len(rows))
         for name in NAMES:
@@ -130,13 +130,18 @@ class SeriesSteps:
         return np.asarray(np.log(self.seconds(p) / self.measured)[self.predicted])
 
 
+def with_alone(columns: Columns, alone: Array) -> Columns:
+    """Return the columns with other seconds per sample on one device."""
+    return Columns({**columns.arrays, "alone": alone}, columns.curves, columns.network)
+
+
 def solve_alone(columns: Columns, measured: Array, p: Parameters) -> Array:
     """Return the seconds per sample on one GPU for which the steps take the ``measured`` seconds."""
     alone = measured / columns.micro_batch
     rows = np.flatnonzero((columns.gpus > 1) | (columns.loader > 0))
     known, wanted = columns.take(rows), measured[rows]
     for _ in range(TRIES if len(rows) else 0):
-        total = step_seconds(known.changed(alone=alone[rows]), p)
+        total = step_seconds(with_alone(known, alone[rows]), p)
         if np.allclose(total, wanted, rtol=1e-7):
             break
         corrected = alone[rows] + (wanted - total) / known.micro_batch

@@ -70,12 +70,9 @@ def read_prices(path: Path | str | None = None) -> tuple[InstanceType, ...]:
 
     Raise InputError if a value is missing or invalid. The message has the file, the line, the column and the value.
     """
-    return _shipped() if path is None else _read(read_text(Path(path), FileBytes.PRICES), str(path))
-
-
-@cache
-def _shipped() -> tuple[InstanceType, ...]:
-    return _read(BUILT_IN.read_text(encoding="utf-8"), BUILT_IN.name)
+    if path is None:
+        return _read(BUILT_IN.read_text(encoding="utf-8"), BUILT_IN.name)
+    return _read(read_text(Path(path), FileBytes.PRICES), str(path))
 
 
 def is_old(instance: InstanceType, today: date) -> bool:
@@ -83,6 +80,7 @@ def is_old(instance: InstanceType, today: date) -> bool:
     return (today - instance.dated).days > OLD_AFTER_DAYS
 
 
+@cache
 def _read(text: str, where: str) -> tuple[InstanceType, ...]:
     rows, instances = csv.reader(io.StringIO(text)), list[InstanceType]()
     try:
