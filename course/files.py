@@ -47,12 +47,10 @@ class Lesson:
 
     @property
     def exercises(self) -> list[Exercise]:
-        """The lesson's exercises, in order."""
         return [value for value in vars(self.checks).values() if isinstance(value, Exercise) and value.name]
 
     @property
     def shown(self) -> Shown:
-        """How ``--show`` runs the lesson's file."""
         shown: Shown = self.checks.SHOWN
         return shown
 

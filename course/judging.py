@@ -88,7 +88,7 @@ class _Trial:
 
     @property
     def elapsed(self) -> float | None:
-        """Seconds of the slowest measured block, from the first begin to the last end; None without a block."""
+        """Seconds of the slowest measured block, from the first rank's start to the last rank's end, or None."""
         return max(
             (max(end for _, end in block) - min(begin for begin, _ in block) for block in self.blocks), default=None
         )

@@ -82,7 +82,7 @@ class LineNotes(TorchDispatchMode):
             self.written.append((begin, begin + (last + 1) * tensor.element_size(), line))
 
     def profile(self, frame: FrameType, event: str, value: Any) -> None:
-        """Record the last return of the file's functions. Serves as the interpreter's profile function."""
+        """Record the last return in the file, except in other exercises' functions. Called by ``sys.setprofile``."""
         if event == "return" and frame.f_code.co_filename == self.file:
             outer = frame.f_code.co_qualname.partition(".")[0]
             if outer not in (*self.others, "<module>"):
@@ -134,7 +134,6 @@ class LineWatcher(Watcher):
                 self.notes.unwaited[posted] = call
 
     def arrived(self, sender: Any, receiver: Any) -> None:
-        """Record the tensor that a message has written."""
         if receiver in self._lines:
             self.notes.note(receiver.tensors[0], self._lines[receiver])
 

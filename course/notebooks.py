@@ -15,7 +15,7 @@ NOTEBOOK = ".ipynb"
 
 
 class Script(NamedTuple):
-    """A learner's file as a script. For a notebook, ``cells`` has each line's code cell and line there, from 1."""
+    """A learner's file as a script. For a notebook, ``cells`` maps each line to its cell and the line there, from 1."""
 
     path: Path
     cells: tuple[tuple[int, int], ...] = ()

@@ -1,4 +1,4 @@
-"""Run a learner's file to show it: the program that each virtual rank runs.
+"""The program that each virtual rank runs to show a learner's file.
 
     python -m course.showing FILE LESSON FOLDER
 
@@ -50,7 +50,7 @@ class TensorWatcher(Watcher):
             self.look()
 
     def met(self, sender: Any, receiver: Any) -> None:
-        """Record a message's value, and the tensor chunk that it comes from or goes to."""
+        """Record a message's first element, and the tensor chunk that the message comes from or goes to."""
         for half in (sender, receiver):
             if half.rank is self.rank:
                 part, sent = half.tensors[0], sender.tensors[0]
@@ -63,7 +63,6 @@ class TensorWatcher(Watcher):
                 self.contents.met.append((sender.rank.number, receiver.rank.number, chunk, count, value, *lines))
 
     def look(self) -> None:
-        """Record the values of the tensor."""
         values = self.tensor.reshape(-1)[self.contents.places].tolist()
         self.contents.seen.append((self.rank.clock, values))
 

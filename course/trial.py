@@ -1,4 +1,4 @@
-"""Check one exercise of a learner's file: the program that each virtual rank runs.
+"""The program that each virtual rank runs to check one exercise of a learner's file.
 
     python -m course.trial FILE LESSON EXERCISE NOTES
 
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def load(path: Path, lesson: ModuleType) -> ModuleType:
-    """Execute a learner's file as an importable module, not as ``__main__``; return the module."""
+    """Execute a learner's file as the importable module ``lesson``, not as ``__main__``; return the module."""
     lesson.__file__ = str(path)
     sys.modules["lesson"] = lesson
     exec(compile(path.read_bytes(), str(path), "exec"), lesson.__dict__)

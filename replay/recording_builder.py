@@ -137,12 +137,12 @@ class RecordingBuilder:
     recv = partialmethod(_message, CallKind.RECV)
 
     def meet(self, sender: int, receiver: int) -> None:
-        """Match an added send with an added receive, which gets the send's key and tag, and its rank as peer."""
+        """Match two calls by number. The receive gets the send's key and tag, and the sending rank as its peer."""
         sent = self._calls[sender]
         self._calls[receiver] = self._calls[receiver]._replace(key=sent.key, peer=sent.rank, tag=sent.tag)
 
     def in_order(self, caller: Hashable, *name: Hashable) -> Hashable:
-        """Return a key for the next call named ``name`` of a caller. The k-th calls with one name share a key."""
+        """Return a key for the caller's next call named ``name``. All callers' k-th calls with one name share a key."""
         self._times[caller, name] += 1
         return name, self._times[caller, name]
 

@@ -25,7 +25,7 @@ class RankOutcome:
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """The result of ranks that were started together. Until a replay, times of a recorded run include only compute."""
+    """The result of ranks that were started together. Without live timing, a replay adds the communication times."""
 
     ranks: tuple[RankOutcome, ...]
     finding: ProgramFinding | None = None
@@ -90,7 +90,7 @@ SHORTEST = 1e-6  # seconds; displayed duration of a run without events
 
 
 def mark_failure(trace: Trace, finding: ProgramFinding) -> Trace:
-    """Return a Trace that shows the failure; if the trace is empty, also the operations that ranks wait in."""
+    """Return the Trace with the finding as its failure. An empty trace also gets a span for each waiting operation."""
     elapsed = trace.elapsed or SHORTEST
     places = [place for place in finding.places if place.ranks and STARTER not in place.ranks]
     if not places:
@@ -121,7 +121,7 @@ def _waits(finding: ProgramFinding, spans: Spans) -> list[Unfinished]:
 
 
 def _since(last: Span | None, doing: str) -> float:
-    """Return when a wait began, in seconds: the begin of the last span if that is the wait, otherwise its end."""
+    """Return when a wait began, in seconds, given the rank's last span, which is the wait itself or precedes it."""
     if last is None:
         return 0.0
     return last.begin if last.name == doing else last.end

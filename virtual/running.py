@@ -1,4 +1,4 @@
-"""Run a program on virtual ranks in this process, which should exit afterwards: torch and Python are changed."""
+"""Run a program on virtual ranks in this process, which should exit afterwards, because torch and Python change."""
 
 import gc
 import os

@@ -51,7 +51,7 @@ def expect_sum(got: torch.Tensor, ranks: Iterable[int], name: str, elements: int
 
 
 def contents(value: float, place: int) -> str:
-    """Describe an element as the sum of ranks' values.
+    """Describe an element as a sum of ranks' values, or as a number. ``place`` is the element's index.
 
     >>> contents(float(2 * values(0)[3] + values(2)[3]), 3), contents(7.5, 3), contents(float(values(1)[2]), 3)
     ("rank 0's 2 times and rank 2's", '7.5', "rank 1's, from another place")
@@ -114,7 +114,7 @@ def all_reduce(lesson: ModuleType) -> None:
 def check_sums(
     lesson: ModuleType, function: Callable[[torch.Tensor], object], cases: Iterable[tuple[int, torch.dtype]]
 ) -> None:
-    """Check an all_reduce for each pair of elements and dtype in ``cases``. Only the first call is measured."""
+    """Check an all_reduce for each number of elements and dtype in ``cases``. Only the first call is measured."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
     for number, (elements, dtype) in enumerate(cases):
         tensor = values(rank, elements, dtype)

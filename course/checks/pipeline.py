@@ -27,7 +27,7 @@ MICRO_BATCHES, FORWARD, BACKWARD = 6, 10e-3, 20e-3  # seconds
 
 
 class Stage:
-    """A fake stage: doubles activations in forward, triples gradients in backward, and takes virtual time."""
+    """A fake stage, which doubles activations in forward, triples gradients in backward, and takes virtual time."""
 
     def __init__(self, most_kept: int, micro_batches: int, is_gpipe: bool, dtype: torch.dtype) -> None:
         self.most_kept, self.micro_batches, self.is_gpipe, self.dtype = most_kept, micro_batches, is_gpipe, dtype

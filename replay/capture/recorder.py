@@ -93,8 +93,8 @@ OPERATORS = {
 def find_operator() -> str:
     """Return the name of the reduction operator that was passed to the calling torch function, or "sum".
 
-    The kernel gets the operator as a C++ object that Python cannot read. DDP's Reducer divides gradients and then sums
-    them.
+    The kernel gets the operator as a C++ object that Python cannot read. DDP's Reducer, which no Python function calls,
+    sums the gradients that it has divided.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -156,7 +156,7 @@ def _pass_on(overload: Any, keys: Any, arguments: tuple[Any, ...]) -> Any:
 
 
 class CallRecorder:
-    """Records the calls of this process: ``install`` starts recording, ``finish`` returns the log.
+    """Records the calls of this process: ``install`` intercepts them, ``finish`` returns the log.
 
     The recorded times exclude the recorder's own cost.
     """
@@ -200,7 +200,7 @@ class CallRecorder:
             self._last = self.clock.now()
 
     def _find_gpu(self, tensors: Any) -> torch.device | None:
-        """Return the GPU that must measure times from now on, or None unless this is the first call on a GPU."""
+        """Return the GPU of ``tensors`` at the first call with GPU tensors, otherwise None. It measures later times."""
         device = next((tensor.device for tensor in flatten(tensors) if tensor.is_cuda), None)
         if device is None or isinstance(self.clock, StreamTimer):
             return None
@@ -270,7 +270,7 @@ class CallRecorder:
         return result
 
     def _timed(self, did: Did, number: int, call: Callable[[], Any], computed_at: Any = None) -> Any:
-        """Run ``call`` and record its times. ``computed_at`` is when the computing before it ended. Default: now."""
+        """Run ``call`` and record its times. ``computed_at`` is the end of the computing before. Default: its start."""
         begun = self.clock.now()
         result = call()
         ended = self.clock.now()

@@ -1,4 +1,4 @@
-"""Recordings in other formats: Chakra's execution traces and torch.profiler traces."""
+"""Read recordings in other formats: Chakra's execution traces and torch.profiler traces."""
 
 from pathlib import Path
 

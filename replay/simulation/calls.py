@@ -133,7 +133,7 @@ def find_calls(recording: Recording, segments: Segments) -> ReplayedCalls:
 
 
 def _members(recording: Recording, group: Ints, rank: Ints) -> Ints:
-    """Return the group rank of each global rank in ``rank``, in the group with the same index in ``group``."""
+    """Return group ranks [calls]: entry i is the group rank of the global rank ``rank[i]`` in group ``group[i]``."""
     width = recording.world_size
     codes = np.array([at * width + rank for at, each in enumerate(recording.groups) for rank in each.ranks], np.int64)
     members = np.array([member for each in recording.groups for member in range(len(each.ranks))], np.int64)

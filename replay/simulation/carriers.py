@@ -1,6 +1,6 @@
 """Simulate the calls of a recording on a cluster: over its network, in this machine's memory, or with NCCL's model.
 
-A *call class* contains all collectives with the same shape and ranks, so one simulation input describes all of them.
+A *call class* contains all collectives with the same template or duration, so one simulation input describes them.
 """
 
 from collections.abc import Mapping
@@ -114,7 +114,7 @@ class MeasuredCarrier(NetworkCarrier):
 
     @cached_property
     def message_costs(self) -> Calibration:
-        """The caller's calibration, or else the cached one.
+        """The calibration that the caller passed, or the cached one if the caller passed None.
 
         Raise InputError if the calibration is missing, or has no message times although there are several ranks.
         """
@@ -161,7 +161,7 @@ def fitted(shape: Shape, algorithm: Algorithm) -> Shape:
 
 
 class CallClass(NamedTuple):
-    """Collectives with the same shape and ranks: messages of ``template``, or a duration if ``template`` is None."""
+    """Collectives that copy one ``template``. If it is None, they have one number of ranks and take ``seconds``."""
 
     template: Template | None
     seconds: float  # inside the backend, after the last rank enters

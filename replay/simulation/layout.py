@@ -57,7 +57,7 @@ class Stages:
         self._signals.append((source, sink))
 
     def compute(self, work: Tasks) -> None:
-        """Let stages compute once their messages have arrived."""
+        """Let stages compute once their messages have arrived. Tasks of zero seconds are omitted."""
         takes = work.seconds > 0
         self._work.append(Tasks._make(np.broadcast_to(column, takes.shape)[takes] for column in work))
 

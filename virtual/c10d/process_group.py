@@ -125,7 +125,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return rank
 
     def _call(self, verb: str, exchange: Exchange, shown: Tensors, result: Any, **alike: Any) -> VirtualWork:
-        """Post the calling rank's part of a collective. Findings print ``shown``; ``alike`` sets Likeness fields."""
+        """Post a rank's part of a collective. Findings print ``shown``; all ranks must pass equal ``alike``."""
         rank, group = self._caller(), self.group
         dtype = exchange.dtype if shown else None
         rooted = exchange.from_root or exchange.to_root
@@ -156,7 +156,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return work
 
     def _rules(self, tensors: Tensors) -> BackendRules:
-        """Return the argument rules of the CUDA backend if there is one, except for the program's CPU tensors."""
+        """Return the argument rules of the CUDA backend, or of the CPU backend if the program passes CPU tensors."""
         has_cpu = self.placement is not None and any(find_place(tensor) == ON_CPU for tensor in tensors)
         types = ("cpu",) if has_cpu and not is_posted_by_torch() else ("cuda", "cpu")
         backends = [self.backends[device_type] for device_type in types if device_type in self.backends]

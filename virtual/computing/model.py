@@ -39,7 +39,7 @@ FLOPS = flop_registry | OF_CPU
 class ModelledComputing(Computing):
     """Models the time of each operation from its FLOPs and bytes, at the rates of a device.
 
-    ``launch_s`` is the host time to launch an operation, in seconds. If it is None, the rank itself computes.
+    ``launch_s`` is the host time to launch an operation, in seconds. If it is None, operations run on the host's clock.
     """
 
     def __init__(self, rates: "DeviceRates", launch_s: float | None = None) -> None:
@@ -50,7 +50,7 @@ class ModelledComputing(Computing):
         self._launched[rank].add(self.launch_s or 0.0, seconds)
 
     def read(self, rank: Rank) -> None:
-        """Make the host wait for the device. An optimizer does not wait, because its step counters are on the host."""
+        """Make the host wait for the device, except in an optimizer, whose step counters are on the host."""
         if self.launch_s is not None and not is_called_within(OF_OPTIMIZERS):
             self.charge(rank)
             rank.meet_device()

@@ -97,7 +97,7 @@ def find_nccl_queue_block(job: RankJob) -> ProgramFinding | None:
 
 
 def find_unmatched_message(job: RankJob) -> ProgramFinding | None:
-    """Return a finding for a message whose peer has exited: wrong peer, surplus send or missing send."""
+    """Return a finding for a message whose peer has exited, such as a surplus message or one to a wrong peer."""
     ended = {rank.number for rank in job.ranks if rank.state is State.DONE}
     pending = [(rank, post) for rank in job.ranks if (post := awaited_post(rank)) is not None and post.way != "calls"]
     lost = [(rank, post) for rank, post in pending if post.awaits and ended.issuperset(post.awaits)]
@@ -147,7 +147,7 @@ ACROSS_COLLECTIVE = "call both send and recv before the collective, or both afte
 
 
 def find_wait_cycle(job: RankJob) -> ProgramFinding | None:
-    """Return a finding for ranks that wait for each other: a shortest cycle, and all ranks blocked behind it."""
+    """Return a finding for ranks that wait for themselves or each other, with all ranks that wait for these ranks."""
     by_number = {rank.number: rank for rank in job.ranks if rank.waiting is not None}
     on_itself = [number for number, rank in by_number.items() if number in awaited_ranks(rank)]
     if on_itself:

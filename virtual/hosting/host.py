@@ -1,4 +1,4 @@
-"""The host process: starts the server, requests runs from it, and forwards their output."""
+"""Starts the server process, requests runs from it, and forwards the output of the programs."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def show_on_own(stream: str, text: str) -> None:
 
 
 class VirtualHost:
-    """Runs programs on virtual ranks, each in its own process. ``preloaded`` modules are imported once for all."""
+    """Runs programs on virtual ranks, each in its own process. ``preloaded`` modules are imported once for all runs."""
 
     def __init__(self, preloaded: Sequence[str] = ()) -> None:
         self._preloaded = list(preloaded)
@@ -153,7 +153,7 @@ class _HostedRun:
         return status
 
     def _hear(self, until: float) -> int | None:
-        """Return the next number from the server: the run's process, or its exit status. None if it comes too late."""
+        """Return the server's next number: the run's process ID, then its exit status; None after ``until``."""
         if not select.select([self._control], [], [], max(0.0, until - time.monotonic()))[0]:
             return None
         message = self._control.recv(NUMBER)

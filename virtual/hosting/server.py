@@ -1,4 +1,4 @@
-"""The server process: imports torch once, and forks a process for each run that the host requests."""
+"""The server process, which imports torch once and forks a process for each run that the host requests."""
 
 import os
 import pickle

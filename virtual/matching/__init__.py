@@ -1,1 +1,1 @@
-"""Ranks' operations and their matches: the k-th collective of a group, a message by source, destination and tag."""
+"""Matches the ranks' operations: collectives by their order in a group, messages by source, destination and tag."""

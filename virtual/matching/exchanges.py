@@ -86,7 +86,7 @@ class Exchange:
 
     @property
     def elements(self) -> int:
-        """The number of elements in the buffer of all ranks, if their parts are equal; 0 for a barrier."""
+        """The number of elements in the collective's buffer, assuming parts of equal size; 0 for a barrier."""
         match self.collective:
             case "all_gather":
                 return sum(map(count, self.outputs))
@@ -102,7 +102,7 @@ class Exchange:
 
     @property
     def reduced(self) -> Tensors:
-        """The tensors that the rank contributes to the reduction; at most four of them for a reduce_scatter."""
+        """The tensors that the rank contributes to the reduction; for a reduce_scatter, at most four of its parts."""
         if self.collective == "reduce_scatter":
             return [part for parts in self.pieces[:1] for part in parts[:: -(-len(parts) // 4)]]
         return self.inputs

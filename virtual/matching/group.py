@@ -17,7 +17,7 @@ from virtual.ranks.world import VirtualWorld
 
 @dataclass(eq=False)
 class Batch:
-    """A collective, or the messages of one ``batch_isend_irecv``: a rank's operations that NCCL starts together."""
+    """A rank's operations that NCCL starts together: a collective, or the messages of one ``batch_isend_irecv``."""
 
     mark: object  # identifies the messages of one ``batch_isend_irecv``
     first: Posted
@@ -196,7 +196,7 @@ class VirtualGroup:
 
 
 def _find_present(ranks: tuple[int, ...], running: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the group rank that runs in place of each one: the nearest lower running rank, or else the first one.
+    """Return, for each group rank, the nearest lower group rank that runs, or the first one that runs if none is lower.
 
     >>> _find_present((0, 1, 2, 3), (0, 2))
     (0, 0, 2, 2)

@@ -66,7 +66,7 @@ class Posted:
 
     @property
     def awaits(self) -> tuple[int, ...]:
-        """The global ranks that the operation waits for; empty for a receive from any rank."""
+        """The global ranks that the operation waits for; empty for a receive from any rank or a matched collective."""
         if self.way != "calls":
             return () if self.peer_in_world is None else (self.peer_in_world,)
         collective = self.group.collectives.get(self.number)

@@ -122,7 +122,7 @@ class JobRecorder:
     def _computed(self, rank: Rank) -> tuple[int, float]:
         """Return the rank's stream, and its compute time in seconds since the last entry of this stream.
 
-        A device computes once it is idle and its host is far enough ahead to keep it busy.
+        A device's stream first waits for a signal of the host, because operators run only after their launch.
         """
         stream = self._stream(rank)
         if rank.launches is None:

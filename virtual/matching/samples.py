@@ -18,7 +18,7 @@ is_close = partial(isclose, rel_tol=1e-3)  # whether two factors are equal up to
 
 
 def is_plain(tensor: Any) -> bool:
-    """Return whether a value is a dense tensor with data: not a DTensor, a FakeTensor or a meta tensor."""
+    """Return whether a value is a dense tensor with data, which excludes DTensors, FakeTensors and meta tensors."""
     is_dense = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
     return is_dense and not tensor.is_meta
 
@@ -44,7 +44,7 @@ def has_data(tensors: Sequence[torch.Tensor]) -> bool:
 
 
 def take_sample(tensor: torch.Tensor, most: int = MOST) -> Values:
-    """Return at most ``most`` values of a tensor, evenly spaced."""
+    """Return at most ``most`` evenly spaced elements as float64. A complex element becomes two values."""
     step = max(1, -(-tensor.numel() // most))
     if tensor.dtype in OF_NUMPY and tensor.is_contiguous():
         values: Values = tensor.detach().numpy().reshape(-1)[::step].astype(np.float64)

@@ -102,7 +102,7 @@ class RankFakeMode(FakeTensorMode):
 
 
 def install_fake_tensors(world: VirtualWorld, replaced: Replaced, gpu: bool) -> None:
-    """Keep the values that torch needs, and exclude DTensor's shape propagation from compute time."""
+    """Make torch keep the values that it needs, and exclude DTensor's shape propagation from compute time."""
     if gpu:  # one kernel on a GPU, but ten operators on a CPU
         replaced.put(functional, "rms_norm", _as_one_kernel)
     tried = "_propagate_tensor_meta_non_cached"
@@ -128,7 +128,7 @@ def install_fake_tensors(world: VirtualWorld, replaced: Replaced, gpu: bool) -> 
 
 
 def _as_one_kernel(x: Any, shape: Any, weight: Any = None, eps: Any = None) -> Any:
-    """Compute a layer norm in place of an RMS norm: one operator that moves the same number of bytes."""
+    """Replace an RMS norm with a layer norm, which is a single operator and moves the same number of bytes."""
     return functional.layer_norm(x, shape, weight, None, eps or 1e-5)
 
 

@@ -153,7 +153,7 @@ class GroupMaker:
 
 
 def _take_number(rank: Rank, number: int) -> None:
-    """Swap the rank's number with ``number``, because processes may start in another order than they are numbered."""
+    """Swap numbers with the rank that has ``number``, because the processes of ranks may start in any order."""
     ranks = rank.job.ranks
     if 0 <= rank.number < len(ranks) and 0 <= number < len(ranks) and not ranks[number].meetings:
         other = ranks[number]

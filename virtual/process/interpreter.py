@@ -59,7 +59,7 @@ def _start_thread(world: VirtualWorld, rank: Rank, original: Call, thread: threa
 
 
 def _submit(rank: Rank, original: Call, pool: Any, fn: Call, /, *args: Any, **named: Any) -> Any:
-    """Save a checkpoint at once in the calling thread, because saving communicates; submit other work."""
+    """Run ``fn`` in the calling thread if it saves a checkpoint, because saving communicates; otherwise in the pool."""
     if not is_called_within(OF_CHECKPOINTS):
         return original(pool, fn, *args, **named)
     future = Future[Any]()

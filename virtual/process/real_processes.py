@@ -47,7 +47,7 @@ def _start(world: VirtualWorld, rank: Rank, original: Callable[..., None], self:
 
 
 class _Guard:
-    """Disables process groups in a spawned process when unpickled there. Forked ones cannot use virtual groups."""
+    """Disables virtual process groups in a spawned process, where it is unpickled."""
 
     def __reduce__(self) -> Any:
         return _refuse_groups, ()

@@ -29,7 +29,7 @@ class Replaced:
         setattr(owner, name, value)
 
     def wrap(self, owner: Any, name: str, around: Callable[..., Any]) -> None:
-        """Replace a function: calls go to ``around``, with the original function as first argument."""
+        """Replace a function by ``around``, which is called with the original function as its first argument."""
         original = getattr(owner, name)
 
         @wraps(original)
@@ -39,7 +39,7 @@ class Replaced:
         self.put(owner, name, wrapped)
 
     def wrap_for_ranks(self, owner: Any, name: str, around: Callable[..., Any]) -> None:
-        """Replace a function: ranks call ``around`` instead, with the rank and the original as first arguments."""
+        """Replace a function for ranks: they call ``around`` with the rank and the original as first arguments."""
         original, me = getattr(owner, name), self._me
 
         @wraps(original)

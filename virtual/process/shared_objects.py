@@ -192,7 +192,7 @@ class VirtualCondition(SharedObject):
 
 
 class VirtualBarrier(SharedObject, threading.Barrier):
-    """A barrier for a given number of ranks: ``threading.Barrier`` with a condition that ranks share."""
+    """A ``threading.Barrier`` for a given number of ranks, with a condition that the ranks share."""
 
     def __init__(
         self, world: VirtualWorld, parties: int, action: Act | None = None, timeout: float | None = None

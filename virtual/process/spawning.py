@@ -39,7 +39,7 @@ def _is_programs(function: Any) -> bool:
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles a pipe's end for another rank by duplicating its file descriptor."""
+    """Pickles the ends of pipes for another rank by duplicating their file descriptors."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, Connection):
@@ -91,7 +91,7 @@ class Spawner:
     def pack(
         self, fn: Callable[..., Any], args: Sequence[Any], named: dict[str, Any], with_main: bool = False
     ) -> Callable[[Rank], Any]:
-        """Return a function that calls ``fn`` with pickled arguments, after the main module if that defines them."""
+        """Return a function that calls ``fn`` with pickled arguments, after the main script if that defines them."""
         try:
             packed = _pickle((fn, tuple(args), named))
         except (pickle.PicklingError, AttributeError, TypeError, RuntimeError):  # only a fork can get this
@@ -111,7 +111,7 @@ class Spawner:
 
 
 class Spawned:
-    """The result of ``mp.spawn(join=False)``: stands in for torch's ProcessContext."""
+    """The result of ``mp.spawn(join=False)``, in place of torch's ProcessContext."""
 
     def __init__(self, world: VirtualWorld, job: RankJob) -> None:
         self.world, self.job = world, job

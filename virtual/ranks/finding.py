@@ -80,7 +80,7 @@ class FindingPlace:
 
 
 def group_places(entries: Iterable[tuple[int, str, CallSite | None]]) -> tuple[FindingPlace, ...]:
-    """Return one place per text and line. ``MOST_PLACES`` + 1 texts at one line form one that quotes two."""
+    """Return one place per text and line. If all are at one line, more than ``MOST_PLACES`` texts share a place."""
     together: dict[tuple[str, CallSite | None], list[int]] = {}
     for number, text, site in entries:
         together.setdefault((text, site), []).append(number)

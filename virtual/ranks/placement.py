@@ -99,7 +99,7 @@ class Placement:
         return ON_CPU if device is None else self.number(device)
 
     def hardware(self, number: int) -> tuple[int, str]:
-        """Return the machine of one of the calling rank's GPUs, and the GPU's number on that machine."""
+        """Return a GPU's machine, and its entry in CUDA_VISIBLE_DEVICES. Default: ``number``, its index on the rank."""
         rank = self.world.me()
         machine = 0 if rank is None else max(0, rank.number) // self.per_node
         visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]

@@ -62,7 +62,7 @@ class Watcher:
         self._times = Counter[Any]()
 
     def gather(self, key: Any, member: Any, value: Any, size: int) -> dict[Any, Any] | None:
-        """Store a member's value under a key. Return the values of all members once ``size`` of them are stored."""
+        """Store a member's value under a key. Return all members' values once ``size`` are stored, and None before."""
         values = self._gathered.setdefault(key, {})
         values[member] = value
         return self._gathered.pop(key) if len(values) == size else None
@@ -73,7 +73,7 @@ class Watcher:
         return self._times[key]
 
     def find(self, kind: str, title: str, rank: Rank, site: CallSite | None, advice: str) -> None:
-        """Add a finding for one rank at a line. Findings with the same kind, title and line are reported once."""
+        """Add a rank to the finding with this kind, title, advice and line, which is reported once for all ranks."""
         self._ranks.setdefault((rank.job.number, kind, title, advice, site), set()).add(rank.number)
 
     def compare(self, kind: str, title: str, places: Iterable[tuple[Rank, str, CallSite | None]], advice: str) -> None:

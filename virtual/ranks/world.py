@@ -158,7 +158,7 @@ class VirtualWorld:
     # -- waiting
 
     def wait_until(self, rank: Rank, is_ready: Callable[[], bool], waiting: RankWait) -> None:
-        """Let the calendar catch up, then make the calling rank wait for a condition. Raise Stopped if its job ends."""
+        """Run due events, then block the calling rank until ``is_ready()`` is true. Raise Stopped if its job ends."""
         self.catch_up(rank, waiting)
         if not is_ready():
             begin, rank.waiting, rank.is_ready = rank.clock, waiting, is_ready
@@ -223,7 +223,7 @@ class VirtualWorld:
                     self._make_ready(rank)
 
     def _at_a_standstill(self) -> bool:
-        """End a wait that has a timeout, or stop a job. Return whether a rank can continue afterwards."""
+        """End one wait that has a timeout, or else report the newest hanging job. Return False if there is neither."""
         for rank in self.ranks:
             if rank.state is State.WAITING and rank.waiting is not None and rank.waiting.gives_up:
                 self._make_ready(rank)

@@ -1,1 +1,1 @@
-"""The times when operations finish: from a simulated network, from NCCL's model, or measured on this machine."""
+"""Determine when operations finish: with a simulated network, with NCCL's model, or as measured on this machine."""

@@ -47,7 +47,7 @@ class LiveTiming(CallTiming):
         self.simulation.begin(Part(collective.key, ranks, me, algorithm, shape.root, *sizes), call.finish)
 
     def send(self, sender: Posted, receiver: Posted, arrived: Act) -> None:
-        """Send a message: simulate it on the network, or let it take the time that the carrier predicts."""
+        """Simulate a message on the network or, if messages are not simulated, let it take the carrier's time."""
         ends = sender.rank.number, receiver.rank.number
         if self.carrier.messages_cross:
             message = PointToPoint(*ends, sender.nbytes, self.new_key(), sender.time, receiver.time)

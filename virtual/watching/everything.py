@@ -37,7 +37,7 @@ class Grouping(Watcher):
 
 
 def watch_program(fake: bool, strict: bool) -> Watchers:
-    """Return the watchers of a run. ``strict`` reports also what may be intended; ``fake`` tensors have no data."""
+    """Return the watchers of a run. ``strict`` adds errors that may be intended; ``fake`` omits watchers of values."""
     clocks, logs = Clocks(), OptimizerLogs()
     bonds = Bonds(logs)
     of_calls = (clocks, FileRaces(clocks), Grouping())

@@ -117,7 +117,7 @@ class Bonds(Watcher):
         return bond
 
     def tie_forgotten(self, logs: Sequence[OptimizerLog]) -> None:
-        """Tie an optimizer's other parameters whose initial values are equal, if most of its parameters have bonds."""
+        """If most parameters of an optimizer have bonds, create bonds for the others that have equal initial values."""
         first = logs[0]
         bonds = [self.of(first.rank, parameter) for parameter in first.parameters]
         group = {log.rank for log in logs}

@@ -200,7 +200,7 @@ class Replicas(Watcher):
 
 
 def name_parameter(parameter: torch.Tensor, wrapped: Iterable[Any]) -> str:
-    """Return a parameter's longest name in the ``wrapped`` or other modules; its shape if no module contains it."""
+    """Return a parameter's longest name in the ``wrapped`` DDP modules, else in any module; its shape if unnamed."""
     names = [name for ddp in wrapped for name, candidate in ddp.module.named_parameters() if candidate is parameter]
     if not names:
         modules = [candidate for candidate in gc.get_objects() if issubclass(type(candidate), torch.nn.Module)]
