@@ -12,7 +12,7 @@ from realcomm.functions import tensor_collectives
 
 
 def broadcast(tensor: torch.Tensor, rank: int, world_size: int, src: int = 0) -> None:
-    """Copy ``tensor`` of rank ``src`` to all ranks; ``src`` sends it to the others one after another.
+    """Copy ``tensor`` of rank ``src`` to all ranks. Rank ``src`` sends its tensor to the others one after another.
 
     >>> tensor = torch.tensor([rank + 1.0])
     >>> classroom.broadcast(tensor, rank, world_size, src=1)
@@ -38,7 +38,7 @@ def reduce(tensor: torch.Tensor, rank: int, world_size: int, dst: int = 0, op: s
 
 
 def all_reduce(tensor: torch.Tensor, rank: int, world_size: int, op: str = "sum") -> None:
-    """Reduce ``tensor`` over all ranks by ``op``, then broadcast the result; every rank gets it.
+    """Reduce ``tensor`` over all ranks by ``op``, then broadcast the result to every rank.
 
     >>> tensor = torch.tensor([rank + 1.0])
     >>> classroom.all_reduce(tensor, rank, world_size)

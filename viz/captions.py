@@ -74,7 +74,7 @@ def is_stuck_at_once(trace: Trace) -> bool:
 
 
 def describe_busiest_link(trace: Trace) -> str:
-    """Return the links with the highest utilization, and their utilization, or "" if it is unknown or 0."""
+    """Return text with the links of highest utilization, and this utilization. Return "" if it is unknown or 0."""
     known = [link for link in trace.links if isfinite(link.bandwidth)]
     use = {(link.src, link.dst): link.nbytes / (link.could_carry(trace.elapsed) or inf) for link in known}
     top = min(max(use.values(), default=0.0), 1.0)

@@ -191,7 +191,7 @@ class _TraceEvents:
 def assign_tracks(intervals: Iterable[tuple[int, int]]) -> list[int]:
     """Return a track number for each interval so that no two intervals on a track overlap.
 
-    In order of begin times, each interval takes the lowest free track.
+    In order of their starts, each interval takes the lowest free track.
 
     >>> assign_tracks([(0, 10), (5, 8), (8, 12), (10, 11)])
     [0, 1, 1, 0]

@@ -36,7 +36,7 @@ LINE = 125  # characters per line of small text
 def space_time_figure(trace: Trace) -> Figure:
     """Return a figure with a line per message, from (sender, begin) to (receiver, end), and a bar per span.
 
-    The figure of a training shows its first four steps. If there are more than 20,000 messages, the figure shows an
+    The figure of a training run shows its first four steps. If there are more than 20,000 messages, the figure shows an
     even sample and says so. A PNG is 1500 pixels wide. Raise InputError for an empty trace.
 
     >>> import simcomm
@@ -83,7 +83,7 @@ def _mark_failure(axes: Axes, failure: ProgramFailure, until: float) -> None:
 
 
 def _draw_spans(axes: Axes, spans: Spans, behind: bool) -> None:
-    """Draw a bar for each span in its rank's row, and a legend. If ``behind`` messages, bars are paler."""
+    """Draw a bar for each span in its rank's row, and a legend. Bars ``behind`` messages are paler."""
     colors = phase_colors(list(dict.fromkeys(span.name for span in spans)))
     half = 0.32 if set(colors) - {"reduce"} else 0.1
     corners = [

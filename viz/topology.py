@@ -196,7 +196,7 @@ def _cables_words(cables: Mapping[Cable, int]) -> str:
 
 
 def _line_width(bandwidth: float, every: Sequence[float]) -> float:
-    """Return a line's width in points: 1.2 for the lowest bandwidth, up to 1.2 more per doubling, at most 5."""
+    """Return a line's width in points. The lowest bandwidth has 1.2, and each doubling adds up to 1.2; at most 5."""
     known = [each for each in every if each < inf]
     if bandwidth == inf or not known or max(known) == min(known):
         return 1.2
@@ -212,7 +212,7 @@ def _cable_words(cable: Cable, number: int) -> str:
 
 
 def _rate(bandwidth: float, medium: str) -> str:
-    """Return a bandwidth as text: GB/s inside machines, Gbit/s in networks."""
+    """Return a bandwidth as text: in GB/s if the link has a medium and at least 1 GB/s, otherwise in bit/s."""
     if bandwidth == inf:
         return "no limit known"
     return f"{bandwidth / 1e9:.4g} GB/s" if medium and bandwidth >= 1e9 else format_bandwidth(bandwidth)

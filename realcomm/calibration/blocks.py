@@ -33,7 +33,7 @@ Value = TypeVar("Value")
 
 
 class TrainingKind(NamedTuple):
-    """The properties of a training that determine its compute time."""
+    """The properties of a training run that determine its compute time."""
 
     model: str
     dataset: str
@@ -68,7 +68,7 @@ class OverlapTimes(NamedTuple):
 
 @dataclass
 class RankBlock:
-    """One rank's measurements in one block."""
+    """One rank's measurements in one block. ``queued`` has the host and GPU seconds of a queued message, by bytes."""
 
     probes: dict[Probe, list[Interval]] = field(default_factory=dict)  # the probes in which this rank takes part
     reductions: dict[int, list[float]] = field(default_factory=dict)  # seconds, by bytes
@@ -95,7 +95,7 @@ class Setting(NamedTuple):
 def make_calibration(blocks: Sequence[Block], setting: Setting) -> Calibration:
     """Compute a calibration from the medians over all repetitions in ``blocks``.
 
-    With at least ``PARTS`` blocks, ``parts`` of the result has one more calibration for each list of ``split``.
+    With at least ``PARTS`` blocks, its ``parts`` are the calibrations computed from the lists that ``split`` returns.
     """
     parts = [_make_one(share, setting) for share in split(blocks)] if len(blocks) >= PARTS else []
     return replace(_make_one(blocks, setting), parts=parts)
@@ -104,7 +104,7 @@ def make_calibration(blocks: Sequence[Block], setting: Setting) -> Calibration:
 def split(blocks: Sequence[Block]) -> list[list[Block]]:
     """Distribute the blocks over ``PARTS`` lists in round-robin order, so that each list covers the whole launch.
 
-    Blocks of collectives and of each kind of training are distributed separately.
+    Blocks of collectives and of each kind of training run are distributed separately.
     """
     dealt: defaultdict[tuple[object, ...], int] = defaultdict(int)
     parts: list[list[Block]] = [[] for _ in range(PARTS)]
@@ -266,7 +266,7 @@ def _line(message_classes: Sequence[MessageCurve], pattern: str) -> FittedLine:
 
 
 def fit_line(points: Points) -> FittedLine:
-    """Fit ``seconds = fixed + per_byte * nbytes`` with least squared relative errors and non-negative coefficients.
+    """Fit ``seconds = fixed + per_byte * nbytes`` by least squares of relative errors. Coefficients are not negative.
 
     Without points, both coefficients are zero.
 

@@ -47,7 +47,7 @@ BRIEF_BLOCK_S = 1.3  # most for all probes of such a block; with all sizes, ther
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """A kind of training to calibrate, and the runs of this kind that take place between calibration blocks."""
+    """A kind of training run to calibrate, and the runs of this kind that take place between calibration blocks."""
 
     training: Training  # one training of this kind
     probes: tuple[Probe, ...]  # that replace the gradient sync
@@ -110,7 +110,7 @@ def make_plan(
 
 
 def _common_classes(nbytes: int, ranks: int, every_kind: bool) -> Iterable[MessageClass]:
-    """Yield the message classes to which lines are fitted, and with ``every_kind`` all that interpolation needs."""
+    """Yield the message classes to which lines are fitted. ``every_kind`` adds the classes that are interpolated."""
     if ranks < 2:
         return
     if not every_kind:
@@ -212,10 +212,10 @@ def run_in_turns(
     timeout: float = 600.0,
     progress: Progress | None = None,
 ) -> CalibrationTurns:
-    """Alternate calibration blocks with the runs, every few seconds; return the blocks and the runs' traces.
+    """Run ``calls`` and ``trainings`` in turns with calibration blocks; return the blocks and the traces of the runs.
 
-    ``timeout`` is in seconds. It limits the whole launch or, if there are ``trainings``, the time between two progress
-    reports. Raise InputError, RankFailed and TimedOut as ``launch`` does.
+    Runs and blocks alternate every few seconds. ``timeout`` is in seconds. It limits the whole launch or, if there are
+    ``trainings``, the time between two progress reports. Raise InputError, RankFailed and TimedOut as ``launch`` does.
     """
     check_cluster(cluster, Ranks)
     trainings = _prepare(trainings)

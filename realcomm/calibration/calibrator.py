@@ -1,12 +1,12 @@
 """Calibrate one rank, alternating with runs that are compared with predictions.
 
 In a calibration's training steps, ranks exchange probes (``realcomm.measuring.probes``) instead of gradients, and never
-run the training's own collective. All ranks compute each phase at the same time, as in a training, because they wait
-for each other after every exchange.
+run the collective that synchronizes gradients. All ranks compute each phase at the same time, as in a training run,
+because they wait for each other after every exchange.
 
-DistributedDataParallel itself never runs. Its parts are measured instead: when backward produces each gradient, gloo's
-all_reduce of each bucket, the slowdown of backward during these all_reduces, the copies of gradients into buckets and
-back, and the broadcast of the buffers.
+DistributedDataParallel itself never runs. Its parts are measured instead: the times at which backward produces each
+gradient, gloo's all_reduce of each bucket, the slowdown of backward during these all_reduces, the copies of gradients
+into buckets and back, and the broadcast of the buffers.
 """
 
 from collections.abc import Callable, Sequence

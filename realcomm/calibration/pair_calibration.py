@@ -25,9 +25,9 @@ def calibrate_pair(
 ) -> PairProbes:
     """Build two hosts on a switch with links of ``bandwidth`` bytes/s, measure their messages, and remove the hosts.
 
-    This takes about 40 seconds at 50 Mbit/s, or half as long with ``crowd``, the result for another pair. The messages
-    among more ranks than cores are then not measured again. Raise RunFailed if this machine cannot emulate a network or
-    packets were lost, and RankFailed and TimedOut as ``launch`` does.
+    This takes about 40 seconds at 50 Mbit/s. With ``crowd``, an earlier result, its measurements with more ranks than
+    cores are reused, which halves the time. Raise RunFailed if this machine cannot emulate a network or packets were
+    lost, and RankFailed and TimedOut as ``launch`` does.
 
     >>> calibrate_pair(50e6 / 8).send_buffer  # doctest: +SKIP
     954112
@@ -47,7 +47,7 @@ def probe_crowd(
 ) -> list[CrowdRound]:
     """Measure messages among ``ranks`` ranks, half of them on each of two hosts. Use more ranks than cores.
 
-    This takes about 10 seconds. Raise as ``calibrate_pair`` does.
+    ``bandwidth`` is in bytes/s. This takes about 10 seconds. Raise as ``calibrate_pair`` does.
     """
     with EmulatedNetwork(plan_pair(max(bandwidth, CROWD_BANDWIDTH), ranks)) as network:
         rounds: list[CrowdRound] = launch(

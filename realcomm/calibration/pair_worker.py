@@ -95,7 +95,7 @@ def _read(file: int) -> Iterator[TcpInfo]:
 
 @contextmanager
 def sampling_in_flight() -> Iterator[list[int]]:
-    """Append samples of the bytes in flight on the busiest connection to the yielded list within the context."""
+    """Yield a list to which a thread appends samples of the bytes in flight on the busiest connection."""
     samples, is_over = list[int](), threading.Event()
 
     def sample() -> None:
@@ -311,7 +311,7 @@ def _send(rank: int, size: int) -> tuple[float, float]:
 
 
 def _connection(rank: int, goodput: float, done: SizeTimes) -> tuple[int, int, float, int]:
-    """Return the sender's window, bytes in flight, round trip in s and send buffer during the largest message."""
+    """Return the sender's window, bytes in flight, round trip (s) and send buffer (bytes) for the largest message."""
     with sampling_in_flight() as samples:
         _send(rank, done[-1][0])
     in_flight_samples = [each for each in samples if each] or [0]

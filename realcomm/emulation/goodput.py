@@ -64,7 +64,7 @@ class TimedTransfer:
 
 
 def expected_goodput(bandwidth: float) -> float:
-    """Return the part of a link's bandwidth that TCP's data can use. Headers of Ethernet, IPv4 and TCP use the rest.
+    """Return the bytes/s of a link that remain for TCP's payload after the headers of Ethernet, IPv4 and TCP.
 
     >>> round(expected_goodput(50e6) / 1e6, 2)
     47.82

@@ -132,7 +132,7 @@ class EmulatedNetwork:
 
 
 def round_down(value: float) -> int:
-    """Round down to a positive integer with two significant digits.
+    """Round down to at most two significant digits. Return an integer, at least 1.
 
     >>> round_down(57.9), round_down(1234), round_down(0.3)
     (57, 1200, 1)

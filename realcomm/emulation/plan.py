@@ -115,7 +115,7 @@ class NetworkPlan:
 
 
 def plan_network(cluster: Emulable) -> NetworkPlan:
-    """Plan the network of a cluster. Raise InputError for too many hosts, unsupported nodes or routes, or this machine.
+    """Plan the network of a cluster. Raise InputError if the cluster cannot be emulated on this machine.
 
     >>> import simcomm
     >>> plan = plan_network(simcomm.star(4, "50 Mbit/s", "0 us"))

@@ -12,7 +12,7 @@ from realcomm.execution.events import Event
 
 
 class MessageHalf(NamedTuple):
-    """One send or receive of a message on one rank."""
+    """The send or the receive of a message, as measured on one rank."""
 
     rank: int
     channel: int

@@ -72,7 +72,7 @@ def shared_clock_offset() -> float:
 
 
 def shared_instant() -> float:
-    """Return the same instant on every rank, in seconds of its own ``perf_counter``. All ranks must call this."""
+    """Return the same instant on every rank, in seconds of this rank's ``perf_counter``. All ranks must call this."""
     offset = shared_clock_offset()
     return max_over_ranks(perf_counter() + offset) - offset
 

@@ -196,7 +196,7 @@ def first_tensor(tensors: object, name: str, group: Group) -> torch.Tensor:
 
 
 def check_splits(sizes: object, name: str, tensor: torch.Tensor, world_size: int) -> None:
-    """Raise InputError unless ``sizes`` is None, empty, or equal sizes that add up to the first dimension."""
+    """Raise InputError unless ``sizes`` is None, empty, or the same size for each rank, adding up to dimension 0."""
     if sizes is None:
         return
     if not isinstance(sizes, list | tuple):

@@ -22,7 +22,7 @@ class Work:
         self._future, self._results = future, results
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Wait until the collective is done and return True. Raise the collective's error, or TimeoutError."""
+        """Wait until the collective is done and return True. Raise its error, or TimeoutError after ``timeout``."""
         if not isinstance(timeout, timedelta | None):
             raise TypeError(f"timeout must be a datetime.timedelta, not {timeout!r}")
         try:

@@ -109,8 +109,8 @@ def own_device(group: dist.ProcessGroup | None = None) -> torch.device:
     """Return this process's GPU if the group has an nccl backend and a GPU is available, else the CPU.
 
     ``group`` None is the default group. A group with both gloo and nccl uses GPUs. The GPU is the one bound to the
-    group (``device_id``), or else the current device. If neither was set, its index is ``LOCAL_RANK``, or else the
-    rank, modulo the number of GPUs, as in torch.
+    group (``device_id``). Without it, the GPU is the current device. If that is GPU 0, the index is ``LOCAL_RANK`` (the
+    rank if unset) modulo the number of GPUs, as in torch.
     """
 
     if not dist.is_initialized() or backends(group).get("cuda") != "nccl" or not torch.cuda.is_available():

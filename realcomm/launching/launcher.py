@@ -304,7 +304,7 @@ class _Processes:
         return f"{problem} {self.timeout:g} s; " + "; ".join(lines)
 
     def _awaited(self) -> list[int]:
-        """Return the ranks for which others seem to wait: ranks stopped by a signal, or else ranks that do not wait.
+        """Return the ranks for which others seem to wait: ranks stopped by a signal, if any, or ranks that do not wait.
 
         The list is empty if it would contain all unfinished ranks.
         """

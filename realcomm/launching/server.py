@@ -64,8 +64,8 @@ def start_server() -> None:
 def server_end(within_s: float = 0.0) -> str:
     """Return how the server has ended, for example "was killed by SIGKILL".
 
-    Empty if the server is still running after ``within_s`` seconds, or if the system does not report how processes end
-    (macOS before Python 3.13).
+    Return "" if the server is still running after ``within_s`` seconds, or if the system does not report how processes
+    end (macOS before Python 3.13).
     """
     pid, until = server_pid(), time.monotonic() + within_s
     if pid is None:  # multiprocessing has noticed

@@ -53,7 +53,7 @@ class RankMeasurement(NamedTuple):
 
 
 class RankFigures(NamedTuple):
-    """The seconds of a repetition, from the first rank's start to the last rank's end, and the wrong elements."""
+    """The median, minimum and maximum time from the first rank's start to the last rank's end, and wrong elements."""
 
     median_s: float
     least_s: float

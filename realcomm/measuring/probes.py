@@ -95,8 +95,7 @@ class ProbeBench:
     def time(self, probe: Probe, seconds: float, repetitions: tuple[int, int]) -> list[Interval]:
         """Return the start and the end of each repetition of a probe on this rank. All ranks must call this.
 
-        The repetitions take about ``seconds`` in total. ``repetitions`` has the smallest and the largest number of
-        them.
+        The repetitions take about ``seconds`` in total. ``repetitions`` is the minimum and the maximum number.
         """
         call = self._calls.get(probe) or self._prepare(probe)
         if probe not in self._repetitions:

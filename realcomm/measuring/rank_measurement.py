@@ -51,7 +51,7 @@ def time_together(action: Callable[[], object]) -> Interval:
 
 
 def _agree_on_start() -> float:
-    """Return a common start in seconds of the shared clock, later if recent calls took long, as over slow links."""
+    """Return a common start in seconds of the shared clock. The start is later if recent agreements took long."""
     offset = clock_offset()
     now, is_stale = perf_counter() + offset.seconds, float(offset.is_stale())
     values = torch.tensor([now, max(_agreements, default=0.0), is_stale], dtype=torch.float64, device=own_device())

@@ -78,9 +78,10 @@ def _from_file(text: str) -> nn.Module:
 
 
 def loss_of(output: Any) -> Tensor:
-    """Return a loss of the first tensor in a model's output: cross entropy of scores (2 or 3 dimensions), or the mean.
+    """Return the cross entropy of the first tensor in a model's output if it contains scores, otherwise its mean.
 
-    Raise InputError if the output has no tensor, or the first one is not floating-point.
+    Scores have two or three dimensions, the last with several entries. Raise InputError if the output has no tensor, or
+    the first one is not floating-point.
     """
     scores = _first_tensor(output)
     if scores is None or not scores.is_floating_point():

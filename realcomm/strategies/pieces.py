@@ -42,7 +42,7 @@ class RankTimes(NamedTuple):
     """One rank's times in seconds: its layers' compute, the whole model's optimizer, and loading a batch.
 
     ``collectives_s`` contains one time per collective. ``silent_s`` is the time of a step without communication. Both
-    are measured between the training's steps.
+    are measured between training steps.
     """
 
     computing: Measured

@@ -1,4 +1,4 @@
-"""Describe a training with a parallelism strategy as its ranks receive it, and draw its batches."""
+"""Describe a training run with a parallelism strategy as its ranks receive it, and draw its batches."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -66,7 +66,7 @@ def batch_of(plan: StrategyPlan, step: int) -> tuple[Tensor, Tensor]:
 
 
 def batches_of(plan: StrategyPlan, place: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield a replica's samples and targets for each step, on this rank's device."""
+    """Yield the samples and targets of replica number ``place`` for each step, on this rank's device."""
     if plan.images is not None:
         yield from Shard(plan.images, place, plan.parallelism.data, plan.steps)
         return

@@ -60,9 +60,9 @@ class Checkpoint:
         return f"{self.path} (step {self.about['step']}, epoch {self.about['epoch'] + 1})"
 
     def check_fits(self, training: dict[str, Any], world_size: int) -> None:
-        """Raise InputError, which names the first difference, if a training cannot resume from this checkpoint.
+        """Raise InputError, which names the first difference, if a training run cannot resume from this checkpoint.
 
-        The number of ranks may change if the global batch size stays the same.
+        The number of ranks may change if the global batch size stays the same and the run does not use local SGD.
         """
         ranks, settings = self.about["world_size"], dict(self.about["training"])
         if ranks != world_size:
@@ -185,7 +185,7 @@ class CheckpointFolder:
 
 
 class Start(NamedTuple):
-    """The checkpoint from which a training resumes (None for a fresh start), with notes to print."""
+    """The checkpoint from which a training run resumes (None for a fresh start), with notes to print."""
 
     checkpoint: Path | None
     notes: list[str]
@@ -195,10 +195,10 @@ FRESH_START = Start(None, [])
 
 
 def find_start(training: Training, world_size: int, resume: str | Path | None) -> Start:
-    """Return the start of a training. ``resume`` is a checkpoint, "auto" for the newest one, or None for a fresh start.
+    """Return the start of a training run. ``resume`` is a checkpoint, "auto" for the newest, or None for a fresh start.
 
     If this process is a rank, only rank 0 reads the folder; other ranks return a fresh start. Raise InputError for a
-    checkpoint that is incomplete or belongs to another training, for a folder that is not writable and, without
+    checkpoint that is incomplete or belongs to another training run, for a folder that is not writable and, without
     ``resume``, for a folder that contains checkpoints.
     """
     if not is_first_rank() or (dist.is_initialized() and dist.get_rank() != 0):
@@ -228,7 +228,7 @@ def find_start(training: Training, world_size: int, resume: str | Path | None) -
 
 
 def newest_note(training: Training) -> str:
-    """Return a note on how to resume a failed training; empty if the training writes no checkpoints."""
+    """Return a note on how to resume a failed training run; empty if the run writes no checkpoints."""
     folder = folder_of(training)
     if folder is None:
         return ""
@@ -239,7 +239,7 @@ def newest_note(training: Training) -> str:
 
 
 def check_start(checkpoint: Checkpoint, training: Training, world_size: int) -> int:
-    """Return a training's number of steps. Raise InputError if the training cannot resume from the checkpoint."""
+    """Return a training run's number of steps. Raise InputError if the run cannot resume from the checkpoint."""
     shard = Shard(training, 0, world_size)
     checkpoint.check_fits(describe_training(training, shard.images), world_size)
     if checkpoint.about["step"] > shard.steps:
@@ -260,7 +260,7 @@ def describe_training(training: Training, images: int) -> dict[str, Any]:
 
 
 def folder_of(training: Training) -> Path | None:
-    """Return the folder for a training's checkpoints: each gradient sync has its own subfolder of ``checkpoints``.
+    """Return the folder for a training run's checkpoints: each gradient sync has its own subfolder of ``checkpoints``.
 
     >>> folder_of(Training(None, checkpoints="runs"))
     PosixPath('runs/ddp')
@@ -359,8 +359,8 @@ def check_finite(tensors: dict[str, torch.Tensor], steps: int) -> None:
 def part_of_rank(parts: list[State], rank: int, world_size: int) -> State:
     """Return a rank's own part of a checkpoint, which may have been written by another number of ranks.
 
-    In that case each rank gets an equal share of the examples seen and the mean of the losses. A rank of the old run
-    restores its random state; a new rank keeps its initial state.
+    If the number differs, each rank gets an equal share of the examples seen and the mean of the losses. A rank of the
+    old run restores its random state; a new rank keeps its initial state.
 
     >>> parts = [{"own": {"seen": 8, "loss": loss, "random": name}} for loss, name in ((1.0, "a"), (2.0, "b"))]
     >>> part_of_rank(parts, rank=1, world_size=2)

@@ -205,7 +205,7 @@ class PixelImages(Dataset[Any]):
 class Augmented(Dataset[Any]):
     """The images of one epoch, randomly cropped and mirrored. All ranks and all accesses get equal images.
 
-    Padding is zero after normalization, which is an image's mean color.
+    Images are padded with zeros after normalization, so the padding has the mean color.
     """
 
     def __init__(self, dataset: Images, training: Training, epoch: int) -> None:
@@ -260,7 +260,7 @@ class Shard:
         return step // self.steps_per_epoch
 
     def ends_epoch(self, step: int) -> bool:
-        """Return whether a step is the last step of an epoch or of the training."""
+        """Return whether a step is the last step of an epoch or of the training run."""
         return (step + 1) % self.steps_per_epoch == 0 or step + 1 == self.steps
 
     def __iter__(self) -> Iterator[Batch]:

@@ -74,8 +74,8 @@ def _build_by_file(training: Training) -> nn.Module:
 def try_model(path: Path, name: str) -> int | str:
     """Build the model of a user's file on the meta device, in the file's subprocess.
 
-    Return the number of trained parameters, or the text of an error, except that errors about memory are raised. After
-    an error, ranks may still succeed, because they have real data.
+    Return the number of trained parameters, or the message of an error. Errors about memory are raised. After another
+    error, ranks may still succeed, because they have real data.
     """
     try:
         with torch.device("meta"):

@@ -1,4 +1,4 @@
-"""Define observers of a training, and the records that they receive after each step and epoch."""
+"""Define observers of a training run, and the records that they receive after each step and epoch."""
 
 from typing import Any, NamedTuple
 
@@ -35,7 +35,7 @@ class Observer:
     """
 
     def load(self, running: Any) -> None:
-        """Called once before the ``begin`` of any observer. May restore a state of the training."""
+        """Called once before the ``begin`` of any observer. May restore a state of the training run."""
 
     def begin(self, running: Any) -> None:
         """Called once before the first step."""

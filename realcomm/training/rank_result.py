@@ -1,4 +1,4 @@
-"""Define the result of a rank's training, and count a training's steps. Launcher and ranks share this module."""
+"""Define one rank's result of a training run, and count the steps of a run. Launcher and ranks share this module."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from collectives.training.workload import TO_TRAIN_ON, Training
 
 @dataclass(frozen=True)
 class RankResult:
-    """One rank's result of a training: its spans, the training's facts, and a digest of its final weights."""
+    """One rank's result of a training run: its spans, facts of the run, and a digest of the final weights."""
 
     spans: list[Span]
     facts: dict[str, float]  # equal on all ranks, except the measurements of rank 0 alone

@@ -138,7 +138,7 @@ class RunningTraining:
 
     @property
     def at_epoch_end(self) -> bool:
-        """Whether the last step ended an epoch or the training."""
+        """Whether the last step ended an epoch or the training run."""
         return self.done > 0 and self.shard.ends_epoch(self.done - 1)
 
     @property

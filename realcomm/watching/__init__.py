@@ -1,1 +1,1 @@
-"""Record a training while it runs: its metrics, and a log for each rank."""
+"""Record a training run while it is in progress: its metrics, and a log for each rank."""

@@ -72,7 +72,7 @@ class _OneLine(logging.Formatter):
 class LogObserver(Observer):
     """Writes a row for each step and epoch into ``metrics.jsonl``, and ``rank-N.log`` on every rank.
 
-    On a write error it warns once and tries again later; the training continues.
+    On a write error it warns once and tries again later; the training run continues.
     """
 
     def __init__(self, folder: Path, start: Start = Start()) -> None:  # noqa: B008 - it is immutable

@@ -60,7 +60,7 @@ class Motion:
         return point_along(self.lines[self.line[index]], self.share(index, frame) - back)
 
     def rate(self, index: Ints) -> Floats:
-        """Return each message's average rate from its begin to its end, in bytes/s."""
+        """Return each message's average rate from its start to its end, in bytes/s."""
         return self.nbytes[index] / np.maximum(self.end[index] - self.begin[index], 1e-12)
 
 
@@ -103,8 +103,8 @@ FRAMES_TO_FOLLOW = 3  # frames in which a dot must be for the eye to follow it
 def frame_times(trace: Trace, count: int) -> Floats:
     """Return the time of each of ``count`` frames, from 0 to ``elapsed``, in seconds.
 
-    Frames are evenly spaced if the eye can follow most messages (or spans, if there are none). Otherwise time runs
-    slower where more happens. If most messages are still too short, the beginning is slow and the rest is fast.
+    Frames are evenly spaced if 90 % of the messages (or spans, if there are none) last ``FRAMES_TO_FOLLOW`` frames.
+    Otherwise time runs slower where more happens or, if most messages are still too short, in the beginning.
 
     >>> from collectives import Message
     >>> frame_times(Trace("x", "predicted", 2, 3.0, [Message(0, 1, 0, 0, 10, 0.0, 3.0)]), 4)

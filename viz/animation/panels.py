@@ -96,7 +96,7 @@ class StepCounter:
 
 
 def _merge(number: Ints, begin: Floats, end: Floats) -> tuple[Floats, Floats]:
-    """Merge all intervals that have the same number, such as a step. Return the begin and end times, sorted."""
+    """Merge all intervals that have the same number, such as a step. Return the starts and ends, sorted by start."""
     numbers, where = np.unique(number, return_inverse=True)
     first, last = np.full(len(numbers), np.inf), np.full(len(numbers), -np.inf)
     np.minimum.at(first, where, begin)
@@ -111,7 +111,7 @@ Panel = Callable[[float], None]  # shows the state at a time, in seconds
 
 
 def add_panel(canvas: Canvas, trace: Trace, phases: dict[str, str], box: Box) -> Panel:
-    """Draw the panel that suits the trace: buffers of a collective, phases of a training, or bytes received.
+    """Draw the panel that suits the trace: buffers of a collective, phases of a training run, or bytes received.
 
     Return a function that updates the panel to a time in seconds. Without room for a panel, the function does nothing.
     """

@@ -186,10 +186,10 @@ class Scene:
 
 
 def odd_links(trace: Trace) -> dict[Edge, float]:
-    """Return unusual bandwidths in bytes/s by link, or {} for more than six links.
+    """Return unusual bandwidths in bytes/s by link, or {} if there are more than six.
 
-    Links are unusual if they differ from the most common bandwidth, with equal directions counted once. If some links
-    are unlimited, all finite ones are unusual.
+    A bandwidth is unusual if it differs from the most common one. A link is listed once if both directions are equal.
+    If some links are unlimited, all finite bandwidths are unusual.
     """
     finite = {(link.src, link.dst): link.bandwidth for link in trace.links if np.isfinite(link.bandwidth)}
     odd = finite

@@ -93,7 +93,7 @@ class Placement:
 
 
 def place_nodes(graph: Graph, hosts: Sequence[str]) -> Placement:
-    """Return the positions of a network's nodes; ``hosts`` are the nodes of the ranks, in order.
+    """Return the kind of layout and the positions of nodes; ``hosts`` are the nodes of the ranks, in order.
 
     >>> place_nodes(nx.DiGraph([("h0", "h1"), ("h1", "h0")]), ["h0", "h1"])
     Placement(kind='circle', at={'h0': (0.0, 0.5), 'h1': (1.0, 0.5)})

@@ -147,7 +147,7 @@ def _passes_others(at: dict[str, Point], a: str, b: str) -> bool:
 
 
 def _arc_height(at: dict[str, Point], a: str, b: str, is_gpu: bool) -> float:
-    """Return the height in pixels of a link's arc past other nodes: below for GPUs, above for others.
+    """Return the height in pixels of a link's arc past other nodes; negative (below) for GPUs, 0 without such nodes.
 
     The two directions of a link have different heights, so that both are visible.
     """

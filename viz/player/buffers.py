@@ -127,7 +127,7 @@ def _cells(run: SymbolicRun, rank: int, operation: Operation) -> list[Cell]:
 def _leave(
     run: SymbolicRun, rank: int, operation: Operation, after: LandedMessage | None, start: Sequence[list[int]]
 ) -> None:
-    """Attribute a local operation's result to the last message before it, or else to the buffers at the start."""
+    """Attribute a local operation's result to the last message before it. Without one, the result is in ``start``."""
     cells = _cells(run, rank, operation)
     if after is not None:
         after.after += cells
@@ -155,7 +155,7 @@ class Buffers:
 
 
 def follow_buffers(trace: Trace) -> Buffers | None:
-    """Return the buffer contents over time. Return None for a training and for more than 64 ranks.
+    """Return the buffer contents over time. Return None for a training run and for more than 64 ranks.
 
     Also return None if the algorithm is unknown or the messages do not match it. A symbolic run yields the contents
     without using message times. Sends and receives match statically, so the contents are the same for every
@@ -225,7 +225,7 @@ class _Encoder:
 
 
 def _contributions(trace: Trace) -> Contributions | None:
-    """Return the contributors in a trace's program up to its failure, or None for training and unknown programs.
+    """Return the contributors in a trace's program up to its failure, or None for training runs and unknown programs.
 
     A trace file may be untrusted, so a program that is not in memory is only looked up in the library.
     """

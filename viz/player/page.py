@@ -47,7 +47,7 @@ class ShownNodes:
 
 
 def place(trace: Trace, hosts: Sequence[str], used: set[str]) -> ShownNodes:
-    """Return the positions of a trace's nodes; ``used`` are the nodes on the route of any message.
+    """Return the nodes that the player shows, or groups for many ranks. ``used`` are the nodes on any message's route.
 
     >>> place(Trace("two", "predicted", 2, 1.0), ["h0", "h1"], set()).at
     {'h0': (0.0, 0.5), 'h1': (1.0, 0.5)}

@@ -119,7 +119,7 @@ MOST_MESSAGES = 200_000  # messages of a page; above it, the page has aggregates
 
 
 def aggregate(trace: Trace, loads: LinkLoads, limits: RunLimits, groups: Sequence[tuple[str, int]]) -> dict[str, Any]:
-    """Return the aggregates of a run that replace its messages on the page."""
+    """Return the aggregates of a large run, which the page shows instead of its messages."""
     messages = trace.messages
     sizes = [size for _, size in groups]
     group = np.repeat(np.arange(len(groups)), sizes)
