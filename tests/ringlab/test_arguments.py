@@ -21,22 +21,16 @@ import realcomm
 import replay
 import ringlab
 import simcomm
-import viz
 from collectives import InputError, Training, find_algorithm, recv, send
 from collectives.declaration import nccl
 from collectives.records.calibration import Calibration, FittedLine
 from collectives.training.workload import ComputePhases
 from realcomm.watching.watch import Watch
 from replay.recording_builder import RecordedCollective, RecordingBuilder
-from viz.accuracy import Dots
-from viz.curves import Curve, SweepLine
-from viz.fronts import MeshDots, Priced
-from viz.report import ReportParts
-from viz.waterfall import Bar
 
 # mypy: allow-untyped-defs
 
-PACKAGES = {package.__name__: package for package in (collectives, simcomm, realcomm, replay, viz, ringlab)}
+PACKAGES = {package.__name__: package for package in (collectives, simcomm, realcomm, replay, ringlab)}
 FLAGS = {"async_op", "all_sizes", "renews", "accept_noise", "emulate", "thorough", "args"}  # any value
 LINK = {"bandwidth": "10 Gbit/s", "latency": "5 us"}
 STAR, HERE = simcomm.star(4, **LINK), simcomm.this_machine(2)
@@ -98,7 +92,6 @@ def usual(folder: Path) -> dict[str, dict[str, dict[str, Any]]]:
             "read_recording": {"path": folder / "recording.json"},
             "replay": {"recording": recording(), "cluster": simcomm.star(2, **LINK)},
         },
-        "viz": _of_viz(folder),
         **_of_ringlab(folder),
     }
 
@@ -177,29 +170,6 @@ def _of_realcomm() -> dict[str, dict[str, Any]]:
         "all_to_all": {"output_tensor_list": several, "input_tensor_list": several},
         "gather": {"tensor": one, "gather_list": several},
         "scatter": {"tensor": one, "scatter_list": several},
-    }
-
-
-def _of_viz(folder: Path) -> dict[str, dict[str, Any]]:
-    titled, point = {"title": "first", "subtitle": "second"}, (1.0, 2.0, 3.0)
-    mesh = MeshDots("job", [1.0, 2.0], [3.0, 4.0], ["a", "b"], ["x", "y"], [1], 80.0)
-    return {
-        "accuracy_figure": {**titled, "dots": [Dots("p", "f", [1.0], [2.0])]},
-        "scaling_figure": {**titled, "curves": [Curve("a", [1, 2], [1.0, 2.0], [1.0, 1.0])]},
-        "sweep_figure": {"title": "t", "key": "k", "lines": [SweepLine("a", ["1"], [1.0])]},
-        "waterfall_figure": {**titled, "bars": [Bar("g", "n", {"forward": 1.0}, 1.0)]},
-        "money_figure": {**titled, "candidates": [Priced("a", "k", point, point)], "limits": (9.0, 9.0)},
-        "meshes_figure": {"title": "t", "jobs": [mesh]},
-        "path_figure": {"trace": TRACE},
-        "space_time_figure": {"trace": TRACE},
-        "topology_figure": {"graph": STAR.graph, "hosts": STAR.hosts, "title": "t"},
-        "check_file": {"path": folder / "a.gif", "what": "an animation"},
-        "write_figure": {"figure": viz.space_time_figure(TRACE), "path": folder / "w.png"},
-        "draw": {"trace": TRACE, "path": folder / "d.png"},
-        "animate": {"trace": TRACE, "path": folder / "a.gif", "seconds": 0.5, "fps": 4},
-        "write_perfetto": {"traces": TRACE, "path": folder / "a.perfetto.json"},
-        "write_report": {"answer": {}, "parts": ReportParts(), "path": folder / "a.html"},
-        "write_player": {"title": "t", "runs": [viz.PlayedRun(TRACE, "ring")], "path": folder / "p.html"},
     }
 
 
@@ -285,8 +255,8 @@ def test_every_argument_rejects_an_invalid_value(package: str, table: dict[str, 
                     function(*call.args, **call.kwargs)
             except InputError as error:
                 outcome = "" if repr(value).strip("(),") in str(error) or argument in str(error) else str(error)
-            except Exception as error:  # a figure may fail in any way
-                outcome = "" if package == "viz" else repr(error)
+            except Exception as error:
+                outcome = repr(error)
             except Started:
                 outcome = "processes are started"
             else:

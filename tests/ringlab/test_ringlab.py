@@ -139,33 +139,6 @@ def test_scenario_is_a_name_a_path_or_loaded(tmp_path: Path) -> None:
         assert repr(ringlab.predict(scenario)) == shown
 
 
-OPENED = {  # what help of a package lists before all else
-    "ringlab": [
-        "load", "predict", "run", "compare", "animate", "plot", "predict_devices", "predict_sweep", "plan", "check",
-    ],
-    "simcomm": ["run", "train", "choose", "star", "this_machine", "from_links", "Faults"],
-    "realcomm": ["run", "train", "calibrate", "emulate", "launch", "all_reduce", "execute", "RunFailed"],
-    "collectives": ["algorithm", "send", "recv", "find_algorithm", "verify", "CollectiveCall", "Training", "Trace"],
-    "viz": ["draw", "write_player", "animate", "space_time_figure", "write_figure"],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("package", OPENED)
-def test_help_of_a_package_opens_with_names_and_an_example(package: str) -> None:
-    module = import_module(package)
-    head, _, rest = pydoc.plain(pydoc.render_doc(module)).partition("PACKAGE CONTENTS")
-    assert rest and max(map(len, head.splitlines())) <= 130 and len(head.splitlines()) < 40
-    listed = [re.search(rf"``@?{name}``", head) for name in OPENED[package]]
-    assert all(listed), [name for name, match in zip(OPENED[package], listed, strict=True) if not match]
-    places = [match.start() for match in listed if match]
-    assert places == sorted(places) and places[-1] < head.index(">>> ")
-    named = {name for name in dir(module) if not name.startswith("__")}
-    assert {*OPENED[package]} <= {*module.__all__} and {name for name in module.__all__ if name[0] != "_"} <= named
-    assert not [name for name in named if name.startswith("_") or not hasattr(module, name)]
-    assert not named & {"Any", "import_module", "exports_of", "Path", "re", "sys"}
-    assert re.search(rf">>> (import .*\b{package}\b|from {package} import )", head)
-
-
 def test_help_of_ringlab_hides_answer_classes() -> None:
     text = pydoc.plain(pydoc.render_doc(ringlab))
     assert re.findall(r"^    class (\w+)", text, re.MULTILINE) == ["BenchOptions", "Scenario"]

@@ -85,14 +85,11 @@ LINKED = "bandwidth='1 Gbit/s', latency='1 us'"
 WRONG = {
     RING + ASKS: {
         f"cluster={{topology='torus', {LINKED}}}": 'dimensions is missing; topology = "torus" requires dimensions',
-        f"cluster={{topology='torus', dimensions=[2, 0], {LINKED}}}": "cluster.dimensions.1 = 0 should be greater than",
         f"cluster={{topology='torus', dimensions=[60000, 60000], {LINKED}}}": "a network of 7,200,000,000 links",
         f"cluster={{topology='fat-tree', ports=5, {LINKED}}}": "cluster: ports of a fat tree must be even, not 5",
-        f"cluster={{topology='fat-tree', ports=1000, {LINKED}}}": "a network of 750,000,000 links",
         "cluster={topology='none.json'}": "none.json: no such file",
         "cluster={topology='x.json', hosts=2}": "cluster: hosts is not a key of topology from a file",
         "cluster.racks=2": 'racks is not a key of topology = "ring", but of topology = "two-level-tree"',
-        "cluster.nodes=2": 'nodes is not a key of topology = "ring", but of',
         "cluster.routing=rip": "unknown routing 'rip'; use shortest or ecmp",
         "cluster.routing={name='ecmp', sed=1}": "ecmp has no parameter sed; its parameters are seed",
         "cluster.routing=3": 'a routing is "shortest", "ecmp" or {name = "ecmp", seed = 1}',
@@ -107,7 +104,6 @@ WRONG = {
     HERE + ASKS: {
         "cluster.nodes=2": 'cluster: nodes is not a key of preset = "this-machine", but of a hardware catalog preset',
         "cluster.placement=block": "cluster: placement is not supported with preset",
-        "cluster.routing=ecmp": "cluster: routing is not supported with preset",
     },
 }
 

@@ -60,18 +60,14 @@ def test_faults_table_is_read(tmp_path: Path):
 
 
 WRONG = {
-    "faults.slow=1": "unknown key faults.slow",
     "faults.rank=[{rank=4}]": "faults.rank.0: rank 4 has no fault; set slowdown = 2",
     "faults.rank=[{rank=4, slowdown=2}]": "faults.rank.0: rank 4 does not exist; ranks are 0 to 3",
-    "faults.rank=[{rank=1, slowdown=0}]": "faults.rank.0.slowdown = 0",
     "faults.link=[{between=['h0', 'h1'], share=0}]": "faults.link.0: no link between h0 and h1",
-    f"faults.link=[{{{THIN}, share=2}}]": "faults.link.0.share = 2",
     f"faults.link=[{{{THIN}}}]": "faults.link.0.share is missing: the remaining share",
     f"what_if=[{{title='a', faults={{link=[{{{HALF}, every='1 ms'}}]}}}}]": "write a [[faults.link]] table for each",
     f"faults.link=[{{{HALF}, lasting='0 ms'}}]": "faults.link.0.lasting = ",
     "faults.messages={distribution='gauss'}": "distribution: unknown distribution 'gauss'; choose one of uniform",
     "faults.messages={distribution='uniform', mean='1 us', deviation='1 us'}": "faults.messages.deviation was removed",
-    "faults.messages={distribution='uniform', mean=1}": "faults.messages.mean",
 }
 
 
