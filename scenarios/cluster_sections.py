@@ -118,30 +118,16 @@ class MachineSection(NetworkSection):
         return self
 
     def build_network(self, folder: Path, transport: Transport | None) -> Cluster:
+        counts = (self.preset, self.nodes, self.gpus_per_node)
+        leaves: dict[str, Any] = {"nodes_per_leaf": self.nodes_per_leaf, "oversubscription": self.oversubscription}
         if self.transport == "nccl":
-            return self._build_nccl()
-        return preset(
-            self.preset,
-            self.nodes,
-            self.gpus_per_node,
-            bandwidth=self.bandwidth,
-            latency=self.latency,
-            nodes_per_leaf=self.nodes_per_leaf,
-            oversubscription=self.oversubscription,
-            transport=transport,
-        )
+            return self._over_nccl(preset(*counts, **leaves))
+        return preset(*counts, bandwidth=self.bandwidth, latency=self.latency, transport=transport, **leaves)
 
-    def _build_nccl(self) -> Cluster:
+    def _over_nccl(self, machine: Cluster) -> Cluster:
         from simcomm.nccl.clusters import nccl_cluster
         from simcomm.nccl.descriptions import check_own_line, describe_preset
 
-        machine = preset(
-            self.preset,
-            self.nodes,
-            self.gpus_per_node,
-            nodes_per_leaf=self.nodes_per_leaf,
-            oversubscription=self.oversubscription,
-        )
         description = dict(self.description or {})
         check_own_line("cluster.description", description)
         if self.bandwidth is not None:
@@ -251,5 +237,6 @@ def describe_foreign_key(section: type[ClusterSection], key: str) -> str | None:
 
 def describe_missing_key(section: type[ClusterSection], key: str) -> str:
     """Return the message for a missing key, with all required keys."""
-    *needed, last = section.required_names()
+    fields = section.model_fields
+    *needed, last = (name for name in section.key_names() if fields[name].is_required() and name not in KINDS)
     return f"{key} is missing; {section.label} requires {', '.join(needed)} and {last}"

@@ -48,10 +48,6 @@ def as_list(value: object) -> object:
     return value if isinstance(value, list) else [value]
 
 
-def _read_algorithm(value: object) -> Reference:
-    return read_reference(value, 'an algorithm is "ring", {name = "ring", parameter = 4} or "my.py:name"')
-
-
 Bandwidth = Annotated[
     units.Bandwidth,
     PlainValidator(lambda text: units.Bandwidth(units.parse_bandwidth(text))),
@@ -68,4 +64,6 @@ Size = Annotated[int, BeforeValidator(units.parse_size), Field(ge=0, le=2**40)]
 Title = Annotated[str, AfterValidator(partial(check_printable, "title"))]
 Count = Annotated[int, Field(ge=1, le=MOST_RANKS)]
 Ratio = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Algorithms = Annotated[list[Annotated[Reference, PlainValidator(_read_algorithm)]], BeforeValidator(as_list)]
+ALGORITHM = 'an algorithm is "ring", {name = "ring", parameter = 4} or "my.py:name"'
+Algorithm = Annotated[Reference, PlainValidator(partial(read_reference, accepted=ALGORITHM))]
+Algorithms = Annotated[list[Algorithm], BeforeValidator(as_list)]

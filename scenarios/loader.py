@@ -146,17 +146,9 @@ def read_spread_training(reference: str | Path, overrides: Sequence[str] = ()) -
     if training.gradient_sync and training.gradient_sync[0].name not in OVERLAPPED:
         algorithm = builder.find_sync(training.gradient_sync[0], (cluster,), "training.gradient_sync.0")
     with builder.at("training.parallelism"):
-        parallelism = training.mesh
-    return SpreadTraining(
-        title=builder.title(section),
-        path=builder.path,
-        folder=builder.folder,
-        cluster=cluster,
-        training=training,
-        algorithm=algorithm,
-        parallelism=parallelism,
-        plan=section.plan,
-    )
+        mesh = training.mesh
+    title, plan = builder.title(section), section.plan
+    return SpreadTraining(title, builder.path, training, plan, builder.folder, cluster, algorithm, mesh)
 
 
 def devices_to_predict(reference: str | Path, overrides: Sequence[str] = ()) -> int | None:
@@ -259,17 +251,8 @@ class Builder:
         collective = self._collective(section.collective, clusters) if section.collective else None
         left_out = section.training.why_not_run if section.training and section.collective else ""
         trainings = self._trainings(section.training, clusters) if section.training and not left_out else ()
-        faults = self.find_faults(section.faults, cluster, "faults")
-        return LoadedScenario(
-            self.title(section),
-            self.path,
-            cluster,
-            collective,
-            trainings,
-            tuple(what_ifs),
-            faults,
-            left_out,
-        )
+        title, faults = self.title(section), self.find_faults(section.faults, cluster, "faults")
+        return LoadedScenario(title, self.path, cluster, collective, trainings, tuple(what_ifs), faults, left_out)
 
     def _what_if(self, section: WhatIfSection, key: str, scenario: ScenarioSection, base: Cluster) -> WhatIf:
         cluster = base
@@ -283,12 +266,11 @@ class Builder:
         if section is None:
             return NO_FAULTS
         faults = section.faults()
-        for number, rank in enumerate(faults.ranks):
-            with self.at(f"{key}.rank.{number}"):
-                check_faults(Faults(ranks=(rank,)), cluster.graph, cluster.world_size)
-        for number, link in enumerate(faults.links):
-            with self.at(f"{key}.link.{number}"):
-                check_faults(Faults(links=(link,)), cluster.graph, cluster.world_size)
+        each = [(f"rank.{number}", Faults(ranks=(rank,))) for number, rank in enumerate(faults.ranks)]
+        each += [(f"link.{number}", Faults(links=(link,))) for number, link in enumerate(faults.links)]
+        for place, fault in each:
+            with self.at(f"{key}.{place}"):
+                check_faults(fault, cluster.graph, cluster.world_size)
         return faults
 
     def build_cluster(self, section: ClusterSection, key: str, settings: NcclSection | None = None) -> Cluster:

@@ -95,20 +95,14 @@ class SystemSection(NetworkSection):
         counts = {key: count for key, count in sizes.items() if count}
         if isinstance(self.system, dict):
             check_own_line("cluster.system", self.system)
-            described = describe_system("in this file", {"nodes": 1} | self.system | counts)
-            _check_size(described.ranks)
-            return nccl_cluster(described)
-        known = read_systems()
-        if self.system not in known:
+            system = describe_system("in this file", {"nodes": 1} | self.system | counts)
+        elif self.system in (known := read_systems()):
+            system = describe_own(self.system, counts)
+        else:
             raise InputError(
                 f"system {self.system!r} is not one of the {len(known)} system descriptions; "
                 f'{suggest(self.system, known)}; or describe it: system = {{gpus = 4, gpu = "A100 SXM"}}'
             )
-        changed = describe_own(self.system, counts)
-        _check_size(changed.ranks)
-        return nccl_cluster(changed)
-
-
-def _check_size(ranks: int) -> None:
-    if ranks > MOST_RANKS:
-        raise InputError(f"{ranks} GPUs is too many; the maximum is {MOST_RANKS}")
+        if system.ranks > MOST_RANKS:
+            raise InputError(f"{system.ranks} GPUs is too many; the maximum is {MOST_RANKS}")
+        return nccl_cluster(system)

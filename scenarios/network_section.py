@@ -56,12 +56,6 @@ class ClusterSection(Section):
         shared = NetworkSection.model_fields
         return sorted(cls.model_fields, key=lambda key: key in shared)
 
-    @classmethod
-    def required_names(cls) -> list[str]:
-        """Return the required keys, except the key that selects the kind of cluster."""
-        fields = cls.model_fields
-        return [key for key in cls.key_names() if fields[key].is_required() and key not in KINDS]
-
 
 class NetworkSection(ClusterSection):
     """A ``[cluster]`` table that describes a network. Each kind of network adds its keys and its ``build_network``."""

@@ -52,7 +52,10 @@ def read_network(text: str, ranks: int = 0, changes: Sequence[str] = ()) -> Read
     >>> read_network("dgx-h100", ranks=16).cluster.title
     '2 x NVIDIA DGX H100'
     """
-    pairs = [*_split(text), *changes] if "=" in text else list(changes)
+    try:
+        pairs = [*(shlex.split(text) if "=" in text else ()), *changes]
+    except ValueError as error:
+        raise InputError(f"{cut(text)}: {error}") from error
     overrides = [pair if "." in pair.partition("=")[0] else f"cluster.{pair}" for pair in pairs]
     table, builder = _read_word(text, ranks, overrides)
     toml_files.apply_overrides(table, overrides, builder.where)
@@ -85,10 +88,3 @@ def _read_word(text: str, ranks: int, overrides: Sequence[str]) -> tuple[dict[st
         )
     builder = builder_of(text, overrides)
     return toml_files.tables(builder.path), builder
-
-
-def _split(text: str) -> list[str]:
-    try:
-        return shlex.split(text)
-    except ValueError as error:
-        raise InputError(f"{cut(text)}: {error}") from error

@@ -147,22 +147,13 @@ def _renamed(text: str) -> str:
 
 HERE = Path(__file__).parent
 FOLDER = next(path for path in (HERE / "examples", HERE.parent / "examples") if path.is_dir())  # wheel or checkout
-EXAMPLES = {
-    "my-cluster": ("my_cluster.toml",),
-    "my-training": ("my_training.toml",),
-    "my-llm": ("my_llm.toml",),
-    "my-algorithm": ("my_algorithm.py",),
-    "student": ("student.py",),
-    "gpt2-xl": ("gpt2_xl.toml",),
-    "fsdp-here": ("fsdp_here.toml",),
-    "llama-fsdp": ("llama_fsdp.toml",),
-    "llama2-70b": ("llama2_70b.toml",),
-    "rent-resnet50": ("rent_resnet50.toml",),
-    "toy": ("toy.py",),
-    "notebook": ("notebook.ipynb",),
-    "model-parallel": ("model_parallel.toml",),
-    "resnet-course": ("resnet_course.py", "resnet_course.toml"),
-}
+FILES = (
+    "my_cluster.toml", "my_training.toml", "my_llm.toml", "my_algorithm.py", "student.py", "gpt2_xl.toml",
+    "fsdp_here.toml", "llama_fsdp.toml", "llama2_70b.toml", "rent_resnet50.toml", "toy.py", "notebook.ipynb",
+    "model_parallel.toml",
+)  # fmt: skip
+EXAMPLES: dict[str, tuple[str, ...]] = {Path(file).stem.replace("_", "-"): (file,) for file in FILES}
+EXAMPLES["resnet-course"] = ("resnet_course.py", "resnet_course.toml")
 
 
 def beginnings() -> dict[str, tuple[Path, ...]]:
