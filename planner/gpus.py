@@ -23,7 +23,7 @@ HBM2E_RATE = 2.4e12  # assumed for H100s with a 500 W limit: five stacks of HBM2
 
 
 class Gpu(NamedTuple):
-    """A GPU's data sheet: rates in FLOP/s and bytes/s. A missing precision has the rate of the next wider one."""
+    """A GPU's data sheet: rates in FLOP/s and bytes/s. A precision that is not listed has the rate of a listed one."""
 
     name: str
     generation: str
@@ -106,7 +106,7 @@ def is_published(name: str) -> bool:
 
 
 def describe_unpublished(gpus: Sequence[str]) -> str:
-    """Return a clause on GPUs without published runs, such as "no published run is on L40S, so predictions use ..."."""
+    """Return a clause about GPUs without runs, such as "no published run is on L40S, so predictions use ..."."""
     sheets = "its data sheet" if len(gpus) == 1 else "their data sheets"
     return f"no published run is on {name_some(gpus)}, so predictions use {sheets}"
 

@@ -60,7 +60,6 @@ def read_process() -> Mapping[str, float]:
 
 @cache
 def published() -> tuple[Alone, ...]:
-    """Return the published rates of single GPUs."""
     with PUBLISHED.open(encoding="utf-8", newline="") as lines:
         return tuple(
             Alone(

@@ -36,7 +36,7 @@ ADDED_BY_ONE = ("compute", "optimizer")  # parts that a single device has, too
 
 
 class TooLittleMemory(InputError):  # noqa: N818 - the finding itself
-    """Raised if a training step needs too much memory. ``needed`` and ``available`` are bytes on the fullest device."""
+    """Raised if a step needs too much memory. ``needed``, including unusable memory, and ``available`` are in bytes."""
 
     def __init__(self, message: str, needed: float, available: float) -> None:
         super().__init__(message)

@@ -65,7 +65,6 @@ class FaultsSection(Section):
     compute: ComputeJitterSection | None = None
 
     def faults(self) -> Faults:
-        """Return the Faults for the simulator."""
         return Faults(
             tuple(RankFault(**rank.model_dump()) for rank in self.rank),
             tuple(LinkFault(**link.model_dump() | {"between": (*link.between,)}) for link in self.link),

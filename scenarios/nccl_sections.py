@@ -63,7 +63,7 @@ class NcclSection(Section):
         return self
 
     def settings(self) -> "NcclSettings":
-        """Return the table as NcclSettings. Raise InputError for a value that NCCL rejects."""
+        """Return the table as NcclSettings. Raise InputError for an invalid value or a setting with two names."""
         from simcomm.nccl.settings import VARIABLES, NcclSettings
 
         keys = self.model_dump(exclude_none=True)

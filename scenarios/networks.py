@@ -30,8 +30,6 @@ class NetworkOnlySection(ScenarioSection):
 
 
 class ReadNetwork(NamedTuple):
-    """A cluster and its faults."""
-
     cluster: Cluster
     faults: Faults
 

@@ -31,7 +31,7 @@ def shipped() -> dict[str, Path]:
 
 
 def find(reference: str) -> Path:
-    """Return the path of a built-in scenario or of a user's file. Raise InputError if it does not exist."""
+    """Return the path of a built-in scenario or of a user's file. Raise InputError if no such file exists."""
     if reference in shipped():
         return shipped()[reference]
     path = Path(reference)

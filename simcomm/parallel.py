@@ -27,9 +27,9 @@ def in_any_order(
 ) -> Generator[tuple[int, Result]]:
     """Yield the index and result of each task, in order of completion.
 
-    Tasks start in this process. If more than four seconds of work are left after one second, or at once if
-    ``takes_long`` is set, one worker process per core runs the remaining tasks. Functions from the main module, and
-    functions that cannot be pickled, stay in this process. Inside ``joblib.parallel_config``, its backend runs all
+    Tasks start in this process. If more than four CPU seconds of work are left after one second, or at once if
+    ``takes_long`` is set, up to one worker process per core runs the remaining tasks. Functions from the main module,
+    and functions that cannot be pickled, stay in this process. Inside ``joblib.parallel_config``, its backend runs all
     tasks. Closing the iterator cancels the remaining tasks.
 
     >>> sorted(in_any_order(abs, [-1, -2]))

@@ -46,7 +46,7 @@ class DownLink:
 
 @dataclass(frozen=True)
 class StuckRun:
-    """The first repetition that hangs, with its failed ranks, unfinished operations and links that are down."""
+    """The first repetition that hangs, with its failed ranks, unfinished operations and links that stay down."""
 
     failed: tuple[FailedRank, ...]
     unfinished: tuple[Unfinished, ...]
@@ -99,7 +99,7 @@ class LinkPart:
 
 @dataclass(frozen=True)
 class Waiting:
-    """A summary of waits and of the critical path. Times are means per run and step, in descending order."""
+    """The longest waits and parts of the critical path, in descending order. Times are means per run and step."""
 
     waited_for: tuple[WaitedFor, ...]
     critical_path: tuple[PathPart, ...]

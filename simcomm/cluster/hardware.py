@@ -67,7 +67,6 @@ def memory_bytes(gpu: str) -> float | None:
 
 
 def catalogue_folder() -> Any:
-    """Return the directory of the catalog's files."""
     return files("simcomm.cluster") / "catalogue"
 
 

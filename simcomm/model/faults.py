@@ -167,7 +167,6 @@ class Faults:
 
     @property
     def fails_ranks(self) -> bool:
-        """Whether any rank fails."""
         return any(fault.fails_at < inf for fault in self.ranks)
 
     @property

@@ -234,7 +234,7 @@ def nvlink_of(generation: str) -> str:
 
 @cache
 def plugin_latency(network: str, *, is_staged: bool = False) -> float:
-    """Return the message latency in us that a network's plug-in reports; ``is_staged`` means without GPUDirect.
+    """Return the latency in us that a network's plug-in reports, or 0 if unknown. ``is_staged``: without GPUDirect.
 
     >>> plugin_latency("efa3"), plugin_latency("efa1", is_staged=True), plugin_latency("ib")
     (35.0, 150.0, 0.0)

@@ -28,7 +28,7 @@ class NcclRelease(NamedTuple):
     year: float = 0.0
 
     def number(self) -> tuple[int, int]:
-        """Return the version, or the newest version at the time ``year``. A whole year means shortly before its middle.
+        """Return the version, or the newest version at the time ``year``. A whole number means shortly before mid-year.
 
         >>> NcclRelease(year=2023).number()
         (2, 18)
@@ -41,7 +41,7 @@ class NcclRelease(NamedTuple):
 
 
 def parse_release(value: object) -> NcclRelease:
-    """Return the release that ``nccl = 2.19``, ``"2.19.3"`` or ``2024`` names. Raise ValueError for any other value.
+    """Parse an NCCL version such as ``2.19`` or ``"2.19.3"``, or a year such as ``2024``. Raise ValueError otherwise.
 
     >>> parse_release("2.30")
     NcclRelease(version=(2, 30), year=0.0)
@@ -157,7 +157,7 @@ class NcclSettings:
 
 
 def _read_choices(key: str, text: str | None, known: tuple[str, ...], collective: str) -> tuple[str, ...]:
-    """Return the words for a collective, from the part that names it or, without one, from the part without a name."""
+    """Return the words for ``collective``: from the part that names it, else from the unnamed part, else all."""
     choices = known
     for number, part in enumerate(text.split(";") if text is not None else ()):
         name, colon, words = part.rpartition(":")

@@ -64,7 +64,6 @@ class CandidateRoute:
 
 
 def find_route(comm: Communicator, collective: str, choice: Choice, values: Parameters) -> CandidateRoute:
-    """Return the latencies and bandwidths of a candidate."""
     algorithm, protocol = choice
     inside, between = inside_hop(comm, protocol, values), between_hop(comm, protocol, values)
     base = values[f"base.{protocol}"] * aged(comm, values)

@@ -28,7 +28,6 @@ class NcclModel(NetworkModel):
     cluster: NcclCluster
 
     def __post_init__(self) -> None:
-        """Raise InputError for a cluster that the NCCL model does not support."""
         self.cluster.check_modeled()
 
     def predict(self, call: CollectiveCall) -> NcclPrediction:

@@ -147,7 +147,7 @@ def _meld_all(flows: Records, first: int) -> int:
 
 @inline
 def take_due(flows: Records, root: int, due: float) -> tuple[int, int]:
-    """Remove all flows with targets up to ``due``. Return their list, linked by ``sibling``, and the new root."""
+    """Remove all flows with targets up to ``due``. Return the first one, linked by ``sibling``, and the new root."""
     todo, taken, others = root, NOBODY, NOBODY
     while todo >= 0:
         flow = todo
@@ -199,7 +199,6 @@ class Calendar(NamedTuple):
 
 
 def new_calendar(nodes: int) -> Calendar:
-    """Return an empty calendar."""
     records = np.zeros(nodes, NODE)
     records["free"] = np.arange(nodes)[::-1]
     return Calendar(records, new_heap(nodes), np.zeros(RECENT, np.int32), np.full(1, nodes))

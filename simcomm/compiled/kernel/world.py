@@ -60,8 +60,6 @@ FREE, FRESH, THROUGH, READY, STALE, DUE, STACKS = range(7)  # indices of World.s
 
 
 class World(NamedTuple):
-    """The state of a simulation."""
-
     stages: Records
     messages: Records
     ops: Ints

@@ -89,8 +89,6 @@ TERMS = np.dtype(
 
 
 class TcpWorld(NamedTuple):
-    """The state of a TCP simulation."""
-
     actions: Ints  # kinds of all actions in order: POST_SEND etc.
     message_of: Ints  # [actions]: the message; -1 for local work
     seconds: Floats  # [actions]: duration of SPEND, SHARE and OCCUPY, and core time to continue after a wait

@@ -10,8 +10,6 @@ from simcomm.nccl.pasted import FilePlace
 
 @dataclass(frozen=True)
 class Fact:
-    """A fact and its location in a file."""
-
     place: FilePlace
 
 
@@ -25,8 +23,6 @@ class VariableSet(Fact):
 
 @dataclass(frozen=True)
 class LibraryVersion(Fact):
-    """The version of NCCL or RCCL."""
-
     version: tuple[int, int]
 
 

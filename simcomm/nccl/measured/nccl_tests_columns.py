@@ -58,8 +58,6 @@ class Column(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """The columns of a table, and the separator between its cells."""
-
     columns: tuple[Column, ...]
     separator: str = ""
 
