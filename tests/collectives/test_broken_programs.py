@@ -201,7 +201,7 @@ def marked_line(name: str) -> int:
 
 
 @pytest.mark.parametrize("name", CAUGHT)
-def test_broken_program_has_its_smallest_counterexample(name: str) -> None:
+def test_broken_program_has_the_smallest_counterexample(name: str) -> None:
     verdict = prove(broken_programs()[name], parse_world_sizes("1-33"))
     world_size, root, message = CAUGHT[name]
     message = message.replace("LINE", str(marked_line(name)))
@@ -211,7 +211,7 @@ def test_broken_program_has_its_smallest_counterexample(name: str) -> None:
     assert all(report.world_size < world_size for report in verdict.reports)
 
 
-def test_failure_on_one_rank_only_adds_a_hint() -> None:
+def test_failure_only_at_world_size_1_adds_a_hint() -> None:
     assert broken_programs().keys() == CAUGHT.keys()
     alone = prove(broken_programs()["empty_scratch"], [1]).problem
     assert alone is not None and "world size 1" in alone and "it is correct" not in alone

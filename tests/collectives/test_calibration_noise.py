@@ -83,7 +83,7 @@ def test_calibrate_replaces_a_cache_file_that_was_read(monkeypatch, tmp_path):
         assert Session().calibrate(2)[1] == str(cache_file(2))
 
 
-def test_ranks_do_not_count_as_other_processes(monkeypatch):
+def test_load_of_other_processes_excludes_the_ranks(monkeypatch):
     counters = [Counters(1.0, 0.0, 10.0, {1: ("init", 0.05), 7: ("make", 0.1)})]
     counters.append(Counters(4.0, 0.2, 20.0, {1: ("init", 0.06), 7: ("make", 1.1), 8: ("new", 0.9)}))
     monkeypatch.setattr("realcomm.calibration.load.read_counters", lambda: counters.pop(0))

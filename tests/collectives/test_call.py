@@ -156,7 +156,7 @@ ONES = torch.ones(4)
         (lambda: realcomm.launch(3, 2), "worker must be a function of (rank, world_size), not 3"),
     ],
 )  # fmt: skip
-def test_error_states_the_type_that_an_argument_needs(call, message: str):
+def test_argument_type_error_names_the_expected_type(call, message: str):
     with pytest.raises(InputError, match=re.escape(message)):
         call()
 
@@ -182,7 +182,7 @@ def test_buffers_must_match_the_call():
             simcomm.run(call, STAR, buffers=[wrong.copy() for _ in range(4)])
 
 
-def test_call_keeps_its_elements_with_another_algorithm():
+def test_with_algorithm_keeps_the_number_of_elements():
     call = make_call("all_to_all/direct", 4, 1000)
     assert call.elements == 248
     sixteen = find_algorithm("all_reduce/ring")

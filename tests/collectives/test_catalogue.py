@@ -72,7 +72,7 @@ def chain(rank, world_size, slices=8):  # type: ignore[no-untyped-def]
             yield send(rank + 1, chunk)
 
 
-def test_declared_algorithm_has_its_name_and_chunks() -> None:
+def test_declared_algorithm_has_the_stated_name_and_chunks() -> None:
     assert declared("all_reduce", idle).full_name == "all_reduce/idle"
     assert declared("all_reduce", idle, name="lazy").full_name == "all_reduce/lazy"
     assert (declared("all_reduce", idle).chunks(5), declared("all_reduce", idle).scratch(5)) == (5, 0)
@@ -130,7 +130,7 @@ def test_user_file_is_found_in_a_folder(mine: Path) -> None:
     assert (member.full_name, member.source, member.chunks(2)) == ("all_reduce/sliced", mine, 3)
 
 
-def test_collective_selects_among_algorithms_of_equal_name(mine: Path) -> None:
+def test_collective_disambiguates_algorithms_of_equal_name(mine: Path) -> None:
     assert find_algorithm(f"{mine}:mine", "broadcast").full_name == "broadcast/mine"
     assert find_algorithm(f"{mine}:broadcast/mine").full_name == "broadcast/mine"
     assert find_algorithm(f"{mine}:my_broadcast").full_name == "broadcast/mine"

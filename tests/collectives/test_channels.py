@@ -79,7 +79,7 @@ def failing(rank, world_size):
         (failing, "rank 0, channel 1, step 1: the program fails with ZeroDivisionError"),
     ],
 )  # fmt: skip
-def test_error_names_its_channel(program: Any, message: str) -> None:
+def test_program_error_names_the_channel(program: Any, message: str) -> None:
     def on_second(rank, world_size):
         return iter(()), program(rank, world_size)
 
@@ -99,6 +99,6 @@ def test_peer_outside_the_group_is_rejected() -> None:
         list(on_group(iter([send(2, 0)]), [4, 5]))
 
 
-def test_messages_to_one_rank_use_one_port() -> None:
+def test_ports_count_the_peers_of_a_step() -> None:
     assert verify(find_algorithm("all_gather/bruck"), 7).ports == 1
     assert verify(find_algorithm("all_to_all/direct"), 7).ports == 6

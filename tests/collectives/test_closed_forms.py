@@ -104,7 +104,7 @@ def test_torus_closed_form_is_exact_for_any_shape(p: int, columns: int, rows: in
         ("all_reduce/hierarchical", 16, {"node": "recursive_halving", "gather": "bruck", "rail": "chain[slices=3]"}),
     ],
 )
-def test_closed_forms_take_the_parameters(name: str, p: int, parameters: dict[str, int | str]) -> None:
+def test_closed_forms_are_exact_for_any_parameters(name: str, p: int, parameters: dict[str, int | str]) -> None:
     check_exact(find_algorithm(name).with_parameters(**parameters), p, (100, 5))
 
 
@@ -113,7 +113,7 @@ FEW, MANY = (*range(1, 10), 12, 16, 17, 33), (10, 11, 13, 14, 15, *range(18, 33)
 
 @pytest.mark.parametrize("name", sorted(library()))
 @pytest.mark.parametrize("sizes", [FEW, pytest.param(MANY, marks=pytest.mark.slow)], ids=["few", "many"])
-def test_proof_equals_the_closed_form_and_respects_the_bounds(name: str, sizes: tuple[int, ...]) -> None:
+def test_proved_costs_match_closed_forms_and_lower_bounds(name: str, sizes: tuple[int, ...]) -> None:
     algorithm = find_algorithm(name)
     for p in sizes:
         report = verify(algorithm, p)

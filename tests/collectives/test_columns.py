@@ -58,7 +58,7 @@ def test_columns_round_trip_to_rows_and_files(
 
 @settings(deadline=None, max_examples=40)
 @given(st.lists(messages(), min_size=1, max_size=12), st.randoms(use_true_random=False))
-def test_message_equality_ignores_route_numbers(rows: list[Message], random: Any):
+def test_message_equality_ignores_the_numbering_of_routes(rows: list[Message], random: Any):
     first = Messages.of(rows)
     routes = list({row.route for row in rows})
     random.shuffle(routes)
@@ -85,7 +85,7 @@ def test_engines_agree_on_chunks_and_waits(name: str):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_links_record_their_degraded_capacity(engine: str):
+def test_trace_records_the_capacity_of_degraded_links(engine: str):
     star = simcomm.star(3, "8 Gbit/s", "1 us")
     faults = simcomm.Faults(links=(simcomm.LinkFault(("h1", "s0"), 0.25, at=1e-3, lasting=1e-3),))
     trace = simcomm.run("all_reduce/ring", star, 6_000_000, faults=faults, engine=engine)

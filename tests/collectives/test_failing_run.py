@@ -35,7 +35,7 @@ def failing(algorithm: Algorithm, ranks: int, root: int = 0) -> tuple[Trace, Pro
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_broken_programs_run_up_to_their_failure(name: str, tmp_path: Path) -> None:
+def test_trace_of_a_broken_program_ends_at_the_failure(name: str, tmp_path: Path) -> None:
     ranks, root, _ = CAUGHT[name]
     trace, error = failing(broken_programs()[name], ranks, root)
     failure = trace.failure
@@ -47,7 +47,7 @@ def test_broken_programs_run_up_to_their_failure(name: str, tmp_path: Path) -> N
     assert read_trace(tmp_path / "wrong.trace.json").failure == failure
 
 
-def test_other_ranks_run_until_they_wait_for_the_failed_one() -> None:
+def test_other_ranks_run_until_they_wait_for_the_failed_rank() -> None:
     def wrong(rank, world_size):
         yield send(rank ^ 1, 0), recv_reduce(rank ^ 1, 0)
         if rank == 0:
@@ -155,7 +155,7 @@ def test_deadlock_is_shown_as_a_cycle(ringlab: Ringlab, tmp_path: Path) -> None:
     assert run["limits"]["heading"] == "8 ranks wait for each other"
 
 
-def test_file_with_several_collectives_needs_a_name(ringlab: Ringlab, tmp_path: Path) -> None:
+def test_animate_rejects_a_file_with_several_collectives(ringlab: Ringlab, tmp_path: Path) -> None:
     file = own_program(tmp_path)
     file.write_text(file.read_text() + '\n@algorithm("barrier")\ndef wait(rank, world_size):\n    yield ()\n')
     done = ringlab("animate", file, "-o", tmp_path / "x.html")

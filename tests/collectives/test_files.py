@@ -27,7 +27,7 @@ from ringlab.shared.progress import TerminalProgress
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(ringlab_package.__file__).parents[1])}
 
 
-def test_file_has_the_permissions_of_the_umask_or_the_file_before(tmp_path: Path):
+def test_written_file_keeps_permissions_or_follows_the_umask(tmp_path: Path):
     file, before = tmp_path / "a.json", os.umask(0o027)
     try:
         write_text(file, "new")
@@ -117,7 +117,7 @@ def test_inputs_are_not_overwritten(tmp_path: Path):
 
 
 @pytest.mark.parametrize("command", ["list", "profile resnet18", "check all_reduce/ring"])
-def test_command_rejects_a_pipe_before_work(command: str, tmp_path: Path) -> None:
+def test_command_rejects_a_pipe_as_output_before_it_starts(command: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     done = CliRunner().invoke(app, [*command.split(), "--json", str(tmp_path / "pipe")])
     assert isinstance(done.exception, InputError) and not done.stdout
@@ -193,7 +193,7 @@ def test_files_are_written_when_stdout_is_closed(tmp_path: Path):
     assert len(read_trace(tmp_path / "a.trace.json").messages) > 0
 
 
-def test_full_stderr_does_not_stop_the_answer(monkeypatch):
+def test_full_stderr_is_ignored_and_full_stdout_raises(monkeypatch):
     class Full(StringIO):
         def write(self, text: str) -> int:
             raise OSError(errno.ENOSPC, "No space left on device")

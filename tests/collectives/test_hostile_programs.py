@@ -108,7 +108,7 @@ def _leads_to(link: Path, folder: Path) -> bool:
 
 
 @pytest.mark.parametrize("name", ENDED)
-def test_hostile_program_is_ended_without_leftovers(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hostile_program_leaves_no_process_behind(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     body, message, line = ENDED[name]
     monkeypatch.chdir(tmp_path)  # a worker's folder is its owner's
     path = write(tmp_path, body)
@@ -128,7 +128,7 @@ def test_orphaned_processes_are_found() -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_hostile_program_fails_with_its_line(name: str, tmp_path: Path) -> None:
+def test_hostile_program_error_names_the_line(name: str, tmp_path: Path) -> None:
     body, message, line = REFUSED[name]
     (algorithm,) = load_file(write(tmp_path, body))
     problem = prove(algorithm, [2]).problem
@@ -185,7 +185,7 @@ def test_user_file_imports_its_neighbors(tmp_path: Path) -> None:
     assert verify(load_file(write(tmp_path, body))[0], 2).messages == 2
 
 
-def test_worker_ends_with_its_owner(tmp_path: Path) -> None:
+def test_worker_exits_when_its_parent_is_killed(tmp_path: Path) -> None:
     path = write(tmp_path, "    time.sleep(60)\n    yield ()")
     code = f"from collectives import verify; verify({str(path) + ':hostile'!r}, 2)"
     environment = os.environ | {"RINGLAB_PROGRAM_SECONDS": "60"}

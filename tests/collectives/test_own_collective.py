@@ -31,7 +31,7 @@ sizes = ["1 KiB", "64 KiB"]
 """
 
 
-def test_nccl_collectives_end_with_the_right_data():
+def test_nccl_collectives_give_correct_results():
     for wrong in launch(real_workers.check_own_collectives, 3, COLLECTIVES, timeout=120):
         assert wrong.keys() >= {"all_reduce mean", "reduce sum", "all_to_all sum"}
         assert not any(wrong.values()), wrong
@@ -47,7 +47,7 @@ def with_gloo(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("with_gloo")
-def test_compare_measures_nccl_and_predicts_it(tmp_path: Path):
+def test_compare_measures_and_predicts_nccl(tmp_path: Path):
     answer = load(write(tmp_path, BOX)).compare(backend="nccl", timeout=60)
     of_nccl = [collective for collective in answer.collectives if collective.algorithm == "nccl"]
     assert [row.bytes for row in of_nccl] == [1024, 65536] and len(answer.collectives) == 4
@@ -57,7 +57,7 @@ def test_compare_measures_nccl_and_predicts_it(tmp_path: Path):
 
 
 @pytest.mark.usefixtures("with_gloo")
-def test_other_gpus_than_the_scenario_are_rejected(tmp_path: Path):
+def test_compare_rejects_a_machine_with_other_gpus(tmp_path: Path):
     others = load(write(tmp_path, BOX.replace("A100 SXM", "RTX 4090")))
     with pytest.raises(InputError, match="is not this machine, whose GPUs are: NVIDIA A100-SXM4-80GB, NVIDIA A100"):
         others.compare(backend="nccl", timeout=60)
@@ -65,7 +65,7 @@ def test_other_gpus_than_the_scenario_are_rejected(tmp_path: Path):
         load(write(tmp_path, BOX.replace("gpus = 2", "gpus = 4"))).compare(backend="nccl", timeout=60)
 
 
-def test_gloo_is_rejected_for_nccl(tmp_path: Path, ringlab: Ringlab):
+def test_nccl_algorithm_requires_the_nccl_backend(tmp_path: Path, ringlab: Ringlab):
     with pytest.raises(InputError, match="all_reduce/nccl is NCCL's own collective, but the backend is gloo"):
         realcomm.run(nccl("all_reduce"), simcomm.this_machine(2), 1024)
     refused = ringlab("compare", write(tmp_path, BOX), "--backend", "nccl")

@@ -127,7 +127,7 @@ def test_long_prediction_counts_messages(tmp_path):
 
 @pytest.mark.parametrize("is_emulated", [False, True])
 @pytest.mark.parametrize("buckets", [None, Buckets(), Buckets(2.0, "ddp")])
-def test_counted_training_messages_are_simulated(
+def test_training_message_count_equals_the_simulated_one(
     buckets: Buckets | None, is_emulated: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain_star, counted = simcomm.star(3, "10 Gbit/s", "5 us"), list[int]()
@@ -151,7 +151,7 @@ def test_short_prediction_has_no_notes():
     assert heard.notes == [] and heard.news[-1][0] == heard.news[-1][1]
 
 
-def test_interrupted_check_keeps_its_proofs(monkeypatch):
+def test_interrupted_check_keeps_finished_proofs(monkeypatch):
     verify = verifier.verify
 
     def verify_four(algorithm, world_size, root):

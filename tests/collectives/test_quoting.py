@@ -32,7 +32,7 @@ def test_suggestions_end_with_other_accepted_values() -> None:
     assert suggest("x", ["a", "b"], ", or FILE.py:NAME") == "choose one of a, b, or FILE.py:NAME"
 
 
-def test_reversed_range_of_ranks_suggests_its_reverse() -> None:
+def test_reversed_rank_range_error_suggests_the_right_order() -> None:
     with pytest.raises(InputError, match="--ranks '8-2': 8-2 is reversed; write 2-8"):
         parse_world_sizes("8-2")
 

@@ -47,7 +47,7 @@ def chain_file(folder: Path, wrong: str) -> Path:
 
 @pytest.mark.parametrize("p", [1, 2, 3, 7, 12, 33])
 @pytest.mark.parametrize("name", RELATIVE)
-def test_program_relative_to_root_has_one_root_class(name: str, p: int) -> None:
+def test_program_symmetric_in_the_root_has_one_root_class(name: str, p: int) -> None:
     assert root_classes(find_algorithm(name), p) == [[*range(p)]]
 
 
@@ -152,7 +152,7 @@ def test_check_separates_undefined_from_wrong(
     assert (report["correct"], report["undefined"]) == (status == 0, undefined)
 
 
-def test_undefined_root_is_not_reported_as_proved() -> None:
+def test_world_size_with_an_undefined_root_is_not_proved() -> None:
     def even(rank, world_size, root):
         if root % 2:
             raise Undefined("only for even roots")

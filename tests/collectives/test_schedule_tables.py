@@ -158,7 +158,7 @@ REFUSED = [(nowhere, 0), (twice, 4), (endless, 4), (leaves, 0)]
 
 
 @pytest.mark.parametrize(("program", "scratch"), REFUSED)
-def test_array_and_plain_checks_raise_the_same_messages(program: Any, scratch: int, monkeypatch: pytest.MonkeyPatch):
+def test_vectorized_and_scalar_checks_raise_equal_messages(program: Any, scratch: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("collectives.schedule.schedule.MOST_STEPS", 50)
     with pytest.raises(ProgramError) as plain:
         build_schedule(here(program, scratch=scratch), 4)

@@ -50,7 +50,7 @@ def test_too_many_messages_are_rejected_before_recording(name: str, hosts: int):
     assert 0 < sum(counts) < 10 * hosts * 2  # what a few ranks say
 
 
-def test_rejected_row_does_not_stop_others(monkeypatch):
+def test_predict_skips_rows_that_are_too_large_to_simulate(monkeypatch):
     monkeypatch.setattr(Gigabyte, "PAIRS", 5000)  # to be quick
     answer = load("star8", "cluster.hosts=101", 'collective.algorithms=["direct", "ring"]').predict()
     assert {collective.algorithm for collective in answer.collectives} == {"ring"} and len(answer.collectives) == 5
@@ -140,7 +140,7 @@ def test_prediction_without_messages_has_no_message_limit(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 1000])
-def test_keys_and_hops_do_not_depend_on_piece_size(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_and_routes_do_not_depend_on_the_batch_size(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = np.array([1 << 40, 3, 1 << 40, 0, 5, 3, 1 << 30], np.int64).repeat(30)
     tree = simcomm.two_level_tree(4, 4, "1 GB/s", "1 us", 4.0)
     doubling = find_algorithm("all_reduce/recursive_doubling")

@@ -53,7 +53,7 @@ def trace() -> Trace:
     )
 
 
-def test_path_arguments_of_other_types_are_rejected(trace: Trace) -> None:
+def test_path_argument_of_a_wrong_type_is_rejected(trace: Trace) -> None:
     figure, parts = viz.space_time_figure(trace), ReportParts()
     calls: list[Callable[[Any], object]] = [
         trace.write, read_trace, read_calibration, simcomm.read_cluster, lambda path: viz.draw(trace, path),
@@ -150,7 +150,7 @@ def test_trace_with_impossible_values_is_rejected(
         read_trace(path)
 
 
-def test_trace_needs_little_more_memory_than_it_holds(tmp_path: Path) -> None:
+def test_making_and_reading_a_trace_need_little_extra_memory(tmp_path: Path) -> None:
     """Measure the memory to create a trace of 130,560 messages, and to read it."""
     file, ring = tmp_path / "ring.trace.json", find_algorithm("all_reduce/ring")
     star = simcomm.star(256, "10 Gbit/s", "5 us")
@@ -171,7 +171,7 @@ def test_trace_needs_little_more_memory_than_it_holds(tmp_path: Path) -> None:
 JOB = Training(find_algorithm("all_reduce/ring"), batch_size=10)
 
 
-def test_bandwidths_equal_nccl_tests():
+def test_bandwidths_are_defined_as_in_nccl_tests():
     facts = {"nbytes": 8e9, "time_min_s": 1.9, "time_max_s": 2.5}
     entry = collective_figures(Trace("all_reduce/ring", "measured", 4, 2.0, facts=facts))
     assert entry.to_dict() == {
@@ -188,7 +188,7 @@ def spans(step: int, rank: int, *seconds: float) -> list[Span]:
     return events
 
 
-def test_step_time_is_a_mean_without_warm_up():
+def test_mean_step_time_excludes_warm_up_steps():
     events = [*spans(0, 0, 9, 9, 9, 9), *spans(0, 1, 9, 9, 9, 9)]
     for step in (1, 2, 3):
         events += spans(step, 0, 1, 2, 2, 1) + spans(step, 1, 1, 2, 2, 2)
@@ -214,7 +214,7 @@ def test_exposed_time_of_buckets_is_reported():
     assert training_figures(alone, JOB).exposed_s is None
 
 
-def test_gpu_sync_is_the_extra_backward_time():
+def test_exposed_ddp_sync_is_the_extra_backward_time():
     facts = {"batch_size": 10.0, "single_rank_step_s": 3.5, "single_rank_backward_s": 1.5, "warmup_steps": 0.0}
     events = [span for rank in range(2) for span in spans(0, rank, 1, 2, 0, 1)]
     trace = Trace("training/ddp", "measured", 2, 9.0, spans=events, facts=facts)

@@ -46,7 +46,7 @@ def random_trace(random: Generator, count: int = 60) -> Trace:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_link_loads_equal_plain_sums(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_link_loads_equal_sums_over_messages(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = random_trace(np.random.default_rng(seed))
     monkeypatch.setattr(loads_module, "AT_ONCE", [1, 7, 1 << 15][seed % 3])
     loads = link_loads(trace)
@@ -168,7 +168,7 @@ def plain_depths(messages: Messages) -> list[int]:
     return depths
 
 
-def test_measured_path_continues_over_gaps():
+def test_critical_path_of_measured_messages_may_cross_gaps():
     first, then = Message(0, 1, 0, 0, 64, 0.0, 1.0), Message(1, 2, 1, 0, 64, 1.25, 2.0, dst_posted=0.0)
     unrelated = Message(3, 4, 0, 0, 64, 0.0, 1.2)
     trace = Trace("one", "measured", 5, 2.0, [first, then, unrelated])
@@ -176,6 +176,6 @@ def test_measured_path_continues_over_gaps():
     assert [leg.number for leg in critical_path(trace, over_gaps=True)] == [0, 1]
 
 
-def test_training_without_sync_has_limits() -> None:
+def test_limits_of_training_without_sync_state_zero_sync() -> None:
     trace = Trace("training/ring", "predicted", 1, 4.0, spans=Spans.of([Span(0, "backward", 0, 1.0, 2.0)]))
     assert find_limits(trace).sentence.startswith("Gradient sync takes 0 % of the time. ")

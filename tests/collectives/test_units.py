@@ -53,13 +53,13 @@ REFUSED: dict[Callable[[str], float], tuple[str, list[object]]] = {
 
 
 @pytest.mark.parametrize(("parse", "text"), [(parse, text) for parse, (_, texts) in REFUSED.items() for text in texts])
-def test_invalid_quantities_are_shown(parse: Callable[[object], float], text: object) -> None:
+def test_invalid_quantity_error_quotes_the_value(parse: Callable[[object], float], text: object) -> None:
     with pytest.raises(InputError, match=f"{re.escape(repr(text))} .*{REFUSED[parse][0].removeprefix('is ')}"):
         parse(text)
 
 
 @given(st.integers(1, 10**6), st.sampled_from(sorted(SIZES)), st.sampled_from(sorted(RATES)))
-def test_number_is_multiplied_by_every_unit(number: int, size: str, rate: str) -> None:
+def test_every_unit_multiplies_the_number(number: int, size: str, rate: str) -> None:
     assert parse_size(f"{number} {size}") == number * SIZES[size]
     assert parse_bandwidth(f"{number} {rate}") == float(number * RATES[rate])
 
@@ -88,7 +88,7 @@ def test_formatted_time_round_trips_to_three_digits(seconds: float) -> None:
     assert parse_latency(format_time(seconds)) == pytest.approx(seconds, rel=5.1e-3)
 
 
-def test_parsed_quantities_are_accepted_as_they_are() -> None:
+def test_parse_accepts_an_already_parsed_quantity() -> None:
     bandwidth, latency = Bandwidth(parse_bandwidth("10 Gbit/s")), Latency(parse_latency("5 us"))
     assert (parse_bandwidth(bandwidth), parse_latency(latency)) == (1.25e9, 5e-6)
     assert type(parse_bandwidth(bandwidth)) is float

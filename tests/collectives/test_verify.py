@@ -46,7 +46,7 @@ def test_hierarchical_all_reduce_is_correct_for_any_node_size(p: int, gpus: int)
 @pytest.mark.parametrize("rail", ["chain[slices=3]", "halving_doubling", "hierarchical[gpus=2]"])
 @pytest.mark.parametrize(("node", "gather"), [("ring", None), ("naive", "direct"), ("recursive_halving", "bruck")])
 @pytest.mark.parametrize(("p", "gpus"), [(8, 2), (12, 3), (8, 8)])
-def test_algorithms_with_one_channel_run_in_a_hierarchy(p: int, gpus: int, node: str, gather: str, rail: str) -> None:
+def test_hierarchy_accepts_algorithms_with_one_channel(p: int, gpus: int, node: str, gather: str, rail: str) -> None:
     algorithm = find_algorithm("all_reduce/hierarchical").with_parameters(gpus=gpus, node=node, gather=gather)
     assert verify(algorithm.with_parameters(rail=rail if p > gpus else "ring"), p).world_size == p
 
@@ -59,7 +59,7 @@ def test_hierarchy_rejects_channels_and_scratch(rail: str) -> None:
 
 
 @pytest.mark.parametrize("reference", ["chain[]", "chain[slices]", "chain[=4]", "chain[slices=]"])
-def test_brackets_without_parameters_in_a_name_are_rejected(reference: str) -> None:
+def test_algorithm_name_with_malformed_brackets_is_rejected(reference: str) -> None:
     with pytest.raises(InputError, match=r"write parameters as in chain\[slices=4\]"):
         find_algorithm(reference, "all_reduce")
 
@@ -85,7 +85,7 @@ def test_no_library_step_can_be_omitted(name: str, p: int, data: st.DataObject) 
         verify(as_algorithm(right.spec.name, lambda p, root: programs, right.chunks(p), right.scratch(p)), p)
 
 
-def test_undefined_sizes_are_skipped() -> None:
+def test_proof_skips_undefined_world_sizes() -> None:
     algorithm = find_algorithm("all_reduce/hierarchical").with_parameters(gpus=4)
     verdict = prove(algorithm, range(1, 14))
     assert verdict.problem is None

@@ -88,7 +88,7 @@ def test_wrong_sum_is_not_shown_as_complete(virtual: VirtualRuns, tmp_path: Path
 
 
 @pytest.mark.browser
-def test_player_of_a_lesson_names_the_line_that_waits(virtual: VirtualRuns, tmp_path: Path) -> None:
+def test_lesson_player_names_the_blocked_line(virtual: VirtualRuns, tmp_path: Path) -> None:
     lesson, page = find_lesson(3), tmp_path / "lesson.html"
     file = solved(lesson, tmp_path)
     _, runs = play_lesson(lesson, file, make_cluster(0, 8), virtual.host)
@@ -178,7 +178,7 @@ def test_long_line_of_a_learner_is_wrapped(capsys: pytest.CaptureFixture[str], m
     assert any(line.startswith("ring_all_reduce, line 37: requests") for line in lines) and max(map(len, lines)) <= 80
 
 
-def test_wrong_exercise_names_a_text_to_read(
+def test_wrong_exercise_recommends_a_text_to_read(
     virtual: VirtualRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "120")
@@ -288,7 +288,7 @@ def test_learn_show_prints_the_program_output(ringlab: Ringlab, tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("one_server")
-def test_notebook_is_checked_by_its_cells(ringlab: Ringlab, tmp_path: Path) -> None:
+def test_notebook_error_names_the_code_cell_and_line(ringlab: Ringlab, tmp_path: Path) -> None:
     functions = (SOLUTIONS / "01_message.py").read_text().replace("/ 2", "/ 1")
     cells = [
         {"cell_type": "markdown", "source": ["# A lesson"]},
@@ -356,7 +356,7 @@ OUT_OF_MEMORY = "out of memory: a check may use 2 GiB; allocate less"
     ],
     ids=["ends", "empty", "memory", "endless"],
 )
-def test_hostile_lesson_file_is_wrong(text: str, expected: list[tuple[int, str]], tmp_path: Path) -> None:
+def test_hostile_lesson_file_is_graded_wrong(text: str, expected: list[tuple[int, str]], tmp_path: Path) -> None:
     file = tmp_path / "04_ring.py"
     file.write_text(text)
     answer = check_lesson(4, file)

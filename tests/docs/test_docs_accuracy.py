@@ -41,7 +41,7 @@ def test_median_error_is_at_most_7_percent_after_three_rows():
     assert all(score["median"] <= 0.07 for score in gain["after"].values())
 
 
-def test_every_error_above_a_half_is_explained():
+def test_every_error_above_50_percent_has_a_reason():
     assert accuracy_table.above(FOUND).keys() <= REASONS.keys()
     worst = {
         slug for slug, scores in accuracy().systems.items() if any(score.median > 0.5 for score in scores.values())

@@ -29,6 +29,6 @@ def test_design_lists_every_folder() -> None:
     assert sorted(mapped_folders()) == sorted(folders)
 
 
-def test_folder_imports_none_above_it() -> None:
+def test_folder_imports_no_folder_above_it() -> None:
     inner = [folder for folder in mapped_folders() if "/" in folder]
     assert not [(below, above) for above, below in combinations(inner, 2) if above in imported_folders(below)]

@@ -63,7 +63,7 @@ def test_every_command_of_a_guide_works(guide: str, ringlab: Ringlab) -> None:
 
 @pytest.mark.usefixtures("one_server", "folder")
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_question_is_answered_by_three_commands(question: str, ringlab: Ringlab) -> None:
+def test_question_is_answered_in_at_most_three_commands(question: str, ringlab: Ringlab) -> None:
     ringlab("init", "my-algorithm")
     save_programs(SECTIONS[question])
     calls = commands(SECTIONS[question])

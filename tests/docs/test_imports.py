@@ -60,7 +60,7 @@ def package_of(path: Path) -> str:
     return path.relative_to(ROOT).parts[0]
 
 
-def test_imports_point_one_way() -> None:
+def test_packages_import_only_allowed_packages() -> None:
     for path in MODULES:
         inner = package_of(path)
         assert top(imports(path)) & MAY_IMPORT.keys() - {inner} <= MAY_IMPORT[inner], path

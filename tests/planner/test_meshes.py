@@ -177,7 +177,7 @@ def test_invalid_table_is_rejected_with_the_reason(table, text, reason):
         read_own_runs(table)
 
 
-def test_slow_mode_is_detected_from_measured_figures():
+def test_slow_runs_are_marked_by_the_time_they_lose():
     timed = timed_runs()
     slow = mark_slow(timed)
     assert 300 < slow.sum() < 400
@@ -205,7 +205,7 @@ def test_search_orders_fitting_meshes():
     assert front[0] == answer.order[0] and (np.diff(answer.memory["total"][front]) < 0).all()
 
 
-def test_half_of_an_odd_sequence_is_no_remedy():
+def test_odd_sequence_is_not_halved_to_fit_memory():
     (_, large) = parse_transformer("llama3-405b")
     assert isinstance(what_would_fit(job(shape=large, gpus=1, batch=7, seq=1025)), dict)
 

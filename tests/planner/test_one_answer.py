@@ -43,7 +43,7 @@ def scenario(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.mark.parametrize("scenario", JOBS, indirect=True, ids=[" ".join(job) for job in JOBS])
-def test_predict_search_and_plan_give_one_answer(scenario: Path) -> None:
+def test_predict_search_and_plan_give_equal_answers(scenario: Path) -> None:
     spread = read_spread_training(scenario)
     job = find_job(spread.training, spread.folder)
     job = replace(job, optimizer=named_optimizer(spread.training))
@@ -77,7 +77,7 @@ def test_predict_search_and_plan_give_one_answer(scenario: Path) -> None:
 
 
 @pytest.mark.parametrize("scenario", [ALMOST_FULL], indirect=True, ids=[" ".join(ALMOST_FULL)])
-def test_predict_search_and_plan_have_one_memory_limit(scenario: Path) -> None:
+def test_predict_search_and_plan_share_a_memory_limit(scenario: Path) -> None:
     spread = read_spread_training(scenario)
     job = replace(find_job(spread.training, spread.folder), optimizer="adamw")
     instance, gpus = instance_of("p4d.24xlarge"), spread.cluster.world_size

@@ -54,7 +54,7 @@ def bubble_share(devices: int, microbatches: int) -> float:
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved"])
-def test_pipeline_device_does_each_microbatch_once(schedule: str) -> None:
+def test_pipeline_device_runs_each_microbatch_pass_once(schedule: str) -> None:
     virtual = 2 if schedule == "interleaved" else 1
     for device in range(4):
         order = order_of(schedule, device, 4, 8, virtual)
@@ -83,7 +83,7 @@ def test_pipeline_stage_waits_for_its_messages() -> None:
 
 
 @pytest.mark.parametrize(("strategy", "times"), [("ddp", 1), ("zero2", 1), ("zero3", 1.5), ("fsdp", 1.5)])
-def test_zero_sends_as_many_bytes_as_its_paper_states(strategy: str, times: float) -> None:
+def test_zero_sends_the_bytes_that_the_zero_paper_states(strategy: str, times: float) -> None:
     """According to section 7, stages 1 and 2 send as much as DDP, and stage 3 sends 1.5 times as much."""
     (calls,) = stage_calls(TrainingJob(alike(), 8, Parallelism(strategy=strategy)).on(8))
     sent = (call.times * call.nbytes * SHARES[call.collective](call.group.size) for call in calls)
@@ -189,7 +189,7 @@ def on_4090(batch: int, parallelism: Parallelism, model: str = "resnet50") -> Tr
     return Training(TrainingJob(profile, batch, parallelism), host, at_rate(profile, 100.0))
 
 
-def test_batch_beyond_memory_is_rejected_with_one_that_fits() -> None:
+def test_too_large_batch_error_names_one_that_fits() -> None:
     message = r"batch_size 600 .* of 24 GiB, of which 85% .* up to \d+ samples"
     with pytest.raises(TooLittleMemory, match=message) as refused:
         on_4090(600, Parallelism()).predict(4)
@@ -207,7 +207,7 @@ def test_recomputation_stores_fewer_activations_of_a_profile() -> None:
     assert again.parts.compute == pytest.approx(4 / 3 * stored.parts.compute, rel=0.05)
 
 
-def test_profile_pipeline_stores_its_fullest_stage() -> None:
+def test_pipeline_memory_is_that_of_the_fullest_stage() -> None:
     meshes = Parallelism(), Parallelism(data=2, pipeline=2)
     single, halved = (on_4090(4, mesh, "vgg16").predict(4) for mesh in meshes)
     assert 0.5 <= halved.memory["optimizer"] / single.memory["optimizer"] < 1
@@ -222,7 +222,7 @@ def test_profile_pipeline_stores_its_fullest_stage() -> None:
         ({"strategy": "hsdp", "shard": 3}, 8, "data .8. must be a multiple of shard .3."),
     ],
 )
-def test_mesh_of_another_number_of_devices_is_rejected(given: dict[str, object], devices: int, message: str) -> None:
+def test_mesh_must_match_the_number_of_devices(given: dict[str, object], devices: int, message: str) -> None:
     with pytest.raises(InputError, match=message):
         Parallelism(**given).for_devices(devices)
 

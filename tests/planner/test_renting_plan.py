@@ -169,7 +169,7 @@ def test_plan_rejects_invalid_options(scenario: str) -> None:
         ("plan.budget=0.01", r"No candidate finishes for \$0.01\. Fastest: .*\. Cheapest: "),
     ],
 )
-def test_plan_names_the_nearest_if_none_is_within_limits(scenario: str, override: str, message: str) -> None:
+def test_plan_names_the_nearest_when_no_candidate_is_in_limits(scenario: str, override: str, message: str) -> None:
     answer = ringlab.plan(scenario, RATES, override)
     assert not answer.candidates and answer.beyond_limits > 50
     assert re.match(message, answer.advice)
@@ -319,7 +319,7 @@ def test_image_shape_requires_a_model_that_can_be_traced(scenario: str) -> None:
             ringlab.plan(scenario, f"training.model={name}", shape)
 
 
-def test_profile_of_a_gpu_acts_like_its_known_rate(scenario: str, tmp_path: Path) -> None:
+def test_plan_from_a_gpu_profile_equals_its_known_rate(scenario: str, tmp_path: Path) -> None:
     profile = find_model_profile("resnet50")
     none = tuple(0.0 for _ in profile.layers)
     for device in ("Tesla V100-SXM2-16GB", "AMD EPYC"):
@@ -334,7 +334,7 @@ def test_profile_of_a_gpu_acts_like_its_known_rate(scenario: str, tmp_path: Path
         ringlab.plan(scenario, "plan.profiles=['AMD.json']")
 
 
-def test_every_published_training_is_predicted_to_fit() -> None:
+def test_every_published_run_is_predicted_to_fit_in_memory() -> None:
     """Batches that are accumulated are not checked, because the series do not state the number of micro-batches."""
     smallest: dict[str, float] = {}
     for price in read_prices():

@@ -110,7 +110,7 @@ def test_search_names_a_gpu_without_published_runs(answer_of):
     [("p4d.24xlarge", "A100 40GB SXM", 2, 16), ("dgx-h100", "H100 SXM", 16, 128), ("rtx4090-pcie", "RTX 4090", 1, 8),
      ("dgx-h100", "H100 SXM", 1, 1)],
 )  # fmt: skip
-def test_price_is_from_an_instance_type_like_the_machine(machine, gpu, nodes, devices):
+def test_price_comes_from_a_comparable_instance_type(machine, gpu, nodes, devices):
     system = describe_preset(machine, nodes, 8)
     instance = find_cheapest(read_prices(), gpu, [devices], system)
     assert instance is not None and instance.gpu_price == instance.price / instance.gpus
@@ -136,7 +136,7 @@ def test_one_instance_type_prices_all_device_counts():
     assert prices == {55.04 / 8}
 
 
-def test_mesh_is_compared_with_the_fastest_by_name(answer_of):
+def test_requested_mesh_is_compared_with_the_fastest(answer_of):
     answer, out = answer_of("search", "--mesh", "zero1 32,tp 2, mb 1, full")
     assert [row["mesh"] for row in answer["cases"][0]["best"]] == ["zero1 32, tp 2, mb 1, full"]
     assert "compared with the fastest, " in out and "% longer, " in out and "fit; the fastest" not in out

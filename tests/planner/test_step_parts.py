@@ -45,7 +45,7 @@ def test_one_device_has_no_communication_time(make: Callable[..., Columns]) -> N
     assert [float(parts[name][0]) for name in several] == pytest.approx([0.0] * len(several), abs=1e-12)
 
 
-def test_step_of_a_profile_on_one_device_follows_its_rate() -> None:
+def test_one_device_step_time_follows_from_the_profiled_rate() -> None:
     assert step_seconds(profiled(micro_batch=50), PARAMETERS) == pytest.approx(50 / 2500)
 
 
@@ -78,19 +78,19 @@ def test_pipeline_of_a_profile_speeds_up_less_than_linearly() -> None:
     assert single / 4 < parts["compute"] + parts["pipeline"] < single
 
 
-def test_group_with_one_rank_per_host_shares_the_nics() -> None:
+def test_groups_across_hosts_share_the_nics_of_a_host() -> None:
     host = host_of_preset("p4d.24xlarge")
     seconds = np.exp(np.interp(np.log2(1e8), GRID, np.log(host.seconds("all_reduce", Group(4, stride=8)))))
     assert 1.5 * 1e8 / (host.nic / 8) < seconds < 4 * 1e8 / (host.nic / 8)
 
 
-def test_domain_of_several_boards_is_one_host() -> None:
+def test_nvlink_domain_of_several_boards_is_one_host() -> None:
     rack = host_of_preset("gb200-nvl72")
     inside, across = (rack.seconds("all_reduce", Group(size))[-4] for size in (72, 144))
     assert (rack.gpus, across > inside) == (72, True)
 
 
-def test_bandwidth_of_gpu_count_is_of_next_lower_published_count() -> None:
+def test_bus_bandwidth_is_of_the_next_lower_published_gpu_count() -> None:
     host = Host("mine", None, 8, "pcie", 96, 1e10, busbw=((2, 10e9), (8, 5e9)))
     assert [host.bus_bandwidth(count) for count in (1, 2, 4, 8)] == [10e9, 10e9, 10e9, 5e9]
 

@@ -64,7 +64,7 @@ def training_block(late: float = 0.01) -> Block:
     return ranks
 
 
-def test_later_message_takes_the_increment_of_a_longer_relay():
+def test_later_relay_message_takes_only_the_increment():
     calibration = make_calibration([block()], TWO)
     first, later = (MessageClass(RELAY, 1, False, 4096, is_first) for is_first in (True, False))
     assert calibration.message_seconds(first) == pytest.approx(5e-4)
@@ -126,7 +126,7 @@ def test_measured_run_does_not_change_its_prediction():
     assert 1e-5 < simcomm.run(NAIVE, simcomm.this_machine(2), 4096, calibration=before).elapsed < 1.0
 
 
-def test_plan_times_exactly_the_called_sizes():
+def test_calibration_plan_probes_the_sizes_of_the_calls():
     plan = make_plan(2, [make_call(name, 2, 1 << 20) for name in (RING, NAIVE)], [JOB, Training(NAIVE)])
     assert {probe.nbytes for probe in plan.probes} == {1 << 19, 1 << 20, *LINE_SIZES}
     assert not plan.measurements
@@ -170,7 +170,7 @@ def test_line_fit_is_not_negative_and_weights_sizes_equally():
 
 
 @pytest.mark.parametrize(("variables", "expected"), [({}, "made"), ({"RANK": "1", "WORLD_SIZE": "2"}, "found")])
-def test_ranks_of_another_launcher_do_not_calibrate(variables: dict[str, str], expected: str, monkeypatch):
+def test_ranks_started_by_a_launcher_do_not_calibrate(variables: dict[str, str], expected: str, monkeypatch):
     """Each rank would calibrate while the others do."""
     made: list[str] = []
     monkeypatch.setattr(Session, "find_or_calibrate", lambda *_, **__: made.append("made"))

@@ -154,7 +154,7 @@ def test_augmentation_is_equal_on_any_number_of_ranks():
         assert {row.numpy().tobytes() for row in dealt} == {row.numpy().tobytes() for row in epochs[0]}
 
 
-def test_batches_after_a_step_match_the_full_training():
+def test_batches_from_a_step_on_match_a_full_run():
     job = numbered(16, image_shape=(1, 3, 3), random_crop=1, flip=True)
     batches = list(Shard(job, 1, 2))
     for ahead in ({}, {"num_workers": 1, "prefetch_factor": 1, "pin_memory": True}):

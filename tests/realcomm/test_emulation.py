@@ -219,7 +219,7 @@ if __name__ == "__main__":
 
 @pytest.mark.namespaces
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL])
-def test_nothing_is_left_however_the_launcher_ends(namespaces: Ability, number: signal.Signals, tmp_path: Path):
+def test_emulation_leaves_nothing_when_the_launcher_ends(namespaces: Ability, number: signal.Signals, tmp_path: Path):
     (tmp_path / "killed.py").write_text(KILLED)
     temporary, errors = tmp_path / "temporary", tmp_path / "errors"
     temporary.mkdir()
@@ -243,7 +243,7 @@ def test_nothing_is_left_however_the_launcher_ends(namespaces: Ability, number: 
     assert users_of(names) == [] and [*temporary.iterdir()] == [] and not folder.exists()
 
 
-def test_network_needs_its_number_of_ranks_and_an_open_context():
+def test_network_rejects_other_rank_counts_and_use_when_closed():
     network = emulate(simcomm.star(2, "20 Mbit/s", "0 us"))
     with pytest.raises(InputError, match="network must have 3 ranks, one for each host, not 0"):
         realcomm.launch(real_workers.sum_of_ranks, 3, network=network)
@@ -293,7 +293,7 @@ def test_faults_and_machines_are_rejected_before_building(command: str, ringlab:
 
 @pytest.mark.slow
 @pytest.mark.namespaces
-def test_compare_predicts_four_hosts_from_a_pair(namespaces: Ability):
+def test_compare_predicts_four_hosts_from_a_measured_pair(namespaces: Ability):
     answer = load("emulated/star4", "collective.sizes=1 MiB", 'collective.algorithms=["ring", "naive"]').compare(
         emulate=True
     )

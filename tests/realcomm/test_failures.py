@@ -157,7 +157,7 @@ def test_other_commands_name_the_cause_when_a_users_model_fails(
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_server_end_names_the_signal_that_killed_it(number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exit_of_the_server_names_the_signal(number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     code = "import sys, time\nif sys.argv[1] == '15': sys.exit(143)\ntime.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", code, str(int(number))]) as process:
         monkeypatch.setattr(server, "server_pid", lambda: process.pid)

@@ -73,7 +73,7 @@ def test_collective_continues_while_the_rank_computes(three: dict[str, list[Any]
     assert right and all(other[2] for other in others)
 
 
-def test_many_groups_are_exact_and_leave_nothing(three: dict[str, list[Any]]):
+def test_many_groups_give_exact_results_and_leak_nothing(three: dict[str, list[Any]]):
     assert three["many_groups"] == [([], real_async.GROUPS, 0, 0)] * 3
 
 

@@ -75,7 +75,7 @@ def test_rank_of_a_users_group_gets_its_own_gpu(four_gpus: list[object], monkeyp
     [(["c"], False), (["a", "b", "c"], False), (["a", "b"], True)],
     ids=["its own GPU", "all GPUs", "a shared GPU"],
 )
-def test_only_ranks_on_one_gpu_name_hosts_to_nccl(visible: list[str], own_host: bool, monkeypatch: pytest.MonkeyPatch):
+def test_only_ranks_sharing_a_gpu_set_nccl_hostid(visible: list[str], own_host: bool, monkeypatch: pytest.MonkeyPatch):
     simulate_gpus(monkeypatch, len(visible))
     monkeypatch.setattr(torch.cuda, "set_device", lambda number: None)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: SimpleNamespace(uuid=visible[number]))
@@ -118,7 +118,7 @@ def test_gloo_interface_reaches_other_hosts(
     assert os.environ.get("GLOO_SOCKET_IFNAME") == chosen
 
 
-def test_cuda_stays_off_in_ranks_on_cpus(monkeypatch: pytest.MonkeyPatch):
+def test_ranks_on_cpus_do_not_initialize_cuda(monkeypatch: pytest.MonkeyPatch):
     simulate_gpus(monkeypatch, 2)
     monkeypatch.setattr(torch.cuda, "_lazy_init", lambda: pytest.fail("CUDA was started"))
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)  # by something else in this process

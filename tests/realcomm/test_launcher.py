@@ -143,7 +143,7 @@ def test_interrupt_ends_all_ranks_while_they_start(after: float):
     timer.join()
 
 
-def test_interrupt_during_the_results_is_not_lost():
+def test_interrupt_while_reporting_results_is_raised():
     with pytest.raises(KeyboardInterrupt):
         launch(real_workers.report_three, 2, progress=lambda *news: os.kill(os.getpid(), signal.SIGINT))
 

@@ -191,7 +191,7 @@ def test_profile_at_another_sequence_matches_tracing(longer: str, shorter: int) 
     assert parse_transformer(scaled.model)[1] == traced.shape
 
 
-def test_sequence_is_refused_beyond_the_positions() -> None:
+def test_sequence_longer_than_the_positions_is_rejected() -> None:
     assert parse_transformer(with_sequence("llama3-8b", 65536))[1].context == 65536
     with pytest.raises(InputError, match="sequence = 2048: gpt2 has 1024 positions; use 1024 at most"):
         with_sequence("gpt2", 2048)

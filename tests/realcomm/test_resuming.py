@@ -69,7 +69,7 @@ def test_more_ranks_resume_with_the_same_images_per_step(tmp_path: Path):
         torch.testing.assert_close(weights, uninterrupted[0][1], rtol=1e-4, atol=1e-6)
 
 
-def test_other_rank_counts_need_the_same_global_batch(scenario: Path):
+def test_resume_on_other_ranks_requires_equal_global_batch(scenario: Path):
     keep(scenario / "kept" / "ring", 10)
     half = small(gradient_sync=RING, batch_size=4, checkpoints="kept")
     (note,) = find_start(half, 4, "auto").notes

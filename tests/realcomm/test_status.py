@@ -20,7 +20,7 @@ def waiting_slot(step: int, peer: int) -> Slot:
     return slot
 
 
-def test_status_names_each_threads_wait() -> None:
+def test_status_names_the_wait_of_each_thread() -> None:
     slot = waiting_slot(2, 1)
 
     def wait_too() -> None:

@@ -90,7 +90,7 @@ def all_ways(rank: int, world_size: int):
 
 
 @pytest.mark.parametrize("world_size", [pytest.param(2, marks=pytest.mark.slow), 3])
-def test_every_sync_trains_as_one_process_on_the_joint_batch(world_size):
+def test_every_sync_matches_one_process_on_the_global_batch(world_size):
     expected = {name: train_alone(way) for name, way in WAYS.items()}
     expected["norm"] = train_alone({}, tiny_model(nn.BatchNorm1d(16)))
     for weights_by_way, order, buckets, filled in launch(all_ways, world_size):

@@ -111,7 +111,7 @@ print(all((buffer == np.arange(1000.0) * 3).all() for buffer in buffers))
 
 
 @pytest.mark.namespaces
-def test_ranks_find_out_that_they_are_on_two_nodes(tmp_path: Path, network: EmulatedNetwork):
+def test_two_nodes_are_detected_when_local_world_size_is_wrong(tmp_path: Path, network: EmulatedNetwork):
     """They have the smallest environment, whose LOCAL_WORLD_SIZE is wrong, as that of PyTorchJob."""
     (tmp_path / "bare.py").write_text(BARE)
     usual = {name: value for name, value in os.environ.items() if not name.startswith(("LOCAL_", "TORCHELASTIC"))}

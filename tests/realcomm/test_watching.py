@@ -105,7 +105,7 @@ def test_foreign_metrics_file_is_rejected_and_not_changed(text: str, tmp_path):
     assert file.read_text() == text
 
 
-def test_rows_are_kept_while_the_disk_is_full(tmp_path):
+def test_metrics_are_buffered_while_the_disk_is_full(tmp_path):
     file = MetricsFile(tmp_path / "metrics.jsonl")
     file.add({"step": 0})
     with small_files(15):  # the first row has 12 bytes: of the second a part would go

@@ -158,7 +158,7 @@ def test_torch_profiles_of_nccl_become_a_recording(tmp_path: Path) -> None:
     assert replay(read, STAR).elapsed == pytest.approx(200e-6 + max(alone, 300e-6) + 50e-6)
 
 
-def test_torch_profiles_of_some_ranks_are_rejected(tmp_path: Path) -> None:
+def test_torch_profiles_with_missing_ranks_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "rank1.json").write_text(json.dumps(profile(1, 2)))
     with pytest.raises(InputError, match="profiles of only rank 1, but the world size is 2"):
         read_any_recording(tmp_path)

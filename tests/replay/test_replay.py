@@ -177,7 +177,7 @@ def ddp(ranks: int, buckets: int = 3) -> Recording:
     return builder.recording()
 
 
-def test_marks_name_compute_spans() -> None:
+def test_compute_spans_have_the_names_of_recorded_marks() -> None:
     trace = make_trace(replay(ddp(4), simcomm.star(4, "10 Gbit/s", "5 us")))
     spans = [(span.name, span.step, round(span.begin, 6), round(span.end, 6)) for span in trace.spans if span.rank == 2]
     assert spans[:4] == [

@@ -93,7 +93,7 @@ def test_what_if_is_a_section_of_the_same_table(compared):
     assert any(shown <= {*line.split()} for line in tables.splitlines())
 
 
-def test_fastest_is_compared_with_the_next_at_the_largest_size():
+def test_two_fastest_are_compared_at_the_largest_size():
     scenario = load(
         "star8", "collective.algorithms=['naive', 'double_tree', 'ring']", "collective.sizes=['64 B', '64 MiB']"
     )
@@ -156,7 +156,7 @@ def test_auto_is_resolved_for_each_size_and_cluster():
     assert shown.title == f"all_reduce/{predicted.collectives[0].algorithm}"
 
 
-def test_variants_of_an_algorithm_have_their_own_names():
+def test_variants_of_an_algorithm_are_named_by_parameters():
     variants = tuple(find_algorithm(f"all_reduce/chain[slices={slices}]") for slices in (2, 4))
     comparison = CollectiveComparison("all_reduce", variants, (1 << 20,), "float32", "sum", 0)
     scenario = LoadedScenario("chains", Path("chains.toml"), STAR8, comparison, (), ())

@@ -133,7 +133,7 @@ def test_local_function_runs_as_an_algorithm(run) -> None:
     assert len(trace.messages) == 2 and all((buffer == 2).all() for buffer in buffers)
 
 
-def test_user_algorithm_with_a_library_name_is_kept() -> None:
+def test_user_algorithm_with_a_library_name_is_not_replaced() -> None:
     ring = find_algorithm("all_reduce/ring")
     assert len(simcomm.run(through_rank_0, STAR, 1024).messages) == 6 != len(simcomm.run(ring, STAR, 1024).messages)
     chosen = choose("all_reduce", STAR, 1 << 20, among=[through_rank_0]).seconds
@@ -284,7 +284,7 @@ if True:  # no guard: workers must not execute this file
 """
 
 
-def test_script_without_a_guard_runs_its_program(tmp_path: Path) -> None:
+def test_script_without_main_guard_runs_its_algorithm(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(textwrap.dedent(SCRIPT))
     command = [sys.executable, "script.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)

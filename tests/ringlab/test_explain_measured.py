@@ -61,7 +61,7 @@ def test_verdict_states_the_slowdown_and_its_sizes(tmp_path: Path, changes, verd
     assert (answer.verdict, answer.sentence) == (verdict, sentence)
 
 
-def test_command_names_verdict_guesses_and_skipped_rows(ringlab: Ringlab, tmp_path: Path) -> None:
+def test_explain_prints_verdict_guesses_and_skipped_rows(ringlab: Ringlab, tmp_path: Path) -> None:
     lines = timed(factor=4.0, start=1 << 20).splitlines()
     at = next(at for at, line in enumerate(lines) if line.split()[:1] == ["1024"])
     lines[at] = lines[at][:60]

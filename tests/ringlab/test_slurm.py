@@ -75,7 +75,7 @@ def words(file: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(("name", "nodes", "gpus"), [("two-p5", 2, 8), ("quickstart", 1, 2), ("star8", 8, 1)])
-def test_machine_of_a_scenario_is_a_node(name, nodes, gpus):
+def test_slurm_job_has_the_nodes_and_gpus_of_the_scenario(name, nodes, gpus):
     job = make_job(load(name), name)
     assert (job.nodes, job.gpus_per_node) == (nodes, gpus)
     assert directives(write_batch_file(job, SlurmOptions()))["nodes"] == str(nodes)

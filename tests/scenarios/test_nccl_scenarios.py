@@ -84,7 +84,7 @@ def test_explain_and_predict_agree_at_each_size(tmp_path: Path):
         assert all(option.reason for option in size.options)
 
 
-def test_nccl_settings_have_their_effect(tmp_path: Path):
+def test_nccl_settings_change_algorithm_channels_and_paths(tmp_path: Path):
     forced = read(tmp_path, TWO + OWN + '[nccl]\nNCCL_ALGO = "Ring"\nNCCL_PROTO = "^LL"\nNCCL_MAX_NCHANNELS = 2\n')
     (cluster,) = explain(forced).clusters
     assert cluster.channels == 2 and "set: NCCL_ALGO=Ring NCCL_PROTO=^LL NCCL_MAX_NCHANNELS=2" in cluster.system

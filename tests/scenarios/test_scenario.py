@@ -60,7 +60,7 @@ READ: list[tuple[str, list[str], Callable[[Any], object], object]] = [  # text, 
 
 
 @pytest.mark.parametrize(("text", "overrides", "value", "expected"), READ)
-def test_key_or_override_has_its_value(tmp_path, text, overrides, value, expected) -> None:
+def test_key_and_override_set_the_value(tmp_path, text, overrides, value, expected) -> None:
     assert value(load(write(tmp_path, text), overrides)) == expected
 
 

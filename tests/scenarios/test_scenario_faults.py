@@ -86,7 +86,7 @@ def test_prediction_under_faults_is_a_distribution(tmp_path: Path):
     assert about["critical_path_s"] == pytest.approx(about["median_s"], rel=0.1)
 
 
-def test_training_waits_are_per_step(tmp_path: Path):
+def test_training_waits_are_reported_per_step(tmp_path: Path):
     """If a rank is 1 s late in each step, its neighbor waits 1 s per step. The critical path covers one step."""
     training = '[training]\ngradient_sync = "ring"\n[training.compute]\n'
     phases = 'forward = "1 s"\nbackward = "1 s"\noptimizer = "0 s"\n'
@@ -144,7 +144,7 @@ def next_of(runs: Iterator[Trace], **_: object) -> Trace:
     return next(runs)
 
 
-def test_endless_runs_rank_last_in_the_distribution():
+def test_hanging_runs_rank_last_in_the_distribution():
     ended = Trace("all_reduce/ring", "predicted", 1, 2.0)
     stuck = Trace("all_reduce/ring", "predicted", 1, 1.0, failed={0: 1.0})
     jittered = Faults(messages=Jitter("uniform", 1.0), repetitions=3)

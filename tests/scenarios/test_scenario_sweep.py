@@ -42,7 +42,7 @@ def test_sweep_value_fits_on_one_line(ringlab, monkeypatch: pytest.MonkeyPatch):
     assert len(tables) == 8 and max(map(len, done.out.splitlines())) <= 80
 
 
-def test_sweep_has_a_line_over_all_values():
+def test_sweep_has_a_curve_over_all_values_for_each_algorithm():
     answer = predict_sweep("star8", "cluster.bandwidth=1..4Gbit/s", ONE_SIZE)
     lines = answer.lines()
     assert [*lines][:2] == ["naive, 1 MiB", "ring, 1 MiB"]
@@ -135,7 +135,7 @@ def test_invalid_sweep_is_rejected(ringlab, options: list[str], message: str):
     assert (status, out) == (2, "") and message in err and len(err.splitlines()) == 1
 
 
-def test_endless_run_leaves_a_gap_in_its_line():
+def test_hanging_run_leaves_a_gap_in_the_curve():
     figure = sweep_figure("t", "k", [SweepLine("ring", ["1", "2", "3"], [0.1, None, 0.3])])
     (line,) = [line for line in figure.axes[0].lines if line.get_gid() == "ring"]
     assert list(line.get_xdata()) == [0, 2] and list(line.get_ydata()) == [0.1, 0.3]

@@ -112,7 +112,7 @@ def test_link_unlimited_for_one_message_keeps_sums_of_others():
 
 @pytest.mark.parametrize("name", library())
 @pytest.mark.parametrize("op", ["sum", "mean"])
-def test_library_algorithms_take_equal_time_by_every_method(name: str, op: str):
+def test_every_form_of_a_schedule_takes_equal_time(name: str, op: str):
     algorithm = library()[name]
     for p in (1, 4, 7) if not name.endswith("hierarchical") else (4, 6):
         cluster = simcomm.star(p, "10 Gbit/s", "5 us", TRANSPORT)
@@ -189,7 +189,7 @@ def assert_same_end(expected: Trace, other: Trace) -> None:
     gamma=st.sampled_from([0.0, 1e-10, 1e-9]), late=st.booleans(),
 )  # fmt: skip
 @settings(max_examples=8, deadline=None)
-def test_max_plus_halts_match_events(
+def test_max_plus_matches_events_when_ranks_fail(
     name: str, topology: Any, p: int, n: int, random: Random, gamma: float, late: bool
 ):
     transport = replace(TRANSPORT, gamma=gamma)

@@ -87,7 +87,7 @@ def test_reduction_is_correct_with_faults():
 
 
 @pytest.mark.parametrize("distribution", ["uniform", "exponential"])
-def test_jitter_matches_mean(distribution: str):
+def test_jitter_has_the_stated_mean(distribution: str):
     drawn = Jitter(distribution, 2.0).draw(7, np.arange(200_000))
     assert drawn.min() >= 0
     assert drawn.mean() == pytest.approx(2.0, rel=0.01)

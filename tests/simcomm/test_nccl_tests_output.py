@@ -339,7 +339,7 @@ def test_truncated_device_list_is_ignored_with_a_note(tmp_path: Path) -> None:
     assert "the device list is incomplete" in run.guesses[0]
 
 
-def test_processes_that_measured_alone_are_reported(tmp_path: Path) -> None:
+def test_nccl_tests_built_without_mpi_is_reported(tmp_path: Path) -> None:
     """nccl-tests was built without MPI=1, so each process is a rank 0: NVIDIA/nccl-tests issue 107."""
     devices = [f"#   Rank  0 Pid   1010 on host{host} device  0 [0x00] Tesla V100-SXM2-16GB" for host in "ab"]
     rows = [f"{1 << 20} {1 << 18} float sum -1 {us} {1048.576 / us:.2f} 0.00 0" for us in (30.0, 31.0)]

@@ -192,7 +192,7 @@ def test_policies_reject_invalid_routes_and_arguments(message: str):
 
 
 @pytest.mark.parametrize("worth_compiling", [-1, paths.WORTH_COMPILING])
-def test_router_is_usable_after_too_large(worth_compiling: int, monkeypatch: pytest.MonkeyPatch):
+def test_router_works_after_a_too_large_request(worth_compiling: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(paths, "WORTH_COMPILING", worth_compiling)
     ring = simcomm.ring(12, *LINK)
     router, edges = shortest(ring.graph), list(ring.graph.edges)

@@ -182,7 +182,7 @@ def test_warns_when_each_rank_spawns_ranks(ringlab: Ringlab) -> None:
     assert "warning" not in once.out
 
 
-def test_step_time_mentions_free_compute(ringlab: Ringlab) -> None:
+def test_virtual_output_states_when_compute_takes_no_time(ringlab: Ringlab) -> None:
     program = PROGRAMS / "right" / "ddp_plain.py"
     free, modelled = (ringlab("virtual", "--ranks", 2, "--compute", compute, program) for compute in ("zero", "model"))
     assert "; compute takes no time (--compute zero)" in free.out

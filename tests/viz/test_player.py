@@ -119,7 +119,7 @@ def test_printed_page_uses_light_colors(browser: Browser, star: Any) -> None:
         assert len(player.page.pdf()) > 50_000
 
 
-def test_play_moves_and_pause_stops(browser: Browser, star: Any) -> None:
+def test_space_key_plays_and_pauses(browser: Browser, star: Any) -> None:
     with Player(browser, star[0]) as player:
         before = player.pixels("stage")
         player.press(" ")

@@ -52,7 +52,7 @@ def test_missing_matplotlib_is_reported_with_the_extra(tmp_path: Path, monkeypat
     assert viz.check_file(tmp_path / "ring.html", "a picture of messages").name == "ring.html"
 
 
-def test_dot_has_its_position_and_color() -> None:
+def test_message_is_drawn_at_its_position_in_its_color() -> None:
     animation = Animation(viz_traces.ring(4), 60, 10)
     moving = animation._motion
     for frame in (3, 17, 44):
@@ -108,7 +108,7 @@ def test_captions_describe_the_trace_and_its_busiest_link() -> None:
     assert describe_trace(viz_traces.ring(8)) == "  ·  ".join(parts)
 
 
-def test_clock_keeps_its_unit_and_digits() -> None:
+def test_clock_unit_and_digits_follow_from_the_total_time() -> None:
     times = (0, 0.0125), (0.5, 1.18), (0.1, 0.9999), (3e-6, 503e-6)
     assert [format_clock(*each) for each in times] == ["0.0 ms", "0.50 s", "0.10 s", "3 us"]
 

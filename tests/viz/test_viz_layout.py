@@ -97,7 +97,7 @@ def test_nodes_are_apart_and_inside_the_box(name: str) -> None:
         assert (points <= np.array([BOX.right, BOX.top]) + 6).all()
 
 
-def test_layout_of_a_machine_has_rows_without_idle_parts() -> None:
+def test_machine_layout_has_rows_and_omits_unused_parts() -> None:
     detour = lay_out(predicted(preset("rtx4090-pcie")), BOX)
     assert detour.kinds["n0.memory0"] == "memory"
     assert detour.radii["n0.memory0"] <= detour.radius

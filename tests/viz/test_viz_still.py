@@ -129,7 +129,7 @@ def test_endless_training_has_no_point() -> None:
 
 
 @pytest.mark.parametrize("trace", [viz_traces.ring(8), viz_traces.naive(4), viz_traces.this_machine(2)])
-def test_parts_of_the_critical_path_make_up_the_run(trace: Trace) -> None:
+def test_parts_of_the_critical_path_add_up_to_the_run(trace: Trace) -> None:
     parts = divide_path(trace)
     assert parts[0].begin == 0
     assert parts[-1].end == pytest.approx(trace.elapsed)

@@ -80,7 +80,7 @@ def test_grouping_loses_no_node(switches: int, joined: list[tuple[int, int]]) ->
 
 
 @pytest.mark.parametrize("name", ["DGX-1", "fat tree of 16 hosts", "two racks", "torus"])
-def test_line_has_the_bandwidth_of_its_link(name: str) -> None:
+def test_line_label_states_the_bandwidth_of_the_link(name: str) -> None:
     cluster = NETWORKS[name]()
     lines = [line for axes in picture(cluster).axes for line in axes.lines if line.get_gid()]
     assert len({line.get_gid() for line in lines}) == cables(cluster).total()
@@ -117,7 +117,7 @@ def test_labels_do_not_overlap(name: str) -> None:
         assert paper.x0 <= at.x0 and at.x1 <= paper.x1 and paper.y0 <= at.y0 and at.y1 <= paper.y1
 
 
-def test_memory_of_this_machine_is_a_box() -> None:
+def test_topology_of_this_machine_shows_its_memory() -> None:
     figure = picture(simcomm.this_machine(4))
     words = [text.get_text() for text in figure.axes[0].texts]
     assert sorted(words) == ["0", "1", "2", "3", "h0", "h1", "h2", "h3", "memory of this machine"]
