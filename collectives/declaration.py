@@ -185,14 +185,14 @@ class Algorithm(Generic[Arguments, Returned]):
         """Return the programs of one rank, one per channel. A generator function has a single channel.
 
         Each program yields its steps in order. A function that returns None has no steps. Raise InputError if the
-        function returns anything but generators or None.
+        function returns anything but a generator, None, or a tuple of these.
         """
         return tuple((as_step(yielded) for yielded in program) for program in self.start(rank, world_size, root))
 
     def start(self, rank: int, world_size: int, root: int = 0) -> tuple[Program, ...]:
         """Return the programs of one rank, one per channel, without converting single operations to steps.
 
-        Raise InputError if the function returns anything but generators or None.
+        Raise InputError if the function returns anything but a generator, None, or a tuple of these.
         """
         check_whole_number("world_size", world_size, at_least=1)
         arguments = (rank, world_size, root) if self.spec.rooted else (rank, world_size)

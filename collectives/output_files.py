@@ -74,9 +74,9 @@ def _check_folder(folder: Path) -> None:
 def write_bytes(path: Path | str, content: bytes | memoryview, durable: bool = False) -> None:
     """Write ``content`` to ``path`` atomically, and create missing directories.
 
-    An existing file keeps its owner and permissions. With ``durable``, the file and its name are on disk when the
-    function returns. Raise InputError if ``check_output`` rejects the path, and OSError with ``path`` if a system call
-    fails.
+    An existing file keeps its permissions and, if this user may set it, its owner. With ``durable``, the file and its
+    name are on disk when the function returns. Raise InputError if ``check_output`` rejects the path, and OSError with
+    ``path`` if a system call fails.
     """
     check_output(path)
     target = _follow(path)

@@ -90,7 +90,7 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def end_processes(find: Callable[[], list[psutil.Process]]) -> None:
-    """Kill all processes that ``find`` returns, until it returns none in two successive searches.
+    """Kill all processes that ``find`` returns, until two successive searches find none or ``GIVE_UP_S`` has passed.
 
     A process gets another parent when its parent ends, so a single search can miss it.
     """

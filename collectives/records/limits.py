@@ -62,10 +62,10 @@ class RunLimits:
 
 
 def find_limits(trace: Trace, loads: LinkLoads | None = None) -> RunLimits:
-    """Return the bottleneck of a run. It is ``stuck`` if the run never ends, and ``unknown`` if the links are unknown.
+    """Return the bottleneck of a run. It is ``stuck`` if a rank does not finish, and ``unknown`` without links in use.
 
-    For a training run, it is ``computing`` if compute takes more than half of the time. Otherwise, the bottleneck of
-    gradient synchronization is returned.
+    For a training run, it is ``computing`` if compute takes more than half of the time. Otherwise, it is the bottleneck
+    of gradient synchronization.
     """
     if not trace.is_complete:
         return RunLimits("stuck", *_stuck_words(trace))

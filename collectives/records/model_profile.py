@@ -207,7 +207,7 @@ class ModelProfile:
         """Return the profile of a transformer for samples of ``tokens`` tokens, without measured times.
 
         The FLOPs of attention grow with the square of the tokens, other costs linearly. Raise InputError if the model
-        is not a transformer.
+        is not a transformer or has fewer learned positions.
         """
         if self.shape is None:
             raise InputError(f"sequence = {tokens}: {self.model} is not a transformer; remove `sequence`")
@@ -312,7 +312,7 @@ def is_transformer(text: str) -> bool:
 
 
 def with_sequence(text: str, tokens: int) -> str:
-    """Return a transformer's description for samples of ``tokens`` tokens. Raise InputError for too many tokens.
+    """Return a transformer's description for samples of ``tokens`` tokens. Raise InputError beyond learned positions.
 
     >>> with_sequence("llama3-8b", 2048), with_sequence("gpt2", 1024)
     ('llama3-8b:context=2048', 'gpt2')

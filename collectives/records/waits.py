@@ -159,7 +159,7 @@ def divide_path(trace: Trace) -> list[PathStretch]:
     """Break the critical path down into latency, bandwidth, computing and waiting, in order of time.
 
     A message first counts as latency, for the latency of its route, and then as bandwidth of the route's fullest link.
-    If the route is unknown, the whole message counts as bandwidth, with an empty name. Gaps between legs are waiting.
+    If the route is unknown, all of it counts as bandwidth, with an empty name. Time outside legs is waiting.
     """
     loads = link_loads(trace) if trace.links else None
     routes = trace.messages.route

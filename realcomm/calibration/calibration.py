@@ -82,8 +82,8 @@ def make_plan(
 ) -> CalibrationPlan:
     """Plan a calibration for these collective calls and training runs. With ``runs``, also run them between the blocks.
 
-    Messages are timed at the sizes that the calls send. With ``all_sizes``, they are also timed from 4 KiB to 16 MiB.
-    ``turns`` is the number of training blocks and, without runs, also of collective blocks.
+    Messages are timed at the sizes that the calls send and at ``LINE_SIZES``, or from 4 KiB to 16 MiB with
+    ``all_sizes``. ``turns`` is the number of training blocks and, without runs, also of collective blocks.
     """
     message_classes = [message_class for call in calls for message_class in find_message_classes(call, ranks)]
     sizes = [size for size in SIZES if ranks * ranks * size <= MEMORY]

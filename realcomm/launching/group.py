@@ -138,8 +138,8 @@ def backends(group: dist.ProcessGroup | None = None) -> dict[str, str]:
 def reach_other_hosts() -> None:
     """Set ``GLOO_SOCKET_IFNAME`` if gloo would listen on the loopback, as when the hostname resolves to 127.0.1.1.
 
-    The chosen interface is on the route to ``MASTER_ADDR``, or on the default route if this host has that address. Do
-    nothing if the variable is set or no such route exists.
+    The chosen interface is on the route to ``MASTER_ADDR``. If this is the loopback or there is no route, the interface
+    is on the default route. Do nothing if the variable is set or neither route exists.
     """
     if "GLOO_SOCKET_IFNAME" in os.environ or _reaches_others(_own_address(socket.gethostname())):
         return

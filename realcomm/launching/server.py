@@ -90,7 +90,7 @@ def server_pid() -> int | None:
 def server_folder() -> Path:
     """Return multiprocessing's temporary folder, which is removed when this process ends, however it ends.
 
-    The server removes the folder if a signal ends all processes. If the path of the temporary folder is too long for a
+    If a signal kills this process, the server removes the folder. If the path of the temporary folder is too long for a
     socket, another folder is used. Raise RunFailed if no other folder is writable.
     """
     config = current_process()._config  # type: ignore[attr-defined]

@@ -57,8 +57,7 @@ def train_strategy(
     weights: Path | None = None,
     between: Callable[[], None] | None = None,
 ) -> StrategyResult:
-    """Train as one rank of the default group. With ``plan.checked``, the first rank first runs the reference if it
-    fits.
+    """Train as one rank of the default group. With ``plan.checked``, rank 0 runs the reference first if it fits.
 
     ``between`` is called before at most ``TURNS`` of the steps. The first rank writes the final weights to ``weights``.
     """

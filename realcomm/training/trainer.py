@@ -64,10 +64,10 @@ def train(
     ``timeout`` is the longest time without a finished step, in seconds.
 
     Every rank has its own ``observers``, called after each step and epoch. ``resume`` is a checkpoint, or "auto" for
-    the newest complete checkpoint in the training's folder, if there is one. The trace then has the remaining steps.
+    the newest complete checkpoint of this training run, if there is one. The trace then has the remaining steps.
 
     The final weights, a state_dict for ``torch.load``, are written to ``weights_file``. Raise InputError for an invalid
-    training, and RankFailed and TimedOut as ``launch`` does.
+    argument, and RankFailed and TimedOut as ``launch`` does.
 
     >>> import simcomm
     >>> from collectives import find_algorithm

@@ -103,8 +103,8 @@ def parse_row(line: bytes) -> Row | None:
 def read_metrics(path: Path | str, gradient_sync: str | None = None, kind: str | None = None) -> list[Row]:
     """Read the rows of ``metrics.jsonl`` from ``path``, in order. ``gradient_sync`` and ``kind`` select rows.
 
-    ``kind`` is "step" or "epoch". If a step was repeated after a restart, its last row replaces the first. The last
-    line may be incomplete. Raise InputError, with the line number, for any other invalid line.
+    ``kind`` is "step" or "epoch". If a step or epoch was repeated after a restart, the last row replaces the first. The
+    last line may be incomplete. Raise InputError, with the line number, for any other invalid line.
     """
     path = Path(path)
     lines = read_text(path, FileBytes.LOG).split("\n")
