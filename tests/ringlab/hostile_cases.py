@@ -1,14 +1,10 @@
 """Hostile cases: systematic ones for everything that commands read and write, and random ones drawn with a seed."""
 
-import base64
 import gzip
-import json
 import os
 import random
 import tomllib
-import zlib
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,7 +51,7 @@ VALID = (
 
 def systematic() -> Iterator[Case]:
     """Yield the cases that are not random."""
-    for group in (_outputs, _inputs, _options, _words, _environments, _programs, _replaced, _packed):
+    for group in (_outputs, _inputs, _options, _words, _environments, _packed):
         yield from group()
 
 
@@ -190,6 +186,13 @@ def _words() -> Iterator[Case]:
             )
 
 
+PROGRAM = """
+from collectives import algorithm, recv_reduce, send
+@algorithm("all_reduce", chunks=1)
+def mine(rank, world_size):
+    if world_size == 2:
+        yield send(1 - rank, 0), recv_reduce(1 - rank, 0)
+"""
 QUICK = (("RINGLAB_PROGRAM_SECONDS", "1"),)
 VARIABLES: dict[str, tuple[str, ...]] = {  # variables, and values that they must not or may have
     **dict.fromkeys(
@@ -224,31 +227,6 @@ def _environments() -> Iterator[Case]:
                 yield Case(f"{variable} {value[:9]!r} {command[0]}", command, contents, ("a.png",), set_to)
 
 
-HEAD = "import sys, threading, time\nfrom collectives import algorithm, recv_reduce, send\n\n"
-MINE = '@algorithm("all_reduce", chunks=1)\ndef mine(rank, world_size):\n'
-RIGHT = "    if world_size == 2:\n        yield send(1 - rank, 0), recv_reduce(1 - rank, 0)\n"
-PROGRAM = HEAD + MINE + RIGHT
-PROGRAMS: dict[str, bytes] = {  # in addition to those of test_hostile_programs.py
-    "prints to no end": f"{HEAD}{MINE}    while True: print('x' * 1000)\n    yield ()\n".encode(),
-    "deletes modules": f"{HEAD}{MINE}    sys.modules.clear()\n{RIGHT}".encode(),
-    "leaves threads": f"{HEAD}{MINE}    threading.Thread(target=time.sleep, args=(60,)).start()\n{RIGHT}".encode(),
-    "deep": (HEAD + "x = " + "(" * 5000 + ")" * 5000).encode(),
-}
-
-
-def _programs() -> Iterator[Case]:
-    for name, content in PROGRAMS.items():
-        yield Case(f"program {name}", ("check", "mine.py", "--ranks", "1-3"), (("mine.py", content),), (), QUICK)
-
-
-def _replaced() -> Iterator[Case]:
-    for before, after in files.PRICE_CHANGES:
-        contents = (("a.toml", PLAN), ("p.csv", files.PRICE_LIST.replace(before, after).encode()))
-        yield Case(f"prices {before[:9]!r} {after[:9]!r}", ("plan", "a.toml", "--prices", "p.csv", "--spot"), contents)
-    for before, after in files.NCCL_CHANGES:
-        yield _nccl(f"{before[:9]!r} {after[:9]!r}", files.NCCL.replace(before, after).encode())
-
-
 def _nccl(name: str, content: bytes) -> Case:
     return Case(f"nccl-tests {name}", ("calibrate", "--nccl-tests", "a.txt", "--json", "-"), (("a.txt", content),))
 
@@ -262,26 +240,6 @@ def _packed() -> Iterator[Case]:
     }  # fmt: skip
     for name, content in contents.items():
         yield Case(f"profile {name}", ("animate", "a.json.gz", "-o", "a.png"), (("a.json.gz", content),), ("a.png",))
-    messages, rows = files.PACKED_TRACE["messages"], 50 * 49
-    columns = {
-        "of large numbers": {"type": "u8", "deflated": _pack(b"\x7f", rows * 8)},
-        "of nan": {"type": "f8", "deflated": _pack(b"\xff", rows * 8)},
-        "that is a bomb": {"type": "u1", "deflated": _pack(b"\0", 1 << 26)},
-        "of objects": {"type": "O", "deflated": ""},
-        "too short": [0] * (rows - 1),
-    }
-    for name in (name for name, column in messages["columns"].items() if isinstance(column, dict)):
-        for kind, column in columns.items():
-            make = partial(_write_trace, {**messages, "columns": {**messages["columns"], name: column}})
-            yield Case(f"packed {name} {kind}", ("animate", "a.json", "-o", "a.png"), (("a.json", make),), ("a.png",))
-
-
-def _write_trace(messages: Tree, path: Path) -> None:
-    path.write_text(json.dumps({**files.PACKED_TRACE, "messages": messages}))
-
-
-def _pack(byte: bytes, count: int) -> str:
-    return base64.b64encode(zlib.compress(byte * count)).decode()
 
 
 def drawn(seeds: Iterable[int]) -> Iterator[Case]:

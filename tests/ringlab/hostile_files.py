@@ -245,16 +245,6 @@ NCCL_CHANGES = (
     ("sum", ""), ("\n", "\x00"), ("time", "tim"), ("#", ""), ("(us)", "(ms)"), ("A100", "B" * 100_000),
     ("nGpus 8", f"nGpus {10**30}"), ("Rank  1", "Rank  0"), ("all_reduce", "all"), ("20.00", "0.00"), ("20.00", "inf"),
 )  # fmt: skip
-PRICE_LIST = (
-    "InstanceType,vCPUs,MemoryGiB,AcceleratorName,AcceleratorCount,GpuInfo,Price,SpotPrice,Region,Provider,Gpu,Machine,"
-    "Interconnect,P2P,NumaNodes,NicGbps,Date,Source\n"
-    "p3.2xlarge,8,61,V100,1,1 x V100,3.06,,us-east-1,AWS,V100 SXM2 16GB,,,,,,2026-08-26,https://example.org\n"
-)
-PRICE_CHANGES = (
-    ("3.06", "nan"), ("3.06", "-1"), ("3.06", "1e999"), ("3.06", ""), (",1,1 x", ",1000000,1 x"), (",1,1 x", ",x,1 x"),
-    ("2026-08-26", "2026-13-45"), ("AWS", "\x1b[31m"), ("p3.2xlarge", "x" * 100_000), ("p3.2xlarge", '"p3'),
-    ("V100 SXM2 16GB", "T9000"), ("Price", "Cost"), ("Price,", "Price,Price,"), ("\np3", "\n" * 30_000 + "p3"),
-)  # fmt: skip
 EVENT = {"ph": "X", "pid": 1, "tid": 1, "ts": 10.0, "dur": 5.0}
 PROFILE: Tree = {
     "distributedInfo": {"backend": "gloo", "rank": 0, "world_size": 2},
@@ -279,4 +269,3 @@ OVERLAP: Tree = {
 }  # fmt: skip
 OF_A_PAIR: Tree = {**CALIBRATION, "pair": asdict(PAIR), "overlap": [OVERLAP], "ranks": 2}
 TRACE: Tree = simcomm.run("all_reduce/ring", simcomm.star(2, "10 Gbit/s", "5 us"), 64).to_dict()
-PACKED_TRACE: Tree = simcomm.run("all_to_all/direct", simcomm.star(50, "10 Gbit/s", "5 us"), 1 << 14).to_dict()

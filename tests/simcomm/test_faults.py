@@ -1,6 +1,5 @@
-"""Faults on both engines: slow and failing ranks, degraded and dead links, and jitter."""
+"""Closed forms of faults: slow and failing ranks, degraded and dead links, and jitter."""
 
-from collections.abc import Iterator
 from math import inf
 
 import numpy as np
@@ -14,14 +13,6 @@ from simcomm.model.faults import Faults, Jitter, LinkFault, RankFault
 
 MEGABYTE = 1_000_000  # takes 1 ms on a link of 1 GB/s
 RANKS = 4
-
-
-@pytest.fixture(autouse=True, scope="module", params=["simpy", "compiled"])
-def engine(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The default engine of every test in this module."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("simcomm.performance_models.options.SIMPY_UP_TO", inf if request.param == "simpy" else -1)
-        yield request.param
 
 
 def cluster(ranks: int = RANKS, gamma: float = 0.0) -> Cluster:

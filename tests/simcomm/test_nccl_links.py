@@ -8,12 +8,9 @@ import pytest
 
 from collectives.errors import InputError
 from simcomm.nccl.channels import (
-    ONE_OF_NIC,
     between_hop,
     between_rate,
     by_threshold,
-    open_channels,
-    share_of_nics,
 )
 from simcomm.nccl.communicator import default_reach, make_communicator
 from simcomm.nccl.descriptions import System, describe_preset, describe_system, read_systems
@@ -70,15 +67,6 @@ def test_small_buffer_limits_bandwidth_between_hosts():
     window = 16 * 2**16 / (2 * between_hop(comm, "simple", VALUES) * 1000)  # GB/s of sixteen channels
     assert small > 5 * plain
     assert small == pytest.approx(2**30 * 15 / 16 / window / 1e9, rel=0.1)
-
-
-def test_nic_bandwidth_requires_two_channels():
-    assert share_of_nics(communicator(H100_HOSTS)) == 1
-    assert share_of_nics(communicator(H100_HOSTS, max_channels=8)) == pytest.approx(ONE_OF_NIC)
-    assert share_of_nics(communicator(H100_HOSTS, max_channels=2)) == pytest.approx(ONE_OF_NIC / 4)
-    assert open_channels(communicator(A100, min_channels=30)) == 30
-    few = communicator({**H100_HOSTS, "nic": 100})  # two NICs: twice two channels, and on Hopper once more
-    assert open_channels(few) == 8 and open_channels(replace(few, version=(2, 17))) == 4
 
 
 def test_threshold_chooses_the_protocol_before_nccl_2_5():
