@@ -1,7 +1,5 @@
 """Traces for the tests of the pictures, with times that follow from a line of arithmetic."""
 
-from collections import Counter
-from itertools import pairwise
 from math import inf
 
 import simcomm
@@ -18,28 +16,7 @@ def ring(ranks: int, nbytes: int = 8 << 20) -> Trace:
 
 def naive(ranks: int, nbytes: int = 1 << 20) -> Trace:
     """Every rank sends to rank 0, one after the other, then rank 0 to each."""
-    seconds = nbytes / BANDWIDTH + 2 * LATENCY
-    pairs = [(rank, 0) for rank in range(1, ranks)] + [(0, rank) for rank in range(1, ranks)]
-    messages = [
-        Message(
-            a, b, 0 if b == 0 else ranks - 2 + b, 0, nbytes, i * seconds, (i + 1) * seconds, (f"h{a}", "s0", f"h{b}")
-        )
-        for i, (a, b) in enumerate(pairs)
-    ]
-    return on_links("all_reduce/naive", ranks, len(pairs) * seconds, messages, float(nbytes))
-
-
-def on_links(title: str, ranks: int, elapsed: float, messages: list[Message], nbytes: float) -> Trace:
-    """A trace on a star, with the bytes that crossed each link counted from the messages."""
-    crossed: Counter[tuple[str, str]] = Counter()
-    for message in messages:
-        for edge in pairwise(message.route):
-            crossed[edge] += message.nbytes
-    hosts = [f"h{rank}" for rank in range(ranks)]
-    ends = [edge for host in hosts for edge in ((host, "s0"), ("s0", host))]
-    links = [TracedLink(a, b, BANDWIDTH, LATENCY, crossed[a, b]) for a, b in ends]
-    facts = {"nbytes": nbytes}
-    return Trace(title, "predicted", ranks, elapsed, messages, [], links, [*hosts, "s0"], hosts, facts)
+    return simcomm.run("all_reduce/naive", simcomm.star(ranks, "10 Gbit/s", "5 us"), nbytes)
 
 
 def two_racks() -> Trace:

@@ -12,12 +12,18 @@ from viz.player.runs import PlayedRun
 
 ALGORITHMS = ("naive", "ring", "double_tree", "halving_doubling", "torus", "hierarchical")
 
+LARGE = [("all_reduce/double_tree", 2048), ("all_reduce/halving_doubling", 300), ("all_to_all/direct", 16)]
+
 EVIL = "</script><img src=x onerror=alert(1)><!--"
 
 
 def star(algorithms: tuple[str, ...] = ALGORITHMS, nbytes: int = 8 << 20) -> list[PlayedRun]:
     cluster = simcomm.star(8, "10 Gbit/s", "5 us")
     return [PlayedRun(simcomm.run(f"all_reduce/{name}", cluster, nbytes), name) for name in algorithms]
+
+
+def large(name: str, ranks: int) -> PlayedRun:
+    return PlayedRun(simcomm.run(name, simcomm.star(ranks, "100 Gbit/s", "5 us"), 16 << 20), name)
 
 
 def racks(hosts: int = 8) -> list[PlayedRun]:

@@ -341,6 +341,13 @@ def test_groups_of_ranks_can_be_opened(browser: Browser, folder: Path, monkeypat
         assert player.ask("player.view.group") == -1
 
 
+@pytest.mark.parametrize(("name", "ranks"), player_pages.LARGE)
+def test_page_of_many_ranks_opens(browser: Browser, folder: Path, name: str, ranks: int) -> None:
+    with Player(browser, page_of(folder, f"{ranks} ranks", [player_pages.large(name, ranks)]), "#t=0.5") as player:
+        player.press("End")
+        assert player.text("caption")
+
+
 def test_report_contains_a_player(browser: Browser, folder: Path) -> None:
     player, problems = render_player("Two runs", player_pages.star(("ring", "naive"), 1 << 20)), list[str]()
     viz.write_report({"kind": "prediction"}, ReportParts(player=player), folder / "report.html")

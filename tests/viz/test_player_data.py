@@ -164,6 +164,25 @@ def test_exported_data_agrees_with_the_trace():
     assert run["limits"]["heading"] == find_limits(trace).heading
 
 
+MIXED = [("all_reduce/ring", 512), ("all_reduce/double_tree", 512)]
+
+
+@pytest.mark.parametrize("runs", [*([each] for each in player_pages.LARGE), MIXED])
+def test_each_rank_has_a_position_or_one_group(runs):
+    data = export("x", [player_pages.large(*run) for run in runs])
+    are_grouped = ["aggregate" in run for run in data["runs"]]
+    assert len(are_grouped) == len(runs) and len(set(are_grouped)) == 1
+    for run in data["runs"]:
+        if not are_grouped[0]:
+            assert None not in data["at"][: data["ranks"]]
+            assert run["columns"]["src"]["length"] == run["count"] > 0
+            continue
+        groups = run["aggregate"]
+        assert sum(groups["sizes"]) == groups["rows"] == data["ranks"]
+        assert len(groups["sizes"]) == len(groups["groups"])
+        assert groups["most"]["length"] == groups["rows"] * groups["bins"]
+
+
 def test_runs_on_different_networks_are_rejected():
     star, racks = (
         PlayedRun(simcomm.run("all_reduce/ring", CLUSTERS[name], 1 << 10), "a") for name in ("star", "racks")

@@ -74,7 +74,8 @@ def test_progress_fills_the_bar_and_the_buffers() -> None:
 
 def test_coincident_messages_are_all_visible() -> None:
     messages = [Message(a, 0, 0, a, 1000, 0.0, 1.0, (f"h{a}", "s0", "h0")) for a in (1, 2, 3)]
-    pixels = Animation(viz_traces.on_links("x/y", 4, 1.0, messages, 1000.0), 10, 10).frame(8)
+    trace = Trace("x/y", "predicted", 4, 1.0, messages, links=viz_traces.naive(4).links, hosts=["h0", "h1", "h2", "h3"])
+    pixels = Animation(trace, 10, 10).frame(8)
     seen = [np.count_nonzero((pixels == as_pixel(color)).all(axis=2)) for color in chunk_colors(3)]
     assert min(seen) > 100
 
