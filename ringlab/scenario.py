@@ -97,7 +97,7 @@ def compare(
     Without ``calibration``, the cached one is used, or a new one is measured in about 15 seconds. With ``thorough``,
     calibration and run alternate for minutes, so that drift of the machine cancels out. ``emulate``, ``backend`` and
     ``timeout`` are as in ``run``. Raises RunFailed if a rank fails, and InputError if a value is invalid, the scenario
-    has faults, or its cluster is not this machine.
+    has faults, or its cluster is neither this machine nor emulated.
 
     >>> both = load("here.toml").compare(timeout=60)  # doctest: +SKIP
     >>> both.collectives[0].time_s.predicted > 0  # doctest: +SKIP
@@ -120,10 +120,10 @@ def animate(
 ) -> "Picture":
     """Draw the messages of a scenario's algorithm, of a trace in a ``.json`` file, or of torch.profiler traces.
 
-    The suffix of ``path`` selects the format: .html for a player, .gif for an animation over the topology, and .png,
-    .svg or .pdf for a timeline of the ranks. By default, a player shows the last nine algorithms at the largest size,
-    and the other formats show the last one. torch.profiler traces are a ``.json`` or ``.json.gz`` file, or a folder
-    whose path ends in "/". Raises InputError if the scenario, the algorithm or the suffix is unknown.
+    The suffix of ``path`` selects the format: .html for a player, .gif for an animation over the topology, .png, .svg
+    or .pdf for a timeline of the ranks, and .perfetto.json for Perfetto. By default, a player shows the last nine
+    algorithms at the largest size, and the other formats show the last one. torch.profiler traces are a ``.json`` or
+    ``.json.gz`` file, or a folder whose path ends in "/". Raises InputError if an argument is invalid.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:

@@ -28,9 +28,9 @@ class VirtualOptions:
     """The program, the number of ranks, the cluster, and how times are determined.
 
     ``ranks`` is 0 if the program starts ranks itself. ``per_node`` is the number of ranks per machine (None: all).
-    Calls are checked by the rules of the backend ``acts_as``; None: of the requested backend. Each rank imports its own
-    copy of the packages in ``own``. If ``fake``, tensors have no data, and ``only`` may list the ranks that run; every
-    other rank copies the nearest lower one. ``launch_s`` is the host time to launch a GPU operator, in seconds.
+    ``acts_as`` is the backend whose rules check the calls (None: the requested one). Each rank imports its own copy of
+    the packages in ``own``. If ``fake``, tensors have no data, and ``only`` may list the ranks that run; every other
+    rank copies the nearest lower one. ``launch_s`` is the host time to launch a GPU operator, in seconds.
     """
 
     program: UserProgram

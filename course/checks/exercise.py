@@ -32,7 +32,7 @@ class WrongAnswerError(Exception):
 
 @dataclass(frozen=True)
 class Exercise:
-    """A function or class that learners write, with its check, allowed calls and limits. It decorates its check.
+    """A function or class that learners write, with allowed calls and limits. It is a decorator of its check.
 
     Every rank of every world size calls ``check`` with the learner's module; the check raises ``WrongAnswerError``.
     Each limit is a function of the world size, and applies to every ``measuring`` block of the check.

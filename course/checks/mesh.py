@@ -1,4 +1,4 @@
-"""Checks of lesson 11: the chosen mesh is compared with all meshes that ``ringlab search`` predicts."""
+"""Checks of lesson 11, which compare the chosen mesh with all meshes that ``ringlab search`` predicts."""
 
 from functools import cache
 from types import ModuleType

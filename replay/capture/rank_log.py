@@ -42,7 +42,7 @@ class NotedCall(NamedTuple):
 
 
 class NotedEntry(NamedTuple):
-    """One action in a rank's log: the seconds that the rank computed before, and the seconds of the action itself."""
+    """An action in a rank's log: the seconds that the rank computed before it, and the seconds of the action itself."""
 
     did: int
     number: int

@@ -200,7 +200,7 @@ class CallRecorder:
             self._last = self.clock.now()
 
     def _find_gpu(self, tensors: Any) -> torch.device | None:
-        """Return the GPU of ``tensors`` at the first call with GPU tensors, otherwise None. It measures later times."""
+        """Return the GPU of ``tensors`` at the first call with a GPU tensor, to time later calls, otherwise None."""
         device = next((tensor.device for tensor in flatten(tensors) if tensor.is_cuda), None)
         if device is None or isinstance(self.clock, StreamTimer):
             return None
@@ -270,7 +270,7 @@ class CallRecorder:
         return result
 
     def _timed(self, did: Did, number: int, call: Callable[[], Any], computed_at: Any = None) -> Any:
-        """Run ``call`` and record its times. ``computed_at`` is the end of the computing before. Default: its start."""
+        """Run ``call`` and record its times. ``computed_at`` is the end of the preceding computing. Default: now."""
         begun = self.clock.now()
         result = call()
         ended = self.clock.now()

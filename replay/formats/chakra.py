@@ -2,7 +2,7 @@
 
 This module reads the parts of the schema (``et_def.proto``, version 0.0.4) that determine computing and communication:
 compute nodes with their duration, collectives, sends, receives, and dependencies. A rank computes one node at a time,
-in file order as far as dependencies allow, and its calls run in parallel. A send is done when it is issued. A
+in order of IDs as far as dependencies allow, and its calls run in parallel. A send is done when it is issued. A
 collective whose process group does not list its ranks (``pg_ranks``) includes all ranks.
 
 The wire format is protobuf's: protobuf.dev/programming-guides/encoding. Truncated and overlong messages are rejected.

@@ -108,7 +108,7 @@ class NetworkCarrier:
 
 
 class MeasuredCarrier(NetworkCarrier):
-    """Simulates processes on this machine: a message takes the calibrated time of its message class."""
+    """Simulates processes on this machine. A message takes the calibrated time of its message class."""
 
     collectives_cross = messages_cross = False
 
@@ -161,7 +161,7 @@ def fitted(shape: Shape, algorithm: Algorithm) -> Shape:
 
 
 class CallClass(NamedTuple):
-    """Collectives that copy one ``template``. If it is None, they have one number of ranks and take ``seconds``."""
+    """Collectives that copy one ``template``. Without a template, all of them take ``seconds`` on as many ranks."""
 
     template: Template | None
     seconds: float  # inside the backend, after the last rank enters

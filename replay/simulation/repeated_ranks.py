@@ -29,7 +29,7 @@ Ranks = tuple[int, ...]
 
 
 def find_models(only: Sequence[int], world_size: int) -> list[int]:
-    """Return for each rank the rank whose calls it repeats: the nearest lower rank in ``only``.
+    """Return for each rank the rank whose calls it repeats, which is the nearest rank in ``only`` that is not higher.
 
     >>> find_models([0, 2], 4)
     [0, 0, 2, 2]

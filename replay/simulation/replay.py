@@ -178,7 +178,7 @@ def replay(
     calibration: Calibration | None = None,
     faults: Faults = NO_FAULTS,
 ) -> ReplayedRun:
-    """Replay a recording on a cluster, simulating every message. To replay one recording repeatedly, use ``Replayer``.
+    """Replay a recording on a cluster in virtual time. To replay one recording several times, use ``Replayer``.
 
     >>> import simcomm
     >>> from replay.recording_builder import RecordedCollective, RecordingBuilder

@@ -36,7 +36,7 @@ from viz.waterfall import MOST_BARS, waterfall_figure
 def write_report(answer: ScenarioAnswer[Any], scenario: LoadedScenario, path: Path | str, session: Session) -> None:
     """Write an HTML report of a prediction or a comparison, with plots, a player of the messages, and tables.
 
-    Runs that are too large or send nothing are skipped. Raises InputError if the suffix is not ``.html``.
+    Runs that are too large or send nothing are skipped. Raises InputError unless the suffix is ``.html`` or ``.htm``.
     """
     viz.check_file(path, "a report")
     if not isinstance(answer, ScenarioAnswer):

@@ -45,7 +45,7 @@ class OneRun:
     nbytes: int | None = None
 
     def simulate(self) -> Trace:
-        """Simulate the run and return its trace. Raise InputError if the scenario lacks the algorithm."""
+        """Simulate the run and return its trace. Raise InputError if its algorithm is unknown or incorrect."""
         job, cluster = self._asked(), self.scenario.cluster
         resolved: CollectiveCall | Training
         if isinstance(job, Training):

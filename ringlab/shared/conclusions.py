@@ -85,7 +85,7 @@ def _fastest_collective(answer: ScenarioAnswer[Any]) -> list[str]:
 def describe_crossovers(where: str, entries: Iterable[CollectiveFigures[Any]]) -> list[str]:
     """Return a list with one sentence about the sizes at which each algorithm is fastest.
 
-    The list is empty if one algorithm is fastest at all sizes. Another one replaces it only if over 1 % faster.
+    The list is empty if one algorithm is fastest at all sizes. Algorithms within 1 % of the fastest do not replace it.
     """
     seconds = dict[int, dict[str, float]]()
     for entry in entries:

@@ -1,4 +1,4 @@
-"""Compute time modeled from the FLOPs and bytes of each operation: the same on every machine and in every run."""
+"""Model compute times from the FLOPs and bytes of each operation. They are equal on every machine and in every run."""
 
 from collections import defaultdict
 from collections.abc import Callable

@@ -69,7 +69,7 @@ EQUAL_MESSAGES = "match the number of sends and receives; do these ranks have di
 
 
 def find_nccl_queue_block(job: RankJob) -> ProgramFinding | None:
-    """Return a finding for an operation queued behind another one: an NCCL communicator runs its calls in order."""
+    """Return a finding for an operation queued behind another one, because an NCCL communicator runs calls in order."""
     pending = [work.posted for rank in job.ranks for work in rank.unwaited.values()]
     posts = [*pending, *filter(None, map(awaited_post, job.ranks))]
     blocked = [(post, post.behind) for post in posts if post.behind is not None]

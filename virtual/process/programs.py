@@ -31,7 +31,7 @@ class UserProgram:
 
     @property
     def folder(self) -> str:
-        """The folder that contains the program's own modules: the script's, or the working directory."""
+        """The folder that contains the program's own modules, which is the script's folder or the working directory."""
         return str(Path.cwd() if self.is_module else self.path.parent)
 
     @property

@@ -22,7 +22,7 @@ NO_LAUNCHER = (
 
 
 def install_real_processes(world: VirtualWorld, replaced: Replaced) -> None:
-    """Give the processes that a rank starts the rank's environment, and remember those that are not daemons."""
+    """Pass a rank's environment to the processes that the rank starts, and remember them unless they are daemons."""
     for kind, name in ((subprocess.Popen, "__init__"), (process.BaseProcess, "start")):
         replaced.wrap_for_ranks(kind, name, partial(_start, world))
     replaced.wrap_for_ranks(spawn, "get_preparation_data", _prepare)

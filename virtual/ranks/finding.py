@@ -43,7 +43,7 @@ def say_wait(numbers: Iterable[int]) -> str:
 
 @dataclass(frozen=True)
 class FindingPlace:
-    """The ranks at one line of the program, their operation, and the ranks that each of them waits for."""
+    """The ranks at one line of the program, their operation, and for each rank the ranks that it waits for."""
 
     ranks: tuple[int, ...]
     what: str
@@ -80,7 +80,7 @@ class FindingPlace:
 
 
 def group_places(entries: Iterable[tuple[int, str, CallSite | None]]) -> tuple[FindingPlace, ...]:
-    """Return one place per text and line. If all are at one line, more than ``MOST_PLACES`` texts share a place."""
+    """Return one place per text and line. If all lines are equal, more than ``MOST_PLACES`` texts share one place."""
     together: dict[tuple[str, CallSite | None], list[int]] = {}
     for number, text, site in entries:
         together.setdefault((text, site), []).append(number)

@@ -223,7 +223,7 @@ class VirtualWorld:
                     self._make_ready(rank)
 
     def _at_a_standstill(self) -> bool:
-        """End one wait that has a timeout, or else report the newest hanging job. Return False if there is neither."""
+        """End one wait that has a timeout, otherwise report the newest hanging job. Return whether any was found."""
         for rank in self.ranks:
             if rank.state is State.WAITING and rank.waiting is not None and rank.waiting.gives_up:
                 self._make_ready(rank)

@@ -13,7 +13,7 @@ from virtual.ranks.timing import Act, CallTiming
 
 
 class LiveTiming(CallTiming):
-    """Times collectives and messages with a carrier: a simulated network, or NCCL's model."""
+    """Times collectives and messages with a carrier, which simulates a network or predicts NCCL's times."""
 
     has_time = True
 

@@ -89,7 +89,7 @@ class Bonds(Watcher):
                         self._of.get(call.rank, WeakIdKeyDictionary()).pop(parameter, None)
 
     def find_reduced(self, rank: Rank, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """Return the parameters whose gradients ``tensor`` contains: one parameter, or all of an optimizer."""
+        """Return the parameters whose gradients ``tensor`` contains: one parameter, all of an optimizer, or none."""
         hooked = self._hooked.get(rank)
         if hooked is not None and hooked.numel() == tensor.numel():
             return [hooked]
