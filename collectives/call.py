@@ -58,7 +58,7 @@ class CollectiveCall:
         return self.dtype, self.elements
 
     def with_algorithm(self, algorithm: Algorithm, world_size: int) -> "CollectiveCall":
-        """Return a copy with another algorithm, rounded down to equal chunks if the algorithm needs them."""
+        """Return a copy with another algorithm. The length is rounded down if the algorithm needs equal chunks."""
         return replace(self, algorithm=algorithm, elements=round_down(algorithm, self.elements, world_size))
 
     def check(self, world_size: int) -> None:

@@ -52,7 +52,7 @@ def describe_trace(trace: Trace) -> str:
 
 
 def describe_failure(trace: Trace) -> str:
-    """Return a trace's program failure as text, with its line unless it is a deadlock. Return "" without a failure.
+    """Return text about a trace's program failure, with the line unless it is a deadlock. Return "" without a failure.
 
     >>> from collectives.records.trace import ProgramFailure
     >>> describe_failure(Trace("x", "predicted", 2, 1.0, failure=ProgramFailure(0, 1, "my.py:9", "deadlock")))

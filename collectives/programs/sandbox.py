@@ -241,7 +241,7 @@ class WorkerProcess:
         return bool(chunk)
 
     def read_answer(self) -> Answer | None:
-        """Return the header and the bytes of the worker's answer, or None if it is invalid."""
+        """Return the header and the bytes of the worker's answer, or None if the answer is invalid."""
         size = os.fstat(self._talk.fileno()).st_size
         header, _, body = os.pread(self._talk.fileno(), min(size, MOST_ANSWER), 0).partition(b"\n")
         try:
@@ -251,7 +251,7 @@ class WorkerProcess:
         return (answer, body) if isinstance(answer, dict) else None
 
     def pause(self) -> None:
-        """Suspend the worker until the next question, and end the processes that it has started."""
+        """Suspend the worker until the next question, and end the processes that the worker has started."""
         _signal(self.process, signal.SIGSTOP)
         if self._has_started_others:
             self.server.end_strays()

@@ -315,7 +315,7 @@ class Calibration:
         return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(self.created)).total_seconds())
 
     def is_fresh(self) -> bool:
-        """Return whether the calibration is at most a day old and was made on this machine with the same software."""
+        """Return whether the calibration is less than a day old and was made on this machine with the same software."""
         return timedelta(seconds=self.age_s) < FRESH_FOR and self.environment == describe_environment()
 
     def write(self, path: Path | str) -> None:
@@ -329,7 +329,7 @@ def _find_point(points: Sequence[Point], training: Training, processes: int, thr
 
 
 def _unlikeness(curve: MessageCurve, message_class: MessageClass, in_training: bool) -> tuple[object, ...]:
-    """Return a sort key of curves: the smaller it is, the more the curve's conditions resemble the message class."""
+    """Return a sort key for curves, smallest for the curve whose conditions are most similar to the message class."""
     fans = (FAN_IN, FAN_OUT)
     sizes = [nbytes for nbytes, _ in curve.points]
     elsewhere = curve.in_training != in_training
@@ -378,7 +378,7 @@ def read_calibration(path: Path | str) -> Calibration:
 
 
 def check_calibration(calibration: object) -> Calibration | None:
-    """Return ``calibration`` if it is a Calibration or None (the cached one). Raise InputError for any other value."""
+    """Return ``calibration`` if it is a Calibration, or None (the cached one). Raise InputError for any other value."""
     if calibration is not None and not isinstance(calibration, Calibration):
         raise InputError(f"calibration must be a Calibration, for example from read_calibration, not {calibration!r}")
     return calibration

@@ -186,7 +186,7 @@ class Columnar(Generic[Row]):
 
 
 def _pack(values: npt.ArrayLike, kind: type[np.generic], number: int) -> npt.NDArray[Any]:
-    """Return ``number`` entries in the smallest type that can represent them, without a needless copy.
+    """Return ``values`` as ``number`` entries in the smallest suitable type, without a needless copy.
 
     If all entries are equal, only one is stored. Raise ValueError if ``values`` has another length.
     """
@@ -245,7 +245,7 @@ def column_to_plain(column: npt.NDArray[Any]) -> list[Any] | dict[str, Any]:
 
 
 def check_rows(rows: object, name: str) -> int:
-    """Return ``rows`` if it is a valid number of rows. Raise ValueError if it is invalid or too large."""
+    """Return ``rows`` if it is a valid number of rows. Raise ValueError if it is not an integer from 0 to the limit."""
     most = allowed(Gigabyte.ROWS)
     if type(rows) is not int or not 0 <= rows <= most:
         raise ValueError(f"{name} must be an integer from 0 to {most}, not {quote(rows)}; for more, {more_memory(2)}")
@@ -269,7 +269,7 @@ def read_column(plain: object, kind: type[np.generic], rows: int, name: str) -> 
 
 
 def take(plain: object, keys: tuple[str, ...], name: str = "") -> dict[str, Any]:
-    """Return ``plain`` if it is a dict with exactly these keys. Raise ValueError otherwise."""
+    """Return ``plain`` if it is a dict with exactly the keys ``keys``. Raise ValueError otherwise."""
     if not isinstance(plain, dict) or plain.keys() != set(keys):
         given = quote([*plain] if isinstance(plain, dict) else plain)
         raise ValueError(f"{name and f'{name}: '}must be a table with the keys {', '.join(keys)}, not {given}")

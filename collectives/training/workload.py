@@ -228,7 +228,7 @@ class Training(Recipe, DataLoading):
         return [Gradient((end - begin) * item, end / count) for begin, end in pairwise(ends)]
 
     def fill_buckets(self, gradients: Sequence[Gradient]) -> list[Bucket]:
-        """Return the buckets that these gradients fill, in this order.
+        """Return the buckets that ``gradients`` fill in the given order.
 
         DistributedDataParallel starts with a bucket of 1 MiB only if ``bucket_cap_mb`` is not set.
 

@@ -90,7 +90,7 @@ def _first(group: dist.ProcessGroup, device: torch.device) -> list[dist.ProcessG
 def _like(group: dist.ProcessGroup, device: torch.device) -> dist.ProcessGroup:
     """Return a new communicator of the same ranks and backend, outside torch's registry of groups.
 
-    Torch numbers its groups. If only the ranks of a subgroup created one, later groups would wait for the other ranks.
+    Torch numbers its groups. If only a subgroup's ranks created a group, later groups would wait for the other ranks.
     """
     backend = _backend_of(group, device)
     name = f"{group.group_name} communicator {next(keep_for(group, 'numbers', lambda: count(1)))}"

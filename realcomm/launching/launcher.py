@@ -121,7 +121,7 @@ def _pack(work: object, world_size: int) -> bytes:
 
 
 def check_launch(world_size: int, backend: str, timeout: float) -> None:
-    """Raise InputError if ``launch`` would reject these arguments. Call this before long preparations.
+    """Raise InputError if ``launch`` would reject the arguments. Call this before long preparations.
 
     >>> check_launch(2, "gloo", timeout=60)
     """

@@ -186,7 +186,7 @@ def own_slot() -> Slot:
 
 
 def report_progress(done: int, total: int, text: str) -> None:
-    """Call the launcher's ``progress`` with this rank's number and these values, if there is a launcher.
+    """Call the launcher's ``progress`` with this rank's number and the arguments, if there is a launcher.
 
     >>> report_progress(3, 10, "images read")
     """

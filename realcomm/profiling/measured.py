@@ -144,7 +144,7 @@ def _shares(
 
 
 def _watch_step(model: nn.Module, batch: Tensor, precision: str, clock: HostClock) -> dict[tuple[bool, str], float]:
-    """Return the time in seconds of each layer, keyed by (whether it is backward, layer)."""
+    """Return the time of each layer in seconds, keyed by (is_backward, layer)."""
     seen: list[tuple[bool, str, float, float]] = []
 
     def on_op(layer: str, is_backward: bool, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

@@ -103,7 +103,7 @@ def _train_alone_if_it_fits(plan: StrategyPlan) -> LoneSteps | None:
 
 
 def train_alone(plan: StrategyPlan) -> LoneSteps:
-    """Train the single-rank reference: the plain model with all samples in the same micro-batches; return the steps."""
+    """Train the whole model on this rank with all samples, in the same micro-batches; return the reference's steps."""
     device, losses, seconds = own_device(), list[float](), list[float]()
     model = build(plan).to(device)
     kind, options = optimizer_of(plan.recipe)

@@ -326,7 +326,7 @@ class Checkpointing(Observer):
             self._folder.close()
 
     def _write(self, running: RunningTraining, step: int) -> None:
-        """Gather each rank's own state on rank 0, which writes a checkpoint of these and the shared state."""
+        """Gather each rank's own state on rank 0, which writes a checkpoint of the gathered and the shared state."""
         if self._path is None:
             return
         running.watch.current = PHASE

@@ -282,7 +282,7 @@ class Shard:
 
 
 def load_batches(dataset: Images, rows: list[list[int]], training: Training) -> Iterator[Batch]:
-    """Yield the batches of these rows on this rank's device.
+    """Yield the batches whose images have the indices in ``rows``, on this rank's device.
 
     Torch's global random state, which models use, does not change. Loader processes end with this process.
     """

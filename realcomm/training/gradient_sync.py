@@ -46,7 +46,7 @@ class GradientSync:
         """Wait until the flat ``gradients`` contain the mean. Call this after the last backward of a step."""
 
     def record_buckets(self, watch: Stopwatch) -> None:
-        """On CPUs, record each bucket as a span, from when it is full until its mean is ready."""
+        """On CPUs, record each bucket as a span that begins when the bucket is full and ends when its mean is ready."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state from which a restarted training restores the order in which gradients are added."""

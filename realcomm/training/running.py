@@ -301,7 +301,7 @@ class LoneTraining:
         self._batches = EndlessBatches(training, 0, 1)
 
     def take_steps(self, count: int, warm_up: int = 1) -> list[ComputePhases]:
-        """Take ``warm_up`` steps, then ``count`` steps; return the phases of the latter."""
+        """Take ``warm_up`` steps, then ``count`` steps; return the phases of each step after the warm-up."""
         threads, steps = torch.get_num_threads(), list[ComputePhases]()
         torch.set_num_threads(self._threads or threads)
         try:
