@@ -318,7 +318,7 @@ def check_tcp_faults(faults: Faults) -> None:
     if faults.changes_links or faults.fails_ranks:
         raise InputError(
             "the TCP model supports neither changing links nor failing ranks; "
-            'remove `at`, `lasting`, `every`, `fails_at` and `share = 0`, or set `transport = "ideal"`'
+            'remove `at`, `lasting`, `fails_at` and `share = 0`, or set `transport = "ideal"`'
         )
 
 
