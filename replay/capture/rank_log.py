@@ -141,7 +141,7 @@ def parts_folder(output: Path) -> Path:
 
 
 def join_parts(folder: Path, output: Path, world_size: int, timeout: float) -> Recording:
-    """Write the recording of all ranks, and remove the ranks' log files. Raise RunFailed if one is missing."""
+    """Write the ranks' recording, and delete the logs. Raise RunFailed if one is missing after ``timeout`` seconds."""
     recording = join_logs(read_logs(folder, world_size, timeout))
     recording.write(output)
     shutil.rmtree(folder, ignore_errors=True)

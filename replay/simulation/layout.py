@@ -53,7 +53,7 @@ class Stages:
         return first
 
     def signal(self, source: Ints, sink: Ints) -> None:
-        """Let each sink stage continue once its source stage has begun. The sink must be able to wait by then."""
+        """Let each sink stage continue once its source stage has begun. A source waits until its sink has begun."""
         self._signals.append((source, sink))
 
     def compute(self, work: Tasks) -> None:

@@ -113,7 +113,7 @@ def _of_programs(
 
 
 def _circumstances(recording: Recording, segments: Segments, calls: ReplayedCalls) -> tuple[Bools, Floats]:
-    """Return for each message whether one of its ranks sends and receives at once, and the seconds computed before."""
+    """Return whether a rank of each message sends and receives at once, and the seconds computed before the message."""
     both = np.zeros((2, len(segments) + 1), np.bool_)
     for row, half in zip(both, (calls.send, calls.recv), strict=True):
         row[calls.posted[half[half >= 0]]] = True

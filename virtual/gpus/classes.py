@@ -131,7 +131,7 @@ def _init_mesh(placement: Placement, original: Call, self: Any, device_type: Any
 
 
 def _tell_type(mesh: Any) -> str:
-    """Return "cuda", unless torch itself asks or the program created the mesh on the CPU."""
+    """Return "cpu" if torch itself asks or the program created the mesh on the CPU, otherwise "cuda"."""
     return "cpu" if mesh.is_of_cpu or is_asked_by_torch(sys._getframe(1)) else "cuda"
 
 

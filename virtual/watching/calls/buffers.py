@@ -132,7 +132,7 @@ class InFlight(Watcher):
 
 
 def is_watched(posted: Any) -> bool:
-    """Return whether to check writes to the tensors: not for blocking messages or data that may arrive early."""
+    """Return whether writes to the tensors are checked. Blocking messages and data that may arrive early are exempt."""
     if posted.way != "calls":
         return posted.caller_name not in ("send", "recv")  # they return after the message has arrived
     exchange = posted.exchange
