@@ -40,7 +40,6 @@ class EventRecorder:
         self._local: list[Event] = []
 
     def now(self) -> float:
-        """Return a mark of the device's clock."""
         return self._clock.now()
 
     def post(self, transfers: "Iterable[Transfer[torch.Tensor]]") -> None:

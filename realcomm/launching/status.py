@@ -137,7 +137,6 @@ class Board:
         return self._slots[-1]
 
     def close(self) -> None:
-        """Release all slots and unmap the file."""
         for slot in self._slots:
             slot.release()
         self._map.close()

@@ -143,7 +143,6 @@ class Mlp(nn.Module):
         self.down = nn.Linear(shape.hidden, shape.width, bias=not gated)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the MLP's output for each token."""
         if self.gate is None:
             return self.down(self.activation(self.up(x)))  # type: ignore[no-any-return]
         return self.down(self.activation(self.gate(x)) * self.up(x))  # type: ignore[no-any-return]

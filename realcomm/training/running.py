@@ -128,7 +128,7 @@ class RunningTraining:
 
     @property
     def steps(self) -> int:
-        """The number of steps of the whole training."""
+        """The number of steps of the whole training run."""
         return self.shard.steps
 
     @property

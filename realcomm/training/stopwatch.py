@@ -61,7 +61,6 @@ class Stopwatch:
         self._origin += (self.seconds(self.now()) if instant is None else instant) - self._paused
 
     def start(self) -> None:
-        """Begin a step."""
         self._read(wait=False)
         if time.perf_counter() - self._made > CLOCK_S:
             self._read(wait=True)
