@@ -87,15 +87,6 @@ class Belief:
         variances = np.einsum("ik,kl,il->i", slopes.slopes, self.covariance, slopes.slopes)
         return np.asarray(np.sqrt(np.maximum(variances, 0.0) + self.noise**2))
 
-    def scaling_deviation(self, slopes: Slopes, lost: float) -> float:
-        """Return the standard deviation of the log scaling efficiency of the first row of ``slopes``.
-
-        ``lost`` is the share of the step time that a single device would not spend.
-        """
-        known = read_shipped().deviations
-        deviation = replace(self, noise=known["floor"]).deviations(slopes)
-        return float(np.hypot(deviation[0], known["lost"] * lost))
-
     def factors_of(self, slopes: Slopes) -> Array:
         """Return the upper end of each step's 80 % interval divided by the predicted step time."""
         return np.asarray(np.exp(Z_80 * self.deviations(slopes)))
@@ -147,11 +138,7 @@ def believe() -> Belief:
 
 
 def chance_to_run(columns: Columns, total_bytes: Array) -> Array:
-    """Return the probability that a run does not fail.
-
-    The probability falls as more of the memory is filled. It is lower for a transformer on a pipeline with at least as
-    many stages as layers.
-    """
+    """Return the probability that a run does not fail: it falls with the filled memory and with empty stages."""
     chance, filled = read_shipped().chance, np.maximum(total_bytes / columns.memory_bytes, 1e-9)
     fits = normal_cdf((np.log(chance["fill"]) - np.log(filled)) / chance["spread"])
     is_empty = columns.is_shaped & (columns.pp >= np.maximum(2, columns.layers))

@@ -140,9 +140,7 @@ def _is_layer(profile: ModelProfile, block: Block) -> bool:
 def _within(profile: ModelProfile, block: Block, job: TrainingJob) -> tuple[Call, ...]:
     """Return the collectives within a block for one microbatch, forward and backward.
 
-    A layer has two all_reduces in forward and two in backward. The token embedding has one in forward, and the LM head
-    one in backward. Sequence parallelism replaces each by an all_gather and a reduce_scatter (Korthikanti et al.,
-    https://arxiv.org/abs/2205.05198).
+    Sequence parallelism replaces each all_reduce by an all_gather and a reduce_scatter (arXiv:2205.05198).
     """
     parallelism, shape = job.parallelism, profile.shape
     if shape is None or parallelism.tensor == 1:
@@ -151,7 +149,7 @@ def _within(profile: ModelProfile, block: Block, job: TrainingJob) -> tuple[Call
     into, out = (("all_gather",), "reduce_scatter") if parallelism.sequence else ((), "all_reduce")
     if block.name == LOSS:
         return (Call("all_reduce", tokens * ITEM, group, LOSS_CALLS),)
-    times = 4 if _is_layer(profile, block) else int(block.name in (WORDS, HEAD))
+    times = 4 if _is_layer(profile, block) else int(block.name in (WORDS, HEAD))  # a layer has two in each pass
     return tuple(Call(name, tokens * shape.width * ITEM, group, times) for name in (*into, out))
 
 
@@ -176,13 +174,10 @@ def _exchanged(profile: ModelProfile, blocks: Sequence[Block], parallelism: Para
 
 
 def _gathered(profile: ModelProfile, blocks: Sequence[Block], parallelism: Parallelism) -> list[Call]:
-    """Return the collectives of ZeRO-3, FSDP and HSDP.
-
-    Each unit's parameters are gathered before forward and before backward, and its gradients are scattered after
-    backward. HSDP then averages the gradients between its groups. The root's parameters are gathered once per step.
-    """
+    """Return the collectives of ZeRO-3, FSDP and HSDP, which averages gradients between its groups."""
     size = parallelism.shard or parallelism.data
     shard, replicas = Group(size, parallelism.tensor), Group(parallelism.data // size, parallelism.tensor * size)
+    # units are gathered before forward and before backward, all other parameters once
     units = [(ITEM * float(block.parameters), 2) for block in blocks if is_unit(profile, block)]
     root = ITEM * float(sum(block.parameters for block in blocks if not is_unit(profile, block)))
     calls = list[Call]()

@@ -162,8 +162,7 @@ def unit_seconds(c: Columns, p: Parameters, rates: Rates) -> UnitSeconds:
 def _known_layer(c: Columns) -> tuple[Array, ...]:
     """Return the time in seconds of a layer (forward, backward) and of the LM head, from known seconds per sample.
 
-    The known seconds are for the dense model on one device. They are divided among the layers and the LM head in
-    proportion to FLOPs, with twice as many in backward as in forward. A token visits ``top_k`` experts.
+    The known seconds are divided in proportion to FLOPs, with twice as many in backward as in forward.
     """
     queries, mlp = c.heads * c.head_dim, c.mlp_matrices * c.hidden * c.ffn
     attention = c.hidden * (2 * queries + 2 * c.kv_heads * c.head_dim) + c.seq * queries
@@ -175,10 +174,7 @@ def _known_layer(c: Columns) -> tuple[Array, ...]:
 
 
 def _layer(c: Columns, p: Parameters, rates: Rates) -> tuple[Array, ...]:
-    """Return the time in seconds of a layer, forward and backward, and of the LM head.
-
-    A layer takes at least the time of its kernel launches.
-    """
+    """Return the time in seconds of a layer (at least of its kernel launches) in each pass, and of the LM head."""
     products, attention, moved = _products(c, rates), _attention(c, p, rates), _memory_seconds(c, p, rates)
     unpacked = count_held(c).all * p["unpack_bytes"] / rates.memory  # quantized weights
     unpacked = np.where((c.lora > 0) & (c.frozen_bytes < c.item_bytes), unpacked, 0.0)
@@ -225,10 +221,7 @@ def _products(c: Columns, rates: Rates) -> tuple[Array, Array]:
 
 
 def _attention(c: Columns, p: Parameters, rates: Rates) -> tuple[Array, Array]:
-    """Return the forward and backward seconds of attention.
-
-    If the model has an attention window, half of the layers use it, and the other layers attend to the full sequence.
-    """
+    """Return the forward and backward seconds of attention. Half of the layers use a window, if the model has one."""
     tokens = local_tokens(c)
     reach = np.where(c.window > 0, 0.5 * (c.seq + np.minimum(c.seq, 2 * c.window)), c.seq)
     flops = 2 * tokens * reach * c.heads * c.head_dim / c.tp

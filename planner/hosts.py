@@ -96,7 +96,15 @@ class Host:
         """Return the time in seconds of a collective in a group, for each size in ``GRID``."""
         sizes, local = 2.0**GRID, group.local(self.gpus)
         if self.system is not None:
-            return _nccl_seconds(self.system, self.settings, collective, sizes, group)
+            system, settings = self.system, self.settings
+            local, domain = group.local(system.gpus), max(1, min(system.domain // group.stride, group.size))
+            part = replace(system.part(-(-group.size // local), local), domain=domain)
+            if system.link in SHARED_LINKS and 1 < part.gpus < system.gpus:  # all groups of a host at once
+                groups = group.on_host(system.gpus)
+                seconds = predict_among_others(part, system, groups, collective, sizes, settings=settings)
+            else:
+                seconds = predict_seconds(part, collective, sizes, settings=settings)
+            return np.asarray(seconds, dtype=float)
         rate = self.bus_bandwidth(local)
         if group.size > local:
             nic = self.nic * local / self.gpus
@@ -119,25 +127,10 @@ class Host:
 
     def using(self, gpus: int) -> "Host":
         """Return the host with only ``gpus`` of its GPUs, but all of its NICs."""
-        if gpus == self.gpus:
-            return self
         system = self.system
         if system is not None and gpus < system.gpus:
             system = replace(system, gpus=gpus)
         return replace(self, gpus=gpus, system=system)
-
-
-def _nccl_seconds(system: System, settings: NcclSettings, collective: str, sizes: Array, group: Group) -> Array:
-    """Return NCCL's time in seconds for each size.
-
-    On shared links, all groups of a host are assumed to communicate at once. An NVLink domain may span several hosts.
-    """
-    local, domain = group.local(system.gpus), max(1, min(system.domain // group.stride, group.size))
-    part = replace(system.part(-(-group.size // local), local), domain=domain)
-    if system.link in SHARED_LINKS and 1 < part.gpus < system.gpus:
-        groups = group.on_host(system.gpus)
-        return np.asarray(predict_among_others(part, system, groups, collective, sizes, settings=settings), dtype=float)
-    return np.asarray(predict_seconds(part, collective, sizes, settings=settings), dtype=float)
 
 
 def host_of_preset(preset: str, gpu: str | Gpu | None = None, nic: float | None = None, **changes: Any) -> Host:

@@ -64,7 +64,6 @@ NUMBERS = [name for name, value in DEFAULTS.items() if isinstance(value, int | f
 
 NEVER = 10**12  # value of ``sync_every`` for replicas that never synchronize
 HALF = ("fp16", "float16", "bf16", "bfloat16", "half", "mixed", "mixed precision", "amp")
-WHOLE = ("fp32", "float32", "tf32", "single", "full", "")
 
 
 def is_half(precision: str) -> bool:

@@ -27,9 +27,7 @@ MEASURED_SPREAD = 0.03
 # The data sheet of a typical GPU, to which features are relative: FLOP/s, bytes/s, watts, year, FLOP/s of FP32.
 MIDDLE_FLOPS, MIDDLE_MEMORY, MIDDLE_WATTS, MIDDLE_YEAR, MIDDLE_SHADER = 150e12, 1200e9, 350.0, 2019, 35e12
 FLOPS_SHARE = 0.6  # weight of FLOPs in a sample's work; the rest is the weight of written elements
-# A Kepler multiprocessor issues to 128 of its 192 cores (NVIDIA's whitepaper of the GeForce GTX 980: 1.35 times the
-# work of a core in Maxwell, whose multiprocessor has 128).
-KEPLER, BEFORE_MAXWELL = 2 / 3, 2015
+KEPLER, BEFORE_MAXWELL = 2 / 3, 2015  # a Kepler multiprocessor issues to 128 of its 192 cores
 ANY = 10.0  # standard deviation of the unknown constant
 NARROWER = 0.65  # ratio between the errors of GPU types that were left out and the standard deviation of the process
 SHEET = ("peak", "memory", "year", "shader", "watts")

@@ -4,7 +4,6 @@ GPipe: Huang et al. (https://arxiv.org/abs/1811.06965). 1F1B and interleaved: Na
 (https://arxiv.org/abs/2104.04473), section 2.2.
 """
 
-from collections.abc import Sequence
 from functools import cache, lru_cache
 from itertools import accumulate, pairwise
 from typing import NamedTuple
@@ -119,7 +118,7 @@ def deal_layers(framework: str, layers: int, pp: int, layer: int, words: int) ->
 
 
 def cut_stages(profile: ModelProfile, stages: int) -> list[tuple[Block, ...]]:
-    """Return the blocks of each stage. The cut minimizes the work of the largest stage.
+    """Return the blocks of each stage. Dynamic programming minimizes the work of the largest stage.
 
     Raise InputError for more stages than blocks with parameters.
     """
@@ -131,11 +130,6 @@ def cut_stages(profile: ModelProfile, stages: int) -> list[tuple[Block, ...]]:
             "stages (pipeline x virtual)"
         )
     work = [float(block.forward_flops + block.backward_flops) or 1.0 for block in blocks]
-    return [tuple(blocks[begin:end]) for begin, end in pairwise(_cut_evenly(work, stages))]
-
-
-def _cut_evenly(work: Sequence[float], stages: int) -> list[int]:
-    """Return the cuts of a sequence into ``stages`` parts whose largest sum is minimal, by dynamic programming."""
     until = np.array([0.0, *accumulate(work)])
     places = np.arange(len(until))
     last = np.where(places[:, None] < places, until - until[:, None], np.inf)  # of a part from a cut to an end
@@ -146,4 +140,4 @@ def _cut_evenly(work: Sequence[float], stages: int) -> list[int]:
         chosen.append(len(work) - greatest[::-1].argmin(axis=0))  # the latest of equally good cuts
     for previous in reversed(chosen):
         cuts.append(int(previous[cuts[-1]]))
-    return [0, *reversed(cuts)]
+    return [tuple(blocks[begin:end]) for begin, end in pairwise([0, *reversed(cuts)])]

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import exp, hypot, inf
-from statistics import NormalDist
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from collectives.budget import Gigabyte, allowed, more_memory
 from collectives.checks import check_number
@@ -13,7 +14,7 @@ from collectives.errors import InputError, TooLarge
 from collectives.records.model_profile import TransformerShape, parse_transformer
 from collectives.training.parallelism import SHARDED, Parallelism
 from collectives.units import count, format_size
-from planner.beliefs import Belief, Slopes, believe, find_slopes
+from planner.beliefs import Z_80, Belief, Slopes, believe, find_slopes, read_shipped
 from planner.calls import check_strategy
 from planner.gpus import PRECISIONS
 from planner.hosts import Host
@@ -115,23 +116,23 @@ class StepPrediction:
         """The rate divided by ``devices`` times the rate of one device alone."""
         return self.rate / (self.devices * self.alone)
 
-    def interval(self, coverage: float = 0.8) -> tuple[float, float]:
-        """Return the bounds of the rate in samples/s, which contain it with probability ``coverage``."""
-        width = exp(_quantile(coverage) * self.deviations.rate)
+    def interval(self) -> tuple[float, float]:
+        """Return the bounds of the rate in samples/s, which contain it with a probability of 80 %."""
+        width = exp(Z_80 * self.deviations.rate)
         return self.rate / width, self.rate * width
 
-    def efficiency_interval(self, coverage: float = 0.8) -> tuple[float, float]:
-        """Return the bounds of the efficiency. If the predicted efficiency is at most 1, so is the upper bound."""
-        width = exp(_quantile(coverage) * self.deviations.scaling)
+    def efficiency_interval(self) -> tuple[float, float]:
+        """Return the 80 % bounds of the efficiency. If the predicted efficiency is at most 1, so is the upper bound."""
+        width = exp(Z_80 * self.deviations.scaling)
         return self.efficiency / width, max(self.efficiency, min(1.0, self.efficiency * width))
 
-    def parts_intervals(self, coverage: float = 0.8) -> dict[str, tuple[float, float]]:
+    def parts_intervals(self) -> dict[str, tuple[float, float]]:
         """Return the bounds of each part in seconds.
 
         For the parts that communication or waiting adds, only the error of their sum is known. So one common factor
         scales their bounds.
         """
-        scaling, alone = (exp(_quantile(coverage) * deviation) for deviation in self.deviations[1:])
+        scaling, alone = (exp(Z_80 * deviation) for deviation in self.deviations[1:])
         total, parts = self.parts.total, self.parts._asdict()
         fixed_s = sum(parts[name] for name in ADDED_BY_ONE)
         least, most = max(0.0, total / scaling - fixed_s), total * scaling - fixed_s
@@ -140,10 +141,6 @@ class StepPrediction:
             name: (value / alone, value * alone) if name in ADDED_BY_ONE else (value * few, value * many)
             for name, value in parts.items()
         }
-
-
-def _quantile(coverage: float) -> float:
-    return NormalDist().inv_cdf((1 + coverage) / 2)
 
 
 def is_language(job: TrainingJob) -> bool:
@@ -315,26 +312,23 @@ def _predict_alike(meshes: Sequence[Training], belief: Belief) -> Iterator[StepP
             yield mesh.too_large(memory, limits[row])
             continue
         seconds, single = ({name: float(v[at]) for name, v in predicted.parts.items()} for at in (row, count + row))
-        parts = _join_parts(seconds, mesh)
+        rare = ["sync", "copies"]  # with local SGD, the cost of a synchronization is a mean over steps
+        if mesh.mesh.dp == job.parallelism.devices:  # others communicate in each step, within layers or between stages
+            rare.append("processes")
+        joined = seconds | {name: seconds[name] / job.parallelism.sync_every for name in rare}
+        joined["tensor"] += joined["context"]
+        joined["optimizer"] += joined["fixed"]
+        parts = StepParts(*(joined[name] for name in StepParts._fields))
         deviations = Deviations(*(float(values[row]) for values in of_shapes))
         spared = max(0.0, single["optimizer"] - seconds["optimizer"] * mesh.mesh.tp * mesh.mesh.pp)
         if compute is not None:  # the errors of a known compute time and of the scaling are assumed independent
-            spared, lost = single["input"], 1 - (parts.compute + parts.optimizer) / parts.total
-            own = Slopes(logs[[row]], slopes[[row]])
-            scaling = belief.scaling_deviation(own, lost) if job.parallelism.devices > 1 else 0.0
+            spared, known, scaling = single["input"], read_shipped().deviations, 0.0
+            if job.parallelism.devices > 1:
+                lost = 1 - (parts.compute + parts.optimizer) / parts.total  # share of the step that one device avoids
+                deviation = replace(belief, noise=known["floor"]).deviations(Slopes(logs[[row]], slopes[[row]]))[0]
+                scaling = float(np.hypot(deviation, known["lost"] * lost))
             deviations = Deviations(hypot(scaling, compute.spread), scaling, compute.spread)
         yield StepPrediction(
             job=job, mesh=mesh.mesh.name, parts=parts, memory=memory, alone=job.batch / (single["total"] - spared),
             deviations=deviations, chance_to_run=float(predicted.chance[row]) if limits[row] < inf else None,
         )  # fmt: skip
-
-
-def _join_parts(seconds: dict[str, float], mesh: Training) -> StepParts:
-    """Combine the model's parts into ``StepParts``. With local SGD, a synchronization's cost is a mean over steps."""
-    parallelism, rare = mesh.job.parallelism, ["sync", "copies"]
-    if mesh.mesh.dp == parallelism.devices:  # others communicate in each step: within layers, or between stages
-        rare.append("processes")
-    parts = seconds | {name: seconds[name] / parallelism.sync_every for name in rare}
-    for name, joined in (("tensor", "context"), ("optimizer", "fixed")):
-        parts[name] += parts[joined]
-    return StepParts(*(parts[name] for name in StepParts._fields))

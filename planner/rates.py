@@ -80,20 +80,6 @@ def at_rate(
     return Compute(ahead, back, 0.0, f"{source}: {rate:.4g} samples/s on one device", spread)
 
 
-def in_phases(profile: ModelProfile, phases: ComputePhases, batch: float) -> Compute:
-    """Divide the stated seconds of a batch's phases among the layers, in proportion to their work.
-
-    Raise InputError if forward and backward take no time.
-    """
-    if phases.forward + phases.backward < 1e-9:
-        raise InputError("forward and backward must take at least 1 ns together")
-    ahead, back = (
-        tuple(seconds / batch * each / sum(work) for each in work)
-        for seconds, work in ((phases.forward, profile.work(False)), (phases.backward, profile.work(True)))
-    )
-    return Compute(ahead, back, phases.optimizer, f"stated for batches of {batch}", MEASURED_SPREAD)
-
-
 def series_gpu(name: str) -> str:
     """Return the name that published series use for a GPU from the hardware catalog."""
     return next((ours for start, ours in SERIES_GPUS.items() if name.startswith(start)), name)
@@ -123,9 +109,15 @@ class GpuRates:
         self.guessed: dict[str, OneGpuRate] = {}
         others = sorted({series_gpu(name) for name in gpus} - self.known.keys())
         if others and (known or job.model.written_bytes):
-            sized = job if job.model.written_bytes else self._sized()
-            yours = [Alone(sized, find_series_gpu(name), YOURS, rate) for name, rate in self.known.items()]
-            targets = [Alone(sized, find_series_gpu(name), YOURS) for name in others]
+            own = [Alone(job, find_series_gpu(name), YOURS, rate) for name, rate in self.known.items()]
+            if not job.model.written_bytes:  # equal layers, whose FLOPs reproduce the known rates
+                name = job.model.model
+                job = replace(job, model=even_model(name, 0, SOME_FLOPS, SOME_FLOPS / 1e3))
+                guessed = guess_rates(published(), [row._replace(job=job, rate=1.0) for row in own])
+                times = exp(fmean(log(rate.rate) - log(row.rate) for rate, row in zip(guessed, own, strict=True)))
+                job = replace(job, model=even_model(name, 0, SOME_FLOPS * times, SOME_FLOPS / 1e3 * times))
+            yours = [row._replace(job=job) for row in own]
+            targets = [Alone(job, find_series_gpu(name), YOURS) for name in others]
             rates = guess_rates([*published(), *yours], targets)
             self.guessed = dict(zip(others, rates, strict=True))
             for name in set(others) & {*parts("GPU")}:
@@ -143,15 +135,6 @@ class GpuRates:
                 "estimated; measure one GPU and set plan.known_rates"
             )
         return self.guessed[name]
-
-    def _sized(self) -> TrainingJob:
-        """Return the job with a model of equal layers, whose FLOPs reproduce the known rates."""
-        name = self.job.model.model
-        known_rates = [(find_series_gpu(gpu), log(rate)) for gpu, rate in self.known.items()]
-        job = replace(self.job, model=even_model(name, 0, SOME_FLOPS, SOME_FLOPS / 1e3))
-        guessed = guess_rates(published(), [Alone(job, board, YOURS) for board, _ in known_rates])
-        times = exp(fmean(log(rate.rate) - known for rate, (_, known) in zip(guessed, known_rates, strict=True)))
-        return replace(self.job, model=even_model(name, 0, SOME_FLOPS * times, SOME_FLOPS / 1e3 * times))
 
 
 class ComputeSource(NamedTuple):
@@ -174,7 +157,14 @@ def find_compute(job: TrainingJob, source: ComputeSource, gpu: str | None) -> Co
     if source.rate is not None and (source.gpu is None or gpu is None or source.gpu == gpu):
         return at_rate(job.model, source.rate)
     if source.phases is not None:
-        return in_phases(job.model, source.phases, source.phases_batch)
+        phases, batch = source.phases, source.phases_batch
+        if phases.forward + phases.backward < 1e-9:
+            raise InputError("forward and backward must take at least 1 ns together")
+        ahead, back = (
+            tuple(seconds / batch * each / sum(work) for each in work)
+            for seconds, work in ((phases.forward, job.model.work(False)), (phases.backward, job.model.work(True)))
+        )
+        return Compute(ahead, back, phases.optimizer, f"stated for batches of {batch}", MEASURED_SPREAD)
     known = {} if gpu is None or source.rate is None or source.gpu is None else {source.gpu: source.rate}
     if source.is_profiled and job.model.measured:
         known |= {} if gpu is None else dict([measured_rate(job.model, "profile")])

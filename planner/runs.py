@@ -125,10 +125,9 @@ def _add_mesh(run: dict[str, Any]) -> None:
     if run["dp"] * split != run["gpus"]:
         mesh = " x ".join(f"{name} {run[name]}" for name in ("dp", "tp", "cp", "pp"))
         raise InputError(f"gpus must be the product of the mesh, {mesh}, not {run['gpus']}")
-    if run["heads"] % run["tp"]:
-        raise InputError(f"heads ({run['heads']}) must be a multiple of tp ({run['tp']})")
-    if run["experts"] % run["ep"]:
-        raise InputError(f"experts ({run['experts']}) must be a multiple of ep ({run['ep']})")
+    for name, axis in (("heads", "tp"), ("experts", "ep")):
+        if run[name] % run[axis]:
+            raise InputError(f"{name} ({run[name]}) must be a multiple of {axis} ({run[axis]})")
     if run["top_k"] > run["experts"]:
         raise InputError(f"top_k must be at most the number of experts, {run['experts']}, not {run['top_k']}")
     samples = run["dp"] * run["micro_batch"]
@@ -165,10 +164,6 @@ def why_untimed(run: Mapping[str, Any]) -> str | None:
         parts = " x ".join(f"{name} {run[name]}" for name in names)
         return f"{parts} is not global_batch {run['global_batch']}"
     return None
-
-
-def has_time(run: Mapping[str, Any]) -> bool:
-    return why_untimed(run) is None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,7 +206,7 @@ def read_own_runs(path: Path) -> tuple[list[OwnRuns], Mapping[str, int]]:
     table, refused = read_table(path)
     refused.update(filter(None, map(why_untimed, table)))
     groups = defaultdict[tuple[str, str], list[dict[str, Any]]](list)
-    for run in filter(has_time, table):
+    for run in (run for run in table if not why_untimed(run)):
         row = {name: value for name, value in run.items() if value not in (None, "")}
         groups[find_gpu(run["gpu"]).name, run["framework"]].append(row)
     if not groups:

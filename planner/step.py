@@ -205,8 +205,7 @@ def _gathered(c: Columns, p: Parameters, links: Links, units: UnitSeconds, backw
 def _served(c: Columns, p: Parameters, links: Links, nbytes: Array) -> Array:
     """Return the time in seconds that parameter servers take to send weights and sum gradients.
 
-    GPUs with P2P each serve an equal part. Otherwise all data passes through host memory, and one GPU serves the
-    largest layer. A simulated network has one server, on the host of rank 0.
+    GPUs with P2P serve equal parts. Otherwise, data passes through the host, and one GPU serves the largest layer.
     """
     if c.network is not None:
         return links.seconds("serve", nbytes)

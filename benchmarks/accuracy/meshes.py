@@ -18,7 +18,7 @@ from planner.columns import Columns
 from planner.gpus import RUN_NAMES
 from planner.hosts import Array
 from planner.memory import FILL, memory_parts
-from planner.runs import SHIPPED, columns_of_runs, has_time, read_table
+from planner.runs import SHIPPED, columns_of_runs, read_table, why_untimed
 from planner.step import step_seconds
 from ringlab.shared.answer import Answer
 from ringlab.shared.progress import Progress, computing
@@ -80,7 +80,7 @@ def judge(
     With ``leave_one_out``, each source is predicted by a fit to all other sources. With ``adapt_to``, the prediction is
     adapted to so many of the source's runs: the most informative runs, or evenly spread runs. They are not evaluated.
     """
-    timed = [run for run in runs if has_time(run)]
+    timed = [run for run in runs if why_untimed(run) is None]
     measured = np.array([run["step_s"] for run in timed], dtype=float)
     sources = np.array([run["source"] for run in timed], dtype=str)
     columns, slow = columns_of_runs(timed), mark_slow(timed)
@@ -247,7 +247,7 @@ def _judge_choices(
     tried: Sequence[dict[str, Any]], slow: Array, beliefs: Mapping[str, Belief]
 ) -> dict[str, ChoiceErrors]:
     """Runs that failed have a rate of 0. ``slow`` is a mask of the runs that did not fail."""
-    measured = np.array([run["step_s"] if has_time(run) else np.inf for run in tried])
+    measured = np.array([run["step_s"] if why_untimed(run) is None else np.inf for run in tried])
     columns, names = columns_of_runs(tried), np.array([run["source"] for run in tried], dtype=str)
     guessed = np.zeros(len(tried))
     for name in dict.fromkeys(names):

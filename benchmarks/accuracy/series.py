@@ -20,12 +20,13 @@ from collectives.units import count
 from planner.columns import Columns, make_columns
 from planner.gpus import SERIES_NAMES, Gpu, find_gpu, find_series_gpu
 from planner.hosts import NODES, Host, make_node, published_nodes
-from planner.jobs import LIMITED_LOADERS, NEVER, WHOLE, TrainingJob, even_model, exchange_of, find_model, is_half
+from planner.jobs import LIMITED_LOADERS, NEVER, TrainingJob, even_model, exchange_of, find_model, is_half
 from simcomm.cluster.hardware import find_part, parts
 
 OWN_DATA = Path(__file__).parent / "data"
 FILE_NAME = "series_described.toml"
 TERA = 1e12
+WHOLE = ("fp32", "float32", "tf32", "single", "full", "")  # precisions in 32 bits
 SQUAD_SAMPLES, SQUAD_EPOCHS = 88_641, 2  # SQuAD 1.1 in windows, for fine-tuning runs that end before ``max_steps``
 STRATEGIES: dict[str, dict[str, Any]] = {  # parallelism keys by the ``sync`` of a series
     "ddp": {}, "after": {"overlap": False}, "ps": {"strategy": "parameter_server"}, "none": {"sync_every": NEVER},

@@ -20,7 +20,7 @@ from benchmarks.accuracy.steps import Fitted, RunSteps, fit, fitted_series
 from benchmarks.studies.step_fit import LOT_SOURCES, draw_lot
 from collectives.output_files import write_text
 from collectives.records.environment import describe_environment
-from planner.runs import columns_of_runs, has_time, read_table
+from planner.runs import columns_of_runs, read_table, why_untimed
 
 RESULT = Path(__file__).resolve().parent.parent / "results" / "meshes.json"
 WAYS: dict[str, dict[str, Any]] = {
@@ -34,7 +34,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 def judge_lot() -> dict[str, dict[str, float]]:
     """Return the errors of fitted and of held-out jobs, by source."""
-    runs = [run for run in read_table()[0] if has_time(run)]
+    runs = [run for run in read_table()[0] if why_untimed(run) is None]
     measured, sources = np.array([run["step_s"] for run in runs]), np.array([run["source"] for run in runs])
     steps, slow, aside = RunSteps(columns_of_runs(runs), measured, sources), mark_slow(runs), draw_lot(runs)
     used = ~slow & ~aside

@@ -30,7 +30,7 @@ from benchmarks.accuracy.training import (
 )
 from benchmarks.studies.one_gpu_left_out import judge_one_gpu
 from collectives.output_files import write_text
-from planner.runs import columns_of_runs, has_time, read_table
+from planner.runs import columns_of_runs, read_table, why_untimed
 
 RESULTS = Path(__file__).parent.parent / "results" / "scaling.json"
 FOLDS = 7  # groups of sources; each fit leaves one group out
@@ -38,7 +38,7 @@ FOLDS = 7  # groups of sources; each fit leaves one group out
 
 def judge_left_out(series: list[Series]) -> Judged:
     """Return the points of series. Each source is predicted by parameters and baselines fitted to the others."""
-    rows = [run for run in read_table()[0] if has_time(run)]
+    rows = [run for run in read_table()[0] if why_untimed(run) is None]
     fast = [run for run, slow in zip(rows, mark_slow(rows), strict=True) if not slow]
     seconds, names = np.array([run["step_s"] for run in fast]), np.array([run["source"] for run in fast])
     runs = Fitted.of(RunSteps(columns_of_runs(fast), seconds, names))

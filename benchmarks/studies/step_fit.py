@@ -37,7 +37,7 @@ from planner.beliefs import FITTED, PRIORS, PRIORS_FILE, Z_80, find_slopes
 from planner.columns import Columns
 from planner.hosts import Array
 from planner.memory import memory_parts
-from planner.runs import columns_of_runs, has_time, read_table
+from planner.runs import columns_of_runs, read_table, why_untimed
 
 LOT_SEED, LOT_SOURCES, LOT_SYSTEMS = 20261129, ("ultrascale", "llm-foundry"), 6
 HARD = 0.9  # share of linear scaling below which a point is hard
@@ -248,7 +248,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="fit to all runs, and write the shipped parameters")
     parser.add_argument("--fitted-only", action="store_true", help="leave no source out")
     options = parser.parse_args()
-    rows = [run for run in read_table()[0] if has_time(run)]
+    rows = [run for run in read_table()[0] if why_untimed(run) is None]
     slow, aside = mark_slow(rows), draw_lot(rows)
     sources, measured = np.array([run["source"] for run in rows]), np.array([run["step_s"] for run in rows])
     every = RunSteps(columns_of_runs(rows), measured, sources)

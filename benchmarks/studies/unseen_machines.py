@@ -31,7 +31,7 @@ from benchmarks.accuracy.tables import MeasuredTable, read_put_aside_tables, rea
 from benchmarks.studies.nccl_authors_left_out import author_of
 from planner.beliefs import PRIORS, Z_80, read_shipped
 from planner.gpus import GENERATIONS
-from planner.runs import columns_of_runs, has_time, read_table
+from planner.runs import columns_of_runs, read_table, why_untimed
 from ringlab.shared.models import find_training
 from scenarios.loader import read_spread_training
 from simcomm.nccl.descriptions import System, describe_system, read_systems
@@ -97,7 +97,7 @@ def find_gpu_errors() -> dict[str, float]:
 
     The keys are the source and the generation. An error is the logarithm of predicted by measured seconds.
     """
-    rows = [run for run in read_table()[0] if has_time(run)]
+    rows = [run for run in read_table()[0] if why_untimed(run) is None]
     fast = [run for run, slow in zip(rows, mark_slow(rows), strict=True) if not slow]
     sources, measured = np.array([run["source"] for run in fast]), np.array([run["step_s"] for run in fast])
     runs, hidden = RunSteps(columns_of_runs(fast), measured, sources), put_aside()

@@ -180,7 +180,7 @@ class CandidateSteps:
             try:
                 host, gpus = find_host(instance), nodes * instance.gpus
                 if (host, gpus) not in meshes:  # several providers sell the same machine
-                    meshes[host, gpus] = self._mesh(self._training(host, instance.gpu), gpus)
+                    meshes[host, gpus] = self._training(host, instance.gpu, gpus)
                 answers.append((host, gpus))
             except InputError as error:
                 answers.append(error)
@@ -188,13 +188,12 @@ class CandidateSteps:
         steps = dict(zip(meshes, predict_steps([*meshes.values()]), strict=True))
         return [answer if isinstance(answer, InputError) else steps[answer] for answer in answers]
 
-    def _training(self, host: Host, gpu: str) -> Training:
+    def _training(self, host: Host, gpu: str, gpus: int) -> Training:
         if self.rates is not None:
             alone = self.rates.rate(gpu)
-            return Training(self.job, host, at_rate(self.job.model, alone.rate, spread=alone.spread))
-        return Training(self.job, host, belief=self.own[gpu].belief if gpu in self.own else believe())
-
-    def _mesh(self, training: Training, gpus: int) -> Training:
+            training = Training(self.job, host, at_rate(self.job.model, alone.rate, spread=alone.spread))
+        else:
+            training = Training(self.job, host, belief=self.own[gpu].belief if gpu in self.own else believe())
         if not self.is_searched:
             return training.on(gpus)
         parallelism = Parallelism(data=gpus)

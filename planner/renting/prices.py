@@ -101,10 +101,7 @@ def _read(text: str, where: str) -> tuple[InstanceType, ...]:
 
 
 def _instance_type(row: Mapping[str, str]) -> InstanceType:
-    """Return the instance type of a row, completed from the hardware catalog.
-
-    Raise InputError if a value is missing, invalid, or contradicts the catalog.
-    """
+    """Return the instance type of a row. Raise InputError for a missing, invalid or contradictory value."""
     gpu, count, interconnect = row["Gpu"], _number(row, "AcceleratorCount"), row["Interconnect"]
     if gpu not in parts("GPU"):
         raise InputError(f"Gpu {quote(gpu)} is not in the hardware catalog; {suggest(gpu, parts('GPU'))}")

@@ -18,7 +18,7 @@ from planner.hosts import Host, host_of_preset
 from planner.jobs import ZERO
 from planner.memory import FILL, memory_parts
 from planner.pipeline import deal_layers
-from planner.runs import columns_of_runs, complete, has_time, read_own_runs, read_table
+from planner.runs import columns_of_runs, complete, read_own_runs, read_table, why_untimed
 from planner.search import (
     MeshJob,
     enumerate_meshes,
@@ -55,7 +55,7 @@ HOST = host_of_preset("dgx-h100")
 
 @cache
 def timed_runs():
-    return [run for run in read_table()[0] if has_time(run)]
+    return [run for run in read_table()[0] if why_untimed(run) is None]
 
 
 def job(**keys):
@@ -139,7 +139,7 @@ def test_run_table_is_read_with_few_columns(table):
         f"{rate}{UNTIMED_ROW},8000\n{UNTIMED_ROW.replace('H100', 'H9000')},8000\n32,4096,,1,4096,H100,8,1\n"
     )
     (row,), refused = read_table(table)
-    assert has_time(row) and row["step_s"] == pytest.approx(8 * 2048 / 8000 / 8)
+    assert why_untimed(row) is None and row["step_s"] == pytest.approx(8 * 2048 / 8000 / 8)
     assert sorted(refused.values()) == [1, 1] and any("H9000" in reason for reason in refused)
     table.write_text(f" {HEAD.replace(',', ' , ')}\n{ROW.replace(',', ', ')},,\n,,\n")  # spaces and empty cells
     ((group,), _) = read_own_runs(table)
@@ -330,7 +330,7 @@ def test_accuracy_command_rejects_invalid_options(accuracy_of):
 
 
 def test_three_runs_of_a_source_improve_its_predictions():
-    runs = [run for run in read_table()[0] if run["source"] == "torchtitan" and has_time(run)]
+    runs = [run for run in read_table()[0] if run["source"] == "torchtitan" and why_untimed(run) is None]
     alone = judge([{**run, "step_s": run["step_s"] * 1.4} for run in runs])
     adapted = judge([{**run, "step_s": run["step_s"] * 1.4} for run in runs], adapt_to=3)
     assert adapted.all.n == alone.all.n - 3
