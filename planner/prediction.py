@@ -6,8 +6,6 @@ from functools import cached_property
 from math import exp, hypot, inf
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from collectives.budget import Gigabyte, allowed, more_memory
 from collectives.checks import check_number
 from collectives.errors import InputError, TooLarge
@@ -162,13 +160,6 @@ class Training:
     belief: Belief = field(default_factory=believe)
     source: str = SOURCE
     mesh: SearchedMesh = field(default_factory=SearchedMesh)  # set by ``on``
-
-    @property
-    def compute_source(self) -> str:
-        """The source of the compute time of one device."""
-        if self.compute is not None:
-            return self.compute.source
-        return f"{self.source}: {self.job.batch / float(self.alone.step_s[0]):.4g} samples/s on one device"
 
     @cached_property
     def alone(self) -> PredictedMeshes:
@@ -326,7 +317,7 @@ def _predict_alike(meshes: Sequence[Training], belief: Belief) -> Iterator[StepP
             if job.parallelism.devices > 1:
                 lost = 1 - (parts.compute + parts.optimizer) / parts.total  # share of the step that one device avoids
                 deviation = replace(belief, noise=known["floor"]).deviations(Slopes(logs[[row]], slopes[[row]]))[0]
-                scaling = float(np.hypot(deviation, known["lost"] * lost))
+                scaling = hypot(deviation, known["lost"] * lost)
             deviations = Deviations(hypot(scaling, compute.spread), scaling, compute.spread)
         yield StepPrediction(
             job=job, mesh=mesh.mesh.name, parts=parts, memory=memory, alone=job.batch / (single["total"] - spared),

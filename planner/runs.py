@@ -115,11 +115,6 @@ def complete(row: Mapping[str, Any]) -> dict[str, Any]:
     run.setdefault("kv_heads", run["heads"])
     run.setdefault("head_dim", run["hidden"] // run["heads"])
     run.setdefault("ffn", gated if run["mlp_matrices"] > 2 else 4 * run["hidden"])
-    _add_mesh(run)
-    return run
-
-
-def _add_mesh(run: dict[str, Any]) -> None:
     split = run["tp"] * run["cp"] * run["pp"]
     run.setdefault("dp", max(1, run["gpus"] // split))
     if run["dp"] * split != run["gpus"]:
@@ -136,6 +131,7 @@ def _add_mesh(run: dict[str, Any]) -> None:
     run.setdefault("schedule", "interleaved" if run["vp"] > 1 else "1f1b" if run["pp"] > 1 else "none")
     if run["step_s"] is None and run["tokens_per_s_per_gpu"] is not None:
         run["step_s"] = run["global_batch"] * run["seq"] / run["tokens_per_s_per_gpu"] / run["gpus"]
+    return run
 
 
 def _whole(name: str, text: str, least: int) -> int:

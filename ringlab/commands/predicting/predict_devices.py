@@ -218,20 +218,23 @@ def predict_devices(
         file=str(base.path),
         cluster=base.cluster.title,
         model=trainings[-1].job.model.model,
-        compute=_join_sources(values, [training.compute_source for training in trainings]),
+        compute=_join_sources(values, trainings),
         cases=tuple(cases),
         key=key,
         conclusions=(*filter(None, [sharded]), *_conclude(key, cases), *networks, *price_notes),
     )
 
 
-def _join_sources(values: Sequence[str], sources: Sequence[str]) -> str:
+def _join_sources(values: Sequence[str], trainings: Sequence[Training]) -> str:
     """Return the sources of the compute times. With several sources, each is followed by its what-if values."""
     values_of: dict[str, list[str]] = {}
-    for value, source in zip(values, sources, strict=True):
+    for value, each in zip(values, trainings, strict=True):
+        source = each.compute.source if each.compute is not None else each.source
+        if each.compute is None:
+            source += f": {each.job.batch / float(each.alone.step_s[0]):.4g} samples/s on one device"
         values_of.setdefault(source, []).append(value)
     if len(values_of) == 1:
-        return sources[0]
+        return next(iter(values_of))
     return "; ".join(f"{source} ({', '.join(map(cut, named))})" for source, named in values_of.items())
 
 
