@@ -39,7 +39,6 @@ from ringlab.table import (
 )
 from scenarios.loader import SpreadTraining, read_spread_training
 
-COVERAGE = 0.8  # probability of the intervals
 COLUMN = 20  # characters of a value with its interval
 WORTH_A_LINE_S = 5e-7  # shorter parts of a step are not shown
 NOTICED = 0.001  # an efficiency that exceeds 1 by less is a rounding error
@@ -252,7 +251,7 @@ def _predict_row(devices: int, spread: SpreadTraining, training: Training, price
     """Predict the step on ``devices`` devices at ``price`` dollars per device and hour."""
     check_devices(spread.cluster, devices)
     step, alone = training.predict(devices), training.job.batch / float(training.alone.step_s[0])
-    bounds, shares = step.interval(COVERAGE), step.efficiency_interval(COVERAGE)
+    bounds, shares = step.interval(), step.efficiency_interval()
     hourly = None if price is None else price * devices
     model, epoch, tokens_per_s, mfu = spread.training.model, spread.training.epoch, None, None
     context = parse_transformer(model)[1].context if is_transformer(model) else None
@@ -274,7 +273,7 @@ def _predict_row(devices: int, spread: SpreadTraining, training: Training, price
         step_s=step.parts.total,
         step_interval=(step.parts.total * step.rate / bounds[1], step.parts.total * step.rate / bounds[0]),
         parts=step.parts._asdict(),
-        parts_intervals=step.parts_intervals(COVERAGE),
+        parts_intervals=step.parts_intervals(),
         memory=step.memory,
         bottleneck=step.parts.bottleneck[0],
         bottleneck_share=step.parts.bottleneck[1],
