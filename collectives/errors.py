@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-NO_TEXT = " (its text cannot be had)"
+NO_TEXT = " (its message cannot be read)"
 PACKAGES = {
     "collectives", "simcomm", "realcomm", "replay", "planner", "virtual", "scenarios", "viz", "course", "ringlab",
     "importlib",  # calls a package's __getattr__
@@ -50,7 +50,7 @@ class TorchMissing(InputError, ModuleNotFoundError):  # noqa: N818 - what is mis
     """The called function needs torch, which is not installed."""
 
     def __init__(self, package: str = "torch") -> None:
-        super().__init__(f"this needs {package}, which is not installed here: pip install 'ringlab[torch]'")
+        super().__init__(f"{package} is not installed: pip install 'ringlab[torch]'")
 
 
 class ProgramError(InputError):

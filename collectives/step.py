@@ -153,7 +153,7 @@ def _check(operation: str, **numbers: Any) -> tuple[int, ...]:
         is_symbol = isinstance(value, VectorRank | ShiftedRank)
         is_whole = isinstance(value, Integral) and not isinstance(value, bool)
         if not is_symbol and not (is_whole and int(value) >= least):
-            wanted = f"an integer from {least} on" if is_whole else "an integer"
+            wanted = f"an integer of at least {least}" if is_whole else "an integer"
             hint = "; divide with //" if isinstance(value, float) else ""
             caller = sys._getframe(2)
             text = f"{operation}: {name} must be {wanted}, not {shorten(value)}{hint}"

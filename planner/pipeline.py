@@ -126,7 +126,7 @@ def cut_stages(profile: ModelProfile, stages: int) -> list[tuple[Block, ...]]:
     most = sum(block.parameters > 0 for block in blocks)
     if stages > most:
         raise InputError(
-            f"{quote(profile.model)} can be cut into {most} stages at most, not {stages}; use fewer "
+            f"{quote(profile.model)} can be split into at most {most} stages, not {stages}; use fewer "
             "stages (pipeline x virtual)"
         )
     work = [float(block.forward_flops + block.backward_flops) or 1.0 for block in blocks]

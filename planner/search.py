@@ -105,8 +105,8 @@ def enumerate_meshes(job: MeshJob) -> list[SearchedMesh]:
     if meshes := [*_meshes(job)]:
         return meshes
     raise InputError(
-        f"no mesh of {job.gpus} devices divides a batch of {job.batch} sequences; change the batch size or the number "
-        "of devices"
+        f"no mesh of {job.gpus} devices splits a batch of {job.batch} sequences equally; "
+        "change the batch size or the number of devices"
     )
 
 

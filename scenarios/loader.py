@@ -230,14 +230,14 @@ class Builder:
         """Raise InputError if a scenario without ``[collective]`` has [faults] or [[what_if]]."""
         if section.collective is None and section.faults is not None:
             raise InputError(
-                f"{self.where}: faults: a training on many devices is predicted without single messages; remove "
+                f"{self.where}: faults: training on many devices is predicted without single messages; remove "
                 "[faults], or set training.gradient_sync, forward, backward and optimizer in training.compute, and a "
                 f"training.model that ranks run ({', '.join(RESNETS)}, or FILE.py:NAME)"
             )
         if section.collective is None and section.what_if:
             raise InputError(
-                f"{self.where}: what_if: a training on many devices has no [[what_if]]; remove the tables, and pass "
-                "for example --what-if bandwidth=10,100Gbit/s"
+                f"{self.where}: what_if: training on many devices does not support [[what_if]]; remove the "
+                "tables, and pass for example --what-if bandwidth=10,100Gbit/s"
             )
 
     def scenario(self, section: ScenarioSection) -> LoadedScenario:

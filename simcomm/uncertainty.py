@@ -96,7 +96,7 @@ def find_noise(calibration: Calibration) -> list[str]:
     disagreements = sorted(_disagreements(calibration))
     if disagreements and disagreements[len(disagreements) // 2][0] > TOLERATED:
         middle, (worst, name) = disagreements[len(disagreements) // 2][0], disagreements[-1]
-        reasons.append(f"its folds disagree by {middle:.0%}, and by {worst:.0%} for {name}")
+        reasons.append(f"its repetitions disagree by {middle:.0%}, and by {worst:.0%} for {name}")
     return [*reasons, *_contradictions(calibration)]
 
 

@@ -173,7 +173,7 @@ def sweep_figure(title: str, key: str, lines: Sequence[SweepLine]) -> Figure:
     if len(lines) > 24:
         raise InputError(f"a sweep figure can have at most 24 lines, not {len(lines)}; use fewer algorithms or sizes")
     if not any(points):
-        raise InputError("a sweep figure needs at least one time, but no line has one")
+        raise InputError("a sweep figure must have at least one time, not 0")
     figure = titled_figure(title, "predicted", 9.0, 5.6)
     check_text("key", key, "cluster.hosts")
     axes = figure.add_axes((0.095, 0.16, 0.7, 0.69))

@@ -106,9 +106,7 @@ def _never_sent(schedule: Schedule, landings: Sequence[Landing], contributor: in
         return f"rank {owner} does not send its own data before {over}"
     if arrivals and not lost:
         step = f"step {schedule.step[arrivals[-1].operation]}{_line_after_comma(schedule, arrivals[-1].operation)}"
-        return (
-            f"rank {owner} never sends chunk {chunk} (it has held {_ranks_of(arrivals[-1].after)} of it since {step})"
-        )
+        return f"rank {owner} never sends chunk {chunk} (it has data of {_ranks_of(arrivals[-1].after)} since {step})"
     return f"rank {owner} never sends chunk {chunk}{last_step(schedule, owner)}"
 
 
@@ -217,8 +215,8 @@ def check_bitwise_identical(algorithm: Algorithm, world_size: int) -> None:
     """Raise InputError if the last bits of float sums can differ between ranks, and ProgramError if the proof fails."""
     if not is_bitwise_identical(algorithm, world_size):
         raise InputError(
-            f"{algorithm.full_name}: its {world_size} ranks add in different orders, so the replicas "
-            "of a training would diverge; use another algorithm, for example 'ring'"
+            f"{algorithm.full_name}: its {world_size} ranks add in different orders, so model "
+            "replicas would diverge; use another algorithm, for example 'ring'"
         )
 
 

@@ -78,7 +78,7 @@ def read_slices(path: Path | str | Sequence[Path | str]) -> list[Profile]:
     for file in _files(path):
         profile = _read(file)
         if profile.rank in by_rank:
-            raise InputError(f"{file}: a second profile of rank {profile.rank}; pass one file per rank")
+            raise InputError(f"{file}: duplicate profile of rank {profile.rank}; pass one file per rank")
         by_rank[profile.rank] = profile
     return [by_rank[rank] for rank in sorted(by_rank)]
 
@@ -166,7 +166,7 @@ def _read(path: Path) -> Profile:
         )
     base = content.get("baseTimeNanoseconds", 0)
     if type(base) is not int or not 0 <= base < MOST_BASE:
-        raise InputError(f"{path}: baseTimeNanoseconds must be an integer from 0, not {quote(base)}")
+        raise InputError(f"{path}: baseTimeNanoseconds must be a non-negative integer, not {quote(base)}")
     slices, forward = list[Slice](), list[tuple[int | str | None, int]]()
     for number, event in enumerate(events):
         if not isinstance(event, dict):

@@ -321,7 +321,7 @@ def with_sequence(text: str, tokens: int) -> str:
     if tokens == shape.context:
         return text
     if kind in WITH_POSITIONS and tokens > shape.context:
-        raise InputError(f"sequence = {tokens}: {text} has {shape.context} positions; use {shape.context} at most")
+        raise InputError(f"sequence = {tokens}: {text} has {shape.context} positions; use at most {shape.context}")
     return f"{text}{',' if ':' in text else ':'}context={tokens}"
 
 

@@ -150,7 +150,7 @@ def _chunks_exist(columns: OperationColumns, call: ProgramCall) -> Violation | N
 
 def _chunks_lie_together(columns: OperationColumns, call: ProgramCall) -> Violation | None:
     across = [(chunk < call.chunks) & (columns.count > call.chunks - chunk) for chunk in _first_chunks(columns)]
-    return _where(across[0] | across[1], lambda _: "chunks must not extend from the buffer into scratch")
+    return _where(across[0] | across[1], lambda _: "chunks must not span both buffer and scratch")
 
 
 def _first_chunks(columns: OperationColumns) -> tuple[Ints, Ints]:

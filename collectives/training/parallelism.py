@@ -142,9 +142,9 @@ class Parallelism:
             mesh = f"data {self.data or 'rest'} x tensor {self.tensor} x pipeline {self.pipeline}"
             counted = f" = {count(data * model, 'device')}, and there are {devices}"
             counted = counted if self.data else f" for {count(devices, 'device')}"
-            advice = f"give axes whose product is {devices}, such as data = {max(1, devices // model)}"
+            advice = f"set axes whose product is {devices}, such as data = {max(1, devices // model)}"
             if devices % model:
-                advice = f"give tensor x pipeline that divides {devices}"
+                advice = f"set tensor x pipeline to a divisor of {devices}"
             raise InputError(f"parallelism is {mesh}{counted}; {advice}")
         if data % self.expert:
             raise InputError(f"data ({data}) must be a multiple of expert ({self.expert})")

@@ -130,7 +130,7 @@ class _Address:
             except (OSError, UnicodeError) as error:  # UnicodeError: an invalid hostname
                 if self.left() <= _AGAIN_S:
                     advice = (
-                        f"nothing answers there at port {self.port} (MASTER_PORT) within {self.timeout:g} s ({error}); "
+                        f"no process answers at port {self.port} (MASTER_PORT) within {self.timeout:g} s ({error}); "
                         "set the address of the host of rank 0, and start rank 0"
                     )
                     raise refused("MASTER_ADDR", self.address, advice) from error

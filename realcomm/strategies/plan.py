@@ -107,8 +107,8 @@ def check_divisible(plan: StrategyPlan) -> None:
     for name, value in divided.items():
         if value % parallelism.tensor:
             raise InputError(
-                f"{name} of model {quote(plan.model)} is {value}, which the {parallelism.tensor} ranks of a tensor "
-                f"group cannot divide equally; use a multiple of {parallelism.tensor}, or change tensor"
+                f"{name} of model {quote(plan.model)} ({value}) must be a multiple of tensor ({parallelism.tensor}); "
+                f"change {name}, or tensor"
             )
 
 

@@ -77,7 +77,7 @@ class Checkpoint:
         for key in [*training, *(settings.keys() - training.keys())]:
             if settings.get(key) != training.get(key):
                 raise InputError(
-                    f"{self.path} belongs to another training: {key} is {quote(settings.get(key))} there and "
+                    f"{self.path} belongs to another training run: {key} is {quote(settings.get(key))} there and "
                     f"{quote(training.get(key))} here; only epochs may differ"
                 )
 
@@ -311,7 +311,7 @@ class Checkpointing(Observer):
             part = part_of_rank(state["ranks"], running.rank, running.world_size)
             running.load_state_dict({"shared": state["shared"], **part})
         except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-            raise InputError(f"{self._start} does not match the training: {describe_error(error, None)}") from error
+            raise InputError(f"{self._start} does not match the training run: {describe_error(error, None)}") from error
 
     def step_done(self, running: RunningTraining, record: StepRecord) -> None:
         """Write a checkpoint every ``checkpoint_every`` steps. At the end of an epoch, ``epoch_done`` writes it."""

@@ -119,7 +119,7 @@ def _read_json(text: str) -> Any:
 def _graph_of(content: Any) -> "nx.Graph[Any]":
     edges = "links" if isinstance(content, dict) and "links" in content else "edges"
     if not isinstance(content, dict) or not all(isinstance(content.get(key), list) for key in ("nodes", edges)):
-        raise InputError('not a graph in node-link form: an object with lists "nodes" and "edges" is needed')
+        raise InputError('not a graph in node-link form: it must be an object with lists "nodes" and "edges"')
     for key in ("directed", "multigraph"):
         if not isinstance(content.get(key, False), bool):
             raise InputError(f"{key} must be true or false, not {quote(content[key])}")
@@ -168,7 +168,7 @@ def _check_link(graph: "nx.DiGraph[str]", a: str, b: str) -> None:
                 f"link {a} - {b}: node must be a host h0, h1, ... or a switch s0, s1, ..., not {quote(node)}"
             )
     if a == b:
-        raise InputError(f"link {a} - {b}: a link needs two different nodes")
+        raise InputError(f"link {a} - {b}: the two nodes must be different")
     if graph.has_edge(a, b):
         raise InputError(f"duplicate link {a} - {b}")
 
@@ -189,7 +189,7 @@ def check_graph(graph: "nx.Graph[Any]") -> "nx.DiGraph[str]":
         directed.add_node(str(node), **_node_attributes(f"node {node}", data))
     for a, b, data in graph.edges(data=True):
         if a == b:
-            raise InputError(f"link {a} - {b}: a link needs two different nodes")
+            raise InputError(f"link {a} - {b}: the two nodes must be different")
         attributes = _edge_attributes(f"link {a} - {b}", data)
         for src, dst in ((a, b),) if graph.is_directed() else ((a, b), (b, a)):
             directed.add_edge(str(src), str(dst), **attributes)

@@ -326,7 +326,7 @@ def _notes(system: System, comm: Communicator) -> tuple[str, ...]:
     if outside := outside_checked(system, comm.version):
         notes.append(f"no system with {' or '.join(outside)} was checked, so the interval is wider")
     if system.degraded:
-        notes.append("the source says that this system is slower than it should be")
+        notes.append("the source of this system reports that it is slower than expected")
     return tuple(notes)
 
 

@@ -84,7 +84,7 @@ def mixes_chunks(rank, world_size):
         ("all_reduce", skips_a_step, 4, 0, None,
          "of ranks 1, 2, 3: that of rank 1 last reached rank 3, in step 1, which never forwards it; rank 0 never rec"),
         *((collective, reduces_only, 2, 0, None,
-           "rank 1 never sends chunk 0 (it has held ranks 0, 1 of it since step 0); rank 0 never receives chunk 0")
+           "rank 1 never sends chunk 0 (it has data of ranks 0, 1 since step 0); rank 0 never receives chunk 0")
           for collective in ("all_reduce", "reduce_scatter")),
         ("all_reduce", overwrites_its_own, 2, 0, 1,
          "rank 1 does not send its own data before step 0, where recv(from rank 0, chunk 0) puts the data of rank 0 "
@@ -110,7 +110,7 @@ def test_error_explains_a_wrong_result(
 @pytest.mark.parametrize(
     ("op", "problem"),
     [
-        (copy(2, into=5, count=2), "copy(chunk 2..3 into 5): chunks must not extend from the buffer into scratch"),
+        (copy(2, into=5, count=2), "copy(chunk 2..3 into 5): chunks must not span both buffer and scratch"),
         (send(3, 0), "send(to rank 3, chunk 0): rank 3 does not exist; ranks are 0..2"),
         (send(1, 2, count=2), "send(to rank 1, chunk 2..3): chunk 3 does not exist; chunks are 0..2"),
         (Operation(Kind.SEND, 1, 0, 0, -1), "send(to rank 1, chunk 0): count must be at least 1"),

@@ -36,7 +36,7 @@ BUSY = replace(ONE, load=MachineLoad(0.34, 0.0, ["cc1plus"]))
         (with_parts(1.0, 1.02, 0.98, 1.0), []),
         (
             with_parts(1.0, 1.5, 0.7, 1.2),
-            ["its folds disagree by 35%, and by 35% for backward of resnet18 in 2 processes"],
+            ["its repetitions disagree by 35%, and by 35% for backward of resnet18 in 2 processes"],
         ),
         (BUSY, ["other processes took 34% of this machine's cores (cc1plus)"]),
     ],

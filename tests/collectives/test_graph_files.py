@@ -100,11 +100,11 @@ WRONG = {
     "node h2: machine must be a non-negative integer, not -1": lambda: with_node("h2", machine=-1),
     "node h2: p2p_level 'NVL' requires memory": lambda: with_node("h2", p2p_level="NVL"),
     "node h2: memory must name an existing node, not 'm0'": lambda: with_node("h2", memory="m0"),
-    "the network is in 2 pieces: h7 must be linked to the rest": lambda: with_node("h7"),
+    "the network has 2 unconnected parts; link h7 to the rest": lambda: with_node("h7"),
     "no route from h10 to h2; add both directions of each link": one_way,
     "the cluster has no host": lambda: nx.relabel_nodes(undirected(), {"h2": "s2", "h10": "s10"}),
     "several links between two nodes are not supported": lambda: nx.MultiGraph(undirected()),
-    "link s0 - s0: a link needs two different nodes": lambda: with_edge("s0", "s0"),
+    "link s0 - s0: the two nodes must be different": lambda: with_edge("s0", "s0"),
     "node 'h\\x1b[31m': a name must be 1 to 100 printable characters": lambda: with_node("h\x1b[31m"),
 }
 
@@ -120,7 +120,7 @@ JSON = as_node_link(undirected())
 WRONG_FILES = {
     "net.graphml": ("", "a topology must be a .json file; write one with networkx.node_link_data"),
     "cut.json": ("{", "not JSON: "),
-    "list.json": ("[]", 'not a graph in node-link form: an object with lists "nodes" and "edges" is needed'),
+    "list.json": ("[]", 'not a graph in node-link form: it must be an object with lists "nodes" and "edges"'),
     "id.json": (json.dumps({**JSON, "nodes": [{"name": "h0"}]}), "nodes.0: id must be the name of a node, not None"),
     "twice.json": (
         json.dumps({**JSON, "nodes": [*JSON["nodes"], JSON["nodes"][0]]}),

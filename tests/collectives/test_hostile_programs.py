@@ -59,7 +59,7 @@ REFUSED = {
     "a failing repr": ("    yield type('Odd', (), {'__repr__': lambda self: 1 / 0})()", "repr fails with Zero", 6),
     "a failing text": (
         "    raise type('E', (Exception,), {'__str__': lambda self: sys.exit(0)})\n    yield ()",
-        "the program fails with E (its text cannot be had)", 6,
+        "the program fails with E (its message cannot be read)", 6,
     ),
     "a long text": ("    raise ValueError('long\\x1b[31m' * 1000)\n    yield ()", "long\\x1b[31m", 6),
 }  # fmt: skip

@@ -64,7 +64,7 @@ def test_single_profile_file_is_read(run: tuple[Path, list[list[float]]], tmp_pa
     plain = tmp_path / "rank.json"
     plain.write_bytes(gzip.decompress(packed.read_bytes()))
     assert read_run(plain) == read_run(packed)
-    with pytest.raises(InputError, match="a second profile of rank"):
+    with pytest.raises(InputError, match="duplicate profile of rank"):
         read_profile([packed, plain])
 
 
@@ -105,7 +105,7 @@ def test_profile_is_read_when_its_times_count_from_1970(since: float, tmp_path: 
         ({"traceEvents": [slice_("x", 0, 1) | {"ts": "now"}]}, "traceEvents.0.ts must be a number"),
         ({"traceEvents": [slice_("x", 0, -1)]}, "traceEvents.0.dur must not be negative, not -1"),
         ({"traceEvents": [slice_("x", 0, 1) | {"name": 3}]}, "traceEvents.0: name and cat must be strings"),
-        ({"traceEvents": [], "baseTimeNanoseconds": "0"}, "baseTimeNanoseconds must be an integer from 0, not '0'"),
+        ({"traceEvents": [], "baseTimeNanoseconds": "0"}, "baseTimeNanoseconds must be a non-negative integer, not"),
         ({"traceEvents": [], "distributedInfo": {"rank": 2, "world_size": 2}}, "65536, not 2 of 2"),
         ({"traceEvents": [], "distributedInfo": [1]}, "distributedInfo must be an object, not [1]"),
     ],

@@ -217,7 +217,7 @@ def test_pipeline_memory_is_that_of_the_fullest_stage() -> None:
     ("given", "devices", "message"),
     [
         ({"data": 2, "tensor": 4}, 16, r"data 2 x tensor 4 x pipeline 1 = 8 devices, and there are 16; .* data = 4"),
-        ({"tensor": 3}, 8, "give tensor x pipeline that divides 8"),
+        ({"tensor": 3}, 8, "set tensor x pipeline to a divisor of 8"),
         ({"expert": 4, "experts": 8}, 6, "data .6. must be a multiple of expert .4."),
         ({"strategy": "hsdp", "shard": 3}, 8, "data .8. must be a multiple of shard .3."),
     ],
@@ -248,7 +248,7 @@ def test_contradictory_strategies_are_rejected(given: dict[str, object], message
     ("model", "strategy", "batch", "message"),
     [
         ("resnet50", {"data": 1, "tensor": 2}, 8, "tensor requires a transformer"),
-        ("resnet50", {"data": 1, "pipeline": 40}, 40, "'resnet50' can be cut into .* stages at most, not 40"),
+        ("resnet50", {"data": 1, "pipeline": 40}, 40, "'resnet50' can be split into at most .* stages, not 40"),
         ("resnet50", {"data": 1, "pipeline": 2}, 3, "batch_size must be a multiple of the 2 microbatches, not 3"),
         ("gpt2", {"data": 1, "tensor": 8}, 8, "KV heads .12. must be a multiple of tensor .8."),
         ("resnet50", {"strategy": "fsdp", "pipeline": 2}, 8, "use zero1 or pipeline = 1"),

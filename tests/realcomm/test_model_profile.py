@@ -193,7 +193,7 @@ def test_profile_at_another_sequence_matches_tracing(longer: str, shorter: int) 
 
 def test_sequence_longer_than_the_positions_is_rejected() -> None:
     assert parse_transformer(with_sequence("llama3-8b", 65536))[1].context == 65536
-    with pytest.raises(InputError, match="sequence = 2048: gpt2 has 1024 positions; use 1024 at most"):
+    with pytest.raises(InputError, match="sequence = 2048: gpt2 has 1024 positions; use at most 1024"):
         with_sequence("gpt2", 2048)
     with pytest.raises(InputError, match="resnet50 is not a transformer"):
         find_model_profile("resnet50").with_sequence(128)

@@ -191,7 +191,7 @@ def keep(folder: Path, step: int, world_size: int = 2, **changed: object) -> Pat
         ("--resume kept/ring/step-00000010.pt --set training.gradient_sync=naive", "gradient_sync is 'ring'"),
         (
             '--resume kept/ring/step-00000010.pt --set training.gradient_sync=["ring","ddp"]',
-            "requires a single training, but the scenario has one each for ring, ddp; pass --r",
+            "requires a single gradient sync, but the scenario trains with ring, ddp; pass --r",
         ),
         ("--resume auto --set training.checkpoints=ring.toml", "ring.toml/ring/step.* cannot be written"),
         ("--set training.checkpoints=ring.toml", "ring.toml/ring cannot be|ring.toml/ring/step.* cannot be written"),

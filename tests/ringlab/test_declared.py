@@ -199,7 +199,7 @@ def test_operation_accepts_numpy_integers(make: Callable[..., Any], argument: st
 
 FAULTS = {
     "send('a', 0)": "send: peer must be an integer, not 'a'",
-    "recv(1, 0, count=0)": "recv: count must be an integer from 1 on, not 0",
+    "recv(1, 0, count=0)": "recv: count must be an integer of at least 1, not 0",
     "send(1 - rank, 1 / 2)": r"send: chunk must be an integer, not 0.5; divide with //",
     "{}['lost']": "the program fails with KeyError: 'lost'",
     "int('x')": "the program fails with ValueError: invalid literal",

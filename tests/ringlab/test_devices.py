@@ -195,7 +195,7 @@ def test_devices_with_too_little_memory_are_reported() -> None:
 @pytest.mark.parametrize(
     ("override", "devices", "message"),
     [
-        ("training.parallelism={tensor = 3}", 8, "give tensor x pipeline that divides 8"),
+        ("training.parallelism={tensor = 3}", 8, "set tensor x pipeline to a divisor of 8"),
         ("training.parallelism={tensor = 4}", 4, "KV heads .25. must be a multiple of tensor .4."),
         ("training.parallelism={pipeline = 16}", 16, "batch_size must be a multiple of the 16 microb"),
         ("training={batch_size=1000000, parallelism={pipeline=2, microbatches=1000000}}", 16, "make about 8,000,000 t"),
@@ -239,7 +239,7 @@ def test_predict_uses_the_whole_cluster_for_a_training(command: Ringlab, tmp_pat
 def test_predict_devices_rejects_tables_without_effect(tmp_path: Path, table: str) -> None:
     file = write(tmp_path, STAR + "[training]\nmodel = 'resnet50'\ncompute = {rate = 5.0}\n")
     assert ringlab.predict_devices(file, [2]).cases
-    with pytest.raises(InputError, match=f"{table.partition('=')[0]}: a training on many devices"):
+    with pytest.raises(InputError, match=f"{table.partition('=')[0]}: training on many devices"):
         ringlab.predict_devices(file, [2], table)
 
 

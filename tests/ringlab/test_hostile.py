@@ -110,7 +110,7 @@ def test_both_ranks_reject_an_unreachable_master(tmp_path: Path) -> None:
     words = ("-m", "ringlab", "run", "quickstart", "--timeout", "2")
     for rank in "01":
         done = run_python(*words, folder=tmp_path, RANK=rank, **variables)
-        message = f"MASTER_ADDR is 'no such host'; nothing answers there at port {port} (MASTER_PORT) within 2 s"
+        message = f"MASTER_ADDR is 'no such host'; no process answers at port {port} (MASTER_PORT) within 2 s"
         assert done.returncode == 2 and message in done.stderr and "[c10d]" not in done.stderr, done.stderr
 
 

@@ -51,9 +51,9 @@ def scenario(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "key, message",
     [
-        ("parallelism={data=3}", "data 3 x tensor 1 x pipeline 1 = 3 devices, and there are 4; give axes"),
+        ("parallelism={data=3}", "data 3 x tensor 1 x pipeline 1 = 3 devices, and there are 4; set axes"),
         ("parallelism={tensor=4}", "KV heads (2) must be a multiple of tensor (4)"),
-        ("parallelism={tensor=2}", "vocabulary=11' is 11, which the 2 ranks of a tensor group cannot divide equally"),
+        ("parallelism={tensor=2}", "vocabulary=11' (11) must be a multiple of tensor (2)"),
         ("parallelism={strategy='parameter_server'}", "parallelism.strategy"),
         ("parallelism={recompute='full'}", "parallelism.recompute = full can only be predicted; remove it"),
         ("parallelism={tensor=2,strategy='zero1'}", "is not supported by torch's ZeroRedundancyOptimizer"),

@@ -79,7 +79,7 @@ def test_predictions_work_without_torch(words: tuple[str, ...], outcomes: dict[t
 def test_runs_name_the_missing_torch(words: tuple[str, ...], outcomes: dict[tuple[str, ...], list[str]]) -> None:
     *_, line, status = outcomes[words]
     assert status == "STATUS 2"
-    assert line == "ringlab: this needs torch, which is not installed here: pip install 'ringlab[torch]'"
+    assert line == "ringlab: torch is not installed: pip install 'ringlab[torch]'"
 
 
 def test_plot_names_the_missing_matplotlib(tmp_path: Path) -> None:

@@ -49,9 +49,9 @@ WRONG = {
     },
     LINKS + ASKS: {
         "cluster.link.1.between=['s0', 'x1']": "link s0 - x1: node must be a host h0, h1, ... or a switch s0, s1, ",
-        "cluster.link.1.between=['s0', 's0']": "cluster.link: link s0 - s0: a link needs two different nodes",
+        "cluster.link.1.between=['s0', 's0']": "cluster.link: link s0 - s0: the two nodes must be different",
         "cluster.link.1.between=['s0', 'h0']": "cluster.link: duplicate link s0 - h0",
-        "cluster.link.1.between=['s1', 'h1']": "the network is in 2 pieces: h0, s0 must be linked to the rest",
+        "cluster.link.1.between=['s1', 'h1']": "the network has 2 unconnected parts; link h0, s0 to the rest",
         "cluster.link.0.between.0=s1; cluster.link.1.between.1=s2": "the cluster has no host; name hosts h0, h1, ...",
     },
     HERE + ASKS: {
@@ -61,7 +61,7 @@ WRONG = {
         "training={}": "training.gradient_sync is missing; set for example",
         "training.gradient_sync=['ring', 'unchunked_ring']": "sync.1: all_reduce/unchunked_ring: its 4 ranks add in",
         "training.sequence=128": "training: sequence only applies to transformers, and model is 'resnet18'; remove",
-        "training.sequence=4096; training.model=gpt2": "training: sequence = 4096: gpt2 has 1024 positions; use 1024",
+        "training.sequence=4096; training.model=gpt2": "sequence = 4096: gpt2 has 1024 positions; use at most 1024",
         "plan={target_samples=1.0, target_tokens=1.0}": "plan: target_samples and target_tokens are mutually exclusive",
         "training.dataset=mnist": "unknown training.dataset 'mnist'; choose one of digits, cifar10",
         "training.accumulate=5": "training: batch_size (32) must be a multiple of accumulate (5)",

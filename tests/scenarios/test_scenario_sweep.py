@@ -139,5 +139,5 @@ def test_hanging_run_leaves_a_gap_in_the_curve():
     figure = sweep_figure("t", "k", [SweepLine("ring", ["1", "2", "3"], [0.1, None, 0.3])])
     (line,) = [line for line in figure.axes[0].lines if line.get_gid() == "ring"]
     assert list(line.get_xdata()) == [0, 2] and list(line.get_ydata()) == [0.1, 0.3]
-    with pytest.raises(InputError, match="needs at least one time"):
+    with pytest.raises(InputError, match="must have at least one time"):
         sweep_figure("t", "k", [])

@@ -264,7 +264,7 @@ def test_gloo_all_reduce_is_a_ring_of_two_segments():
 
 def test_too_many_segments_are_rejected(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("collectives.budget.Gigabyte.SEGMENTS", 100)
-    with pytest.raises(InputError, match="segments of TCP may be under way at once"):
+    with pytest.raises(InputError, match="TCP segments may be in flight at once"):
         simcomm.run("all_reduce/ring", star(4, TcpTerms()), 16 << 20, engine="compiled")
     assert simcomm.run("all_reduce/ring", star(4, TcpTerms(window=4e4)), 1 << 20, engine="compiled").elapsed > 0
     monkeypatch.setattr("collectives.budget.Gigabyte.PLANNED", 20)

@@ -228,7 +228,7 @@ def measure(
     options: dict[str, Any] = {"backend": session.backend, "timeout": session.timeout_s, "network": network}
     measured: dict[CollectiveCall | Training, Trace] = {}
     if watch is not None and not work.trainings:
-        raise InputError("--log-dir requires a scenario with a training")
+        raise InputError("--log-dir requires a scenario with a [training] table")
     watched: AbstractContextManager[list[Observer]] = (
         nullcontext([]) if watch is None else watch.observing(resumes=files.resume is not None)
     )
@@ -255,7 +255,7 @@ def _find_starts(
     trainings: Sequence[Training], world_size: int, resume: str | Path | None, progress: Progress
 ) -> "list[Start | None]":
     if resume is not None and not trainings:
-        raise InputError("--resume requires a scenario with a training")
+        raise InputError("--resume requires a scenario with a [training] table")
     if not trainings or (resume is None and trainings[0].checkpoints is None):
         return [None] * len(trainings)
     _check_single(trainings, "--resume", None if resume == RESUME_NEWEST else resume, "pass --resume auto, or ")
@@ -272,8 +272,8 @@ def _check_single(trainings: Sequence[Training], option: str, file: object, othe
     if file is None or len(trainings) == 1:
         return
     if not trainings:
-        raise InputError(f"{option} requires a scenario with a training")
+        raise InputError(f"{option} requires a scenario with a [training] table")
     raise InputError(
-        f"{option} {file} requires a single training, but the scenario has one each for "
+        f"{option} {file} requires a single gradient sync, but the scenario trains with "
         f"{', '.join(job.sync_name for job in trainings)}; {other}select one with --set training.gradient_sync=NAME"
     )

@@ -111,6 +111,6 @@ def _most_segments(inputs: EngineInput, items: Records, streams: Records, terms:
     last = np.bincount(stream, minlength=count)
     segments = np.bincount(stream, np.ceil(nbytes / largest), minlength=count)
     most = int(np.minimum(segments, last + np.ceil(terms.window / largest) + 1).sum())
-    description = f"{inputs.schedule.describe()}: {most:,} segments of TCP may be under way at once"
+    description = f"{inputs.schedule.describe()}: {most:,} TCP segments may be in flight at once"
     check_fits(most, Gigabyte.SEGMENTS, description, "use smaller buffers, or a transport with a smaller TCP window")
     return most
