@@ -217,11 +217,9 @@ def section_of(value: object) -> type[HereSection | NetworkSection]:
     return TOPOLOGY_SECTIONS.get(value["topology"], FileSection)
 
 
-def _read_section(value: object) -> HereSection | NetworkSection:
-    return section_of(_check_kind(value)).model_validate(value)
-
-
-AnyClusterSection = Annotated[HereSection | NetworkSection, PlainValidator(_read_section)]
+AnyClusterSection = Annotated[
+    HereSection | NetworkSection, PlainValidator(lambda value: section_of(_check_kind(value)).model_validate(value))
+]
 
 
 def describe_foreign_key(section: type[ClusterSection], key: str) -> str | None:

@@ -331,9 +331,8 @@ class Builder:
                 check_input(file)  # protects the file from being overwritten
         compute, trainings = section.compute.phases if section.compute else None, list[Training]()
         for number, sync in enumerate(syncs):
-            algorithm = None
-            if sync.name != "ddp" or sync.parameters:
-                algorithm = self.find_sync(sync, clusters, f"training.gradient_sync.{number}")
+            key = f"training.gradient_sync.{number}"
+            algorithm = None if sync.name == "ddp" and not sync.parameters else self.find_sync(sync, clusters, key)
             with self.at("training"):
                 trainings.append(Training(algorithm, buckets=sync.buckets, compute=compute, **keys))
         return tuple(trainings)

@@ -53,8 +53,7 @@ class ClusterSection(Section):
     @classmethod
     def key_names(cls) -> list[str]:
         """Return the accepted keys. Keys that all networks share come last."""
-        shared = NetworkSection.model_fields
-        return sorted(cls.model_fields, key=lambda key: key in shared)
+        return sorted(cls.model_fields, key=lambda key: key in NetworkSection.model_fields)
 
 
 class NetworkSection(ClusterSection):

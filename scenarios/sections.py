@@ -32,11 +32,9 @@ def parse_hours(value: object) -> float:
     >>> parse_hours("2 days"), parse_hours("90 min"), parse_hours(3)
     (48.0, 1.5, 3.0)
     """
-    match = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([a-z]*)\s*", str(value).lower())
-    try:
-        number = float(match[1]) if match else -1.0
-    except ValueError:
-        number = -1.0
+    number_text = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[0-9]+)?"
+    match = re.fullmatch(rf"\s*({number_text})\s*([a-z]*)\s*", str(value).lower())
+    number = float(match[1]) if match else -1.0
     factor = DURATIONS.get((match[2] or "h") if match else "")
     if factor is None or not 0 < number < 1e9 or isinstance(value, bool):
         raise InputError(f"invalid duration {cut(str(value))!r}; write for example '12 h', '3 days' or '90 min'")
