@@ -56,7 +56,7 @@ def describe_failure(trace: Trace) -> str:
 
     >>> from collectives.records.trace import ProgramFailure
     >>> describe_failure(Trace("x", "predicted", 2, 1.0, failure=ProgramFailure(0, 1, "my.py:9", "deadlock")))
-    'goes wrong at rank 0, step 1 (my.py:9): deadlock'
+    'program error at rank 0, step 1 (my.py:9): deadlock'
     """
     failure = trace.failure
     if failure is None:
@@ -65,7 +65,7 @@ def describe_failure(trace: Trace) -> str:
     if failure.circle:
         return f"ends in a {failure.text}"
     at = f"rank {failure.rank}, " + ("at its end" if failure.step is None else f"step {failure.step}")
-    return f"goes wrong at {at}{where}: {failure.text}"
+    return f"program error at {at}{where}: {failure.text}"
 
 
 def is_stuck_at_once(trace: Trace) -> bool:

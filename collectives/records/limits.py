@@ -263,7 +263,7 @@ def _stuck_words(trace: Trace) -> tuple[str, str]:
     if trace.failure is not None:
         where = f"{trace.failure.where}: " if trace.failure.where else ""
         step = "at its end" if trace.failure.step is None else f"in step {trace.failure.step}"
-        return f"Rank {trace.failure.rank} goes wrong {step}", f"{where}{trace.failure.text}"
+        return f"Program error at rank {trace.failure.rank}, {step}", f"{where}{trace.failure.text}"
     waits = sorted(trace.unfinished, key=lambda wait: wait.since)
     words = [
         f"Rank {wait.rank} waits in step {wait.step} of its program "

@@ -205,9 +205,9 @@ def find_problems(messages: Messages, world_size: int) -> Iterator[str]:
         yield f"messages.{number} goes from rank {src[number]} to rank {dst[number]} of {world_size}"
     for name in ("src_posted", "dst_posted", "end"):
         for number in first_where(~(np.abs(messages.kept[name]) <= MOST_SECONDS)):
-            yield f"messages.{number} has {messages.kept[name][number]} as {name}"
+            yield f"messages.{number}.{name} is {messages.kept[name][number]}"
     for number in first_where(~(messages.begin <= end)):
         yield f"messages.{number} ends at {end[number]} but begins at {messages.begin[number]}"
     for name, kind in messages.COLUMNS.items():
         for number in first_where(messages.kept[name] < 0) if kind is np.int64 else ():
-            yield f"messages.{number} has {messages.kept[name][number]} as {name}"
+            yield f"messages.{number}.{name} is {messages.kept[name][number]}"

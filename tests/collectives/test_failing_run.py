@@ -71,8 +71,8 @@ def test_wrong_result_has_no_failing_step(tmp_path: Path) -> None:
     )
     trace, _ = failing(load_file(path)[0], 2)
     assert trace.failure is not None and (trace.failure.rank, trace.failure.step) == (1, None)
-    assert _stuck_words(trace)[0] == "Rank 1 goes wrong at its end"
-    assert describe_failure(trace).startswith("goes wrong at rank 1, at its end (mine.py:6): ")
+    assert _stuck_words(trace)[0] == "Program error at rank 1, at its end"
+    assert describe_failure(trace).startswith("program error at rank 1, at its end (mine.py:6): ")
 
 
 def red_pixels(frame: np.ndarray) -> int:

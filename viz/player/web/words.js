@@ -322,7 +322,7 @@ function phaseStory(run) {
 
 /** Describes ranks that failed and ranks that wait forever. */
 function faultStory(run) {
-  const failed = run.failed.map(([rank, at]) => `Rank ${rank} ${run.wrong ? 'goes wrong' : 'fails'} at ${time(at)}.`);
+  const failed = run.failed.map(([rank, at]) => `Rank ${rank} ${run.wrong ? 'has a program error' : 'fails'} at ${time(at)}.`);
   const waits = run.unfinished.map(([rank, peer, sends, step, since]) => {
     const action = `to ${sends ? 'send to' : 'receive from'} rank ${peer}`;
     return `Rank ${rank} waits from ${time(since)} on in step ${step} of its program ${action}.`;
