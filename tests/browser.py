@@ -75,7 +75,6 @@ class Player:
         self.draw()
 
     def draw(self) -> None:
-        """Wait until all changes are drawn."""
         self.ask("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     @property

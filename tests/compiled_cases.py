@@ -140,7 +140,6 @@ def _buffer(case: Case) -> Buffer:
 
 
 def random_faults(random: Random, case: Case, longest: float) -> Faults:
-    """Return random faults at times up to ``longest`` seconds."""
     p, edges = case.schedule.world_size, sorted(case.cluster.graph.edges)
     edges = [(a, b) for a, b in edges if (b, a) in edges]
     ranks = [
@@ -168,7 +167,6 @@ def _random_change(random: Random, edge: tuple[str, str], longest: float) -> Lin
 
 
 def simulated_by_simpy(case: Case, faults: Faults = NO_FAULTS) -> tuple[Simulation, float]:
-    """Return the reference engine after a run, and the elapsed seconds."""
     simulation = Simulation(case.cluster, case.transport, faults)
     elapsed = simulation.run(
         simulation.collective(rank, programs, _buffer(case), "sum")

@@ -55,7 +55,6 @@ def ringlab(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 
 @pytest.fixture
 def accuracy_of(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ringlab:
-    """Run ``python -m benchmarks.accuracy`` in this process."""
     from benchmarks.accuracy import __main__ as accuracy  # few tests need scipy, and what draws
 
     monkeypatch.setenv("COLUMNS", "160")

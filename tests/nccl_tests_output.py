@@ -32,7 +32,6 @@ def printed(value: float, width: int) -> str:
 
 
 def bandwidths(nbytes: int, us: float, collective: str, ranks: int) -> tuple[float, float]:
-    """Return algbw and busbw in GB/s."""
     algbw = nbytes / us / 1e3
     return algbw, algbw * bus_factor(collective, ranks)
 
@@ -57,7 +56,6 @@ def table(
 
 
 def table_row(nbytes: int, us: float, collective: str, ranks: int) -> str:
-    """Return a row of the table with equal results out of place and in place."""
     body = figures(nbytes, us, collective, ranks) + f"  {0:6g}"
     return f"{nbytes:12d}  {count(nbytes, collective, ranks):12d}  {'float':>8}  {'sum':>6}  {-1:6d}{body}{body}"
 

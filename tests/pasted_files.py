@@ -13,7 +13,6 @@ def write(folder: Path, name: str, text: str) -> Path:
 
 
 def topo_matrix(cells: Sequence[Sequence[str]], names: Sequence[str]) -> str:
-    """Return the output of nvidia-smi topo -m for these cells."""
     head = "\t".join(["", *names, "CPU Affinity", "NUMA Affinity"])
     rows = ["\t".join([name, *row, "0-63", "0"]) for name, row in zip(names, cells, strict=True)]
     return "\n".join([head, *rows, "", "Legend:", "", "  X    = Self", ""])
@@ -64,7 +63,6 @@ def gpus_listed(name: str, count: int) -> str:
 
 
 def workstation_matrix() -> str:
-    """Return the matrix of four boards, each on a port of one CPU."""
     cells = [["X" if a == b else "PHB" for b in range(4)] for a in range(4)]
     return topo_matrix(cells, [f"GPU{gpu}" for gpu in range(4)])
 

@@ -50,7 +50,6 @@ def profile_training(rank: int, world_size: int, folder: Path, suffix: str) -> l
 
 
 def fail_on(rank: int, world_size: int, bad: int, how: str) -> object:
-    """Fail on rank ``bad``, while the others wait for it in a collective."""
     set_status("counting sheep")
     if rank == bad:
         match how:

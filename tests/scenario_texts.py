@@ -42,7 +42,6 @@ def write(folder: Path, text: str | bytes) -> str:
 
 
 def changed(text: str, old: str, new: str) -> str:
-    """Return the text with ``old``, which must occur, replaced."""
     assert old in text
     return text.replace(old, new)
 

@@ -15,7 +15,6 @@ def ring(ranks: int, nbytes: int = 8 << 20) -> Trace:
 
 
 def naive(ranks: int, nbytes: int = 1 << 20) -> Trace:
-    """Every rank sends to rank 0, one after the other, then rank 0 to each."""
     return simcomm.run("all_reduce/naive", simcomm.star(ranks, "10 Gbit/s", "5 us"), nbytes)
 
 

@@ -8,5 +8,4 @@ from collectives.declaration import Algorithm
 
 
 def declared(collective: str, function: Callable[..., Any], **options: Any) -> Algorithm:
-    """Return the algorithm that the decorator creates from a function."""
     return algorithm(collective, **options)(function)

@@ -26,8 +26,6 @@ OTHER_KIND = {Kind.RECV: Kind.RECV_REDUCE, Kind.RECV_REDUCE: Kind.RECV, Kind.COP
 
 
 class Sent(NamedTuple):
-    """A message of a random program."""
-
     src: int
     dst: int
     chunk: int

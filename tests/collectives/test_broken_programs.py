@@ -26,7 +26,6 @@ IN_LINES = re.compile(  # the lines in messages
 
 
 def refusal(collective: str, function: Callable[..., Any], world_size: int, root: int = 0, **options: Any) -> str:
-    """Return the error of a program without line numbers."""
     with pytest.raises(ProgramError) as failure:
         verify(declared(collective, function, name="wrong", **options), world_size, root)
     assert failure.value.world_size == world_size
@@ -189,7 +188,6 @@ CAUGHT = {  # smallest failing world size (from 2 on) and root, and the message
 
 @cache
 def broken_programs() -> dict[str, Algorithm]:
-    """Return the algorithms of the gallery by name, loaded once."""
     return {algorithm.name: algorithm for algorithm in load_file(GALLERY)}
 
 

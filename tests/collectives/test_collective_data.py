@@ -14,7 +14,6 @@ SIZES = [pytest.param(p, marks=[pytest.mark.slow] * (p in SLOW_SIZES)) for p in 
 
 
 def differences(algorithm: Algorithm, p: int, n: int, op: str = "sum", root: int = 0) -> list[str]:
-    """Return a line for each rank with wrong results."""
     data = oracle.inputs(p, n)
     arrays = [array.copy() for array in data]
     options = {"op": op if algorithm.spec.reduces else None, "root": root if algorithm.spec.rooted else None}

@@ -26,7 +26,6 @@ HOLDS = {
 
 
 def value(formula: str, m: CostModel, s: int = 8) -> float:
-    """Return the value of a formula of the page."""
     known = {"p": m.p, "n": m.nbytes, "α": m.alpha, "β": m.beta, "γ": m.gamma, "L": m.doublings, "s": s, "sqrt": sqrt}
     return float(eval(formula.replace("·", "*"), {"__builtins__": {}}, known))
 

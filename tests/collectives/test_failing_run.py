@@ -116,7 +116,6 @@ def own_program(folder: Path, last: str = "recv", then: str = ", ") -> Path:
 
 
 def played(page: Path) -> dict[str, Any]:
-    """Return the first run in a page of the player."""
     text = re.search(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', page.read_text(), re.S)
     assert text is not None
     run: dict[str, Any] = json.loads(text[1])["runs"][0]

@@ -27,7 +27,6 @@ NAME = "my.py:fancy_all_reduce"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the working directory with the algorithm and a scenario that names it."""
     (tmp_path / "my.py").write_text(FANCY, encoding="utf-8")
     cluster = '[cluster]\ntopology = "star"\nhosts = 2\nbandwidth = "10 Gbit/s"\nlatency = "5 us"\n'
     calls = f'name = "all_reduce"\nalgorithms = ["ring", "{NAME}"]\nsizes = ["4 KiB"]\n'

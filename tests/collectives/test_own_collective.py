@@ -39,7 +39,6 @@ def test_nccl_collectives_give_correct_results():
 
 @pytest.fixture
 def with_gloo(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pretend that this machine has two GPUs, and run gloo in place of NCCL."""
     monkeypatch.setattr(compare, "gpu_names", lambda: ["NVIDIA A100-SXM4-80GB"] * 2)
     monkeypatch.setattr("ringlab.commands.measuring.compare.check_launch", lambda *_: None)
     monkeypatch.setattr(collective_run, "check_launch", lambda *_: None)

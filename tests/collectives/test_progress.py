@@ -55,8 +55,6 @@ messages = { distribution = "exponential", mean = "5 ms" }
 
 
 class Heard:
-    """A progress that records its calls and can interrupt."""
-
     def __init__(self, interrupt_at: int | None = None) -> None:
         self.notes: list[str] = []
         self.news: list[tuple[int, int, str]] = []
@@ -182,7 +180,6 @@ def start(folder: Path, *arguments: str, stderr: int) -> "Iterator[subprocess.Po
 
 
 def read_until(file: int, wanted: str) -> str:
-    """Return the output up to the pattern."""
     shown, end = b"", time.monotonic() + 60
     while not re.search(wanted.encode(), shown):
         assert time.monotonic() < end, shown

@@ -25,7 +25,6 @@ def draw_right(rng: Random, p: int) -> tuple[str, Programs, int, int]:
 
 
 def judge(algorithm: Algorithm, p: int, root: int = 0) -> str:
-    """Return ``right``, or the error of the program."""
     try:
         verify(algorithm, p, root)
     except ProgramError as error:

@@ -24,7 +24,6 @@ from collectives.step import Operation, Step, extent
 
 
 def operations_of(programs: tuple[tuple[Step, ...], ...]) -> list[Operation]:
-    """Return all operations of one rank, channel by channel."""
     return [op for program in programs for step in program for op in step]
 
 

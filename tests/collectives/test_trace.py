@@ -151,7 +151,6 @@ def test_trace_with_impossible_values_is_rejected(
 
 
 def test_making_and_reading_a_trace_need_little_extra_memory(tmp_path: Path) -> None:
-    """Measure the memory to create a trace of 130,560 messages, and to read it."""
     file, ring = tmp_path / "ring.trace.json", find_algorithm("all_reduce/ring")
     star = simcomm.star(256, "10 Gbit/s", "5 us")
     call, schedule, faults = CollectiveCall(ring, 1 << 20), unverified_schedule(ring, 256), Faults()

@@ -32,7 +32,6 @@ JOURNEYS = read_journeys()
 
 
 def names_in(path: Path) -> set[str]:
-    """Return the functions and classes of a module, and ``Class.method``."""
     names, kinds = set[str](), ast.FunctionDef | ast.ClassDef
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, kinds):

@@ -38,7 +38,6 @@ def save_programs(text: str) -> None:
 
 
 def next_commands(template: str) -> list[list[str]]:
-    """Return the commands that ``ringlab init`` recommends next."""
     lines = (FOLDER / EXAMPLES[template][0]).read_text().splitlines()
     calls = [line.lstrip("# ") for line in lines if line.lstrip("# ").startswith("ringlab ")]
     return [shlex.split(line, comments=True)[1:] for line in calls]

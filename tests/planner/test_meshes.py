@@ -34,7 +34,6 @@ MODEL = {
 
 
 def run(**keys):
-    """Return a run of an 8B model on 64 H100s."""
     return complete({**MODEL, "gpus": 64, "dp": 64, "micro_batch": 1, "grad_accum": 4, "sharding": "zero1", **keys})
 
 

@@ -34,7 +34,6 @@ class Counted:
 
 
 def alike(blocks: int = 8, shape: TransformerShape | None = SHAPE, parameters: int = 1000) -> ModelProfile:
-    """Return a model of equal blocks."""
     layers = (Layer(f"l{n}.mlp.a", "Linear", f"l{n}", (parameters,), 100, 200, 0, 0, 0, 34, 64) for n in range(blocks))
     name = "gpt:layers=8,width=64,heads=8,context=16,vocabulary=100" if shape else "alike"
     return ModelProfile(name, "4", 4, "test", tuple(layers), shape)
@@ -152,7 +151,6 @@ def test_process_time_grows_with_fewer_cpu_cores(parallelism: Parallelism) -> No
 
 
 def predict_vgg(**keys: object) -> StepParts:
-    """Return the parts of VGG-16's step on eight A100s."""
     return Training(TrainingJob(VGG, 64, Parallelism(**keys)), DGX, at_rate(VGG, 300.0)).predict(8).parts
 
 

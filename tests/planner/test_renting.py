@@ -25,7 +25,6 @@ ROW = {
 
 
 def price_file(folder: Path, drop: tuple[str, ...] = (), **changes: str) -> Path:
-    """Return the path of a price list with one row."""
     columns = [name for name in COLUMNS if name not in drop]
     path = folder / "mine.csv"
     path.write_text(f"{','.join(columns)}\n{','.join({**ROW, **changes}[name] for name in columns)}\n")
@@ -33,7 +32,6 @@ def price_file(folder: Path, drop: tuple[str, ...] = (), **changes: str) -> Path
 
 
 def instance(**changes: object) -> InstanceType:
-    """Return an instance type with four GPUs, a network, and no spot price."""
     usual = InstanceType(
         "box", "Us", "here", "A100 40GB SXM", 4, 8.0, 4.0, None, "NVSwitch", True, 1e10, date(2026, 1, 1), "us"
     )

@@ -47,7 +47,6 @@ def test_rate_rises_with_watts_and_framework() -> None:
 
 
 def test_memory_bound_model_gains_more_from_memory_bandwidth() -> None:
-    """Twice the memory bandwidth speeds up a memory-bound model more than others."""
     board = find_series_gpu("A100")._replace(name="another")
     twice = board._replace(memory_rate=2 * board.memory_rate)
     gains = []

@@ -36,8 +36,6 @@ def scenario(tmp_path):
 
 @pytest.fixture
 def answer_of(ringlab, scenario, tmp_path):
-    """Run a command on the scenario; return its JSON, and its output on one line."""
-
     def run(command, *options):
         status, out, err = ringlab(command, scenario, *options, "--json", tmp_path / "a.json")
         assert status == 0, err

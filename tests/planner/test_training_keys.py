@@ -57,7 +57,6 @@ UNCHANGED: dict[str, Any] = {}
 
 
 def predict(folder: Path, text: str, *overrides: str) -> Any:
-    """Return the rows of the prediction for all device counts."""
     path = folder / "job.toml"
     path.write_text(text)
     return [case.rows for case in ringlab.predict_devices(path, [8], *overrides).cases]

@@ -101,7 +101,6 @@ class Fuzz:
 
 
 def random_calls(rank: int, world_size: int, seed: int, count: int) -> tuple[dict[str, int], list[str]]:
-    """Make ``count`` random calls; return their number by function, and problems."""
     fuzz = Fuzz(seed)
     for _ in range(count):
         fuzz.step()

@@ -69,7 +69,6 @@ def pixels_of(file):
 
 
 def write_copy(folder):
-    """Write a small copy of CIFAR-10, and return the folder of its files."""
     where = folder / CIFAR10.base_folder
     where.mkdir(parents=True)
     for file in FILES:

@@ -112,7 +112,6 @@ def test_queued_messages_have_separate_host_and_device_times(
 
 @pytest.fixture
 def marks_of(gpu: SimulatedGpu, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], gpu_progress.StepMarks]:
-    """Make the marks of a collective, at whose ends no thread looks."""
     monkeypatch.setattr(gpu_progress, "_start_looking", lambda device: None)
     monkeypatch.setattr(gpu_progress, "_begun", deque())
     return lambda name: gpu_progress.StepMarks(torch.device("cuda", 0), padded(name, 56), timeout_s=60.0)

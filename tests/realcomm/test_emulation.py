@@ -177,7 +177,6 @@ def test_inaccurate_link_is_reported_with_its_goodput(namespaces: Ability):
 
 
 def verify_as(plan: NetworkPlan, other: NetworkPlan) -> None:
-    """Build a network as planned, and measure it as another."""
     builder = building.NetworkBuilder(plan)
     builder.plan, building.ATTEMPTS = other, 1
     builder.verify()

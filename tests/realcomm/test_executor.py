@@ -32,13 +32,11 @@ def test_random_programs_follow_the_step_contract(world_size: int, seeds: range,
 
 @pytest.fixture(scope="module")
 def pair() -> dict[str, list[Any]]:
-    """The results of two ranks, by worker."""
     return real_programs.by_worker(launch(real_programs.several, 2, real_programs.ON_TWO_RANKS))
 
 
 @pytest.fixture(scope="module")
 def trio() -> dict[str, list[Any]]:
-    """The results of three ranks, by worker."""
     return real_programs.by_worker(launch(real_programs.several, 3, real_programs.ON_THREE_RANKS, timeout=60))
 
 

@@ -33,7 +33,6 @@ def fail_both_ways(rank: int, world_size: int, after: bool) -> list[dict[str, li
 
 @pytest.fixture(scope="module")
 def failed() -> dict[str, list[Any]]:
-    """The results of two ranks, by worker."""
     return real_programs.by_worker(launch(real_programs.several, 2, real_failures.ON_TWO_RANKS, timeout=60))
 
 

@@ -44,7 +44,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def check_failed(done: Done, message: str) -> list[str]:
-    """Check that a command failed with this message; return the lines after it."""
     first, *notes = [line for line in done.err.partition("ringlab: ")[2].splitlines() if line]
     assert done.status == 1 and re.match(message, first), done.err
     return notes
@@ -83,8 +82,6 @@ FAILED = "rank 1 was killed by SIGKILL (status: training step 3, forward)"
 
 @pytest.fixture
 def failed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every launch of a training fail."""
-
     def fail(*arguments: object, **named: object) -> None:
         (here / "kept" / "ring").mkdir(parents=True, exist_ok=True)
         raise RankFailed(1, FAILED)

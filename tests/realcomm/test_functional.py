@@ -18,14 +18,12 @@ from realcomm.launching.launcher import launch
 
 @pytest.fixture(scope="module")
 def two() -> dict[str, list[Any]]:
-    """The results of two ranks, by worker."""
     workers = [real_functions.refusals, real_async.waiting]
     return real_programs.by_worker(launch(real_programs.several, 2, workers, timeout=60))
 
 
 @pytest.fixture(scope="module")
 def three() -> dict[str, list[Any]]:
-    """The results of three ranks, by worker."""
     workers = [real_async.computing, real_functions.in_class, real_async.many_groups]
     return real_programs.by_worker(launch(real_programs.several, 3, workers, timeout=60))
 

@@ -31,7 +31,6 @@ def run(algorithm: str, ranks: int, *args, **settings) -> Trace:
 
 
 def sent(trace: Trace) -> Counter:
-    """The non-empty messages, without their times."""
     return Counter((m.src, m.dst, m.step, m.chunk, m.nbytes) for m in trace.messages if m.nbytes)
 
 

@@ -33,7 +33,6 @@ def small(gradient_sync, **changed):
 
 @pytest.fixture(scope="module")
 def ring(tmp_path_factory):
-    """A few steps on two ranks: the trace, the weights, the reports."""
     weights, reports = tmp_path_factory.mktemp("ring") / "weights.pt", []
     trace = train(small(RING), TWO, steps=STEPS, weights_file=weights, progress=lambda *news: reports.append(news))
     return SimpleNamespace(trace=trace, weights=torch.load(weights, weights_only=True), reports=reports, file=weights)

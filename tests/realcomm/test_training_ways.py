@@ -102,8 +102,6 @@ def test_every_sync_matches_one_process_on_the_global_batch(world_size):
 
 
 class Branches(nn.Module):
-    """Uses its second branch on one rank only."""
-
     def __init__(self, is_used: bool) -> None:
         super().__init__()
         torch.manual_seed(5)

@@ -72,7 +72,6 @@ def small(**changed: Any) -> Training:
 
 
 def train_small(rank: int, training: Training, seed: int, resume: str | Path | None = None) -> tuple[list[float], str]:
-    """Train with a random seed; return the losses and the digest of the weights."""
     torch.manual_seed(seed + rank)
     losses, start = Losses(), find_start(training, 2, resume) if rank == 0 else None
     looking_on: list[Observer] = [Checkpointing(training, start.checkpoint if start else None), losses]

@@ -23,7 +23,6 @@ def train(wrapped: nn.Module) -> float:
 
 
 def main() -> None:
-    """Train two models, call collectives and messages, and print the results."""
     dist.init_process_group("gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(1)

@@ -243,7 +243,6 @@ def _packed() -> Iterator[Case]:
 
 
 def drawn(seeds: Iterable[int]) -> Iterator[Case]:
-    """Yield a random case for each seed."""
     for seed in seeds:
         yield _DRAWN[seed % len(_DRAWN)](random.Random(seed), str(seed))
 

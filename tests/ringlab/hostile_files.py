@@ -45,7 +45,6 @@ SHAPES: tuple[Callable[[], Tree], ...] = (
 
 
 def deep(levels: int) -> Tree:
-    """Return nested lists."""
     tree: Tree = []
     for _ in range(levels):
         tree = [tree]
@@ -53,7 +52,6 @@ def deep(levels: int) -> Tree:
 
 
 def hostile_value(draw: random.Random) -> Tree:
-    """Return a value that most readers do not expect."""
     pool = draw.choice((TEXTS, NUMBERS, SHAPES))
     value = draw.choice(pool)
     return value() if callable(value) else value
@@ -232,7 +230,6 @@ CALIBRATION: dict[str, Tree] = {
 
 
 def mutate_nccl_tests(draw: random.Random) -> bytes:
-    """Return a table of nccl-tests with up to three errors."""
     text = NCCL
     for _ in range(draw.choice((1, 1, 2, 3))):
         text = text.replace(*draw.choice(NCCL_CHANGES), draw.choice((1, -1)))

@@ -38,8 +38,6 @@ UNWANTED = ("Traceback (most recent call last)", "internal error", "Exception ig
 
 
 class Case(NamedTuple):
-    """A command to run in its own folder."""
-
     name: str
     arguments: tuple[str, ...]
     files: tuple[tuple[str, bytes | Callable[[Path], object]], ...] = ()  # what is there before
@@ -48,8 +46,6 @@ class Case(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The outcome of a case."""
-
     status: int  # negative: the signal
     out: str
     err: str
@@ -58,7 +54,6 @@ class Ended(NamedTuple):
 
 
 def problems(case: Case, folder: Path) -> list[str]:
-    """Run a case in an empty folder, and return its problems."""
     for name, content in case.files:
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -202,7 +197,6 @@ def _cpu_seconds(process: int) -> float:
 
 
 def warm_up() -> None:
-    """Import everything that cases need, so that no case waits for imports."""
     os.environ.update(OMP_NUM_THREADS="1", MPLBACKEND="agg")
     import hostile_cases
 
@@ -238,7 +232,6 @@ _cases: list[Case] = []  # their files are functions, which cannot be pickled
 
 
 def try_all(cases: Iterable[Case], workers: int = 1) -> Iterator[tuple[Case, list[str]]]:
-    """Run each case in a new folder, and yield the case with its problems."""
     _cases[:] = cases
     with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:
         yield from zip(_cases, pool.map(_try_case, range(len(_cases))), strict=True)

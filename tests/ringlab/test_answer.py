@@ -111,7 +111,6 @@ def test_two_fastest_are_compared_at_the_largest_size():
 
 @pytest.fixture(scope="module")
 def with_faults() -> Prediction:
-    """Return the prediction of the built-in scenario with faults, with fifty repetitions."""
     return load("faults").predict()
 
 

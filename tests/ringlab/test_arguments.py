@@ -58,8 +58,6 @@ def recording():
 
 
 class Odd:
-    """A value that no argument accepts."""
-
     def __repr__(self) -> str:
         return "<odd>"
 

@@ -86,7 +86,6 @@ def test_stated_phases_scale_with_the_batch_that_varies() -> None:
 
 
 def test_predict_devices_matches_search_for_a_language_model() -> None:
-    """Both commands predict the same time, memory and interval for the same mesh."""
     scenario, framework = str(ROOT / "examples/llama2_70b.toml"), "training.framework=nemo"
     answer = find_meshes(scenario, SearchOptions(devices="64", batch=128, top=10_000), [framework])
     for strategy in ("zero1", "zero3"):
@@ -106,8 +105,6 @@ def test_predict_devices_matches_search_for_a_language_model() -> None:
 
 
 def test_language_model_has_one_gpu_rate_for_every_strategy() -> None:
-    """The rate and the memory of a single GPU do not depend on the strategy."""
-
     def rows(strategy: str, devices: Sequence[int] = (1, 8)) -> list[DevicesRow]:
         job = f"training={{model='gpt2', batch_size=8, precision='bf16', parallelism={{{strategy}}}}}"
         return list(ringlab.predict_devices("dgx-h100", devices, job).cases[0].rows)

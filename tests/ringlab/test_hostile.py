@@ -25,7 +25,6 @@ def as_anybody() -> tuple[str, ...]:
 
 
 def tried(*arguments: object) -> tuple[int, dict[str, list[str]]]:
-    """Return the number of cases, and the problems of each case with problems."""
     done = run_python(HERE / "hostile_runs.py", *arguments, before=as_anybody(), timeout_s=3000)
     assert done.returncode == 0, done.stderr
     *lines, last = map(json.loads, done.stdout.splitlines())

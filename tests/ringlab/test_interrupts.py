@@ -37,7 +37,6 @@ main()
 
 
 def interrupt(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    """Send SIGINT, and return the exit status and the rest of the output."""
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     return process.returncode, out, err

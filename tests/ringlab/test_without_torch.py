@@ -63,7 +63,6 @@ def run_hiding_torch(folder: Path, commands: tuple[tuple[str, ...], ...]) -> lis
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, ...], list[str]]:
-    """Return the lines of standard error of each command, and its status."""
     folder, commands = tmp_path_factory.mktemp("without"), WORKS + REFUSED
     runs = dict(zip(commands, run_hiding_torch(folder, commands), strict=True))
     assert {"report.html", "player.html", "still.png", "step.png"} <= {path.name for path in folder.iterdir()}

@@ -65,7 +65,6 @@ JITTER = '[faults]\nrepetitions = 5\n[faults.messages]\ndistribution = "exponent
 SLOW = '[faults]\nrepetitions = 5\n[faults.compute]\ndistribution = "exponential"\nmean = 0.5\n'
 DEGRADED = '[[faults.link]]\nbetween = ["h0", "s0"]\nshare = 0.5\nat = "100 us"\nlasting = "100 us"\n'
 OTHER = '[[what_if]]\ntitle = "other"\nfaults = {link = [{between = ["h0", "s0"], share = 0.5}]}\n'
-CHANNELS = f'{CARDS}[nccl]\nNCCL_PROTO = "Simple"\n{NCCL}'
 HOSTS = '[cluster]\nsystem = {nodes = 2, gpus = 8, gpu = "H100 SXM", net = "ib", nic = "3200 Gbit/s"}\n' + NCCL
 CASES: dict[type[BaseModel], dict[str, Case]] = {
     ScenarioSection: cases(STAR + STEP + RING, "", cluster="{preset='dgx-a100'}", training="{}",
@@ -157,7 +156,6 @@ UNCHANGED: dict[str, list[object]] = {}  # figures by scenario
 
 
 def predict(text: str, folder: Path, *overrides: str) -> list[object]:
-    """Return all figures of the prediction of a scenario and of its what-ifs."""
     if "[plan]" in text:
         plan = ringlab.plan(write(folder, text), *overrides)
         return [plan.candidates, plan.beyond_limits]

@@ -37,7 +37,6 @@ TIMES = ("begin", "end", "src_posted", "dst_posted", "since")
 
 
 def both(case: Case, faults: Faults) -> list[Trace]:
-    """Return the traces of both engines."""
     simulation, elapsed = simulated_by_simpy(case, faults)
     inputs = case.inputs(faults)
     timing = one_by_one(inputs, messages=True)
@@ -63,7 +62,6 @@ def assert_rows(ours: Iterable[Any], theirs: Iterable[Any], elapsed: float) -> N
 
 
 def split(row: Any) -> tuple[list[Any], list[float]]:
-    """Separate the values of a row from its times."""
     fields = row._asdict()
     return [fields[key] for key in fields if key not in TIMES], [float(fields[key]) for key in fields if key in TIMES]
 
@@ -166,7 +164,6 @@ CASES = [
 
 
 def with_random_links(cluster: Cluster, random: Random) -> Cluster:
-    """Return the cluster with links of several speeds, possibly unlimited."""
     graph = cluster.graph.copy()
     for _, _, link in graph.edges(data=True):
         link["bandwidth"] *= random.choice([1.0, 1.0, 0.3, random.uniform(0.5, 2), np.inf])

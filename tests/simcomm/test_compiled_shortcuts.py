@@ -50,14 +50,12 @@ def inputs(schedule: AnySchedule | None, cluster: Cluster, n: int, faults: Fault
 
 
 def assert_exact(call: EngineInput) -> None:
-    """Check that max-plus returns the same times as events."""
     short, full = by_max_plus(call), by_events(call)
     assert short is not None and short.messages == full.messages
     np.testing.assert_allclose(short.finished, full.finished, rtol=1e-12)
 
 
 def everyone(rank: int, world_size: int) -> Program:
-    """Send to every rank at once."""
     yield (
         *(send((rank + k) % world_size, (rank + k) % world_size) for k in range(1, world_size)),
         *(recv((rank - k) % world_size, world_size + (rank - k) % world_size) for k in range(1, world_size)),

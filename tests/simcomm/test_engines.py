@@ -44,7 +44,6 @@ def test_unsupported_engines_are_rejected():
 
 
 def wait_for_left(rank: int, world_size: int) -> Program:
-    """Wait for the left neighbor before sending to the right one."""
     yield (recv((rank - 1) % world_size, 0),)
     yield (send((rank + 1) % world_size, 0),)
 

@@ -183,7 +183,6 @@ LOG = "nodea:41205:41260 [2] NCCL INFO Channel 05/1 : 2[2] -> 3[3] via P2P/CUMEM
 
 
 def read_rows(path: Path, content: str | bytes, **options: int) -> list[tuple[str, int, int, float]]:
-    """Return the collective, ranks, bytes and microseconds of each row."""
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     output = read_nccl_tests(path, **options)
     assert not output.skipped

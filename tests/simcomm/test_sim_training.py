@@ -46,7 +46,6 @@ def point(processes: int, threads: int, phases: ComputePhases) -> ComputePoint:
 
 
 def test_training_step_consists_of_phases_and_collective():
-    """All ranks begin and end a ring together."""
     figures = training_figures(simcomm.train(job("ring"), STAR), job("ring"))
     alone = simcomm.run(RING, STAR, job("ring").gradient_bytes).elapsed
     assert (figures.forward_s, figures.backward_s, figures.optimizer_s) == pytest.approx((0.1, 0.2, 0.05), rel=1e-9)

@@ -62,7 +62,6 @@ class CorpusProgram:
         return pairs
 
     def write(self, folder: Path, is_fixed: bool = False) -> Path:
-        """Write the program into a file, or change it first as its finding advises."""
         lines: list[str] = []
         for line in self.text.splitlines():
             change = FIX.match(line) if is_fixed else None
@@ -75,7 +74,6 @@ class CorpusProgram:
         return path
 
     def find_missing(self, findings: tuple[ProgramFinding, ...]) -> list[str]:
-        """Return the expected kinds and lines that no finding names."""
         mine = [finding for finding in findings if finding.kind in self.kinds and self.quote in finding.text]
         if not mine:
             return [f"{self.kinds} {self.quote}: {[finding.text for finding in findings]}"]

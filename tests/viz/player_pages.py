@@ -27,21 +27,18 @@ def large(name: str, ranks: int) -> PlayedRun:
 
 
 def racks(hosts: int = 8) -> list[PlayedRun]:
-    """Return a ring all_reduce in four racks with one degraded link."""
     cluster = two_level_tree(4, hosts, "10 Gbit/s", "5 us", 1.0)
     faults = Faults(links=(LinkFault(("h13", "s1"), 0.2),))
     return [PlayedRun(simcomm.run("all_reduce/ring", cluster, 32 << 20, faults=faults), "ring")]
 
 
 def failing() -> list[PlayedRun]:
-    """Return a ring all_reduce in which rank 3 fails in the middle."""
     faults = Faults(ranks=(RankFault(3, fails_at=4e-3),))
     cluster = simcomm.star(8, "10 Gbit/s", "5 us")
     return [PlayedRun(simcomm.run("all_reduce/ring", cluster, 8 << 20, faults=faults), "ring")]
 
 
 def training() -> list[PlayedRun]:
-    """Return a training step whose gradients are sent in three buckets during backward."""
     ring = simcomm.run("all_reduce/ring", simcomm.star(4, "10 Gbit/s", "5 us"), 8 << 20)
     spans = [
         Span(rank, name, 0, share * ring.elapsed, end * ring.elapsed)
@@ -55,7 +52,6 @@ def training() -> list[PlayedRun]:
 
 
 def hostile() -> list[PlayedRun]:
-    """Return a run whose names are markup, a script and the end of the data."""
     hosts = [f"{name}{EVIL}" for name in "ab"]
     links = [TracedLink(a, b, 1e9, 1e-6, 1e6) for a, b in (hosts, hosts[::-1])]
     messages = [

@@ -37,7 +37,6 @@ faults = { link = [{ between = ["h3", "s0"], share = 0.2 }] }
 
 
 def unpack(column):
-    """Unpack a column as columns.js does."""
     planes = np.frombuffer(decompress(b64decode(column["text"])), np.uint8)
     kind = np.dtype(column["type"]).newbyteorder("<")
     return np.ascontiguousarray(planes.reshape(kind.itemsize, -1).T).view(kind).reshape(-1)

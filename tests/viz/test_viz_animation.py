@@ -20,7 +20,6 @@ from viz.style import chunk_colors, rgb, text_color
 
 
 def color_at(pixels: np.ndarray, x: float, y: float) -> tuple[int, ...]:
-    """Return the pixel at a point; y points upwards."""
     return tuple(int(value) for value in pixels[HEIGHT - 1 - int(y), int(x)])
 
 

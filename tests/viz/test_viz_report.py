@@ -63,8 +63,6 @@ def cells(shown: ScenarioAnswer[Any]) -> list[list[Cell]]:
 
 
 class Page(HTMLParser):
-    """The texts, tags and links of an HTML page."""
-
     def __init__(self, text: str) -> None:
         super().__init__()
         self.words: list[str] = []
@@ -149,7 +147,6 @@ def test_report_answers_question_with_pictures_and_folds_numbers() -> None:
 
 
 def written(scenario: ringlab.Scenario, folder: Path) -> tuple[Any, str]:
-    """Return the prediction of a scenario, and its report."""
     answer = scenario.predict()
     write_report(answer, scenario, folder / "report.html", Session())
     return answer, (folder / "report.html").read_text(encoding="utf-8")

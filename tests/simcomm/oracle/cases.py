@@ -96,7 +96,6 @@ OPERATION = re.compile(r"(?:=|([><+])(\d+):)(\d+)\+(\d+)")
 
 
 def channels_of(text: str, chunks: int) -> Channels:
-    """Return the programs that a text describes."""
     return [[_step(step, chunks) for step in program.split("/") if step.strip()] for program in text.split("|")]
 
 
@@ -114,7 +113,6 @@ def _operation(word: str, chunks: int) -> Operation:
 
 
 def read_cases(path: Path = FILE) -> tuple[dict[str, Any], list[Case]]:
-    """Return SimGrid's settings and the cases."""
     content = json.loads(path.read_text())
     assert content.pop("schema_version") == SCHEMA_VERSION
     return content, [Case(**case) for case in content.pop("cases")]

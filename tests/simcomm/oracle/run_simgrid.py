@@ -60,7 +60,6 @@ def why_not() -> str:
 
 
 def version(runner: Path) -> str:
-    """Return SimGrid's version, such as 3.32."""
     text = subprocess.run([str(runner), "--version"], capture_output=True, text=True, timeout=TIMEOUT_S).stdout
     match = re.search(r"version (\d+(?:\.\d+)+)", text)
     assert match, f"SimGrid does not tell its version: {text!r}"
