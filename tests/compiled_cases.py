@@ -77,7 +77,9 @@ def _random_channel(random: Random, p: int, chunks: range, channels: int) -> lis
         for _ in range(random.randint(0, messages) if p > 1 else 0):
             _add_message(random, exchange, written, chunks, scratch)
         for rank in range(p):
-            _add_local(random, exchange[rank], written[rank], chunks, scratch)
+            chunk = random.choice(chunks)
+            if random.random() < 0.2 and chunk + scratch not in written[rank]:
+                exchange[rank].append(random.choice([copy, reduce])(chunk, chunk + scratch))
             if exchange[rank] or random.random() < 0.1:
                 programs[rank].append(tuple(exchange[rank]))
     return programs
@@ -97,12 +99,6 @@ def _add_message(
         written[dst].update(range(into, into + count))
         exchange[src].append(send(dst, chunk, count))
         exchange[dst].append(kind(src, into, count))
-
-
-def _add_local(random: Random, step: list[Any], written: set[int], chunks: range, scratch: int) -> None:
-    chunk = random.choice(chunks)
-    if random.random() < 0.2 and chunk + scratch not in written:
-        step.append(random.choice([copy, reduce])(chunk, chunk + scratch))
 
 
 def random_cluster(random: Random, p: int) -> Cluster:
@@ -135,10 +131,6 @@ def _make_odd(random: Random, link: dict[str, float], rates: list[float]) -> Non
         link.pop("shared_bandwidth", None)  # who is alone for no time at all is a matter of the order of events
 
 
-def _buffer(case: Case) -> Buffer:
-    return Buffer(case.schedule.algorithm, case.schedule.world_size, case.n, case.call.itemsize, None)
-
-
 def random_faults(random: Random, case: Case, longest: float) -> Faults:
     p, edges = case.schedule.world_size, sorted(case.cluster.graph.edges)
     edges = [(a, b) for a, b in edges if (b, a) in edges]
@@ -167,9 +159,11 @@ def _random_change(random: Random, edge: tuple[str, str], longest: float) -> Lin
 
 
 def simulated_by_simpy(case: Case, faults: Faults = NO_FAULTS) -> tuple[Simulation, float]:
-    simulation = Simulation(case.cluster, case.transport, faults)
+    simulation, schedule = Simulation(case.cluster, case.transport, faults), case.schedule
     elapsed = simulation.run(
-        simulation.collective(rank, programs, _buffer(case), "sum")
-        for rank, programs in enumerate(case.schedule.programs)
+        simulation.collective(
+            rank, programs, Buffer(schedule.algorithm, schedule.world_size, case.n, case.call.itemsize, None), "sum"
+        )
+        for rank, programs in enumerate(schedule.programs)
     )
     return simulation, elapsed

@@ -190,7 +190,7 @@ def test_search_enumerates_every_mesh():
     for mesh in meshes:
         assert mesh.tp * mesh.pp * mesh.cp * mesh.dp == 64 and 32 % (mesh.pp * mesh.vp) == 0
         assert mesh.dp * mesh.micro_batch * mesh.grad_accum == 256
-    with pytest.raises(InputError, match="no mesh of 64 devices divides a batch of 3"):
+    with pytest.raises(InputError, match="no mesh of 64 devices splits a batch of 3 sequences equally"):
         enumerate_meshes(job(batch=3, shape=job().shape._replace(layers=1, heads=1, kv_heads=1)))
 
 

@@ -47,11 +47,6 @@ def predict(
     return Training(job, host, at_rate(alike(), 1.0)).predict(devices)
 
 
-def bubble_share(devices: int, microbatches: int) -> float:
-    """Return the idle share of a pipeline step with equal stages and free messages."""
-    return (devices - 1) / (microbatches + devices - 1)
-
-
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved"])
 def test_pipeline_device_runs_each_microbatch_pass_once(schedule: str) -> None:
     virtual = 2 if schedule == "interleaved" else 1
@@ -68,7 +63,7 @@ def test_pipeline_bubble_equals_its_closed_form() -> None:
         parallelism = Parallelism(data=2, pipeline=4, microbatches=microbatches, schedule=schedule)
         prediction = predict(Counted(), parallelism)
         assert prediction.parts.compute == pytest.approx(8 / 4)
-        assert prediction.parts.pipeline / prediction.parts.total == pytest.approx(bubble_share(4, microbatches))
+        assert prediction.parts.pipeline / prediction.parts.total == pytest.approx(3 / (microbatches + 3))
     naive = predict(Counted(), Parallelism(data=2, pipeline=4, schedule="naive"))
     assert naive.parts.total == pytest.approx(8.0)  # only one device computes at a time
     assert naive.efficiency == pytest.approx(1 / 4)

@@ -14,7 +14,6 @@ from collectives.training.recipe import Recipe
 from collectives.training.workload import Buckets, ComputePhases
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
-from realcomm.strategies.plan import StrategyPlan
 from realcomm.strategies.training import train_strategy
 from realcomm.training import datasets, models, running
 from realcomm.training.checkpoints import Checkpointing, find_start
@@ -74,8 +73,5 @@ def train_in_every_way(rank: int, world_size: int, folder: Path) -> dict[str, li
 def train_with_every_strategy(rank: int, world_size: int) -> dict[str, list[float]]:
     known = profile_on_meta(find_model(MODEL))
     plans = {name: plan_strategy(MODEL, known, strategy, 8, Recipe()) for name, strategy in STRATEGIES.items()}
-    return {name: _train(rank, world_size, plan._replace(steps=STEPS, checked=0)) for name, plan in plans.items()}
-
-
-def _train(rank: int, world_size: int, plan: StrategyPlan) -> list[float]:
-    return train_strategy(rank, world_size, plan).losses
+    plans = {name: plan._replace(steps=STEPS, checked=0) for name, plan in plans.items()}
+    return {name: train_strategy(rank, world_size, plan).losses for name, plan in plans.items()}

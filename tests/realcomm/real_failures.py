@@ -1,7 +1,7 @@
 """Workers whose collectives fail on purpose on some ranks, and the behavior of their groups afterwards."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -95,15 +95,12 @@ def interrupted(rank: int, world_size: int) -> list[str]:
     for at_work in (False, True):
         group = dist.new_group(timeout=timedelta(seconds=5))
         works = [realcomm.all_reduce(torch.ones(3), group=group, async_op=True)]
-        with failing_next(group, KeyboardInterrupt(), after=True) if at_work else interrupting_the_queue():
+        queue = patch("realcomm.functions.work._Queue.join", side_effect=KeyboardInterrupt)
+        with failing_next(group, KeyboardInterrupt(), after=True) if at_work else queue:
             outcomes.append(outcome(lambda group=group: realcomm.barrier(group)))
         outcomes.append(outcome(lambda group=group: realcomm.broadcast(torch.ones(1), group=group)))
         works[0].wait()
     return outcomes
-
-
-def interrupting_the_queue() -> AbstractContextManager[object]:
-    return patch("realcomm.functions.work._Queue.join", side_effect=KeyboardInterrupt)
 
 
 def numbers_apart(rank: int, world_size: int) -> list[str]:

@@ -24,7 +24,7 @@ import realcomm
 import simcomm
 from collectives.errors import InputError, RunFailed
 from realcomm.emulation import builder as building
-from realcomm.emulation.network import Ability, EmulatedNetwork, emulate, try_emulation
+from realcomm.emulation.network import Ability, emulate, try_emulation
 from realcomm.emulation.plan import NetworkPlan, plan_network, shapers
 from ringlab.scenario import load
 from scenarios import shipped
@@ -100,10 +100,6 @@ def test_cluster_that_cannot_be_emulated_is_rejected(cluster: simcomm.Cluster, w
 # Networks
 
 
-def inodes(network: EmulatedNetwork) -> set[int]:
-    return {Path(namespace.files[-1]).stat().st_ino for namespace in network.namespaces}
-
-
 def users_of(namespaces: Iterable[int]) -> list[int]:
     """Processes inside one of these network namespaces, or with it open."""
     users = []
@@ -123,7 +119,7 @@ def test_ranks_reduce_over_emulated_links(namespaces: Ability):
     with emulate(TWO_RACKS) as network:
         assert len(network.goodputs) == 10
         trace = realcomm.run("all_reduce/ring", TWO_RACKS, 1 << 18, network=network, warmup=0, repetitions=1)
-        names = inodes(network)
+        names = {Path(namespace.files[-1]).stat().st_ino for namespace in network.namespaces}
         assert len(names) == 4 and users_of(names)
     assert trace.facts["wrong"] == 0
     wire = 6 * (1 << 16) / (20e6 / 8 * 1448 / 1514)  # six messages, one after the other, over the trunk

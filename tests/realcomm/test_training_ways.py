@@ -40,14 +40,11 @@ def tiny_model(*norms: nn.Module) -> nn.Module:
     return nn.Sequential(nn.Linear(8, 16), *norms, nn.ReLU(), nn.Linear(16, 10))
 
 
-def joined_batch() -> tuple[torch.Tensor, torch.Tensor]:
-    made = torch.Generator().manual_seed(1)
-    return torch.randn(12, 8, generator=made), torch.randint(10, (12,), generator=made)
-
-
 def steps_of(replica: Replica, sync, rank: int, world_size: int) -> list[torch.Tensor]:
     """The weights after a few steps on a share of the joint batch."""
-    images, labels = (half.tensor_split(world_size)[rank] for half in joined_batch())
+    drawn = torch.Generator().manual_seed(1)
+    joint = torch.randn(12, 8, generator=drawn), torch.randint(10, (12,), generator=drawn)
+    images, labels = (half.tensor_split(world_size)[rank] for half in joint)
     for _ in range(STEPS):
         take_step(replica, images, labels, sync, Stopwatch(rank))
     return [parameter.detach() for parameter in replica.model.parameters()]

@@ -46,7 +46,7 @@ def targets(suffix: str, source: str) -> dict[str, Target]:
         "bytes": (f"\udcff{suffix}", None, (f"\\xff{suffix}",)),
         "markup": (f"[red]{suffix}", None, (f"[red]{suffix}",)),
         "read only": (out, partial(_make_with_mode, mode=0o444, content=b"old"), (out,)),
-        "closed folder": (f"closed/{out}", partial(_close, mode=0o555), (f"closed/{out}",)),
+        "closed folder": (f"closed/{out}", lambda path: path.parent.chmod(0o555), (f"closed/{out}",)),
         "new folder in a closed one": (
             f"closed/new/{out}",
             lambda path: (path.parent.rmdir(), path.parent.parent.chmod(0o555)),
@@ -82,10 +82,6 @@ def _make_hole(path: Path, nbytes: int) -> None:
 def _make_with_mode(path: Path, mode: int, content: bytes = b"") -> None:
     path.write_bytes(content)
     path.chmod(mode)
-
-
-def _close(path: Path, mode: int) -> None:
-    path.parent.chmod(mode)
 
 
 def _link(target: str) -> Callable[[Path], object]:

@@ -1,8 +1,6 @@
 """Check ``[faults]`` in scenario files, and the output of ``predict`` about faults."""
 
 import json
-from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -140,17 +138,13 @@ def test_prediction_names_the_reason_for_its_time(tmp_path: Path, faults: str):
     assert (answer.collectives[0].time_s is None) == ("never ends" in line)
 
 
-def next_of(runs: Iterator[Trace], **_: object) -> Trace:
-    return next(runs)
-
-
 def test_hanging_runs_rank_last_in_the_distribution():
     ended = Trace("all_reduce/ring", "predicted", 1, 2.0)
     stuck = Trace("all_reduce/ring", "predicted", 1, 1.0, failed={0: 1.0})
     jittered = Faults(messages=Jitter("uniform", 1.0), repetitions=3)
     for never, figures in ((0, [2.0, 2.0, 2.0]), (1, [2.0, None, None]), (2, [None, None, None])):
         runs = iter([stuck] * never + [ended] * (3 - never))
-        _, about = repeat(jittered, STAR, partial(next_of, runs), lambda trace: trace.elapsed, record=False)
+        _, about = repeat(jittered, STAR, lambda runs=runs, **_: next(runs), lambda trace: trace.elapsed, record=False)
         assert about.distribution is not None
         assert [about.distribution.median_s, about.distribution.p95_s, about.distribution.worst_s] == figures
         assert about.never_ended == never

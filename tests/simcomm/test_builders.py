@@ -1,5 +1,6 @@
 """Networks of hosts match the literature in counts, distances and bisections, and ranks are placed on their hosts."""
 
+import re
 from functools import partial
 
 import networkx as nx
@@ -151,9 +152,8 @@ WRONG = {
 
 @pytest.mark.parametrize("message", WRONG)
 def test_builders_reject_invalid_arguments(message: str):
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=re.escape(message)):
         WRONG[message]()
-    assert message in str(error.value)
 
 
 def test_public_names_of_simcomm_exist_and_are_sorted():
@@ -228,9 +228,8 @@ def test_place_on_uses_listed_hosts():
     ],
 )
 def test_place_on_rejects_invalid_hosts(hosts: list[str], message: str):
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=re.escape(message)):
         placement.place_on(simcomm.star(3, *LINK), hosts)
-    assert message in str(error.value)
 
 
 def test_make_room_adds_hosts_with_the_same_links():

@@ -1,5 +1,6 @@
 """Closed forms of faults: slow and failing ranks, degraded and dead links, and jitter."""
 
+import re
 from math import inf
 
 import numpy as np
@@ -115,6 +116,5 @@ WRONG = {
 
 @pytest.mark.parametrize("message", WRONG)
 def test_faults_reject_invalid_values(message: str):
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=re.escape(message)):
         simcomm.run("all_reduce/ring", cluster(), 4, faults=WRONG[message]())
-    assert message in str(error.value)

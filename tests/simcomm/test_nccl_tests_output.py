@@ -186,11 +186,8 @@ def read_rows(path: Path, content: str | bytes, **options: int) -> list[tuple[st
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     output = read_nccl_tests(path, **options)
     assert not output.skipped
-    return [(row.collective, run.ranks, *size_and_time(row, run.ranks)) for run in output.runs for row in run.rows]
-
-
-def size_and_time(row, ranks: int) -> tuple[int, float]:
-    return row.nbytes, 1e6 * (row.time(ranks) or 0.0)
+    rows = [(run.ranks, row) for run in output.runs for row in run.rows]
+    return [(row.collective, ranks, row.nbytes, 1e6 * (row.time(ranks) or 0.0)) for ranks, row in rows]
 
 
 def prefixed(prefix: str) -> str:

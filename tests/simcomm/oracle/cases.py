@@ -96,11 +96,10 @@ OPERATION = re.compile(r"(?:=|([><+])(\d+):)(\d+)\+(\d+)")
 
 
 def channels_of(text: str, chunks: int) -> Channels:
-    return [[_step(step, chunks) for step in program.split("/") if step.strip()] for program in text.split("|")]
-
-
-def _step(text: str, chunks: int) -> Step:
-    return tuple(_operation(word, chunks) for word in text.split())
+    return [
+        [tuple(_operation(word, chunks) for word in step.split()) for step in program.split("/") if step.strip()]
+        for program in text.split("|")
+    ]
 
 
 def _operation(word: str, chunks: int) -> Operation:

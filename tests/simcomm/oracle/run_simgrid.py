@@ -83,11 +83,8 @@ def answered(runner: Path, case: Case, by_factor: bool, **more: str) -> Case:
 
 def has_equal_latencies(case: Case) -> bool:
     """Return whether all used routes have the same latency, so that plain CM02 shares links equally."""
-    return len({sum(_nanoseconds(case)[edge] for edge in route) for route in _routes(case).values()}) <= 1
-
-
-def _nanoseconds(case: Case) -> dict[tuple[str, str], int]:
-    return {edge: nanoseconds for a, b, _, nanoseconds in case.links for edge in ((a, b), (b, a))}
+    nanoseconds = {edge: latency for a, b, _, latency in case.links for edge in ((a, b), (b, a))}
+    return len({sum(nanoseconds[edge] for edge in route) for route in _routes(case).values()}) <= 1
 
 
 def _routes(case: Case) -> dict[tuple[str, str], list[tuple[str, str]]]:
