@@ -129,8 +129,8 @@ def _find_in_file(reference: str, collective: str | None, folder: Path | None) -
 def _check_collective(candidate: Algorithm, collective: str | None) -> None:
     if collective is not None and candidate.spec.name != collective:
         raise InputError(
-            f"{candidate.full_name} is not an algorithm for {collective}; use one that begins with {collective}/ in "
-            "`ringlab list algorithms`"
+            f"{candidate.full_name} is not an algorithm for {collective}; choose a name that begins "
+            f"with {collective}/ from `ringlab list algorithms`"
         )
 
 

@@ -271,7 +271,7 @@ class Algorithm(Generic[Arguments, Returned]):
         except (Exception, SystemExit) as error:
             problem = describe_error(error, self.file)
             raise InputError(
-                f"{self.full_name}, world size {world_size}: the function for its number of chunks fails with {problem}"
+                f"{self.full_name}, world size {world_size}: a function for a number of chunks raises {problem}"
             ) from error
 
     def rule_arguments(self, rule: Callable[..., int]) -> dict[str, Parameter]:

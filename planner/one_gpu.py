@@ -1,7 +1,7 @@
 """Estimate the rate of one GPU on a job from its data sheet and from known rates of other GPUs.
 
 The model is a Gaussian process over published rates of single GPUs. Its mean is a power law in values of the data
-sheet. Two rates deviate alike from the mean if they share a category in ``SHARED``, or if the data sheets are similar.
+sheet. The deviations of two rates are correlated if they share a category in ``SHARED`` or have similar data sheets.
 """
 
 import csv

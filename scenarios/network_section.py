@@ -26,7 +26,7 @@ def _read_routing(value: object) -> Routing:
         raise InputError(f"unknown routing {quote(name)}; use shortest or ecmp")
     known = ("seed",) if name == "ecmp" else ()
     for key in parameters.keys() - {*known}:
-        raise InputError(f"{name} has no parameter {key}; its parameters are {', '.join(known) or 'none'}")
+        raise InputError(f"routing {name} has no parameter {key}; it takes {', '.join(known) or 'no parameters'}")
     return ecmp(**parameters) if name == "ecmp" else shortest  # type: ignore[arg-type]  # ecmp checks its seed
 
 

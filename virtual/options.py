@@ -80,7 +80,7 @@ class VirtualOptions:
             raise InputError("timing must be 'auto' or 'recorded' if `only` is set, not 'live'")
         if self.only[0] != 0 or list(self.only) != sorted({*self.only}) or self.only[-1] >= self.ranks:
             raise InputError(
-                f"`only` must list ascending ranks from 0 to at most {self.ranks - 1}, not {list(self.only)}"
+                f"`only` must list ascending ranks, first 0 and at most {self.ranks - 1}, not {list(self.only)}"
             )
 
     @property

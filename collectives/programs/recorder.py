@@ -38,7 +38,7 @@ def describe_failure(error: BaseException, file: str, subject: str, line: int | 
 
 
 def is_about_memory(error: BaseException) -> bool:
-    """Return whether an exception means that memory is exhausted. torch raises another type than MemoryError."""
+    """Return whether memory ran out. torch raises a RuntimeError in place of MemoryError."""
     cause = error.__cause__ or error
     return isinstance(cause, MemoryError) or "allocate memory" in first_line(cause)
 

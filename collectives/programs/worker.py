@@ -208,7 +208,7 @@ class Worker:
         return {"algorithms": [_describe(declared) for declared in self.algorithms]}, b""
 
     def _call(self, question: dict[str, Any]) -> Answer:
-        """Call the Ringlab function named ``MODULE:FUNCTION`` on the file. Its result must be JSON content."""
+        """Call a Ringlab function, ``MODULE:FUNCTION``, with the file's path. Its result must be JSON-serializable."""
         module, _, name = question["function"].partition(":")
         try:
             return {"found": getattr(importlib.import_module(module), name)(self.path, *question["given"])}, b""
@@ -228,7 +228,7 @@ class Worker:
             if not isinstance(count, int):
                 return {"refused": f"the number of chunks must be an integer, not {shorten(count)}"}, b""
         except BaseException as error:
-            return describe_failure(error, str(self.path), "the function for its number of chunks fails with "), b""
+            return describe_failure(error, str(self.path), "a function for a number of chunks raises "), b""
         return {"count": max(-1, min(count, MOST_COUNT))}, b""
 
     def _record(self, question: dict[str, Any]) -> Answer:

@@ -53,7 +53,7 @@ class WrongChunk(NamedTuple):
 def explain_missing(schedule: Schedule, landings: Sequence[Landing], rank: int, chunk: int, missing: int) -> str:
     """Explain why ``chunk`` of ``rank`` lacks the data of the lowest rank in the bit set ``missing``.
 
-    ``landings`` are the landings of all ranks, in order.
+    ``landings`` are the writes of all ranks to their chunks, in the order in which they happened.
     """
     contributor = missing & -missing
     which = "it" if missing == contributor else f"that of {_ranks_of(contributor)}"

@@ -43,7 +43,7 @@ class CrowdRound:
 
 @dataclass(frozen=True)
 class PairProbes:
-    """Messages measured between two hosts on one switch. Each host runs one rank; the links and shapers are known.
+    """Messages measured between two hosts on one switch. Except in ``crowds``, each host runs one rank.
 
     ``send_done`` and ``arrived`` describe the same messages, which were sent one at a time, long after the receive was
     posted. Both count seconds from the sender's post: ``send_done`` until the sender's wait returns, and ``arrived``
@@ -199,7 +199,7 @@ class OverlapPoint:
 
     def __post_init__(self) -> None:
         if not self.gradients or not self.all_reduce:
-            raise InputError("an overlap point must have gradients and all_reduce times; calibrate again")
+            raise InputError("the gradient or all_reduce times of an overlap measurement are missing; calibrate again")
 
 
 Point = TypeVar("Point", ComputePoint, OverlapPoint)

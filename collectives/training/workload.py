@@ -213,8 +213,8 @@ class Training(Recipe, DataLoading):
             return sum(gradient.nbytes for gradient in self.gradients) // ITEM_BYTES["float32"]
         if self.parameters is None:
             raise InputError(
-                f"model {quote(self.model)} is only executed by a run; for a prediction, set its number "
-                "of parameters, for example parameters = 11181642"
+                f"a prediction does not execute model {quote(self.model)}, so set its number of parameters, "
+                "for example parameters = 11181642"
             )
         return self.parameters
 

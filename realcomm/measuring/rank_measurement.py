@@ -150,9 +150,9 @@ def exact_input(call: CollectiveCall, rank: int) -> torch.Tensor:
 
 
 def exact_result(call: CollectiveCall, rank: int, world_size: int) -> tuple[slice, torch.Tensor] | None:
-    """Return the elements of ``rank`` that the collective defines, and their slice, for inputs of ``exact_input``.
+    """Return the slice of ``rank``'s buffer that the collective defines, and its result for inputs of ``exact_input``.
 
-    Return None if no element is defined, or if contributions may count repeatedly, as in a barrier.
+    Return None if no element is defined, or if a contribution may be counted more than once, as in a barrier.
     """
     spec, n, op, root = call.spec, call.elements, call.op, call.root
     parts = spec.result(rank, world_size, root)

@@ -91,7 +91,7 @@ def check_divisible(plan: StrategyPlan) -> None:
     parallelism, source = plan.parallelism, plan.source
     if plan.batch_size % (parallelism.data * parallelism.pieces):
         raise InputError(
-            f"batch_size is {plan.batch_size // parallelism.data} on each device of the data axis, but is split into "
+            f"batch_size {plan.batch_size // parallelism.data} per device of the data axis cannot be split into "
             f"{parallelism.pieces} equal micro-batches; use a multiple of {parallelism.pieces}"
         )
     if parallelism.tensor == 1:

@@ -59,8 +59,8 @@ class Spread:
     ) -> None:
         """Distribute a whole model from the CPU, so that a GPU never holds more than the rank's part.
 
-        ``stages`` has the names of each pipeline stage's blocks, ``units`` the names of modules whose parameters are
-        gathered together. ``mesh`` has the dimensions of ``mesh_of``. Default: a mesh of all ranks.
+        ``stages`` lists the block names of each pipeline stage, and ``units`` the modules whose parameters are gathered
+        together. ``mesh`` must have the dimensions that ``mesh_of`` creates. Default: a new mesh over all ranks.
         """
         self.parallelism, self._units = parallelism, units
         self._schedule: Any = None

@@ -285,7 +285,7 @@ class EndlessBatches:
         return batch
 
     def take_prefetched(self) -> None:
-        """Skip the batches loaded ahead. A training run that is faster than its loader has no such batches."""
+        """Skip the prefetched batches, to time steps as in a training run that is faster than its loader."""
         for _ in range(self._shard.prefetched):
             next(self)
 

@@ -1,4 +1,4 @@
-"""Write ``metrics.jsonl``, with a row per step and epoch, to the folder of ``--log-dir``, by one run at a time."""
+"""Write ``metrics.jsonl`` to the ``--log-dir`` folder, with a row per step and epoch. Only one run may use it."""
 
 import errno
 import json

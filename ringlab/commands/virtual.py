@@ -138,9 +138,9 @@ class VirtualAnswer(Answer):
         return f"<VirtualAnswer of {self.program}: {', '.join(parts)}>"
 
     def writers(self, files: "FileOptions") -> Iterator[Callable[[], object]]:
-        """Yield a writer for each requested file. If findings left no data to write, the writer only prints a note.
+        """Yield a writer for each requested file. A run with findings may have no data; the writer then prints a note.
 
-        Raises InputError if a file has no data and the run has no findings.
+        Raises InputError if a file has no data although the run has no findings.
         """
         requested = [(files.recording, self.recording), (files.trace, self.trace if files.trace else None)]
         for path, content in requested:
@@ -307,7 +307,7 @@ class ProgramOptions:
     )
     only: str | None = option(
         None,
-        help="With --fake: run only these ranks, including 0; every other rank copies the nearest lower one.",
+        help="With --fake: run only these ranks, from 0 upward. Every other rank copies the nearest lower one.",
         metavar="0,32",
     )
     strict: bool = option(False, help="Also report equal batches without a DataLoader, and summed losses with Adam.")

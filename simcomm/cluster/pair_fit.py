@@ -61,7 +61,7 @@ def _check_numbers(probes: PairProbes) -> None:
         if isinstance(entry, dict | list | tuple):
             pending += entry.items() if isinstance(entry, dict) else entry
         elif isinstance(entry, int | float) and not abs(entry) <= MOST_SECONDS:
-            raise InputError(f"invalid number {quote(entry)} in the probes of the pair of hosts; calibrate again")
+            raise InputError(f"invalid number {quote(entry)} in the measurements between two hosts; calibrate again")
 
 
 def _fit(probes: PairProbes, ranks: int | None) -> Transport:

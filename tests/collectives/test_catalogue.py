@@ -103,7 +103,7 @@ def test_too_many_chunks_are_rejected() -> None:
 @pytest.mark.parametrize("rule", [lambda world_size: 1 // (world_size - 2), sys.exit])
 def test_error_locates_a_failing_chunk_rule(rule: Callable[[int], int]) -> None:
     wrong = declared("all_reduce", idle, chunks=lambda world_size: rule(world_size))
-    message = "idle, world size 2: the function for its number of chunks fails with (ZeroDivisionError|SystemExit: 2)"
+    message = "idle, world size 2: a function for a number of chunks raises (ZeroDivisionError|SystemExit: 2)"
     with pytest.raises(InputError, match=message):
         wrong.chunks(2)
 

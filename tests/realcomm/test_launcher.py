@@ -54,7 +54,7 @@ def workers_of(launcher: int) -> list[int]:
     return [worker.pid for child in psutil.Process(launcher).children() for worker in child.children()]
 
 
-def test_launch_returns_results_by_rank_from_one_group():
+def test_launch_returns_the_results_of_one_group_in_rank_order():
     assert launch(real_workers.sum_of_ranks, 3, 3) == [(rank, threads_per_rank(3), 9.0) for rank in range(3)]
     assert [threads for _, threads, _ in launch(real_workers.sum_of_ranks, 2, threads=3)] == [3, 3]
 

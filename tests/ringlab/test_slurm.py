@@ -250,7 +250,7 @@ def test_script_starts_on_each_node_with_its_arguments(cluster, ringlab, tmp_pat
         (("star8", "extra"), "star8: only a script takes arguments; remove extra"),
     ],
 )
-def test_slurm_rejects_options_of_the_other_kind_of_job(ringlab, tmp_path, monkeypatch, given, message):
+def test_slurm_rejects_missing_files_and_unsuitable_arguments(ringlab, tmp_path, monkeypatch, given, message):
     monkeypatch.chdir(tmp_path)
     Path("train.py").touch()
     status, out, err = ringlab("slurm", *given)

@@ -91,7 +91,7 @@ WRONG = {
         "cluster={topology='x.json', hosts=2}": "cluster: hosts is not a key of topology from a file",
         "cluster.racks=2": 'racks is not a key of topology = "ring", but of topology = "two-level-tree"',
         "cluster.routing=rip": "unknown routing 'rip'; use shortest or ecmp",
-        "cluster.routing={name='ecmp', sed=1}": "ecmp has no parameter sed; its parameters are seed",
+        "cluster.routing={name='ecmp', sed=1}": "routing ecmp has no parameter sed; it takes seed",
         "cluster.routing=3": 'a routing is "shortest", "ecmp" or {name = "ecmp", seed = 1}',
         "cluster.placement=spread": "unknown placement 'spread'; use block, round-robin, or a list of hosts",
         "cluster.placement=['h0', 'h9']": "cluster.placement: rank 1: host 'h9' does not exist",

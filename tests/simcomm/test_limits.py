@@ -42,7 +42,7 @@ def try_random(seed: int, quiet: bool) -> tuple[str, bool, bool]:
 
 
 @pytest.mark.parametrize(("first", "number"), [(20_000, 60), pytest.param(30_000, 600, marks=pytest.mark.slow)])
-def test_only_degraded_links_are_reported(first: int, number: int) -> None:
+def test_degraded_links_are_reported_with_few_false_alarms(first: int, number: int) -> None:
     quiet = [try_random(first + seed, quiet=True) for seed in range(0, number, 5)]
     faulty = [try_random(first + seed, quiet=False) for seed in range(number) if seed % 5]
     harmful = [is_named for _, is_harmful, is_named in faulty if is_harmful]

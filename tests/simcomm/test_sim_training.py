@@ -194,7 +194,7 @@ def test_single_bucket_does_not_overlap_with_backward():
 def test_overlap_rejects_engine_and_unknown_model_size():
     with pytest.raises(InputError, match="predicted by formula, without simulated messages"):
         simcomm.train(OVERLAPPED, SLOW, engine="simpy")
-    with pytest.raises(InputError, match=r"'my.py:build' is only executed by a run; for a prediction, set its number"):
+    with pytest.raises(InputError, match=r"a prediction does not execute model 'my.py:build', so set its number"):
         simcomm.train(replace(OVERLAPPED, model="my.py:build"), SLOW)
 
 

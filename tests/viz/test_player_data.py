@@ -127,7 +127,7 @@ def test_aggregates_agree_with_messages():
     assert series.mean() == pytest.approx(loads.use[link], abs=0.01)
 
 
-def test_many_messages_are_listed_for_some_ranks(monkeypatch):
+def test_player_lists_some_ranks_if_there_are_too_many_messages(monkeypatch):
     trace = player_pages.racks()[0].trace
     messages, limits = trace.messages, find_limits(trace)
 

@@ -167,7 +167,7 @@ def test_report_leaves_out_a_scaling_curve_of_one_point(hosts: int, has_curve: b
 
 
 @pytest.mark.parametrize(("world_size", "most"), [(1, 1_000_000), (8, 10)])
-def test_report_omits_runs_without_or_with_too_many_messages(
+def test_report_has_no_player_for_zero_or_too_many_messages(
     world_size: int, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scenario = ringlab.load("star8", f"cluster.world_size={world_size}", "collective.sizes=64 KiB")

@@ -181,10 +181,10 @@ class Work(NamedTuple):
 
 
 def run(scenario: LoadedScenario, session: Session, files: Kept, emulate: bool = False) -> RunAnswer:
-    """Run a scenario on real processes on this machine. With ``emulate``, the scenario's network is emulated.
+    """Run a scenario on real processes, here or on a launcher's nodes. With ``emulate``, the network is emulated.
 
-    Algorithms named ``auto`` are chosen with the calibration, which is measured if it is missing. Raises InputError if
-    this machine cannot run the scenario, and RunFailed if a rank fails.
+    Algorithms named ``auto`` are chosen with the calibration, which is measured if it is missing, except under a
+    launcher. Raises InputError if the scenario cannot run here, and RunFailed if a rank fails.
     """
     cluster, progress = scenario.cluster, session.progress
     runnable = scenario if session.backend == "nccl" and not emulate else leave_nccl_out(scenario)

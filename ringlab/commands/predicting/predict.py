@@ -36,7 +36,7 @@ class PredictOptions:
     report: ReportOpt = None
 
     sweep: str | None = option(
-        None, help="Predict for each value of a key, a doubling range (2..64) or a list (2,3,5).", metavar="KEY=A..B"
+        None, help="Predict for each value of a key: a doubling range (2..64) or a list (2,3,5).", metavar="KEY=A..B"
     )
     plot: Annotated[
         Path | None, drawing("a plot", "Plot the results of --sweep or --devices, as .png, .svg or .pdf.")

@@ -68,7 +68,7 @@ def mark_late_failures(inputs: EngineInput, agents: Records) -> None:
 
 
 def _last_computing(inputs: EngineInput, agent: int) -> float:
-    """Return the time in seconds of the last reduction or copy in the agent's last step, or infinity if none."""
+    """Return how many seconds the last reduction or copy in the agent's last step takes; infinity without one."""
     columns = inputs.schedule.table().columns
     stage, _ = stages_of(columns)
     rank, channel = divmod(agent, inputs.schedule_plan.channels)

@@ -237,7 +237,7 @@ class _StepJitter:
 
     @cached_property
     def _names(self) -> Any:
-        """The hash of each pair's message names without step and chunk; shape [distances, ranks]."""
+        """The hash of each pair of ranks, into which a message's step and chunk are mixed; shape [distances, ranks]."""
         peers = (self.ranks + self._away[:, None]) % len(self.ranks)
         return self.faults.message_hash(self.index, np.broadcast_to(self.ranks, peers.shape), peers, self.channel)
 

@@ -180,10 +180,10 @@ class Call(NamedTuple):
 def find_call(
     rows: Sequence[PrintedRow], named: str, hints: Iterable[str], ranks: int = 0, in_process: int = 1
 ) -> Call:
-    """Return the collective that fits most rows and, if ``ranks`` is unknown, the number of ranks.
+    """Return the collective that fits the largest number of rows and, if ``ranks`` is 0, the number of ranks.
 
-    ``named`` is the collective in the output, or empty. If several collectives fit, the first of ``hints`` that fits is
-    chosen. ``in_process`` is the number of ranks per process.
+    ``named`` is the collective in the output, or empty. If several fit equally well, the first of ``hints`` among them
+    is chosen, otherwise one that prints the same redop and root. ``in_process`` is the number of ranks per process.
     """
     collectives = [named] if named else dict.fromkeys(COLLECTIVES.values())
     fits = [_fit(rows, collective, ranks) for collective in collectives]
