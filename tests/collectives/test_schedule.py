@@ -7,18 +7,7 @@ import pytest
 from declared_programs import declared
 
 import simcomm
-from collectives import (
-    Algorithm,
-    Kind,
-    ProgramError,
-    copy,
-    find_algorithm,
-    library,
-    recv,
-    recv_reduce,
-    reduce,
-    send,
-)
+from collectives import Algorithm, Kind, ProgramError, copy, find_algorithm, library, recv, recv_reduce, reduce, send
 from collectives.schedule.build import build_schedule
 from collectives.step import Operation, Step, extent
 

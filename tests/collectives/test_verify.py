@@ -9,14 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_programs import as_algorithm, programs_of
 
-from collectives import (
-    InputError,
-    ProgramError,
-    Undefined,
-    find_algorithm,
-    library,
-    verify,
-)
+from collectives import InputError, ProgramError, Undefined, find_algorithm, library, verify
 from collectives.errors import TooLarge
 from collectives.verdict import prove
 from ringlab.commands.check import check, find_algorithms

@@ -19,12 +19,7 @@ from planner.jobs import ZERO
 from planner.memory import FILL, memory_parts
 from planner.pipeline import deal_layers
 from planner.runs import columns_of_runs, complete, read_own_runs, read_table, why_untimed
-from planner.search import (
-    MeshJob,
-    enumerate_meshes,
-    search,
-    what_would_fit,
-)
+from planner.search import MeshJob, enumerate_meshes, search, what_would_fit
 from planner.step import step_parts, step_seconds
 
 P = read_shipped().parameters

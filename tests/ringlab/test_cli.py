@@ -75,8 +75,7 @@ def test_predict_json_has_the_times_of_the_simulator(ringlab, star):
 
 def test_predict_shows_a_table_and_writes_its_files(ringlab, star, tmp_path):
     status, out, _ = ringlab("predict", star, "--json", tmp_path / "a.json", "--trace", tmp_path / "a.trace.json")
-    assert status == 0
-    assert out.splitlines()[0] == "four hosts"
+    assert status == 0 and out.splitlines()[0] == "four hosts"
     assert "busbw" in out and "(GB/s)" in out
     assert "ring takes" in out and "What limits ring, 1 MiB" in " ".join(out.splitlines()[-3:])
     assert json.loads((tmp_path / "a.json").read_text())["kind"] == "prediction"
@@ -124,9 +123,7 @@ def test_invalid_input_is_one_message_and_status_2(ringlab, star, here, tmp_path
     before = sorted(tmp_path.iterdir())
     named = {"STAR": star, "HERE": here, "TWO": "resnet34-cifar10"}
     status, out, err = ringlab(*(named.get(word, word) for word in shlex.split(arguments)))
-    assert (status, out) == (2, "")
-    assert message in err
-    assert "Traceback" not in err
+    assert (status, out) == (2, "") and message in err and "Traceback" not in err
     if err.startswith("ringlab: "):
         assert len(err.splitlines()) == 1
     assert sorted(tmp_path.iterdir()) == before
@@ -153,22 +150,18 @@ def test_check_locates_a_deadlock_with_status_1(ringlab, tmp_path):
         "        yield send((rank + 1) % world_size, 0)\n"
     )
     status, out, _ = ringlab("check", file)
-    assert status == 1
-    assert "WRONG" in out
-    assert "deadlock" in out
+    assert status == 1 and "WRONG" in out and "deadlock" in out
     assert "rank 0 in step 0 (line 5 of mine.py) waits for rank 1" in out
     scenario = tmp_path / "s.toml"
     scenario.write_text(STAR.replace('"naive", "ring"', '"mine.py:stuck"'))
     status, _, err = ringlab("predict", scenario)
-    assert status == 2
-    assert "deadlock" in err
+    assert status == 2 and "deadlock" in err
 
 
 @pytest.mark.usefixtures("brief_calibration")
 def test_compare_shows_predicted_and_measured_times(ringlab, here, tmp_path):
     status, out, _ = ringlab("compare", here, "--json", tmp_path / "c.json", "--report", tmp_path / "c.html")
-    assert status == 0
-    assert "error" in out
+    assert status == 0 and "error" in out
     answer = json.loads((tmp_path / "c.json").read_text())
     assert answer["kind"] == "comparison"
     for entry in answer["collectives"]:
@@ -185,9 +178,7 @@ def test_run_names_a_dead_rank_with_status_1(ringlab, here, monkeypatch):
 
     monkeypatch.setattr("realcomm.measuring.collective_run.launch", launch_a_rank_that_dies)
     status, out, err = ringlab("run", here, "--timeout", "60")
-    assert (status, out) == (1, "")
-    assert "rank 1" in err
-    assert "SIGKILL" in err
+    assert (status, out) == (1, "") and "rank 1" in err and "SIGKILL" in err
 
 
 @pytest.mark.parametrize(
@@ -204,8 +195,7 @@ def test_rank_reports_only_its_own_failure_under_torchrun(failed_rank, lost_peer
 
 def test_run_warns_when_the_cluster_is_not_this_machine(ringlab, star):
     status, out, err = ringlab("run", star, "--json", "-", "--set", 'collective.sizes=["1 KiB"]')
-    assert status == 0
-    assert "is not this machine" in err
+    assert status == 0 and "is not this machine" in err
     assert json.loads(out)["emulated"] is False
 
 
@@ -213,13 +203,9 @@ def test_doctor_reports_findings_and_list_shows_names(ringlab, monkeypatch):
     monkeypatch.setattr("ringlab.commands.doctor.try_emulation", lambda: Ability("as root", 1e9, True))
     status, out, _ = ringlab("doctor", "--json", "-")
     findings = {finding["subject"]: finding["works"] for finding in json.loads(out)["findings"]}
-    assert status == 0
-    assert findings["Python"]
-    assert findings["gloo (CPU ranks)"]
+    assert status == 0 and findings["Python"] and findings["gloo (CPU ranks)"]
     status, out, _ = ringlab("list")
-    assert status == 0
-    for name in ("all_reduce/ring", "this-machine", "quickstart"):
-        assert name in out
+    assert status == 0 and all(name in out for name in ("all_reduce/ring", "this-machine", "quickstart"))
 
 
 def test_unexpected_end_of_file_is_reported_as_an_error(capsys):

@@ -7,11 +7,7 @@ import numpy as np
 import pytest
 
 from collectives.errors import InputError
-from simcomm.nccl.channels import (
-    between_hop,
-    between_rate,
-    by_threshold,
-)
+from simcomm.nccl.channels import between_hop, between_rate, by_threshold
 from simcomm.nccl.communicator import default_reach, make_communicator
 from simcomm.nccl.descriptions import System, describe_preset, describe_system, read_systems
 from simcomm.nccl.parameters import read_parameters

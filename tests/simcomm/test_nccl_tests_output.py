@@ -299,19 +299,15 @@ def test_pasted_table_determines_the_number_of_ranks(tmp_path: Path, collective:
 
 
 def test_pasted_table_reports_guessed_ranks(tmp_path: Path) -> None:
-    path = tmp_path / "small.txt"
     rows = [(1024, 53.9), (2048, 55.5), (4096, 56.8), (8192, 56.7), (16384, 56.7)]
-    path.write_text("\n".join(line for line in table(rows, gpus=16).splitlines() if "Rank" not in line))
-    (run,) = read_nccl_tests(path).runs
+    run = read(tmp_path, "\n".join(line for line in table(rows, gpus=16).splitlines() if "Rank" not in line))
     assert run.ranks == 16 and re.fullmatch(r"ranks: 16; busbw / algbw fits \d+ to \d+", run.guesses[0])
-    path.write_text("\n".join(line for line in table([(8, 56.1)], gpus=16).splitlines() if "Rank" not in line))
-    assert read_nccl_tests(path).runs[0].ranks == 0
+    text = "\n".join(line for line in table([(8, 56.1)], gpus=16).splitlines() if "Rank" not in line)
+    assert read(tmp_path, text).ranks == 0
 
 
 def test_truncated_device_list_is_ignored_with_a_note(tmp_path: Path) -> None:
-    path = tmp_path / "cut.txt"
-    path.write_text("\n".join(line for line in TABLE_LINES if not re.search("Rank  [4-7]", line)))
-    (run,) = read_nccl_tests(path).runs
+    run = read(tmp_path, "\n".join(line for line in TABLE_LINES if not re.search("Rank  [4-7]", line)))
     assert (run.ranks, run.hosts, run.gpu_name) == (8, 0, "NVIDIA A100-SXM4-80GB")
     assert "the device list is incomplete" in run.guesses[0]
 
@@ -321,9 +317,7 @@ def test_nccl_tests_built_without_mpi_is_reported(tmp_path: Path) -> None:
     devices = [f"#   Rank  0 Pid   1010 on host{host} device  0 [0x00] Tesla V100-SXM2-16GB" for host in "ab"]
     rows = [f"{1 << 20} {1 << 18} float sum -1 {us} {1048.576 / us:.2f} 0.00 0" for us in (30.0, 31.0)]
     text = "\n".join(["# nThread 1 nGpus 1", "# nThread 1 nGpus 1", *devices, *[TABLE_LINES[HEAD][:88]] * 2, *rows])
-    path = tmp_path / "apart.txt"
-    path.write_text(text)
-    (run,) = read_nccl_tests(path).runs
+    run = read(tmp_path, text)
     assert (run.ranks, len(run.rows)) == (1, 2)
     assert run.guesses == (
         "line 3: several processes list rank 0 (hosts hosta, hostb), so each is assumed to be measured alone",

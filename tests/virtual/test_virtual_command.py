@@ -80,22 +80,16 @@ def test_exit_of_the_process_is_reported(fault: str, message: str, ringlab: Ring
     assert (done.status, done.err) == (1, f"ringlab: the process of ends.py {message}\n")
 
 
-def test_full_disk_does_not_hide_a_finding(ringlab: Ringlab, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("end", "first", "error"),
+    [("sys.exit()", "rank 1 exited after 0 collectives", "afterwards: OSError"), ("pass", "failed with OSError", "")],
+)
+def test_full_disk_is_reported_after_a_finding(ringlab: Ringlab, tmp_path: Path, end: str, first: str, error: str):
     full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))"
-    (tmp_path / "early.py").write_text(EARLY_EXIT.format(full=full))
-    done = ringlab("virtual", "--ranks", 2, tmp_path / "early.py")
-    assert done.status == 1 and "Traceback" not in done.err
-    assert "rank 1 exited after 0 collectives" in done.err.splitlines()[0]
-    assert "afterwards: OSError: [Errno 27] File too large" in done.err
-
-
-def test_full_disk_is_reported_without_a_finding(ringlab: Ringlab, tmp_path: Path) -> None:
-    program = EARLY_EXIT.replace("sys.exit()", "pass")
-    full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))"
-    (tmp_path / "whole.py").write_text(program.format(full=full))
-    done = ringlab("virtual", "--ranks", 2, tmp_path / "whole.py")
-    assert done.status == 1 and "Traceback" not in done.err
-    assert done.err.startswith("ringlab: the process of whole.py failed with OSError: [Errno 27] File too large: ")
+    (tmp_path / "full.py").write_text(EARLY_EXIT.replace("sys.exit()", end).format(full=full))
+    done = ringlab("virtual", "--ranks", 2, tmp_path / "full.py")
+    assert done.status == 1 and "Traceback" not in done.err and first in done.err.splitlines()[0]
+    assert f"{error}: [Errno 27] File too large" in done.err
 
 
 def test_exit_of_the_server_is_reported(tmp_path: Path) -> None:
@@ -114,29 +108,23 @@ def test_program_without_communication_is_reported(
     assert done.status == 0 and message in done.out and "finished" not in done.out
 
 
-def test_options_after_the_program_belong_to_it(ringlab: Ringlab, tmp_path: Path) -> None:
-    program = tmp_path / "said.py"
-    program.write_text("import sys\nprint(sys.argv[1:], __name__)\n")
-    done = ringlab("virtual", "--ranks", 1, program, "--n", "3", "--ranks", "7", "-m", "x")
-    assert "[rank 0] ['--n', '3', '--ranks', '7', '-m', 'x'] __main__" in done.out, done.err
-    done = ringlab("virtual", "--ranks", 1, program, "--", "--n")
-    assert "[rank 0] ['--n'] __main__" in done.out
-
-
-def test_options_directly_after_the_program_are_accepted(ringlab: Ringlab, tmp_path: Path) -> None:
-    program = tmp_path / "said.py"
-    program.write_text("import sys\nprint(sys.argv[1:])\n")
-    done = ringlab("virtual", program, "--ranks", 2, "--on=star8", "--lr", "3", "--on", "x")
-    assert "[rank 1] ['--lr', '3', '--on', 'x']" in done.out, done.err
-    done = ringlab("virtual", program, "--ranks", 2, "--", "--ranks", "7")
-    assert "[rank 1] ['--ranks', '7']" in done.out, done.err
-
-
-def test_virtual_runs_a_module(ringlab: Ringlab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "said.py").write_text("import sys\nprint(sys.argv[1:], __name__)\n")
+@pytest.mark.parametrize(
+    ("words", "passed"),
+    [
+        ("--ranks 1 shown.py --n 3 --ranks 7 -m x", "--n 3 --ranks 7 -m x"),
+        ("--ranks 1 shown.py -- --n", "--n"),
+        ("shown.py --ranks 1 --on=star8 --lr 3 --on x", "--lr 3 --on x"),
+        ("shown.py --ranks 1 -- --ranks 7", "--ranks 7"),
+        ("--ranks 1 -m shown -q --ranks 3", "-q --ranks 3"),
+    ],
+)
+def test_options_after_the_program_belong_to_it(
+    ringlab: Ringlab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, passed: str
+) -> None:
+    (tmp_path / "shown.py").write_text("import sys\nprint(sys.argv[1:], __name__)\n")
     monkeypatch.chdir(tmp_path)
-    done = ringlab("virtual", "--ranks", 1, "-m", "said", "-q", "--ranks", "3")
-    assert "[rank 0] ['-q', '--ranks', '3'] __main__" in done.out, done.err
+    done = ringlab("virtual", *words.split())
+    assert f"[rank 0] {passed.split()} __main__" in done.out, done.err
 
 
 @pytest.mark.parametrize(

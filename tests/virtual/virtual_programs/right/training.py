@@ -21,6 +21,7 @@ for kind in (torch.optim.SGD, torch.optim.Adam, torch.optim.LBFGS):
     assert len(losses) >= 4
 
 # === compiled, 2 ranks
+# All ranks draw equal data, because their seeds are equal.
 net = torch.compile(DDP(torch.nn.Linear(4, 2)), backend="eager")
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 for _ in range(2):
@@ -120,18 +121,6 @@ for _ in range(3):
     opt.zero_grad()
     model(torch.randn(16, 8)).mean().backward()
     opt.step()
-
-# === seeds_equal, 2 ranks
-# Random data that is the same on all ranks because none sets a seed, as in the tutorial.
-import torch.optim as optim
-
-model = DDP(torch.nn.Sequential(torch.nn.Linear(10, 10), torch.nn.ReLU(), torch.nn.Linear(10, 5)))
-optimizer = optim.SGD(model.parameters(), lr=0.001)
-optimizer.zero_grad()
-outputs = model(torch.randn(20, 10))
-labels = torch.randn(20, 5)
-torch.nn.MSELoss()(outputs, labels).backward()
-optimizer.step()
 
 # === sum_of_losses, 2 ranks
 # The loss is a sum over samples, gradients are summed over ranks, and the number of all samples divides both.
