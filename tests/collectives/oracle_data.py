@@ -44,7 +44,6 @@ def lengths(algorithm: Algorithm, p: int) -> list[int]:
 
 
 def ops(algorithm: Algorithm) -> list[str]:
-    """Return the operators that change the result."""
     return list(REDUCE) if algorithm.spec.reduces else ["sum"]
 
 

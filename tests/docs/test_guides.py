@@ -25,7 +25,6 @@ ANSWERS = {  # words of the question: patterns of the output
 
 
 def commands(text: str) -> list[list[str]]:
-    """Return the Ringlab commands in the code blocks of a text."""
     lines = [line for language, block in BLOCK.findall(text) if not language for line in block.splitlines()]
     return [shlex.split(line)[1:] for line in lines if line.startswith("ringlab ")]
 

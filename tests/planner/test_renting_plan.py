@@ -193,7 +193,6 @@ def test_plan_compares_memory_if_no_candidate_fits(scenario: str, override: str,
 
 
 def test_llama_70b_is_planned_on_the_nodes_that_fit_it(scenario: str) -> None:
-    """One node of H100s has too little memory, and four have enough."""
     job = ["training={model='llama3-70b', batch_size=8, precision='bf16'}"]
     answer = ringlab.plan(scenario, *job, AWS, today=TODAY)
     assert {row.gpus for row in answer.candidates if row.gpu == "H100 SXM"} == {32}

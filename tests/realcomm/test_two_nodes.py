@@ -58,7 +58,6 @@ def network() -> Iterator[EmulatedNetwork]:
 @pytest.mark.slow  # eight processes import torch
 @pytest.mark.namespaces
 def test_two_nodes_resume_after_a_rank_is_killed(tmp_path: Path, network: EmulatedNetwork):
-    """torchrun restarts all ranks of both nodes, and they resume from the last checkpoint."""
     scenario = tmp_path / "two.toml"
     scenario.write_text(SCENARIO)
     job = make_job(load(scenario), str(scenario), JobOptions(backend="gloo", log_dir="logs", max_restarts=1))

@@ -84,8 +84,6 @@ def test_rank_names_its_own_failure_and_a_lost_peer(fault: str, tmp_path: Path) 
 
 
 class GpuTensor(torch.Tensor):
-    """A tensor that claims to be on the fourth GPU."""
-
     is_cuda, device = True, torch.device("cuda", 3)
 
 

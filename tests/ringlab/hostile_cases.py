@@ -50,7 +50,6 @@ VALID = (
 
 
 def systematic() -> Iterator[Case]:
-    """Yield the cases that are not random."""
     for group in (_outputs, _inputs, _options, _words, _environments, _packed):
         yield from group()
 

@@ -65,7 +65,6 @@ def test_ring_takes_its_textbook_time_on_unshared_links(name: str):
 
 
 def diameter(cluster: Cluster) -> int:
-    """Return the maximum number of links on a route between two hosts."""
     lengths = dict(nx.all_pairs_shortest_path_length(cluster.graph))
     return max(lengths[a][b] for a in cluster.hosts for b in cluster.hosts)
 

@@ -115,7 +115,6 @@ def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def emulated_calibration(training: Training, **parts: Any) -> Calibration:
-    """Return a calibration with compute times of one and two processes."""
     hop, kind = FittedLine(2e-5, 1e-9, 0.0), (training.model_kind, training.data_kind, training.batch_size)
     compute = [ComputePoint(*kind, processes, 1, PHASES, 0.0) for processes in (1, 2)]
     return Calibration(2, 1, one_way=hop, both_ways=hop, reduction=hop, compute=compute, **parts)

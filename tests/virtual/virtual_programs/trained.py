@@ -43,14 +43,13 @@ def train(model, part=slice(None), sync=lambda loss: loss, scale=1.0):
     return losses
 
 
-def mean(loss):
-    dist.all_reduce(loss)
-    return loss / dist.get_world_size()
-
-
 def total(loss):
     dist.all_reduce(loss)
     return loss
+
+
+def mean(loss):
+    return total(loss) / dist.get_world_size()
 
 
 def own_part(rank, size):
