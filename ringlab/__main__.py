@@ -1,8 +1,9 @@
 """The entry point of ``ringlab``, ``python -m ringlab`` and torchrun."""
 
+import atexit
 import gc
 
-from ringlab.shared.signals import Signals, end_now, leave_soon, watch_interrupts
+from ringlab.shared.signals import Signals, end_now, leave, watch_interrupts
 
 GARBAGE_EVERY = 400_000  # new objects; collecting garbage during imports takes a tenth of the start and finds none
 
@@ -13,7 +14,7 @@ def main() -> None:
     try:
         try:
             watch_interrupts()
-            leave_soon()
+            atexit.register(leave)  # first, because handlers run in reverse order
             from ringlab.cli import main as run_command_line
 
             run_command_line()

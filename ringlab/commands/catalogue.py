@@ -155,9 +155,11 @@ def hardware(name: str | None = None) -> HardwareCatalog | HardwarePart:
     """
     if name is not None:
         return hardware_part(name)
-
+    usual, keys = {"nics": 0, "nic": ""}, ("title", "gpus", "gpu", "nics", "nic")
     return HardwareCatalog(
-        machines=tuple(_machine(name, entry) for name, entry in machine_entries().items()),
+        machines=tuple(
+            {"name": name} | {key: (usual | entry)[key] for key in keys} for name, entry in machine_entries().items()
+        ),
         links=tuple(map(_link, parts("link"))),
         **{field: _entries(kind) for field, kind in KINDS.items()},
     )
@@ -192,11 +194,6 @@ def hardware_part(name: str) -> HardwarePart:
 def _about(algorithm: Algorithm) -> str:
     about, fewest = (algorithm.function.__doc__ or "").partition("\n")[0], differs_from(algorithm)
     return about if fewest is None else f"{about} From {fewest} ranks on, floats differ between ranks."
-
-
-def _machine(name: str, entry: Entry) -> Entry:
-    usual = {"nics": 0, "nic": ""}
-    return {"name": name, **{key: (usual | entry)[key] for key in ("title", "gpus", "gpu", "nics", "nic")}}
 
 
 def _link(name: str) -> Entry:

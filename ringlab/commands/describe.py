@@ -18,7 +18,7 @@ from ringlab.shared.options import JsonOpt, output_option
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.table import Line, Part, Table
 from simcomm.nccl.descriptions import System, with_unit
-from simcomm.nccl.machine_files.described_machine import DescribedMachine, KeyValue, describe_machine
+from simcomm.nccl.machine_files.described_machine import KeyValue, describe_machine
 from simcomm.nccl.machine_files.files import read_facts
 from simcomm.nccl.settings import VARIABLES
 
@@ -92,19 +92,14 @@ def describe(files: Sequence[Path | str], *, system: str | None = None, keys: Se
     machine = describe_machine(facts, {**named, **key_values})
     if machine.missing:
         raise InputError(f"{files[0]}: {machine.missing}")
-    observed, accepted = _observed_settings(machine), {*VARIABLES.values()}
+    observable = {"p2p": machine.system().link in ("pcie", "bridge"), "gdr": machine.system().nodes > 1}
+    observed = {key: value for key, value in machine.seen.items() if observable.get(key, True)}
     known = {**machine.keys, **observed}
     line = {key: with_unit(key, value.value) for key, value in known.items()}
     described = machine.system(**{key: value.value for key, value in observed.items()})
-    settings = {name: value for name, value in facts.settings().items() if name in accepted}
+    settings = {name: value for name, value in facts.settings().items() if name in VARIABLES.values()}
     origins = {key: _origin(value) for key, value in known.items()}
     return Description(line, origins, settings, _toml(line, origins, settings, files), described)
-
-
-def _observed_settings(machine: DescribedMachine) -> dict[str, KeyValue]:
-    system = machine.system()
-    applies = {"p2p": system.link in ("pcie", "bridge"), "gdr": system.nodes > 1}
-    return {key: value for key, value in machine.seen.items() if applies.get(key, True)}
 
 
 def _origin(value: KeyValue) -> str:

@@ -88,12 +88,16 @@ class VirtualAnswer(Answer):
         ``load`` is the load of other processes on this machine during the run.
         """
         outcome = finished.outcome
-        place = _last_with_ranks(finished)
+        recorded = [place for place, recording in enumerate(finished.recordings) if recording is not None]
+        ranked = [place for place, job in enumerate(outcome.jobs) if job.ranks]
+        place = (recorded or ranked or [0])[-1]
         job, recording = outcome.jobs[place], finished.recordings[place]
         run = None
         if finished.trace is None and recording is not None:
             run = replay(recording, make_room(options.cluster, recording.world_size), options.algorithms)
-        steps = job.steps if run is None else _replayed_steps(run)
+        steps = job.steps
+        if run is not None:
+            steps = [mark.mean_s for mark in mark_figures(run) if mark.name == STEP for _ in range(mark.number)]
         step_s = fmean(steps) if steps else None
         more_load = _describe_more_load(run, load)
         slowest = BUSIEST if more_load else SLOWEST
@@ -195,16 +199,6 @@ class VirtualAnswer(Answer):
         for name, rank in named.items():
             times = map(format_time, (rank.finished_s, rank.computed_s, rank.waited_s))
             yield [name, *times, format_size(rank.called_bytes)]
-
-
-def _last_with_ranks(finished: Finished) -> int:
-    recorded = [place for place, recording in enumerate(finished.recordings) if recording is not None]
-    ranked = [place for place, job in enumerate(finished.outcome.jobs) if job.ranks]
-    return (recorded or ranked or [0])[-1]
-
-
-def _replayed_steps(run: ReplayedRun) -> list[float]:
-    return [mark.mean_s for mark in mark_figures(run) if mark.name == STEP for _ in range(mark.number)]
 
 
 def _describe_more_load(run: ReplayedRun | None, load: MachineLoad | None) -> str:

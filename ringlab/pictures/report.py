@@ -21,7 +21,6 @@ from ringlab.shared.workload import MOST_LOOKED_AT
 from ringlab.table import Sentences, render_html
 from scenarios import LoadedScenario
 from simcomm.cluster.calibrated import resolve_transport
-from simcomm.cluster.cluster import Cluster
 from viz.accuracy import Dots, accuracy_figure
 from viz.curves import scaling_figure
 from viz.path_strip import path_figure
@@ -75,7 +74,9 @@ def _is_shown(trace: Trace) -> bool:
 def _pictures(
     answer: ScenarioAnswer[Any], scenario: LoadedScenario, calibration: Calibration | None
 ) -> Iterator[tuple[str, bytes]]:
-    cluster = _calibrated(scenario, calibration)
+    cluster = scenario.cluster
+    with suppress(InputError):
+        cluster = resolve_transport(cluster, calibration)[0]
     if len(cluster.graph) <= MOST_NODES:
         yield "The cluster.", render_figure(topology_figure(cluster.graph, cluster.hosts, cluster.title))
     subtitle, bars = waterfall(answer)
@@ -83,13 +84,6 @@ def _pictures(
         is_compared = answer.kind == "comparison"
         caption = "One bar is predicted, the other measured." if is_compared else "Every bar is predicted."
         yield caption, render_figure(waterfall_figure("Where the time goes", subtitle, bars))
-
-
-def _calibrated(scenario: LoadedScenario, calibration: Calibration | None) -> Cluster:
-    try:
-        return resolve_transport(scenario.cluster, calibration)[0]
-    except InputError:
-        return scenario.cluster
 
 
 def _critical(runs: Sequence[PlayedRun]) -> Iterator[tuple[str, bytes]]:

@@ -9,7 +9,7 @@ from collectives.units import format_size, format_time
 from ringlab.shared.figures import ClusterFigures, CollectiveFigures, SideBySide, TrainingFigures
 from ringlab.shared.scenario_answer import Entry, ScenarioAnswer, Value
 from scenarios import LoadedScenario
-from simcomm.repetition import LinkPart, StuckRun, Waiting
+from simcomm.repetition import Waiting
 
 REDUCING_IS_FREE = "; reducing takes no time on this transport, so slow ranks do not slow it down"
 MOST_NAMED = 3  # ranks or parts of the critical path in a sentence
@@ -164,7 +164,9 @@ def effect(figures: ClusterFigures[Any], without: ClusterFigures[Any] | None = N
     where = f"{figures.title}: {_name(entry)}"
     faults, seconds = entry.faults, _seconds(entry)
     if seconds is None:
-        causes = _describe_failures(faults.stuck) if faults.stuck else []
+        failed, down = (faults.stuck.failed, faults.stuck.down) if faults.stuck else ((), ())
+        causes = [f"rank {each.rank} failed at {format_time(each.at_s)}" for each in failed]
+        causes += [f"{' - '.join(each.between)} is down since {format_time(each.at_s)}" for each in down]
         why = f", as {' and '.join(causes[:MOST_NAMED])}" if causes else ""
         return f"{where} never ends{why}."
     others = _shown(without) if without and without.cluster == figures.cluster else []
@@ -191,27 +193,19 @@ def _seconds(entry: Entry) -> float | None:
     return value.predicted if isinstance(value, SideBySide) else value
 
 
-def _describe_failures(stuck: StuckRun) -> list[str]:
-    failed = [f"rank {each.rank} failed at {format_time(each.at_s)}" for each in stuck.failed]
-    return failed + [f"{' - '.join(each.between)} is down since {format_time(each.at_s)}" for each in stuck.down]
-
-
 def _main_cause(waiting: Waiting) -> str:
     path_s = waiting.critical_path_s
     if path_s <= 0 or not waiting.critical_path:
         return ""
     link = waiting.degraded_links[0] if waiting.degraded_links else None
     if link is not None and link.s >= WORTH_NAMING * path_s:
-        return f"; {link.s / path_s:.0%} of that are messages over {_describe_link(link)}"
+        has = f"has {link.share:.3g} times its bandwidth" if link.share else "is down"
+        fault = f"{'at times ' if link.at_times else ''}{has}"
+        return f"; {link.s / path_s:.0%} of that are messages over {' - '.join(link.between)}, which {fault}"
     part = waiting.critical_path[0]
     if part.s < WORTH_NAMING * path_s:
         return f"; each part of that is below {WORTH_NAMING:.0%}"
     return f"; the largest part is {part.what} ({part.s / path_s:.0%})"
-
-
-def _describe_link(link: LinkPart) -> str:
-    has = f"has {link.share:.3g} times its bandwidth" if link.share else "is down"
-    return f"{' - '.join(link.between)}, which {'at times ' if link.at_times else ''}{has}"
 
 
 def _name(entry: Entry) -> str:

@@ -49,7 +49,9 @@ def exit_with_a_line(app: typer.Typer) -> None:
 
     Python's development mode (``python -X dev -m ringlab``) shows the traceback of an internal error.
     """
-    _escape_what_cannot_be_written()
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a stream may be missing or replaced
+            stream.reconfigure(errors="backslashreplace")
     try:
         try:
             check_environment()
@@ -124,12 +126,6 @@ def _say(error: Exception) -> None:
     has_failed = str(getattr(error, "rank", "")) == os.environ.get("RANK") and not getattr(error, "lost_peer", False)
     if message and (is_first_rank() or has_failed) and not is_reader_gone(error):
         print(f"ringlab: {message}", file=sys.stderr)  # noqa: T201
-
-
-def _escape_what_cannot_be_written() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a stream may be missing or replaced
-            stream.reconfigure(errors="backslashreplace")
 
 
 def _flush() -> None:

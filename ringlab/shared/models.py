@@ -28,26 +28,23 @@ from scenarios.loader import SpreadTraining
 from scenarios.training_section import TrainingSection
 
 
-def find_profile(training: TrainingSection, folder: Path) -> ModelProfile:
-    """Return the profile that training.compute.profile names. If the key is not set, return the model's profile.
+def find_job(training: TrainingSection, folder: Path) -> TrainingJob:
+    """Return the training job of a scenario file in ``folder``.
 
-    Raise InputError if the profile or the model is unknown or invalid.
+    Raise InputError if the model, or the profile that training.compute.profile names, is unknown or invalid.
     """
-    if training.compute is not None and training.compute.profile is not None:
-        name = training.compute.profile
-        return find_model_profile(name) if name in shipped_model_profiles() else read_model_profile(folder / name)
-    if is_transformer(training.model) and training.dataset in TO_TRAIN_ON:
+    name = None if training.compute is None else training.compute.profile
+    if name is not None:
+        profile = find_model_profile(name) if name in shipped_model_profiles() else read_model_profile(folder / name)
+    elif is_transformer(training.model) and training.dataset in TO_TRAIN_ON:
         raise InputError(
             f"dataset {quote(training.dataset)} contains images, but model {quote(training.model)} expects tokens; "
             "remove dataset"
         )
-    return find_training_model(training.model, folder, training.shape, training.parameters)
-
-
-def find_job(training: TrainingSection, folder: Path) -> TrainingJob:
-    """Return the training job of a scenario file in ``folder``. Raise InputError for an unknown model."""
+    else:
+        profile = find_training_model(training.model, folder, training.shape, training.parameters)
     return TrainingJob(
-        model=find_profile(training, folder),
+        model=profile,
         batch=training.batch_size,
         parallelism=training.mesh,
         precision=training.precision,

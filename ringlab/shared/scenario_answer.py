@@ -261,13 +261,10 @@ def _percent(share: float) -> str:
 def _cells(value: Value, form: Format, is_compared: bool = False, bounds: Bounds | None = None) -> list[Cell]:
     if isinstance(value, SideBySide):
         predicted = format_interval(value.predicted, value.interval, form)
-        return [Cell(predicted), Cell(format_or_dash(value.measured, form)), _error(value.error)]
+        error = Cell(NOTHING)
+        if value.error is not None:
+            error = Cell(f"{100 * value.error:+.0f}", next(kind for kind, most in ERRORS if abs(value.error) <= most))
+        return [Cell(predicted), Cell(format_or_dash(value.measured, form)), error]
     if is_compared:
         return [Cell(format_or_dash(value, form)), Cell(NOTHING), Cell(NOTHING)]
     return [Cell("never" if value is None else format_interval(value, bounds, form))]
-
-
-def _error(error: float | None) -> Cell:
-    if error is None:
-        return Cell(NOTHING)
-    return Cell(f"{100 * error:+.0f}", next(kind for kind, most in ERRORS if abs(error) <= most))

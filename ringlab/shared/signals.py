@@ -3,7 +3,6 @@
 This module is imported first, so that interrupts work nearly from the start.
 """
 
-import atexit
 import os
 import signal
 import sys
@@ -97,15 +96,8 @@ def watch_interrupts() -> None:
     Thread(target=_watch, args=(read,), daemon=True).start()
 
 
-def leave_soon() -> None:
-    """Register an exit handler that ends this process, because Python's own shutdown ignores interrupts.
-
-    Call this first: handlers run in reverse order.
-    """
-    atexit.register(_leave)
-
-
-def _leave() -> None:
+def leave() -> None:
+    """Flush the output and end this process, because Python's own shutdown ignores interrupts."""
     if Signals.status is None:
         return  # Python has not reported an error yet
     try:

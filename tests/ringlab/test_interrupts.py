@@ -105,9 +105,8 @@ def test_interrupt_after_the_last_output_ends_the_command(delays: tuple[float, .
 
 def test_other_exit_handlers_run():
     script = "import sys; sys.argv = ['ringlab', '--version']\nfrom ringlab.__main__ import main\nimport atexit\n"
-    script += "import ringlab.shared.signals as end\nleave_soon = end.leave_soon\n"
-    script += "import ringlab.__main__ as command\n"
-    script += "command.leave_soon = lambda: (leave_soon(), atexit.register(print, 'done'))\nmain()"
+    script += "import ringlab.cli as command\nrun = command.main\n"
+    script += "command.main = lambda: (atexit.register(print, 'done'), run())\nmain()"
     with start("-c", script) as process:
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out.splitlines()[-1], err) == (0, "done", "")

@@ -1,6 +1,5 @@
 """``ringlab compare``: predict and run a scenario, and show predicted and measured times side by side."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -34,14 +33,7 @@ from ringlab.shared.figures import (
     SideBySide,
     side_by_side,
 )
-from ringlab.shared.options import (
-    JsonOpt,
-    RealOptions,
-    ReportOpt,
-    ScenarioArg,
-    SetOpt,
-    with_groups,
-)
+from ringlab.shared.options import JsonOpt, RealOptions, ReportOpt, ScenarioArg, SetOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.scenario_answer import ScenarioAnswer
 from scenarios import LoadedScenario
@@ -115,7 +107,12 @@ def compare(scenario: LoadedScenario, session: Session, emulate: bool = False, t
     check_launch(scenario.cluster.world_size, session.backend, session.timeout_s)
     scenario = replace(scenario, trainings=tuple(map(count_parameters, scenario.trainings)))  # predictions need them
     if emulate:
-        return _compare_emulated(on_emulated(scenario), session)
+        scenario = on_emulated(scenario)
+        known = session.find_calibration(scenario) if session.calibration is not None else None
+        with emulated(scenario.cluster, session.progress) as network:
+            known = known or calibrate_for_emulation(scenario, session)
+            predicted = predict(as_built(scenario, network), session.with_calibration(known))
+            return _run_predicted(scenario, predicted, known, session, network)
     if not spans_nodes(session.timeout_s):
         _check_comparable(scenario, session.backend)
     if not thorough:
@@ -123,7 +120,11 @@ def compare(scenario: LoadedScenario, session: Session, emulate: bool = False, t
         predicted = predict(scenario, session.with_calibration(calibration))
         return _run_predicted(scenario, predicted, calibration, session)
     if scenario.trainings:
-        session.progress.note(_describe_training(scenario.trainings))
+        first, names = scenario.trainings[0], ", ".join(training.sync_name for training in scenario.trainings)
+        session.progress.note(
+            f"Training {first.model} for {count(first.epochs, 'epoch')} of {first.dataset} with each of {names}, and "
+            "calibrating in between. This takes minutes; --set training.epochs=1 takes less"
+        )
     measured, calibration = _measure_in_turns(scenario, session.calibration_to_choose(scenario), session)
     session.keep_if_none(calibration)
     predicted = predict(scenario, session.with_calibration(calibration), in_turns=True)
@@ -138,14 +139,6 @@ def _check_comparable(scenario: LoadedScenario, backend: str) -> None:
             f"{scenario.path}: faults cannot be reproduced on this machine; remove [faults], or "
             "predict them with [what_if.faults]"
         )
-
-
-def _compare_emulated(scenario: LoadedScenario, session: Session) -> Comparison:
-    calibration = session.find_calibration(scenario) if session.calibration is not None else None
-    with emulated(scenario.cluster, session.progress) as network:
-        calibration = calibration or calibrate_for_emulation(scenario, session)
-        predicted = predict(as_built(scenario, network), session.with_calibration(calibration))
-        return _run_predicted(scenario, predicted, calibration, session, network)
 
 
 def _run_predicted(
@@ -219,12 +212,4 @@ def _with_prediction(predicted: Any, measured: Any, compared: tuple[str, ...]) -
             name: side_by_side(getattr(predicted, name, None), getattr(measured, name), uncertainty.get(name))
             for name in compared
         },
-    )
-
-
-def _describe_training(trainings: Sequence[Training]) -> str:
-    first, names = trainings[0], ", ".join(training.sync_name for training in trainings)
-    return (
-        f"Training {first.model} for {count(first.epochs, 'epoch')} of {first.dataset} with each of {names}, and "
-        "calibrating in between. This takes minutes; --set training.epochs=1 takes less"
     )

@@ -19,12 +19,7 @@ from realcomm.calibration.load import watch_load
 from realcomm.launching.launcher import check_launch, launch
 from realcomm.launching.server import preload
 from realcomm.launching.torch_process import PRELOAD, check_torch
-from ringlab.commands.measuring.strategy_job import (
-    StrategyJob,
-    known_pieces,
-    predict_step,
-    read_strategy_job,
-)
+from ringlab.commands.measuring.strategy_job import StrategyJob, known_pieces, predict_step, read_strategy_job
 from ringlab.session import Session, check_session, gpu_names, real_session
 from ringlab.shared.answer import NOT_IN_JSON, Answer
 from ringlab.shared.failures import refusals_about
@@ -224,6 +219,10 @@ def _answer(
     alone_losses = tuple(alone.losses) if alone else ()
     parts, states = ({}, {}) if predicted is None else (predicted[0]._asdict(), predicted[1]._asdict())
     total = sum(parts.values()) or None
+    spans = Spans.of(span for rank_result in results for span in rank_result.spans).sorted()
+    hosts = [f"rank {rank}" for rank in range(job.world_size)]
+    label = f"{job.spread.title}: {plan.parallelism.label}"
+    trace = Trace(label, "measured", len(hosts), float(spans.end.max()), spans=spans, nodes=sorted(hosts), hosts=hosts)
     return StrategyAnswer(
         title=job.spread.title,
         file=str(job.spread.path),
@@ -242,12 +241,5 @@ def _answer(
         alone_step_s=median(alone.step_s[min(1, len(alone.step_s) - 1) :]) if alone else None,
         same=all(map(partial(isclose, rel_tol=TOLERANCE), losses, alone_losses)) if alone else None,
         load=load,
-        traces=(_trace(job, results),),
+        traces=(trace,),
     )
-
-
-def _trace(job: StrategyJob, results: "Sequence[StrategyResult]") -> Trace:
-    spans = Spans.of(span for rank_result in results for span in rank_result.spans).sorted()
-    hosts = [f"rank {rank}" for rank in range(job.world_size)]
-    label = f"{job.spread.title}: {job.plan.parallelism.label}"
-    return Trace(label, "measured", len(hosts), float(spans.end.max()), spans=spans, nodes=sorted(hosts), hosts=hosts)

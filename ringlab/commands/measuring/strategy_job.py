@@ -1,8 +1,4 @@
-"""Plans a training with ``[training.parallelism]``, and predicts its step from the times of its parts.
-
-All ranks time the model's layers, the optimizer, each collective that the strategy is predicted to call, and a step
-without communication. A prediction never uses the time of a complete step.
-"""
+"""Plans a training with ``[training.parallelism]``, and predicts its step from the measured times of its parts."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -73,27 +69,28 @@ class StrategyJob:
 def read_strategy_job(scenario: str | Path, *overrides: str) -> StrategyJob:
     """Plan the training of a scenario. Raise InputError for settings that torch's classes do not support."""
     spread = read_spread_training(scenario, overrides)
-    with refusals_about(f"{spread.path}: training"):
-        return _make_strategy_job(spread)
-
-
-def _make_strategy_job(spread: SpreadTraining) -> StrategyJob:
     training, cluster = spread.training, spread.cluster
-    _check_keys(training)
-    parallelism = _runnable(spread.parallelism).for_devices(cluster.world_size, cluster.local_ranks)
-    profile = follow_model(training.model, spread.folder, training.shape)
-    batch_size = _global_batch_size(training, parallelism)
-    job = TrainingJob(profile, batch_size // parallelism.data, parallelism, optimizer=training.optimizer)
-    check_strategy(job)
-    model = training.model
-    model = os.path.relpath(spread.folder / model) if is_file_reference(model) else model  # relative path
-    recipe = Recipe(**training.model_dump(include={*LEARNT_BY}, exclude_unset=True))
-    plan = plan_strategy(model, profile, parallelism, batch_size, recipe, training.shape)
-    images = _find_images(training, plan, spread.folder)
-    steps = _count_steps(training, batch_size, images, parallelism.data)
-    return StrategyJob(
-        spread, job, plan._replace(steps=steps, checked=min(CHECKED, steps), seed=training.seed, images=images)
-    )
+    with refusals_about(f"{spread.path}: training"):
+        _check_keys(training)
+        parallelism = _runnable(spread.parallelism).for_devices(cluster.world_size, cluster.local_ranks)
+        profile = follow_model(training.model, spread.folder, training.shape)
+        batch_size = _global_batch_size(training, parallelism)
+        job = TrainingJob(profile, batch_size // parallelism.data, parallelism, optimizer=training.optimizer)
+        check_strategy(job)
+        model = training.model
+        model = os.path.relpath(spread.folder / model) if is_file_reference(model) else model  # relative path
+        recipe = Recipe(**training.model_dump(include={*LEARNT_BY}, exclude_unset=True))
+        plan = plan_strategy(model, profile, parallelism, batch_size, recipe, training.shape)
+        images = _find_images(training, plan, spread.folder)
+        epoch = training.epoch if images is None else training.samples_per_epoch
+        steps = None if epoch is None else max(1, training.epochs * (epoch // batch_size))
+        if images is None:
+            steps = steps or STEPS
+        else:
+            _, steps = count_steps(images, lambda: count_images(images), parallelism.data, steps)
+        return StrategyJob(
+            spread, job, plan._replace(steps=steps, checked=min(CHECKED, steps), seed=training.seed, images=images)
+        )
 
 
 def plan_strategy(
@@ -190,14 +187,6 @@ def _global_batch_size(training: TrainingSection, parallelism: Parallelism) -> i
             f"devices of the data axis; use a multiple of {parallelism.data}"
         )
     return training.global_batch_size
-
-
-def _count_steps(training: TrainingSection, batch_size: int, images: Training | None, replicas: int) -> int:
-    epoch = training.epoch if images is None else training.samples_per_epoch
-    steps = None if epoch is None else max(1, training.epochs * (epoch // batch_size))
-    if images is None:
-        return steps or STEPS
-    return count_steps(images, lambda: count_images(images), replicas, steps)[1]
 
 
 def _stage_blocks(profile: ModelProfile, known: Sequence[str], parts: int) -> tuple[tuple[str, ...], ...]:

@@ -5,13 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.memory import PARTS
-from planner.search import (
-    FoundMeshes,
-    choose_runs,
-    what_would_fit,
-    why_others_lose,
-    why_too_large,
-)
+from planner.search import FoundMeshes, choose_runs, what_would_fit, why_others_lose, why_too_large
 from ringlab.shared.answer import AnswerRecord
 from ringlab.table import Format, format_digits, format_interval
 

@@ -330,21 +330,18 @@ def _candidates(instances: Iterable[InstanceType], wanted: PlanSection) -> list[
     return candidates
 
 
-def _known_rates(planned: PlannedTraining) -> dict[str, float]:
+def _step_source(planned: PlannedTraining, job: TrainingJob, gpus: Collection[str]) -> CandidateSteps:
     compute, files = planned.training.compute, [*planned.plan.profiles]
-    rates = dict(planned.plan.known_rates)
+    known = dict(planned.plan.known_rates)
     if compute is not None and compute.rate is not None and compute.gpu is not None:
-        rates[compute.gpu] = compute.rate
+        known[compute.gpu] = compute.rate
     if compute is not None and compute.profile is not None and compute.profile not in shipped_model_profiles():
         files.append(compute.profile)
-    places = [planned.path.parent / name for name in files]
-    return rates | dict(measured_rate(read_model_profile(place), str(place)) for place in places)
-
-
-def _step_source(planned: PlannedTraining, job: TrainingJob, gpus: Collection[str]) -> CandidateSteps:
-    known = _known_rates(planned)
+    for place in (planned.path.parent / name for name in files):
+        gpu, rate = measured_rate(read_model_profile(place), str(place))
+        known[gpu] = rate
     language = replace(job, optimizer=named_optimizer(planned.training))
-    if known or planned.training.compute is not None or not is_language(language):
+    if known or compute is not None or not is_language(language):
         return CandidateSteps(job, GpuRates(job, known, gpus))
     own_runs = {gpu: runs for gpu in sorted(gpus) if (runs := find_own_runs(gpu, job.framework)) is not None}
     is_searched = "parallelism" not in planned.training.model_fields_set

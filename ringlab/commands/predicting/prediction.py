@@ -56,16 +56,11 @@ def predict(scenario: LoadedScenario, session: Session | None = None, in_turns: 
             training=base.training,
             what_ifs=tuple(others),
         )
-        return _with_conclusions(
-            answer, simulator, [(row.asked, each) for row, each in simulated if not row.place.number]
-        )
-
-
-def _with_conclusions(answer: Prediction, simulator: Simulator, rows: Sequence[tuple[Asked, Figures]]) -> Prediction:
-    refused = "; ".join(dict.fromkeys(map(str, simulator.refused)))
-    caveats = [*([f"Not simulated: {refused}."] if refused else []), *_caveats(simulator)]
-    limits = " ".join(dict.fromkeys(_limits(simulator, rows)))
-    return replace(answer, conclusions=conclude(answer, simulator.scenario, caveats), limits=limits)
+        refused = "; ".join(dict.fromkeys(map(str, simulator.refused)))
+        caveats = [*([f"Not simulated: {refused}."] if refused else []), *_caveats(simulator)]
+        limits = _limits(simulator, [(row.asked, each) for row, each in simulated if not row.place.number])
+        conclusions = conclude(answer, scenario, caveats)
+        return replace(answer, conclusions=conclusions, limits=" ".join(dict.fromkeys(limits)))
 
 
 def _limits(simulator: Simulator, rows: Sequence[tuple[Asked, Figures]]) -> Iterator[str]:

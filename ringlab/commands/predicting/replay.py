@@ -208,12 +208,6 @@ class ReplayAnswer(Answer):
             off = f"{self.own.elapsed_s / self.measured_s - 1:+.0%}"
             yield f"The recorded run took {format_time(self.measured_s)}; the replay is off by {off}."
         yield from (Line(sentence, "bold") for sentence in self.stuck)
-        yield from self._tables()
-        parts = ", ".join(f"{format_time(seconds)} {kind}" for kind, seconds in self.critical_path.items())
-        sentences = [f"The critical path consists of {parts}."] if parts and not self.stuck else []
-        yield Sentences([*self.notes, *sentences, *([] if self.stuck else [self.limits])])
-
-    def _tables(self) -> Iterator[Table]:
         if self.collectives:
             calls = [
                 [
@@ -238,6 +232,9 @@ class ReplayAnswer(Answer):
                 for each in self.marks
             ]
             yield Table("Spans of the program", ["name", "count", "mean", "longest"], marks)
+        parts = ", ".join(f"{format_time(seconds)} {kind}" for kind, seconds in self.critical_path.items())
+        sentences = [f"The critical path consists of {parts}."] if parts and not self.stuck else []
+        yield Sentences([*self.notes, *sentences, *([] if self.stuck else [self.limits])])
 
 
 def replay_file(file: Path | str, options: ReplayOptions, progress: Progress | None = None) -> ReplayAnswer:

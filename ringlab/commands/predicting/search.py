@@ -252,7 +252,10 @@ def find_meshes(scenario: str | Path, options: SearchOptions, overrides: Sequenc
                 counts = parse_world_sizes(options.devices, "--devices", most=1 << 20)
             varied.append((value, spread, counts))
     every = [number for *_, counts in varied for number in counts]
-    tokens = _find_tokens(base)
+    model = base.training.model
+    context = parse_transformer(model)[1].context if is_transformer(model) else 1
+    samples = base.plan.find_samples(context)
+    tokens = None if samples is None else samples * context
     for value, spread, counts in varied:
         with _refusing(key, value, refused):
             price = find_price(spread, base, every if KEYS.get(key or "", key) == KEYS["nodes"] else counts)
@@ -292,13 +295,6 @@ def _refusing(key: str | None, value: str, refused: list[str]) -> Iterator[None]
         if key is None:
             raise
         refused.append(f"{key} {value}: {error}.")
-
-
-def _find_tokens(spread: SpreadTraining) -> float | None:
-    """Return the number of tokens to train on, from the scenario's ``[plan]``; None if it has no target."""
-    context = parse_transformer(spread.training.model)[1].context if is_transformer(spread.training.model) else 1
-    samples = spread.plan.find_samples(context)
-    return None if samples is None else samples * context
 
 
 def _full_name(key: str) -> str:
