@@ -89,8 +89,9 @@ def list_names(kind: str | None = None) -> Names:
     Algorithms are described by their docstrings, models by their parameter counts, presets and scenarios by their
     titles. Raises InputError for an unknown category.
 
-    >>> [one.name for one in list_names().scenarios][:3]
-    ['dgx-h100', 'faults', 'quickstart']
+    >>> names = list_names()
+    >>> [each.name for each in names.scenarios][:3], names.models[0].about
+    (['dgx-h100', 'faults', 'quickstart'], '61.1 million parameters')
     """
     machines = {name: entry["title"] for name, entry in machine_entries().items()}
     sizes = {name: find_model_profile(name).parameters for name in shipped_model_profiles()}
@@ -222,11 +223,7 @@ def _cables(cluster: Cluster) -> tuple[Entry, ...]:
 
 
 def _in_words(number: float) -> str:
-    """Return a large number in millions or billions, such as "1.5 billion".
-
-    >>> _in_words(70_553_706_496), _in_words(3_504_872)
-    ('70.55 billion', '3.505 million')
-    """
+    """Return a large number in millions or billions, such as "1.5 billion"."""
     return f"{number / 1e9:.4g} billion" if number >= 1e9 else f"{number / 1e6:.4g} million"
 
 

@@ -87,19 +87,23 @@ def command(
     elif is_shown:
         status, parts = _show_lesson(number, file, on, output)
     else:
-        lesson = find_lesson(number)
-        target = file or Path(lesson.file_name)
-        if target.exists():
-            raise InputError(f"{target} already exists; choose another file, or --check it")
-        write_text(target, lesson.skeleton)
-        parts = [
-            Line(f"written: {target}"),
-            "Read it, note your predictions, and complete the functions.",
-            f"Then run `ringlab learn {lesson.number} --check`.",
-        ]
+        parts = _open_lesson(number, file)
     print_parts(parts, make_console())
     if status:
         raise typer.Exit(1)
+
+
+def _open_lesson(number: int, file: Path | None) -> list[Part]:
+    lesson = find_lesson(number)
+    target = file or Path(lesson.file_name)
+    if target.exists():
+        raise InputError(f"{target} already exists; choose another file, or --check it")
+    write_text(target, lesson.skeleton)
+    return [
+        Line(f"written: {target}"),
+        "Read it, note your predictions, and complete the functions.",
+        f"Then run `ringlab learn {lesson.number} --check`.",
+    ]
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ class VirtualAnswer(Answer):
         run = None
         if finished.trace is None and recording is not None:
             run = replay(recording, make_room(options.cluster, recording.world_size), options.algorithms)
-        steps = job.steps
+        steps: Sequence[float] = job.steps
         if run is not None:
             steps = [mark.mean_s for mark in mark_figures(run) if mark.name == STEP for _ in range(mark.number)]
         step_s = fmean(steps) if steps else None

@@ -56,22 +56,6 @@ def find_job(training: TrainingSection, folder: Path) -> TrainingJob:
     )
 
 
-def find_source(training: TrainingSection, batch: int) -> ComputeSource:
-    """Return the source of one device's compute times. Times in the scenario are for ``batch`` samples.
-
-    Raises InputError if the scenario states a loading time.
-    """
-    compute = training.compute
-    if compute is None:
-        return ComputeSource()
-    if compute.loading:
-        raise InputError(
-            "loading only applies to ranks of this machine; remove it, and set training.loader_rate to the samples/s "
-            "that the loaders of one host deliver"
-        )
-    return ComputeSource(compute.rate, compute.gpu, compute.phases, batch, is_profiled=compute.profile is not None)
-
-
 def find_training_model(
     name: str, folder: Path, shape: tuple[int, ...] | None = None, parameters: int | None = None
 ) -> ModelProfile:
@@ -145,8 +129,17 @@ def find_training(spread: SpreadTraining, stated_batch: int) -> Training:
     if language is not None:
         return language
     with refusals_about(f"{spread.path}: training.compute"):
+        source, compute = ComputeSource(), spread.training.compute
+        if compute is not None:
+            if compute.loading:
+                raise InputError(
+                    "loading only applies to ranks of this machine; remove it, and set training.loader_rate to the "
+                    "samples/s that the loaders of one host deliver"
+                )
+            is_profiled = compute.profile is not None
+            source = ComputeSource(compute.rate, compute.gpu, compute.phases, stated_batch, is_profiled=is_profiled)
         gpu = host.gpu if isinstance(host.gpu, str) else None
-        return Training(job, host, find_compute(job, find_source(spread.training, stated_batch), gpu))
+        return Training(job, host, find_compute(job, source, gpu))
 
 
 def _find_language_model(training: TrainingSection, job: TrainingJob, host: Host) -> Training | None:

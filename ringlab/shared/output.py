@@ -1,7 +1,4 @@
-"""Writes an answer, first to the terminal, then to the requested files.
-
-Control characters in text from users never reach the terminal.
-"""
+"""Writes an answer, first to the terminal, then to the requested files."""
 
 import errno
 import json

@@ -114,7 +114,13 @@ def compare(scenario: LoadedScenario, session: Session, emulate: bool = False, t
             predicted = predict(as_built(scenario, network), session.with_calibration(known))
             return _run_predicted(scenario, predicted, known, session, network)
     if not spans_nodes(session.timeout_s):
-        _check_comparable(scenario, session.backend)
+        with refusals_about(f"{scenario.path}: cluster"):
+            scenario.cluster.check_measurable(session.backend, gpu_names)
+        if scenario.faults != NO_FAULTS:
+            raise InputError(
+                f"{scenario.path}: faults cannot be reproduced on this machine; remove [faults], or "
+                "predict them with [what_if.faults]"
+            )
     if not thorough:
         calibration = session.find_or_calibrate(scenario)
         predicted = predict(scenario, session.with_calibration(calibration))
@@ -129,16 +135,6 @@ def compare(scenario: LoadedScenario, session: Session, emulate: bool = False, t
     session.keep_if_none(calibration)
     predicted = predict(scenario, session.with_calibration(calibration), in_turns=True)
     return make_comparison(scenario, predicted, measured, calibration)
-
-
-def _check_comparable(scenario: LoadedScenario, backend: str) -> None:
-    with refusals_about(f"{scenario.path}: cluster"):
-        scenario.cluster.check_measurable(backend, gpu_names)
-    if scenario.faults != NO_FAULTS:
-        raise InputError(
-            f"{scenario.path}: faults cannot be reproduced on this machine; remove [faults], or "
-            "predict them with [what_if.faults]"
-        )
 
 
 def _run_predicted(

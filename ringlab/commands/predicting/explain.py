@@ -146,7 +146,17 @@ class Explanation(Answer):
             yield from (Line(f"  {line}", wrap=True) for line in cluster.system)
             yield from (Line(f"  {line}", wrap=True) for line in _ring_lines(cluster))
             yield ""
-            yield _choices(self.collective, cluster)
+            unit, form = time_unit(size.time_s for size in cluster.sizes)
+            rows = [
+                [
+                    format_size(size.bytes), size.algorithm, size.protocol,
+                    str(size.channels) if size.options else "-",  # the model has no channels for messages between pairs
+                    format_interval(size.time_s, size.interval_s, form), format_ratio(size.busbw_GBps),
+                ]
+                for size in cluster.sizes
+            ]  # fmt: skip
+            headings = ["size", "algorithm", "protocol", "channels", f"time\n({unit}, 80 %)", "busbw\n(GB/s)"]
+            yield Table(f"{self.collective}: NCCL's choices", headings, rows, words=3)
             yield from (_candidates(size) for size in cluster.sizes if size.options)
             if any(size.options for size in cluster.sizes):
                 yield Line(LEGEND, wrap=True)
@@ -262,21 +272,6 @@ def _ring_lines(cluster: ClusterExplained) -> list[str]:
         more = f" > ... {len(ring) - len(shown)} more" if len(shown) < len(ring) else ""
         lines.append(f"ring {number}: {text}{more}{' ==> ' if len(nodes) > 1 else ' > '}{ring[0]}")
     return lines
-
-
-def _choices(collective: str, cluster: ClusterExplained) -> Table:
-    unit, form = time_unit(size.time_s for size in cluster.sizes)
-    units = [f"time\n({unit}, 80 %)", "busbw\n(GB/s)"]
-    rows = [
-        [
-            format_size(size.bytes), size.algorithm, size.protocol,
-            str(size.channels) if size.options else "-",  # the model has no channels for messages between pairs
-            format_interval(size.time_s, size.interval_s, form), format_ratio(size.busbw_GBps),
-        ]
-        for size in cluster.sizes
-    ]  # fmt: skip
-    headings = ["size", "algorithm", "protocol", "channels", *units]
-    return Table(f"{collective}: NCCL's choices", headings, rows, words=3)
 
 
 def _candidates(size: SizeExplained) -> Table:

@@ -187,7 +187,10 @@ def predict_devices(
     if not check_sequence("devices", devices, of="numbers"):
         raise InputError("devices must not be empty; use for example 1,2,4,8")
     check_callable("tick", tick, of="(rank, done, total, text)")
-    key, values = _parse_what_if(what_if)
+    key, values = (None, [""]) if what_if is None else parse_sweep(what_if, "--what-if")
+    if key in RENAMED_WHAT_IFS:
+        warn_renamed("--what-if", key, RENAMED_WHAT_IFS[key])
+    key = None if key is None else full_key("predict", RENAMED_WHAT_IFS.get(key, key))
     base = read_spread_training(scenario, overrides)
     cases, trainings, sharded = list[DevicesCase](), list[Training](), ""
     networks, price_notes = dict[str, None](), dict[str, None]()
@@ -235,16 +238,6 @@ def _join_sources(values: Sequence[str], trainings: Sequence[Training]) -> str:
     if len(values_of) == 1:
         return next(iter(values_of))
     return "; ".join(f"{source} ({', '.join(map(cut, named))})" for source, named in values_of.items())
-
-
-def _parse_what_if(text: str | None) -> tuple[str | None, list[str]]:
-    if text is None:
-        return None, [""]
-    key, values = parse_sweep(text, "--what-if")
-    if key in RENAMED_WHAT_IFS:
-        warn_renamed("--what-if", key, RENAMED_WHAT_IFS[key])
-        key = RENAMED_WHAT_IFS[key]
-    return full_key("predict", key), values
 
 
 def _predict_row(devices: int, spread: SpreadTraining, training: Training, price: float | None) -> DevicesRow:
