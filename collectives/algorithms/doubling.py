@@ -70,9 +70,9 @@ def with_spares(inner: Program, rank: int, world_size: int, chunks: int) -> Prog
 
 @algorithm("all_reduce", name="recursive_doubling", chunks=1)
 def recursive_doubling_all_reduce(rank: int, world_size: int) -> Program:
-    """Sum all buffers on all ranks. With 2^k ranks, this takes k steps of n bytes, the lower bound.
+    """Sum all buffers on all ranks in log2 p steps of n bytes, the lower bound.
 
-    With any other p, there are two more steps.
+    This holds if p is a power of two. Otherwise, there are two more steps.
     """
     yield from with_spares(exchange_all(rank, core_of(world_size)), rank, world_size, chunks=1)
 
@@ -85,9 +85,9 @@ def halve_and_double(rank: int, core: int) -> Program:
 
 @algorithm("all_reduce", name="halving_doubling", chunks=core_of)
 def halving_doubling_all_reduce(rank: int, world_size: int) -> Program:
-    """Sum all buffers on all ranks. With 2^k ranks, each sends 2 (p - 1) / p n bytes, the lower bound, in 2 k steps.
+    """Sum all buffers on all ranks in 2 log2 p steps. Every rank sends 2 (p - 1) / p n bytes, the lower bound.
 
-    With any other p, there are two more steps, of n bytes.
+    This holds if p is a power of two. Otherwise, there are two more steps, of n bytes.
     """
     core = core_of(world_size)
     yield from with_spares(halve_and_double(rank, core), rank, world_size, chunks=core)
@@ -104,9 +104,10 @@ def runs_of_chunks(first: int, count: int, world_size: int) -> Iterator[tuple[in
 
 @algorithm("all_gather", name="recursive_doubling")
 def recursive_doubling_all_gather(rank: int, world_size: int) -> Program:
-    """Copy chunk r of rank r to all ranks. With 2^k ranks, each sends (p - 1) / p n bytes, the lower bound, in k steps.
+    """Copy chunk r of rank r to all ranks in log2 p steps. Every rank sends (p - 1) / p n bytes, the lower bound.
 
-    With any other p, there are floor(log2 p) + 2 steps, and core ranks with a spare rank send nearly 2 n bytes.
+    This holds if p is a power of two. Otherwise, there are floor(log2 p) + 2 steps, and core ranks with a spare rank
+    send nearly 2 n bytes.
     """
     core = core_of(world_size)
     if rank >= core:
@@ -128,9 +129,9 @@ def recursive_doubling_all_gather(rank: int, world_size: int) -> Program:
 
 @algorithm("reduce_scatter", name="recursive_halving")
 def recursive_halving_reduce_scatter(rank: int, world_size: int) -> Program:
-    """Sum chunk r on rank r. With 2^k ranks, each sends (p - 1) / p n bytes, the lower bound, in k steps.
+    """Sum chunk r on rank r in log2 p steps. Every rank sends (p - 1) / p n bytes, the lower bound.
 
-    With any other p, there are floor(log2 p) + 2 steps, the first of n bytes.
+    This holds if p is a power of two. Otherwise, there are floor(log2 p) + 2 steps, the first of n bytes.
     """
     core = core_of(world_size)
     if rank >= core:

@@ -117,7 +117,7 @@ def test_algorithm_file_is_relative_to_the_scenario(tmp_path: Path, monkeypatch:
 def test_gradient_sync_must_not_make_replicas_diverge(tmp_path: Path) -> None:
     reference, sync = write(tmp_path, STAR + TRAINS), "training.gradient_sync=unchunked_ring"
     assert load(reference, [sync, "cluster.world_size=2"]).trainings[0].sync_name == "unchunked_ring"
-    with pytest.raises(InputError, match="its 3 ranks add in different orders, so the replicas of a training"):
+    with pytest.raises(InputError, match="its 3 ranks add in different orders, so model replicas would diverge"):
         load(reference, [sync, "cluster.world_size=3"])
     with pytest.raises(InputError, match="its 32 ranks add"):
         load(reference, [sync, "cluster.hosts=64"])
