@@ -19,7 +19,7 @@ LARGEST = 2**31 - 1  # beyond it, a product could overflow
 
 
 class Diverges(BaseException):  # not an error of the program, so its `except Exception` must not catch it
-    """A program needs a plain number, but it differs between ranks: ``values``, or None if the numbers are unknown."""
+    """Raised if a program needs a plain number, but it differs between ranks. ``values`` is None if unknown."""
 
     def __init__(self, values: Values | None = None) -> None:
         super().__init__()

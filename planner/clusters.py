@@ -68,7 +68,7 @@ def host_of_cluster(cluster: Cluster, algorithm: Algorithm | None = None) -> Hos
 
 
 def describe_network(cluster: Cluster) -> Iterator[str]:
-    """Yield sentences about a cluster's links, assumptions and lack of published runs; none for a simulated network."""
+    """Yield sentences about a cluster's links and assumptions. Yield nothing for a simulated network."""
     host = host_of_cluster(cluster)
     system = host.system
     if system is None or not isinstance(cluster, NcclCluster):

@@ -160,12 +160,12 @@ def _work(model: ModelProfile) -> float:
 
 
 def mean_of(rows: RateFeatures, values: Mapping[str, float]) -> Floats:
-    """Return the mean of the logarithms of the rates, up to an unknown constant."""
+    """Return the mean log rate of each row, up to an unknown constant."""
     return np.asarray(sum((values[name] * term for name, term in mean_terms(rows).items()), -rows.work))
 
 
 def mean_terms(rows: RateFeatures) -> dict[str, Floats]:
-    """Return the terms of the mean, by the names of their exponents."""
+    """Return the features of the mean log rate, keyed by the exponent that multiplies each one."""
     terms = {name: rows.sheet[name] for name in ("peak", "memory", "year", "watts")}
     return {**terms, "moved_memory": rows.moved * terms["memory"], "moved_peak": -rows.moved * terms["peak"]}
 

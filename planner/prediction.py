@@ -111,7 +111,7 @@ class StepPrediction:
 
     @property
     def efficiency(self) -> float:
-        """The rate divided by ``devices`` times the rate of one device alone."""
+        """The scaling efficiency: the rate, relative to that of ``devices`` independent devices."""
         return self.rate / (self.devices * self.alone)
 
     def interval(self) -> tuple[float, float]:

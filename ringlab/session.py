@@ -109,7 +109,9 @@ class Session:
         """
         if not _has_auto(scenario):
             if self.calibration is not None:
-                raise InputError(f"{scenario.path}: calibration is only used to resolve auto; remove it")
+                raise InputError(
+                    f"{scenario.path}: the calibration has no effect, because no algorithm is auto; omit it"
+                )
             return None
         return self.find_calibration(scenario) if is_launched() else self.find_or_calibrate(scenario)
 

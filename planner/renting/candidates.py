@@ -115,10 +115,10 @@ UNKNOWN_NIC = 1.25e9  # bytes/s; a single node does not use it
 
 
 def find_host(instance: InstanceType) -> Host:
-    """Return an instance type's host: a catalog machine, or a host with the links of a similar published node.
+    """Return an instance type's host: a catalog machine, or one with the links of a similar node of published runs.
 
-    An NVSwitch generation without a published series uses the H100's node, scaled by NVLink bandwidth. Raise InputError
-    if no published node is similar.
+    If no published run used NVSwitch and this GPU generation, the H100's links are scaled by NVLink bandwidth. Raise
+    InputError if an NVLink mesh has no similar node.
     """
     if instance.machine is not None:
         return host_of_preset(instance.machine, instance.gpu)

@@ -98,8 +98,8 @@ def check_divisible(plan: StrategyPlan) -> None:
         return
     if source.shape is None or not plan.model.startswith("llama"):
         raise InputError(
-            f"tensor is {parallelism.tensor}, but only llama: models support tensor parallelism here, and model "
-            f"{quote(plan.model)} is not one; use for example llama:layers=2,width=64,heads=4,context=32,vocabulary=128"
+            f"tensor = {parallelism.tensor} requires a model that begins with llama:, not {quote(plan.model)}; use for "
+            "example llama:layers=2,width=64,heads=4,context=32,vocabulary=128"
         )
     shape = source.shape
     divided = {"heads": shape.heads, "kv_heads": shape.kv_heads, "hidden": shape.hidden, "vocabulary": shape.vocabulary}

@@ -181,7 +181,7 @@ def _read_cifar10(folder: Path, train: bool, download: bool) -> Images:
     try:
         files = CIFAR10(str(root), train, download=not is_there)
     except (RuntimeError, OSError) as error:
-        why = "differs from the published files; use those, or dataset = 'imagefolder' for altered images"
+        why = "is incomplete or differs from the published files; use these, or dataset = 'imagefolder' for others"
         raise InputError(
             f"{root / CIFAR10.base_folder} {why}" if is_there else f"{folder}: CIFAR-10 cannot be downloaded: {error}"
         ) from error

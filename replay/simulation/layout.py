@@ -162,7 +162,7 @@ class _Making:
         self.stages.compute(Tasks(stage, seconds, self.rank_of_stream[stream], stream, np.array(PROGRAM), *place))
 
     def lay_halves(self) -> None:
-        """Add sends and receives. A call is a stage of its stream if ``merged``; otherwise it has its own agent."""
+        """Add sends and receives. A ``merged`` call is one stage of its stream; others have their own stages."""
         merged = np.flatnonzero(self.merged)
         self.half[merged] = self.segment_stage[self.calls.posted[merged]]
         beside = np.flatnonzero(~self.merged & ~self.calls.is_collective)

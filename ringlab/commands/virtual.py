@@ -259,7 +259,7 @@ class ProgramOptions:
     )
     per_node: int | None = option(
         None,
-        help="Ranks per node. Default: as in the cluster if its nodes have several and --ranks is set, otherwise all.",
+        help="Ranks per node. Default with --ranks: as in a cluster with several ranks per node. Otherwise: all.",
         min=1,
         metavar="N",
     )

@@ -1,4 +1,4 @@
-"""Finds the model profile and the job of a scenario's training, and the closed forms for language models on GPUs."""
+"""Find the model profile and the job of a scenario's training, and adapt predicted steps to saved runs."""
 
 import re
 from dataclasses import replace

@@ -38,7 +38,7 @@ def profile(**changes: object) -> ModelProfile:
     return ModelProfile("tiny", "3x32x32", 4, "test", layers, None, (times._replace(**changes),))
 
 
-def test_emulated_ranks_beyond_the_cores_take_turns() -> None:
+def test_emulated_ranks_compute_as_fast_as_one_up_to_the_cores() -> None:
     trainings = load(SCENARIO).trainings
     calibration = computing_of(profile(), trainings, "one.json")
     for training in trainings:

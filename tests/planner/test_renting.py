@@ -96,7 +96,7 @@ def test_several_nodes_require_a_known_network() -> None:
     assert candidates[-1].price == 2.0
 
 
-def test_plan_cost_has_the_interval_of_the_step_time() -> None:
+def test_cost_interval_follows_from_the_rate_interval() -> None:
     """The low end of the rate is the high end of the cost."""
     (step,) = CandidateSteps(TrainingJob(find_model_profile("gpt2"), 8, precision="bf16")).predict([(instance(), 2)])
     assert isinstance(step, StepPrediction)

@@ -95,7 +95,9 @@ def test_parameters_are_counted_on_the_meta_device(file: Path) -> None:
     assert count_parameters(replace(training, parameters=7)).parameters == 7  # ranks say that it is another number
     assert count_parameters(Training(None)) == Training(None)
     file.write_text(f"{head}    model.weight.sum().item()\n    return model\n")
-    with pytest.raises(InputError, match=r"RuntimeError: .* \(line 5 of mine.py\); if the model needs data, set"):
+    with pytest.raises(
+        InputError, match=r"RuntimeError: .* \(line 5 of mine.py\); if the model can only be built with data, set"
+    ):
         count_parameters(training)
 
 

@@ -114,7 +114,7 @@ def long_enough() -> float:
     return 1.0 + 3 * (time.monotonic() - begin)
 
 
-def test_hang_ends_in_time_and_names_the_awaited_rank(long_enough: float):
+def test_hang_ends_at_the_timeout_and_names_the_awaited_rank(long_enough: float):
     begin = time.monotonic()
     status = r"rank 0: .* waiting for .*; rank 1: counting sheep; rank 2: .*; the others wait for rank 1$"
     with pytest.raises(TimedOut, match=status) as caught:

@@ -285,7 +285,9 @@ UNUSED: dict[str, Callable[[], Any]] = {  # an argument that a call does not dep
     "a calibration has no effect on star of 4 hosts, 10 Gbit/s, whose description includes all costs": lambda: (
         simcomm.run(RING, STAR, 64, calibration=calibration())
     ),
-    "calibration is only used to resolve auto; remove it": lambda: on_star().run(calibration=calibration()),
+    "the calibration has no effect, because no algorithm is auto; omit it": lambda: on_star().run(
+        calibration=calibration()
+    ),
     "no [training] table; remove resume": lambda: ringlab.load("two-racks").run(resume="auto"),
     "no [training] table; remove watch": lambda: ringlab.load("two-racks").run(watch=Watch(Path("logs"))),
     "all_reduce/nccl is predicted by formula, without messages; remove engine": lambda: _on_nccl(engine="simpy"),

@@ -33,7 +33,7 @@ def awaited_post(rank: Rank) -> Posted | None:
 
 
 def awaited_ranks(rank: Rank) -> tuple[int, ...]:
-    """Return the global ranks that a rank's pending operation waits for; empty without a pending operation."""
+    """Return the global ranks that a rank's pending operation waits for; empty if it waits for no particular rank."""
     posted = awaited_post(rank)
     return posted.awaits if posted is not None else ()
 

@@ -42,7 +42,8 @@ def _choosing(world: VirtualWorld, made: "type[SharedObject]", real: Any) -> Any
 class SharedObject:
     """An object that all ranks share, with the methods of its ``multiprocessing`` type. Pickling passes a reference.
 
-    A wait with a timeout ends if no other event can happen, so that a program can poll a queue until all work is done.
+    If no other event can happen, a wait with a timeout times out, so that a program can poll a queue. After
+    ``POLLING_S`` of virtual time, it is reported as a hang instead.
     """
 
     def __init__(self, world: VirtualWorld) -> None:

@@ -54,7 +54,7 @@ class NetworkUsed(Fact):
 
 @dataclass(frozen=True)
 class Adapter(Fact):
-    """A NIC or network interface that NCCL lists. ``kind`` is IB, RoCE, Socket or EFA."""
+    """A NIC or network interface. ``kind`` is its type in a log, or "gdr" or "no gdr" in a topology file."""
 
     name: str
     kind: str
