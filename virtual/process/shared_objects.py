@@ -42,8 +42,7 @@ def _choosing(world: VirtualWorld, made: "type[SharedObject]", real: Any) -> Any
 class SharedObject:
     """An object that all ranks share, with the methods of its ``multiprocessing`` type. Pickling passes a reference.
 
-    If no other event can happen, a wait with a timeout times out, so that a program can poll a queue. After
-    ``POLLING_S`` of virtual time, it is reported as a hang instead.
+    Until ``POLLING_S``, a wait with a timeout ends if nothing else can happen, so that a program can poll a queue.
     """
 
     def __init__(self, world: VirtualWorld) -> None:
