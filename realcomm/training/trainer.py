@@ -61,10 +61,9 @@ def train(
     threads; its backward: ``single_rank_backward_s``) and ``replicas_identical`` (1.0 if all ranks have bitwise equal
     weights at the end, else 0.0).
 
-    ``timeout`` is the longest time without a finished step, in seconds.
-
-    Every rank has its own ``observers``, called after each step and epoch. ``resume`` is a checkpoint, or "auto" for
-    the newest complete checkpoint of this training run, if there is one. The trace then has the remaining steps.
+    ``timeout`` is the longest time without a finished step, in seconds. Every rank has its own ``observers``, called
+    after each step and epoch. ``resume`` is a checkpoint, or "auto" for the newest complete checkpoint of this training
+    run, if there is one. The trace then has the remaining steps.
 
     The final weights, a state_dict for ``torch.load``, are written to ``weights_file``. Raise InputError for an invalid
     argument, and RankFailed and TimedOut as ``launch`` does.
