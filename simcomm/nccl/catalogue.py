@@ -58,7 +58,7 @@ CPU = Gpu("CPU", "cpu", 0.0, 4, False, "card")
 
 @cache
 def described_gpus() -> dict[str, Gpu]:
-    """Return every GPU in the catalog whose generation is known, and ``CPU``, by name."""
+    """Return a dict of the catalog's GPUs by name. It includes ``CPU`` and omits GPUs whose generation is unknown."""
     names = [name for name, figures in parts("GPU").items() if "generation" in figures]
     return {name: _from_catalogue(name) for name in names} | {"CPU": CPU}
 
@@ -109,7 +109,9 @@ def match_gpu(driver_name: str) -> Gpu | None:
 
 
 def unlisted_gpu(name: str, generation: str, nvlink: float, pcie: int) -> Gpu:
-    """Return a GPU that is not in the catalog. GeForce names of generations in ``WITHOUT_GEFORCE_P2P`` have no P2P.
+    """Return the description of a GPU that is not in the catalog, given its NVLink bandwidth and PCIe generation.
+
+    GeForce cards of the generations in ``WITHOUT_GEFORCE_P2P`` are recognized by their name and marked as lacking P2P.
 
     >>> unlisted_gpu("RTX 5070 Ti", "blackwell", 0, 5).geforce
     True
@@ -125,10 +127,10 @@ CPUS = {"Infinity Fabric": "amd", "UPI": "intel", "QPI": "intel"}  # by the link
 
 
 def catalogue_keys(where: str, preset: str) -> dict[str, Any]:
-    """Return the keys that describe a machine from the catalog: gpu, link, pcie, nic, layout, cpu and domain.
+    """Return the keys of a system description that the catalog states for a machine, such as gpu, link, pcie and nic.
 
-    Each board of a machine is a host: a GB200 NVL72 has 18 hosts with four GPUs each, in one NVLink domain. Raise
-    InputError for an unknown machine.
+    ``where`` is the start of error messages. Each board of a machine counts as a host, so a GB200 NVL72 has 18 hosts
+    with four GPUs each, in one NVLink domain. Raise InputError if the machine is unknown.
 
     >>> catalogue_keys("", "dgx-h100")
     {'gpu': 'H100 SXM', 'link': 'nvswitch', 'pcie': 5, 'nic': 400.0, 'cpu': 'intel'}
@@ -196,7 +198,7 @@ def software_year(generation: str) -> int:
 
 
 def usual_nic(network: str, generation: str) -> float:
-    """Return the usual rate of one NIC in GB/s. It follows from the network or, if unknown, from the GPU generation.
+    """Return the usual rate of one NIC in GB/s, from the network or, if it is not in the catalog, the GPU generation.
 
     >>> usual_nic("efa1", "ampere"), usual_nic("ib", "hopper")
     (12.5, 50.0)
@@ -234,7 +236,7 @@ def nvlink_of(generation: str) -> str:
 
 @cache
 def plugin_latency(network: str, *, is_staged: bool = False) -> float:
-    """Return the latency in us that a network's plug-in reports, or 0 if unknown. ``is_staged``: without GPUDirect.
+    """Return the latency in us that a network's plug-in reports, without GPUDirect if ``is_staged``; 0 if unknown.
 
     >>> plugin_latency("efa3"), plugin_latency("efa1", is_staged=True), plugin_latency("ib")
     (35.0, 150.0, 0.0)

@@ -1,4 +1,4 @@
-"""Compute how many channels a call uses, and the rates and latencies of links.
+"""Compute the number of channels of a call, and the bandwidths and latencies of links.
 
 A channel is a copy of a ring or tree, which one thread block executes. NCCL opens twice as many channels as its search
 found. A small call uses fewer of them, because each thread of a channel needs a minimum number of bytes
@@ -74,7 +74,7 @@ def used_channels(comm: Communicator, algorithm: str, protocol: str, sizes: Floa
 
 
 def by_threshold(comm: Communicator, algorithm: str, protocol: str, sizes: Floats) -> NDArray[np.bool_]:
-    """Return for each size whether NCCL before 2.5 uses this protocol: LL up to a threshold, Simple above."""
+    """Return whether NCCL before 2.5 uses a protocol at each size: LL up to a threshold in bytes, Simple above it."""
     if comm.version < (2, 3):
         most: Floats | float = LL_THRESHOLD
     else:
@@ -181,7 +181,7 @@ def between_rate(comm: Communicator, values: Parameters) -> float:
 
 
 def between_hop(comm: Communicator, protocol: str, values: Parameters) -> float:
-    """Return the latency in us of a hop between nodes while all GPUs of a node send."""
+    """Return the latency in us of a hop between nodes. It grows with the number of GPUs in a node, up to eight."""
     network = comm.network
     if network is None:
         return 0.0
@@ -190,9 +190,9 @@ def between_hop(comm: Communicator, protocol: str, values: Parameters) -> float:
 
 
 def _message_time(comm: Communicator, network: NodeNetwork, protocol: str, values: Parameters) -> float:
-    """Return the latency in us of a message between nodes. Without GPUDirect, it includes a hop through host memory.
+    """Return the latency in us of a message between nodes, including its copy through host memory without GPUDirect.
 
-    With EFA before p5 and with InfiniBand, a fitted factor replaces that hop.
+    For InfiniBand and the first EFA generation, a fitted factor on the latency represents that copy.
     """
     if network.kind == "tcp":
         return values["tcp.hop"] + values["tcp.thread"] + _memory_hop(comm, protocol, values)
@@ -209,9 +209,10 @@ def _memory_hop(comm: Communicator, protocol: str, values: Parameters) -> float:
 
 
 def collective_rates(comm: Communicator, values: Parameters, *, is_chain: bool = False) -> tuple[float, float]:
-    """Return the bandwidths in GB/s of a ring or tree inside a node and between nodes, limited by links and channels.
+    """Return two bandwidths in GB/s for a ring or tree: inside a node, and between nodes (infinite without a network).
 
-    A channel moves at most ``channel_rate``, and at most one buffer per round trip of a message and its acknowledgment.
+    Each is limited by the links and by the channels. A channel moves at most ``channel_rate``, and at most one buffer
+    per round trip of a message and its acknowledgment.
     """
     channels, buffer = open_channels(comm), comm.settings.buffer_bytes or BUFFER
     rates = []
@@ -225,7 +226,8 @@ def collective_rates(comm: Communicator, values: Parameters, *, is_chain: bool =
 
 
 def ramp_class(comm: Communicator) -> str:
-    """Return the class that determines how bandwidth grows with size: the network, or on a single node the link."""
+    """Return the name of the fitted curve by which bandwidth grows with size: nvlink, pcie, ib, plugin or slow_plugin.
+    """
     if comm.network is None:
         return "nvlink" if comm.is_nvlink else "pcie"
     if comm.network.kind in ("efa1", "tcp"):

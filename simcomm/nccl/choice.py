@@ -1,7 +1,7 @@
 """Determine which algorithms and protocols NCCL can use for a collective, and which of them the settings allow.
 
-Each candidate comes with the reason that excludes it, or an empty string. ``tuner.py`` finds the fastest candidate that
-remains.
+For each candidate, a string states why it is excluded, and is empty if it is not. ``tuner.py`` computes the times by
+which NCCL chooses among the other candidates.
 """
 
 from collectives.errors import InputError
@@ -107,7 +107,10 @@ def allowed(comm: Communicator, collective: str) -> dict[Choice, str]:
 
 
 def _restrict(reasons: dict[Choice, str], part: int, name: str, words: tuple[str, ...]) -> dict[Choice, str] | None:
-    """Exclude the candidates that are not in ``words``, with ``name`` as the reason. Return None if none remains."""
+    """Exclude, for the reason ``name``, candidates whose algorithm (``part`` 0) or protocol (1) is not in ``words``.
+
+    Return None if no candidate remains.
+    """
     remaining = [choice for choice, reason in reasons.items() if not reason and choice[part] in words]
     if not remaining:
         return None
@@ -115,7 +118,7 @@ def _restrict(reasons: dict[Choice, str], part: int, name: str, words: tuple[str
 
 
 def _forced(comm: Communicator, collective: str) -> list[tuple[int, str, tuple[str, ...]]]:
-    """Return (position in a choice, setting, allowed words) for each of NCCL_ALGO and NCCL_PROTO that is set."""
+    """Return the restrictions by NCCL_ALGO and NCCL_PROTO, as arguments of ``_restrict``. Unset variables add none."""
     settings = comm.settings
     forced = []
     if settings.algo is not None:
@@ -142,7 +145,10 @@ def _nothing_left(comm: Communicator, collective: str, reasons: dict[Choice, str
 
 
 def unmet_settings(comm: Communicator, collective: str) -> list[str]:
-    """Return the settings that leave no candidate for a collective, so that NCCL before 2.24 falls back to rings."""
+    """Return NCCL_ALGO and NCCL_PROTO, with their values, if no usable candidate satisfies them.
+
+    NCCL before 2.24 then ignores the variable and falls back to rings.
+    """
     if collective in PAIRWISE or comm.generation == "cpu":
         return []
     usable = [choice for choice, reason in allowed(comm, collective).items() if not reason]

@@ -1,9 +1,9 @@
-"""Build NCCL clusters from system descriptions, with a network for programs that send messages through NCCL.
+"""Build clusters from system descriptions, so that rank programs over NCCL's send and receive can be simulated.
 
-``predict.py`` predicts NCCL's own collectives from the description. A rank program over NCCL's send and receive is
-simulated on a network made from the same description. Its links have the bandwidths that software reaches and the
-latencies of NCCL's hops with Simple. Each message costs a kernel launch (``parameters.toml``). No times of such
-programs are published, so these predictions have no interval.
+``predict.py`` predicts NCCL's own collectives from the description. For rank programs, this module builds a network
+from the same description. Its links have the bandwidths that software reaches, and the latencies of NCCL's hops with
+the Simple protocol. Each message costs a kernel launch (``parameters.toml``). The predictions have no interval, because
+no measured times of such programs are published.
 """
 
 from collections.abc import Callable, Sequence
@@ -80,10 +80,10 @@ class NcclCluster(Cluster):
         return self._rebuilt(replace(system, nodes=nodes, gpus=world_size // nodes), self.settings)
 
     def check_joined_by_nccl(self) -> None:
-        """Accept NCCL's own collectives, which other clusters reject."""
+        """Do nothing, because this cluster supports NCCL's own collectives. Other clusters raise InputError here."""
 
     def check_measurable(self, backend: str, gpus: Callable[[], Sequence[str]]) -> None:
-        """Raise InputError unless ``backend`` is nccl, the cluster is a single host, and this machine has its GPUs."""
+        """Raise InputError unless ``backend`` is nccl and the cluster is one host with the GPUs of this machine."""
         if backend != "nccl":
             super().check_measurable(backend, gpus)
         here, wanted = gpus(), self.described
@@ -127,7 +127,7 @@ def nccl_cluster(
 
 
 def notes_of_programs(cluster: NcclCluster) -> tuple[str, ...]:
-    """Return a note if a rank program's ring uses fewer NICs than NCCL's rings do."""
+    """Return a note for the user if rank programs on this cluster use fewer NICs than NCCL's own rings; else ()."""
     comm = make_communicator(cluster.system, cluster.settings)
     if comm.network is None or min(comm.local, comm.network.ports) < 2:
         return ()

@@ -6,12 +6,12 @@ The driver, the settings and NCCL's own default decide how far P2P over PCIe rea
 ``ncclTopoCheckP2p`` in ``src/graph/paths.cc`` of NVIDIA/nccl (before 2.6 ``p2pCanConnect`` in
 ``src/transport/p2p.cc``). NCCL's default depends on the version and on the CPU vendor:
 
-* Before 2.6: within a CPU ("do not use P2P across root complexes by default").
-* From 2.6 to 2.22: everywhere (``SYS``), except through Intel's and ARM's CPUs. With Intel's, it is within a CPU until
-  2.8 (a maintainer in issue 428, December 2020), and only behind PCIe switches (``PXB``) in 2.12. The change between
-  them is assumed to be 2.9. It never goes through ARM CPUs.
-* From 2.23 on: behind PCIe switches, and on AMD CPUs everywhere for at most two GPUs. Pull request 1331 requested
-  this; pytorch's pull request 142179 cites the reason: "significant performance degradation" with more GPUs.
+* Before 2.6: within a CPU ("do not use P2P across root complexes by default"). * From 2.6 to 2.22: everywhere
+(``SYS``), except through CPUs of Intel and ARM. With Intel CPUs, the limit is one CPU in 2.8 (a maintainer in issue
+428, December 2020), and PCIe switches (``PXB``) in 2.12. The model assumes that this changed in 2.9. With ARM CPUs, the
+limit is always PCIe switches. * From 2.23 on: behind PCIe switches, and on AMD CPUs everywhere for at most two GPUs.
+Pull request 1331 requested this; pytorch's pull request 142179 cites the reason: "significant performance degradation"
+with more GPUs.
 
 RCCL reverted the last change (ROCm/rccl pull request 1670), so AMD GPUs keep the previous rule.
 """
@@ -33,7 +33,7 @@ PAIR = 2  # maximum number of GPUs that use P2P through AMD CPUs from 2.23 on
 
 
 def default_reach(cpu: str, version: tuple[int, int], gpus: int, *, is_rccl: bool = False) -> str:
-    """Return the level up to which NCCL uses P2P over PCIe by default.
+    """Return NCCL's default of NCCL_P2P_LEVEL: the largest PCIe distance, such as PXB, at which two GPUs use P2P.
 
     >>> default_reach("amd", (2, 21), 8), default_reach("amd", (2, 23), 8), default_reach("amd", (2, 23), 2)
     ('SYS', 'PXB', 'SYS')
@@ -53,9 +53,9 @@ def _default_reach_of(system: System, settings: NcclSettings, cpu: str) -> str:
 
 
 def pcie_reach(system: System, settings: NcclSettings) -> str:
-    """Return the level up to which the GPUs of a host use P2P over PCIe.
+    """Return the largest distance at which two GPUs of a host use P2P over PCIe, as a value of NCCL_P2P_LEVEL.
 
-    If the driver rejects P2P, as on GeForce boards, the level is at most NVL. If P2P is disabled, it is LOC.
+    It is at most NVL if the driver rejects P2P, as on GeForce boards, and LOC if P2P is disabled.
     """
     if settings.p2p_disable:
         return "LOC"
@@ -77,12 +77,12 @@ def is_seen_without(system: System) -> bool:
 
 
 def cpu_of(system: System) -> str:
-    """Return the CPU vendor. Default: Intel, with which P2P has the shortest reach."""
+    """Return the CPU vendor of a description. The default is Intel, with which NCCL's P2P has the shortest reach."""
     return system.cpu or "intel"
 
 
 def depends_on_cpu(system: System, settings: NcclSettings) -> bool:
-    """Return whether P2P over PCIe would reach farther with AMD CPUs than with the assumed CPUs."""
+    """Return whether the CPU vendor is unknown and matters: with AMD CPUs, P2P over PCIe would reach farther."""
     is_default = settings.p2p_level is None and system.p2p_level is None and "p2p" in system.defaulted
     if system.cpu is not None or not is_default or system.p2p_refused or settings.p2p_disable:
         return False

@@ -1,7 +1,7 @@
 """Read system descriptions: the facts about a machine or cluster that a prediction may use.
 
-The head of ``simcomm/nccl/data/systems_described.toml`` defines the schema. This module applies its defaults, and each
-system records which keys were stated and which have default values.
+The head of ``simcomm/nccl/data/systems_described.toml`` defines the schema. This module adds default values for missing
+keys, and each ``System`` lists the keys that have one.
 """
 
 import tomllib
@@ -189,7 +189,8 @@ class System:
 
     @property
     def guessed(self) -> tuple[str, ...]:
-        """Keys with guessed values: ``nic`` if marked as a guess and used by several hosts, ``nccl`` if not stated."""
+        """The keys whose guessed values affect predictions: ``nic`` if several hosts use a guessed rate, and ``nccl``.
+        """
         is_nic_unknown = self.nic_guess and self.nodes > 1
         return tuple(key for key, unknown in (("nic", is_nic_unknown), ("nccl", "nccl" in self.defaulted)) if unknown)
 
@@ -244,9 +245,9 @@ def describe_system(slug: str, line: Mapping[str, Any]) -> System:
 
 
 def describe_own(slug: str, counts: Mapping[str, int]) -> System:
-    """Return a shipped system with another number of ``nodes`` or ``gpus``, and with the defaults for these numbers.
+    """Return the system that Ringlab ships as ``slug``, with ``counts`` replacing its ``nodes`` or ``gpus``.
 
-    Raise KeyError for an unknown slug, and InputError for a missing key.
+    Defaults are derived from the new counts. Raise KeyError if the slug is unknown, and InputError if a key is missing.
     """
     path = OWN_DATA / FILE_NAME
     return describe_system(slug, {**_tables(_read_toml(path), "systems", path)[slug], **counts})
@@ -254,7 +255,7 @@ def describe_own(slug: str, counts: Mapping[str, int]) -> System:
 
 @cache
 def own_machines() -> dict[str, Any]:
-    """Return the machines that Ringlab ships, as written in their file."""
+    """Return the ``machines`` tables of the system descriptions that Ringlab ships, by name."""
     path = OWN_DATA / FILE_NAME
     return _tables(_read_toml(path), "machines", path)
 

@@ -3,8 +3,7 @@
 Some parameters scale the predicted times of all systems on the hosts of one cluster. Two machines of one author, or two
 tables of one machine, usually deviate from the prediction in the same direction, for example because of a slot with
 four lanes, an old BIOS, or a congested fabric. The key ``cluster`` of a system description names such hosts. For each
-cluster, the fit has a factor for small, middle and large sizes, both for one node and for several nodes. The prior of
-these factors is 1.
+cluster, the fit has six factors: for small, middle and large sizes, on one node and on several nodes. Their prior is 1.
 """
 
 import tomllib
@@ -49,10 +48,11 @@ class Parameters(UserDict[str, float]):
 
 
 class EachMoved(Parameters):
-    """Maps each parameter to a column of values. In row i > 0, the i-th of ``names`` is multiplied by 1 + ``share``.
+    """Parameters as columns of values, of which row i > 0 has the i-th of ``names`` multiplied by 1 + ``share``.
 
-    All other values are unchanged. Predictions are arithmetic on arrays, so one prediction with these columns, of shape
-    [1 + names, sizes], gives the slopes by all these parameters. ``read`` collects all names used.
+    Row 0, and all other values of row i, are unchanged. Predictions are arithmetic on arrays, so one prediction with
+    these columns, of shape [1 + names, sizes], gives the slopes by all parameters. ``read`` collects the names that it
+    used.
 
     >>> moved = EachMoved({"a": 1.0, "b": 2}, ["b"], 0.5)
     >>> moved["b"].ravel().tolist(), moved["a"].ravel().tolist(), moved.read == {"a", "b"}
@@ -98,7 +98,7 @@ def host_parameters(cluster: str, nodes: int) -> list[str]:
 
 
 def host_factors(cluster: str | None, nodes: int, sizes: Floats, values: Parameters) -> Floats | float:
-    """Return the fitted factor of a cluster's hosts on the time of each size in bytes; 1 without a cluster."""
+    """Return the fitted factor of a cluster's hosts on the time of each size in bytes; 1 if ``cluster`` is None."""
     if cluster is None:
         return 1.0
     places = np.interp(np.log(sizes), np.log([*CENTERS.values()]), range(len(CENTERS)))

@@ -65,7 +65,7 @@ def read_pasted(path: Path | str, most_bytes: int = FileBytes.USUAL) -> str:
 
 
 def clean(text: str) -> str:
-    r"""Return the first ``MOST_MATCHED`` characters of a line, without colors and with plain spaces and dashes.
+    r"""Return a line without colors, with plain spaces and dashes, cut after ``MOST_MATCHED`` characters.
 
     >>> clean("\x1b[32mok\x1b[0m")
     'ok'
@@ -75,7 +75,7 @@ def clean(text: str) -> str:
 
 
 def number_lines(text: str) -> list[PastedLine]:
-    """Return the cleaned lines of a text, without a prefix that all lines of a table share.
+    """Return the cleaned lines of a text, numbered from 1. A launcher's prefix in front of a table is removed.
 
     >>> [line.text for line in number_lines("May 1 10:00:59 n0: # nThread 1\\nMay 1 10:01:00 n0:   8  2  float")]
     ['# nThread 1', '8  2  float']

@@ -1,10 +1,10 @@
 """Predict NCCL from a system description: its choice at each size, the time, and an interval.
 
 The logarithm of measured / predicted is modeled as Student's t with two degrees of freedom, whose tails are far heavier
-than a normal distribution's. Its width depends on the size, and on whether a system has several nodes, a guessed NIC
-rate, degraded hardware, or a property of no checked system. The widths are calibrated on systems whose authors no fit
-has used (``benchmarks.studies.nccl_unseen``). Leave-one-author-out errors are too small for this, because the model's
-structure was chosen with all authors.
+than a normal distribution's. Its width depends on the size and the number of nodes. It is larger for a guessed NIC
+rate, degraded hardware, or a property that no checked system has. The widths are calibrated on systems whose authors no
+fit has used (``benchmarks.studies.nccl_unseen``). Leave-one-author-out errors are too small for this, because the
+model's structure was chosen with all authors.
 
 >>> from simcomm.nccl.descriptions import describe_system
 >>> system = describe_system("mine", {"nodes": 1, "gpus": 8, "gpu": "A100 SXM"})
@@ -45,10 +45,10 @@ DEGRADED = 1.4  # factor if the source says that the system is slower than it sh
 
 @lru_cache(maxsize=1024)
 def outside_checked(system: System, version: tuple[int, int] | None = None) -> tuple[str, ...]:
-    """Return a phrase for each property that a system shares with no other fitted system.
+    """Return a phrase for each property of a system that no other system with checked predictions has.
 
     The properties are the network together with the link inside a node, the GPU generation on that link, GPUs per node,
-    nodes, and NCCL's version. Default of ``version``: the description's version.
+    nodes, and NCCL's version. ``version`` replaces the version in the description.
 
     >>> from simcomm.nccl.descriptions import describe_preset
     >>> outside_checked(describe_preset("dgx-h100", 64, 8))
@@ -123,9 +123,11 @@ def _quantile(coverage: float) -> float:
 
 
 def log_limits(comm: Communicator, sizes: Floats, *, has_like: bool = True, coverage: float = 0.8) -> Floats:
-    """Return the distances in log time from the prediction to the lower and upper end of its interval; [2, sizes].
+    """Return the distances in log time from the prediction to the ends of its interval, as [2, sizes].
 
-    The interval contains a share ``coverage`` of measurements. Raise InputError for an invalid coverage.
+    Row 0 is below the prediction, row 1 above. ``coverage`` is the share of measurements that the interval should
+    contain. Pass ``has_like=False`` if ``outside_checked`` names a property. Raise InputError if the coverage is
+    invalid.
     """
     limits = read_widths().one_node if comm.nodes == 1 else read_widths().several
     base = np.array([np.interp(np.log(sizes), [log(size) for size in SIZES], side) for side in limits])
@@ -196,10 +198,10 @@ def predict_among_others(
     *,
     settings: NcclSettings = DEFAULTS,
 ) -> Floats:
-    """Return the time in seconds of a collective that several ``groups`` of a host's GPUs run at the same time.
+    """Return the time in seconds of a collective that several groups of a host's GPUs run at the same time.
 
-    ``part`` is the system of one group alone, and ``system`` the system of all GPUs of its hosts. Groups list GPU
-    numbers. Raise InputError as ``predict_seconds`` does.
+    Each of ``groups`` lists GPU numbers. ``part`` describes one group alone, and ``system`` all GPUs of its hosts.
+    Raise InputError as ``predict_seconds`` does.
     """
     nbytes = _check_call(collective, sizes)
     comm = among_others(make_communicator(part, settings), system, settings, groups)
@@ -214,9 +216,10 @@ def _seconds(comm: Communicator, cluster: str | None, collective: str, nbytes: F
 def interval_log_limits(
     system: System, sizes: ArrayLike, *, coverage: float = 0.8, settings: NcclSettings = DEFAULTS
 ) -> Floats:
-    """Return the distances in log time from the prediction to the lower and upper end of its interval; [2, sizes].
+    """Return the distances in log time from the prediction to the ends of its interval, as [2, sizes].
 
-    A share ``coverage`` of measurements should lie in the interval.
+    Row 0 is below the prediction, row 1 above. ``coverage`` is the share of measurements that the interval should
+    contain.
     """
     comm = make_communicator(system, settings)
     has_like = not outside_checked(system, comm.version)
@@ -353,7 +356,7 @@ def _notes_on_p2p(system: System, comm: Communicator) -> list[str]:
 
 
 def notes_of_settings(comm: Communicator, collective: str) -> list[str]:
-    """Return a note for each setting that makes NCCL before 2.24 fall back to rings."""
+    """Return a note for NCCL_ALGO and NCCL_PROTO if they exclude all candidates, so that NCCL falls back to rings."""
     return [
         f"{setting} excludes all candidates for {collective} here, so NCCL before 2.24 falls back to rings"
         for setting in unmet_settings(comm, collective)

@@ -22,12 +22,12 @@ def ring_orders(host: GpuHost) -> tuple[tuple[int, ...], ...]:
 
 
 def rank_rings(comm: Communicator) -> tuple[tuple[int, ...], ...]:
-    """Return the orders in which rings visit all ranks, one host after the other; at most one ring per channel.
+    """Return the orders in which rings visit all ranks, one host after the other, with at most one ring per channel.
 
-    On hosts with an NVSwitch and several NICs, each NIC has a ring that enters and leaves every host through it, at a
-    GPU near the NIC. If a second GPU is as near, the ring leaves from that GPU, as in the log of p4d in NVIDIA/nccl
-    issue 514 (0 7 6 5 4 3 2 1 8 15 ...). If each GPU has its own NIC, the last GPU sends through the first one (PXN),
-    as in a log of two hosts with eight H100 (0 1 2 3 4 5 6 7 8 9 ..., "NET/IBext/0(8)").
+    On hosts with an NVSwitch and several NICs, each NIC has its own ring. The ring enters and leaves every host through
+    this NIC, at a GPU near it. If two GPUs are equally near, the ring enters at one and leaves from the other, as in
+    the log of p4d in NVIDIA/nccl issue 514 (0 7 6 5 4 3 2 1 8 15 ...). If each GPU has its own NIC, the last GPU sends
+    through the first one (PXN), as in a log of two hosts with eight H100 (0 1 2 3 4 5 6 7 8 9 ..., "NET/IBext/0(8)").
     """
     orders = ring_orders(comm.host)
     if comm.network is not None and comm.host.link == "nvswitch":
@@ -79,7 +79,7 @@ def second_parents(nodes: int) -> tuple[int | None, ...]:
 
 
 def rank_tree(node_parents: tuple[int | None, ...], order: tuple[int, ...], local: int) -> tuple[TreeNode, ...]:
-    """Return a tree over all ranks. Each node's ranks form a chain in ``order``; its first rank joins other nodes."""
+    """Return a tree over all ranks. Each node's ranks form a chain in ``order``, whose first rank joins other nodes."""
     up: dict[int, int | None] = {}
     for node, parent in enumerate(node_parents):
         chain = [node * local + gpu for gpu in order]
@@ -93,6 +93,6 @@ def rank_tree(node_parents: tuple[int | None, ...], order: tuple[int, ...], loca
 
 
 def double_tree(nodes: int, order: tuple[int, ...]) -> tuple[tuple[TreeNode, ...], ...]:
-    """Return both trees over all ranks. On a single node, return one tree, which is a chain."""
+    """Return the two trees over all ranks. On a single node, return only one tree, which is a chain."""
     both = (parents(nodes), second_parents(nodes)) if nodes > 1 else (parents(nodes),)
     return tuple(rank_tree(tree, order, len(order)) for tree in both)

@@ -91,11 +91,11 @@ VARIABLES = {  # each setting's environment variable
 
 @dataclass(frozen=True)
 class NcclSettings:
-    """NCCL settings of a run. None selects the description's value, or NCCL's default if the description has none.
+    """A run's NCCL variables. None means the value in the system description or, if it has none, NCCL's default.
 
     ``algo`` and ``proto`` list allowed values or, after ``^``, excluded values, as in ``NCCL_ALGO=^tree,nvls``. From
-    NCCL 2.24 on, they can contain a list for one collective, as in ``ring;allreduce:tree``. Levels are words of
-    ``LEVELS`` or NCCL's old numbers.
+    NCCL 2.24 on, they can contain a list for one collective, as in ``ring;allreduce:tree``. ``p2p_level`` and
+    ``net_gdr_level`` are words of ``LEVELS`` or NCCL's old numbers.
 
     >>> NcclSettings(algo="^tree").allowed_algorithms()
     ('ring', 'collnet_direct', 'collnet_chain', 'nvls', 'nvls_tree', 'pat')
@@ -157,7 +157,10 @@ class NcclSettings:
 
 
 def _read_choices(key: str, text: str | None, known: tuple[str, ...], collective: str) -> tuple[str, ...]:
-    """Return the words for ``collective``: from the part that names it, else from the unnamed part, else all."""
+    """Return the words that ``text`` allows for a collective: its own list, or the list that names no collective.
+
+    If neither exists, all ``known`` words are allowed. Raise InputError if the text is invalid.
+    """
     choices = known
     for number, part in enumerate(text.split(";") if text is not None else ()):
         name, colon, words = part.rpartition(":")
@@ -192,7 +195,7 @@ def _check_range(key: str, count: int | None, low: int, high: int) -> None:
 
 
 def level_rank(level: str) -> int:
-    """Return an integer that increases with the distance that a level allows.
+    """Return the position of a NCCL_P2P_LEVEL in order of distance, so that levels can be compared.
 
     >>> level_rank("PIX") < level_rank("SYS") == level_rank("9")
     True

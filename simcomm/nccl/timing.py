@@ -99,10 +99,11 @@ def _ll_bandwidth(within: float, across: float, values: Parameters) -> float:
 
 
 def tree_gain(comm: Communicator, share: float) -> float:
-    """Return the factor, at least 1, by which the busbw of a tree at ``share`` of its limit exceeds the NICs' rate.
+    """Return the factor, at least 1, by which a tree's busbw between nodes can exceed the rate of the NICs.
 
-    For a buffer of S bytes, the edges of a double binary tree over N nodes carry (N-1) S up and as much down, so a NIC
-    sends 2 S (N-1)/N. A ring over n ranks sends 2 S (n-1)/n. NCCL uses the difference from 2.10 on.
+    A tree reaches only ``share`` of its limit. For a buffer of S bytes, the edges of a double binary tree over N nodes
+    carry (N-1) S up and as much down, so a NIC sends 2 S (N-1)/N. A ring over n ranks sends 2 S (n-1)/n. NCCL uses the
+    difference from 2.10 on.
     """
     if comm.nodes == 1 or comm.version < (2, 10):
         return 1.0
@@ -111,7 +112,8 @@ def tree_gain(comm: Communicator, share: float) -> float:
 
 
 def _nvls_route(comm: Communicator, depth: float, across: float, values: Parameters) -> CandidateRoute:
-    """Return the latencies and bandwidths of NVLS, whose channels reach its full rate unless settings limit them."""
+    """Return the latencies and bandwidths of NVLS. If settings limit its channels, the bandwidth decreases with them.
+    """
     p, is_blackwell = comm.local, comm.generation == "blackwell"
     share = values["share.nvls_blackwell" if is_blackwell else "share.nvls"]
     rate = comm.hops[0].rate * least([share * 2 * (p - 1) / (p + 1), 0.94 if is_blackwell else 2.0])
@@ -142,14 +144,15 @@ def route_times(comm: Communicator, collective: str, choice: Choice, sizes: Floa
 def _ll_load(
     comm: Communicator, choice: Choice, load: Floats, sizes: Floats, route: CandidateRoute, values: Parameters
 ) -> Floats:
-    """Return the time of LL's bytes in us. Each channel adds a fixed rate, and larger calls use more channels."""
+    """Return the time in us that LL needs for its bytes. Bandwidth grows with the number of channels, and so with size.
+    """
     channels = used_channels(comm, *choice, sizes)
     times: Floats = load * route.bandwidth / np.minimum(route.ll_bandwidth, channels * values["channel.ll"])
     return times
 
 
 def _ll_messages(comm: Communicator, collective: str, algorithm: str, sizes: Floats, values: Parameters) -> Floats:
-    """Return the times in us until LL's messages between nodes are complete.
+    """Return the time in us that LL's messages between nodes add, for each size in bytes.
 
     The CPU sends a message only when the flags of all its lines are set (``sendProxyProgress`` in
     ``src/transport/net.cc`` of NVIDIA/nccl). A message is a chunk of a channel, at most a slot.
@@ -194,7 +197,8 @@ def host_time(comm: Communicator, collective: str, channels: Floats, values: Par
 
 
 def call_time(comm: Communicator, values: Parameters) -> float:
-    """Return the time in us that a Python loop adds to each call by waiting for it; 0 without such a loop."""
+    """Return the time in us that a Python benchmark adds to each call, because it waits for it; 0 for other benchmarks.
+    """
     if comm.system.harness != "torch":
         return 0.0
     return values["call.torch" if comm.system.nodes == 1 else "call.torch_hosts"]
@@ -202,20 +206,23 @@ def call_time(comm: Communicator, values: Parameters) -> float:
 
 @dataclass(frozen=True)
 class Candidates:
-    """The candidates at several sizes, with the tuner's times and this model's times in us, and their weights."""
+    """Times in us of the candidates (algorithm and protocol) at several sizes, by the tuner and by this model.
+
+    ``weights`` are close to 1 for the tuner's choice, and lie between 0 and 1 where candidates have similar times.
+    """
 
     tuner: dict[Choice, Floats]
     times: dict[Choice, Floats]
     weights: dict[Choice, Floats]
 
     def blend(self, figures: dict[Choice, Floats]) -> Floats:
-        """Return the weighted mean of ``figures``, which has an array for each choice."""
+        """Return the mean of ``figures``, one array of values per candidate, weighted by ``weights`` at each size."""
         weighted: Floats = np.sum([self.weights[choice] * row for choice, row in figures.items()], axis=0)
         return weighted
 
 
 def candidates(comm: Communicator, collective: str, sizes: Floats, values: Parameters) -> Candidates:
-    """Return the candidates. Their weights sum to one, and smooth the tuner's choice between similar times."""
+    """Return the candidates for a collective at sizes in bytes. Their weights sum to one at each size."""
     open_ = [choice for choice, reason in allowed(comm, collective).items() if not reason]
     tuner = {choice: tuner_times(comm, collective, choice, sizes) for choice in open_}
     times = {choice: route_times(comm, collective, choice, sizes, values) for choice in open_}
@@ -260,13 +267,13 @@ def nic_share(comm: Communicator, collective: str) -> float:
 
 
 def busiest(comm: Communicator, flows: float) -> float:
-    """Return the number of flows, one per GPU, that share a NIC. Below 1, a flow uses several NICs."""
+    """Return the number of flows that share the busiest NIC if each GPU has one. Below 1, a flow uses several NICs."""
     nics = comm.network.ports if comm.network else 1
     return float(min(flows, ceil(comm.local / nics))) if nics <= comm.local else comm.local / nics
 
 
 def slot_share(comm: Communicator, collective: str) -> float:
-    """Return the share of the buffer that a GPU exchanges inside its node or, without NVLink, in total."""
+    """Return the share of the buffer that crosses a GPU's NVLink or, without NVLink, its PCIe slot."""
     if collective == "send_recv":
         return 1.0
     others = comm.ranks - 1 if not comm.is_nvlink else comm.local - 1

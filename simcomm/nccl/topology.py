@@ -175,7 +175,7 @@ def mesh_rings(gpus: int) -> tuple[tuple[int, ...], ...]:
 
 @cache
 def _all_rings(gpus: int) -> tuple[tuple[int, ...], ...]:
-    """Return the rings over these GPUs, each in one direction only."""
+    """Return the rings over the mesh's NVLinks that visit these GPUs, each in one direction only."""
     orders = ((0, *others) for others in permutations(range(1, gpus)) if others[0] < others[-1])
     return tuple(ring for ring in orders if all(_mesh_links(*hop) for hop in pairwise((*ring, 0))))
 
@@ -184,7 +184,7 @@ def _all_rings(gpus: int) -> tuple[tuple[int, ...], ...]:
 def ring_hops(
     host: GpuHost, groups: tuple[tuple[int, ...], ...] = (), *, is_closed: bool = True
 ) -> tuple[HopGroup, ...]:
-    """Return the hops of a ring (a chain unless ``is_closed``) over the host's GPUs, grouped by kind, with their rates.
+    """Return the hops of a ring over the host's GPUs, grouped by kind. With ``is_closed=False``, use a chain instead.
 
     ``groups`` of GPU numbers run their rings at the same time, and the hops of the slowest ring are returned. The rate
     of NVLink is the sum over all rings. For an NVSwitch, it is the GPU's line rate; for a mesh, one brick per ring in

@@ -212,7 +212,7 @@ def _nvls_latency(comm: Communicator, algorithm: str) -> float:
 
 
 def _plugin(comm: Communicator, protocol: str) -> float:
-    """Return the plug-in's latency in us, which counts twice with Simple, because Simple flushes."""
+    """Return the latency in us that the tuner adds for the network's plug-in. Simple counts it twice, as it flushes."""
     if comm.network is None or comm.version < COUNTS_PLUGIN:
         return 0.0
     return plugin_latency(comm.network.kind, is_staged=not comm.network.gdr) * (2 if protocol == "simple" else 1)

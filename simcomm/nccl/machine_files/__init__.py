@@ -1,1 +1,1 @@
-"""Describe a machine from logs, tables, outputs of tools, and topology files."""
+"""Derive a system description from logs, nccl-tests tables, outputs of tools, and topology files."""

@@ -44,7 +44,10 @@ RDMA_NICS = ("mlx", "rocep", "ibp", "bnxt", "irdma", "rdma")
 
 @dataclass(frozen=True)
 class KeyValue:
-    """A key's value and the place in the files that states it. Without such a place, ``why`` explains the value."""
+    """The value of a key in a system description. ``place`` is the line that states it, or None if it was derived.
+
+    ``why`` explains a value without a place.
+    """
 
     value: Any
     place: FilePlace | None
@@ -55,8 +58,8 @@ class KeyValue:
 class DescribedMachine:
     """The keys of a system description that a machine's files determine.
 
-    ``keys`` describe the hardware and software. ``seen`` has ``p2p`` and ``gdr``: whether logged connections used P2P
-    and GPUDirect.
+    ``keys`` describe the hardware and software. ``seen`` records whether logged connections used P2P (``p2p``) and
+    GPUDirect (``gdr``).
     """
 
     keys: Mapping[str, KeyValue]

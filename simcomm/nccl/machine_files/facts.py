@@ -54,7 +54,7 @@ class NetworkUsed(Fact):
 
 @dataclass(frozen=True)
 class Adapter(Fact):
-    """A NIC or network interface. ``kind`` is its type in a log, or "gdr" or "no gdr" in a topology file."""
+    """A NIC or network interface. ``kind`` is its type in a log. For a topology file, it is "gdr" or "no gdr"."""
 
     name: str
     kind: str
@@ -93,7 +93,7 @@ class Processor(Fact):
 
 @dataclass(frozen=True)
 class NvLinks(Fact):
-    """The NVLinks of a GPU, which may lead to an NVSwitch."""
+    """The NVLinks of a GPU. ``to_switch`` is whether they lead to an NVSwitch."""
 
     to_switch: bool
 

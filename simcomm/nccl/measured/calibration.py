@@ -48,9 +48,10 @@ STEP = 1e-3  # relative step of finite differences
 
 @dataclass(frozen=True)
 class PredictedPoints:
-    """Predicted times of a system as columns: the collective, bytes and log seconds of each point.
+    """Predicted times of a system, one point (a collective at a size in bytes) per row of the arrays.
 
-    ``slopes`` are the derivatives with respect to the logarithm of each parameter, times the spread of its prior.
+    ``slopes`` are the derivatives of ``log_seconds`` with respect to the logarithm of each parameter, multiplied by the
+    standard deviation of that parameter's prior.
     """
 
     collectives: NDArray[np.str_]
@@ -76,7 +77,7 @@ def find_points(
     settings: NcclSettings = DEFAULTS,
     parameters: Parameters | None = None,
 ) -> PredictedPoints:
-    """Predict points at sizes in bytes. Their slopes are finite differences.
+    """Predict a collective at sizes in bytes, with slopes (finite differences) for each parameter.
 
     Raise InputError for an unknown collective, a size below 1 byte, or a system with a single GPU or no network.
     """
@@ -90,7 +91,7 @@ def find_points(
 
 
 def _covariance(points: PredictedPoints, other: PredictedPoints) -> Floats:
-    """Return the prior covariance of two sets of residuals. Its smooth part is a Matern 3/2 kernel."""
+    """Return the prior covariance of the log errors of two sets of points, from parameters and a Matern 3/2 kernel."""
     distance = np.sqrt(3) * np.abs(np.log2(points.nbytes)[:, None] - np.log2(other.nbytes)[None, :]) / OCTAVES
     common = np.where(points.collectives[:, None] == other.collectives[None, :], 1.0, SHARED)
     smooth = SMOOTH**2 * common * (1 + distance) * np.exp(-distance)
@@ -115,14 +116,15 @@ class Adapted:
     def points(
         self, collective: str, sizes: ArrayLike, system: System | None = None, settings: NcclSettings = DEFAULTS
     ) -> PredictedPoints:
-        """Return the predictions that ``seconds_at`` adapts. Raise InputError as ``find_points`` does.
+        """Predict a collective at sizes in bytes without the adaptation. ``seconds_at`` then adapts the result.
 
-        ``system`` and ``settings`` may differ from the measured run in version, processes and variables.
+        ``system`` and ``settings`` may differ from the measured run in version, processes and variables. Raise
+        InputError as ``find_points`` does.
         """
         return find_points(system or self.system, collective, sizes, settings=settings, parameters=self.parameters)
 
     def seconds_at(self, points: PredictedPoints) -> Floats:
-        """Return the adapted seconds at these points."""
+        """Return the adapted times in seconds of predicted points."""
         seconds: Floats = np.exp(points.log_seconds + _covariance(points, self.known) @ self.weights)
         return seconds
 
@@ -133,9 +135,9 @@ class Adapted:
         return self.seconds_at(self.points(collective, sizes, system, settings))
 
     def log_limits_at(self, points: PredictedPoints) -> Floats:
-        """Return the distances in log time from the prediction to the ends of its 80 % interval; [2, points].
+        """Return the distances in log time from the prediction to the ends of its 80 % interval, as [2, points].
 
-        Row 0 is below the prediction, row 1 above. The interval is narrow near a measured row, and never wider than
+        Row 0 is below the prediction, row 1 above. The interval is narrow near measured sizes, and never wider than
         without measurements.
         """
         shared = _covariance(points, self.known)
@@ -149,7 +151,7 @@ class Adapted:
 def adapt_to_points(
     system: System, known: PredictedPoints, seconds: Floats, parameters: Parameters | None = None
 ) -> Adapted:
-    """Return a system's model, adapted to the measured seconds of points."""
+    """Return a system's model, adapted to measured ``seconds`` at the predicted points ``known``."""
     measured = _covariance(known, known) + NOISE**2 * np.eye(len(seconds))
     precision = np.asarray(np.linalg.inv(measured), np.float64)
     return Adapted(system, parameters, known, precision @ (np.log(seconds) - known.log_seconds), precision)
@@ -205,7 +207,7 @@ class NcclCalibration:
 
 
 def system_line(system: System) -> dict[str, Any]:
-    """Return the keys and values that describe this system, as ``describe_system`` reads them, without defaults."""
+    """Return the stated keys of a system, without defaults, in the form that ``describe_system`` reads."""
     gpu, version = system.gpu, f"{system.version[0]}.{system.version[1]}"
     always = {"gpu": gpu.name, "generation": gpu.generation, "nvlink": gpu.nvlink, "pcie": gpu.pcie, "nccl": version}
     stated = [key for key in (*HARDWARE, *NOT_ALWAYS_KNOWN, *SOFTWARE) if key not in system.defaulted]
@@ -213,7 +215,10 @@ def system_line(system: System) -> dict[str, Any]:
 
 
 def make_calibration(system: System, run: NcclTestsRun, source: str) -> NcclCalibration:
-    """Return the record of a run on a system. Raise InputError if the run does not match the system description."""
+    """Return the calibration of a system from a run of nccl-tests; ``source`` names the run's file.
+
+    Raise InputError if the run has other hosts or ranks than the system, or if no row has at least 1 byte and a time.
+    """
     described = f"{system.slug} describes {count(system.nodes, 'host')} with {count(system.gpus, 'rank')} each"
     if run.hosts and (run.hosts, run.gpus) != (system.nodes, system.gpus):
         measured = f"{count(run.hosts, 'host')} with {count(run.gpus, 'rank')} each"
@@ -254,9 +259,10 @@ def _read_adapted(path: Path, changed: int) -> Adapted:
 def predict_calibrated(
     system: System, collective: str, size_bytes: int, *, settings: NcclSettings = DEFAULTS
 ) -> NcclPrediction:
-    """Return a collective's prediction, adapted to saved measurements of this hardware, if any.
+    """Return the prediction for a collective of ``size_bytes``, adapted to saved measurements of the hardware.
 
-    Raise InputError as ``predict_collective`` does, and if the saved file is invalid.
+    Without saved measurements, the prediction is not adapted. Raise InputError as ``predict_collective`` does, and if
+    the saved file is invalid.
     """
     adapted = find_calibration(system)
     prediction = predict_collective(system, collective, size_bytes, settings=settings)

@@ -1,4 +1,4 @@
-"""Read the output of nccl-tests and rccl-tests as people paste it: a table, CSV or Markdown.
+"""Read the output of nccl-tests and rccl-tests: plain text as printed or pasted, CSV or Markdown.
 
 The format is defined in https://github.com/NVIDIA/nccl-tests, src/util.cu, and before 2025 in src/common.cu. Older
 versions print fewer columns, and neither their name nor the collective. Out-of-place results are used or, if they are
@@ -69,7 +69,7 @@ class Device(NamedTuple):
 
 @dataclass(frozen=True)
 class NcclTestsOutput:
-    """The contents of an output file: its runs, which may have no rows, and the line and reason of each skipped row."""
+    """The contents of an output file: its runs, which may have no rows, and each skipped row with line and reason."""
 
     file: str
     runs: tuple[NcclTestsRun, ...]
@@ -183,7 +183,7 @@ class _Reader:
         return RANK.search(text + between + after) or RANK.search(text + after) or match
 
     def read_device(self, at: int, match: "re.Match[str]") -> None:
-        """Add a device. Start a new run if the run has rows and another process has listed the same rank."""
+        """Add a device to the run. If another process has listed its rank and rows followed, start a new run."""
         device = Device(int(match[1]), int(match[2] or 0), int(match[3]), match[4], match[5].strip())
         known = self.devices.get(device.rank)
         if known is not None and (known.host, known.pid) != (device.host, device.pid):

@@ -50,7 +50,9 @@ WORDS = {*ELEMENT_BYTES, "sum", "prod", "min", "max", "avg", "mulsum", "all", "n
 
 
 class Column(NamedTuple):
-    """A table's column: its quantity, its side (0: out of place, 1: in place), and the factor to get us or bytes."""
+    """A column of a table. ``side`` is 0 for out-of-place and 1 for in-place results. ``scale`` converts to us or
+    bytes.
+    """
 
     quantity: str  # "": unknown
     side: int = 0
@@ -119,9 +121,10 @@ def split_cells(text: str, separator: str) -> list[str]:
 
 
 def read_cells(place: FilePlace, text: str, columns: Columns | None) -> PrintedRow:
-    """Return the row in a text, or its complete side if the row is cut off. Raise InputError for any other text.
+    """Parse a line of an nccl-tests table as a row. If it is cut off, the row has only the complete side.
 
-    The columns come from the header line or, without one, from the known versions of nccl-tests.
+    ``columns`` are those of the header line. Without them, or if they do not fit, the columns of the known versions are
+    tried. Raise InputError if the line is not a row.
     """
     text = STAMP.sub("", text)
     anchor = ROW_START.search(text)
@@ -146,10 +149,7 @@ def read_cells(place: FilePlace, text: str, columns: Columns | None) -> PrintedR
 
 
 def _split_printed(text: str) -> Iterator[list[str]]:
-    """Yield each possible way to split a row into cells: with any separator, or with decimal commas.
-
-    Words that follow the row are omitted.
-    """
+    """Yield each possible way to split a row into cells: at spaces or commas, or with commas as decimal points."""
     splits = [split_cells(text.replace("|", " "), "")]
     if "," in text or ";" in text:
         splits.append([cell.strip(MARKS) for cell in re.split(r"[\s,;|]+", text) if cell])
@@ -160,7 +160,7 @@ def _split_printed(text: str) -> Iterator[list[str]]:
 
 
 def _make_row(place: FilePlace, cells: list[str], layout: Columns, text: str) -> PrintedRow | None:
-    """Return the row of these cells, with its complete sides only; None if a cell does not fit its column."""
+    """Return a row from these cells, or None if a cell does not fit its column. Incomplete sides are omitted."""
     columns = layout.columns
     sides = [column.side for column in columns if column.quantity in FIGURES]
     is_blank = len(cells) < len(columns) and 1 in sides and BLANK_SIDE.search(text) is not None
@@ -247,7 +247,7 @@ def _integer(place: FilePlace, text: str) -> int:
 
 
 def _is_likely(row: PrintedRow) -> bool:
-    """Return whether algbw is 0.5 to 1 times size / time, and busbw at most 2 algbw, within the printed digits."""
+    """Return whether a row's numbers agree roughly: algbw is 0.5 to 1 times size / time, and busbw at most 2 algbw."""
     for side in row.sides:
         if side.time is not None and side.algbw is not None:
             low, high = find_algbw(row.nbytes, side.time).range
@@ -259,9 +259,10 @@ def _is_likely(row: PrintedRow) -> bool:
 
 
 def may_be_row(text: str, columns: Columns | None = None) -> bool:
-    """Return whether a line may be a row, even one that is cut off or broken.
+    """Return whether a line may be a row of a table, perhaps one that is cut off or broken into several lines.
 
-    Such a line has enough cells, or only numbers and words of a row.
+    It may be one if it has as many cells as a header with a separator, several numbers, or only a row's words and
+    numbers.
 
     >>> may_be_row("33554432 8388608 float sum"), may_be_row("12 errors in step 3"), may_be_row("step 3 of 8 done")
     (True, False, False)

@@ -1,9 +1,8 @@
-"""Check the rows of nccl-tests, and find their collective and number of ranks.
+"""Check the rows of nccl-tests for consistency, and find their collective and number of ranks.
 
-The values of a row must be consistent within the printed digits. Each program's output is defined in
-https://github.com/NVIDIA/nccl-tests, ``src/<program>.cu``. "size" is the larger of a rank's two buffers, and "count"
-the number of elements that NCCL is called with. So a program that divides its buffer among the ranks counts one rank's
-share.
+The values of a row must agree within the printed digits. ``src/<program>.cu`` in https://github.com/NVIDIA/nccl-tests
+defines the output of a program. "size" is the larger of a rank's two buffers in bytes, and "count" the number of
+elements that NCCL is called with. If a program divides its buffer among the ranks, "count" is the share of one rank.
 """
 
 import re
@@ -47,7 +46,7 @@ class Side(NamedTuple):
 
 @dataclass(frozen=True)
 class PrintedRow:
-    """A row as printed. All of its sides are checked, but only the results of the first side are used."""
+    """A row as printed, with its out-of-place and in-place side. Only the first side's results are used."""
 
     place: FilePlace
     nbytes: int
@@ -63,7 +62,7 @@ class PrintedRow:
 
     @property
     def called_bytes(self) -> int | None:
-        """The bytes of ``count`` elements; None if unknown."""
+        """The bytes of ``count`` elements, or None if the count or the type is unknown."""
         return None if self.count is None or self.dtype is None else self.count * ELEMENT_BYTES[self.dtype]
 
 
@@ -87,7 +86,7 @@ class NcclTestsRun:
 
     @property
     def procs(self) -> str:
-        """Whether each GPU has its own process, as "per_gpu" or "single" (``procs`` of a system description)."""
+        """The value of ``procs`` in a system description: "per_gpu" if each GPU has its own process, else "single"."""
         return "per_gpu" if self.processes > self.hosts or self.gpus == 1 else "single"
 
 
@@ -139,7 +138,7 @@ def _check_side(where: str, printed: PrintedRow, side: Side, collective: str, ra
 
 
 def _conventions(collective: str, ranks: int, *, is_old: bool = False) -> list[tuple[float, float | None]]:
-    """Return possible pairs of ratios: the bytes in algbw over all bytes, and busbw over algbw (None: unknown).
+    """Return the possible pairs (bytes in algbw / all bytes, busbw / algbw) of a collective; None is an unknown ratio.
 
     hypercube_perf, and until 2019 all_gather and reduce_scatter, count only the bytes from other ranks.
     """
@@ -170,7 +169,7 @@ def _check_values(where: str, dtype: str | None, side: Side, ranks: int) -> None
 
 
 class Call(NamedTuple):
-    """The collective and the number of ranks (0: unknown) of several rows, and which of the two were guessed."""
+    """The collective and the number of ranks (0: unknown) of several rows. ``guesses`` are notes on guessed values."""
 
     collective: str
     ranks: int
@@ -180,10 +179,11 @@ class Call(NamedTuple):
 def find_call(
     rows: Sequence[PrintedRow], named: str, hints: Iterable[str], ranks: int = 0, in_process: int = 1
 ) -> Call:
-    """Return the collective that fits the largest number of rows and, if ``ranks`` is 0, the number of ranks.
+    """Return the collective that fits the largest number of rows. If ``ranks`` is 0, also find the number of ranks.
 
-    ``named`` is the collective in the output, or empty. If several fit equally well, the first of ``hints`` among them
-    is chosen, otherwise one that prints the same redop and root. ``in_process`` is the number of ranks per process.
+    ``named`` is the collective that the output states, or empty. If several collectives fit equally well, the first of
+    ``hints`` among them is chosen. If there is no such hint, the rows' redop and root decide. ``in_process`` is the
+    number of ranks per process.
     """
     collectives = [named] if named else dict.fromkeys(COLLECTIVES.values())
     fits = [_fit(rows, collective, ranks) for collective in collectives]

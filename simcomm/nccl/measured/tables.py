@@ -25,7 +25,7 @@ class PrintedFigure(NamedTuple):
 
 
 def read_figure(where: str, name: str, text: str, *, instead: str = "") -> PrintedFigure:
-    """Parse a printed number, with its rounding. Raise InputError unless the number is finite and non-negative.
+    """Parse a printed number and its rounding. Raise InputError unless it is finite, non-negative and of usual length.
 
     >>> read_figure("line 3", "time", "34.7")
     PrintedFigure(value=34.7, rounding=0.05)
@@ -83,7 +83,10 @@ class MeasuredRow:
     busbw: float | None
 
     def time(self, ranks: int) -> float | None:
-        """Return the seconds, as stated or from a bandwidth; None if neither is usable. ``ranks`` is 0 if unknown."""
+        """Return the time in seconds, or compute it from algbw or busbw. Return None if that is impossible.
+
+        ``ranks`` is needed for busbw only, and 0 if unknown.
+        """
         if self.seconds is not None:
             return self.seconds
         if self.algbw is not None and self.algbw >= LEAST_BANDWIDTH:

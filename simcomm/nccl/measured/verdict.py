@@ -1,10 +1,10 @@
 """Compare measured times with NCCL's model: as expected, slower or faster, and at which sizes.
 
 On a healthy machine, one size in five is outside the 80 % interval, and the errors of a table's sizes are correlated.
-So a table counts as slower only if consecutive sizes are above the 80 % interval and include more than half of a size
-class above the 90 % interval. This happens on one healthy machine in twenty. Faster is defined likewise, below the
-intervals. The classes are sizes up to 64 KiB, which are bound by latency, sizes up to 16 MiB, and larger sizes, which
-are bound by bandwidth.
+So a table counts as slower only if consecutive sizes are above the 80 % interval, and these include more than half of a
+size class above the 90 % interval. This happens on one healthy machine in twenty. "Faster" is defined in the same way
+below the intervals. The size classes are: up to 64 KiB (bound by latency), up to 16 MiB, and above (bound by
+bandwidth).
 """
 
 from dataclasses import dataclass
@@ -33,10 +33,10 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True)
 class ComparedSeries:
-    """A collective's measured and predicted seconds by ascending size, and the ends of the 80 % interval.
+    """A collective's measured and predicted times in seconds, by ascending size.
 
-    ``limits`` [2, sizes] are the distances in log time from the prediction to the lower and upper end of the 90 %
-    interval.
+    ``low`` and ``high`` are the ends of the 80 % interval. ``limits`` [2, sizes] are the distances in log time from the
+    prediction to the lower and upper end of the 90 % interval.
     """
 
     collective: str
@@ -58,7 +58,7 @@ class ComparedSeries:
         return Finding("as expected", f"as expected: {times}, {within} of {count(len(logs), 'size')} in the interval")
 
     def _stretches(self, outside: Bools, far: Bools) -> list[range]:
-        """Return ranges of consecutive ``outside`` sizes in which more than half of a size class is also ``far``."""
+        """Return ranges of consecutive ``outside`` sizes that include more than half of a size class marked ``far``."""
         classes = np.searchsorted(CLASS_ENDS, self.nbytes)
         edges = np.flatnonzero(np.diff(np.concatenate(([False], outside, [False]))))
         runs = []
