@@ -1,4 +1,4 @@
-"""Notify a callback before machine code is compiled, which takes up to a few minutes."""
+"""Notify the user before functions are compiled to machine code, which takes up to a few minutes."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ _report: ContextVar[Callable[[str], None] | None] = ContextVar("report_compilati
 
 @contextmanager
 def reporting_compilation(report: Callable[[str], None]) -> Iterator[None]:
-    """Within the context, call ``report`` with a message when machine code is first compiled.
+    """Within the context, call ``report`` with a message the first time that machine code is compiled.
 
     >>> with reporting_compilation(lambda text: print(text[:20])):
     ...     report_compilation()
@@ -26,7 +26,7 @@ def reporting_compilation(report: Callable[[str], None]) -> Iterator[None]:
 
 
 def report_compilation() -> None:
-    """On the first call, call the callback that ``reporting_compilation`` has set. Later calls do nothing."""
+    """Call the function that ``reporting_compilation`` has set, if this is the first compilation in the context."""
     report = _report.get()
     if report is not None:
         _report.set(None)

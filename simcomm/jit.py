@@ -49,7 +49,7 @@ def separate(function: Function) -> Function:
 
 
 def entry(function: Function) -> Function:
-    """Compile a function that is called from Python.
+    """Compile a function that Python calls, and cache its machine code.
 
     numba looks up cached code by the source text of ``function`` alone. So ``function`` must be a closure over
     ``source_hash(__file__)``. Otherwise numba would not recompile it when functions that it calls change.
@@ -90,7 +90,7 @@ def _kept_in_cache_folder() -> Iterator[None]:
 
 
 def _load_at_once(compiled: Any) -> None:
-    """Load cached code without importing numba's compiler, which takes 0.4 s per command.
+    """Make a compiled function load its cached code without importing numba's compiler, which takes 0.4 s.
 
     Cached code that cannot be loaded is discarded and compiled again.
     """
@@ -107,7 +107,7 @@ def _load_at_once(compiled: Any) -> None:
 
 
 class _Listener(event.Listener):
-    """Reports each compilation. numba does not notify it of code that is loaded from disk."""
+    """A listener that reports each compilation. numba does not notify it of code that is loaded from disk."""
 
     def on_start(self, compilation: event.Event) -> None:
         report_compilation()

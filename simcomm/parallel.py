@@ -1,4 +1,4 @@
-"""Run independent tasks in this process or, if they take long, in one process per core or on a joblib backend."""
+"""Run independent tasks in this process. If they take long, run them in one process per core or on a joblib backend."""
 
 import os
 import pickle
@@ -27,8 +27,8 @@ def in_any_order(
 ) -> Generator[tuple[int, Result]]:
     """Yield the index and result of each task, in order of completion.
 
-    Tasks start in this process. If more than four CPU seconds of work are left after one second, or at once if
-    ``takes_long`` is set, up to one worker process per core runs the remaining tasks. Functions from the main module,
+    Tasks start in this process. If more than four CPU seconds of work are left after one second, worker processes run
+    the remaining tasks, at most one per core. With ``takes_long``, they run all tasks. Functions of the main module,
     and functions that cannot be pickled, stay in this process. Inside ``joblib.parallel_config``, its backend runs all
     tasks. Closing the iterator cancels the remaining tasks.
 
@@ -48,7 +48,7 @@ def in_any_order(
 def _elsewhere(
     function: Callable[[Task], Result], tasks: Sequence[Task], numbers: range, is_chosen: bool
 ) -> Generator[tuple[int, Result]]:
-    """Yield the results of the tasks in ``numbers`` from other processes. End the processes started for them."""
+    """Yield the numbers and results of the tasks in ``numbers`` from other processes, and end those processes."""
     calls = (delayed(_numbered)(function, number, tasks[number]) for number in numbers)
     options_here = {"n_jobs": min(cores(), len(numbers)), "initializer": _prepare, "initargs": (os.getpid(),)}
     options = {"return_as": "generator_unordered", "batch_size": 1, "max_nbytes": None}  # arrays stay writable
@@ -65,7 +65,7 @@ def _elsewhere(
 
 
 def _can_travel(function: Callable[[Task], Result], task: Task) -> bool:
-    """Return whether another process can run the task. The main module must not run twice, so its functions cannot."""
+    """Return whether another process can run the task: it can be pickled and does not refer to the main module."""
     try:
         return b"__main__" not in pickle.dumps((function, task))
     except (pickle.PicklingError, AttributeError, TypeError):

@@ -1,8 +1,8 @@
 """Predict a run under faults: simulate it with many seeds, and summarize the distribution of its times.
 
-If times hardly differ, fewer runs suffice. After 20 runs, then 30, 45 and so on, the 95 % interval of the median is
-computed from order statistics: it extends from the k-th smallest to the k-th largest of n times, where k is (n - 1.96
-sqrt(n)) / 2, rounded down. No further run starts if the upper bound is within 2 % of the lower bound.
+Fewer runs suffice if their times hardly differ. After 20, 30, 45, ... runs, the 95 % interval of the median is computed
+from order statistics: it extends from the k-th smallest to the k-th largest of n times, where k is (n - 1.96 sqrt(n)) /
+2, rounded down. No further run starts if the upper bound is within 2 % of the lower bound.
 """
 
 from collections import defaultdict
@@ -55,7 +55,7 @@ class StuckRun:
 
 @dataclass(frozen=True)
 class Distribution:
-    """The distribution of a time over all runs, in seconds. A value is None if too many runs never end."""
+    """The distribution of a time in seconds over all runs. A quantile is None if it falls on runs that never end."""
 
     median_s: float | None
     p95_s: float | None
@@ -89,7 +89,8 @@ class PathPart:
 
 @dataclass(frozen=True)
 class LinkPart:
-    """A degraded link with a ``share`` of its bandwidth, and the seconds of its messages on the critical path."""
+    """A degraded link with a ``share`` of its bandwidth. ``s`` is its messages' time on the critical path in seconds.
+    """
 
     between: tuple[str, str]
     share: float
@@ -132,9 +133,9 @@ def repeat(
 ) -> tuple[Trace, FaultFigures]:
     """Simulate a run with each seed of ``faults``. Return the run with the median time, and statistics of all runs.
 
-    ``seconds`` returns the time of a run. Times and waits are per step if a run has several ``steps``. If times hardly
-    differ, the last seeds are skipped. Waits are summarized if ``record`` is set. If no run ends, the first run is
-    returned. ``on_run`` is called after each run.
+    ``seconds`` returns the time of a run. Times and waits are per step if a run has several ``steps``. Runs stop early
+    if times hardly differ. Waits are summarized only if ``record`` is set. If no run ends, the first run is returned.
+    ``on_run`` is called after each run.
     """
     traces = _enough_runs(faults, simulate, seconds, record, on_run)
     ended = sorted(((seconds(trace), trace) for trace in traces if trace.is_complete), key=lambda pair: pair[0])
@@ -192,7 +193,7 @@ def is_median_known(times: Sequence[float]) -> bool:
 
 
 def _distribution(seconds: Sequence[float], runs: int) -> Distribution:
-    """Return the distribution over all runs. ``seconds`` has the runs that ended; other runs count as infinite."""
+    """Return the distribution over all runs. ``seconds`` lists the runs that ended; the others count as infinite."""
     never = runs - len(seconds)
     all_seconds, method = [*seconds, *[inf] * never], "higher" if never else "linear"
     quantiles = [float(np.quantile(all_seconds, share, method=method)) for share in (0.5, 0.95, 1.0)]  # type: ignore[call-overload]
@@ -251,7 +252,7 @@ def _longest(late: dict[tuple[int, int], float], peer: int) -> tuple[PeerWait, .
 
 
 def _mean(runs: Iterable[Iterable[tuple[Key, float]]], number: int) -> dict[Key, float]:
-    """Return the time in seconds of all runs, summed by key and divided by ``number``, in descending order."""
+    """Return, for each key, the sum of its seconds in all runs divided by ``number``, in descending order."""
     sums: defaultdict[Key, float] = defaultdict(float)
     for run in runs:
         for key, seconds in run:

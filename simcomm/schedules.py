@@ -20,7 +20,7 @@ VERIFIED_UP_TO = 64  # ranks; larger programs are only checked for deadlocks
 
 
 def verified_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> Schedule:
-    """Return an algorithm's schedule. Its result is verified up to 64 ranks; with more, it is checked for deadlocks.
+    """Return an algorithm's schedule, after checking it for deadlocks and, up to 64 ranks, verifying its result.
 
     Raise ProgramError if the program deadlocks or, up to 64 ranks, does not achieve its spec.
     """
@@ -41,7 +41,7 @@ def _proved_schedule(algorithm: Algorithm, world_size: int, root: int) -> Schedu
 
 @lru_cache(maxsize=16)
 def compact_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> AnySchedule:
-    """Return an algorithm's schedule, in the symmetric form if possible, which needs the least memory and time.
+    """Return an algorithm's schedule in the symmetric form, which needs the least memory and time, if it has one.
 
     Schedules of more than 64 ranks are not checked for deadlocks, so use them only with engines that detect deadlocks.
     Raise ProgramError if a program for up to 64 ranks does not achieve its spec.
@@ -66,7 +66,7 @@ def unverified_schedule(algorithm: Algorithm, world_size: int, root: int = 0) ->
 
 
 def check_messages(algorithm: Algorithm, world_size: int, root: int, times: int, most: int, too_many: str) -> None:
-    """Raise TooLarge if a collective that runs ``times`` times has more messages than the memory limit allows.
+    """Raise TooLarge if ``times`` runs of a collective have more messages than the memory limit allows.
 
     ``most`` is the number of messages per gigabyte. ``too_many`` ends the error message, for example "to be recorded".
     """

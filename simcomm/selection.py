@@ -80,9 +80,9 @@ def choose(
 
 
 def _fastest(estimator: Estimator, among: Iterable[Algorithm] | None) -> "_Contender":
-    """Return the fastest contender. Its exact time may remain unknown. Raise TooLarge if all contenders are.
+    """Return the fastest contender. Bounds are refined only until it is clear which one that is.
 
-    Bounds are refined only while several contenders may be the fastest.
+    Raise TooLarge if all contenders are too large to simulate.
     """
     contenders, too_large = _contenders(among, estimator), None
     while contenders:
@@ -130,7 +130,7 @@ def _contenders(among: Iterable[Algorithm] | None, estimator: Estimator) -> list
 
 
 def _with_more_known(contender: _Contender, estimator: Estimator) -> _Contender:
-    """Return the contender with tighter bounds. The first call adds the link load bound; the second simulates."""
+    """Return the contender with tighter bounds: first by the load of links, and in a second call by simulation."""
     if not contender.knows_loads:
         least = min(max(contender.least, estimator.link_load_bound(contender.algorithm)), contender.most)
         return replace(contender, least=least, knows_loads=True)
@@ -139,7 +139,8 @@ def _with_more_known(contender: _Contender, estimator: Estimator) -> _Contender:
 
 
 def _effort(algorithm: Algorithm, estimator: Estimator) -> tuple[int, int, str]:
-    """Return a sort key: operations on rank 0, number of parameters (a torus with one row is a ring), label."""
+    """Return a sort key: operations on rank 0, number of parameters, label. It decides between equally fast algorithms.
+    """
     programs = algorithm.channels(0, estimator.world_size, estimator.call.root)
     operations = sum(len(step) for program in programs for step in program)
     return operations, len(algorithm.parameter_names), algorithm.label

@@ -68,7 +68,7 @@ def simulate(
     record: bool = True,
     faults: Faults = NO_FAULTS,
 ) -> Trace:
-    """Simulate a collective or a training run with a cluster's performance model, as ``run`` and ``train`` do."""
+    """Simulate a collective or a training run with a given performance model. ``run`` documents the options."""
     options = SimulationOptions(engine, faults, record)
     if isinstance(workload, CollectiveCall):
         return model.collective(workload, options)
@@ -123,10 +123,10 @@ def join_loading(phases: ComputePhases) -> ComputePhases:
 
 
 def split_loading(trace: Trace, training: Training, phases: ComputePhases) -> Trace:
-    """Return a trace in which data loading and forward are separate spans. This reverses ``join_loading``.
+    """Return a trace in which data loading and forward are separate spans, as they were before ``join_loading``.
 
-    On a slow rank, loading is slowed down like forward. With overlap, loading is never slowed down, because the extra
-    time of forward is DistributedDataParallel's broadcast of buffers.
+    On a slow rank, loading takes longer in proportion to forward. If gradients overlap with backward, loading is never
+    slowed down, because the extra time of forward is DistributedDataParallel's broadcast of buffers.
     """
     if not phases.loading:
         return trace

@@ -1,10 +1,10 @@
 """Estimate the relative uncertainty of a prediction from the calibration's folds and age, and from the model's error.
 
-This module also reports signs that the machine was busy during a calibration: contradictory times, or other load.
+This module also reports signs that the machine was busy during a calibration.
 
-Each fold of a calibration uses some of its rounds. Let s be the standard deviation of m predictions of one row, one
-prediction per fold. Then the mean of a further measurement with as many rounds lies within t s sqrt(2 / m) of the mean
-prediction with a probability of 80 %. Here, t is the 90 % quantile of Student's t distribution with m - 1 degrees of
+Each fold of a calibration uses some of its rounds, and predicts each row of a table. Let s be the standard deviation of
+m folds' predictions of a row. Then the mean of a further measurement with as many rounds lies within t s sqrt(2 / m) of
+their mean with a probability of 80 %. Here, t is the 90 % quantile of Student's t distribution with m - 1 degrees of
 freedom.
 """
 
@@ -33,8 +33,8 @@ NO_DRIFT_S = 1.0  # a younger calibration, in seconds, belongs to the run itself
 def disagreement(values: Sequence[float | None]) -> float | None:
     """Return the half-width of the 80 % interval for a further measurement, relative to the mean of ``values``.
 
-    ``values`` are the predictions of the folds. Return None if there are fewer than two, if one is None, or if their
-    mean is 0.
+    ``values`` are the predictions by the calibration's folds. Return None if there are fewer than two, if one is None,
+    or if their mean is 0.
 
     >>> round(disagreement([1.0, 1.1, 0.9, 1.0]), 3)
     0.095
@@ -58,9 +58,9 @@ def drift(age_s: float) -> float:
 
 
 def combine(disagreeing: float | None, age_s: float, drifts: float = 1.0) -> float | None:
-    """Return the relative uncertainty of a row from the folds' disagreement, the drift and the model's error.
+    """Return the relative uncertainty of a prediction, from the folds' disagreement, the drift and the model's error.
 
-    Return None if ``disagreeing`` is None. ``drifts`` is the share of the row's time that drifts: on an emulated
+    Return None if ``disagreeing`` is None. ``drifts`` is the share of the predicted time that drifts: on an emulated
     cluster, the work of cores, not of links.
 
     >>> round(combine(0.12, age_s=0.0), 3), round(combine(0.0, age_s=60.0, drifts=0.5), 3)
@@ -70,9 +70,9 @@ def combine(disagreeing: float | None, age_s: float, drifts: float = 1.0) -> flo
 
 
 def of_emulated(seconds: float, parts: Sequence[float | None], slower: float | None, age_s: float) -> float | None:
-    """Return the relative uncertainty of a row on an emulated cluster, or None if it is unknown.
+    """Return the relative uncertainty of a prediction on an emulated cluster, or None if it is unknown.
 
-    ``parts`` are the predictions with each fold of the calibration. ``slower`` is the prediction with cores that take
+    ``parts`` are the predictions by each fold of the calibration. ``slower`` is the prediction with cores that take
     ``SLOWER`` times as long. The speed of cores drifts; the speed of links does not.
 
     >>> round(of_emulated(1.0, [1.0, 1.0, 1.0, 1.0], slower=1.0, age_s=0.0), 3)  # nothing but links
@@ -101,7 +101,8 @@ def find_noise(calibration: Calibration) -> list[str]:
 
 
 def _contradictions(calibration: Calibration) -> Iterator[str]:
-    """Yield a reason for each phase that takes concurrent processes less time than one, or more than one by one."""
+    """Yield a message for each phase whose time in n parallel processes is below that in one, or over n times as long.
+    """
     alone = {_kind(point): point.phases for point in calibration.compute if point.processes == 1}
     for point in calibration.compute:
         if point.processes == 1 or _kind(point) not in alone:
@@ -114,12 +115,12 @@ def _contradictions(calibration: Calibration) -> Iterator[str]:
 
 
 def _kind(point: ComputePoint) -> tuple[str, str, int, int]:
-    """Return a key that identifies a point except for its number of processes."""
+    """Return what two compute points must share to be compared: model, dataset, batch size and threads."""
     return point.model, point.dataset, point.batch_size, point.threads
 
 
 def _disagreements(calibration: Calibration) -> Iterator[tuple[float, str]]:
-    """Yield the folds' disagreement and a name, for each message class at each size and for each compute phase."""
+    """Yield the folds' disagreement, with a name, for each size of a message class and each phase of computation."""
     parts = calibration.parts
     for curve in calibration.message_classes:
         kind = (curve.pattern, curve.width, curve.reduces, curve.is_first, curve.in_training)

@@ -1,4 +1,5 @@
-"""Define clusters with calibrated costs: processes on this machine, connected by its memory or an emulated network."""
+"""Define clusters of processes on this machine, whose costs are calibrated: over shared memory or an emulated network.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
@@ -104,7 +105,7 @@ def this_machine(ranks: int) -> Cluster:
 
 
 def uses_calibration(cluster: Cluster, training: Training | None = None) -> bool:
-    """Return whether a calibration affects predictions of the cluster's collectives or, if given, of ``training``.
+    """Return whether a calibration affects predictions on a cluster, for collectives or for ``training`` if given.
 
     >>> import simcomm
     >>> uses_calibration(simcomm.star(4, "10 Gbit/s", "5 us")), uses_calibration(simcomm.this_machine(2))
@@ -125,9 +126,9 @@ def check_used(calibration: Calibration | None, clusters: Sequence[Cluster], tra
 
 
 def resolve_transport(cluster: Cluster, calibration: Calibration | None = None) -> tuple[Cluster, Transport]:
-    """Return the cluster and its transport, which comes from the calibration if the cluster has none.
+    """Return the cluster and its transport. If the cluster has none, ``calibration`` (default: cached) provides it.
 
-    Default: the cached calibration. Raise InputError if a calibration is needed and missing.
+    Raise InputError if a calibration is needed and missing.
     """
     check_calibration(calibration)
     if cluster.transport is None:
@@ -141,9 +142,9 @@ def _rate(messages: int, seconds_per_byte: float) -> float:
 
 
 def _memory_graph(hosts: Sequence[str], alone: float, shared: float) -> "nx.DiGraph[str]":
-    """Return a network in which every message crosses the edge s0 - s1, which represents the memory of all processes.
+    """Return a network in which every message crosses one edge, s0 to s1, that represents the machine's memory.
 
-    This edge offers ``alone`` bytes/s to a single message, and ``shared`` bytes/s in total to several messages.
+    A message alone gets ``alone`` bytes/s, and several messages get ``shared`` bytes/s in total.
     """
     graph: nx.DiGraph[str] = nx.DiGraph()
     graph.add_edge("s0", "s1", bandwidth=alone, shared_bandwidth=shared, latency=0.0)

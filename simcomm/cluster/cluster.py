@@ -60,21 +60,21 @@ class Cluster:
 
     @property
     def local_ranks(self) -> int:
-        """The number of ranks on one machine."""
+        """The number of ranks that run on the same machine."""
         return 1
 
     @property
     def place_of_run(self) -> str:
-        """The place where measurements are taken, as printed in results."""
+        """The machine on which real runs are measured, as text for results."""
         return "this machine"
 
     def machines(self) -> list[object]:
-        """Return the machine of each rank. A host that is not a GPU of a machine is its own machine."""
+        """Return the machine of each rank. A host that is not part of a machine counts as a machine of its own."""
         return [self.graph.nodes[host].get("machine", host) for host in self.hosts]
 
     @property
     def calibration_ranks(self) -> int:
-        """The number of ranks that a calibration of this machine must have to predict the cluster."""
+        """The number of ranks of the calibration on this machine that predictions for the cluster use."""
         return BORROWED_RANKS
 
     def calibrated_by(self, calibration: Calibration) -> "Cluster":
@@ -117,7 +117,7 @@ class Cluster:
 
 
 def with_usable_bandwidths(cluster: Cluster) -> Cluster:
-    """Return the cluster with each link's usable bandwidth, if known, in place of its line rate.
+    """Return the cluster with each link's line rate replaced by its usable bandwidth, where the latter is known.
 
     >>> import simcomm
     >>> pair = with_usable_bandwidths(simcomm.preset("dgx-h100"))

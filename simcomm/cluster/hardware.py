@@ -39,7 +39,7 @@ Entry = TypeVar("Entry")
 
 @cache
 def parts(kind: str) -> dict[str, dict[str, Figure]]:
-    """Return all parts of a kind in ``TABLES``, in table order. A GPU includes the properties of its board.
+    """Return the catalog's entries of a kind in ``TABLES`` by name. GPUs include the properties of their boards.
 
     >>> parts("GPU")["V100 SXM2 16GB"]["nvlink"].value
     'NVLink 2 x6'
@@ -85,9 +85,9 @@ def find_entry(known: Mapping[str, Entry], kind: str, name: str) -> Entry:
 def find_link(name: str) -> LinkSpec:
     """Return a link from the catalog. "PCIe 4.0 x16" has 16 lanes, and "NVLink 4 x18" is 18 links.
 
-    The bandwidth is lane rate times lanes times encoding efficiency, or the stated bandwidth. If only the usable
-    bandwidth is known, it is used. An unknown latency counts as zero. Raise InputError if the catalog does not contain
-    the link.
+    The bandwidth is the line rate: lane rate times lanes times encoding efficiency, or the rate that the catalog
+    states. If the line rate is unknown, the usable bandwidth is used. An unknown latency counts as zero. Raise
+    InputError if the catalog does not contain the link.
 
     >>> find_link("PCIe 4.0 x16").bandwidth
     31507692307.69231
@@ -150,7 +150,8 @@ def find_machine(name: str) -> Machine:
 
 
 def _half_switch_latency(entry: Mapping[str, Any]) -> float:
-    """Return half the latency of a machine's PCIe switch, in seconds, because a route through it crosses two links."""
+    """Return half the latency of a machine's PCIe switch, in seconds. Each of a route's two links to it gets one half.
+    """
     model = find_part("switch", entry["pcie_switch"]) if "pcie_switch" in entry else {}
     return parse_latency(model["latency"].value) / 2 if "latency" in model else 0.0
 
@@ -193,11 +194,11 @@ def preset(
     oversubscription: float | None = None,
     transport: Transport | None = IDEAL,
 ) -> Cluster:
-    """Build ``nodes`` machines from the catalog, with a rank on each of their first ``gpus_per_node`` GPUs.
+    """Build ``nodes`` machines from the catalog. A rank runs on each of their first ``gpus_per_node`` GPUs.
 
-    Default: all GPUs. The catalog defines their network. ``bandwidth`` and ``latency`` replace the catalog's values for
-    each NIC port; if both are set, a machine without a NIC gets one. ``nodes_per_leaf`` and ``oversubscription`` are
-    for rail-optimized machines; see ``on_rails``. Raise InputError for an argument that does not apply to the machine.
+    Default: all GPUs. The catalog defines the network. ``bandwidth`` and ``latency`` replace those of each NIC port. If
+    both are set, a machine without a NIC gets one. ``nodes_per_leaf`` and ``oversubscription`` require a rail-optimized
+    machine; see ``on_rails``. Raise InputError if an argument does not apply to the machine.
 
     >>> preset("dgx-h100", nodes=2)
     <Cluster 2 x NVIDIA DGX H100: 16 ranks, 68 nodes, 204 links>

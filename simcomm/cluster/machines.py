@@ -27,7 +27,7 @@ CUBE_MESH_ACROSS = {0: 2, 1: 2, 2: 1, 3: 1}
 
 @dataclass(frozen=True)
 class Machine:
-    """The parts of a machine. GPUs and NICs are spread evenly over PCIe switches and sockets."""
+    """The parts of a machine. Its GPUs and NICs are spread evenly over its PCIe switches and sockets."""
 
     title: str
     gpus: int
@@ -80,7 +80,7 @@ def _rail_count(machine: Machine) -> int:
 
 
 def _part_of(index: int, count: int, parts: int) -> int:
-    """Return the number of the part with item ``index`` if ``count`` items are divided evenly into ``parts`` parts."""
+    """Return the part that contains item ``index`` if ``count`` items are spread evenly over ``parts`` parts."""
     return index * parts // count
 
 
@@ -136,9 +136,9 @@ def add_nvlink_pairs(graph: "nx.DiGraph[str]", name: str, gpus: Sequence[str], l
 
 
 def add_cube_mesh(graph: "nx.DiGraph[str]", name: str, gpus: Sequence[str], brick: LinkSpec, bricks: int = 6) -> None:
-    """Link eight GPUs as a hybrid cube mesh, or four GPUs as one half of it, with 4 (P100) or 6 (V100) NVLinks each.
+    """Link eight GPUs as a hybrid cube mesh, or four GPUs as one half of it. ``bricks`` is the NVLinks of a GPU.
 
-    Raise InputError for another number of GPUs or links.
+    A P100 has 4, a V100 has 6. Raise InputError for another number of GPUs or links.
     """
     if len(gpus) not in (4, 8) or bricks not in (4, 6):
         raise InputError(

@@ -1,11 +1,11 @@
-"""Fit the TCP parameters of a pair of hosts from probes, which are independent of the collectives to predict.
+"""Fit the TCP parameters of a pair of hosts to probes, which are measurements other than the collectives to predict.
 
-Each term comes from one kind of probe. The smallest messages, which fit into a link's burst, give the overheads and CPU
-times. The time at which large sends return gives the send buffer, and TCP's data in flight gives the window. Linux
-passes messages to a link in pieces of a known size, so the rest of a message waits behind pieces of other messages
-("TCP small queues", Documentation/networking/ip-sysctl.rst, tcp_limit_output_bytes). The goodput is not fitted, but
-computed from headers and bandwidth. If the measured goodput differs by more than ``TOLERANCE``, another bottleneck must
-exist, and no prediction is made.
+Each parameter comes from one kind of probe. The smallest messages, which fit into a link's burst, give the overheads
+and CPU times. The time at which large sends return gives the send buffer, and TCP's data in flight gives the window.
+Linux passes messages to a link in pieces of a known size, so the rest of a message waits behind pieces of other
+messages ("TCP small queues", Documentation/networking/ip-sysctl.rst, tcp_limit_output_bytes). The goodput is not
+fitted, but computed from headers and bandwidth. If the measured goodput differs by more than ``TOLERANCE``, there must
+be another bottleneck, and InputError is raised.
 """
 
 from dataclasses import asdict, replace
@@ -29,14 +29,14 @@ PIECE = 65536 - 320  # bytes that Linux passes to a link at once: GSO_LEGACY_MAX
 
 
 def borrow_transport(calibration: Calibration, ranks: int) -> Transport:
-    """Return a transport with calibrated software costs for ``ranks`` ranks."""
+    """Return a transport for ``ranks`` ranks, with the software costs that were calibrated on this machine."""
     if calibration.pair is None:
         return calibration.transport(TCP_GOODPUT)
     return replace(fit_pair(calibration.pair, ranks), source=f"calibrated {calibration.created}")
 
 
 def fit_pair(probes: PairProbes, ranks: int | None = None) -> Transport:
-    """Return the transport between two hosts, for ``ranks`` ranks in total, or for more ranks than cores if it is None.
+    """Return the transport between two hosts, for ``ranks`` ranks. None means more ranks than cores.
 
     In a chain, each of the smallest messages takes the overhead, the CPU times to post and to receive it, and the CPU
     time for its rank to continue. A chain of one hop also takes ``start`` and a receive-ready notification. A step in
@@ -126,13 +126,12 @@ def _crowds(probes: PairProbes) -> list[CrowdRound]:
 
 
 def _processor(probes: PairProbes, hop: float) -> tuple[float, float, float]:
-    """Return the CPU seconds to post a message, to receive it, and to continue after a wait.
+    """Return the CPU seconds to post a message, to receive it, and to continue after a wait; zeros if not measured.
 
     The times come from rounds with more ranks than cores, which keep all cores busy. In a round, each rank sends and
     receives. Each further message of a step costs two posts and two receives, because its notification is a message
-    too. The first message of a step also costs one continuation, because a rank waits once per step. The time to post
-    is the time that a further message adds in the sender's thread. Without such rounds, return zeros. The three times
-    add up to at most ``hop`` seconds.
+    too. The first message of a step also costs one continuation, because a rank waits once per step. Posting takes as
+    long as a further message keeps the sender's thread busy. The sum of the three times is limited to ``hop`` seconds.
     """
     crowds = _crowds(probes)
     if not crowds:
@@ -149,8 +148,8 @@ def _processor(probes: PairProbes, hop: float) -> tuple[float, float, float]:
 def _start(probes: PairProbes, awake: float, ranks: int | None) -> float:
     """Return the CPU seconds that each of ``ranks`` ranks needs before its first message.
 
-    With at most one rank per core, ranks wait actively and need ``awake`` seconds. With more ranks, they sleep, wake at
-    the same time, and use the cores in turn, each for the same time.
+    With at most one rank per core, ranks wait actively, which costs ``awake`` seconds. With more ranks, they sleep,
+    wake at the same time, and use the cores in turn, each for the same time.
     """
     awake = max(0.0, awake)
     asleep = [probes.cores * crowd.waking / crowd.ranks for crowd in _crowds(probes)]
@@ -160,12 +159,12 @@ def _start(probes: PairProbes, awake: float, ranks: int | None) -> float:
 
 
 def _own(probes: PairProbes, both: float) -> tuple[float, float]:
-    """Return the costs of gloo's own collectives: a message's CPU time divided by ``both``, and extra seconds to start.
+    """Return two costs of gloo's own collectives: a message's CPU time divided by ``both``, and extra seconds to start.
 
     ``both`` is the CPU time to post and receive a message. The probes are a barrier and an all_gather of many messages,
-    each with its notification. They keep all cores busy and start in the same way. Gloo posts messages in C++, which
-    takes no longer than in Python, but from its own thread, which the rank's thread wakes and awaits. Without
-    measurements, return (1, 0).
+    each with its notification. They keep all cores busy and start in the same way. Gloo posts messages in C++, which is
+    at least as fast as Python, but from its own thread, for which the rank's thread waits. Without measurements, return
+    (1, 0).
     """
     each, starts = [], []
     for crowd in _crowds(probes):

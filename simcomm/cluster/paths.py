@@ -52,7 +52,7 @@ class GraphArrays(NamedTuple):
 
 
 class ShortestPaths:
-    """Finds the shortest paths in one graph. Nodes and links are numbered in the graph's order.
+    """A finder of shortest paths in one graph. Nodes and links are numbered in the graph's order.
 
     >>> import simcomm
     >>> search = ShortestPaths(simcomm.star(2, "10 Gbit/s", "5 us").graph)
@@ -112,7 +112,8 @@ class ShortestPaths:
 
     @cached_property
     def _scratch(self) -> tuple[Ints, Ints, Ints, Ints]:
-        """Arrays that searches overwrite: distances (-1 between searches) and costs of nodes, a queue, and links."""
+        """Arrays for searches to overwrite: distance (-1 between searches) and cost of nodes, a queue, and equal links.
+        """
         count = len(self.nodes)
         return np.full(count, -1), np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64)
 
@@ -123,7 +124,8 @@ class ShortestPaths:
 
     @cached_property
     def speeds(self) -> npt.NDArray[np.float64]:
-        """Each link's bytes/s for one message and for several, and its latency in seconds; shape [3, links]."""
+        """The speeds of links: bytes/s for one message, bytes/s for several, and latency in seconds; shape [3, links].
+        """
         count, speeds = self._graph.number_of_edges(), list[npt.NDArray[np.float64]]()
         for keys in (("bandwidth",), ("shared_bandwidth", "bandwidth"), ("latency",)):
             links = self._graph.edges(data=True)
@@ -154,7 +156,10 @@ class ShortestPaths:
         return _by_number(order, counts, links)
 
     def _by_gateway(self, gateways: Ints, queries: list[Ints]) -> tuple[Ints, Ints]:
-        """Return the lengths and links of all paths. ``gateways`` are the last non-leaf nodes of the paths, sorted."""
+        """Return the number of links of each path, and the links of all paths, searching once per gateway.
+
+        ``gateways`` has the last non-leaf node of each path. It is sorted, and ``queries`` has the same order.
+        """
         cuts = [0, *(np.flatnonzero(np.diff(gateways)) + 1).tolist(), len(gateways)] if len(gateways) else [0]
         large = len(cuts) * len(self._arrays.out) + len(gateways) * LOOKS_ON_A_PATH > WORTH_COMPILING
         find_paths = _compiled() if large else PLAIN
@@ -238,7 +243,7 @@ def _sorted_by_node(ends: Ints, links: Ints, nodes: int) -> tuple[Ints, Ints]:
 
 
 def _by_number(order: Ints, counts: Ints, links: Ints) -> RouteLinks:
-    """Return paths sorted by pair number. The i-th given path belongs to pair ``order[i]``."""
+    """Return paths in order of pair number, given paths of which the i-th belongs to pair ``order[i]``."""
     begins = np.concatenate([[0], np.cumsum(counts)])[:-1]
     position = np.argsort(order)
     lengths, begins = counts[position], begins[position]
@@ -249,7 +254,7 @@ def _by_number(order: Ints, counts: Ints, links: Ints) -> RouteLinks:
 
 
 class PathFinder(NamedTuple):
-    """The two phases of a search, either as Python functions on lists or compiled for arrays."""
+    """The two functions of a search, ``_measure`` and ``_descend``: plain Python for lists, or compiled for arrays."""
 
     measure: Callable[..., tuple[int, int]]
     descend: Callable[..., Any]
@@ -269,8 +274,8 @@ def check_hops(number: int, known_pairs: int, pairs: int, most: int) -> None:
 def _measure(net: Any, gateway: int, starts: Any, scratch: Any) -> tuple[int, int]:
     """Search breadth-first, backward from the gateway, until every start has its distance and lowest cost.
 
-    Return the number of visited nodes, which are first in the queue, and the total length of all paths from the starts.
-    Both Python and numba run these plain loops.
+    Return the number of visited nodes, which come first in the queue, and the total length of all paths from the
+    starts. Python and numba both run this code.
     """
     level, best, queue, _ = scratch
     level[gateway], best[gateway], queue[0] = 0, 0, gateway
@@ -299,10 +304,10 @@ def _measure(net: Any, gateway: int, starts: Any, scratch: Any) -> tuple[int, in
 
 
 def _descend(net: Any, gateway: int, queries: Any, scratch: Any, seen: int, counts: Any) -> Any:
-    """Follow decreasing distances from each source to the gateway and its target, then reset all distances.
+    """Return the links of all paths, one path after the other, after a search by ``_measure``. Reset all distances.
 
-    ``queries`` contains the sources, the start nodes of the paths, the targets and the choices. Return the links of all
-    paths, one path after the other.
+    Each path follows decreasing distances to the gateway. ``queries`` contains, for each path, the source, its first
+    non-leaf node, the target and the choice.
     """
     sources, starts, targets, choices = queries
     level, best, queue, equal_links = scratch

@@ -32,7 +32,7 @@ GREATEST_REACH = {"pcie": 0, "cpu": 2}  # index in P2P_LEVELS up to which a GPU 
 
 
 class Router:
-    """Finds routes in one graph, as the nodes of one route or as the links of many routes."""
+    """A finder of routes in one graph. It returns one route as nodes, or many routes as numbers of links."""
 
     def __init__(self, graph: "nx.DiGraph[str]") -> None:
         check_is_graph(graph)
@@ -64,7 +64,7 @@ class Router:
 
 
 class ShortestRouter(Router):
-    """Routes by shortest paths. The receiver's number or, with a seed, a hash selects among equally good paths."""
+    """A router by shortest paths. The receiver's number or, with a seed, a hash selects among equally good paths."""
 
     def __init__(self, graph: "nx.DiGraph[str]", seed: int | None = None) -> None:
         super().__init__(graph)
@@ -92,7 +92,8 @@ class ShortestRouter(Router):
         return route
 
     def links_between(self, nodes: Sequence[str], src: npt.NDArray[Any], dst: npt.NDArray[Any]) -> RouteLinks:
-        """Return the same routes as ``Router.links_between``. All routes without a detour are found at once."""
+        """Return the links of all routes, as ``Router.links_between`` does. Routes without a detour are found together.
+        """
         number = self.paths.ends([(node, node) for node in nodes])[:, 0]
         ends = np.stack([number[src], number[dst]], axis=1)
         routes = self.paths.paths(ends, self._choices(ends))
@@ -187,7 +188,7 @@ def _memory_stops(graph: "nx.DiGraph[str]", route: Route) -> list[str]:
 
 
 def _distance(graph: "nx.DiGraph[str]", nodes: Sequence[str]) -> int:
-    """Return the index in P2P_LEVELS of the lowest level that allows direct access along these nodes."""
+    """Return the index of the lowest level in P2P_LEVELS at which a device may access another along these nodes."""
     kinds = [node_kind(graph, node) for node in nodes]
     cpus = kinds.count("cpu")
     return 1 + min(cpus, 2) if cpus else int("pcie" in kinds or "nic" in kinds)

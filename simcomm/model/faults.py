@@ -52,7 +52,7 @@ class Jitter:
         return np.asarray(self.mean * (2 * shares if self.distribution == "uniform" else -np.log1p(-shares)))
 
     def draw(self, seed: int, *name: Any) -> npt.NDArray[np.float64]:
-        """Return the delay of a name, which is a sequence of integers. Arrays represent many names.
+        """Return the random delay of each name, which is a sequence of integers; arrays stand for many names.
 
         Each delay is a hash of seed and name, so it depends neither on the engine nor on the order of events.
         """
@@ -205,13 +205,15 @@ class Faults:
         return self.messages.draw(self.seed, MESSAGE, index, channel, src, dst, last)
 
     def message_hash(self, index: Any, src: Any, dst: Any, channel: Any) -> Any:
-        """Return the hash of the part of a message's name that precedes ``pack_step_and_chunk``."""
+        """Return the hash of a message's name without step and chunk. ``hash_next`` adds them, packed in one integer.
+        """
         return hash_name(self.seed, MESSAGE, index, channel, src, dst)
 
     def slowdown(self, index: Any, rank: Any, channel: Any, step: Any) -> npt.NDArray[np.float64]:
-        """Return the factor by which each rank's compute is slowed down, in a step of collective number ``index``.
+        """Return the factor by which each rank's compute is slowed down in a step of a collective.
 
-        Negative channels represent other compute: ``DIVISION``, ``FORWARD``, ``BACKWARD``, ``OPTIMIZER``, ``PROGRAM``.
+        ``index`` is the number of the collective within the run. Negative channels represent other compute:
+        ``DIVISION``, ``FORWARD``, ``BACKWARD``, ``OPTIMIZER``, ``PROGRAM``.
         """
         factors = np.ones(np.shape(rank))
         for fault in self.ranks:
@@ -254,7 +256,7 @@ class Faults:
         return replace(self, ranks=ranks, links=tuple(link for link in links if link is not None))
 
     def split_at_first_change(self) -> tuple["Faults", float]:
-        """Return the faults that are active at time 0, and the time of the first later change in seconds.
+        """Return the faults that are active at time 0, and the time in seconds of the first change after it.
 
         The time is 0 if a rank has already failed or a link is already down.
 
@@ -275,7 +277,7 @@ class Faults:
 
 
 def pack_step_and_chunk(step: Any, chunk: Any) -> Any:
-    """Pack step and chunk, both uint64, into one integer, the last part of the key that identifies a message."""
+    """Return one integer for a step and a chunk, both uint64. It is the last part of a message's name in hashes."""
     return (step << np.uint64(CHUNK_BITS)) + chunk
 
 

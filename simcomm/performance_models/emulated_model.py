@@ -14,35 +14,36 @@ from simcomm.performance_models.performance_model import Alternatives
 
 
 class EmulatedModel(NetworkModel):
-    """Predicts an emulated cluster, whose ranks share this machine's cores and do not run in lockstep."""
+    """The model of an emulated cluster, whose ranks share this machine's cores and do not run in lockstep."""
 
     steps, warm_up = 5, 1  # all ranks start the first step together, so it is not counted
 
     def bucket_seconds(self, training: Training) -> Callable[[int], float] | None:
-        """Return a function from bucket bytes to seconds. For ``ddp``, it predicts gloo's all_reduce."""
+        """Return a function from bucket bytes to seconds. If torch's DDP synchronizes, buckets take gloo's all_reduce.
+        """
         if training.gradient_sync is not None:
             return super().bucket_seconds(training)
         gloo = self.bucket_algorithm(training)
         return lambda nbytes: self.collective(CollectiveCall(gloo, nbytes // 4), TIMES_ONLY).elapsed
 
     def bucket_algorithm(self, training: Training) -> Algorithm:
-        """Return the algorithm that reduces the gradients. For ``ddp``, this is gloo's all_reduce."""
+        """Return the algorithm that reduces the gradients. If torch's DDP synchronizes, this is gloo's all_reduce."""
         return training.gradient_sync or find_algorithm(f"all_reduce/{GLOO}")
 
     def predicts_ddp(self) -> bool:
         return self.calibration is not None and bool(self.calibration.overlap)
 
     def alternatives(self) -> Alternatives:
-        """Return one alternative calibration per fold, and one calibration with slower cores."""
+        """Return the calibration's folds, which each use a part of its rounds, and a calibration with slower cores."""
         if self.calibration is None or not self.calibration.parts:
             return Alternatives((), None)
         return Alternatives(tuple(self.calibration.parts), self.calibration.with_slower_cores(SLOWER))
 
     def measured_ranks(self, training: Training) -> int:
-        """Return the number of concurrent processes whose calibrated compute times are used.
+        """Return the number of concurrent processes whose calibrated compute times are used for the local ranks.
 
-        This is the number of local ranks if compute is calibrated for it. Otherwise, it is the largest smaller
-        calibrated number that keeps all cores busy. If there is none, it is the number of local ranks.
+        If compute is not calibrated for as many processes, the largest smaller calibrated number is used that keeps all
+        cores busy. Without such a number, return the number of local ranks.
         """
         local, calibration = self.cluster.local_ranks, self.calibration
         threads = threads_per_rank(local)

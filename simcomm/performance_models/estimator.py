@@ -1,7 +1,7 @@
 """Estimate an algorithm's time on a cluster: by closed form on symmetric stars, by simulation on other clusters.
 
-The closed forms equal the simulation if the buffer splits into equal chunks, and are also used for other buffers. With
-more than ``FEW_RANKS`` ranks, the compiled engine simulates.
+A closed form equals the simulation if the buffer splits into equal chunks; otherwise it is an approximation. With more
+than ``FEW_RANKS`` ranks, the compiled engine simulates.
 """
 
 from dataclasses import dataclass, field, replace
@@ -37,7 +37,7 @@ class Estimator:
 
     @classmethod
     def of(cls, simulator: MessageSimulator, call: CollectiveCall) -> "Estimator":
-        """Return an estimator. Computations that all algorithms share are done here, once."""
+        """Return an estimator for a call. It makes the computations that all algorithms share, once."""
         star, faster = simulator.star_costs(call.nbytes)
         if star is not None:
             simulator = replace(simulator, cluster=without_idle_hosts(simulator.cluster))
@@ -79,9 +79,10 @@ class Estimator:
         return Bracket(lower + self.division[0], upper + self.division[1])
 
     def link_load_bound(self, algorithm: Algorithm) -> float:
-        """Return a lower bound in seconds, 0 if unknown: the time that the busiest link needs for its bytes.
+        """Return the seconds that the busiest link needs for its bytes, a lower bound on an algorithm's time.
 
-        Raise TooLarge if the program is too large to simulate, and ProgramError if it is invalid.
+        Return 0 if the bound is unknown. Raise TooLarge if the program is too large to simulate, and ProgramError if it
+        is invalid.
         """
         if self.world_size <= FEW_RANKS or self.faster_star is None:
             return 0.0
@@ -89,7 +90,8 @@ class Estimator:
 
     @cached_property
     def division(self) -> tuple[float, float]:
-        """The shortest and longest time in seconds that a rank takes to divide its result for a mean; else zeros."""
+        """The shortest and longest time in seconds that a rank takes to divide for a mean; zeros for other operators.
+        """
         if self.call.op != "mean":
             return 0.0, 0.0
         spec, root, n = self.call.spec, self.call.root, self.call.elements

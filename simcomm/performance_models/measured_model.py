@@ -14,11 +14,14 @@ from simcomm.performance_models.performance_model import Alternatives, has_point
 
 
 class MeasuredModel(NetworkModel):
-    """Predicts with calibrated message times. Simulates messages if these are missing, or with an engine or faults."""
+    """The model of processes on this machine, which uses calibrated message times.
+
+    It simulates messages instead if there are no such times, or if an engine or faults are requested.
+    """
 
     @cached_property
     def message_costs(self) -> Calibration | None:
-        """The calibration, or None if it has no message times or the cluster has its own transport.
+        """The calibration with message times, or None if it has none or if the cluster has its own transport.
 
         Raise InputError if there is no calibration, or if it is for a different number of ranks.
         """
@@ -45,14 +48,15 @@ class MeasuredModel(NetworkModel):
         )
 
     def bucket_seconds(self, training: Training) -> Callable[[int], float] | None:
-        """Return a function from bucket bytes to seconds, or None for ``ddp``, whose bucket times are calibrated."""
+        """Return a function from bucket bytes to seconds, or None for torch's DDP, whose bucket times are calibrated.
+        """
         return None if training.gradient_sync is None else super().bucket_seconds(training)
 
     def calls_to_measure(self, calls: Iterable[CollectiveCall]) -> list[CollectiveCall]:
         return [call for call in calls if call.algorithm.has_program and call.algorithm.is_decided]
 
     def is_calibrated_for(self, training: Training) -> bool:
-        """Return whether compute is calibrated and, for overlapped training with gloo, the overlap slowdown too."""
+        """Return whether compute is calibrated and, if gradients overlap with backward under gloo, overlap too."""
         calibration = self.calibration
         if calibration is not None and calibration.backend == "gloo" and calibration.ranks > 1 and training.overlaps:
             return super().is_calibrated_for(training) and has_point(calibration.overlap, training)
@@ -65,5 +69,5 @@ class MeasuredModel(NetworkModel):
         return Alternatives(() if self.calibration is None else tuple(self.calibration.parts), None)
 
     def needs_overlap_calibration(self, training: Training) -> bool:
-        """Return whether overlap must be calibrated: for ``ddp``, and for a training without stated compute times."""
+        """Return whether overlap must be calibrated: if torch's DDP synchronizes or compute times are not given."""
         return training.gradient_sync is None or training.compute is None

@@ -225,7 +225,7 @@ def training_from_calibration(
 ) -> Trace:
     """Return the trace of ``steps`` training steps: forward, backward, sync and optimizer, without overlap.
 
-    Each step has another straggler, whose backward is longer than the mean by up to the calibrated wait.
+    In each step, a different rank is the slowest. Its backward exceeds the mean by up to the calibrated wait.
     """
     assert training.gradient_sync is not None
     call = CollectiveCall(training.gradient_sync, training.gradient_bytes // 4, op="mean")
@@ -294,7 +294,7 @@ def overlap(backward_s: float, ready: Sequence[float], seconds: Sequence[float],
 
 
 class OverlapCalibration(NamedTuple):
-    """Calibrated data for training steps that communicate gradients during backward."""
+    """The calibration for training steps that communicate gradients during backward, and how to use it."""
 
     calibration: Calibration | None
     ranks: int  # concurrent processes in which compute was measured
@@ -312,13 +312,13 @@ def train_overlapped(
     """Return the trace of ``steps`` training steps that communicate gradient buckets during backward.
 
     The sync is the exposed communication: buckets still in flight when backward ends, and the wait for the slowest
-    rank. When torch starts the buckets, the sync is part of backward, as in a measured run. Backward then includes
-    torch's copies into and out of the buckets, and forward includes its broadcast of the model's buffers. The trace's
-    fact ``exposed_s`` is the exposed time.
+    rank. The trace's fact ``exposed_s`` is its time. In torch's DDP, the sync is a part of backward, as in a measured
+    run. Backward then includes torch's copies into and out of the buckets, and forward includes its broadcast of the
+    model's buffers.
 
-    ``carry`` converts a bucket's bytes to seconds; None represents gloo on this machine. The overlap slowdown is
-    calibrated with gloo on this machine and spread over the bucket times. Without an overlap calibration, gradients
-    become ready in proportion to their FLOPs, and communication does not slow backward down.
+    ``carry`` returns the seconds of a bucket, given its bytes; None represents gloo on this machine. The overlap
+    slowdown is calibrated with gloo on this machine and spread over the bucket times. Without an overlap calibration,
+    gradients become ready in proportion to their FLOPs, and communication does not slow backward down.
 
     Raise InputError if the overlap calibration is required and missing.
     """

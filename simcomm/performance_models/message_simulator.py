@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MessageSimulator:
-    """Simulates collectives and training steps, message by message, on a cluster."""
+    """A simulator of collectives and training steps on a cluster, message by message."""
 
     cluster: Cluster
     transport: Transport
@@ -116,7 +116,10 @@ class MessageSimulator:
         return compiled.one_by_one(inputs, messages=messages)
 
     def star_costs(self, nbytes: int) -> tuple[CostModel | None, CostModel | None]:
-        """Return (cost model, None) for a symmetric star, else (None, cost model of a faster symmetric star)."""
+        """Return the cost model of the cluster if it is a symmetric star, and otherwise the one of a faster star.
+
+        It is the first result for a symmetric star, and the second for other clusters. The other result is None.
+        """
         star = star_model(self.cluster, nbytes)
         return star, None if star is not None else faster_star(self.cluster, nbytes)
 

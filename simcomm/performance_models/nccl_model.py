@@ -23,7 +23,8 @@ ENGINE = "nccl model"  # reported as the engine of a trace
 
 
 class NcclModel(NetworkModel):
-    """Predicts NCCL's built-in collectives with an uncertainty interval, and simulates other algorithms."""
+    """The model of clusters with NCCL. It predicts NCCL's collectives with intervals, and simulates other algorithms.
+    """
 
     cluster: NcclCluster
 
@@ -62,7 +63,7 @@ class NcclModel(NetworkModel):
         )
 
     def check_sync(self, training: Training) -> None:
-        """Accept every gradient sync."""
+        """Do nothing, because this cluster supports every gradient sync. Other models raise InputError for NCCL's."""
 
     def carried(self, workload: CollectiveCall | Training) -> Carrier | None:
         algorithm = workload.algorithm if isinstance(workload, CollectiveCall) else workload.gradient_sync
@@ -109,7 +110,8 @@ def _is_own(algorithm: Algorithm | None) -> bool:
 
 
 def describe_choice(prediction: NcclPrediction) -> str:
-    """Return text such as ``tree/ll x2`` (algorithm, protocol, channels). Without candidates: ``pairs`` or ``mpi``."""
+    """Return text such as ``tree/ll x2`` (algorithm, protocol, channels), or only the algorithm if NCCL has no choice.
+    """
     return (
         f"{prediction.algorithm}/{prediction.protocol} x{prediction.channels}"
         if prediction.candidates

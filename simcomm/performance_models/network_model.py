@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 
 class TcpSimulator(MessageSimulator):
-    """Simulates collectives and training steps over TCP. Requires the compiled engine."""
+    """A simulator of collectives and training steps over TCP. It requires the compiled engine."""
 
     def collective(
         self, call: CollectiveCall, options: SimulationOptions, buffers: Sequence[Array] | None = None
     ) -> Trace:
         """Return the trace of a collective, using the software costs of its algorithm.
 
-        The timing does not depend on the data, so ``buffers`` are reduced in a second simulation without TCP.
+        If ``buffers`` are given, run the collective on them in place, in a second simulation without TCP.
         """
         _check_tcp_engine(options.engine)
         transport = call.algorithm.costs_of(self.transport)
@@ -88,7 +88,7 @@ def _check_tcp_engine(engine: str | None) -> None:
 
 
 class NetworkModel(PerformanceModel):
-    """Simulates messages on shared links, over TCP if the transport has TCP parameters."""
+    """The model of a described network. It simulates messages on shared links, over TCP if the transport says so."""
 
     @cached_property
     def simulator(self) -> MessageSimulator:

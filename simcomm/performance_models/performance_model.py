@@ -22,14 +22,17 @@ from simcomm.performance_models.options import TIMES_ONLY, SimulationOptions
 
 
 class Alternatives(NamedTuple):
-    """Alternative calibrations: one for each fold and, if only the speed of cores drifts, one with slower cores."""
+    """Calibrations that replace the usual one. Each of ``parts`` is a fold, which uses a part of the rounds.
+
+    ``slower`` has slower cores. It is None unless only the speed of cores drifts.
+    """
 
     parts: tuple[Calibration, ...]
     slower: Calibration | None
 
 
 class Carrier(NamedTuple):
-    """The algorithm that transfers a workload's bytes in simulated messages, and how often it runs per repetition."""
+    """The algorithm whose messages are simulated for a workload, and how often it runs per repetition."""
 
     algorithm: Algorithm
     root: int
@@ -83,7 +86,8 @@ class PerformanceModel(ABC):
         return train_overlapped(training, self.cluster, measured, compute, steps, carry)
 
     def check_training(self, training: Training, options: SimulationOptions) -> None:
-        """Raise InputError if the model does not support the gradient sync, alone or with the engine and the faults."""
+        """Raise InputError if the model does not support the gradient sync, or its combination with engine and faults.
+        """
         if training.overlaps:
             self.bucket_seconds(training)
         if self.has_no_messages(training):
@@ -102,9 +106,9 @@ class PerformanceModel(ABC):
         return training.overlaps or training.program is None
 
     def carried(self, workload: CollectiveCall | Training) -> Carrier | None:
-        """Return the algorithm that transfers the workload's data, or None if no messages are simulated.
+        """Return the algorithm whose messages are simulated for a workload, or None if bucket times were measured.
 
-        A training run repeats its sync ``steps`` times. With overlap, it runs the algorithm once per bucket.
+        The sync of a training run occurs once per bucket if it overlaps with backward, and otherwise once per step.
         """
         if isinstance(workload, CollectiveCall):
             return Carrier(workload.algorithm, workload.root, 1)
@@ -115,7 +119,8 @@ class PerformanceModel(ABC):
         return Carrier(algorithm, 0, times)
 
     def bucket_algorithm(self, training: Training) -> Algorithm | None:
-        """Return the algorithm that reduces the gradients, or None if their times were measured."""
+        """Return the algorithm that reduces the gradients, or None for torch's DDP, whose bucket times were measured.
+        """
         return training.gradient_sync
 
     def predicts_ddp(self) -> bool:
@@ -135,7 +140,7 @@ class PerformanceModel(ABC):
         return self.cluster.local_ranks
 
     def calls_to_measure(self, calls: Iterable[CollectiveCall]) -> list[CollectiveCall]:
-        """Return the calls whose messages must be measured at exactly their sizes."""
+        """Return those of ``calls`` that a calibration must measure at exactly their sizes."""
         return []
 
     def is_calibrated_for(self, training: Training) -> bool:
@@ -147,9 +152,9 @@ class PerformanceModel(ABC):
         return False
 
     def phases(self, training: Training) -> tuple[ComputePhases, ComputePhases]:
-        """Return the compute times of a step while all ranks on the machine run, and while a single rank runs.
+        """Return a step's compute times twice: while all ranks on the machine run, and while only one rank runs.
 
-        Both use the same number of threads per rank. Raise InputError if compute is not calibrated.
+        Each rank uses the same number of threads in both cases. Raise InputError if compute is not calibrated.
         """
         if training.compute is not None:
             return training.compute, training.compute
@@ -167,9 +172,9 @@ class PerformanceModel(ABC):
         return together.times(local / measured), alone
 
     def bucket_seconds(self, training: Training) -> Callable[[int], float] | None:
-        """Return a function from bucket bytes to seconds, or None if bucket times were measured.
+        """Return a function from bucket bytes to seconds, or None if the calibration has the times of buckets.
 
-        Raise InputError for ``ddp``, whose overlap can only be measured on this machine.
+        Raise InputError for torch's DDP, whose overlap with backward must be measured.
         """
         sync = training.gradient_sync
         if sync is None:
