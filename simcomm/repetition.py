@@ -89,8 +89,7 @@ class PathPart:
 
 @dataclass(frozen=True)
 class LinkPart:
-    """A degraded link with a ``share`` of its bandwidth. ``s`` is its messages' time on the critical path in seconds.
-    """
+    """A degraded link with a ``share`` of its bandwidth. Its messages take ``s`` seconds of the critical path."""
 
     between: tuple[str, str]
     share: float

@@ -139,8 +139,7 @@ def _with_more_known(contender: _Contender, estimator: Estimator) -> _Contender:
 
 
 def _effort(algorithm: Algorithm, estimator: Estimator) -> tuple[int, int, str]:
-    """Return a sort key: operations on rank 0, number of parameters, label. It decides between equally fast algorithms.
-    """
+    """Return a sort key for equally fast algorithms: operations on rank 0, number of parameters, label."""
     programs = algorithm.channels(0, estimator.world_size, estimator.call.root)
     operations = sum(len(step) for program in programs for step in program)
     return operations, len(algorithm.parameter_names), algorithm.label

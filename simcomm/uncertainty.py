@@ -101,8 +101,7 @@ def find_noise(calibration: Calibration) -> list[str]:
 
 
 def _contradictions(calibration: Calibration) -> Iterator[str]:
-    """Yield a message for each phase whose time in n parallel processes is below that in one, or over n times as long.
-    """
+    """Yield a message for each phase that n processes at once compute faster than one, or over n times slower."""
     alone = {_kind(point): point.phases for point in calibration.compute if point.processes == 1}
     for point in calibration.compute:
         if point.processes == 1 or _kind(point) not in alone:

@@ -1,5 +1,4 @@
-"""Define clusters of processes on this machine, whose costs are calibrated: over shared memory or an emulated network.
-"""
+"""Define clusters of processes on this machine with calibrated costs, over shared memory or an emulated network."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace

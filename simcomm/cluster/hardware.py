@@ -150,8 +150,7 @@ def find_machine(name: str) -> Machine:
 
 
 def _half_switch_latency(entry: Mapping[str, Any]) -> float:
-    """Return half the latency of a machine's PCIe switch, in seconds. Each of a route's two links to it gets one half.
-    """
+    """Return half the latency of a machine's PCIe switch, in seconds, for each of the two links of a route to it."""
     model = find_part("switch", entry["pcie_switch"]) if "pcie_switch" in entry else {}
     return parse_latency(model["latency"].value) / 2 if "latency" in model else 0.0
 

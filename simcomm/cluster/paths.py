@@ -112,8 +112,7 @@ class ShortestPaths:
 
     @cached_property
     def _scratch(self) -> tuple[Ints, Ints, Ints, Ints]:
-        """Arrays for searches to overwrite: distance (-1 between searches) and cost of nodes, a queue, and equal links.
-        """
+        """Arrays that searches overwrite: distances (-1 between searches) and costs of nodes, a queue, and links."""
         count = len(self.nodes)
         return np.full(count, -1), np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64)
 
@@ -124,8 +123,7 @@ class ShortestPaths:
 
     @cached_property
     def speeds(self) -> npt.NDArray[np.float64]:
-        """The speeds of links: bytes/s for one message, bytes/s for several, and latency in seconds; shape [3, links].
-        """
+        """The bytes/s of links for one message and for several, and their latency in seconds; shape [3, links]."""
         count, speeds = self._graph.number_of_edges(), list[npt.NDArray[np.float64]]()
         for keys in (("bandwidth",), ("shared_bandwidth", "bandwidth"), ("latency",)):
             links = self._graph.edges(data=True)

@@ -92,8 +92,7 @@ class ShortestRouter(Router):
         return route
 
     def links_between(self, nodes: Sequence[str], src: npt.NDArray[Any], dst: npt.NDArray[Any]) -> RouteLinks:
-        """Return the links of all routes, as ``Router.links_between`` does. Routes without a detour are found together.
-        """
+        """Return all routes as ``Router.links_between`` does. Routes without a detour are computed together."""
         number = self.paths.ends([(node, node) for node in nodes])[:, 0]
         ends = np.stack([number[src], number[dst]], axis=1)
         routes = self.paths.paths(ends, self._choices(ends))

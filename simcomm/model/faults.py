@@ -205,8 +205,7 @@ class Faults:
         return self.messages.draw(self.seed, MESSAGE, index, channel, src, dst, last)
 
     def message_hash(self, index: Any, src: Any, dst: Any, channel: Any) -> Any:
-        """Return the hash of a message's name without step and chunk. ``hash_next`` adds them, packed in one integer.
-        """
+        """Return the hash of a message's name without step and chunk, which ``hash_next`` then adds."""
         return hash_name(self.seed, MESSAGE, index, channel, src, dst)
 
     def slowdown(self, index: Any, rank: Any, channel: Any, step: Any) -> npt.NDArray[np.float64]:

@@ -226,8 +226,7 @@ def collective_rates(comm: Communicator, values: Parameters, *, is_chain: bool =
 
 
 def ramp_class(comm: Communicator) -> str:
-    """Return the name of the fitted curve by which bandwidth grows with size: nvlink, pcie, ib, plugin or slow_plugin.
-    """
+    """Return the fitted curve by which bandwidth grows with size: nvlink, pcie, ib, plugin or slow_plugin."""
     if comm.network is None:
         return "nvlink" if comm.is_nvlink else "pcie"
     if comm.network.kind in ("efa1", "tcp"):

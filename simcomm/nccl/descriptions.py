@@ -189,8 +189,7 @@ class System:
 
     @property
     def guessed(self) -> tuple[str, ...]:
-        """The keys whose guessed values affect predictions: ``nic`` if several hosts use a guessed rate, and ``nccl``.
-        """
+        """The keys with guessed values that affect predictions: ``nic`` (only for several hosts) and ``nccl``."""
         is_nic_unknown = self.nic_guess and self.nodes > 1
         return tuple(key for key, unknown in (("nic", is_nic_unknown), ("nccl", "nccl" in self.defaulted)) if unknown)
 

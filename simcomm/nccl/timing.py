@@ -112,8 +112,7 @@ def tree_gain(comm: Communicator, share: float) -> float:
 
 
 def _nvls_route(comm: Communicator, depth: float, across: float, values: Parameters) -> CandidateRoute:
-    """Return the latencies and bandwidths of NVLS. If settings limit its channels, the bandwidth decreases with them.
-    """
+    """Return the latencies and bandwidths of NVLS. Settings that limit its channels also limit its bandwidth."""
     p, is_blackwell = comm.local, comm.generation == "blackwell"
     share = values["share.nvls_blackwell" if is_blackwell else "share.nvls"]
     rate = comm.hops[0].rate * least([share * 2 * (p - 1) / (p + 1), 0.94 if is_blackwell else 2.0])
@@ -144,8 +143,7 @@ def route_times(comm: Communicator, collective: str, choice: Choice, sizes: Floa
 def _ll_load(
     comm: Communicator, choice: Choice, load: Floats, sizes: Floats, route: CandidateRoute, values: Parameters
 ) -> Floats:
-    """Return the time in us that LL needs for its bytes. Bandwidth grows with the number of channels, and so with size.
-    """
+    """Return the time in us that LL needs for its bytes. Larger calls use more channels, each with a fixed rate."""
     channels = used_channels(comm, *choice, sizes)
     times: Floats = load * route.bandwidth / np.minimum(route.ll_bandwidth, channels * values["channel.ll"])
     return times
@@ -197,8 +195,7 @@ def host_time(comm: Communicator, collective: str, channels: Floats, values: Par
 
 
 def call_time(comm: Communicator, values: Parameters) -> float:
-    """Return the time in us that a Python benchmark adds to each call, because it waits for it; 0 for other benchmarks.
-    """
+    """Return the time in us that a Python benchmark adds to each call by waiting for it; 0 for other benchmarks."""
     if comm.system.harness != "torch":
         return 0.0
     return values["call.torch" if comm.system.nodes == 1 else "call.torch_hosts"]

@@ -19,8 +19,7 @@ class EmulatedModel(NetworkModel):
     steps, warm_up = 5, 1  # all ranks start the first step together, so it is not counted
 
     def bucket_seconds(self, training: Training) -> Callable[[int], float] | None:
-        """Return a function from bucket bytes to seconds. If torch's DDP synchronizes, buckets take gloo's all_reduce.
-        """
+        """Return a function from bucket bytes to seconds. Buckets of torch's DDP take the time of gloo's all_reduce."""
         if training.gradient_sync is not None:
             return super().bucket_seconds(training)
         gloo = self.bucket_algorithm(training)

@@ -90,8 +90,7 @@ class Estimator:
 
     @cached_property
     def division(self) -> tuple[float, float]:
-        """The shortest and longest time in seconds that a rank takes to divide for a mean; zeros for other operators.
-        """
+        """The shortest and longest time in seconds that a rank takes to divide for a mean; zeros without a mean."""
         if self.call.op != "mean":
             return 0.0, 0.0
         spec, root, n = self.call.spec, self.call.root, self.call.elements

@@ -48,8 +48,7 @@ class MeasuredModel(NetworkModel):
         )
 
     def bucket_seconds(self, training: Training) -> Callable[[int], float] | None:
-        """Return a function from bucket bytes to seconds, or None for torch's DDP, whose bucket times are calibrated.
-        """
+        """Return a function from bucket bytes to seconds, or None for torch's DDP, whose buckets are calibrated."""
         return None if training.gradient_sync is None else super().bucket_seconds(training)
 
     def calls_to_measure(self, calls: Iterable[CollectiveCall]) -> list[CollectiveCall]:

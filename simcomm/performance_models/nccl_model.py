@@ -23,8 +23,7 @@ ENGINE = "nccl model"  # reported as the engine of a trace
 
 
 class NcclModel(NetworkModel):
-    """The model of clusters with NCCL. It predicts NCCL's collectives with intervals, and simulates other algorithms.
-    """
+    """The model of clusters with NCCL. It predicts NCCL's own collectives with intervals, and simulates others."""
 
     cluster: NcclCluster
 
@@ -110,8 +109,7 @@ def _is_own(algorithm: Algorithm | None) -> bool:
 
 
 def describe_choice(prediction: NcclPrediction) -> str:
-    """Return text such as ``tree/ll x2`` (algorithm, protocol, channels), or only the algorithm if NCCL has no choice.
-    """
+    """Return text such as ``tree/ll x2`` (algorithm, protocol, channels), or the algorithm if it is the only one."""
     return (
         f"{prediction.algorithm}/{prediction.protocol} x{prediction.channels}"
         if prediction.candidates

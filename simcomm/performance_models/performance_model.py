@@ -86,8 +86,7 @@ class PerformanceModel(ABC):
         return train_overlapped(training, self.cluster, measured, compute, steps, carry)
 
     def check_training(self, training: Training, options: SimulationOptions) -> None:
-        """Raise InputError if the model does not support the gradient sync, or its combination with engine and faults.
-        """
+        """Raise InputError if the model does not support the gradient sync, alone or with the engine and faults."""
         if training.overlaps:
             self.bucket_seconds(training)
         if self.has_no_messages(training):
@@ -119,8 +118,7 @@ class PerformanceModel(ABC):
         return Carrier(algorithm, 0, times)
 
     def bucket_algorithm(self, training: Training) -> Algorithm | None:
-        """Return the algorithm that reduces the gradients, or None for torch's DDP, whose bucket times were measured.
-        """
+        """Return the algorithm that reduces the gradients, or None for torch's DDP, whose buckets were measured."""
         return training.gradient_sync
 
     def predicts_ddp(self) -> bool:
