@@ -94,10 +94,7 @@ def by_segments(inputs: EngineInput, *, messages: bool = False) -> Timing:
 
 
 def by_shortcut(inputs: EngineInput) -> Timing | None:
-    """Return the timing by max-plus, or None if max-plus does not apply.
-
-    Faults that begin after the end of the run have no effect.
-    """
+    """Return the timing by max-plus, or None if max-plus does not apply. Faults after the run's end are ignored."""
     if not isinstance(inputs.schedule, SymmetricSchedule):
         return None
     if inputs.faults.fails_ranks or inputs.faults.changes_links:
@@ -137,7 +134,7 @@ def by_max_plus(inputs: EngineInput) -> Timing | None:
 def by_events(inputs: EngineInput, *, messages: bool = False) -> Timing:
     """Return the timing with every message simulated.
 
-    ``messages`` adds the times of each message. They are also added if the run may hang, because the trace then lists
+    ``messages`` adds the times of each message. They are always added if the run may hang, because the trace then lists
     unfinished operations.
     """
     messages = messages or inputs.faults.may_hang
@@ -201,7 +198,7 @@ def _timing(inputs: EngineInput, finished: Floats, method: str) -> Timing:
 
 
 def _deadlock(inputs: EngineInput, stuck: list[int]) -> ProgramError:
-    """Return an error that names the wait-for cycle or, if there are very many messages, only the blocked ranks."""
+    """Return an error that names the wait-for cycle or, if there are too many messages for that, the blocked ranks."""
     schedule = inputs.schedule
     try:
         if inputs.posted <= EXPLAINED_UP_TO:
@@ -213,7 +210,7 @@ def _deadlock(inputs: EngineInput, stuck: list[int]) -> ProgramError:
 
 
 def _with_mean_division(inputs: EngineInput, timing: Timing) -> Timing:
-    """Return the timing including the division that completes a mean, if any. Failed ranks do not divide."""
+    """Return the timing. For a mean, add the final division, which failed ranks do not execute."""
     if inputs.call.op != "mean":
         return timing
     late = [fault.rank for fault in inputs.faults.ranks if fault.fails_at <= timing.finished[fault.rank] < np.inf]
@@ -223,7 +220,7 @@ def _with_mean_division(inputs: EngineInput, timing: Timing) -> Timing:
 
 
 def with_messages(timing: Timing, inputs: EngineInput, run: TcpRun) -> Timing:
-    """Return the timing of one collective in a TCP run, with the times of its messages."""
+    """Return the timing of one collective in a TCP run, with its messages' times added."""
     sent, received, end = run.message_times(inputs)
     nbytes = inputs.schedule_plan.plan.messages["nbytes"].copy()
     return timing._replace(times=MessageTimes(*inputs.names, nbytes, np.maximum(sent, received), end, sent, received))

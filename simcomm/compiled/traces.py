@@ -28,9 +28,9 @@ Indices = npt.NDArray[Any]
 
 
 def make_trace(inputs: EngineInput, timing: Timing, facts: dict[str, float], *, record: bool = True) -> Trace:
-    """Return the trace of a run, with messages, spans and links if they are known and ``record`` is set.
+    """Return the trace of a run. It has messages, spans and links only if they are known and ``record`` is set.
 
-    Otherwise the trace has only its times, failed ranks and unfinished operations.
+    Without them, it has only its times, failed ranks and unfinished operations.
     """
     only = replace(trace_nothing(inputs, timing.elapsed, timing.method), facts=facts)
     if timing.elapsed == inf:
@@ -87,7 +87,7 @@ def trace_messages(inputs: EngineInput, timing: Timing, base: float = 0.0) -> Me
 
 
 def _message_columns(inputs: EngineInput, timing: Timing, base: float) -> dict[str, npt.NDArray[Any]]:
-    """Return the columns of the arrived messages. The columns that need the most memory are computed first."""
+    """Return the arrived messages as columns, sorted by begin and sender."""
     times = _recorded(timing)
     arrived = np.flatnonzero(np.isfinite(times.end))
     arrived = arrived[np.lexsort((times.src[arrived], times.begin[arrived]))]
@@ -151,14 +151,14 @@ def trace_unfinished(inputs: EngineInput, timing: Timing) -> list[Unfinished]:
 
 
 def _halves(inputs: EngineInput) -> tuple[Indices, Indices]:
-    """Return the rows of each sent message's send and receive in the schedule's table."""
+    """Return, for each sent message, the rows of its send and of its receive in the schedule's table."""
     columns, sends = inputs.schedule.table().columns, inputs.schedule_plan.sends
     assert sends is not None, "only a schedule written out has a table: use with_table"
     return sends, columns.match[sends]
 
 
 def trace_reductions(inputs: EngineInput, timing: Timing) -> Spans:
-    """Return the reductions and copies of each rank. They follow the messages of their step, received chunks first."""
+    """Return the reductions and copies of each rank as spans. In a step, received chunks are reduced first."""
     if timing.reductions is not None:
         return timing.reductions
     if inputs.transport.gamma == 0:
@@ -195,9 +195,9 @@ def begin_operations(ready: Floats, is_first: Bools, location: Ints, seconds: Fl
     """Return the time at which each operation begins, or infinity if its rank has failed by then.
 
     A step's operations run one after the other. A step begins when its messages have arrived and the previous step has
-    ended. ``location`` is the index of each operation's step. ``ready``, ``is_first`` and ``fails_at`` have an entry
-    per step: the time in seconds of the last arrival, whether it is the program's first step, and its rank's failure
-    time.
+    ended. ``location`` is the index of each operation's step. The other arrays have an entry per step: ``ready`` is the
+    time of its last arrival in seconds, ``is_first`` marks a program's first step, and ``fails_at`` is when its rank
+    fails.
 
     >>> steps = np.array([0.0, 1.0]), np.array([True, False])
     >>> begin_operations(*steps, np.array([0, 0, 1]), np.array([1.0, 0.5, 1.0]), np.array([9.0, 9.0])).tolist()

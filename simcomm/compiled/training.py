@@ -35,7 +35,7 @@ from simcomm.model.sharing import SAME_ARRIVAL
 
 @dataclass(frozen=True)
 class SimulatedSync:
-    """The simulated gradient sync of one training step."""
+    """The gradient sync of one training step. Its timing starts at ``base`` seconds of the training run."""
 
     inputs: EngineInput
     base: float  # start of the timing, in seconds
@@ -58,7 +58,7 @@ class SimulatedSync:
 
 
 class _Ranks:
-    """Computes when ranks finish their phases, and tracks which ranks have failed. Failed ranks have infinite times."""
+    """The state of the ranks in a training run. It computes phase ends, which are infinite for failed ranks."""
 
     def __init__(self, inputs: EngineInput) -> None:
         self.faults, self.ranks = inputs.faults, np.arange(inputs.schedule.world_size)
@@ -72,10 +72,10 @@ class _Ranks:
 
 
 def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *, record: bool) -> Trace | None:
-    """Return the trace of training steps, recorded as ``record`` in ``simcomm.run`` describes.
+    """Return the trace of training steps. ``record`` adds messages and links, as in ``simcomm.run``.
 
-    ``inputs`` is the gradient sync, which computes a sum; every rank then divides the whole buffer. Return None if
-    messages of two syncs may be in flight at the same time, so that syncs cannot be simulated one by one.
+    ``inputs`` is the gradient sync, a sum. After it, every rank divides the whole buffer. Return None if messages of
+    two syncs may be in flight at the same time, because this function simulates the syncs one by one.
     """
     if record and steps:
         inputs.check_number(Gigabyte.RECORDED // steps)
@@ -111,11 +111,11 @@ def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *
 
 
 def simulate_tcp_training(inputs: EngineInput, phases: Phases, steps: int, *, record: bool) -> Trace:
-    """Return the trace of training steps over TCP. ``record`` selects whether it includes messages.
+    """Return the trace of training steps over TCP. ``record`` adds messages and links, as in ``simcomm.run``.
 
     All steps are simulated in one run, because the state of connections carries over. ``inputs`` is the gradient sync,
-    which computes a sum; every rank then divides the whole buffer. Raise InputError if messages or segments exceed the
-    memory limit.
+    a sum. After it, every rank divides the whole buffer. Raise InputError if messages or segments exceed the memory
+    limit.
     """
     inputs = inputs.with_table()
     syncs = [inputs.under(inputs.faults, None, step) for step in range(steps)]
@@ -132,7 +132,7 @@ def simulate_tcp_training(inputs: EngineInput, phases: Phases, steps: int, *, re
 
 
 def _first_message(inputs: EngineInput, begin: Floats, base: float) -> float:
-    """Return the earliest time at which a message of a sync can begin, if its ranks start at ``begin``."""
+    """Return the earliest time at which a message of a sync can begin, if rank r starts at ``begin[r]`` seconds."""
     if (begin == base).all():
         return base
     src, dst = inputs.pairs
@@ -142,7 +142,7 @@ def _first_message(inputs: EngineInput, begin: Floats, base: float) -> float:
 def _sync(
     inputs: EngineInput, begin: Floats, base: float, step: int, record: bool, before: list[SimulatedSync]
 ) -> SimulatedSync:
-    """Simulate a gradient sync in which rank r starts at ``begin[r]`` seconds. ``base`` is the earliest start."""
+    """Simulate the gradient sync of a step. Rank r starts at ``begin[r]`` seconds, and the first rank at ``base``."""
     starts = begin - base if (begin > base).any() else None
     sync = inputs.under(inputs.faults.shifted(base), starts, step)
     if starts is None and not record and before and not inputs.faults.is_random:
@@ -159,7 +159,7 @@ def _sync(
 
 
 def _spans(step: int, *phases: tuple[str, Floats, Floats]) -> list[Spans]:
-    """Return the spans of each phase (name, begins, ends) of a step. Only syncs may have spans of no duration."""
+    """Return the spans of a step's phases, each given as (name, begins, ends). Only syncs may have no duration."""
     spans = []
     for name, begin, end in phases:
         rank = np.flatnonzero((end < inf) if name == "sync" else (begin < end) & (end < inf))

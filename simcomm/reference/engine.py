@@ -67,9 +67,9 @@ class Half:
 
 
 class Buffer:
-    """The buffer of one rank, divided into chunks, with or without data. Scratch chunks follow the buffer.
+    """The buffer of one rank, divided into chunks. Scratch chunks, for temporary data, follow the buffer.
 
-    It has ``n`` elements of ``itemsize`` bytes each; ``data`` has shape [n].
+    It has ``n`` elements of ``itemsize`` bytes each. ``data`` has shape [n], or is None if only times are simulated.
     """
 
     def __init__(self, algorithm: Algorithm, world_size: int, n: int, itemsize: int, data: Array | None) -> None:
@@ -102,7 +102,7 @@ def _offsets(total: int, n: int, chunks: int) -> tuple[int, ...]:
 
 
 class Simulation:
-    """Simulates ranks in virtual time on one cluster. ``messages`` and ``spans`` grow during the run.
+    """A simulation of ranks on a cluster, in virtual time. ``messages`` and ``spans`` grow during the run.
 
     Callbacks on events of ``env`` can extend a running simulation: ``env.process(simulation.collective(...))`` starts
     one rank's part of a collective at the current time, and ``post`` posts a send or a receive.

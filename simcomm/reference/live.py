@@ -49,7 +49,7 @@ class PointToPoint(NamedTuple):
 
 
 class LiveSimulation(Simulation):
-    """Simulates a cluster in virtual time. Messages and collectives can be added during the simulation.
+    """A simulation of a cluster, to which messages and collectives can be added while it runs.
 
     It stores no data, because times never depend on data.
 
@@ -126,7 +126,7 @@ class LiveSimulation(Simulation):
 
 @lru_cache(maxsize=256)
 def _renamed(algorithm: Algorithm, ranks: Sequence[int], root: int) -> list[list[list[tuple[Operation, ...]]]]:
-    """Return the group's programs, [ranks of the group][channels], with peers numbered as in the world."""
+    """Return the group's programs, as [ranks of the group][channels], with peers given by their global ranks."""
     schedule = verified_schedule(algorithm, len(ranks), root)
     programs = schedule.programs
     return [[list(on_group(iter(program), ranks)) for program in channels] for channels in programs]  # type: ignore[arg-type]

@@ -114,7 +114,7 @@ class Network:
             self._share_out_soon([change.link])
 
     def _share_out_soon(self, changed: Iterable[Link]) -> None:
-        """Recompute the rates once, after all events of this instant."""
+        """Schedule one update of the rates, after all other events at this time."""
         self._changed.update(changed)
         if not self._share_out_due:
             self._share_out_due = True

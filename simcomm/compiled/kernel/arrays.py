@@ -1,7 +1,7 @@
 """Define the arrays of the compiled engine: the stages and messages of a schedule, and the network.
 
-Routes list only the links that can limit a message. A *link pair* is an ordered pair of links on a common route. Its
-record counts the flows whose rate the first link determines and that also cross the second link.
+Routes list only the links that can limit a message. A *link pair* (a, b) is an ordered pair of links on a common route.
+Its record counts the flows that cross both links and whose rate is determined by a.
 """
 
 from typing import Any, NamedTuple
@@ -54,7 +54,7 @@ class Plan(NamedTuple):
     fails_at: Floats = NO_FLOATS  # [agents]: time of failure in seconds; [0] if none fails
 
     def most_at_once(self, end: str) -> LongInts:
-        """Return, for each agent, the maximum number of messages that a stage sends ("source") or receives ("sink")."""
+        """Return each agent's maximum number of messages per stage: sent (``end`` "source") or received ("sink")."""
         agent = self.stages["agent"][:-1]
         most = np.zeros(len(self.first_stage), np.int64)
         np.maximum.at(most, agent, np.bincount(self.messages[end], minlength=len(agent)))
@@ -98,7 +98,7 @@ class LinkRecords(NamedTuple):
 
 
 class LinkChange(NamedTuple):
-    """A link's bandwidths from ``time`` on, in bytes/s for one message and for several, and the ``routes`` over it."""
+    """A change of a link at ``time``: its new bytes/s for one message and for several, and the routes that use it."""
 
     time: float
     link: int
@@ -123,7 +123,6 @@ def number_distinct(keys: LongInts, below: int) -> tuple[LongInts, Ints]:
 
 
 def _by_sorting(keys: LongInts) -> tuple[LongInts, Ints]:
-    """Return the same result as ``number_distinct``, by sorting the keys piece by piece to limit memory."""
     if len(keys) <= AT_ONCE:
         distinct, number = np.unique(keys, return_inverse=True)
         return distinct, number.astype(np.int32)

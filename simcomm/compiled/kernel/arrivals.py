@@ -10,9 +10,9 @@ from simcomm.jit import inline
 
 @inline
 def admit_arrivals(w: World, now: float) -> None:
-    """Start the flows that have reached their links, each alone or as a member of a group.
+    """Start the flows that have reached their links. Flows that share links become members of groups.
 
-    Flows that are alone are found first, so that no flow of a simultaneous group counts as alone.
+    Flows that are alone are found first, so that no flow counts as alone if others reach its links at the same time.
     """
     together = 0
     for k in range(w.sizes[FRESH]):
@@ -34,7 +34,7 @@ def admit_arrivals(w: World, now: float) -> None:
 
 @inline
 def _is_alone_on_route(w: World, route: int) -> bool:
-    """Return whether a flow is alone on its route. On a route with a link that is down, no flow counts as alone."""
+    """Return whether at most one flow crosses the links of a route, and none of them is down."""
     first, most = w.routes[route].first_hop, 2 * (w.routes[route].alone_rate <= 0)
     for at in range(first, first + w.routes[route].hops):
         most = max(most, w.links[w.hop_link[at]].crossing)

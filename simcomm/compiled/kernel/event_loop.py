@@ -95,7 +95,7 @@ def _begin_message(w: World, message: int, now: float) -> None:
 
 @inline
 def _arrive(w: World, flow: int) -> None:
-    """Pass a flow to the links of its route. If no link limits the flow, finish it."""
+    """Let a flow begin to cross the links of its route. If the route has no link that limits the flow, finish it."""
     first, hops = w.routes[w.flows[flow].route].first_hop, w.routes[w.flows[flow].route].hops
     if hops == 0:
         w.flows[w.sizes[THROUGH]].through = flow
@@ -155,7 +155,7 @@ def _finish_solo_flow(w: World, flow: int) -> None:
 
 @inline
 def _finish_group_flows(w: World, link: int, now: float, limit: float) -> None:
-    """Finish the flows in a link's group that end by ``limit``, and at least one in case rounding delays its end."""
+    """Finish the flows in a link's group that end by ``limit``, and at least one in case of rounding errors."""
     drop(w.finish, link)
     advance_clock(w, link, now)
     due = w.links[link].clock * (1 + SAME_BYTES) + w.links[link].level * (limit - now)
@@ -232,7 +232,7 @@ NO_CHANGE = LinkChange(0.0, -1, 0.0, 0.0, np.zeros(0, np.int32))
 def _entry(version: int) -> Callable[[World, int, float, LinkChange], int]:
     @entry
     def simulate(w: World, instants: int, until: float, change: LinkChange) -> int:
-        """Simulate up to ``instants`` instants or, if ``change`` is not ``NO_CHANGE``, only apply the change.
+        """Apply ``change`` to a link or, if it is ``NO_CHANGE``, simulate up to ``instants`` instants.
 
         One function does both, because the code that shares links takes long to compile.
         """

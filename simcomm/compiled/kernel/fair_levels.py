@@ -1,6 +1,7 @@
 """Restore max-min fairness after flows arrive or leave, by correcting the levels of links from lowest to highest.
 
-Only links that a change affects are corrected. If this does not converge, progressive filling computes all levels anew.
+Only links that a change affects are corrected. If this takes too many corrections, progressive filling computes all
+levels anew.
 """
 
 import numpy as np
@@ -50,7 +51,7 @@ def fill_progressively(w: World, now: float) -> None:
 
 @inline
 def _dissolve_groups(w: World, now: float) -> int:
-    """Remove all flows from their groups and store their remaining bytes in ``target``. Return the number of flows."""
+    """Remove all flows from their groups, and keep their remaining bytes in ``target``. Return the number of flows."""
     number = 0
     for flow in range(len(w.flows)):
         w.flows[flow].fair_hop = NOT_GROUPED
@@ -86,7 +87,7 @@ def _freeze_flows(w: World, tightest: int, share: float) -> int:
 
 @inline
 def restore_fairness(w: World, now: float) -> None:
-    """Make all levels fair: by corrections or, after ``MOST_CORRECTIONS`` of them, by progressive filling."""
+    """Make all levels fair by corrections. After ``MOST_CORRECTIONS`` of them, use progressive filling instead."""
     corrections = 0
     while w.dirty[len(w.dirty) - 1].place > 0:
         if corrections == MOST_CORRECTIONS:
@@ -100,7 +101,7 @@ def restore_fairness(w: World, now: float) -> None:
 
 @inline
 def _correct_level(w: World, link: int, now: float) -> None:
-    """Set the level at which a link that limits flows is full. Faster flows of other groups join its group."""
+    """Set the level of a link that limits flows so that it is full. Faster flows of other groups join its group."""
     room, members = capacity(w, link), w.links[link].members
     if members > 0:
         level = (room - w.links[link].taken) / members
@@ -132,7 +133,7 @@ def _recount(w: World, link: int) -> None:
 
 @inline
 def _water_level(w: World, link: int, room: float) -> float:
-    """Return the level at which the link is exactly full, if all faster flows on it are slowed down to that level.
+    """Return the level at which a link's bandwidth ``room`` is used up, if faster flows slow down to that level.
 
     Newton's method finds the level from below. The total rate is concave and piecewise linear in the level, so a finite
     number of rounds is enough.

@@ -2,8 +2,8 @@
 
 A link that limits flows has a *group*: the flows whose rate it determines. They all have the same rate, the link's
 ``level``, so one clock per group is enough. It counts the bytes that each member has moved, and a member finishes when
-the clock reaches its ``target``. Arrivals and departures only change levels, link by link. Each link also knows
-``taken``: the bytes/s of its flows that belong to other links' groups, summed over link pairs.
+the clock reaches the member's ``target``. Arrivals and departures only change levels, link by link. A link's ``taken``
+is the bytes/s of its flows that belong to other links' groups, summed over link pairs.
 
 Rates are fair (Bertsekas and Gallager, "Data Networks", 2nd edition, section 6.5.2) if every link with a group is full,
 no link exceeds its capacity, and no flow on a link with a group is faster than the link's level.
@@ -38,7 +38,7 @@ def mark_route_dirty(w: World, route: int) -> None:
 
 @inline
 def mark_stale(w: World, link: int) -> None:
-    """Queue a link's entry in ``finish`` for an update at this instant."""
+    """Mark that the time at which a link's group finishes its first flow must be updated at this instant."""
     if w.links[link].is_stale == 0:
         w.links[link].is_stale = 1
         w.links[w.sizes[STALE]].stale = link
@@ -81,7 +81,7 @@ def join_tightest(w: World, flow: int, left: float, now: float) -> None:
 
 @separate
 def join_group(w: World, flow: int, hop: int, left: float, now: float) -> None:
-    """Add a flow to the group of one link of its route, and account for it on the other links."""
+    """Add a flow to the group of the link at position ``hop`` of its route. Count it on the route's other links."""
     route = w.flows[flow].route
     first, hops = w.routes[route].first_hop, w.routes[route].hops
     link = np.int64(w.hop_link[first + hop])
@@ -128,7 +128,7 @@ def leave_group(w: World, flow: int, now: float) -> float:
 
 @separate
 def remove_member(w: World, flow: int) -> None:
-    """Update the member count of a flow's group and the totals of the other links, after the flow has left the heap."""
+    """Remove a flow, which has already left the heap, from the counts of its group and of its route's other links."""
     route, hop = w.flows[flow].route, w.flows[flow].hop
     first, hops = w.routes[route].first_hop, w.routes[route].hops
     link = np.int64(w.hop_link[first + hop])
@@ -143,7 +143,7 @@ def remove_member(w: World, flow: int) -> None:
 
 @inline
 def _add_to_link_pair(w: World, flow: int, pair: int, hop: int) -> None:
-    """Count a flow on a link pair. The first link determines its rate; the second is hop ``hop`` of its route."""
+    """Count a flow on a link pair. The first link determines its rate. The second is hop ``hop`` of its route."""
     src, dst = w.link_pairs[pair].src, w.link_pairs[pair].dst
     if w.link_pairs[pair].carried == 0:
         at = w.links[src].first_link_pair + w.links[src].outs
@@ -200,7 +200,7 @@ def _delist_link_pair(w: World, pair: int, src: int, dst: int) -> None:
 
 @inline
 def update_finishes(w: World) -> None:
-    """Update the entries of all stale links in ``finish``."""
+    """Update the finish time of each group that ``mark_stale`` has marked."""
     for k in range(w.sizes[STALE]):
         link = np.int64(w.links[k].stale)
         w.links[link].is_stale = 0

@@ -1,9 +1,9 @@
 """Implement heaps for the kernel: a 4-ary heap of numbered items, a calendar of events, and pairing heaps of flows.
 
-The 4-ary heap is one array of records, with one more record than there are items. The ``key`` and ``order`` of the
-first records are the heap. ``place`` is an item's position in the heap (-1: outside), and ``place`` of the last record
-is the size. Any item can change its key or leave. The four children of an entry are adjacent, so each level of a large
-heap costs one memory access.
+The 4-ary heap is an array of records, one more than there are items. Its first records contain the heap, each entry in
+the fields ``key`` and ``order`` (the item). Record i also stores item i's position in the heap as ``place`` (-1 if it
+is not in the heap); the last record's ``place`` is the heap's size. Any item can change its key or leave. The four
+children of an entry are adjacent, so each level of a large heap costs one memory access.
 
 A calendar is a heap of instants, with a list of nodes for each. Many events at one instant take one place in the heap,
 which makes programs in lockstep cheap. A node is a flow or an agent, and waits for at most one instant.
@@ -68,7 +68,7 @@ def drop(heap: Records, item: int) -> None:
 
 @inline
 def _settle_at(heap: Records, at: int, item: int, key: float) -> None:
-    """Place an item at position ``at`` or, if the heap's order requires it, above or below."""
+    """Store an item at position ``at``, and move it up or down until the heap is ordered."""
     size = heap[len(heap) - 1].place
     start = at
     while at > 0:
@@ -190,7 +190,7 @@ NODE = np.dtype([("instant", "i4"), ("after", "i4"), ("before", "i4"), ("first",
 
 
 class Calendar(NamedTuple):
-    """The nodes and instants of a calendar. It has as many instant records as nodes."""
+    """The events of a simulation: nodes that wait, and the instants for which they wait. Both have as many records."""
 
     nodes: Records  # NODE: each node's instant and neighbors there, each instant's first node, and free instants
     instants: Records  # a heap, by seconds
@@ -206,7 +206,7 @@ def new_calendar(nodes: int) -> Calendar:
 
 @inline
 def set_due(calendar: Calendar, node: int, time: float) -> None:
-    """Schedule an idle node for ``time``, in seconds."""
+    """Schedule a node that does not wait yet for ``time``, in seconds."""
     nodes, instants = calendar.nodes, calendar.instants
     slot = (np.float64(time).view(np.int64) * np.int64(-7046029254386353131) >> np.int64(40)) & (RECENT - 1)
     instant = np.int64(calendar.recent[slot])

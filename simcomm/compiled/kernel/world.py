@@ -1,7 +1,7 @@
 """Define the state of a simulation as arrays of records.
 
-*Flows* are messages in flight. A simulation allocates no memory: lists and stacks are stored in fields of other
-records. A field marked as a stack does not belong to its record; ``World.sizes`` has the number of its entries.
+*Flows* are messages in flight. A simulation allocates no memory, so its lists and stacks are fields of other records.
+For example, field ``fresh`` of the first records of ``flows`` is a stack. ``World.sizes`` has the length of each stack.
 """
 
 from typing import Any, NamedTuple
@@ -87,8 +87,8 @@ class World(NamedTuple):
 def new_world(plan: Plan, network: LinkRecords, messages: bool) -> World:
     """Return the state at time zero, with every agent's first stage ready to start.
 
-    ``messages`` records the times of each message. The state includes the plan's records and the network's link pairs
-    themselves, so each of them can serve only one simulation at a time.
+    Set ``messages`` to record the times of each message. The plan's records and the network's link pairs are not
+    copied, so each of them can serve only one simulation at a time.
     """
     plan.stages["waiting"][:-1] = np.diff(plan.stages["first_op"])
     plan.messages["posted"] = 0
@@ -134,7 +134,6 @@ def _new_flows(most_flows: int) -> Records:
 
 
 def _new_agents(first_stage: Ints) -> Records:
-    """Return the initial state of all agents. An agent without stages has finished at time 0."""
     busy = np.flatnonzero(first_stage >= 0)
     agents = np.zeros(len(first_stage), AGENT)
     agents["finished"][busy] = np.inf
@@ -144,5 +143,5 @@ def _new_agents(first_stage: Ints) -> Records:
 
 @inline
 def capacity(w: World, link: int) -> float:
-    """Return the bandwidth of a link in bytes/s, for one flow or for several, depending on the flows that cross it."""
+    """Return the present bandwidth of a link in bytes/s, which depends on whether several flows cross it."""
     return w.links[link].shared if w.links[link].crossing > 1 else w.links[link].alone

@@ -52,7 +52,7 @@ Value = TypeVar("Value")
 
 
 class derived_property(Generic[Value]):  # noqa: N801  # it is used as a decorator
-    """A cached property that an input shares with all inputs that ``EngineInput.under`` derives from it."""
+    """A cached property that is shared by all inputs that ``EngineInput.under`` creates from one input."""
 
     def __init__(self, function: "Callable[[EngineInput], Value]") -> None:
         self.function, self.name, self.__doc__ = function, function.__name__, function.__doc__
@@ -84,7 +84,7 @@ class EngineInput:
         return ChunkSizes(self.schedule.chunks, self.call.elements, self.call.itemsize, self.transport.gamma)
 
     def with_table(self, most: int = Gigabyte.WRITTEN) -> "EngineInput":
-        """Return the input with a schedule that lists all ranks' operations, so that every message has ``names``.
+        """Return the input with a table of all ranks' operations as its schedule, so that every message has ``names``.
 
         Raise TooLarge if there are more than ``most`` messages per gigabyte of the memory limit.
         """
@@ -97,7 +97,7 @@ class EngineInput:
         return expanded.under(self.faults, self.starts, self.index)
 
     def to_record(self) -> "EngineInput":
-        """Return the input with the table that recording requires. Raise TooLarge for too many messages or routes."""
+        """Return the input with a table, as recording requires. Raise TooLarge for too many messages or routes."""
         expanded = self.with_table(Gigabyte.RECORDED)
         if self.posted > allowed(Gigabyte.ROUTED):
             pairs = len(expanded.pairs.src)
@@ -121,7 +121,7 @@ class EngineInput:
 
     @derived_property
     def schedule_plan(self) -> SchedulePlan:
-        """The stages, messages and pairs of ranks. A symmetric schedule must not have empty messages.
+        """The schedule as stages, messages and pairs of ranks. A symmetric schedule must not have empty messages.
 
         Raise TooLarge if there are too many messages.
         """
@@ -163,7 +163,7 @@ class EngineInput:
 
     @property
     def routes(self) -> Routes:
-        """The route of each pair. A link that is degraded for the whole run is treated as a slower link."""
+        """The route of each pair of ranks. Links that are degraded for the whole run have their reduced bandwidth."""
         routes, faults = self.found_routes, self.faults
         if not faults.links or faults.changes_links:
             return routes
@@ -212,7 +212,7 @@ def share_repetitions() -> None:
 
 
 def as_repeated(inputs: EngineInput) -> EngineInput:
-    """Return the input. Within ``repetitions``, it shares data with an earlier input that differs only in faults."""
+    """Return the input. Within ``repetitions``, it shares derived data with an earlier input of the same call."""
     earlier = _repeated.get()
     if earlier is None:
         return inputs
@@ -225,7 +225,7 @@ def as_repeated(inputs: EngineInput) -> EngineInput:
 
 
 def busiest_link_seconds(inputs: EngineInput) -> float:
-    """Return a lower bound in seconds: the minimum delay of a message plus the time that the busiest link needs.
+    """Return a lower bound on the time in seconds: the minimum delay of a message, plus the busiest link's transfers.
 
     For a symmetric schedule, all chunks count as the shortest chunk. Raise TooLarge if there are too many messages.
     """

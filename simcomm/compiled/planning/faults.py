@@ -43,7 +43,7 @@ def _stage_slowdowns(inputs: EngineInput) -> Floats:
 
 
 def _with_starts(plan: Plan, starts: Floats) -> Plan:
-    """Return the plan with an additional first stage per agent, which waits until ``starts`` [agents], in seconds."""
+    """Return the plan with an additional first stage per agent, which ends at the seconds in ``starts`` [agents]."""
     stages, agents = len(plan.stages) - 1, len(plan.first_stage)
     later = np.zeros(stages + agents + 1, STAGE)
     later[:stages] = plan.stages[:-1]
@@ -68,7 +68,7 @@ def mark_late_failures(inputs: EngineInput, agents: Records) -> None:
 
 
 def _last_computing(inputs: EngineInput, agent: int) -> float:
-    """Return how many seconds the last reduction or copy in the agent's last step takes; infinity without one."""
+    """Return the seconds of the last reduction or copy in the agent's last step. If it has none, return infinity."""
     columns = inputs.schedule.table().columns
     stage, _ = stages_of(columns)
     rank, channel = divmod(agent, inputs.schedule_plan.channels)
@@ -111,14 +111,14 @@ def link_changes(faults: Faults, graph: "nx.DiGraph[str]", records: LinkRecords)
 
 
 def rate_left(rate: float, share: float) -> float:
-    """Return the bytes/s of a link at this share of its bandwidth. An unlimited link stays so unless the share is 0."""
+    """Return a link's bytes/s at a share of its bandwidth. Unlimited links remain unlimited unless the share is 0."""
     if share == 0:
         return 0.0
     return rate if rate >= UNLIMITED else rate * share
 
 
 def division_seconds(inputs: EngineInput) -> Floats:
-    """Return the seconds that each rank needs to divide its part of the result of a mean."""
+    """Return the seconds that each rank needs to divide its elements of the result, for a mean."""
     schedule, call = inputs.schedule, inputs.call
     elements = reduced_counts(call.spec, schedule.world_size, schedule.root, call.elements)
     seconds = inputs.transport.gamma * call.itemsize * elements

@@ -1,8 +1,8 @@
 """Convert the routes between pairs of ranks to arrays for the kernel, with only the links that can limit a message.
 
-A message is in flight only while its sender and its receiver are in the stages that post it. So a link is *private* if
-all messages that cross it come from one rank that sends one at a time, go to one rank that receives one at a time, or
-belong to one pair with one message at a time.
+A link is *private* if it never carries two messages at once. A message is in flight only while its sender and its
+receiver are in the stages that post it. So a link is private if all its messages come from one rank that sends one at a
+time, go to one rank that receives one at a time, or belong to one pair with one message at a time.
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ HOPS_AT_ONCE = 1_000_000  # hops processed at a time, to limit memory
 
 
 class Routes(NamedTuple):
-    """Numbered routes and their links. Route r crosses the links ``hop_link[first_hop[r]:first_hop[r + 1]]``."""
+    """The routes by number, and their links. Route r crosses the links ``hop_link[first_hop[r]:first_hop[r + 1]]``."""
 
     first_hop: Ints  # [routes + 1]
     hop_link: Ints  # [hops]
@@ -60,7 +60,7 @@ def _make_routes(first: Ints, link: Ints, cluster: Cluster, transport: Transport
 
 
 def _reduced(operation: np.ufunc, values: Floats, first_hop: Ints, empty: float) -> Floats:
-    """Apply the reduction ``operation`` to the values of each route's hops. ``empty`` is the result without hops."""
+    """Reduce the values of each route's hops by ``operation``. The result for a route without hops is ``empty``."""
     result, crossing = np.full(len(first_hop) - 1, empty), np.flatnonzero(np.diff(first_hop))
     if len(crossing):
         result[crossing] = operation.reduceat(values, first_hop[crossing])
@@ -103,7 +103,10 @@ def cyclic_one_at_a_time(cyclic: SymmetricSchedule) -> SingleMessages:
 
 
 def _groups_one_at_a_time(active: ActiveSteps, chosen: Bools, group: Ints, groups: int) -> Bools:
-    """Return a mask of the groups whose chosen operations use one channel and different steps; shape [groups]."""
+    """Return a mask of the groups whose ``chosen`` operations are all in different steps of one channel; [groups].
+
+    ``group`` has the group of each chosen operation.
+    """
     step, factor = active.of_row[chosen], len(active.channel) + 1
     in_step = np.unique(group.astype(np.int64) * factor + step) // factor
     on_channel = np.unique(group.astype(np.int64) * factor + active.channel[step]) // factor
@@ -112,7 +115,7 @@ def _groups_one_at_a_time(active: ActiveSteps, chosen: Bools, group: Ints, group
 
 
 def _pairs_one_at_a_time(schedule_plan: SchedulePlan) -> Bools:
-    """Return a mask of the pairs that use one channel and never have two messages in one stage; shape [pairs]."""
+    """Return a mask of the pairs whose messages are in different stages of one channel; shape [pairs]."""
     plan, channels = schedule_plan.plan, schedule_plan.channels
     source, route = plan.messages["source"], plan.messages["route"]
     is_single = np.ones(len(schedule_plan.pairs.src), np.bool_)
@@ -138,8 +141,8 @@ def private_links(singles: SingleMessages, pairs: Pairs, routes: Routes) -> Bool
 def _crossed_by_one(ends: Ints, single: Bools, routes: Routes, hops: Ints | None) -> Bools:
     """Return a mask of the links that only one rank or pair uses, with one message at a time; shape [links].
 
-    ``ends`` is the sender, the receiver or the pair of each route, and ``single`` marks those with one message at a
-    time. ``hops`` is the number of links per route; None means one link each.
+    ``ends`` is the sender, the receiver or the pair of each route. ``single`` marks the ranks or pairs with one message
+    at a time. ``hops`` is the number of links per route; None means one link each.
     """
     end = ends if hops is None else np.repeat(ends, hops)
     end_of_link = np.full(len(routes.alone), -1, np.int32)
@@ -185,8 +188,8 @@ def _check_number(routes: int, counts: LongInts, number: int, messages: int, lin
 def without_idle_links(routes: Routes, private: Bools) -> Routes:
     """Return the routes without the links that never limit a message.
 
-    These are unlimited links, and private links other than the slowest link of a route. The slowest link is also
-    dropped if a shared link of the route is as slow.
+    Unlimited links are removed. Of the private links, only the slowest one of each route remains, and even this one is
+    removed if a shared link of the route is as slow.
     """
     is_kept = np.empty(len(routes.hop_link), np.bool_)
     for begin, end in pieces(routes.first_hop):
@@ -209,7 +212,7 @@ def _hold_back(routes: Routes, private: Bools, begin: int, end: int) -> Bools:
 
 
 def _link_pairs(records: Records, hop_link: Ints, links: int, messages: int) -> tuple[Ints, Records]:
-    """Return the link pair number of every two hops on each route, and the records of all link pairs."""
+    """Number the link pairs of every route. Return the number for every two hops, and a record per link pair."""
     counts = records["hops"]
     number = int((counts.astype(np.int64) ** 2).sum())
     _check_number(len(counts), counts, number, messages, links)
@@ -222,7 +225,7 @@ def _link_pairs(records: Records, hop_link: Ints, links: int, messages: int) -> 
 
 
 def _keys(records: Records, hop_link: Ints, links: int, number: int) -> LongInts:
-    """Return, for every two hops on each route, a key that encodes their two links."""
+    """Return an integer for every two hops on each route, which is equal if their two links are."""
     keys, counts = np.empty(number, np.int64), records["hops"]
     for hops in np.unique(counts[counts > 0]).tolist():  # all routes of one length at once
         alike = np.flatnonzero(counts == hops)

@@ -1,7 +1,7 @@
 """Plan a schedule on a buffer: its stages, its messages with sizes, and the pairs of ranks that exchange messages.
 
-The plan of a symmetric schedule is computed for all ranks at once, because each rank's stages and messages equal the
-next rank's, shifted by one.
+A symmetric schedule is planned for all ranks at once, because the stages and messages of consecutive ranks are equal
+except for a shift by one rank.
 """
 
 from typing import NamedTuple
@@ -32,7 +32,7 @@ class Pairs(NamedTuple):
 
 
 class ChunkSizes(NamedTuple):
-    """Computes the sizes of chunks in bytes. ``gamma`` is the time to reduce one byte."""
+    """The sizes of chunks in bytes. ``gamma`` is the time to reduce one byte, in seconds."""
 
     chunks: int
     elements: int  # of the buffer
@@ -40,7 +40,7 @@ class ChunkSizes(NamedTuple):
     gamma: float  # seconds per byte
 
     def nbytes(self, chunk: Ints, count: Ints) -> Floats:
-        """Return, for each entry, the bytes of ``count`` consecutive chunks that begin with ``chunk``."""
+        """Return the bytes of ``count`` consecutive chunks that start with ``chunk``. Both arguments are arrays."""
         end = chunk + count
         table = self.offsets(int(end.max(initial=0))) * float(self.itemsize)  # integers below 2^53, so exact
         sizes: Floats = table[end]
@@ -48,12 +48,12 @@ class ChunkSizes(NamedTuple):
         return sizes
 
     def offsets(self, last: int) -> LongInts:
-        """Return the first element of each chunk from 0 to ``last``."""
+        """Return the index of the first element of each chunk from 0 to ``last``."""
         return offset(np.arange(last + 1, dtype=np.int64), self.elements, self.chunks)
 
 
 class SchedulePlan(NamedTuple):
-    """A plan in which each agent is one channel of a rank, and each route is one pair of sender and receiver."""
+    """A plan for the kernel. Each of its agents is a channel of a rank, and each of its routes a pair of ranks."""
 
     plan: Plan
     pairs: Pairs
@@ -97,7 +97,7 @@ def stages_of(columns: OperationColumns) -> tuple[Ints, LongInts]:
 
 
 def make_stages(agent: Ints, agents: int) -> tuple[Ints, Records]:
-    """Return the first stage of each agent, and one record per stage. ``agent`` [stages] is the agent of each stage.
+    """Return the first stage of each agent, and a record per stage, given the ``agent`` of each stage.
 
     Each agent executes its stages in the order of their numbers. The caller sets the operations of the stages.
     """
@@ -126,13 +126,16 @@ def distances(cyclic: SymmetricSchedule) -> Ints:
 
 
 def cyclic_pairs(cyclic: SymmetricSchedule) -> Pairs:
-    """Return all pairs of sender and receiver. Pair ``len(distances) * r + k`` is r and rank r + ``distances[k]``."""
+    """Return all pairs of sender and receiver of a symmetric schedule, ordered by sender and then distance.
+
+    Pair ``len(distances) * r + k`` is rank r and rank r + ``distances[k]``.
+    """
     away, ranks = distances(cyclic), np.arange(cyclic.world_size, dtype=np.int32)
     return Pairs(np.repeat(ranks, len(away)), cyclic.ranks_at(away, ranks).T.reshape(-1))
 
 
 class ActiveSteps(NamedTuple):
-    """The steps in which a channel has operations, ordered by step and then channel.
+    """The pairs of step and channel in which a symmetric schedule has operations, in this order.
 
     Stage ``world_size * s + r`` is the stage of rank r in active step s.
     """
@@ -170,13 +173,13 @@ def plan_cyclic(cyclic: SymmetricSchedule, sizes: ChunkSizes) -> SchedulePlan:
 
 
 def _bytes_by_rank(cyclic: SymmetricSchedule, rows: Ints, sizes: ChunkSizes) -> Floats:
-    """Return the bytes that each of these schedule rows reads or writes on each rank; shape [rows, ranks]."""
+    """Return the bytes of the operations in ``rows`` of the schedule on each rank; shape [rows, ranks]."""
     first = cyclic.read.select(rows).on(np.arange(cyclic.world_size, dtype=np.int32), cyclic.world_size)
     return sizes.nbytes(first, np.broadcast_to(cyclic.count[rows, None], first.shape))
 
 
 def _ops(cyclic: SymmetricSchedule, sends: Ints, active: ActiveSteps) -> tuple[Ints, Ints]:
-    """Return the message numbers of all stages, and the number of messages per stage in each active step."""
+    """Return the messages of all stages, one stage after the other, and their number per stage in each active step."""
     p, ranks = cyclic.world_size, np.arange(cyclic.world_size, dtype=np.int32)
     step_of_send = active.of_row[sends]
     in_step = np.bincount(step_of_send, minlength=len(active.channel)).astype(np.int32)

@@ -15,9 +15,9 @@ from simcomm.model.faults import Faults
 
 
 class LinkRates:
-    """Computes arrival times of messages on routes whose links change, from the bandwidths over time.
+    """Computes when messages arrive over routes whose links change their bandwidth during the run.
 
-    A route is identified by its sender's rank and the distance to its receiver.
+    A route is identified by its sender's rank and the index of the distance to its receiver.
     """
 
     def __init__(self, graph: "nx.DiGraph[str]", faults: Faults, routes: Routes, distances: int) -> None:
@@ -36,10 +36,10 @@ class LinkRates:
             self._rates[distance][rank] = [since for since, _ in rates], [rate for _, rate in rates]
 
     def correct(self, through: Floats, at_links: Floats, nbytes: Floats, distance: int) -> None:
-        """Correct, in place, the arrival times ``through`` of messages that cross changing links.
+        """Replace the arrival times in ``through`` of those messages that cross changing links.
 
-        All arrays are indexed by sender. All messages travel the same distance. ``at_links`` contains the times at
-        which messages reach their links.
+        All arrays are indexed by sender. All messages travel the same distance, whose index is ``distance``.
+        ``at_links`` has the times at which messages reach their links.
         """
         for rank in self._rates[distance]:
             if nbytes[rank] > 0:

@@ -5,14 +5,14 @@ A message over private links begins when sender and receiver have reached its st
     x'[r] = max over the messages of the step to and from r of (max(x[r], x[peer]) + delay + bytes / rate) + computing
 
 where rank r reaches the step at x[r] and the next step at x'[r], and computes for ``computing`` seconds in between.
-Message jitter and slow ranks are terms of this sum. A message over changing links arrives when the bandwidth over time
-adds up to its bytes. A failed rank reaches its next step at infinity, and so do all ranks that wait for it.
+Message jitter and slow ranks are terms of this sum. If links change, a message arrives when their bandwidth, summed
+over time, equals its bytes. A failed rank reaches its next step at infinity, and so do all ranks that wait for it.
 
 The recurrence is homogeneous: if all ranks start later by d, they end later by d. So once a step takes the same time on
 all ranks, the identical steps that follow take this time too, and are skipped. With one slow link, this happens after
 its delay has gone around the ring. If all links are identical but chunk sizes differ, a step equals the previous one
 with the ranks shifted, because chunk k moves from rank to rank. If all ranks have the same delays, rates and sizes,
-they reach each step at the same time, and one rank represents all.
+they reach each step at the same time, so one rank is computed for all.
 """
 
 from functools import cached_property
@@ -37,7 +37,7 @@ NEVER, NOT_BEGUN = 1 << 62, -1  # in place of the step at which a rank halted
 
 
 class Rows(NamedTuple):
-    """The sends, reductions and copies of a channel, in order. In each step, messages come before computations.
+    """The sends, reductions and copies of a channel, one per row. In each step, messages come before computations.
 
     If ``is_shifted``, rank r sends chunk ``base + (shift + r) % world_size * stride``, where ``stride`` is the
     schedule's. Otherwise, every rank sends chunk ``base``.
@@ -83,7 +83,7 @@ class MaxPlusRun:
 
 
 class ChannelRun:
-    """Computes one channel of all ranks, step by step. Arrays are by rank, with infinity for ranks that never end."""
+    """Computes one channel of all ranks, step by step. Times are arrays by rank; infinity if the rank never ends."""
 
     def __init__(self, inputs: EngineInput, channel: int, rates: LinkRates | None) -> None:
         schedule, p = inputs.schedule, inputs.schedule.world_size
@@ -136,7 +136,7 @@ class ChannelRun:
         return times
 
     def _steps_alike(self, step: int) -> tuple[int, int]:
-        """Return the last of the consecutive steps that repeat this one, and the shift in ranks between two of them.
+        """Return the last of the equal steps that begin with this one, and the shift in ranks between two of them.
 
         Steps that are equal only after a shift are included only if all links are equal and no fault affects ranks.
         """
@@ -171,7 +171,7 @@ class ChannelRun:
         return now
 
     def _arrivals(self, row: int, twice: Floats) -> Floats:
-        """Return the arrival time of each rank's message in schedule row ``row``; minus infinity for empty messages.
+        """Return when each rank's message in schedule row ``row`` arrives, in seconds; minus infinity if it is empty.
 
         ``twice`` contains the times at which the ranks reach the step, concatenated with a copy of itself.
         """
@@ -237,7 +237,7 @@ class _StepJitter:
 
     @cached_property
     def _names(self) -> Any:
-        """The hash of each pair of ranks, into which a message's step and chunk are mixed; shape [distances, ranks]."""
+        """The hash that identifies each pair of ranks, without a message's step and chunk; shape [distances, ranks]."""
         peers = (self.ranks + self._away[:, None]) % len(self.ranks)
         return self.faults.message_hash(self.index, np.broadcast_to(self.ranks, peers.shape), peers, self.channel)
 
@@ -249,7 +249,7 @@ class _StepJitter:
         return self._late[row - self._rows.start]
 
     def _draw(self, which: slice) -> Floats:
-        """Return message delays in seconds for these schedule rows. Values of rows without messages are meaningless."""
+        """Return the delays of messages in seconds for a slice of rows. Rows without messages have arbitrary values."""
         assert self.faults.messages is not None
         rows = self.rows
         shifted = self._places[rows.shift[which, None] + self.ranks] * rows.is_shifted[which, None].astype(np.uint64)
@@ -270,9 +270,9 @@ class _StepJitter:
 
 
 def _rows(cyclic: SymmetricSchedule, channel: int, sizes: ChunkSizes) -> tuple[Rows, Floats]:
-    """Return the rows of a channel, and the array of bytes into which ``Rows.at`` points.
+    """Return the rows of a channel, and the array of bytes in which ``Rows.at`` is an index.
 
-    The bytes of each cycle of shifted chunks are stored twice, so that no rank's index exceeds the end.
+    The bytes of shifted chunks are stored twice in a row, so that an index plus a rank stays within the array.
     """
     p, total = cyclic.world_size, cyclic.chunks + cyclic.scratch
     takes_time = (cyclic.kind == Kind.SEND) | (cyclic.kind > Kind.RECV)
@@ -315,7 +315,7 @@ def _rows(cyclic: SymmetricSchedule, channel: int, sizes: ChunkSizes) -> tuple[R
 
 
 def _bytes_of_all(nbytes: Floats, at: Ints, is_shifted: Bools, p: int) -> Floats:
-    """Return the bytes of each row that has the same size on all ranks, and NaN for other rows."""
+    """Return the bytes of each row, or NaN for rows whose size differs between ranks."""
     blocks = nbytes[: len(nbytes) // (2 * p) * 2 * p * int(is_shifted.any())].reshape(-1, 2 * p)
     alike = np.where((blocks == blocks[:, :1]).all(axis=1), blocks[:, 0], np.nan)
     of_rows = nbytes[at].copy()
@@ -324,9 +324,9 @@ def _bytes_of_all(nbytes: Floats, at: Ints, is_shifted: Bools, p: int) -> Floats
 
 
 def _last_alike(first: Ints, rows: Floats, to_next: Ints | None = None) -> Ints:
-    """Return, for each step, the last of the consecutive steps whose ``rows`` [numbers, rows] are identical.
+    """Return, for each step, the last of the consecutive steps with identical ``rows``, which has shape [values, rows].
 
-    With ``to_next``, the shifts from each step to the next must be identical too.
+    If ``to_next`` is given, the shifts from each step to the next must be identical too.
     """
     steps = len(first) - 1
     number = np.diff(first)

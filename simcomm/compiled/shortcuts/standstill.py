@@ -44,7 +44,7 @@ class _Waiting:
                     yield from self._half(rank, step, row)
 
     def _half(self, rank: int, step: int, row: int) -> Iterator[Unfinished]:
-        """Yield the send or receive that a rank posts in ``row``, unless the message is empty or has arrived."""
+        """Yield the send or receive that a rank posts in ``row``, unless its message is empty or has arrived."""
         cyclic, sends = self.cyclic, self.cyclic.kind[row] == Kind.SEND
         peer, chunk = (rank + int(cyclic.peer[row])) % cyclic.world_size, self._chunk(rank, row)
         count = int(cyclic.count[row])
@@ -87,7 +87,7 @@ class _Waiting:
         return run.rates.arrival(distance, src, float(start), nbytes) == inf
 
     def _chunk(self, rank: int, row: int) -> int:
-        """Return the first chunk that a rank sends or, if it receives, writes in ``row``."""
+        """Return the first chunk that a rank reads, for a send in ``row``, or writes, for a receive."""
         cyclic = self.cyclic
         chunk = cyclic.read if cyclic.kind[row] == Kind.SEND else cyclic.written
         return int(chunk.select(np.array([row])).on(np.array([rank]), cyclic.world_size)[0, 0])

@@ -1,6 +1,6 @@
 """Run the event loop of ranks on TCP connections, one event at a time.
 
-Ranks that are ready run before any event. The order of simultaneous events depends on their names only, never on the
+Ranks that are ready run before any event. Simultaneous events are processed in an order that does not depend on the
 order of calls: first ranks that end an action; then ranks that request a core; messages and notifications that enter
 their streams, in the order in which their rank was ready for them; segments that leave their first link; other
 segments, by stream and number; and arrived items, by their last segment.
@@ -68,7 +68,7 @@ def _pop(w: TcpWorld) -> int:
 
 @inline
 def _serve_core(w: TcpWorld, seconds: float) -> float:
-    """Occupy the first free core for ``seconds``, or start at once if cores are unlimited. Return the end time."""
+    """Occupy the first free core for ``seconds``, and return the end time. Without a limit of cores, start at once."""
     now, first = w.state[0].now, 0
     if len(w.cores) == 0:
         return now + seconds
@@ -112,7 +112,7 @@ def _await_first_share(w: TcpWorld) -> None:
 
 @inline
 def _end_shares(w: TcpWorld) -> None:
-    """End the actions of ranks that finish computing on shared cores next. At least one rank must be computing."""
+    """Advance the time until the first rank that computes on shared cores has finished, and end its action."""
     waited = w.state[0].share_ends_at - w.state[0].counted_at
     w.state[0].now = w.state[0].share_ends_at
     _count_shares(w)
@@ -145,7 +145,7 @@ def _make_ready(w: TcpWorld, rank: int) -> None:
 
 @inline
 def _put(w: TcpWorld, item: int, rank: int, delay: float) -> None:
-    """Queue an item for its stream after ``delay`` seconds, but not before earlier items."""
+    """Queue an item (data or notification) for its stream after ``delay`` seconds, but not before earlier items."""
     now, stream = w.state[0].now, w.items[item].stream
     delay = max(delay, w.streams[stream].entered_at - now)
     w.streams[stream].entered_at = now + delay
@@ -176,7 +176,7 @@ def _wake(w: TcpWorld, rank: int, action: int, message: int) -> None:
 
 @inline
 def _write(w: TcpWorld, stream: int) -> None:
-    """Complete the sends whose last byte has entered the send buffer."""
+    """Complete a stream's sends whose last byte has entered the send buffer."""
     item = np.int64(w.streams[stream].to_write)
     while item >= 0 and w.items[item].end - w.streams[stream].acknowledged <= w.terms[0].send_buffer:
         if item < len(w.messages):
@@ -284,7 +284,7 @@ def _arrive(w: TcpWorld, item: int) -> None:
 
 @inline
 def _inform_receiver(w: TcpWorld, segment: int) -> None:
-    """Schedule when the receiver notices an item: after a core has processed its arrival, and after earlier items."""
+    """Schedule when the receiver notices an item: after a core has processed the arrival, and in order."""
     stream, item = np.int64(w.segments[segment].stream), np.int64(w.segments[segment].item)
     if w.terms[0].arrival_cpu == 0:
         _arrive(w, item)

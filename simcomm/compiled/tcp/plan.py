@@ -35,7 +35,7 @@ from simcomm.model.faults import BACKWARD, DIVISION, FORWARD, OPTIMIZER
 
 
 class Phases(NamedTuple):
-    """The compute phases of a training step, and the number of cores that ranks share, or None if they share none."""
+    """The compute phases of a training step. ``cores`` is how many cores all ranks share, or None for own cores."""
 
     compute: ComputePhases
     cores: int | None
@@ -43,7 +43,7 @@ class Phases(NamedTuple):
 
 @dataclass(frozen=True)
 class LocalWork:
-    """A rank's computation, shown as a span. ``channel`` may be a pseudo-channel of ``simcomm.model.faults``."""
+    """A rank's computation, shown as a span. ``channel`` may be a constant such as ``FORWARD``, outside of channels."""
 
     name: str
     channel: int
@@ -72,7 +72,7 @@ class TcpPlan:
     _seen: defaultdict[tuple[int, int, int, bool], int] = field(default_factory=lambda: defaultdict(int))
 
     def spend(self, rank: int, kind: int, seconds: float, occupied: float = 0.0, work: LocalWork | None = None) -> None:
-        """Add an action in which a rank spends ``seconds``, and occupies a core for ``occupied`` seconds."""
+        """Add an action that takes a rank ``seconds`` and occupies a core for ``occupied`` seconds."""
         if work is not None:
             self.local_work.append((len(self.kinds), rank, work))
         self._add(kind, -1, seconds, occupied)
@@ -80,7 +80,7 @@ class TcpPlan:
     def handle(
         self, place: tuple[int, int], kind: int, step: SliceStep[Extent], transfer: Transfer[Extent], wake: float = 0.0
     ) -> None:
-        """Add an action that posts a transfer or waits for it. ``place`` is a rank and the number of its collective."""
+        """Add an action that posts a transfer or waits for it. ``place`` is the rank and its collective's number."""
         self._add(kind, self._message(*place, transfer, step), wake, wake)
 
     def _add(self, kind: int, message: int, seconds: float, occupied: float) -> None:
@@ -116,7 +116,7 @@ class TcpPlan:
         return Pairs(*np.array(list(self.streams), np.int32).reshape(-1, 2).T.copy())
 
     def moments(self, actions: list[list[int]], done: Floats) -> Floats:
-        """Return the seconds at which ranks reached ``actions`` [ranks, collectives]; shape [collectives, ranks]."""
+        """Return the seconds at which ranks reached ``actions`` [ranks, collectives], as [collectives, ranks]."""
         at, first = np.array(actions).T, np.array(self.first_action[:-1])
         return np.where(at > first, np.append(done, 0.0)[at - 1], 0.0)
 
@@ -161,7 +161,7 @@ def plan_tcp(collectives: Sequence[EngineInput], phases: Phases | None = None) -
 
 
 def _compute(plan: TcpPlan, rank: int, inputs: EngineInput, phases: Phases | None, *channels: int) -> None:
-    """Add the computations around a gradient sync: those of ``channels``, such as ``FORWARD``, that take time."""
+    """Add a rank's computations before or after a gradient sync. ``channels`` names them, for example ``FORWARD``."""
     if phases is None:
         return
     compute, kind = phases.compute, SPEND if phases.cores is None else SHARE
@@ -180,7 +180,7 @@ def _compute(plan: TcpPlan, rank: int, inputs: EngineInput, phases: Phases | Non
 def _communicate(plan: TcpPlan, rank: int, inputs: EngineInput, computes: int) -> None:
     """Add the actions of a rank in a collective, in the order in which the executor performs them.
 
-    ``computes`` is the kind of action that reduces data if each rank has its own core.
+    ``computes`` is the kind of action for reductions; it is not used if the transport limits the number of cores.
     """
     terms, gamma, world_size = inputs.transport.tcp, inputs.transport.gamma, inputs.schedule.world_size
     assert terms is not None
@@ -254,7 +254,7 @@ def records_of(plan: TcpPlan) -> tuple[Records, Records, Records]:
 
 
 def rows_of_sends(plan: TcpPlan, inputs: EngineInput) -> LongInts:
-    """Return, for each message, the row of its send in the schedule's table."""
+    """Return the row of each message's send in the schedule's table."""
     columns = inputs.schedule.table().columns
     rows: dict[tuple[int, int, int], list[int]] = defaultdict(list)
     locations = zip(*(column.tolist() for column in (columns.rank, columns.channel, columns.step)), strict=True)

@@ -14,7 +14,7 @@ EVENTS_A_LOOK = 1_000_000  # events per call of machine code, which an interrupt
 
 
 class TcpRun:
-    """Simulates collectives over TCP when it is created. With ``phases``, they are the syncs of training steps."""
+    """A simulation of collectives over TCP, which its constructor runs. With ``phases``, they are gradient syncs."""
 
     def __init__(self, collectives: list[EngineInput], phases: Phases | None = None) -> None:
         from simcomm.compiled.tcp.kernel import advance_tcp  # imports numba, which is slow
@@ -31,7 +31,7 @@ class TcpRun:
         self.finished: Floats = world.ranks["finished"].copy()
 
     def message_times(self, inputs: EngineInput) -> tuple[Floats, Floats, Floats]:
-        """Return the seconds at which each message's send and receive were posted, and at which the message arrived.
+        """Return three times in seconds per message: when its send was posted, its receive was posted, and it arrived.
 
         All slices of a message count as one message. Messages are in the order of the schedule's sends.
         """
