@@ -1,6 +1,6 @@
 """Write the layout tables: errors by source, regret of selection rules, and steps of an H200."""
 
-from statistics import median
+from statistics import mean, median
 
 from page_writer import Parts, read_results, table
 
@@ -21,8 +21,8 @@ def errors() -> str:
         of_sources = results[way]["sources"]  # without one of which all rows were seen
         medians = [f"{100 * of_sources[name]['median']:.1f}" if name in of_sources else "-" for name in sources]
         rows.append([title, *medians, f"{100 * results[way]['mean_of_medians']:.1f}"])
-    coverages = [f"{100 * results['left_out']['sources'][name]['coverage80']:.0f}" for name in sources]
-    rows.append(["within the 80 % interval, left out", *coverages, ""])
+    coverages = [100 * results["left_out"]["sources"][name]["coverage80"] for name in sources]
+    rows.append(["within the 80 % interval, left out", *(f"{share:.0f}" for share in [*coverages, mean(coverages)])])
     memory, failed = results["shipped"]["memory"], results["shipped"]["failed"]
     lot = ";\n".join(f"{name} {100 * row['median']:.1f} %" for name, row in results["lot"].items())
     heads = " | ".join([f"{results['date']}, median errors (%)", *(f"{name}:" for name in sources), "mean:"])

@@ -1,5 +1,6 @@
 """Write the tables of data-parallel scaling: errors and parameters."""
 
+from statistics import mean
 from typing import Any
 
 from page_writer import Parts, read_results, table
@@ -50,10 +51,12 @@ def errors(results: dict[str, Any]) -> str:
     series = f"{held_out['series']} series of {held_out['sources']} sources"
     groups = {title: [[name, *_scores(scores)] for name, scores in held_out["by"][key].items()]
               for key, title in (("family", "family"), ("gpus", "GPUs"))}  # fmt: skip
+    by_source = mean(scores["coverage80"] for scores in held_out["by"]["source"].values())
     one_gpu = [[title, *_scores(held_out["one_gpu"][key])] for key, title in ONE_GPU.items()]
     return "\n".join([
         f"{results['date']}; {series}.\n",
         table(f" | {head}", rows),
+        f"The 80 % intervals contain {100 * by_source:.0f} % of the points of a source, on average over the sources.\n",
         table("baseline | median, all: | p90: | median, hard: | p90:", simpler),
         *(table(f"{title} | {head}", group) for title, group in groups.items()),
         table(f"one GPU, its type left out | {head}", one_gpu),

@@ -72,7 +72,8 @@ def measure() -> dict[str, Any]:
         "points": {name: asdict(score) for name, score in score_points(judged).items()},
         "baselines": score_baselines(judged),
         "by": {
-            key: {name: asdict(score) for name, score in score_by(judged, key).items()} for key in ("family", "gpus")
+            key: {name: asdict(score) for name, score in score_by(judged, key).items()}
+            for key in ("family", "gpus", "source")
         },
         "one_gpu": {name: asdict(score) for name, score in one_gpu.items()},
         "series": len(series),
