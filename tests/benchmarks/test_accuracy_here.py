@@ -56,7 +56,7 @@ def test_emulated_uncertainty_is_larger_for_small_buffers():
     assert small is not None and small > 0.08 and large == pytest.approx(0.05, rel=0.05)
 
 
-def test_scaling_accuracy_shows_writes_and_draws(accuracy_of: Ringlab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_accuracy_here_writes_json_and_picture(accuracy_of: Ringlab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     answer = AccuracyHere(EmulatedRows(ROWS, {"star8": "TCP on h0 timed out 3 times"}, 12.0))
     monkeypatch.setattr(program, "accuracy_here", lambda names, **options: answer)
     done = accuracy_of("--here", "--plot", tmp_path / "here.png", "--json", tmp_path / "here.json")
@@ -78,14 +78,14 @@ def test_busy_machine_is_reported_and_its_rows_are_marked(accuracy_of: Ringlab, 
     assert replace(answer.found, loads={"star8": loads["star8"]}).busy == ""
 
 
-def test_committed_pair_measurements_are_readable():
+def test_tcp_model_can_be_fitted_to_committed_measurements():
     results = json.loads((ROOT / "benchmarks" / "results" / "accuracy_here.json").read_text())
     for pair in results["pairs"]:
         again = pair_before(results, "star8", pair["bandwidth"])
         assert fit_pair(again, 8).tcp is not None and len(again.crowds) > len(pair["crowds"])
 
 
-def test_accuracy_here_rejects_options_of_other_modes(accuracy_of: Ringlab):
+def test_accuracy_here_and_held_out_options_exclude_each_other(accuracy_of: Ringlab):
     assert "--here can only be combined with --only" in accuracy_of("--here", "--held-out").err
     assert "--only requires --here" in accuracy_of("--only", "star8").err
 

@@ -97,7 +97,7 @@ def test_simgrid_agrees_with_the_event_engine(tmp_path: Path):
         assert len(results["rows"]) == 6 and all(row["full_differs"] < 1e-9 for row in results["rows"])
 
 
-def test_growth_reports_remaining_measurements_at_limit(tmp_path: Path):
+def test_growth_reports_remaining_measurements_at_time_limit(tmp_path: Path):
     done = benchmark("growth.py", *SMALLEST["growth.py"], "--seconds", "0", "-o", str(tmp_path / "found.json"))
     assert done.stdout == "4 measurements are left: go on with --missing\n"
 
@@ -175,7 +175,7 @@ def test_gloo_benchmark_adds_rows_to_earlier_results(tmp_path: Path, monkeypatch
     assert refused.returncode == 2 and "slice_bytes is 7 there" in refused.stderr
 
 
-def test_engine_benchmark_has_parts_and_goals_for_all_ranks(tmp_path: Path):
+def test_engine_benchmark_adds_rows_only_from_the_same_machine(tmp_path: Path):
     file = tmp_path / "found.json"
     first = measured("engine.py", file, "--parts", "reference", *SMALLEST["engine.py"])
     assert_has_environment(first)

@@ -23,7 +23,7 @@ FEW = torch.cuda.device_count() < 2
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_data_parallel_losses_equal_those_of_one_model():
+def test_data_parallel_losses_equal_those_of_a_single_process():
     steps = train_by_one(0, 1, TWO_EACH, devices=2, steps=3)
     joined = Training(None, dataset="synthetic", batch_size=4, images=12, learning_rate=0.05)
     replica = make_replica(build_model(joined, joined.seed), joined, 2, 3)

@@ -32,7 +32,7 @@ def plan(small: bool = False) -> list[Any]:
     return parts
 
 
-def test_gpu_plan_with_install_takes_under_nine_minutes():
+def test_gpu_plan_and_installation_fit_into_nine_minutes():
     parts = plan()
     ending = 2 * GPU["ENDING_S"] * len(parts)
     assert sum(part.limit_s for part in parts) + ending <= GPU["WHOLE_S"] <= 540 - WHEELS["INSTALL_S"]
@@ -40,7 +40,7 @@ def test_gpu_plan_with_install_takes_under_nine_minutes():
     assert [part.limit_s for part in trial] == [4 * part.limit_s for part in parts], "a trial on a CPU has more time"
 
 
-def test_gpu_plan_lists_all_parts_with_existing_names():
+def test_gpu_plan_runs_all_checks_and_measurements_with_nccl():
     parts = {part.name: part for part in plan()}
     checks = ["trains", "strategies", "record", "groups", "tests"]
     measured = ["one rank", "calibration", "bench", "beside", "naive", "ring", "ddp"]
@@ -60,7 +60,7 @@ def test_gpu_plan_lists_all_parts_with_existing_names():
     assert "cluster.world_size=1" in first
 
 
-def test_each_check_on_gpus_has_tests_and_each_test_a_check():
+def test_every_gpu_test_belongs_to_a_check_of_the_gpu_plan():
     text = (ROOT / GPU["ON_GPUS"]).read_text()
     names = re.findall(r"@pytest.mark.gpu\n(?:@.*\n)*def (\w+)", text)
     chosen = {name: [test for test in names if word in test] for name, (_, word) in GPU["CHECKS"].items()}
@@ -85,7 +85,7 @@ def runs(process: int) -> bool:
         return False
 
 
-def test_failed_or_hanging_part_does_not_stop_the_others(tmp_path: Path):
+def test_gpu_plan_continues_after_a_failed_or_hanging_command(tmp_path: Path):
     written: list[list[Any]] = []
     sleeper = "import os, time; os.fork(); os.write(1, b'%d\\n' % os.getpid()); time.sleep(60)"
     finds = f"import json; json.dump({{'answer': 42}}, open({str(tmp_path / 'found.json')!r}, 'w'))"

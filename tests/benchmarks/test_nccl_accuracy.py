@@ -96,7 +96,7 @@ def test_alpha_beta_is_the_textbook_model():
     assert alpha_beta(machine, "send_recv", np.array([0.0]))[0] == pytest.approx(1e-6)
 
 
-def test_torch_estimator_is_called_and_restored():
+def test_torch_estimator_predicts_hopper_without_changing_torch():
     from torch._inductor import comm_analysis
 
     hopper = TorchMachine("hopper", 8, True)
@@ -115,7 +115,7 @@ def own() -> AccuracyAnswer:
     return accuracy()
 
 
-def test_accuracy_json_has_its_keys(own: AccuracyAnswer):
+def test_accuracy_json_has_medians_of_classes_and_baselines(own: AccuracyAnswer):
     content = own.to_dict()
     assert json.loads(json.dumps(content, allow_nan=False)) == content
     assert content.keys() == {"classes", "systems", "baselines"}
@@ -189,7 +189,7 @@ def test_notes_list_omitted_tables_and_rows(tmp_path: Path):
     )
 
 
-def test_accuracy_command_shows_writes_and_plots(tmp_path: Path, accuracy_of: Ringlab):
+def test_accuracy_command_prints_a_table_and_writes_json_and_png(tmp_path: Path, accuracy_of: Ringlab):
     folder = make_directory(tmp_path, factor=1.0)
     files = ["--json", tmp_path / "a.json", "--plot", tmp_path / "a.png"]
     done = accuracy_of("--data", folder, *files)
@@ -212,7 +212,7 @@ def test_directory_without_tables_is_rejected(tmp_path: Path):
         accuracy(tmp_path, only_held_out=True).draw(tmp_path / "x.gif")
 
 
-def test_table_with_more_rows_than_memory_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_with_too_many_rows_for_the_memory_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("collectives.budget.Gigabyte.ENTRIES", 3)
     lines = ["collective,bytes,time_us", *(f"all_reduce,{size},10.0" for size in (8, 16, 32))]
     (tmp_path / "a.csv").write_text("\n".join(lines))

@@ -38,7 +38,7 @@ def profile(**changes: object) -> ModelProfile:
     return ModelProfile("tiny", "3x32x32", 4, "test", layers, None, (times._replace(**changes),))
 
 
-def test_emulated_ranks_compute_as_fast_as_one_up_to_the_cores() -> None:
+def test_emulated_ranks_compute_at_the_speed_of_the_profile() -> None:
     trainings = load(SCENARIO).trainings
     calibration = computing_of(profile(), trainings, "one.json")
     for training in trainings:
@@ -49,7 +49,7 @@ def test_emulated_ranks_compute_as_fast_as_one_up_to_the_cores() -> None:
     assert calibration.overlap[0].gradients == [(4 * PARAMETERS[1], 0.25), (4 * PARAMETERS[0], 1.0)]
 
 
-def test_emulated_rings_combine_profile_and_network() -> None:
+def test_emulated_step_time_grows_with_ranks_per_core() -> None:
     ring = next(training for training in load(SCENARIO).trainings if training.sync_name == "ring")
     calibration = computing_of(profile(), [ring], "one.json")
     for ranks in (2 * cores(), 4 * cores()):
@@ -79,7 +79,7 @@ def test_profile_of_another_model_is_rejected() -> None:
         computing_of(replace(profile(), measured=()), [Training(None)], "one.json")
 
 
-def test_one_rank_command_shows_steps_and_rejects_single_host(
+def test_one_rank_command_reports_errors_and_failed_host_counts(
     ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     file, requests = tmp_path / "one.json", list[list[tuple[str, LoadedScenario]]]()
@@ -111,7 +111,7 @@ def test_emulation_omits_a_failed_scenario() -> None:
         compare_each([("a", scenario)], Mock(side_effect=InputError("too wide")), Progress())
 
 
-def test_small_network_has_the_stated_parameters():
+def test_emulated_scenarios_have_the_expected_ranks_and_syncs():
     syncs = {"naive", "ring", "ring[overlap, bucket_mb=1.5]", "ddp"}
     for name, hosts in (("training", 4), ("training8", 8)):
         scenario = load(f"emulated/{name}")

@@ -76,7 +76,7 @@ LIMITS = [
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(("key", "sync"), LIMITS)
-def test_extreme_series_values_give_finite_answers(key: str, sync: str, tmp_path: Path) -> None:
+def test_extreme_series_values_give_finite_predictions(key: str, sync: str, tmp_path: Path) -> None:
     for value in (1, 1_000_000) if key == "cores" else (LEAST, 1e8 if key == "busbw" else MOST):
         for rate in (LEAST, MOST):
             text = SERIES.format(**{**USUAL, **WORDS, "sync": sync, "rate": rate, key: value})
@@ -86,7 +86,7 @@ def test_extreme_series_values_give_finite_answers(key: str, sync: str, tmp_path
             assert np.isfinite(answer.judged.predicted).all()
 
 
-def test_duplicate_series_and_unknown_precision_are_noted(tmp_path: Path) -> None:
+def test_notes_report_duplicate_series_and_unknown_precisions(tmp_path: Path) -> None:
     text, more = SERIES.format(**{**USUAL, **WORDS, "precision": "fp7"}), []
     for again in range(5):
         more.append(text[text.index("[[series]]") :].replace("fp7", f"fp{7 + again}"))
@@ -106,7 +106,7 @@ def test_held_out_option_rejects_a_user_directory(tmp_path: Path) -> None:
         accuracy_training(tmp_path)
 
 
-def test_unknown_model_omits_its_series_only(tmp_path: Path) -> None:
+def test_series_of_an_unknown_model_is_omitted_without_its_size(tmp_path: Path) -> None:
     """A series of an unknown model is used if it states the model's size."""
     text = SERIES.format(**USUAL, **WORDS)
     again = text[text.index("[[series]]") :].replace("ResNet-50", "ResNeXt-50")
@@ -124,7 +124,7 @@ def test_unknown_model_omits_its_series_only(tmp_path: Path) -> None:
         accuracy_training(tmp_path)
 
 
-def test_interval_widths_of_unseen_machines_match_errors() -> None:
+def test_prior_intervals_of_new_machines_match_observed_errors() -> None:
     shared, links = read_shipped().deviations["shared"], [*find_link_errors(read_tables(read_systems()))]
     assert len(links) == 24
     assert shared * PRIORS["unseen_link"].spread == pytest.approx(link_deviation(links), rel=0.02)

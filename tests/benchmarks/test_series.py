@@ -46,7 +46,7 @@ def test_series_file_may_define_nodes_and_links(tmp_path: Path) -> None:
     assert [point.rate for point in series.points] == [100, 700.5]
 
 
-def test_user_series_uses_only_gpu_data_of_the_catalog(tmp_path: Path) -> None:
+def test_user_series_may_override_catalog_values_of_a_gpu(tmp_path: Path) -> None:
     """The project's own series use only GPUs from the catalog. A user's file may state data of a GPU."""
     content = tomllib.loads((OWN_DATA / "series_described.toml").read_text(encoding="utf-8"))
     assert content.keys() == {"series"}
@@ -73,7 +73,7 @@ def test_user_series_uses_only_gpu_data_of_the_catalog(tmp_path: Path) -> None:
         (("[[series]]", "[[serie]]"), "unknown key serie"),
     ],
 )
-def test_series_are_rejected_with_their_number_and_key(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+def test_invalid_series_error_names_the_series_and_key(tmp_path: Path, change: tuple[str, str], message: str) -> None:
     with pytest.raises(InputError, match=message):
         read(tmp_path, SERIES.replace('"mine"', '"first"') + SERIES.replace(*change))
 
@@ -88,12 +88,12 @@ def test_series_are_rejected_with_their_number_and_key(tmp_path: Path, change: t
         ("[[[", "not a TOML file"),
     ],
 )
-def test_invalid_files_are_rejected(tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_series_file_is_rejected(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read(tmp_path, text)
 
 
-def test_published_rates_match_the_series() -> None:
+def test_published_rates_file_is_up_to_date_with_the_series() -> None:
     assert PUBLISHED.read_text(encoding="utf-8") == rates_table()
 
 
@@ -127,7 +127,7 @@ def test_gradients_come_in_the_order_of_backward() -> None:
     assert [gradient.nbytes for gradient in vgg[:2]] == [4 * 1000, 4 * 1000 * 4096]  # the last layer's are the first
 
 
-def test_find_series_gpu_accepts_catalogue_names() -> None:
+def test_find_series_gpu_accepts_only_gpus_of_the_catalog() -> None:
     assert find_series_gpu("RTX 4070 Ti SUPER").vector_32 > 40e12
     with pytest.raises(InputError, match=re.escape("not in the catalog")):
         find_series_gpu("RTX 4070 Ti SUPERB")

@@ -41,7 +41,7 @@ BUSY = replace(ONE, load=MachineLoad(0.34, 0.0, ["cc1plus"]))
         (BUSY, ["other processes took 34% of this machine's cores (cc1plus)"]),
     ],
 )
-def test_noise_of_folds_and_other_processes_is_reported(calibration: Calibration, noise: list[str]) -> None:
+def test_calibration_noise_names_disagreement_and_other_load(calibration: Calibration, noise: list[str]) -> None:
     assert find_noise(calibration) == noise
 
 
@@ -54,7 +54,7 @@ def test_noise_of_folds_and_other_processes_is_reported(calibration: Calibration
         (0.035, 0.034, []),
     ],
 )
-def test_contradictory_phases_are_reported_as_noise(alone: float, together: float, noise: list[str]) -> None:
+def test_implausible_phase_times_are_reported_as_noise(alone: float, together: float, noise: list[str]) -> None:
     points = [
         replace(POINT, processes=processes, phases=ComputePhases(forward, 0.1, 0.01))
         for processes, forward in ((1, alone), (2, together))
@@ -102,7 +102,7 @@ def test_uncertainty_grows_with_disagreement_and_age():
     assert combine(0.12, 60.0) == pytest.approx(hypot(0.13, 0.29))
 
 
-def test_calibration_without_needed_overlap_is_redone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calibration_without_required_overlap_is_insufficient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here.toml").write_text('[cluster]\npreset = "this-machine"\n[training]\ngradient_sync = "ring"\n')
     store = {"found": ONE}
     monkeypatch.setattr(Session, "find_calibration", lambda *arguments: store["found"])

@@ -103,7 +103,7 @@ def test_run_accepts_interleaved_views_and_memory_maps(tmp_path):
     assert (np.fromfile(tmp_path / "memory") == 4).all()
 
 
-def test_run_accepts_a_size_as_text():
+def test_run_and_choose_accept_a_size_with_a_unit():
     assert simcomm.run("all_reduce/ring", STAR, "1 MiB") == simcomm.run("all_reduce/ring", STAR, 1 << 20)
     assert choose("all_reduce", STAR, "1 MiB") == choose("all_reduce", STAR, 1 << 20)
     arrays = [np.ones(128) for _ in range(4)]
@@ -172,7 +172,7 @@ def test_train_rejects_wrong_types(train):
             train(Training(RING), STAR, steps=steps)
 
 
-def test_buffers_must_match_the_call():
+def test_run_rejects_buffers_of_another_length_or_dtype():
     call = CollectiveCall(RING, 4, op="max")
     buffers = [np.full(4, rank, np.float32) for rank in range(4)]
     simcomm.run(call, STAR, buffers=buffers)
@@ -182,7 +182,7 @@ def test_buffers_must_match_the_call():
             simcomm.run(call, STAR, buffers=[wrong.copy() for _ in range(4)])
 
 
-def test_with_algorithm_keeps_the_number_of_elements():
+def test_with_algorithm_preserves_the_number_of_elements():
     call = make_call("all_to_all/direct", 4, 1000)
     assert call.elements == 248
     sixteen = find_algorithm("all_reduce/ring")

@@ -101,7 +101,7 @@ def test_too_many_chunks_are_rejected() -> None:
 
 
 @pytest.mark.parametrize("rule", [lambda world_size: 1 // (world_size - 2), sys.exit])
-def test_error_locates_a_failing_chunk_rule(rule: Callable[[int], int]) -> None:
+def test_chunk_function_that_raises_is_reported_with_world_size(rule: Callable[[int], int]) -> None:
     wrong = declared("all_reduce", idle, chunks=lambda world_size: rule(world_size))
     message = "idle, world size 2: a function for a number of chunks raises (ZeroDivisionError|SystemExit: 2)"
     with pytest.raises(InputError, match=message):
@@ -123,7 +123,7 @@ def test_parameter_without_value_is_rejected() -> None:
     assert list(needy.with_parameters(gpus=2).steps(0, 4)) == []
 
 
-def test_user_file_is_found_in_a_folder(mine: Path) -> None:
+def test_algorithm_file_is_found_relative_to_a_folder(mine: Path) -> None:
     names = ["all_reduce/mine", "broadcast/mine", "all_reduce/sliced"]
     assert [member.full_name for member in load_file(mine)] == names
     member = find_algorithm("mine.py:sliced", "all_reduce", folder=mine.parent)
@@ -163,14 +163,14 @@ HEAD = "from collectives import algorithm\n"
         ),
     ],
 )
-def test_invalid_file_is_rejected(tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_algorithm_file_is_rejected_with_its_line(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "wrong.py"
     path.write_text(text)
     with pytest.raises(InputError, match=message):
         load_file(path)
 
 
-def test_missing_or_non_python_file_is_rejected(tmp_path: Path) -> None:
+def test_missing_or_non_python_algorithm_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         load_file(tmp_path / "absent.py")
     (tmp_path / "notes.txt").write_text("x")

@@ -99,6 +99,6 @@ def test_peer_outside_the_group_is_rejected() -> None:
         list(on_group(iter([send(2, 0)]), [4, 5]))
 
 
-def test_ports_count_the_peers_of_a_step() -> None:
+def test_verify_counts_the_peers_of_a_step_as_ports() -> None:
     assert verify(find_algorithm("all_gather/bruck"), 7).ports == 1
     assert verify(find_algorithm("all_to_all/direct"), 7).ports == 6

@@ -73,7 +73,7 @@ def test_upper_bounds_hold_and_are_close(name: str, p: int) -> None:
 
 @pytest.mark.parametrize("name", sorted(UPPER_BOUNDS))
 @pytest.mark.parametrize("slices", [1, 8, *(pytest.param(slices, marks=pytest.mark.slow) for slices in (2, 32))])
-def test_lower_bounds_of_two_trees_hold_and_are_close(name: str, slices: int) -> None:
+def test_lower_bounds_of_tree_algorithms_hold_and_are_close(name: str, slices: int) -> None:
     algorithm = find_algorithm(name).with_parameters(slices=slices)
     for p in (*range(1, 10), 16, 17):
         for times, latency in ((1, 40), (50, 5), (2000, 0)):
@@ -113,7 +113,7 @@ FEW, MANY = (*range(1, 10), 12, 16, 17, 33), (10, 11, 13, 14, 15, *range(18, 33)
 
 @pytest.mark.parametrize("name", sorted(library()))
 @pytest.mark.parametrize("sizes", [FEW, pytest.param(MANY, marks=pytest.mark.slow)], ids=["few", "many"])
-def test_proved_costs_match_closed_forms_and_lower_bounds(name: str, sizes: tuple[int, ...]) -> None:
+def test_verified_costs_match_closed_forms_and_lower_bounds(name: str, sizes: tuple[int, ...]) -> None:
     algorithm = find_algorithm(name)
     for p in sizes:
         report = verify(algorithm, p)

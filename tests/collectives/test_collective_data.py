@@ -55,7 +55,7 @@ def test_random_collective_calls_give_correct_results(name: str, p: int, n: int,
 
 @given(st.sampled_from(["chain", "double_tree"]), st.sampled_from(["broadcast", "reduce", "all_reduce"]), st.data())
 @settings(max_examples=40, deadline=None)
-def test_sliced_collective_is_correct_for_any_slice_count(name: str, collective: str, data: st.DataObject) -> None:
+def test_sliced_collective_is_correct_for_any_number_of_slices(name: str, collective: str, data: st.DataObject) -> None:
     p, n, slices = (data.draw(st.integers(1, most)) for most in (12, 100, 20))
     algorithm = find_algorithm(name, collective).with_parameters(slices=slices)
     root = data.draw(st.integers(0, p - 1)) if algorithm.spec.rooted else 0
@@ -78,7 +78,7 @@ def test_uneven_lengths_are_rejected_or_rounded_down(name: str) -> None:
     assert simcomm.run(name, cluster, nbytes=43).facts["nbytes"] == 32
 
 
-def test_barrier_rejects_an_empty_token() -> None:
+def test_barrier_rejects_a_size_below_one_element() -> None:
     with pytest.raises(InputError, match="barrier/dissemination: the token must have at least one element"):
         simcomm.run("barrier/dissemination", simcomm.star(2, "1 GB/s", "1 us"), nbytes=3)
 

@@ -39,7 +39,7 @@ def spans(draw: Any) -> Span:
 
 @settings(deadline=None, max_examples=40)
 @given(st.lists(messages(), max_size=12), st.lists(spans(), max_size=12), st.sampled_from([0, 5, 2000]))
-def test_columns_round_trip_to_rows_and_files(
+def test_message_columns_round_trip_to_rows_and_trace_files(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Message], named: list[Span], plain_up_to: int
 ):
     trace = Trace("all_reduce/ring", "predicted", 5, 1.0, rows, named)
@@ -58,7 +58,7 @@ def test_columns_round_trip_to_rows_and_files(
 
 @settings(deadline=None, max_examples=40)
 @given(st.lists(messages(), min_size=1, max_size=12), st.randoms(use_true_random=False))
-def test_message_equality_ignores_the_numbering_of_routes(rows: list[Message], random: Any):
+def test_message_equality_ignores_the_order_of_the_route_table(rows: list[Message], random: Any):
     first = Messages.of(rows)
     routes = list({row.route for row in rows})
     random.shuffle(routes)
@@ -71,7 +71,7 @@ def test_message_equality_ignores_the_numbering_of_routes(rows: list[Message], r
 
 
 @pytest.mark.parametrize("name", ["all_reduce/ring", "all_to_all/direct", "broadcast/chain", "all_gather/bruck"])
-def test_engines_agree_on_chunks_and_waits(name: str):
+def test_engines_agree_on_messages_waits_and_critical_path(name: str):
     star = simcomm.star(6, "10 Gbit/s", "5 us")
     simulated, other = (simcomm.run(name, star, 12_000, engine=engine) for engine in ENGINES)
     for column in ("src", "dst", "step", "dst_step", "chunk", "count", "into", "reduces", "nbytes", "channel"):

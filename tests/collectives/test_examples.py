@@ -48,14 +48,14 @@ def test_toy_example_agrees_on_real_and_simulated_ranks(capfd: pytest.CaptureFix
     assert capfd.readouterr().out.splitlines() == expected
 
 
-def test_empty_skeleton_explains_each_task() -> None:
+def test_empty_skeleton_fails_because_no_rank_yields_a_step() -> None:
     for empty in load_file(SKELETON):
         assert verify(empty, 1).steps == 0
         with pytest.raises(ProgramError, match=r"world size 2.*: at the end chunk 0 .*; no rank yields a step"):
             verify(empty, 2)
 
 
-def test_completed_skeleton_is_correct_at_the_stated_costs(tmp_path: Path) -> None:
+def test_completed_skeleton_is_correct_with_the_expected_costs(tmp_path: Path) -> None:
     heads = SKELETON.read_text().split("    yield from ()\n")
     parts = zip(heads, [*ANSWERS.values(), ""], strict=True)
     (tmp_path / "student.py").write_text("".join(head + body for head, body in parts))

@@ -122,14 +122,14 @@ def played(page: Path) -> dict[str, Any]:
     return run
 
 
-def test_correct_user_program_shows_library_buffers(ringlab: Ringlab, tmp_path: Path) -> None:
+def test_player_shows_equal_buffers_for_user_and_library_ring(ringlab: Ringlab, tmp_path: Path) -> None:
     mine, ours = tmp_path / "mine.html", tmp_path / "ours.html"
     assert ringlab("animate", own_program(tmp_path), "-o", mine).status == 0
     assert ringlab("animate", "star8", "--algorithm", "ring", "-o", ours).status == 0
     assert played(mine)["buffers"] == played(ours)["buffers"]
 
 
-def test_wrong_user_program_shows_buffers_up_to_its_failure(ringlab: Ringlab, tmp_path: Path) -> None:
+def test_player_shows_buffers_of_a_wrong_program_up_to_its_error(ringlab: Ringlab, tmp_path: Path) -> None:
     page = tmp_path / "wrong.html"
     done = ringlab(
         "animate", "two-racks", "--algorithm", f"{own_program(tmp_path, last='recv_reduce')}:ring", "-o", page

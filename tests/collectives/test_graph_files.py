@@ -51,7 +51,7 @@ def test_node_link_file_makes_a_cluster(tmp_path: Path, edges: str):
     check(simcomm.read_cluster(tmp_path / "net.json"))
 
 
-def test_machine_round_trips_through_a_file(tmp_path: Path):
+def test_machine_written_to_a_file_has_the_same_hosts_and_routes(tmp_path: Path):
     machine = simcomm.preset("rtx4090-pcie")
     graph = machine.graph.copy()
     for _, _, data in graph.edges(data=True):
@@ -111,7 +111,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("message", WRONG)
-def test_invalid_graph_names_edge_and_key(message: str):
+def test_invalid_graph_error_names_the_edge_and_key(message: str):
     with pytest.raises(InputError, match=re.escape(message)):
         simcomm.from_graph(WRONG[message]())
 

@@ -80,7 +80,7 @@ UNLINED = {  # a body, what is said of it, and the line that is named for it: of
 
 
 @pytest.mark.parametrize("name", UNLINED)
-def test_missing_operation_names_a_line(name: str, tmp_path: Path) -> None:
+def test_error_about_a_missing_operation_names_a_line(name: str, tmp_path: Path) -> None:
     collective, body, message, line = UNLINED[name]
     path = tmp_path / "mine.py"
     head = f"from collectives import algorithm, recv, recv_reduce, send\n\n@algorithm({collective!r})\n"
@@ -238,13 +238,13 @@ def test_waiting_for_a_core_does_not_count_against_the_limit(tmp_path: Path) -> 
             other.wait()
 
 
-def test_check_stops_at_the_first_time_limit(tmp_path: Path) -> None:
+def test_check_stops_at_the_first_world_size_that_times_out(tmp_path: Path) -> None:
     (algorithm,) = load_file(write(tmp_path, "    while True: pass\n    yield ()"))
     verdict = prove(algorithm, [1, 2, 3])
     assert verdict.counter_example is not None and verdict.counter_example["world_size"] == 1
 
 
-def test_interrupt_restarts_the_server(tmp_path: Path) -> None:
+def test_sandbox_server_restarts_after_it_was_closed(tmp_path: Path) -> None:
     (algorithm,) = load_file(write(tmp_path, RIGHT))
     before = sandbox._Only.server
     assert before is not None
@@ -273,7 +273,7 @@ def test_invalid_recorded_steps_are_rejected(changes: dict[str, object], body: b
         read_recorded_steps(WHOLE | changes, body, "all", 2)
 
 
-def test_invalid_limits_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_program_limit_variables_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path, RIGHT)
     for key, value in (("SECONDS", "soon"), ("SECONDS", "0"), ("MEMORY", "lots"), ("MEMORY", "1 KiB")):
         with monkeypatch.context() as changed, pytest.raises(InputError, match=f"RINGLAB_PROGRAM_{key}"):

@@ -74,6 +74,6 @@ def test_nccl_algorithm_requires_the_nccl_backend(tmp_path: Path, ringlab: Ringl
     assert refused.status == 2 and others in refused.err
 
 
-def test_nccl_parts_have_equal_length():
+def test_nccl_call_is_rounded_to_equal_shards_only_if_needed():
     assert make_call(nccl("all_gather"), 3, 1000).elements == 249
     assert make_call(nccl("all_reduce"), 3, 1000).elements == 250

@@ -29,7 +29,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list[float
     return folder, ended
 
 
-def test_profile_has_the_phases_of_a_real_run(run: tuple[Path, list[list[float]]]):
+def test_profiler_trace_has_the_phases_and_times_of_its_run(run: tuple[Path, list[list[float]]]):
     folder, ended = run
     trace = read_profile(folder)
     assert (trace.kind, trace.world_size, len(trace.messages)) == ("measured", RANKS, 0)
@@ -87,7 +87,7 @@ def test_profiler_steps_and_gpu_syncs_are_read(tmp_path: Path):
 
 
 @pytest.mark.parametrize("since", [1_700_000_000_000_000, 1_700_000_000_000_000.25, 2.9e15])
-def test_profile_is_read_when_its_times_count_from_1970(since: float, tmp_path: Path):
+def test_profiler_times_since_1970_are_converted_to_trace_times(since: float, tmp_path: Path):
     """Before torch 2.4, `ts` counts microseconds from 1970, and baseTimeNanoseconds does not exist."""
     events = [slice_("load", since, 4), slice_("Optimizer.step#SGD.step", since + 8, 2)]
     figures = [

@@ -125,7 +125,7 @@ def test_long_prediction_counts_messages(tmp_path):
 
 @pytest.mark.parametrize("is_emulated", [False, True])
 @pytest.mark.parametrize("buckets", [None, Buckets(), Buckets(2.0, "ddp")])
-def test_training_message_count_equals_the_simulated_one(
+def test_counted_training_messages_equal_the_simulated_ones(
     buckets: Buckets | None, is_emulated: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain_star, counted = simcomm.star(3, "10 Gbit/s", "5 us"), list[int]()

@@ -42,7 +42,7 @@ def is_refused(algorithm: Algorithm, p: int, root: int = 0) -> bool:
 
 
 @pytest.mark.parametrize("seeds", SEEDS, ids=lambda seeds: f"{seeds.start}-{seeds.stop - 1}")
-def test_proof_agrees_with_execution(seeds: range) -> None:
+def test_proof_of_a_random_program_agrees_with_its_execution(seeds: range) -> None:
     outcomes = set()
     for seed in seeds:
         rng = Random(seed)
@@ -61,7 +61,7 @@ def test_proof_agrees_with_execution(seeds: range) -> None:
 
 
 @pytest.mark.parametrize("seed", [*range(30), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(30, 600))])
-def test_verified_steps_equal_simulated_latencies(seed: int) -> None:
+def test_verified_step_count_equals_the_simulated_latencies(seed: int) -> None:
     rng = Random(seed)
     p, collective = rng.randint(2, 12), rng.choice(DRAWN)
     programs, chunks = draw_program(rng, collective, p)

@@ -39,7 +39,7 @@ def has_equal_bits(algorithm: Algorithm, p: int, seed: int = 0) -> bool:
 
 @pytest.mark.parametrize("p", [1, 2, 3, 4, 5, 6, 7, 12, *MORE])
 @pytest.mark.parametrize("name", SHARED)
-def test_bitwise_equality_of_ranks_matches_its_proof(name: str, p: int) -> None:
+def test_bitwise_identity_proof_of_library_matches_execution(name: str, p: int) -> None:
     assert has_equal_bits(library()[name], p) == is_bitwise_identical(library()[name], p)
 
 
@@ -76,7 +76,7 @@ def summing_orders(draw: st.DrawFn) -> list[list[tuple[int, int]]]:
 
 @settings(deadline=None, max_examples=60)
 @given(summing_orders(), st.integers(0, 2**32))
-def test_sum_order_proof_matches_executed_bits(sums: list[list[tuple[int, int]]], seed: int) -> None:
+def test_bitwise_identity_proof_of_random_sums_matches_execution(sums: list[list[tuple[int, int]]], seed: int) -> None:
     algorithm = summed_in(sums)
     assert has_equal_bits(algorithm, len(sums), seed) == is_bitwise_identical(algorithm, len(sums))
 

@@ -90,7 +90,7 @@ SEEDS = [range(30), *(pytest.param(range(at, at + 200), marks=pytest.mark.slow) 
 
 
 @pytest.mark.parametrize("seeds", SEEDS, ids=lambda seeds: f"{seeds.start}-{seeds.stop - 1}")
-def test_verdict_on_roots_agrees_with_executions(seeds: range) -> None:
+def test_proof_finds_the_root_at_which_execution_fails(seeds: range) -> None:
     wrong = 0
     for seed in seeds:
         rng = Random(seed)
@@ -141,7 +141,7 @@ NOWHERE = "UNDEFINED  all_reduce/doubling, world size 3: only for powers of"
         ("3,5-7", "", 2, [3, 5, 6, 7], f"{NOWHERE} two (line 8 of doubling.py). Not defined for 3, 5-7 ranks."),
     ],
 )
-def test_check_separates_undefined_from_wrong(
+def test_check_reports_undefined_world_sizes_apart_from_wrong(
     ringlab: Ringlab, tmp_path: Path, ranks: str, wrong: str, status: int, undefined: list[int], message: str
 ) -> None:
     file = tmp_path / "doubling.py"
@@ -152,7 +152,7 @@ def test_check_separates_undefined_from_wrong(
     assert (report["correct"], report["undefined"]) == (status == 0, undefined)
 
 
-def test_world_size_with_an_undefined_root_is_not_proved() -> None:
+def test_world_size_with_an_undefined_root_counts_as_undefined() -> None:
     def even(rank, world_size, root):
         if root % 2:
             raise Undefined("only for even roots")

@@ -18,7 +18,7 @@ def operations_of(programs: tuple[tuple[Step, ...], ...]) -> list[Operation]:
 
 @pytest.mark.parametrize("name", sorted(library()))
 @pytest.mark.parametrize("p", [1, 2, 5, 8])
-def test_schedule_equals_the_program_with_matched_messages(name: str, p: int) -> None:
+def test_schedule_has_the_operations_and_matches_of_its_program(name: str, p: int) -> None:
     schedule = build_schedule(find_algorithm(name), p)
     yielded = [op for programs in schedule.programs for op in operations_of(programs)]
     assert [schedule.operation(index) for index in range(len(schedule.rank))] == yielded

@@ -36,7 +36,7 @@ def here(program: Callable[..., Any], chunks: Any = None, scratch: Any = 0) -> A
 
 @pytest.mark.parametrize("name", library())
 @pytest.mark.parametrize("p", [1, 2, 3, 6, 16, pytest.param(33, marks=pytest.mark.slow)])
-def test_library_schedule_tables_match_for_every_builder(name: str, p: int):
+def test_schedule_builders_agree_on_every_library_algorithm(name: str, p: int):
     algorithm = library()[name]
     for root in {0, p - 1} if algorithm.spec.rooted else {0}:
         try:
@@ -73,7 +73,7 @@ def absolute(rank, world_size):
 
 
 @pytest.mark.parametrize("p", [MOST_BRANCHES - 1, MOST_BRANCHES + 1, pytest.param(SMALL + 1, marks=pytest.mark.slow)])
-def test_user_file_and_function_give_equal_tables(tmp_path, p: int):
+def test_user_file_and_function_give_equal_schedule_tables(tmp_path, p: int):
     (tmp_path / "my.py").write_text(ABSOLUTE, encoding="utf-8")
     (of_file,) = load_file(tmp_path / "my.py")
     names: dict[str, Any] = {}
@@ -90,7 +90,7 @@ def test_user_file_and_function_give_equal_tables(tmp_path, p: int):
 
 @given(random=st.randoms(use_true_random=False))
 @settings(max_examples=60, deadline=None)
-def test_random_programs_give_equal_tables(random: Random):
+def test_compact_and_plain_builder_agree_on_random_programs(random: Random):
     p = random.choice([2, 3, 4, 5, 8, 13, 16])
     algorithm = here(drawn_program(random, p), scratch=p)
     assert_same(build_compact(algorithm, p).table(), build_schedule(algorithm, p).table())
@@ -198,7 +198,7 @@ def test_vector_rank_arithmetic_matches_integers(name: str, left: list[int], rig
 
 @given(random=st.randoms(use_true_random=False))
 @settings(max_examples=120, deadline=None)
-def test_symmetric_schedules_equal_the_plain_ones(random: Random):
+def test_symmetric_schedules_equal_plain_schedules(random: Random):
     """Programs have chunks that depend on the rank or not, strides, and one or two channels."""
     p = random.choice([2, 3, 4, 6])
     chunks, scratch = random.choice([1, 2, p, 2 * p, 4 * p]), random.choice([0, 0, p, 2 * p])
@@ -239,7 +239,7 @@ def _said(rank: Any, p: int, ops: Any) -> Any:
 
 
 @given(p=st.integers(2, 9), numbers=st.lists(st.integers(-30, 30), min_size=1, max_size=4))
-def test_shifted_rank_arithmetic_holds_for_every_rank(p: int, numbers: list[int]):
+def test_shifted_rank_arithmetic_matches_every_single_rank(p: int, numbers: list[int]):
     shifts: list[Any] = [ShiftedRank(p)]
     values = [list(range(p))]
     for number in numbers:

@@ -112,14 +112,14 @@ LIMITED: dict[str, tuple[str, int, Callable[[], object]]] = {  # by message: lim
 
 
 @pytest.mark.parametrize("message", LIMITED)
-def test_too_large_work_is_rejected(message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prediction_that_exceeds_a_memory_limit_is_rejected(message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     limit, most, call = LIMITED[message]
     monkeypatch.setattr(Gigabyte, limit, most)
     with pytest.raises(TooLarge, match=message):
         call()
 
 
-def test_work_below_the_limits_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prediction_below_the_memory_limits_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     for limit, most in (("HOPS", 1000), ("SIMPY", 63), ("RECORDED", 100)):
         monkeypatch.setattr(Gigabyte, limit, most)
     assert simcomm.run("all_reduce/ring", FAR, 4096, engine="compiled", record=False).elapsed > 0
@@ -140,7 +140,7 @@ def test_prediction_without_messages_has_no_message_limit(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 1000])
-def test_keys_and_routes_do_not_depend_on_the_batch_size(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_size_does_not_change_distinct_keys_and_routes(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = np.array([1 << 40, 3, 1 << 40, 0, 5, 3, 1 << 30], np.int64).repeat(30)
     tree = simcomm.two_level_tree(4, 4, "1 GB/s", "1 us", 4.0)
     doubling = find_algorithm("all_reduce/recursive_doubling")

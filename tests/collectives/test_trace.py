@@ -113,7 +113,7 @@ def test_invalid_trace_file_is_rejected(tmp_path: Path, content: bytes, message:
         ({"hosts": ["h0"]}, "hosts must have 2 entries, one per rank, not 1"),
     ],
 )
-def test_impossible_traces_are_rejected(trace: Trace, tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_invalid_trace_fields_are_rejected(trace: Trace, tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     path = tmp_path / "changed.json"
     path.write_text(json.dumps(written(trace, tmp_path) | changes))
     with pytest.raises(InputError, match=f"changed.json: not a trace: {message}"):
@@ -140,7 +140,7 @@ def test_impossible_traces_are_rejected(trace: Trace, tmp_path: Path, changes: d
         ("messages", "", {"routes": ROUTES | {"first": [0, 1]}}, "routes.first must increase"),
     ],
 )
-def test_trace_with_impossible_values_is_rejected(
+def test_invalid_trace_columns_are_rejected(
     trace: Trace, tmp_path: Path, table: str, column: str, values: Any, message: str
 ) -> None:
     path, content = tmp_path / "changed.json", written(trace, tmp_path)

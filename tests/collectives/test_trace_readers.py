@@ -100,7 +100,7 @@ def test_route_over_a_missing_link_is_unknown() -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_critical_path_equals_a_plain_search(seed: int) -> None:
+def test_critical_path_equals_a_brute_force_search(seed: int) -> None:
     trace = random_trace(np.random.default_rng(seed))
     assert critical_path(trace) == plain_path(trace)
 
@@ -146,7 +146,7 @@ def plain_path(trace: Trace) -> list[Leg]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_message_depths_equal_a_plain_iteration(seed: int) -> None:
+def test_message_depths_equal_a_plain_reference(seed: int) -> None:
     messages = random_trace(np.random.default_rng(seed)).messages
     assert find_depths(messages).tolist() == plain_depths(messages)
     turned = messages.select(np.random.default_rng(seed).permutation(len(messages)))
@@ -168,7 +168,7 @@ def plain_depths(messages: Messages) -> list[int]:
     return depths
 
 
-def test_critical_path_of_measured_messages_may_cross_gaps():
+def test_critical_path_can_cross_gaps_between_measured_messages():
     first, then = Message(0, 1, 0, 0, 64, 0.0, 1.0), Message(1, 2, 1, 0, 64, 1.25, 2.0, dst_posted=0.0)
     unrelated = Message(3, 4, 0, 0, 64, 0.0, 1.2)
     trace = Trace("one", "measured", 5, 2.0, [first, then, unrelated])
@@ -176,6 +176,6 @@ def test_critical_path_of_measured_messages_may_cross_gaps():
     assert [leg.number for leg in critical_path(trace, over_gaps=True)] == [0, 1]
 
 
-def test_limits_of_training_without_sync_state_zero_sync() -> None:
+def test_sync_share_of_a_training_without_sync_is_zero() -> None:
     trace = Trace("training/ring", "predicted", 1, 4.0, spans=Spans.of([Span(0, "backward", 0, 1.0, 2.0)]))
     assert find_limits(trace).sentence.startswith("Gradient sync takes 0 % of the time. ")

@@ -39,13 +39,13 @@ def test_hierarchical_all_reduce_is_correct_for_any_node_size(p: int, gpus: int)
 @pytest.mark.parametrize("rail", ["chain[slices=3]", "halving_doubling", "hierarchical[gpus=2]"])
 @pytest.mark.parametrize(("node", "gather"), [("ring", None), ("naive", "direct"), ("recursive_halving", "bruck")])
 @pytest.mark.parametrize(("p", "gpus"), [(8, 2), (12, 3), (8, 8)])
-def test_hierarchy_accepts_algorithms_with_one_channel(p: int, gpus: int, node: str, gather: str, rail: str) -> None:
+def test_hierarchical_accepts_any_one_channel_algorithm(p: int, gpus: int, node: str, gather: str, rail: str) -> None:
     algorithm = find_algorithm("all_reduce/hierarchical").with_parameters(gpus=gpus, node=node, gather=gather)
     assert verify(algorithm.with_parameters(rail=rail if p > gpus else "ring"), p).world_size == p
 
 
 @pytest.mark.parametrize("rail", ["double_tree", "unchunked_ring"])
-def test_hierarchy_rejects_channels_and_scratch(rail: str) -> None:
+def test_hierarchical_rejects_rails_with_channels_or_scratch(rail: str) -> None:
     message = f"all_reduce/{rail} has several channels or scratch, so it cannot run inside another algorithm; use an"
     with pytest.raises(InputError, match=message):
         verify(find_algorithm(f"all_reduce/hierarchical[rail={rail}]"), 8)
@@ -68,7 +68,7 @@ def test_too_many_tracked_chunks_are_rejected(monkeypatch: pytest.MonkeyPatch) -
 
 @settings(deadline=None, max_examples=120)
 @given(st.sampled_from(sorted(library().keys() - {"all_to_all/bruck"})), st.integers(2, 9), st.data())
-def test_no_library_step_can_be_omitted(name: str, p: int, data: st.DataObject) -> None:
+def test_library_algorithm_is_wrong_without_any_of_its_steps(name: str, p: int, data: st.DataObject) -> None:
     right = find_algorithm(name)  # Bruck's rotation moves nothing on rank 0
     programs = programs_of(right, p)
     steps = [(program, step) for channels in programs for program in channels for step in range(len(program))]
@@ -90,7 +90,7 @@ def test_proof_skips_undefined_world_sizes() -> None:
     assert not verdict.to_dict()["correct"]
 
 
-def test_costs_are_multiples_of_the_minimum() -> None:
+def test_check_states_costs_as_multiples_of_the_minimum() -> None:
     verdict = prove(find_algorithm("all_reduce/naive"), range(1, 9))
     alone, *_, eight = verdict.to_dict()["world_sizes"]
     assert (alone["steps_ratio"], alone["sent_ratio"]) == (None, None)

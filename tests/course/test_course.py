@@ -34,7 +34,7 @@ QUICK_SOLUTIONS = {"bisection", "one_flat_buffer"}
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.file_name)
-def test_lesson_solution_is_graded_right(lesson: Lesson, virtual: VirtualRuns, tmp_path: Path) -> None:
+def test_lesson_solution_passes_every_exercise(lesson: Lesson, virtual: VirtualRuns, tmp_path: Path) -> None:
     answer = Judge(lesson, solved(lesson, tmp_path), virtual.host).judge()
     assert {exercise.exercise: (exercise.state, exercise.text) for exercise in answer.exercises} == {
         exercise.name: ("right", "") for exercise in lesson.exercises
@@ -60,7 +60,7 @@ def test_unedited_skeleton_is_reported_as_to_do(lesson: Lesson, virtual: Virtual
 
 
 @pytest.mark.parametrize(("number", "steps"), [(3, 14), (4, 14), (5, 6)])
-def test_shown_buffers_fill_step_by_step(number: int, steps: int, virtual: VirtualRuns, tmp_path: Path) -> None:
+def test_player_fills_lesson_buffers_by_step(number: int, steps: int, virtual: VirtualRuns, tmp_path: Path) -> None:
     lesson = find_lesson(number)
     cluster = make_cluster(lesson.shown.racks, lesson.shown.ranks)
     finished, (yours, reference) = play_lesson(lesson, solved(lesson, tmp_path), cluster, virtual.host)
@@ -76,7 +76,7 @@ def test_shown_buffers_fill_step_by_step(number: int, steps: int, virtual: Virtu
     assert messages.reduces.any() and not messages.reduces.all(), "some are added, and the whole is passed on"
 
 
-def test_wrong_sum_is_not_shown_as_complete(virtual: VirtualRuns, tmp_path: Path) -> None:
+def test_player_marks_a_wrong_sum_as_incomplete(virtual: VirtualRuns, tmp_path: Path) -> None:
     lesson = find_lesson(4)
     file = solved(lesson, tmp_path, (SOLUTIONS / lesson.file_name).read_text().replace("+= ", "+= 2 * "))
     assert "+= 2 * " in file.read_text()
@@ -193,7 +193,7 @@ def test_wrong_exercise_recommends_a_text_to_read(
     assert f"Read {read}." in " ".join(capsys.readouterr().out.split())
 
 
-def test_check_explains_wrong_and_asks_for_missing_predictions() -> None:
+def test_learn_check_explains_wrong_and_missing_predictions() -> None:
     right, wrong = Predicted(2.0, "Not shown.", "seconds", 2.0), Predicted(8.0, "Two each.", "bytes", 4.0)
     predictions = right, wrong, Predicted(1.0, "", "steps")
     shown = CheckedLessons((JudgedLesson(1, "mine.py", (), predictions),)).show()
@@ -202,7 +202,7 @@ def test_check_explains_wrong_and_asks_for_missing_predictions() -> None:
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.file_name)
-def test_predictions_have_a_value_and_a_reason(lesson: Lesson) -> None:
+def test_lesson_predictions_have_an_answer_and_an_explanation(lesson: Lesson) -> None:
     match = re.search(r"^PREDICTIONS = (\{.*?\})", lesson.skeleton, re.MULTILINE | re.DOTALL)
     assert match is not None
     predicted = lesson.checks.predicted()
@@ -243,7 +243,7 @@ def test_learn_show_never_overwrites_the_lesson(
     assert Path("01_message.py").read_text() == LESSONS[0].skeleton
 
 
-def test_solution_prints_the_times_that_its_lesson_states(virtual: VirtualRuns, tmp_path: Path) -> None:
+def test_lesson_solution_prints_the_expected_times(virtual: VirtualRuns, tmp_path: Path) -> None:
     for number, ranks, expected in (
         (6, 4, ("averaged after backward: 72.0 ms", "in buckets of a layer: 48.0 ms", "second step: 48.0 ms")),
         (10, 4, ("gpipe: 0.330 s, kept at most 8", "one_f_one_b: 0.330 s, kept at most 4")),
@@ -273,7 +273,7 @@ def test_learn_show_names_the_cycle_of_a_deadlock(ringlab: Ringlab, tmp_path: Pa
     assert "no player: the program sent no message" in shown.out and f"02_deadlock.py:{line}" in shown.out
 
 
-def test_shown_pipeline_has_a_span_for_each_pass(virtual: VirtualRuns, tmp_path: Path) -> None:
+def test_player_shows_every_pass_of_a_pipeline_lesson(virtual: VirtualRuns, tmp_path: Path) -> None:
     _, (yours,) = play_lesson(find_lesson(10), solved(find_lesson(10), tmp_path), make_cluster(0, 4), virtual.host)
     spans = Counter((span.rank, span.name, span.step) for span in yours.trace.spans)
     assert spans == {

@@ -23,7 +23,7 @@ def row(name: str, predicted: float, measured: float, sync: float = 0.25) -> Sim
         (1.5, "a step with the ring takes 50 % more than with naive"),
     ],
 )
-def test_course_answers_follow_from_measured_times(ring: float, comparison: str):
+def test_course_answers_change_with_the_measured_times(ring: float, comparison: str):
     rows = [row("naive", 1.0, 1.0), row("ring", 1.0, ring)]
     faster, expected, why, quickest, error, learned = course.answer_questions(rows)
     assert faster == f"Is the ring faster here? Measured, {comparison}."

@@ -29,14 +29,14 @@ def test_tuner_picks_ring_for_crossnic0_before_hopper():
     assert algorithms == {"ring"}
 
 
-def test_equations_have_names_and_exponents_of_code():
+def test_nccl_page_names_parameters_and_exponents_of_the_code():
     page = (ROOT / "docs" / "how-it-works" / "nccl.md").read_text()
     named = set(re.findall(r"`([a-z_]+(?:\.[a-z0-9_]+)+)`", page.partition("## The parameters")[0]))
     assert {name for name in named if not name.endswith((".py", ".toml"))} <= read_parameters().keys()
     assert f"x^{SHARPNESS:.0f}]^(1/{SHARPNESS:.0f})" in page and f"T_host^{OVERLAP:.0f})^(1/{OVERLAP:.0f})" in page
 
 
-def test_median_error_is_at_most_7_percent_after_three_rows():
+def test_median_error_with_three_rows_is_at_most_7_percent():
     gain = next(gain for gain in FOUND["left_out"]["gains"] if gain["sizes"] == [4096, 4194304, None])
     assert all(score["median"] <= 0.07 for score in gain["after"].values())
 
@@ -51,7 +51,7 @@ def test_every_error_above_50_percent_has_a_reason():
 
 
 @pytest.mark.parametrize("slug", REASONS)
-def test_large_error_reason_has_evidence_or_missing_keys(slug: str):
+def test_explanation_of_a_large_error_quotes_its_evidence(slug: str):
     reason, system = REASONS[slug], read_systems()[slug]
     with (OWN_DATA / "systems.csv").open(encoding="utf-8", newline="") as file:
         line = next(row for row in csv.DictReader(file) if row["slug"] == slug)

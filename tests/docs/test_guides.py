@@ -61,7 +61,7 @@ def test_every_command_of_a_guide_works(guide: str, ringlab: Ringlab) -> None:
 
 @pytest.mark.usefixtures("one_server", "folder")
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_question_is_answered_in_at_most_three_commands(question: str, ringlab: Ringlab) -> None:
+def test_guide_answers_each_question_in_at_most_three_commands(question: str, ringlab: Ringlab) -> None:
     ringlab("init", "my-algorithm")
     save_programs(SECTIONS[question])
     calls = commands(SECTIONS[question])
@@ -77,7 +77,7 @@ def test_question_is_answered_in_at_most_three_commands(question: str, ringlab: 
 
 @pytest.mark.usefixtures("one_server", "folder")
 @pytest.mark.parametrize("template", TEMPLATES)
-def test_template_names_commands_that_work(template: str, ringlab: Ringlab) -> None:
+def test_commands_suggested_by_a_template_run(template: str, ringlab: Ringlab) -> None:
     assert ringlab("init", template).status == 0
     tried = [words for section in SECTIONS.values() for words in commands(section)]  # by the test above
     assert next_commands(template)

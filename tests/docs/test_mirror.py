@@ -11,7 +11,7 @@ LEADING = {"run": ("algorithm", "cluster", "nbytes", "dtype", "op", "root", "buf
 
 
 @pytest.mark.parametrize("name", LEADING)
-def test_simcomm_and_realcomm_share_arguments(name: str):
+def test_simcomm_and_realcomm_functions_have_equal_parameters(name: str):
     simulated, real = (dict(signature(getattr(package, name)).parameters) for package in (simcomm, realcomm))
     shared = [argument for argument in simulated if argument in real]
     assert len(shared) > 1 and (*shared[: len(LEADING[name])],) == LEADING[name]

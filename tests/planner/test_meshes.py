@@ -62,7 +62,7 @@ def search_once(**keys):
     return search(job(**keys))
 
 
-def test_step_time_does_not_depend_on_other_rows():
+def test_step_time_of_a_run_does_not_depend_on_the_other_runs():
     timed = timed_runs()[::97]
     together = step_seconds(columns_of_runs(timed), P)
     alone = [float(step_seconds(columns_of_runs([row]), P)[0]) for row in timed]
@@ -74,7 +74,7 @@ def test_step_time_does_not_depend_on_other_rows():
     st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 4]), st.sampled_from([*ZERO]),
     st.sampled_from(["none", "selective", "full"]), st.sampled_from([1, 2, 4]),
 )  # fmt: skip
-def test_more_work_takes_longer_and_recomputation_saves_memory(tp, pp, sharding, recompute, micro):
+def test_more_layers_take_longer_and_recomputation_saves_memory(tp, pp, sharding, recompute, micro):
     mesh = {"tp": tp, "pp": pp, "dp": 64 // tp // pp, "micro_batch": micro, "recompute": recompute}
     mesh["sharding"] = sharding if pp == 1 else "zero1"
     base = seconds(**mesh)
@@ -86,14 +86,14 @@ def test_more_work_takes_longer_and_recomputation_saves_memory(tp, pp, sharding,
     assert all(value >= -1e-9 for value in parts_of(**mesh).values())
 
 
-def test_more_sharding_and_smaller_states_need_less_memory():
+def test_sharding_and_8_bit_states_need_less_memory():
     sizes = [memory_of(sharding=strategy) for strategy in ("ddp", "zero1", "zero2", "zero3")]
     assert sizes == sorted(sizes, reverse=True) and sizes[0] > 1.5 * sizes[1] > 2 * sizes[3]
     assert sizes[3] < memory_of(sharding="hsdp") < sizes[0]
     assert sizes[0] > memory_of(optimizer="sgd", sharding="ddp") > memory_of(optimizer="adamw8bit", sharding="ddp")
 
 
-def test_pipeline_bubble_shrinks_with_microbatches_and_zero_bubble():
+def test_more_microbatches_or_zero_bubble_shrink_pipeline_bubble():
     def bubble(count, schedule="1f1b"):
         parts = parts_of(pp=8, dp=8, grad_accum=count, vocab=8, schedule=schedule)
         return parts["pipeline"] / parts["total"]
@@ -107,12 +107,12 @@ def test_pipeline_bubble_shrinks_with_microbatches_and_zero_bubble():
     [("nanotron", 32, 16, 3, 0), ("megatron", 126, 16, 8, 7), ("megatron-deepspeed", 78, 12, 7, 1),
      ("other", 10, 4, 3, 2)],
 )  # fmt: skip
-def test_layers_are_distributed_as_frameworks_do(framework, layers, pp, most, last):
+def test_fullest_and_last_stage_have_as_many_layers_as_stated(framework, layers, pp, most, last):
     counts = deal_layers(framework, layers, pp, 4 * 4096**2 + 3 * 4096 * 14336, 131072 * 4096)
     assert (counts[0], counts[2]) == (most, last)
 
 
-def test_every_model_parameter_has_a_prior():
+def test_every_mesh_model_parameter_has_a_prior():
     assert PRIORS.keys() == P.keys()
 
 
@@ -171,7 +171,7 @@ def test_invalid_table_is_rejected_with_the_reason(table, text, reason):
         read_own_runs(table)
 
 
-def test_slow_runs_are_marked_by_the_time_they_lose():
+def test_slow_runs_are_found_by_a_fixed_time_loss():
     timed = timed_runs()
     slow = mark_slow(timed)
     assert 300 < slow.sum() < 400
@@ -220,7 +220,7 @@ def test_probability_to_run_falls_with_memory_use():
 
 @settings(deadline=None, max_examples=5)
 @given(st.lists(st.sampled_from(range(0, 1200, 7)), min_size=1, max_size=4, unique=True), st.floats(0.5, 2.0))
-def test_adaptation_improves_and_narrows_predictions(rows, factor):
+def test_adaptation_reduces_the_error_and_narrows_the_interval(rows, factor):
     timed = timed_runs()
     columns, belief = columns_of_runs([timed[row] for row in rows]), believe()
     measured = factor * step_seconds(columns, belief.parameters)
@@ -284,12 +284,12 @@ def test_mfu_excludes_gradients_of_frozen_weights():
      ({"tp": 5, "gpus": 320}, "heads .32. must be a multiple of tp .5."),
      ({"heads": 31}, "hidden must be a multiple of the 31 heads, not 4096; or set head_dim")],
 )  # fmt: skip
-def test_indivisible_run_is_rejected(keys, message):
+def test_run_whose_sizes_do_not_divide_evenly_is_rejected(keys, message):
     with pytest.raises(InputError, match=message):
         run(**keys)
 
 
-def test_user_table_with_an_unseen_source_uses_priors(accuracy_of, tmp_path):
+def test_user_runs_of_a_new_source_are_predicted_with_priors(accuracy_of, tmp_path):
     table = tmp_path / "meshes.csv"
     table.write_text(f"{HEAD},source,framework\n")
     status, out, err = accuracy_of("--meshes", "--data", str(tmp_path))

@@ -48,7 +48,7 @@ def predict(
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved"])
-def test_pipeline_device_runs_each_microbatch_pass_once(schedule: str) -> None:
+def test_pipeline_schedule_runs_each_forward_before_its_backward(schedule: str) -> None:
     virtual = 2 if schedule == "interleaved" else 1
     for device in range(4):
         order = order_of(schedule, device, 4, 8, virtual)
@@ -77,7 +77,7 @@ def test_pipeline_stage_waits_for_its_messages() -> None:
 
 
 @pytest.mark.parametrize(("strategy", "times"), [("ddp", 1), ("zero2", 1), ("zero3", 1.5), ("fsdp", 1.5)])
-def test_zero_sends_the_bytes_that_the_zero_paper_states(strategy: str, times: float) -> None:
+def test_zero_stages_send_the_bytes_stated_in_the_zero_paper(strategy: str, times: float) -> None:
     """According to section 7, stages 1 and 2 send as much as DDP, and stage 3 sends 1.5 times as much."""
     (calls,) = stage_calls(TrainingJob(alike(), 8, Parallelism(strategy=strategy)).on(8))
     sent = (call.times * call.nbytes * SHARES[call.collective](call.group.size) for call in calls)
@@ -156,7 +156,7 @@ def test_local_sgd_exchanges_once_in_several_steps() -> None:
         assert getattr(never, name) == 0
 
 
-def test_compute_time_needs_a_positive_rate_or_a_measured_profile() -> None:
+def test_compute_time_needs_a_positive_rate_or_measured_times() -> None:
     assert at_rate(RESNET, 200.0).sample == pytest.approx(1 / 200)
     with pytest.raises(InputError, match="has no times; make one with `ringlab profile"):
         as_measured(RESNET)
@@ -273,14 +273,14 @@ def width(model: str, host: Host, devices: int) -> float:
 
 
 @pytest.mark.parametrize("model", ["resnet50", "gpt2"])
-def test_interval_is_wider_without_published_pcie_or_tcp_runs(model: str) -> None:
+def test_interval_widens_over_pcie_or_tcp_without_published_runs(model: str) -> None:
     pcie, tcp = host_of_preset("dgx-a100", link="pcie"), host_of_preset("dgx-a100", net="tcp")
     assert width(model, pcie, 1) == pytest.approx(width(model, DGX, 1))
     assert width(model, pcie, 8) > 1.1 * width(model, DGX, 8)
     assert width(model, tcp, 16) > 1.1 * width(model, DGX, 16)
 
 
-def test_interval_is_wider_on_an_unpublished_gpu() -> None:
+def test_interval_widens_on_a_gpu_without_published_runs() -> None:
     gpu = find_gpu("H100 SXM")
     seen, unseen = (width("gpt2-large", replace(DGX, gpu=board), 1) for board in (gpu, gpu._replace(name="L40S")))
     assert unseen > 1.05 * seen

@@ -39,7 +39,7 @@ def instance(**changes: object) -> InstanceType:
     return replace(usual, **changes)  # type: ignore[arg-type]
 
 
-def test_price_list_values_are_converted_to_our_units(tmp_path: Path) -> None:
+def test_price_list_is_read_into_bytes_per_second_and_dollars(tmp_path: Path) -> None:
     (read,) = read_prices(price_file(tmp_path))
     assert (read.name, read.gpus, read.price, read.spot_price) == ("Us box", 4, 4.0, 1.5)
     assert (read.nic_bandwidth, read.dated) == (1e10, date(2026, 1, 31))
@@ -88,7 +88,7 @@ def test_pareto_front_contains_all_undominated_points() -> None:
     assert pareto_front([(1.0, 1.0)] * 3) == [0]
 
 
-def test_several_nodes_require_a_known_network() -> None:
+def test_instance_without_known_network_gives_single_nodes_only() -> None:
     candidates = [*list_candidates([instance(nic_bandwidth=None), instance(spot_price=1.0)], most_nodes=2, spot=True)]
     assert [(candidate.nodes, candidate.market) for candidate in candidates] == [
         (1, "on demand"), (1, "on demand"), (1, "spot"), (2, "on demand"), (2, "spot"),

@@ -87,7 +87,7 @@ def test_instance_types_are_nodes_with_their_interconnect() -> None:
     assert hosts["p6-b200.48xlarge"].bus_bandwidth(8) > 1.5 * hosts["p5.48xlarge"].bus_bandwidth(8)
 
 
-def test_measured_rate_replaces_and_narrows_published_rates() -> None:
+def test_known_rate_narrows_the_estimates_of_other_gpus() -> None:
     job, names = TrainingJob(find_model("ResNet-50"), 256.0, precision="fp16"), ["V100 SXM2 16GB", "A100 40GB SXM"]
     for gpu in (*names, "RTX 4090"):
         (expected,) = guess_rates(published(), [Alone(job, find_series_gpu(series_gpu(gpu)), YOURS)])
@@ -98,7 +98,7 @@ def test_measured_rate_replaces_and_narrows_published_rates() -> None:
     assert measured.rate("A100 40GB SXM").spread < GpuRates(job, {}, names).rate("A100 40GB SXM").spread
 
 
-def test_model_with_only_a_size_requires_a_measured_rate() -> None:
+def test_model_without_layers_requires_a_measured_rate() -> None:
     mine = TrainingJob(even_model("mine", 10), 1.0, precision="fp16")
     with pytest.raises(InputError, match="model mine is described by its number of parameters only"):
         GpuRates(mine, {}, ["RTX 4090"]).rate("RTX 4090")
@@ -128,7 +128,7 @@ def test_plan_command_writes_json_and_picture(scenario: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("hours", [(), (3.3,), (0.2, 300.0)])
-def test_picture_has_two_labeled_ticks_on_each_axis(hours: tuple[float, ...]) -> None:
+def test_plan_picture_has_two_labeled_ticks_on_each_axis(hours: tuple[float, ...]) -> None:
     dots = [viz.Priced("one", "H100", (0.9 * h, h, 1.1 * h), (27 * h, 30 * h, 33 * h), h == min(hours)) for h in hours]
     (axes,) = viz.money_figure("a plan", "", dots, (float("inf"), 1000.0)).axes
     for axis in (axes.xaxis, axes.yaxis):
@@ -169,7 +169,7 @@ def test_plan_rejects_invalid_options(scenario: str) -> None:
         ("plan.budget=0.01", r"No candidate finishes for \$0.01\. Fastest: .*\. Cheapest: "),
     ],
 )
-def test_plan_names_the_nearest_when_no_candidate_is_in_limits(scenario: str, override: str, message: str) -> None:
+def test_plan_without_candidates_names_the_fastest_and_cheapest(scenario: str, override: str, message: str) -> None:
     answer = ringlab.plan(scenario, RATES, override)
     assert not answer.candidates and answer.beyond_limits > 50
     assert re.match(message, answer.advice)
@@ -182,7 +182,7 @@ def test_plan_names_the_nearest_when_no_candidate_is_in_limits(scenario: str, ov
         ("training.parameters=99_000_000_000", "fit into B300.* not even one sample fits; strategy = .fsdp. shards"),
     ],
 )
-def test_plan_compares_memory_if_no_candidate_fits(scenario: str, override: str, message: str, tmp_path: Path) -> None:
+def test_plan_states_memory_when_no_candidate_fits(scenario: str, override: str, message: str, tmp_path: Path) -> None:
     answer = ringlab.plan(scenario, RATES, override)
     assert not answer.candidates and not answer.beyond_limits
     assert re.match(f"No candidate has enough memory. The closest: .*{message}", answer.advice)
@@ -214,14 +214,14 @@ def test_plan_with_only_spot_prices_suggests_spot(scenario: str, tmp_path: Path)
     assert ringlab.plan(scenario, RATES, prices=mine, spot=True).candidates
 
 
-def test_target_argument_replaces_the_target_in_the_file(scenario: str) -> None:
+def test_target_samples_argument_overrides_target_tokens_of_file(scenario: str) -> None:
     job = ["training.model=gpt2", "training.batch_size=1", NEBIUS]
     tokens = ringlab.plan(scenario, *job, "plan.target_tokens=1024e3")
     samples = ringlab.plan(scenario, *job, target_samples=1000)
     assert (tokens.target_samples, samples.target_tokens) == (1000, 1024e3)
 
 
-def test_plan_supports_every_strategy_of_predict_devices() -> None:
+def test_plan_supports_all_parallelism_of_predict_devices() -> None:
     """The scenario's epochs define the number of samples. Candidates that cannot have the mesh are omitted."""
     scenario = str(Path(__file__).parents[2] / "examples" / "gpt2_xl.toml")
     job = ["training.epochs=2", "plan.providers=['Vast.ai']"]
@@ -318,7 +318,7 @@ def test_image_shape_requires_a_model_that_can_be_traced(scenario: str) -> None:
             ringlab.plan(scenario, f"training.model={name}", shape)
 
 
-def test_plan_from_a_gpu_profile_equals_its_known_rate(scenario: str, tmp_path: Path) -> None:
+def test_gpu_profile_and_equal_known_rate_give_the_same_plan(scenario: str, tmp_path: Path) -> None:
     profile = find_model_profile("resnet50")
     none = tuple(0.0 for _ in profile.layers)
     for device in ("Tesla V100-SXM2-16GB", "AMD EPYC"):

@@ -28,7 +28,7 @@ def one_gpu_rate(job: TrainingJob, gpu: str | Gpu, known: Mapping[str, float] | 
     return guess_rates([*published(), *rows], [Alone(job, board, YOURS)])[0]
 
 
-def test_known_rates_change_rates_of_other_gpus() -> None:
+def test_known_rates_change_the_estimated_rate_of_another_gpu() -> None:
     """Halving all known rates almost halves the estimate. Published rates of the model hold it back a little."""
     known = {"A100-80": 1582.0, "H100 SXM": 2785.0, "RTX 4090": 1301.0, "V100": 833.0, "RTX 3090": 905.0}
     once = one_gpu_rate(JOB, "H100 PCIe", known)
@@ -38,7 +38,7 @@ def test_known_rates_change_rates_of_other_gpus() -> None:
     assert once.spread < one_gpu_rate(JOB, "H100 PCIe").spread
 
 
-def test_rate_rises_with_watts_and_framework() -> None:
+def test_estimated_rate_rises_with_watts_and_a_faster_framework() -> None:
     board = find_series_gpu("RTX 6000 Ada")._replace(name="another")
     less, more = (one_gpu_rate(JOB, board._replace(watts=watts)).rate for watts in (200.0, 450.0))
     assert more > 1.1 * less
@@ -134,6 +134,6 @@ def test_each_gpu_of_the_catalog_has_a_rate() -> None:
 
 
 @pytest.mark.parametrize(("gpu", "is_seen"), [("V100 SXM2", True), ("RTX 3060", False), ("MI300X", False)])
-def test_source_of_a_rate_states_if_no_run_is_on_the_gpu(gpu: str, is_seen: bool) -> None:
+def test_rate_source_states_when_no_run_on_the_gpu_is_published(gpu: str, is_seen: bool) -> None:
     source = find_compute(JOB, ComputeSource(), gpu).source
     assert (f"no published run is on {gpu}" in source) is not is_seen

@@ -56,7 +56,7 @@ def test_search_lists_the_fastest_meshes_with_prices(answer_of):
     assert best["memory_bytes"] == pytest.approx(sum(best["memory_parts"].values()), rel=1e-5)
 
 
-def test_search_varies_a_key(answer_of):
+def test_search_compares_the_values_of_a_what_if_key(answer_of):
     answer, out = answer_of("search", "--what-if", "preset=dgx-h100,dgx-b200,rtx4090-pcie", "--target-tokens", "1e10")
     assert [case["value"] for case in answer["cases"]] == ["dgx-h100", "dgx-b200"] and answer["key"] == "preset"
     assert any("rtx4090-pcie" in reason for reason in answer["refused"])

@@ -32,7 +32,7 @@ def profiled(rows: int = 1, **more: Any) -> Columns:
 
 @pytest.mark.parametrize("make", [language, profiled])
 @pytest.mark.parametrize("sharding", ["ddp", "zero1", "zero2", "zero3", "hsdp"])
-def test_parts_add_up_to_the_step(make: Callable[..., Columns], sharding: str) -> None:
+def test_parts_of_a_step_add_up_to_its_total_time(make: Callable[..., Columns], sharding: str) -> None:
     parts = step_parts(make(4, dp=[1, 2, 8, 64], sharding=sharding), PARAMETERS)
     assert sum(parts[name] for name in PARTS) == pytest.approx(parts["total"])
     assert min(parts[name].min() for name in PARTS) > -1e-12
@@ -90,19 +90,19 @@ def test_nvlink_domain_of_several_boards_is_one_host() -> None:
     assert (rack.gpus, across > inside) == (72, True)
 
 
-def test_bus_bandwidth_is_of_the_next_lower_published_gpu_count() -> None:
+def test_bus_bandwidth_uses_the_next_lower_published_gpu_count() -> None:
     host = Host("mine", None, 8, "pcie", 96, 1e10, busbw=((2, 10e9), (8, 5e9)))
     assert [host.bus_bandwidth(count) for count in (1, 2, 4, 8)] == [10e9, 10e9, 10e9, 5e9]
 
 
-def test_unknown_device_adds_no_copy_or_straggler_time() -> None:
+def test_host_without_a_gpu_model_adds_no_copy_or_straggler_time() -> None:
     unknown = Host("wires", None, 1, "", 1, 0.0, network=lambda collective, nbytes, group: nbytes / 1e9)
     parts = step_parts(profiled(host=unknown, dp=4, precision="float32"), PARAMETERS)
     assert [float(parts[name][0]) for name in ("copies", "processes", "stragglers")] == [0, 0, 0]
     assert parts["sync"] > 0.08  # 102 MB take 102 ms, of which backward hides 17 ms at most
 
 
-def test_sync_time_depends_on_the_exchange() -> None:
+def test_parameter_server_sync_takes_longer_than_overlapped() -> None:
     host = Host("pcie", "V100 SXM2 16GB", 4, "pcie", 48, 1e10, busbw=((2, 8e9),))
     columns = profiled(3, host=host, dp=4, exchange=["server", "overlapped", "none"], precision="float32")
     served, overlapped, none = step_parts(columns, PARAMETERS)["sync"]

@@ -62,7 +62,7 @@ def predict(folder: Path, text: str, *overrides: str) -> Any:
     return [case.rows for case in ringlab.predict_devices(path, [8], *overrides).cases]
 
 
-def test_every_training_key_has_a_test() -> None:
+def test_every_training_key_has_a_test_case() -> None:
     assert {*TrainingSection.model_fields} == TRAINING.keys() | OF_RUNS
     assert {field.name for field in fields(Parallelism)} == PARALLELISM.keys()
     assert {*ComputeSection.model_fields} == COMPUTE.keys() | PHASES.keys()
@@ -94,6 +94,6 @@ def test_training_key_changes_the_prediction_or_is_rejected(
         assert key.rpartition(".")[2] in str(error).partition(": ")[2], error
 
 
-def test_variable_batches_require_a_described_gpu() -> None:
+def test_variable_batches_are_rejected_with_a_stated_rate() -> None:
     with pytest.raises(InputError, match="variable_batches only applies to described GPUs; remove it"):
         ringlab.predict_devices("star8", [4], "training.compute={rate=300.0}", "training.variable_batches=true")

@@ -64,7 +64,7 @@ def training_block(late: float = 0.01) -> Block:
     return ranks
 
 
-def test_later_relay_message_takes_only_the_increment():
+def test_later_relay_message_takes_only_its_additional_time():
     calibration = make_calibration([block()], TWO)
     first, later = (MessageClass(RELAY, 1, False, 4096, is_first) for is_first in (True, False))
     assert calibration.message_seconds(first) == pytest.approx(5e-4)
@@ -76,7 +76,7 @@ def test_later_relay_message_takes_only_the_increment():
     assert (trace.method, len(trace.messages)) == ("message classes", 2)
 
 
-def test_training_waits_for_the_slowest_rank():
+def test_predicted_sync_includes_the_wait_for_the_slowest_rank():
     calibration = make_calibration([training_block(late=0.01)], TWO)
     (point,) = calibration.compute
     assert point.wait_s == pytest.approx(0.005)  # the first rank waits 10 ms, the second none
@@ -149,7 +149,7 @@ def test_probe_sends_the_messages_of_its_pattern(probe: Probe, rank: int, does: 
     assert real_programs.probed_messages(probe, rank, 3) == does
 
 
-def test_message_time_comes_from_the_most_similar_curve():
+def test_unmeasured_message_time_is_extrapolated_along_a_curve():
     calibration = make_calibration([block()], TWO)
     wide = MessageCurve(EXCHANGE, 1, False, False, [(1000, 1e-4), (2000, 3e-4)])
     calibration = replace(calibration, message_classes=[*calibration.message_classes, wide])
@@ -158,7 +158,7 @@ def test_message_time_comes_from_the_most_similar_curve():
         assert calibration.message_seconds(message_class) == pytest.approx(seconds)
 
 
-def test_line_fit_is_not_negative_and_weights_sizes_equally():
+def test_line_fit_minimizes_relative_errors_without_negatives():
     line = fit_line([(1000, 1e-6), (2000, 4e-6), (4000, 16e-6)])
     assert line.fixed == 0.0 and line.per_byte > 0
     worst = max(abs(line.per_byte * nbytes / seconds - 1) for nbytes, seconds in line.points)

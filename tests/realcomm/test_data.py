@@ -102,7 +102,7 @@ def test_cifar10_images_are_normalized_and_sharded(copy):
     assert (images.shape, labels.shape, labels.dtype) == ((4, 3, 32, 32), (4,), torch.int64)
 
 
-def test_images_limits_the_number_of_images_from_files(copy):
+def test_images_key_limits_the_images_read_from_files(copy):
     images, _ = tensors(load("cifar10", True, copy))
     some, labels = tensors(load("cifar10", True, copy, images=8))
     assert len(some) == 8 and torch.equal(some, images[[n * 20 // 8 for n in range(8)]]) and len({*labels.tolist()}) > 4
@@ -133,7 +133,7 @@ def numbered(images, epochs=3, **changed):
     return Training(None, dataset="synthetic", images=images, batch_size=2, epochs=epochs, **changed)
 
 
-def test_augmentation_is_equal_on_any_number_of_ranks():
+def test_augmentation_depends_on_image_and_epoch_only():
     job = numbered(12, image_shape=(1, 5, 4), random_crop=2, flip=True)
     plain, _ = tensors(load_images(job, True))
     epochs = [tensors(Augmented(load_images(job, True), job, epoch))[0] for epoch in (0, 0, 1)]
@@ -153,7 +153,7 @@ def test_augmentation_is_equal_on_any_number_of_ranks():
         assert {row.numpy().tobytes() for row in dealt} == {row.numpy().tobytes() for row in epochs[0]}
 
 
-def test_batches_from_a_step_on_match_a_full_run():
+def test_batches_resumed_at_a_step_match_an_uninterrupted_run():
     job = numbered(16, image_shape=(1, 3, 3), random_crop=1, flip=True)
     batches = list(Shard(job, 1, 2))
     for ahead in ({}, {"num_workers": 1, "prefetch_factor": 1, "pin_memory": True}):

@@ -130,7 +130,7 @@ def test_ranks_reduce_over_emulated_links(namespaces: Ability):
 
 @pytest.mark.namespaces
 @pytest.mark.parametrize("cluster", [SWITCH_RING, simcomm.ring(4, "20 Mbit/s", "0 us")], ids=["switches", "hosts"])
-def test_rings_do_not_loop_after_a_failed_rank(cluster: simcomm.Cluster, namespaces: Ability):
+def test_emulated_ring_has_no_forwarding_loop_after_a_failure(cluster: simcomm.Cluster, namespaces: Ability):
     with emulate(cluster) as network:
         if cluster is not SWITCH_RING:
             assert network.plan.bridges == network.plan.hosts and len(network.goodputs) == 8
@@ -150,7 +150,7 @@ print(json.dumps([found.works, found.detail]))
 
 @pytest.mark.namespaces
 @pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="nothing here makes root a common user")
-def test_doctor_reports_emulation_for_an_unprivileged_user(namespaces: Ability):
+def test_emulation_works_for_an_unprivileged_user(namespaces: Ability):
     caps = [f"--{kind}=-all,+dac_read_search" for kind in ("bounding-set", "inh-caps", "ambient-caps")]  # root's home
     as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *caps]
     before = as_nobody if os.geteuid() == 0 else ()
@@ -214,7 +214,7 @@ if __name__ == "__main__":
 
 @pytest.mark.namespaces
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL])
-def test_emulation_leaves_nothing_when_the_launcher_ends(namespaces: Ability, number: signal.Signals, tmp_path: Path):
+def test_killed_launcher_leaves_no_emulated_network(namespaces: Ability, number: signal.Signals, tmp_path: Path):
     (tmp_path / "killed.py").write_text(KILLED)
     temporary, errors = tmp_path / "temporary", tmp_path / "errors"
     temporary.mkdir()
@@ -238,7 +238,7 @@ def test_emulation_leaves_nothing_when_the_launcher_ends(namespaces: Ability, nu
     assert users_of(names) == [] and [*temporary.iterdir()] == [] and not folder.exists()
 
 
-def test_network_rejects_other_rank_counts_and_use_when_closed():
+def test_network_rejects_a_wrong_rank_count_and_use_after_close():
     network = emulate(simcomm.star(2, "20 Mbit/s", "0 us"))
     with pytest.raises(InputError, match="network must have 3 ranks, one for each host, not 0"):
         realcomm.launch(real_workers.sum_of_ranks, 3, network=network)
@@ -288,7 +288,7 @@ def test_faults_and_machines_are_rejected_before_building(command: str, ringlab:
 
 @pytest.mark.slow
 @pytest.mark.namespaces
-def test_compare_predicts_four_hosts_from_a_measured_pair(namespaces: Ability):
+def test_compare_predicts_four_hosts_from_measurements_of_two(namespaces: Ability):
     answer = load("emulated/star4", "collective.sizes=1 MiB", 'collective.algorithms=["ring", "naive"]').compare(
         emulate=True
     )

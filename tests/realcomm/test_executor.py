@@ -25,7 +25,7 @@ def test_every_algorithm_runs_on_one_gpu_over_nccl(world_size: int):
 @pytest.mark.parametrize(
     ("world_size", "seeds"), [(4, range(30)), *(pytest.param(p, range(60), marks=pytest.mark.slow) for p in (1, 2, 4))]
 )
-def test_random_programs_follow_the_step_contract(world_size: int, seeds: range, grouped: bool):
+def test_random_programs_match_a_simulated_execution(world_size: int, seeds: range, grouped: bool):
     results = launch(real_programs.compare_with_oracle, world_size, seeds, grouped, timeout=120)
     assert results == [[]] * world_size
 
@@ -48,12 +48,12 @@ def test_channel_communicators_are_reused_and_end_with_the_group():
     assert launch(real_programs.communicators_of_groups, 2, timeout=60) == [([1 + 10, 10], [1, 0])] * 2
 
 
-def test_new_group_after_channels_of_a_subgroup_has_all_ranks(trio: dict[str, list[Any]]):
+def test_new_group_after_a_subgroup_with_channels_has_all_ranks(trio: dict[str, list[Any]]):
     (name, total), *others = trio["groups_after_channels"]
     assert others == [(name, total)] * 2 and total == 3.0
 
 
-def test_gpu_step_marks_cover_each_waiting_step(trio: dict[str, list[Any]]):
+def test_gpu_events_mark_the_begin_and_each_waiting_step(trio: dict[str, list[Any]]):
     steps = [(0, 2), (1, 2)], [(0, 1), (1, 1)]
     assert trio["marked_steps"] == [[], *(["begin", *marks, "begin", *marks] for marks in steps)]
 

@@ -91,7 +91,7 @@ def failed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("failed")
 @pytest.mark.parametrize("place", IN_HANDLING)
-def test_error_while_handling_a_failure_is_added_as_a_note(
+def test_error_during_failure_handling_is_added_as_a_note(
     place: str, ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, error = IN_HANDLING[place]
@@ -106,7 +106,7 @@ def test_error_while_handling_a_failure_is_added_as_a_note(
         assert f"afterwards: {type(error).__name__}: {error}" in caught.value.__notes__
 
 
-def test_failing_observer_does_not_hide_the_failure(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_observer_does_not_replace_the_ranks_failure(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RINGLAB_FAULT", "raise forward")
     scenario = package.load("own.toml")
     with pytest.raises(RankFailed, match="rank 1 failed with ZeroDivisionError") as caught:
@@ -154,7 +154,7 @@ def test_other_commands_name_the_cause_when_a_users_model_fails(
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_exit_of_the_server_names_the_signal(number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_end_of_the_launch_server_names_its_signal(number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     code = "import sys, time\nif sys.argv[1] == '15': sys.exit(143)\ntime.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", code, str(int(number))]) as process:
         monkeypatch.setattr(server, "server_pid", lambda: process.pid)

@@ -54,7 +54,7 @@ def test_invalid_arguments_are_rejected_before_anything_is_sent(two: dict[str, l
     assert two["refusals"] == [[], []]
 
 
-def test_classroom_functions_match_torch(three: dict[str, list[Any]]):
+def test_point_to_point_and_rooted_functions_match_torch(three: dict[str, list[Any]]):
     for rank, results in enumerate(three["in_class"]):
         assert results == [[2.0] * 5, [2.0] * 5 if rank == 1 else [], [6.0] * 5, [2.0] * 5]
 
@@ -71,7 +71,7 @@ def test_collective_continues_while_the_rank_computes(three: dict[str, list[Any]
     assert right and all(other[2] for other in others)
 
 
-def test_many_groups_give_exact_results_and_leak_nothing(three: dict[str, list[Any]]):
+def test_hundreds_of_groups_give_exact_results_without_leaks(three: dict[str, list[Any]]):
     assert three["many_groups"] == [([], real_async.GROUPS, 0, 0)] * 3
 
 

@@ -214,5 +214,5 @@ def wait_on_hosts(rank: int, world_size: int) -> tuple[bool, bool, str]:
     return (gloo is group_memory.host_group(), gloo is dist.group.WORLD, f"{dist.get_backend(gloo)} {heard}")
 
 
-def test_ranks_on_gpus_wait_for_each_other_on_the_host():
+def test_group_for_host_side_waits_uses_gloo():
     assert launch(wait_on_hosts, 2) == [(True, False, "gloo [0, 1]"), (True, False, "gloo None")]

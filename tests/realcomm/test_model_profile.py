@@ -27,7 +27,7 @@ from ringlab.commands.measuring.profile import profile_model
 SMALL = "gpt:layers=2,width=8,heads=2,context=16,vocabulary=100"
 
 
-def test_every_model_of_the_command_is_shipped() -> None:
+def test_every_supported_model_has_a_shipped_profile() -> None:
     assert {*shipped_model_profiles()} == {*TORCHVISION, *TRANSFORMERS}
 
 

@@ -9,7 +9,7 @@ from realcomm.launching.launcher import launch
 
 
 @pytest.mark.parametrize("world_size", [3, *(pytest.param(ranks, marks=pytest.mark.slow) for ranks in (2, 4, 5))])
-def test_every_algorithm_is_recorded_without_deadlock(world_size: int):
+def test_every_algorithm_runs_under_nccl_rules_without_deadlock(world_size: int):
     cases = [*real_cases.cases(world_size, all_lengths=False)]
     assert {case.algorithm.full_name for case in cases} == set(library())
     results = launch(nccl_on_gloo.record_all, world_size, cases, timeout=120)

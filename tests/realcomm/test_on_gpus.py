@@ -60,7 +60,7 @@ def test_strategies_on_gpus_train_as_on_cpus():
 @pytest.mark.gpu
 @ON_GPU
 @pytest.mark.parametrize("bound", [False, True], ids=["current device", "device_id"])
-def test_groups_after_channels_on_gpus_have_all_ranks(bound: bool, tmp_path: Path):
+def test_new_groups_after_channels_on_gpus_have_all_ranks(bound: bool, tmp_path: Path):
     store = tmp_path / "store" if bound else None
     (name, total), *others = launch(real_programs.groups_after_channels, 3, store, backend="nccl", timeout=60)
     assert others == [(name, total)] * 2 and total == 3.0

@@ -197,7 +197,7 @@ def test_predicted_calls_match_torch(launched: Launched) -> None:
             assert calls == expected_calls(name, rank), name
 
 
-def test_predicted_bytes_match_torch_when_it_groups_calls(launched: Launched) -> None:
+def test_predicted_bytes_match_torch_when_torch_groups_calls(launched: Launched) -> None:
     """Without resharding, FSDP sends units instead of buckets. Gradients of pairs are one buffer."""
     for name in REGROUPED:
         for rank, result in enumerate(launched.counted[name]):
@@ -209,7 +209,7 @@ def test_predicted_bytes_match_torch_when_it_groups_calls(launched: Launched) ->
             assert sent == expected
 
 
-def test_predicted_memory_matches_a_rank(launched: Launched) -> None:
+def test_predicted_memory_of_states_matches_that_of_each_rank(launched: Launched) -> None:
     for name, parallelism in STRATEGIES.items():
         for rank, result in enumerate(launched.counted[name]):
             states = stage_states(job_of(name))[stage_of(name, rank)]
@@ -222,7 +222,7 @@ def test_predicted_memory_matches_a_rank(launched: Launched) -> None:
                 assert result.held.parameters == states.parameters, name
 
 
-def test_prediction_needs_the_whole_model_on_one_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prediction_requires_that_the_model_fits_on_one_device(monkeypatch: pytest.MonkeyPatch) -> None:
     def time(plan: StrategyPlan) -> None:
         raise InputError("a batch does not fit") from torch.OutOfMemoryError("CUDA out of memory")
 
@@ -231,7 +231,7 @@ def test_prediction_needs_the_whole_model_on_one_device(monkeypatch: pytest.Monk
         pieces.time_pieces(plan_of(Parallelism(data=2)))
 
 
-def test_resnet_blocks_in_order_equal_the_model() -> None:
+def test_resnet_blocks_run_in_sequence_equal_the_model() -> None:
     model = find_model("resnet18", (3, 32, 32)).build().eval()
     images = torch.randn(2, 3, 32, 32)
     assert torch.equal(nn.Sequential(*named_blocks(model, "resnet18").values())(images), model(images))

@@ -55,13 +55,13 @@ def test_every_rank_and_step_has_consecutive_phases(ring):
 
 
 @pytest.mark.slow
-def test_two_epochs_on_two_ranks_read_the_digits():
+def test_two_epochs_on_two_ranks_learn_the_digits():
     facts = train(Training(RING, epochs=2), TWO).facts
     assert (facts["examples_seen"], facts["epochs"]) == (2 * 2 * 22 * 32, 2)
     assert facts["test_accuracy"] > 0.9
 
 
-def test_training_trace_facts_are_correct(ring):
+def test_training_facts_state_images_epochs_warmup_and_loss(ring):
     facts = ring.trace.facts
     assert (facts["batch_size"], facts["replicas_identical"]) == (8, 1.0)
     assert facts["examples_seen"] == 2 * 8 * STEPS

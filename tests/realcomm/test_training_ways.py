@@ -134,7 +134,7 @@ def faults(rank: int, world_size: int):
     return results
 
 
-def test_ranks_that_differ_are_named():
+def test_local_batch_norm_statistics_are_averaged_at_the_end():
     first, second = launch(faults, 2)
     torch.testing.assert_close(first["branches"], second["branches"], rtol=0, atol=0)
     befores = first["local before"], second["local before"]

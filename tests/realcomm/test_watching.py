@@ -133,7 +133,7 @@ def test_training_continues_when_the_disk_is_full(tmp_path, capsys):
     assert (tmp_path / "metrics.jsonl").read_text() == ""
 
 
-def test_invalid_metrics_rows_are_kept_or_named(tmp_path: Path) -> None:
+def test_metrics_with_a_malformed_line_are_rejected(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
     steps: tuple[object, ...] = (1, [1], {}, 1, None, "1")
     rows = [{"kind": "step", "gradient_sync": "ring", "step": step} for step in steps]

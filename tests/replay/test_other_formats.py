@@ -18,7 +18,7 @@ STAR = simcomm.star(2, "10 Gbit/s", "5 us")
 
 
 @given(st.binary(max_size=60))
-def test_read_fields_reads_or_rejects_any_bytes(data: bytes) -> None:
+def test_chakra_field_reader_raises_only_value_error(data: bytes) -> None:
     try:
         fields = list(read_fields(data))
     except ValueError:
@@ -73,7 +73,7 @@ def test_chakra_reads_packed_dependencies_of_astra_sim(tmp_path: Path) -> None:
     assert replay(read, STAR).elapsed == pytest.approx(1.5e-3 + alone + 5e-4)
 
 
-def test_chakra_collective_runs_in_its_group(tmp_path: Path) -> None:
+def test_chakra_collective_runs_among_the_ranks_of_its_group(tmp_path: Path) -> None:
     groups = [{"pg_name": str(rank % 2), "pg_ranks": f"{rank % 2},{rank % 2 + 2}"} for rank in range(4)]
     ranks = [[node(0, COLLECTIVE, comm_type=0, comm_size=1 << 20, **group)] for group in groups]
     alone = simcomm.run("all_reduce/ring", STAR, nbytes=1 << 20).elapsed
@@ -115,7 +115,7 @@ def test_chakra_rejects_invalid_files(content: bytes, message: str, tmp_path: Pa
         read_any_recording(tmp_path / "run.0.et")
 
 
-def test_chakra_names_a_missing_rank(tmp_path: Path) -> None:
+def test_chakra_error_names_the_missing_file_of_a_rank(tmp_path: Path) -> None:
     (tmp_path / "ddp.1.et").touch()
     with pytest.raises(InputError, match=r"ddp\.0\.et is missing"):
         read_any_recording(tmp_path / "ddp.1.et")
@@ -147,7 +147,7 @@ def profile(rank: int, ranks: int) -> dict[str, object]:
     }
 
 
-def test_torch_profiles_of_nccl_become_a_recording(tmp_path: Path) -> None:
+def test_torch_profiles_with_nccl_calls_become_a_recording(tmp_path: Path) -> None:
     for rank in range(2):
         (tmp_path / f"rank{rank}.json").write_text(json.dumps(profile(rank, 2)))
     read = read_any_recording(tmp_path)

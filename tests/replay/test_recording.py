@@ -99,7 +99,7 @@ def test_read_recording_rejects_invalid_files(key: str, value: object, message: 
         read_recording(path)
 
 
-def test_read_recording_accepts_old_names_of_locations(tmp_path: Path) -> None:
+def test_read_recording_accepts_the_old_key_sites_with_a_warning(tmp_path: Path) -> None:
     content = ring().recording().to_dict()
     content["sites"] = content.pop("locations")
     content["calls"]["columns"]["site"] = content["calls"]["columns"].pop("location")

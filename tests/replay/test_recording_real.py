@@ -39,7 +39,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
     return read_recording(file)
 
 
-def test_recording_has_all_calls(recording: Recording) -> None:
+def test_recording_contains_every_call_of_the_program(recording: Recording) -> None:
     assert (recording.world_size, recording.where) == (2, "gloo")
     assert recording.title == "recorded_program.py --ranks 7"
     calls = [call for call in recording.calls if call.rank == 0 and call.kind == CallKind.COLLECTIVE]

@@ -78,7 +78,7 @@ def test_gloo_all_gather_and_reduce_scatter_add_copies() -> None:
     assert elapsed("reduce_scatter", {}) == pytest.approx(elapsed("all_reduce", {}) + copies)
 
 
-def test_messages_delay_computing_when_ranks_use_all_cores() -> None:
+def test_messages_delay_compute_only_when_all_cores_are_busy() -> None:
     def elapsed(meanwhile: float, cores: int, where: str = "virtual") -> float:
         recording = replace(one_collective("all_reduce", 2, 1 << 20, meanwhile=meanwhile), where=where)
         return replay(recording, simcomm.this_machine(2), calibration=calibration(1e9, cores)).elapsed
@@ -198,7 +198,7 @@ def test_nccl_runs_calls_of_a_group_in_order() -> None:
     assert ring.elapsed == simcomm.run("all_reduce/ring", dgx, nbytes=4 << 20, engine="compiled").elapsed
 
 
-def test_replay_rejects_other_ranks_and_unknown_collectives() -> None:
+def test_replay_rejects_a_wrong_rank_count_or_collective_name() -> None:
     with pytest.raises(InputError, match="3 ranks, but the recording has 4"):
         replay(ddp(4), simcomm.star(3, "1 Gbit/s", "5 us"))
     with pytest.raises(InputError, match="unknown collective"):

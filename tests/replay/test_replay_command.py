@@ -35,7 +35,7 @@ def run_file(tmp_path: Path) -> Path:
     return tmp_path / "run.json"
 
 
-def test_replay_command_answers_plots_and_writes(run_file: Path, tmp_path: Path, ringlab: Ringlab) -> None:
+def test_replay_command_prints_the_answer_and_writes_files(run_file: Path, tmp_path: Path, ringlab: Ringlab) -> None:
     files = [tmp_path / name for name in ("run.html", "run.trace.json", "answer.json")]
     what_ifs = ["--what-if", "all_reduce=naive", "--what-if", "cluster.link.8.bandwidth='1 Gbit/s'"]
     files_to = ["--plot", files[0], "--trace", files[1], "--json", files[2]]
@@ -88,7 +88,7 @@ def test_replay_command_rejects_invalid_options(run_file: Path, options: ReplayO
         replay_file(run_file, options)
 
 
-def test_read_network_has_hosts_for_all_ranks(tmp_path: Path) -> None:
+def test_read_network_makes_a_host_for_each_rank(tmp_path: Path) -> None:
     network = read_network("star8", 4, ["faults.rank=[{rank = 1, slowdown = 2}]"])
     assert (network.cluster.world_size, network.faults.ranks[0].slowdown) == (4, 2)
     assert read_network("this-machine", 3).cluster.world_size == 3

@@ -74,7 +74,7 @@ def compared() -> Comparison:
     return make_comparison(SCENARIO, predicted, measured(predicted, 1.25), None)
 
 
-def test_error_is_relative_and_the_largest_is_named(compared):
+def test_comparison_names_the_largest_relative_error(compared):
     naive, ring, ddp = compared.training
     for entry in (naive, ring):
         assert entry.step_s.error == pytest.approx(-0.2)
@@ -85,7 +85,7 @@ def test_error_is_relative_and_the_largest_is_named(compared):
     assert "The largest prediction error is 44%, for sync with ring." in conclude(off, SCENARIO)
 
 
-def test_what_if_is_a_section_of_the_same_table(compared):
+def test_what_if_rows_follow_in_the_table_of_the_prediction(compared):
     tables = printed(compared.show(), width=80).rpartition("Scaling efficiency")[0]
     assert tables.count("Training step") == 1 and "eight hosts" in tables
     assert tables.count(" -20 ") == 2 * len(PHASES)
@@ -93,7 +93,7 @@ def test_what_if_is_a_section_of_the_same_table(compared):
     assert any(shown <= {*line.split()} for line in tables.splitlines())
 
 
-def test_two_fastest_are_compared_at_the_largest_size():
+def test_conclusion_compares_the_two_fastest_at_the_largest_size():
     scenario = load(
         "star8", "collective.algorithms=['naive', 'double_tree', 'ring']", "collective.sizes=['64 B', '64 MiB']"
     )
@@ -178,14 +178,14 @@ def test_prediction_names_the_bottleneck_of_a_short_trace(monkeypatch: pytest.Mo
     assert scenario.predict().limits == ""
 
 
-def test_title_is_shown_on_one_line():
+def test_title_with_line_breaks_is_escaped_to_one_line():
     answer = replace(load("star8", "cluster.hosts=1").predict(), title="a\nb\tc")
     shown = printed(answer.show(), width=100)
     assert shown.startswith("a\\nb\\tc\n")
     assert "0 ns" not in shown and "1 host" in shown  # one rank sends nothing, so none is faster
 
 
-def test_busy_machine_is_reported_and_its_times_are_not_compared():
+def test_conclusions_on_a_busy_machine_compare_no_times():
     comparison = CollectiveComparison("all_reduce", (RING, NAIVE), (64, 8 << 20), "float32", "sum", 0)
     scenario = replace(SCENARIO, collective=comparison)
     predicted = predict(scenario)
@@ -203,7 +203,7 @@ def test_busy_machine_is_reported_and_its_times_are_not_compared():
     assert rows and not any("?" in row for row in rows), "it is said once, in words"
 
 
-def test_equal_rows_are_measured_once(monkeypatch: pytest.MonkeyPatch):
+def test_equal_calls_and_trainings_are_measured_once(monkeypatch: pytest.MonkeyPatch):
     """Rows may only become equal after their sizes are rounded down to whole elements."""
     ran: list[CollectiveCall | Training] = []
 

@@ -123,7 +123,7 @@ def test_bench_writes_only_json_to_standard_output():
     assert (row["op"], row["root"], row["wrong"]) == ("none", 0, None)
 
 
-def test_interrupted_bench_keeps_its_rows(tmp_path):
+def test_interrupted_bench_writes_its_finished_rows(tmp_path):
     file = tmp_path / "rows.json"
     running = ringlab("-b", "1K", "-e", "512M", "-f", "2", "-n", "30", "--json", str(file))
     lines = []
@@ -164,7 +164,7 @@ def test_bench_writes_rows_to_the_file_when_the_pipe_breaks(ringlab: Ringlab, mo
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)])
-def test_signal_leaves_no_process_and_no_file(number):
+def test_bench_leaves_no_process_and_no_file_after_a_signal(number):
     """``timeout`` and a closed terminal send these signals."""
     with tempfile.TemporaryDirectory(dir="/tmp") as name:  # short enough for the sockets of those that start
         places, folder = {"TMPDIR": name, "XDG_CACHE_HOME": name}, Path(name)

@@ -118,7 +118,7 @@ def test_animate_names_its_default_algorithm(ringlab, star, tmp_path):
         ("predictt", "No such command"),
     ],
 )
-def test_invalid_input_is_one_message_and_status_2(ringlab, star, here, tmp_path, monkeypatch, arguments, message):
+def test_invalid_input_prints_one_line_with_status_2(ringlab, star, here, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.iterdir())
     named = {"STAR": star, "HERE": here, "TWO": "resnet34-cifar10"}
@@ -172,7 +172,7 @@ def test_compare_shows_predicted_and_measured_times(ringlab, here, tmp_path):
     assert ringlab("predict", here)[0] == 0  # the calibration is kept
 
 
-def test_run_names_a_dead_rank_with_status_1(ringlab, here, monkeypatch):
+def test_run_names_a_killed_rank_and_exits_with_status_1(ringlab, here, monkeypatch):
     def launch_a_rank_that_dies(worker, world_size, *arguments, timeout, **options):
         return launch(real_workers.fail_on, world_size, 1, "SIGKILL", timeout=timeout)
 
@@ -222,7 +222,7 @@ def test_unexpected_end_of_file_is_reported_as_an_error(capsys):
     assert ended.value.code == 1 and "EOFError: Ran out of input" in message and "Abort" not in message
 
 
-def test_rank_one_prints_if_no_launcher_started_it(ringlab, monkeypatch):
+def test_rank_1_prints_output_when_world_size_is_not_set(ringlab, monkeypatch):
     """Other ranks are only silent if a launcher started several ranks."""
     monkeypatch.setenv("RANK", "1")
     monkeypatch.delenv("WORLD_SIZE", raising=False)

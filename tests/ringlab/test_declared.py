@@ -133,7 +133,7 @@ def test_local_function_runs_as_an_algorithm(run) -> None:
     assert len(trace.messages) == 2 and all((buffer == 2).all() for buffer in buffers)
 
 
-def test_user_algorithm_with_a_library_name_is_not_replaced() -> None:
+def test_choose_runs_a_user_algorithm_named_like_a_library_one() -> None:
     ring = find_algorithm("all_reduce/ring")
     assert len(simcomm.run(through_rank_0, STAR, 1024).messages) == 6 != len(simcomm.run(ring, STAR, 1024).messages)
     chosen = choose("all_reduce", STAR, 1 << 20, among=[through_rank_0]).seconds
@@ -160,7 +160,7 @@ def test_pickle_rejects_a_local_program() -> None:
         ("resnet34-cifar10", (), r"no \[collective\] table to compare all_reduce/ring in"),
     ],
 )
-def test_load_rejects_an_algorithm_that_cannot_be_compared(scenario: str, changes: tuple[str, ...], message: str):
+def test_load_rejects_an_algorithm_that_the_scenario_cannot_use(scenario: str, changes: tuple[str, ...], message: str):
     with pytest.raises(InputError, match=message):
         ringlab.load(scenario, *changes, through_rank_0)
 

@@ -24,7 +24,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     return in_this_process(monkeypatch, capsys)
 
 
-def test_predict_devices_tick_counts_predictions() -> None:
+def test_predict_devices_reports_progress_for_each_prediction() -> None:
     ticks = list[tuple[int, int, int, str]]()
     ringlab.predict_devices("star8", [1, 8], RATED, what_if="batch=8,32", tick=lambda *now: ticks.append(now))
     assert [now[1:3] for now in ticks] == [(0, 4), (1, 4), (2, 4), (3, 4)] and ticks[1][3] == "predictions, 8 devices"
@@ -56,7 +56,7 @@ def test_step_without_overlap_equals_the_plain_prediction(sync: str) -> None:
     assert row.efficiency == pytest.approx(plain.scaling_efficiency)
 
 
-def test_step_depends_on_overlap_sync_every_and_loaders() -> None:
+def test_step_time_depends_on_overlap_sync_interval_and_loaders() -> None:
     def step(*overrides: str) -> dict[str, float]:
         answer = ringlab.predict_devices("star8", [8], RATED, "training.gradient_sync='ring'", *overrides)
         return {**answer.cases[0].rows[0].parts, "total": answer.cases[0].rows[0].step_s}
@@ -80,7 +80,7 @@ def test_variable_batches_add_stragglers() -> None:
     assert unequal.bottleneck == "stragglers"
 
 
-def test_stated_phases_scale_with_the_batch_that_varies() -> None:
+def test_stated_compute_time_scales_with_a_what_if_batch_size() -> None:
     small, usual = ringlab.predict_devices("star8", [1], what_if="batch=8,32").cases
     assert usual.rows[0].parts["compute"] == 4 * small.rows[0].parts["compute"] == pytest.approx(0.025 + 0.078)
 
@@ -154,7 +154,7 @@ def test_conclusions_list_the_network_and_assumptions() -> None:
     assert "no published run is on RTX 3060" in answer.compute
 
 
-def test_conclusions_group_similar_reasons_and_name_prices() -> None:
+def test_conclusions_merge_equal_errors_and_state_the_gpu_price() -> None:
     sharded, refused, bottleneck, above, network, price = ringlab.predict_devices(
         ROOT / GPT, [8, 16], what_if="batch=8..4096"
     ).conclusions
@@ -209,7 +209,7 @@ def test_predict_devices_rejects_invalid_scenarios(override: str, devices: int, 
         ringlab.predict_devices(ROOT / GPT, [devices], override)
 
 
-def test_processes_of_used_gpus_share_all_cores_of_a_host() -> None:
+def test_wait_for_cpu_cores_grows_with_processes_of_used_gpus() -> None:
     """One other process with 2 GPUs, and seven with 8, wait for the cores of the whole host."""
     training = ["training.model=vgg16", "training.compute={rate = 300.0}"]
     two, eight = ringlab.predict_devices("dgx-h100", [2, 8], *training).cases[0].rows
@@ -233,7 +233,7 @@ def test_predict_uses_the_whole_cluster_for_a_training(command: Ringlab, tmp_pat
 
 
 @pytest.mark.parametrize("table", ["faults={rank=[{rank=0, slowdown=2}]}", "what_if=[{title='x', faults={}}]"])
-def test_predict_devices_rejects_tables_without_effect(tmp_path: Path, table: str) -> None:
+def test_predict_devices_rejects_faults_and_what_if_tables(tmp_path: Path, table: str) -> None:
     file = write(tmp_path, STAR + "[training]\nmodel = 'resnet50'\ncompute = {rate = 5.0}\n")
     assert ringlab.predict_devices(file, [2]).cases
     with pytest.raises(InputError, match=f"{table.partition('=')[0]}: training on many devices"):
@@ -271,7 +271,7 @@ def test_gpu_profile_scales_to_another_gpu_but_not_a_cpu(tmp_path: Path) -> None
         rate("AMD EPYC")
 
 
-def test_what_if_table_breaks_no_word_and_is_plotted(command: Ringlab, tmp_path: Path) -> None:
+def test_devices_table_keeps_words_whole_and_is_plotted(command: Ringlab, tmp_path: Path) -> None:
     what_if, picture = "algorithm=ring,recursive_doubling", tmp_path / "rates.svg"
     options = ("--set", RATED, "--devices", "1,2,4,8", "--what-if", what_if, "--plot", picture)
     done = command("predict", "star8", *options)
@@ -292,6 +292,6 @@ def test_devices_cannot_be_combined_with_options_of_a_run(command: Ringlab) -> N
         assert done.status == 2 and not done.out and reason in done.err
 
 
-def test_what_if_without_effect_names_the_reason() -> None:
+def test_what_if_that_changes_no_rate_states_the_reason() -> None:
     answer = ringlab.predict_devices(ROOT / GPT, [8], what_if="bucket=10,100")
     assert any("changes no rate here: buckets only matter for `ddp`" in sentence for sentence in answer.conclusions)

@@ -32,7 +32,7 @@ def without_devices(text: str) -> str:
     return "\n".join(line for line in text.splitlines() if "Rank" not in line)
 
 
-def test_table_that_matches_the_prediction_is_as_expected(tmp_path: Path) -> None:
+def test_measurement_close_to_the_prediction_is_as_expected(tmp_path: Path) -> None:
     answer = explain_measured(write(tmp_path, "a.txt", timed()))
     assert answer.verdict == "as expected"
     assert answer.sentence == "as expected: 1 times the predicted time, 21 of 21 sizes in the interval"
@@ -56,7 +56,7 @@ def test_table_that_matches_the_prediction_is_as_expected(tmp_path: Path) -> Non
          "as expected: 1 times the predicted time, 20 of 21 sizes in the interval"),
     ],
 )  # fmt: skip
-def test_verdict_states_the_slowdown_and_its_sizes(tmp_path: Path, changes, verdict: str, sentence: str) -> None:
+def test_verdict_states_the_slowdown_and_the_slow_sizes(tmp_path: Path, changes, verdict: str, sentence: str) -> None:
     answer = explain_measured(write(tmp_path, "a.txt", timed(**changes)))
     assert (answer.verdict, answer.sentence) == (verdict, sentence)
 
@@ -101,7 +101,7 @@ def test_unknown_host_network_is_reported_with_advice(tmp_path: Path) -> None:
     assert explain_measured(path, keys=["net=ib", "nic=200 GB/s"]).verdict == "as expected"
 
 
-def test_log_in_the_file_describes_the_network(tmp_path: Path) -> None:
+def test_nccl_log_in_the_file_describes_the_network(tmp_path: Path) -> None:
     machine = {**NETWORK, "nic": 100.0, "nic_guess": True, "gpu": "H100 SXM", "procs": "per_gpu", "nodes": 2}
     text = NCCL_LOG.format(gdr="/GDRDMA") + timed(**machine).replace("A100-SXM4-80GB", "H100 80GB HBM3")
     answer = explain_measured(write(tmp_path, "a.txt", text))
@@ -116,7 +116,7 @@ def test_explain_uses_scenario_ranks_without_a_device_list(tmp_path: Path) -> No
     assert [(judged.nodes, judged.gpus, judged.verdict) for judged in answer.tables] == [(1, 8, "as expected")]
 
 
-def test_gpu_outside_the_catalog_is_unknown(tmp_path: Path) -> None:
+def test_gpu_outside_the_catalog_gives_no_verdict(tmp_path: Path) -> None:
     listed = write(tmp_path, "a.txt", timed().replace("A100-SXM4-80GB", "Vega 10 XT"))
     assert "the GPU 'NVIDIA Vega 10 XT' is not in the catalog" in explain_measured(listed).sentence
     path = write(tmp_path, "b.txt", timed())
@@ -142,7 +142,7 @@ def test_gpu_outside_the_catalog_is_unknown(tmp_path: Path) -> None:
         (("two-p5", "-o", "a.png"), "-o was removed; the answer lists the rings"),
     ],
 )
-def test_explain_rejects_another_machine_and_contradicting_options(
+def test_explain_rejects_a_contradicting_scenario_or_option(
     ringlab: Ringlab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

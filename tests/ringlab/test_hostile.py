@@ -34,7 +34,7 @@ def tried(*arguments: object) -> tuple[int, dict[str, list[str]]]:
 @pytest.mark.parametrize(
     ("every", "seeds", "least"), [(97, "1:31", 60), pytest.param(1, "101:1601", 6500, marks=pytest.mark.slow)]
 )
-def test_hostile_input_ends_with_a_message(every: int, seeds: str, least: int) -> None:
+def test_hostile_input_ends_with_an_error_message(every: int, seeds: str, least: int) -> None:
     count, problems = tried("--every", every, "--seeds", seeds)
     assert count > least
     assert not problems
@@ -92,7 +92,7 @@ def test_missing_permission_is_reported_with_the_reason(tmp_path: Path) -> None:
         ("NUMBA_DISABLE_JIT=1", ["predict", "star8", "--set=cluster.hosts=40"], 2, "NUMBA_DISABLE_JIT is set, but"),
     ],
 )
-def test_bad_library_setting_is_reported_as_input(
+def test_invalid_environment_variable_is_named_in_the_message(
     setting: str, arguments: list[str], status: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Libraries read these variables when they are imported, so that each case needs a new process."""
@@ -113,7 +113,7 @@ def test_both_ranks_reject_an_unreachable_master(tmp_path: Path) -> None:
         assert done.returncode == 2 and message in done.stderr and "[c10d]" not in done.stderr, done.stderr
 
 
-def test_hostile_runner_names_the_case_that_misbehaves(monkeypatch):
+def test_hostile_runner_reports_crashes_hangs_and_lost_files(monkeypatch):
     sys.path.insert(0, str(HERE))
     import hostile_runs
     from hostile_runs import Case

@@ -36,7 +36,7 @@ def test_init_writes_all_files_or_none(ringlab: Ringlab, tmp_path: Path, monkeyp
     assert {"resnet_course.py", "resnet_course.toml"} <= {path.name for path in Path().iterdir()}
 
 
-def test_init_lists_names_and_suggests_one(ringlab: Ringlab) -> None:
+def test_init_lists_example_names_and_suggests_a_close_one(ringlab: Ringlab) -> None:
     listed = ringlab("init").out
     assert [name for name in beginnings() if name not in listed] == []
     assert (
@@ -53,7 +53,7 @@ def test_commands_of_an_example_name_its_files(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["llama-7b", "resnet50"])
-def test_predict_explains_a_model_given_as_a_scenario(ringlab: Ringlab, name: str) -> None:
+def test_predict_suggests_init_when_a_scenario_is_a_model_name(ringlab: Ringlab, name: str) -> None:
     done = ringlab("predict", name)
     assert (done.status, done.out) == (2, "")
     assert f"{name} is a model" in done.err and "run `ringlab init llama-fsdp`" in done.err
@@ -77,7 +77,7 @@ def test_shell_completes_commands_scenarios_and_options() -> None:
     assert offered("ringlab", "predict", "--tr") == ["--trace"]
 
 
-def test_version_is_the_same_everywhere() -> None:
+def test_package_and_citation_file_state_the_same_version() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert ringlab.__version__ == version
     assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()

@@ -103,7 +103,7 @@ def test_interrupt_after_the_last_output_ends_the_command(delays: tuple[float, .
         assert (status, err) in [(130, "ringlab: interrupted\n"), (0, "")], after
 
 
-def test_other_exit_handlers_run():
+def test_exit_handlers_of_the_program_run():
     script = "import sys; sys.argv = ['ringlab', '--version']\nfrom ringlab.__main__ import main\nimport atexit\n"
     script += "import ringlab.cli as command\nrun = command.main\n"
     script += "command.main = lambda: (atexit.register(print, 'done'), run())\nmain()"

@@ -36,7 +36,7 @@ def test_notebook_runs_and_shows_its_answers(tmp_path: Path, monkeypatch, capsys
     assert capsys.readouterr().out.startswith("star9: no such file")
 
 
-def test_notebook_shows_a_typo_in_one_line() -> None:
+def test_notebook_shows_an_input_error_in_one_line() -> None:
     with pytest.raises(InputError) as problem:
         ringlab.load("star9")
     (line,) = problem.value._render_traceback_()

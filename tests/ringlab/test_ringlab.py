@@ -94,7 +94,7 @@ def run_examples(function: Callable, folder: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("brief_calibration")
-def test_scenario_is_run_compared_and_drawn(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_python_api_compares_and_animates_a_scenario(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     scenario = ringlab.load(folder / "here.toml")
     run = scenario.run(timeout=60)
@@ -131,7 +131,7 @@ def test_public_names_exist_with_docstrings():
         ringlab.prediction  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_scenario_is_a_name_a_path_or_loaded(tmp_path: Path) -> None:
+def test_predict_accepts_a_scenario_by_name_path_or_object(tmp_path: Path) -> None:
     file = tmp_path / "star.toml"
     file.write_text(scenarios.shipped()["star8"].read_text())
     shown = repr(ringlab.predict("star8"))

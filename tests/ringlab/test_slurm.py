@@ -81,7 +81,7 @@ def test_slurm_job_has_the_nodes_and_gpus_of_the_scenario(name, nodes, gpus):
     assert directives(write_batch_file(job, SlurmOptions()))["nodes"] == str(nodes)
 
 
-def test_batch_file_requests_the_options():
+def test_batch_file_contains_the_requested_slurm_directives():
     options = SlurmOptions(
         "2-00:00:00", "gpu", "lab", 64, "ib0", directives=["--exclusive", "--job-name=mine", "--output=logs/%j.log"],
     )  # fmt: skip

@@ -158,11 +158,11 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("text", "key"), [(text, key) for text, table in WRONG.items() for key in table])
-def test_invalid_key_is_rejected(text: str, key: str, tmp_path: Path):
+def test_invalid_nccl_scenario_key_is_rejected(text: str, key: str, tmp_path: Path):
     check_refused(tmp_path, text, WRONG[text][key], key)
 
 
-def test_run_skips_nccl_and_compare_rejects_another_system(
+def test_run_rejects_nccl_and_compare_rejects_another_system(
     tmp_path: Path, ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch
 ):
     labels: list[list[str]] = []
@@ -244,7 +244,7 @@ GPU_SYSTEMS = [slug for slug, system in read_systems().items() if system.gpu.gen
         for number, slug in enumerate(GPU_SYSTEMS)
     ],
 )
-def test_large_ring_takes_about_as_long_as_nccls_ring(slug: str):
+def test_simulated_ring_takes_about_as_long_as_the_nccl_model(slug: str):
     """On one host, NCCL's ring and Ringlab's ring send the same bytes over the same links."""
     system = replace(read_systems()[slug], cluster=None)  # without what is peculiar to hosts that were measured
     cluster = nccl_cluster(system)
@@ -330,7 +330,7 @@ def test_bandwidths_of_a_description_have_units(tmp_path: Path, table: str, key:
         described('"100 Gb"')
 
 
-def test_oversubscribed_nccl_has_a_job_but_no_prediction(tmp_path: Path, ringlab: Ringlab):
+def test_oversubscribed_nccl_scenario_gives_a_job_but_no_time(tmp_path: Path, ringlab: Ringlab):
     thin = write(tmp_path, TWO + "oversubscription = 4.0\n" + OWN)
     job = ringlab("slurm", thin)
     assert job.status == 0 and "#SBATCH --nodes=2" in job.out

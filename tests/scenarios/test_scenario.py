@@ -25,7 +25,7 @@ def test_shipped_scenario_begins_with_a_question() -> None:
         assert question.startswith("# ") and "?" in question
 
 
-def test_links_have_both_directions(tmp_path: Path) -> None:
+def test_link_between_two_nodes_has_both_directions(tmp_path: Path) -> None:
     cluster = load(write(tmp_path, LINKS + ASKS)).cluster
     assert cluster.hosts == ("h0", "h1")
     assert cluster.transport == IDEAL
@@ -60,7 +60,7 @@ READ: list[tuple[str, list[str], Callable[[Any], object], object]] = [  # text, 
 
 
 @pytest.mark.parametrize(("text", "overrides", "value", "expected"), READ)
-def test_key_and_override_set_the_value(tmp_path, text, overrides, value, expected) -> None:
+def test_scenario_key_or_set_option_gives_the_expected_value(tmp_path, text, overrides, value, expected) -> None:
     assert value(load(write(tmp_path, text), overrides)) == expected
 
 
@@ -114,7 +114,7 @@ def test_algorithm_file_is_relative_to_the_scenario(tmp_path: Path, monkeypatch:
     assert load("star8", ["training.gradient_sync=my.py:fancy"]).trainings[0].sync_name == "fancy"
 
 
-def test_gradient_sync_must_not_make_replicas_diverge(tmp_path: Path) -> None:
+def test_gradient_sync_that_adds_in_differing_orders_is_rejected(tmp_path: Path) -> None:
     reference, sync = write(tmp_path, STAR + TRAINS), "training.gradient_sync=unchunked_ring"
     assert load(reference, [sync, "cluster.world_size=2"]).trainings[0].sync_name == "unchunked_ring"
     with pytest.raises(InputError, match="its 3 ranks add in different orders, so model replicas would diverge"):

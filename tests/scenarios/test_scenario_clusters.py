@@ -37,13 +37,13 @@ def same(a: Cluster, b: Cluster) -> bool:
 
 
 @pytest.mark.parametrize("name", TOPOLOGY_SECTIONS)
-def test_topology_is_built_by_name(tmp_path: Path, name: str):
+def test_every_topology_name_builds_its_network(tmp_path: Path, name: str):
     keys, expected = BUILT[name]
     cluster = load(write(tmp_path, f'[cluster]\ntopology = "{name}"\n{keys}\n{EACH}{ASKS}')).cluster
     assert same(cluster, expected)
 
 
-def test_preset_takes_nodes_gpus_and_a_network(tmp_path: Path):
+def test_preset_scenario_accepts_nodes_gpus_and_network_keys(tmp_path: Path):
     assert same(load(write(tmp_path, POD + ASKS)).cluster, simcomm.preset("dgx-h100", 4, 2))
     text = POD + 'bandwidth = "100 Gbit/s"\nnodes_per_leaf = 2\noversubscription = 2\n' + ASKS
     expected = simcomm.preset("dgx-h100", 4, 2, bandwidth="100 Gbit/s", nodes_per_leaf=2, oversubscription=2)
@@ -67,7 +67,7 @@ def test_placement_is_applied_before_world_size(tmp_path: Path):
     assert listed.hosts == placement.place_on(BUILT["star"][1], ["h2", "h0"]).hosts
 
 
-def test_routing_has_a_name_and_a_seed(tmp_path: Path):
+def test_ecmp_routing_is_reproducible_by_its_seed(tmp_path: Path):
     named, usual = (load(write(tmp_path, POD + routing + ASKS)).cluster for routing in ('routing = "shortest"\n', ""))
     assert named.router().route("n0.gpu0", "n1.gpu1") == usual.router().route("n0.gpu0", "n1.gpu1")
     fat = '[cluster]\ntopology = "fat-tree"\nports = 8\n' + EACH

@@ -70,11 +70,11 @@ WRONG = {
 
 
 @pytest.mark.parametrize("override", WRONG)
-def test_invalid_key_is_rejected(tmp_path: Path, override: str):
+def test_invalid_faults_key_is_rejected(tmp_path: Path, override: str):
     check_refused(tmp_path, STAR, WRONG[override], override)
 
 
-def test_prediction_under_faults_is_a_distribution(tmp_path: Path):
+def test_prediction_under_random_faults_has_median_p95_and_worst(tmp_path: Path):
     (entry,) = predict(load(write(tmp_path, STAR + FAULTS))).to_dict()["collectives"]
     about = entry["faults"]
     assert about["repetitions"] == 20
@@ -131,14 +131,14 @@ REASONS = {  # faults: the reason for the time
 
 
 @pytest.mark.parametrize("faults", REASONS)
-def test_prediction_names_the_reason_for_its_time(tmp_path: Path, faults: str):
+def test_prediction_under_faults_explains_its_time(tmp_path: Path, faults: str):
     answer = predict(load(write(tmp_path, f"{STAR}{faults}\n")))
     line = effect(answer.own)
     assert REASONS[faults] in line
     assert (answer.collectives[0].time_s is None) == ("never ends" in line)
 
 
-def test_hanging_runs_rank_last_in_the_distribution():
+def test_hanging_repetitions_count_as_the_slowest():
     ended = Trace("all_reduce/ring", "predicted", 1, 2.0)
     stuck = Trace("all_reduce/ring", "predicted", 1, 1.0, failed={0: 1.0})
     jittered = Faults(messages=Jitter("uniform", 1.0), repetitions=3)
@@ -159,7 +159,7 @@ def test_predict_prints_faults(tmp_path: Path, ringlab: Ringlab):
     assert json.loads((tmp_path / "out.json").read_text())["what_if"][3]["training"][0]["step_s"] is None
 
 
-def test_small_parts_of_the_critical_path_are_not_named(tmp_path: Path, ringlab: Ringlab):
+def test_conclusion_omits_small_parts_of_the_critical_path(tmp_path: Path, ringlab: Ringlab):
     for hosts, message in ((8, "the largest part is messages"), (100, "each part of that is below 10%")):
         content = STAR + "[faults.messages]\ndistribution = 'exponential'\nmean = '2 us'\n"
         done = ringlab("predict", write(tmp_path, content), "--set", f"cluster.hosts={hosts}")
@@ -174,7 +174,7 @@ def test_compare_rejects_faults(tmp_path: Path, ringlab: Ringlab):
 
 
 @pytest.mark.parametrize("repetitions", [1, 300])
-def test_engine_of_a_prediction_ignores_what_ifs(tmp_path: Path, repetitions: int) -> None:
+def test_what_if_does_not_change_the_engine_of_the_prediction(tmp_path: Path, repetitions: int) -> None:
     beside = (
         f"\n[[what_if]]\ntitle = 'noise'\n[what_if.faults]\nrepetitions = {repetitions}\n"
         "messages = { distribution = 'exponential', mean = '1 ns' }\n"

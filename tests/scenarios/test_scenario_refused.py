@@ -79,7 +79,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("text", "sets"), [(text, sets) for text, table in WRONG.items() for sets in table])
-def test_invalid_value_is_rejected(tmp_path: Path, text: str, sets: str) -> None:
+def test_invalid_scenario_value_is_rejected(tmp_path: Path, text: str, sets: str) -> None:
     check_refused(tmp_path, text, WRONG[text][sets], *sets.split("; "))
 
 
@@ -94,11 +94,11 @@ def test_invalid_value_is_rejected(tmp_path: Path, text: str, sets: str) -> None
         (b'[cluster]\n# gr\xfc\xdfe\npreset = "this-machine"\n', "line 2 is not UTF-8 text"),
     ],
 )
-def test_invalid_file_is_rejected(tmp_path: Path, text: str | bytes, message: str) -> None:
+def test_invalid_scenario_file_is_rejected(tmp_path: Path, text: str | bytes, message: str) -> None:
     check_refused(tmp_path, text, message)
 
 
-def test_missing_file_or_directory_is_rejected(tmp_path: Path) -> None:
+def test_missing_scenario_file_or_directory_is_rejected(tmp_path: Path) -> None:
     advice = "pass a scenario file or a shipped scenario; "
     with pytest.raises(InputError, match=f"^quickstrat: no such file; {advice}did you mean quickstart?"):
         load("quickstrat")

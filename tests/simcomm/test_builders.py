@@ -45,7 +45,7 @@ NETWORKS = {
 
 
 @pytest.mark.parametrize("cluster", NETWORKS.values(), ids=NETWORKS)
-def test_network_is_connected_and_runs_ring(cluster: Cluster):
+def test_every_network_is_connected_and_runs_a_ring(cluster: Cluster):
     graph, p, shown = cluster.graph, cluster.world_size, repr(cluster)
     assert nx.is_strongly_connected(graph)
     assert all(a != b and graph.edges[b, a] == data for a, b, data in graph.edges(data=True))
@@ -180,7 +180,7 @@ def test_too_large_network_is_rejected_before_it_is_built(build, arguments, monk
         build(*arguments, *LINK)
 
 
-def test_round_robin_alternates_groups_and_blocks_fill_them():
+def test_round_robin_alternates_switches_and_blocks_fill_them():
     cluster = topologies.two_level_tree(2, 3, *LINK)
     spread = placement.place_round_robin(cluster)
     assert spread.hosts == ("h0", "h3", "h1", "h4", "h2", "h5")

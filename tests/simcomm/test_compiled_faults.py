@@ -78,18 +78,18 @@ def drawn(seed: int) -> tuple[Case, Faults]:
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 8))])
-def test_engines_agree_on_seeded_cases(seed: int):
+def test_engines_agree_on_random_runs_with_faults(seed: int):
     for number in range(150 if seed else 45):
         assert_agree(*both(*drawn(1_000_000 * seed + number)))
 
 
-def test_rates_are_refilled_when_corrections_do_not_converge():
+def test_compiled_engine_gives_the_time_of_the_reference_engine():
     """The expected time is that of the reference engine, which takes a minute."""
     done = simcomm.run("all_reduce/direct", fat_tree(6, "10 Gbit/s", "5 us"), 1 << 20, record=False)
     assert done.elapsed == pytest.approx(1.666816e-3, rel=1e-9)
 
 
-def test_link_unlimited_for_one_message_keeps_sums_of_others():
+def test_flow_rates_stay_correct_beside_an_unlimited_link():
     """When the second message ends, the first continues at 0.4 GB/s, and the third slows down to 0.45 GB/s."""
     graph: nx.DiGraph[str] = nx.DiGraph()
     rates = {("s1", "h3"): 0.85e9, ("h0", "s0"): 0.4e9, ("h1", "s0"): 1e9, ("h2", "s1"): 1e9}
@@ -110,7 +110,7 @@ def test_link_unlimited_for_one_message_keeps_sums_of_others():
 
 @pytest.mark.parametrize("name", library())
 @pytest.mark.parametrize("op", ["sum", "mean"])
-def test_every_form_of_a_schedule_takes_equal_time(name: str, op: str):
+def test_every_schedule_representation_takes_equal_time(name: str, op: str):
     algorithm = library()[name]
     for p in (1, 4, 7) if not name.endswith("hierarchical") else (4, 6):
         cluster = simcomm.star(p, "10 Gbit/s", "5 us", TRANSPORT)
@@ -139,7 +139,7 @@ LARGE = star(256, "10 Gbit/s", "5 us")
         Faults(links=(LinkFault(("h3", "s0"), 0.5, 1e-3),)),
     ],
 )
-def test_too_many_messages_are_rejected_before_expansion(faults: Faults, monkeypatch: pytest.MonkeyPatch):
+def test_too_many_messages_are_rejected_before_they_are_listed(faults: Faults, monkeypatch: pytest.MonkeyPatch):
     for limit in ("MESSAGES", "WRITTEN"):
         monkeypatch.setattr(f"collectives.budget.Gigabyte.{limit}", 1000)
     monkeypatch.setattr(SymmetricSchedule, "table", None)
@@ -270,7 +270,7 @@ WIDE = Faults(messages=Jitter("exponential", 1e-2), repetitions=31)
 
 
 @pytest.mark.parametrize(("faults", "runs"), [(NARROW, 20), (WIDE, 31), (replace(NARROW, repetitions=7), 7)])
-def test_runs_stop_once_their_median_is_known(faults: Faults, runs: int) -> None:
+def test_repetitions_stop_once_the_median_is_known(faults: Faults, runs: int) -> None:
     star, seeds = simcomm.star(4, "1 GB/s", "1 us"), list[int]()
 
     def simulate(faults: Faults, record: bool) -> Trace:
@@ -302,7 +302,7 @@ def test_median_may_be_known_although_runs_hang(times: list[float], is_known: bo
     ],
 )
 @pytest.mark.parametrize("record", [True, False])
-def test_repetitions_give_the_same_results_with_shared_data(faults: Faults, record: bool) -> None:
+def test_repetitions_with_shared_routes_equal_separate_runs(faults: Faults, record: bool) -> None:
     star = simcomm.star(6, "1 GB/s", "1 us", Transport("test", gamma=1e-10))
     training = Training(find_algorithm("all_reduce/double_tree"), compute=ComputePhases(1e-4, 2e-4, 1e-5))
 

@@ -50,7 +50,7 @@ def wait_for_left(rank: int, world_size: int) -> Program:
 
 @pytest.mark.parametrize("nbytes", [0, 400])
 @pytest.mark.parametrize("engine", ENGINES)
-def test_deadlock_of_many_ranks_is_reported_with_and_without_data(engine: str, nbytes: int):
+def test_deadlock_of_80_ranks_is_reported_with_and_without_data(engine: str, nbytes: int):
     algorithm = Algorithm(find_spec("all_reduce"), "circle", wait_for_left, 1)
     with pytest.raises(ProgramError, match=r"world size 80: deadlock: rank 0 in step 0 \(line .*\) waits for rank 79"):
         simcomm.run(algorithm, simcomm.star(80, "1 GB/s", "1 us"), nbytes, engine=engine)

@@ -115,6 +115,6 @@ WRONG = {
 
 
 @pytest.mark.parametrize("message", WRONG)
-def test_faults_reject_invalid_values(message: str):
+def test_invalid_faults_are_rejected(message: str):
     with pytest.raises(InputError, match=re.escape(message)):
         simcomm.run("all_reduce/ring", cluster(), 4, faults=WRONG[message]())

@@ -79,7 +79,7 @@ def test_link_bandwidths_match_data_sheets(name: str, bandwidth: float):
 
 
 @pytest.mark.parametrize("name", machine_entries())
-def test_machine_is_connected_and_runs_ring(name: str):
+def test_catalog_machine_is_connected_and_runs_a_ring(name: str):
     cluster, entry = preset(name), machine_entries()[name]
     assert set(entry) - {"title", "sources"} == set(entry["sources"])
     assert all(len(source) > 8 for source in entry["sources"].values())
@@ -131,7 +131,7 @@ def latency(cluster: Cluster, *nodes: str) -> float:
     return sum(cluster.graph.edges[edge]["latency"] for edge in nx.utils.pairwise(nodes))
 
 
-def test_catalog_latencies_match_nccl():
+def test_catalog_latencies_equal_those_of_the_nccl_tuner():
     """``hwLat`` in NCCL's src/graph/tuning.cc, ring, protocol LL: NVLink 0.6 us, PCIe 1.0 us, network 2.7 us."""
     assert latency(preset("dgx-h100"), "n0.gpu0", "n0.nvswitch", "n0.gpu7") == pytest.approx(0.6e-6)
     assert latency(preset("dgx-1-v100"), "n0.gpu0", "n0.gpu3") == pytest.approx(0.6e-6)

@@ -105,7 +105,7 @@ def test_bottleneck_of_trace_without_links_is_unknown() -> None:
     ("bandwidth", "kind", "words"),
     [("100 Gbit/s", "computing", "of the time is computing, "), ("1 Gbit/s", "none", "Gradient sync takes ")],
 )
-def test_training_is_limited_by_computing_or_sync(bandwidth: str, kind: str, words: str) -> None:
+def test_training_bottleneck_is_computing_or_gradient_sync(bandwidth: str, kind: str, words: str) -> None:
     training = Training(find_algorithm("all_reduce/ring"), compute=ComputePhases(0.02, 0.05, 0.01))
     trace = simcomm.train(training, star(4, bandwidth, "5 us"))
     limits = find_limits(trace)

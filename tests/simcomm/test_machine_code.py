@@ -52,7 +52,7 @@ def test_compiled_entries_load_without_the_compiler() -> None:
     assert compilers == "0" or numba.version_info.short != LOADED_AT_ONCE
 
 
-def test_source_hash_changes_with_the_source(tmp_path: Path) -> None:
+def test_source_hash_changes_when_the_file_changes(tmp_path: Path) -> None:
     file, numbers = tmp_path / "one.py", set()
     for text in ("a", "b"):
         file.write_text(text)
@@ -86,7 +86,7 @@ def run_program(folder: Path) -> list[str]:
 
 @pytest.mark.skipif(numba.version_info.short != LOADED_AT_ONCE, reason="an untested release of numba")
 @pytest.mark.slow  # seven processes, three of which compile
-def test_damaged_code_is_compiled_again(tmp_path: Path) -> None:
+def test_damaged_machine_code_is_compiled_again(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     assert (run_program(tmp_path), run_program(tmp_path)) == (["compiles", "42"], ["42"])
     for ending, damage in (("nbi", b""), ("nbc", b"other bytes")):  # the index, and the code
@@ -95,7 +95,7 @@ def test_damaged_code_is_compiled_again(tmp_path: Path) -> None:
         assert (run_program(tmp_path), run_program(tmp_path)) == (["compiles", "42"], ["42"]), ending
 
 
-def test_only_compilations_are_reported(monkeypatch, capsys):
+def test_machine_code_command_prints_only_if_it_compiled(monkeypatch, capsys):
     monkeypatch.setattr("simcomm.parallel.cores", lambda: 1)  # other processes would not see these uses
     for uses, begin in (((report_compilation,), "compiled the simulator's machine code in "), ((lambda: None,), "")):
         monkeypatch.setattr(machine_code, "USES", uses)

@@ -99,7 +99,7 @@ def test_utf_16_files_gzip_files_and_folders_are_read(tmp_path: Path) -> None:
     assert (system.gpu.name, system.gpus, system.link) == ("H100 SXM", 8, "nvswitch")
 
 
-def test_nccl_tests_run_without_rows_describes_its_machine(tmp_path: Path) -> None:
+def test_nccl_tests_output_without_rows_still_states_its_ranks(tmp_path: Path) -> None:
     path = write(tmp_path, "started.txt", TABLE.partition("#       size")[0])
     (table,) = read_facts([path]).of(MeasuredRun)
     assert (table.run.ranks, table.run.rows, table.place.line) == (2, (), 6)
@@ -123,7 +123,7 @@ BRIDGES = [["X" if a == b else "NV4" if (a, b) in BRIDGED else "PHB" for b in ra
          {"topo.txt": topo_matrix(BRIDGES, [f"GPU{gpu}" for gpu in range(4)])}),
     ],
 )  # fmt: skip
-def test_files_describe_the_catalog_machine(
+def test_topology_files_describe_the_machine_of_the_catalog(
     tmp_path: Path, preset: str, gpu: str, gpus: int, texts: dict[str, str]
 ) -> None:
     named = {
@@ -137,7 +137,7 @@ def test_files_describe_the_catalog_machine(
     assert preset != "dgx-h100" or not any("guess" in origin for origin in answer.origins.values())
 
 
-def test_described_scenario_runs_and_marks_guesses(tmp_path: Path) -> None:
+def test_described_scenario_can_be_predicted_and_marks_guesses(tmp_path: Path) -> None:
     log = write(tmp_path, "nccl.log", NCCL_LOG.format(gdr="/GDRDMA"))
     measured = table([(2**30, 22e3)], hosts=2, per_process=1, gpu="NVIDIA H100 80GB HBM3")
     answer = ringlab.describe([log, write(tmp_path, "table.txt", measured)])
@@ -163,7 +163,7 @@ def test_described_scenario_contains_observed_nccl_settings(tmp_path: Path) -> N
     assert 'nic = "1600 Gbit/s"  # set by you' in answer.toml
 
 
-def test_hosts_are_counted_from_the_communicator_line(tmp_path: Path) -> None:
+def test_number_of_hosts_is_read_from_the_nccl_communicator_line(tmp_path: Path) -> None:
     begun = "n0:10:20 [0] NCCL INFO comm 0x55aa rank 0 nranks 16 cudaDev 0 busId 7000 - Init START\n"
     log = begun + NCCL_LOG.format(gdr="/GDRDMA")
     system = ringlab.describe([write(tmp_path, "new.log", log)], keys=['gpu="H100 SXM"']).system

@@ -41,7 +41,7 @@ def output(tmp_path: Path) -> Path:
     return path
 
 
-def test_calibration_applies_to_every_prediction_of_the_hardware(ringlab: Ringlab, output: Path, tmp_path: Path):
+def test_nccl_calibration_changes_predictions_of_equal_hardware(ringlab: Ringlab, output: Path, tmp_path: Path):
     system = describe_system("p4d", {**P4D, "nccl": "2.28"})
     plain = predict_collective(system, "all_reduce", 4 << 20)
     done = ringlab("calibrate", "--nccl-tests", output, "--system", "p4d.24xlarge", "--json", tmp_path / "a.json")
@@ -81,7 +81,7 @@ def test_calibrate_finds_one_host_by_its_gpu(ringlab: Ringlab, output: Path):
     assert find_calibration(describe_system("x", {"nodes": 1, "gpus": 8, "gpu": "A100 SXM"})) is not None
 
 
-def test_calibrate_uses_the_system_of_a_scenario(ringlab: Ringlab, output: Path, tmp_path: Path):
+def test_calibrate_takes_the_hardware_from_a_scenario(ringlab: Ringlab, output: Path, tmp_path: Path):
     scenario = tmp_path / "p4d.toml"
     scenario.write_text(
         'title = "two"\n[cluster]\npreset = "p4d.24xlarge"\nnodes = 2\ntransport = "nccl"\n[nccl]\nversion = "2.28"\n'
@@ -132,7 +132,7 @@ def test_calibrate_options_require_nccl_tests(ringlab: Ringlab, others: tuple[st
 @pytest.mark.parametrize(
     "slug", ["h100_2x8_aws_p5_efa", "rtx4090_4x_kalavai", "gb200_18x4_coreweave_nvl72", "mi300x_1x8_rccl"]
 )
-def test_system_round_trips_through_its_written_line(slug: str):
+def test_written_system_description_gives_the_same_predictions(slug: str):
     system = read_systems()[slug]
     again = describe_system(slug, system_line(system))
     assert calibration_file(again) == calibration_file(system)
@@ -162,7 +162,7 @@ def test_calibration_stores_processes_and_version_of_the_run(output: Path):
         ("NVIDIA Z9000", None),
     ],
 )  # fmt: skip
-def test_match_gpu_finds_driver_names(name: str, gpu: str | None):
+def test_match_gpu_finds_the_catalog_gpu_of_a_driver_name(name: str, gpu: str | None):
     match = match_gpu(name)
     assert (match and match.name) == gpu
 

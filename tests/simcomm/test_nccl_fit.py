@@ -38,7 +38,7 @@ def made_table(slug: str, values: Parameters, factor: float = 1.0) -> MeasuredTa
     )
 
 
-def test_refit_without_a_system_ignores_its_table():
+def test_leave_one_out_fit_ignores_the_table_of_the_system():
     tables = {slug: made_table(slug, PRIORS, 1.3 if slug == "4090" else 1.0) for slug in SYSTEMS}
     heard: list[tuple] = []
     folds = refit_without_each(SYSTEMS, tables, lambda *news: heard.append(news))
@@ -75,7 +75,7 @@ def test_adapted_interval_grows_with_distance_to_a_row():
     assert (gathered >= widths).all() and (gathered > widths).any(), "another collective is less sure"
 
 
-def test_adapt_rejects_rows_without_a_time():
+def test_adapt_rejects_a_table_without_usable_times():
     with pytest.raises(InputError, match="no row of all_reduce"):
         adapt(SYSTEMS["dgx-h100"], [MeasuredRow("all_reduce", 1024, None, None, 0.01)])
 
@@ -85,13 +85,13 @@ def test_held_out_systems_are_reproduced_by_the_seed() -> None:
     assert len(read_authors()) == 33 and read_authors().keys() < read_systems().keys()
 
 
-def test_shipped_intervals_are_calibrated_on_unseen_authors() -> None:
+def test_shipped_interval_widths_equal_a_new_leave_one_out_fit() -> None:
     judged = judge_left_out()
     assert not set(judged.keys["system"]) & put_aside()
     assert describe_widths(fit_widths(judged)) == describe_widths(read_widths())
 
 
-def test_intervals_cover_unseen_authors() -> None:
+def test_intervals_cover_80_percent_of_held_out_authors() -> None:
     judged = judge_put_aside()
     assert set(judged.keys["system"]) <= put_aside()
     coverages = [*held_by_author(judged.take(judged.keys["later"])).values()]

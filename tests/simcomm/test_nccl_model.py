@@ -113,7 +113,7 @@ def test_nccl_algo_of_a_collective_applies_to_it_only():
             NcclSettings(algo=wrong)
 
 
-def test_tuner_matches_the_closed_form_of_its_source():
+def test_tuner_times_equal_hand_computed_nccl_formulas():
     one_host = make_communicator(describe_system("a", {"nodes": 1, "gpus": 8, "gpu": "A100 SXM", "nccl": "2.21"}), NONE)
     # ring, Simple: 8.4 us, 14 steps of 3.4 us; 12 channels of 20 GB/s, 8 / 14 of it as algorithm bandwidth
     assert latency(one_host, "all_reduce", ("ring", "simple")) == pytest.approx(8.4 + 14 * 3.4)
@@ -200,7 +200,7 @@ def test_cube_mesh_rings_visit_all_gpus_without_a_shared_link():
     assert max(used.count(pair) for pair in used) <= 2
 
 
-def test_nccl_interval_widens_with_coverage_and_guessed_values():
+def test_nccl_interval_widens_with_coverage_and_guessed_keys():
     sizes = np.array([2.0**13])
     half, most = (interval_log_limits(SYSTEMS["a100"], sizes, coverage=share) for share in (0.5, 0.9))
     usual = interval_log_limits(SYSTEMS["a100"], sizes)

@@ -69,7 +69,7 @@ def test_output_of_every_version_and_option_is_read(
 
 
 @given(data=st.data())
-def test_table_row_is_skipped_when_a_digit_is_changed(data, tmp_path_factory):
+def test_nccl_tests_row_with_a_changed_digit_is_skipped(data, tmp_path_factory):
     """Change any digit of size and count, or any but the last of a bandwidth, which may be due to rounding."""
     rows, collective = [(1 << 20, 61.5), (1 << 30, 4523.1)], data.draw(st.sampled_from(COLLECTIVES))
     lines = table(rows, collective).splitlines()
@@ -85,7 +85,7 @@ def test_table_row_is_skipped_when_a_digit_is_changed(data, tmp_path_factory):
     assert reason.startswith(f":{index + 1}: ")
 
 
-def test_old_output_without_names_is_recognized(tmp_path: Path):
+def test_collective_of_old_output_is_inferred_from_its_numbers(tmp_path: Path):
     devices = [f"#   Rank  {rank} Pid  77 on node device  {rank} [0x0{rank}] Tesla V100-SXM2-16GB" for rank in range(4)]
     columns = "#  size  count  type  time  algbw  busbw  error  time  algbw  busbw  error"
     row = " 4194304  262144  float  100.0  41.94  31.46  0e+00  99.0  42.37  31.78  0e+00"
@@ -102,7 +102,7 @@ def test_old_output_without_names_is_recognized(tmp_path: Path):
     assert "error 4e-05 is larger than rounding explains (at most 3e-05)" in note
 
 
-def test_hypercube_counts_bytes_from_other_ranks(tmp_path: Path):
+def test_hypercube_rows_count_the_bytes_of_the_other_ranks(tmp_path: Path):
     text = table([(1 << 20, 100.0)], "all_gather").replace("all_gather_perf", "hypercube_perf")
     assert "busbw 9.18 must be 1 times algbw for hypercube" in skipped(tmp_path, text)[0]
     (row,) = read(tmp_path, text.replace("10.49", " 9.18")).rows
@@ -169,7 +169,7 @@ def test_file_that_is_not_text_is_rejected(tmp_path: Path):
 
 
 @given(text=st.text(max_size=300) | st.binary(max_size=200).map(lambda raw: raw.decode("latin-1")))
-def test_random_text_is_rejected_as_nccl_tests_output(text: str, tmp_path_factory):
+def test_random_text_is_rejected_as_output_of_nccl_tests(text: str, tmp_path_factory):
     with pytest.raises(InputError):
         read(tmp_path_factory.mktemp("x"), text)
 
@@ -275,7 +275,7 @@ def test_every_format_of_pasted_table_is_parsed(tmp_path: Path, form: str) -> No
     assert [row[3] for row in rows] == pytest.approx([us for _, us in ROWS], rel=2e-4)
 
 
-def test_markdown_without_times_needs_the_ranks(tmp_path: Path) -> None:
+def test_markdown_table_without_times_needs_the_number_of_ranks(tmp_path: Path) -> None:
     """The table has message size and busbw, as for p6-b200 in awsome-distributed-training."""
     text = "### all_reduce\n| Message size | busbw (GB/s) |\n|---|---|\n" + in_markdown(size_in_mb, busbw)
     assert {row[1::2] for row in read_rows(tmp_path / "a.md", text)} == {(0, 0.0)}
@@ -334,7 +334,7 @@ def test_truncated_last_row_is_skipped(tmp_path: Path, length: int) -> None:
     assert line == HEAD + 2 + len(BODY) and "cut off" in reason
 
 
-def test_table_of_truncated_rows_keeps_out_of_place_results(tmp_path: Path) -> None:
+def test_rows_cut_after_out_of_place_columns_are_read(tmp_path: Path) -> None:
     text = "\n".join([*TABLE_LINES[: HEAD + 2], *(line[:100] for line in BODY)])
     rows = read_rows(tmp_path / "narrow.txt", text)
     assert [row[3] for row in rows] == pytest.approx([us for _, us in ROWS], rel=2e-4)

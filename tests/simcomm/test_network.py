@@ -11,7 +11,7 @@ from simcomm.model.sharing import fair
 from simcomm.reference.network import Flow, Network
 
 
-def test_links_are_shared_max_min_fairly():
+def test_links_are_shared_max_min_fairly_among_flows():
     ab, bc, unlimited = ("a", "b"), ("b", "c"), ("c", "d")
     event, capacities = simpy.Environment().event(), {ab: (10.0, 16.0), bc: (30.0, 30.0), unlimited: (inf, inf)}
     flows = [Flow(links, 1.0, event) for links in ((ab,), (ab, bc), (bc,), (unlimited,))]

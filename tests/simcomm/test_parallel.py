@@ -26,7 +26,7 @@ def workers() -> list[psutil.Process]:
     return [process for process in alive if "resource_tracker" not in " ".join(process.cmdline())]
 
 
-def test_tasks_run_on_a_joblib_backend():
+def test_tasks_run_in_the_users_joblib_backend():
     with joblib.parallel_config("threading", n_jobs=2):
         assert dict(in_any_order(abs, TASKS)) == RESULTS
 
@@ -50,7 +50,7 @@ def test_long_tasks_use_all_cores_and_leave_no_process(monkeypatch: pytest.Monke
     assert workers() == before
 
 
-def test_long_tasks_start_in_other_processes_at_once(monkeypatch: pytest.MonkeyPatch):
+def test_long_tasks_start_in_other_processes_without_delay(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(parallel, "cores", lambda: 2)
     results = dict(in_any_order(eval, ["__import__('os').getpid()"] * 3, takes_long=True))
     assert len(results) == 3 and os.getpid() not in results.values()

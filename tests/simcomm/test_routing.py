@@ -70,7 +70,7 @@ def test_paths_are_shortest_and_then_widest(graph: "nx.DiGraph[str]", choice: in
 
 @given(st.integers(0, 2**62))
 @settings(max_examples=5, deadline=None)
-def test_compiled_search_picks_the_same_paths(choice: int):
+def test_compiled_and_plain_path_search_agree(choice: int):
     cluster = topologies.fat_tree(8, *LINK)
     search = ShortestPaths(cluster.graph)
     pairs = all_pairs(cluster)[:3000]
@@ -156,7 +156,7 @@ def test_ecmp_spreads_flows_but_collides():
     assert all(abs(count - 64) < 4 * 8 for count in cores.values())  # four standard deviations of a binomial
 
 
-def test_messages_without_p2p_cross_the_receivers_memory():
+def test_messages_without_p2p_pass_the_receivers_host_memory():
     router = NO_P2P.router()
     near = ["gpu0", "pcie0", "cpu0", "memory0", "cpu0", "pcie0", "gpu1"]
     far = ["gpu0", "pcie0", "cpu0", "cpu1", "memory1", "cpu1", "pcie3", "gpu7"]
@@ -169,7 +169,7 @@ def test_messages_without_p2p_cross_the_receivers_memory():
     ("level", "same_switch", "same_socket", "other_socket"),
     [("NVL", True, True, True), ("PXB", False, True, True), ("PHB", False, False, True), ("SYS", False, False, False)],
 )
-def test_p2p_level_decides_detours(level: str, same_switch: bool, same_socket: bool, other_socket: bool):
+def test_p2p_level_decides_use_of_host_memory(level: str, same_switch: bool, same_socket: bool, other_socket: bool):
     router = pcie_tree(8, switches=4, sockets=2, p2p_level=level).router()
     for dst, is_staged in (("n0.gpu1", same_switch), ("n0.gpu2", same_socket), ("n0.gpu7", other_socket)):
         assert any("memory" in node for node in router.route("n0.gpu0", dst)) is is_staged
@@ -192,7 +192,7 @@ def test_policies_reject_invalid_routes_and_arguments(message: str):
 
 
 @pytest.mark.parametrize("worth_compiling", [-1, paths.WORTH_COMPILING])
-def test_router_works_after_a_too_large_request(worth_compiling: int, monkeypatch: pytest.MonkeyPatch):
+def test_router_finds_routes_after_it_rejected_too_many_pairs(worth_compiling: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(paths, "WORTH_COMPILING", worth_compiling)
     ring = simcomm.ring(12, *LINK)
     router, edges = shortest(ring.graph), list(ring.graph.edges)

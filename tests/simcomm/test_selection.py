@@ -33,7 +33,7 @@ def test_choose_returns_the_fastest_simulated_algorithm(collective: str, nbytes:
     assert choice.seconds == pytest.approx(simulated[choice.algorithm.full_name], rel=1e-9)
 
 
-def test_choose_prefers_few_steps_if_small_and_few_bytes_if_large() -> None:
+def test_choose_prefers_few_steps_for_small_sizes_else_few_bytes() -> None:
     others = [each for name, each in library().items() if each.spec.name == "all_reduce" and each.name != "direct"]
     assert choose("all_reduce", STAR, 64, among=others).algorithm.name == "recursive_doubling"
     large = choose("all_reduce", STAR, 64 << 20, among=others).algorithm
@@ -55,7 +55,7 @@ def test_auto_uses_every_link_of_a_torus(dimensions: tuple[int, ...]) -> None:
     assert training.gradient_sync is not None and training.gradient_sync.name == "torus"
 
 
-def test_caveat_for_3d_torus_suggests_an_algorithm() -> None:
+def test_caveat_for_a_3d_torus_suggests_a_torus_algorithm() -> None:
     model = performance_model(simcomm.torus((3, 3, 3), "10 Gbit/s", "1 us"))
     torus = find_algorithm("torus", "all_reduce")
     (note,) = model.caveats([torus, find_algorithm("ring", "all_reduce"), auto("all_reduce")])
@@ -75,7 +75,7 @@ def test_choose_depends_on_the_trunk_bandwidth() -> None:
     assert choose("all_reduce", trunk, 64 << 20, among=among).algorithm.name != "halving_doubling"
 
 
-def test_star_model_equals_simulation_of_equal_chunks() -> None:
+def test_star_formula_equals_the_simulation_of_equal_chunks() -> None:
     for algorithm in library().values():
         for nbytes in (1024, 4096):
             seconds = performance_model(STAR).estimator(make_call(algorithm, 8, nbytes)).seconds(algorithm)
@@ -121,7 +121,7 @@ ON_STAR = [algorithm for algorithm in library().values() if algorithm.name != "g
 
 
 @pytest.mark.parametrize("algorithm", ON_STAR, ids=lambda algorithm: algorithm.full_name)
-def test_simulated_time_is_within_its_bracket(algorithm: Algorithm) -> None:
+def test_simulated_time_lies_between_its_lower_and_upper_bound(algorithm: Algorithm) -> None:
     for p in (2, 3, 4, 8, 12):
         for elements, op in ((p * 4 + 1, "mean"), (1001, "sum"), (100_003, "sum")):
             op = op if algorithm.spec.reduces else None
@@ -138,7 +138,7 @@ def test_simulated_time_is_within_its_bracket(algorithm: Algorithm) -> None:
             assert busiest_link_seconds(estimator._input(algorithm)) <= seconds * (1 + 1e-12)
 
 
-def test_lower_bounds_hold_on_other_networks() -> None:
+def test_lower_bounds_hold_on_ring_and_tree_networks() -> None:
     ring = simcomm.from_links([(f"h{i}", f"h{(i + 1) % 9}", f"{1 + i} Gbit/s", "3 us") for i in range(9)])
     tree = simcomm.two_level_tree(3, 4, "10 Gbit/s", "5 us", oversubscription=4)
     shared = replace(tree, hosts=(*tree.hosts, *tree.hosts[:3]))
@@ -158,7 +158,7 @@ TREE = simcomm.two_level_tree(4, 16, "10 Gbit/s", "5 us", oversubscription=4)
 
 
 @pytest.mark.parametrize("cluster", [simcomm.star(64, "10 Gbit/s", "5 us", TRANSPORT), TREE], ids=["star", "tree"])
-def test_auto_simulates_few_candidates(cluster: simcomm.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_simulates_at_most_six_candidates(cluster: simcomm.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     simulated, simulate = list[str](), Estimator.simulate
 
     def counted(self: Estimator, algorithm: Algorithm) -> float:

@@ -45,7 +45,7 @@ def point(processes: int, threads: int, phases: ComputePhases) -> ComputePoint:
     return ComputePoint("resnet18", "digits", 32, processes, threads, phases, 0.0)
 
 
-def test_training_step_consists_of_phases_and_collective():
+def test_training_step_time_is_its_phases_and_the_collective():
     figures = training_figures(simcomm.train(job("ring"), STAR), job("ring"))
     alone = simcomm.run(RING, STAR, job("ring").gradient_bytes).elapsed
     assert (figures.forward_s, figures.backward_s, figures.optimizer_s) == pytest.approx((0.1, 0.2, 0.05), rel=1e-9)
@@ -71,7 +71,7 @@ def test_training_step_begins_with_loading_its_batch(changes: dict[str, Any]):
     assert trace.facts["single_rank_step_s"] == pytest.approx(0.38)
 
 
-def test_training_uses_phases_of_its_ranks_and_threads():
+def test_training_uses_compute_times_measured_with_as_many_ranks():
     together, alone = ComputePhases(0.2, 0.4, 0.1), ComputePhases(0.1, 0.2, 0.05)
     threads = threads_per_rank(2)
     numbers = calibration(2, [point(2, threads, together), point(1, threads, alone)])
@@ -99,7 +99,7 @@ def test_missing_calibration_is_rejected():
 
 
 @pytest.mark.parametrize("sync", [None, nccl("all_reduce")])
-def test_sync_by_formula_rejects_faults_and_engines(sync: Algorithm | None):
+def test_ddp_and_nccl_sync_reject_faults_and_engines(sync: Algorithm | None):
     training, here = Training(sync, compute=PHASES), simcomm.this_machine(2)
     with pytest.raises(InputError, match=rf"'{training.sync_name}' .* does not support faults; remove"):
         simcomm.train(training, here, faults=Faults(ranks=(RankFault(0, slowdown=2),)))
@@ -204,7 +204,7 @@ def test_gradient_buckets_match_torch():
     assert [bucket.nbytes for bucket in fill_buckets([Gradient(p.nbytes, 0.0) for p in parameters])] == expected
 
 
-def test_overlap_hides_buckets_without_slowdown():
+def test_overlap_without_slowdown_hides_buckets_behind_backward():
     assert overlap(1.0, [0.2, 1.0], [0.3, 0.1], slowdown=0.0).finished == pytest.approx(1.1)
     assert overlap(1.0, [0.2, 1.0], [0.3, 0.1], slowdown=1.0).finished == pytest.approx(1.4)
     assert overlap(1.0, [0.2, 1.0], [0.3, 0.1], slowdown=1.5).finished == pytest.approx(1.0 + 0.45 + 0.1)
@@ -214,7 +214,7 @@ shares = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 2)), max_size=6)
 
 
 @given(backward=st.floats(0.01, 10), buckets=shares, slowdown=st.floats(0, 2))
-def test_overlap_conserves_computing_and_communication(
+def test_overlap_never_shortens_compute_or_communication(
     backward: float, buckets: list[tuple[float, float]], slowdown: float
 ):
     ready = sorted(share for share, _ in buckets)

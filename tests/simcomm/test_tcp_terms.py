@@ -97,7 +97,7 @@ def test_tcp_message_time_is_the_sum_of_its_terms(cluster: Cluster, expected: li
     assert ends_from_0(cluster) == pytest.approx(expected, rel=rel)
 
 
-def test_tcp_piece_has_no_effect_within_a_host():
+def test_tcp_piece_size_has_no_effect_within_a_host():
     host = star(2, OFF).hosts[0]
     inside = [ends_from_0(replace(star(2, terms), hosts=(host, host))) for terms in (OFF, replace(OFF, piece=1.0))]
     assert inside[0] == inside[1]
@@ -127,7 +127,7 @@ def test_tcp_exchange_time_includes_overhead_and_acknowledgments():
     assert times(exchange, star(2, terms), 2 * NBYTES)[0] == pytest.approx(1.514 + 500 * 66 / RATE, rel=0.01)
 
 
-def test_waiting_rank_needs_a_core_to_continue():
+def test_wake_up_of_a_rank_delays_the_data_that_it_forwards():
     """Rank 1 waits for the data that it forwards, so rank 2 gets it later."""
     relay, terms = [[(send(1, 0),)], [(recv(0, 0),), (send(2, 0),)], [(recv(1, 0),)]], replace(OFF, send_buffer=1e9)
     plain, woken = (times(relay, star(3, each)) for each in (terms, replace(terms, wake_cpu=0.5)))
@@ -216,7 +216,7 @@ def test_ranks_share_cores_evenly_while_they_compute():
     assert (trace.engine, trace.method) == ("compiled", "events")
 
 
-def test_tcp_terms_apply_to_training_and_mean():
+def test_tcp_transport_predicts_training_with_mean_all_reduce():
     ring, phases = find_algorithm("all_reduce/ring"), ComputePhases(0.1, 0.2, 0.05)
     terms = TcpTerms(send_buffer=1e6, window=1.5e6)
     cluster = simcomm.star(2, "10 Gbit/s", "5 us", Transport("gloo-tcp", 1e-5, gamma=1e-10, tcp=terms))
@@ -278,7 +278,7 @@ def fit_terms(probes: PairProbes, ranks: int | None = None) -> TcpTerms:
     return terms
 
 
-def test_fit_returns_the_parameters_of_the_pair():
+def test_fit_pair_finds_the_parameters_behind_the_measurements():
     transport, terms = fit_pair(PAIR), fit_terms(PAIR)
     assert (transport.overhead, transport.gamma, transport.goodput) == (pytest.approx(80e-6), pytest.approx(3e-10), 1.0)
     assert (terms.post_cpu, terms.arrival_cpu, terms.cores) == (pytest.approx(30e-6), pytest.approx(40e-6), 2)
@@ -295,7 +295,7 @@ def test_fitted_model_predicts_its_own_pair():
         assert simcomm.run("broadcast/naive", pair, nbytes).elapsed == pytest.approx(seconds, rel=0.01)
 
 
-def test_fit_without_crowded_probes_has_no_cpu_times():
+def test_fit_without_multi_rank_probes_has_no_cpu_times():
     transport = fit_pair(replace(PAIR, crowds=[], cores=0))
     assert transport.tcp is not None
     assert (transport.overhead, transport.tcp.post_cpu, transport.tcp.cores) == (pytest.approx(2e-4), 0.0, float("inf"))
@@ -307,7 +307,7 @@ def with_own(slowdown: float = 1.0) -> PairProbes:
     return replace(PAIR, crowds=[replace(crowd, own=times) for crowd in PAIR.crowds])
 
 
-def test_fitted_own_share_applies_only_to_gloo_collectives():
+def test_fitted_gloo_cpu_share_applies_to_gloo_collectives_only():
     assert fit_terms(with_own()).own_share == pytest.approx(0.5)
     assert fit_terms(with_own(slowdown=9)).own_share == 1.0  # C++ is not slower than Python
     star = simcomm.star(8, "50 Mbit/s", "0 us", fit_pair(with_own()))
@@ -359,7 +359,7 @@ def test_jumbo_frames_have_fewer_headers():
     assert (terms.payload, terms.packet, terms.piece) == (8948.0, 9014.0, 7 * 8948.0)
 
 
-def test_unexplained_goodput_is_rejected():
+def test_goodput_that_headers_do_not_explain_is_rejected():
     slow = [(nbytes, 1.02 * seconds) for nbytes, seconds in PAIR.arrived]
     with pytest.raises(InputError, match=r"5\.86 MB/s of data.* 50 Mbit/s should give 5\.978 MB/s"):
         fit_pair(replace(PAIR, arrived=slow))

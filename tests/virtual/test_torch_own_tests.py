@@ -33,5 +33,5 @@ def test_torch_test_passes(host: VirtualHost, name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FAILED)
-def test_known_failure_still_fails(host: VirtualHost, name: str) -> None:
+def test_torch_test_in_the_list_of_known_failures_fails(host: VirtualHost, name: str) -> None:
     assert run_virtually(host, name) != "passed", "remove it from the list"

@@ -36,7 +36,7 @@ def test_handwritten_ring_matches_library_ring(virtual: VirtualRuns) -> None:
     assert ran.outcome.jobs[0].elapsed == simcomm.run("all_reduce/ring", star(8), nbytes=1 << 20).elapsed
 
 
-def test_recorded_timing_matches_live_values_and_calls(virtual: VirtualRuns) -> None:
+def test_recorded_and_live_timing_give_equal_values_and_calls(virtual: VirtualRuns) -> None:
     live = virtual(PROGRAMS / "ring.py", 4, timing="live")
     recorded = virtual(PROGRAMS / "ring.py", 4, timing="recorded")
     assert sorted(live.out.splitlines()) == sorted(recorded.out.splitlines())
@@ -55,7 +55,7 @@ def test_all_collectives_match_gloo(virtual: VirtualRuns, tmp_path: Path) -> Non
     assert ran.outcome.findings == ()
 
 
-def test_spawned_processes_become_ranks_of_separate_jobs(virtual: VirtualRuns) -> None:
+def test_each_group_of_spawned_processes_is_a_separate_job(virtual: VirtualRuns) -> None:
     ran = virtual(PROGRAMS / "spawning.py", 0)
     assert "all right" in ran.out, ran.err
     assert [len(job.ranks) for job in ran.outcome.jobs] == [1, 3, 2, 2, 2]
@@ -63,14 +63,14 @@ def test_spawned_processes_become_ranks_of_separate_jobs(virtual: VirtualRuns) -
     assert finding.kind == "early exit" and "spawning.py" in finding.text
 
 
-def test_processes_of_torch_tests_become_ranks(virtual: VirtualRuns) -> None:
+def test_processes_of_multiprocess_test_cases_become_ranks(virtual: VirtualRuns) -> None:
     ran = virtual(PROGRAMS / "multi_process_tests.py", 0, timing="live")
     assert ran.err.strip().splitlines()[-1] == "FAILED (errors=1, skipped=1)", ran.err
     assert "Ran 3 tests" in ran.err and "Expected 3 but got 2.0" in ran.err
     assert [finding.kind for finding in ran.outcome.findings] == ["exception"]
 
 
-def test_persistent_processes_of_torch_tests_become_ranks(virtual: VirtualRuns) -> None:
+def test_processes_of_continuous_test_cases_become_ranks(virtual: VirtualRuns) -> None:
     ran = virtual(PROGRAMS / "continuous_tests.py", 0, timing="live")
     assert ran.err.strip().splitlines()[-1] == "OK" and "Ran 2 tests" in ran.err, ran.err
     assert [len(job.ranks) for job in ran.outcome.jobs] == [1, 2]
@@ -119,7 +119,7 @@ if __name__ == "__main__":
 """
 
 
-def test_library_that_spawns_a_function_has_state_per_rank(virtual: VirtualRuns, tmp_path: Path) -> None:
+def test_library_that_spawns_ranks_has_module_state_per_rank(virtual: VirtualRuns, tmp_path: Path) -> None:
     (tmp_path / "launcher.py").write_text(LAUNCHER)
     (tmp_path / "main.py").write_text(LAUNCHED)
     ran = virtual(tmp_path / "main.py", 0)
@@ -145,7 +145,7 @@ if os.environ["RANK"] == "0":
     ("start", "group", "message"),
     [(OF_RANK_0, "networkx.kept", "is not initialized in"), (ON_RANK_0, "None", "group has not been initialized")],
 )
-def test_finding_suggests_own_for_package_that_caches_a_group(
+def test_finding_suggests_own_when_a_package_caches_a_group(
     virtual: VirtualRuns, tmp_path: Path, start: str, group: str, message: str
 ) -> None:
     (tmp_path / "kept.py").write_text(KEPT.format(start=start, group=group))
@@ -243,7 +243,7 @@ WAYS = ("ddp", "ddp_hook", "fsdp1", "fsdp2", "hsdp", "tensor", "sequence", "pipe
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_losses_match_single_device_and_replay_matches_time(virtual: VirtualRuns, way: str) -> None:
+def test_sharded_losses_match_one_device_and_replay_matches_time(virtual: VirtualRuns, way: str) -> None:
     cluster = simcomm.two_level_tree(2, 2, "10 Gbit/s", "5 us", 4.0)
     ran = virtual(PROGRAM, 4, way, cluster=cluster, compute="model", timing="live")
     assert [ran.lines(rank) for rank in range(4)] == [["equal"]] * 4, (ran.out, ran.err)
@@ -253,7 +253,7 @@ def test_losses_match_single_device_and_replay_matches_time(virtual: VirtualRuns
 
 
 @pytest.mark.parametrize("way", ["ddp", "pipeline"])
-def test_recorded_and_live_timing_record_same_run(virtual: VirtualRuns, way: str) -> None:
+def test_recordings_of_live_and_recorded_timing_replay_equally(virtual: VirtualRuns, way: str) -> None:
     cluster = simcomm.two_level_tree(2, 2, "10 Gbit/s", "5 us", 4.0)
     elapsed = []
     for timing in ("live", "recorded"):

@@ -57,7 +57,7 @@ dist.all_reduce(torch.ones(4))
 """
 
 
-def test_finding_is_reported_when_no_files_can_be_written(ringlab: Ringlab, tmp_path: Path) -> None:
+def test_finding_is_printed_when_files_cannot_be_written(ringlab: Ringlab, tmp_path: Path) -> None:
     (tmp_path / "early.py").write_text(EARLY_EXIT.format(full=""))
     files = [word for name in ("trace", "recording", "json") for word in (f"--{name}", tmp_path / f"{name}.json")]
     done = ringlab("virtual", "--ranks", 2, "--timing", "recorded", *files, tmp_path / "early.py")
@@ -84,7 +84,7 @@ def test_exit_of_the_process_is_reported(fault: str, message: str, ringlab: Ring
     ("end", "first", "error"),
     [("sys.exit()", "rank 1 exited after 0 collectives", "afterwards: OSError"), ("pass", "failed with OSError", "")],
 )
-def test_full_disk_is_always_reported(ringlab: Ringlab, tmp_path: Path, end: str, first: str, error: str):
+def test_full_disk_is_reported_with_any_finding(ringlab: Ringlab, tmp_path: Path, end: str, first: str, error: str):
     full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))"
     (tmp_path / "full.py").write_text(EARLY_EXIT.replace("sys.exit()", end).format(full=full))
     done = ringlab("virtual", "--ranks", 2, tmp_path / "full.py")

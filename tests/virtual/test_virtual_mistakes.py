@@ -50,7 +50,7 @@ def test_finding_names_ranks_and_lines(virtual: VirtualRuns, name: str, tmp_path
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refusal_names_the_reason_and_the_line(virtual: VirtualRuns, name: str, tmp_path: Path) -> None:
+def test_rejected_program_is_reported_with_reason_and_line(virtual: VirtualRuns, name: str, tmp_path: Path) -> None:
     ran = run(virtual, REFUSED[name], tmp_path)
     assert REFUSED[name].find_missing(ran.outcome.findings) == []
 
@@ -91,7 +91,7 @@ def test_finding_names_ranks_and_lines_with_live_timing(virtual: VirtualRuns, na
     assert WRONG[name].find_missing(run(virtual, WRONG[name], tmp_path, timing="live").outcome.findings) == []
 
 
-def test_page_lists_all_kinds_of_findings(virtual: VirtualRuns) -> None:
+def test_checks_page_lists_every_kind_of_finding(virtual: VirtualRuns) -> None:
     page = (ROOT / "docs" / "reference" / "checks.md").read_text()
     rows = [row.split("|")[1] for row in page.splitlines() if row.startswith("| ") and not row.startswith("| kind")]
     kinds = {kind.strip() for row in rows for kind in row.split(",") if kind.strip(" -")}

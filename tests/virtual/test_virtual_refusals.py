@@ -38,14 +38,14 @@ START = "import torch, torch.distributed as dist\ndist.init_process_group()\nran
         ("dist.reduce_scatter_tensor(torch.ones(2), torch.ones(5))", "must be the same size as output size times"),
     ],
 )
-def test_nccl_refusals_apply_under_as_nccl(virtual: VirtualRuns, tmp_path: Path, call: str, message: str) -> None:
+def test_nccl_restrictions_apply_under_as_nccl(virtual: VirtualRuns, tmp_path: Path, call: str, message: str) -> None:
     (tmp_path / "refused.py").write_text(START + call + "\n")
     (finding,) = virtual(tmp_path / "refused.py", 2, acts_as="nccl").outcome.findings
     assert finding.kind == "exception" and message in finding.text and "refused.py:4" in finding.text
     assert "change them" in finding.advice
 
 
-def test_nccl_accepts_what_gloo_refuses(virtual: VirtualRuns, tmp_path: Path) -> None:
+def test_nccl_rules_allow_calls_that_gloo_rejects(virtual: VirtualRuns, tmp_path: Path) -> None:
     text = (
         "x = torch.ones(4, dtype=torch.int32) + rank\ndist.all_reduce(x, dist.ReduceOp.AVG)\n"
         "y = torch.ones(2, 2)\ndist.all_gather_into_tensor(y, torch.ones(2) + rank)\n"
@@ -69,7 +69,7 @@ def test_error_during_reduction_is_raised_on_every_rank(virtual: VirtualRuns, tm
     assert [ran.lines(rank) for rank in range(2)] == [["NotImplementedError", "[1.0, 1.0]"]] * 2, ran.outcome.findings
 
 
-def test_thread_that_communicates_is_refused_with_its_line(virtual: VirtualRuns, tmp_path: Path) -> None:
+def test_communication_in_a_thread_is_rejected(virtual: VirtualRuns, tmp_path: Path) -> None:
     text = "import threading\nthread = threading.Thread(target=dist.barrier)\nthread.start()\nthread.join()\n"
     (tmp_path / "thread.py").write_text(START + text)
     with pytest.raises(InputError, match="a thread communicates"):

@@ -60,7 +60,7 @@ def slices(content: dict[str, Any]) -> dict[tuple[int, int], list[dict[str, Any]
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_slices_nest_and_arrows_connect(case: str, tmp_path: Path):
+def test_perfetto_slices_nest_and_arrows_match_messages(case: str, tmp_path: Path):
     trace = made(case)
     content = export(trace, tmp_path)
     by_track = slices(content)
@@ -126,7 +126,7 @@ def test_events_follow_the_trace_event_format(case: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_perfetto_file_has_the_numbers_of_the_trace(case: str, tmp_path: Path):
+def test_perfetto_file_has_the_bytes_and_times_of_the_trace(case: str, tmp_path: Path):
     trace = made(case)
     content = export(trace, tmp_path)
     names = {event["pid"]: event["args"]["name"] for event in content["traceEvents"] if event["name"] == "process_name"}
@@ -145,7 +145,7 @@ def test_perfetto_file_has_the_numbers_of_the_trace(case: str, tmp_path: Path):
         assert seconds[name] == pytest.approx(float((spans.end - spans.begin).sum()), abs=1e-9 * len(spans))
 
 
-def test_counters_add_up_to_the_bytes_of_links(tmp_path: Path):
+def test_perfetto_link_counters_add_up_to_the_bytes_of_each_link(tmp_path: Path):
     trace = simcomm.run("all_reduce/ring", STAR, 1_200_000)
     loads = defaultdict(list)
     for event in export(trace, tmp_path)["traceEvents"]:
@@ -158,7 +158,7 @@ def test_counters_add_up_to_the_bytes_of_links(tmp_path: Path):
         assert carried == pytest.approx(link.nbytes, rel=1e-3)
 
 
-def test_perfetto_file_reports_omissions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_perfetto_file_notes_omitted_arrows_and_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     instant = Trace("x", "predicted", 2, 1.0, [Message(0, 1, 0, 0, 8, 0.5, 0.5), Message(0, 1, 1, 0, 8, 0.5, 1.0)])
     content = export([instant, viz_traces.training(3)], tmp_path)
     assert [event["ph"] for event in content["traceEvents"]].count("s") == 1
@@ -185,7 +185,7 @@ def test_perfetto_file_shows_unfinished_and_failed_ranks(tmp_path: Path):
     assert [event["name"] for event in events if event["ph"] == "i"] == ["failed", "it sends to itself"]
 
 
-def test_perfetto_file_needs_its_suffix_and_a_trace(tmp_path: Path):
+def test_perfetto_file_requires_its_suffix_and_a_non_empty_trace(tmp_path: Path):
     assert ringlab.animate("star8", tmp_path / "ring.perfetto.json", "ring", "1 KiB").title == "all_reduce/ring"
     assert json.loads((tmp_path / "ring.perfetto.json").read_text())["displayTimeUnit"] == "ns"
     with pytest.raises(InputError, match=r"a trace for Perfetto is written as \.perfetto\.json"):
@@ -195,7 +195,7 @@ def test_perfetto_file_needs_its_suffix_and_a_trace(tmp_path: Path):
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 10)), max_size=40))
-def test_tracks_are_minimal_and_do_not_overlap(drawn: list[tuple[int, int]]):
+def test_perfetto_tracks_are_minimal_and_do_not_overlap(drawn: list[tuple[int, int]]):
     intervals = [(begin, begin + lasting) for begin, lasting in drawn]
     track = assign_tracks(intervals)
     longest = [(begin, max(end, begin + 1)) for begin, end in intervals]

@@ -93,7 +93,7 @@ def test_player_compares_measured_with_predicted(browser: Browser, folder: Path)
 
 
 @pytest.mark.slow
-def test_player_works_in_firefox(folder: Path, tmp_path: Path) -> None:
+def test_player_draws_all_chunk_colors_in_firefox(folder: Path, tmp_path: Path) -> None:
     """Playwright cannot control Debian's Firefox, which can take a screenshot of a page."""
     program = shutil.which("firefox-esr") or shutil.which("firefox") or pytest.skip("there is no Firefox here")
     page, picture = page_of(folder, "firefox", player_pages.star(("ring",), 1 << 20)), tmp_path / "firefox.png"
@@ -138,7 +138,7 @@ def test_space_key_plays_and_pauses(browser: Browser, star: Any) -> None:
         assert player.x < end
 
 
-def test_step_keys_show_the_right_state(browser: Browser, star: Any) -> None:
+def test_step_keys_move_to_the_end_of_the_next_or_previous_step(browser: Browser, star: Any) -> None:
     with Player(browser, star[0]) as player:
         ends = player.ask("player.data.runs[1].stepEnd")
         player.press("Home", *["Shift+ArrowRight"] * 3)
@@ -261,7 +261,7 @@ def test_training_shows_phases_and_buckets(browser: Browser, folder: Path) -> No
         assert "Mean time per rank: forward " in player.text("story")
 
 
-def test_names_are_never_markup_in_the_player(browser: Browser, folder: Path) -> None:
+def test_player_never_interprets_names_as_markup(browser: Browser, folder: Path) -> None:
     name = player_pages.EVIL.replace("/", "|")
     with Player(browser, page_of(folder, name, player_pages.hostile())) as player:
         assert player.ask("document.images.length") == 0
@@ -342,7 +342,7 @@ def test_groups_of_ranks_can_be_opened(browser: Browser, folder: Path, monkeypat
 
 
 @pytest.mark.parametrize(("name", "ranks"), player_pages.LARGE)
-def test_page_of_many_ranks_opens(browser: Browser, folder: Path, name: str, ranks: int) -> None:
+def test_player_page_of_many_ranks_opens(browser: Browser, folder: Path, name: str, ranks: int) -> None:
     with Player(browser, page_of(folder, f"{ranks} ranks", [player_pages.large(name, ranks)]), "#t=0.5") as player:
         player.press("End")
         assert player.text("caption")

@@ -69,7 +69,7 @@ def test_buffers_of_all_algorithms_end_complete(name):
     assert len(buffers.carried) == messages.count.sum()
 
 
-def test_buffers_of_many_ranks_are_counted_or_omitted():
+def test_player_buffers_show_counts_of_17_ranks_and_none_of_65():
     def follow(ranks):
         trace = simcomm.run("all_reduce/ring", simcomm.star(ranks, "10 Gbit/s", "5 us"), 1 << 20)
         return follow_buffers(trace)
@@ -109,7 +109,7 @@ def test_player_nodes_do_not_overlap(kind):
     assert min(dist(a, b) for i, a in enumerate(places) for b in places[:i]) > 0.03
 
 
-def test_aggregates_agree_with_messages():
+def test_player_aggregates_agree_with_the_messages():
     trace = simcomm.run("all_reduce/ring", two_level_tree(4, 2, "10 Gbit/s", "5 us", 1.0), 8 << 20)
     messages = trace.messages
     loads = link_loads(trace)
@@ -149,7 +149,7 @@ def test_player_lists_some_ranks_if_there_are_too_many_messages(monkeypatch):
     assert columns["src"].tolist() == messages.src[involved].tolist()
 
 
-def test_exported_data_agrees_with_the_trace():
+def test_player_data_agrees_with_the_trace():
     runs = player_pages.star(("ring",))
     [run], trace = export("ring", runs)["runs"], runs[0].trace
     columns = {name: unpack(column) for name, column in run["columns"].items()}
@@ -167,7 +167,7 @@ MIXED = [("all_reduce/ring", 512), ("all_reduce/double_tree", 512)]
 
 
 @pytest.mark.parametrize("runs", [*([each] for each in player_pages.LARGE), MIXED])
-def test_each_rank_has_a_position_or_one_group(runs):
+def test_player_gives_each_rank_a_position_or_a_group(runs):
     data = export("x", [player_pages.large(*run) for run in runs])
     are_grouped = ["aggregate" in run for run in data["runs"]]
     assert len(are_grouped) == len(runs) and len(set(are_grouped)) == 1
@@ -197,7 +197,7 @@ def test_runs_on_different_networks_are_rejected():
         page.write_player("x", [star], "x.txt")
 
 
-def test_player_shows_all_algorithms_or_the_run_without_faults(tmp_path):
+def test_player_shows_each_algorithm_and_a_run_without_faults(tmp_path):
     assert [run.name for run in predict_runs(OneRun(load("two-racks")))][-1] == "ring"
     (tmp_path / "slow.toml").write_text(SLOW)
     slow, quiet = predict_runs(OneRun(load(tmp_path / "slow.toml")))

@@ -63,7 +63,7 @@ def test_message_is_drawn_at_its_position_in_its_color() -> None:
             assert wanted in around
 
 
-def test_progress_fills_the_bar_and_the_buffers() -> None:
+def test_animation_fills_the_progress_bar_and_the_buffers() -> None:
     animation = Animation(viz_traces.ring(4), 20, 10)
     start, end = animation.frame(0), animation.frame(19)
     assert color_at(start, 600, 26) != color_at(end, 600, 26) == as_pixel("#1b2433")
@@ -86,12 +86,12 @@ WITHOUT_LINKS = replace(viz_traces.ring(3), kind="measured", messages=BARE, link
 @pytest.mark.parametrize(
     "trace", [viz_traces.this_machine(2), viz_traces.this_machine(12), viz_traces.training(), WITHOUT_LINKS]
 )
-def test_animation_of_each_kind_of_trace_moves(trace: Trace) -> None:
+def test_animation_of_every_kind_of_trace_changes_between_frames(trace: Trace) -> None:
     animation = Animation(trace, 8, 8)
     assert (animation.frame(0) != animation.frame(5)).any()
 
 
-def test_thousands_of_messages_are_sampled_with_a_note() -> None:
+def test_animation_draws_a_sample_and_states_its_size() -> None:
     messages = [Message(a, b, 0, a, 10, 0.0, 1.0) for a in range(40) for b in range(40) if a != b]
     animation = Animation(Trace("all_to_all/direct", "predicted", 40, 1.0, messages), 4, 4)
     animation.frame(1)
@@ -133,7 +133,7 @@ def test_chunk_colors_differ_and_numbers_are_readable(count: int) -> None:
         ("x.gif", {"progress": True}, "progress must be a function of two integers, not True"),
     ],
 )
-def test_invalid_animation_is_rejected(tmp_path: Path, path: str, options: dict[str, float], message: str) -> None:
+def test_animate_rejects_invalid_arguments(tmp_path: Path, path: str, options: dict[str, float], message: str) -> None:
     with pytest.raises(InputError, match=message):
         viz.animate(viz_traces.ring(2), tmp_path / path, **options)
     assert not list(tmp_path.iterdir())
@@ -152,12 +152,12 @@ def test_invalid_animation_is_rejected(tmp_path: Path, path: str, options: dict[
         (viz_traces.ring(2), "htmlx", r"\.html or \.gif or \.png or \.svg or \.pdf or \.perfetto"),
     ],
 )
-def test_invalid_drawing_is_rejected(tmp_path: Path, trace: Trace, suffix: str, message: str) -> None:
+def test_invalid_trace_or_file_suffix_is_rejected(tmp_path: Path, trace: Trace, suffix: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         viz.draw(trace, tmp_path / f"nothing.{suffix}")
 
 
-def test_import_loads_no_drawing_library() -> None:
+def test_viz_import_loads_no_drawing_library() -> None:
     code = (
         "import sys, viz; print(sorted({'matplotlib', 'PIL', 'jinja2', 'networkx'} & set(sys.modules)));"
         "import viz.animation.animation, viz.space_time; print('matplotlib.pyplot' in sys.modules)"

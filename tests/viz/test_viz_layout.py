@@ -97,7 +97,7 @@ def test_nodes_are_apart_and_inside_the_box(name: str) -> None:
         assert (points <= np.array([BOX.right, BOX.top]) + 6).all()
 
 
-def test_machine_layout_has_rows_and_omits_unused_parts() -> None:
+def test_machine_layout_has_rows_and_omits_unused_components() -> None:
     detour = lay_out(predicted(preset("rtx4090-pcie")), BOX)
     assert detour.kinds["n0.memory0"] == "memory"
     assert detour.radii["n0.memory0"] <= detour.radius
@@ -110,7 +110,7 @@ def test_machine_layout_has_rows_and_omits_unused_parts() -> None:
     assert [places[f"n0.gpu{i}"][0] for i in range(8)] == sorted(places[f"n0.gpu{i}"][0] for i in range(8))
 
 
-def test_nvlinks_past_gpus_are_arcs() -> None:
+def test_nvlinks_between_distant_gpus_are_drawn_as_arcs() -> None:
     layout = lay_out(predicted(preset("dgx-1-v100")), BOX)
     far, near = layout.lines["n0.gpu0", "n0.gpu3"], layout.lines["n0.gpu0", "n0.gpu1"]
     assert far[:, 1].min() < layout.positions["n0.gpu0"][1] - layout.radius / 2

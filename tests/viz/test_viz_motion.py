@@ -21,7 +21,7 @@ def follow(trace: Trace, count: int = 120) -> Motion:
     return follow_messages(trace, lay_out(trace, BOX), frame_times(trace, count))
 
 
-def test_message_position_follows_its_time() -> None:
+def test_message_position_follows_the_animation_time() -> None:
     trace = viz_traces.ring(8)
     moving = follow(trace)
     for frame in range(0, 119, 7):
@@ -56,14 +56,14 @@ def test_messages_are_shown_while_in_flight(times: list[tuple[float, float]], co
             assert 0 <= moving.share(index, frame) <= 1
 
 
-def test_link_use_adds_message_rates() -> None:
+def test_link_use_adds_the_rates_of_its_messages() -> None:
     messages = [Message(a, 0, 0, 0, 1000, 0.0, 2.0, (f"h{a}", "s0", "h0")) for a in (1, 2)]
     moving = follow(Trace("x", "predicted", 3, 2.0, messages, hosts=["h0", "h1", "h2"]))
     use = link_use(moving, moving.active(5), {("h1", "s0"): 1000.0, ("s0", "h0"): 2000.0, ("h2", "s0"): 100.0})
     assert use == {("h1", "s0"): 0.5, ("s0", "h0"): 0.5, ("h2", "s0"): 1.0}
 
 
-def test_ring_fills_one_chunk_halfway_and_all_at_end() -> None:
+def test_ring_buffers_fill_to_a_half_midway_and_fully_at_the_end() -> None:
     trace = viz_traces.ring(4)
     filling, naive = find_filling(trace), find_filling(viz_traces.naive(4))
     assert filling is not None and naive is not None
@@ -97,7 +97,7 @@ REDUCING = replace(viz_traces.naive(2), elapsed=10.0, spans=[Span(0, "reduce", 0
         (REDUCING, {0.7: "", 0.85: "reducing", 1.0: "done"}),
     ],
 )
-def test_step_counter_describes_progress(trace: Trace, times: dict[float, str]) -> None:
+def test_step_counter_states_the_current_step_or_message(trace: Trace, times: dict[float, str]) -> None:
     counter = StepCounter(trace)
     assert {share: counter.describe(share * trace.elapsed) for share in times} == times
     if trace.world_size == 8:

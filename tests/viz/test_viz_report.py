@@ -78,12 +78,12 @@ class Page(HTMLParser):
         self.sources += [value or "" for name, value in attrs if name in ("src", "href")]
 
 
-def test_report_contains_the_whole_answer() -> None:
+def test_report_contains_the_whole_answer_as_json() -> None:
     words = Page(render_report(comparison(), NOTHING)).words
     assert json.JSONDecoder().raw_decode("\n".join(words[words.index("{") :]))[0] == comparison()
 
 
-def test_text_is_never_markup_in_a_report() -> None:
+def test_report_never_interprets_text_as_markup() -> None:
     picture = {'"><script>evil()</script>': render_figure(space_time_figure(viz_traces.ring(2)))}
     tables = render_html(answer([collective("<u>", 1.0, 1.0, 1.0)]).show())
     text = render_report(comparison(), ReportParts(pictures=picture, tables=tables))
@@ -107,7 +107,7 @@ def test_report_loads_nothing_and_embeds_pictures(tmp_path: Path) -> None:
         assert image.size[0] == 1500
 
 
-def test_report_grades_errors() -> None:
+def test_report_grades_prediction_errors_by_size() -> None:
     times = [side_by_side(1.05, 1.0), side_by_side(0.8, 1.0), side_by_side(2.0, 1.0), side_by_side(0.5, None)]
     errors = [row[4] for row in cells(answer([collective("x", time, time, time) for time in times]))]
     assert [cell.kind for cell in errors] == ["good", "fair", "poor", ""]
@@ -123,7 +123,7 @@ def test_report_grades_errors() -> None:
         ({}, {"moving": Path("no/such.png")}, "r.html", r"no/such\.png: no such file"),
     ],
 )
-def test_invalid_report_is_rejected(
+def test_invalid_report_file_is_rejected(
     tmp_path: Path, changes: Content, pictures: dict[str, bytes | Path], name: str, message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
@@ -133,7 +133,7 @@ def test_invalid_report_is_rejected(
     assert not list(tmp_path.iterdir())
 
 
-def test_report_answers_question_with_pictures_and_folds_numbers() -> None:
+def test_report_starts_with_the_headline_and_folds_all_numbers() -> None:
     picture, tables = render_figure(space_time_figure(viz_traces.ring(2))), "<table></table>"
     parts = ReportParts(
         pictures={"waterfall": picture}, compared={"beside": picture}, headline="A step takes 300 ms.", tables=tables,
@@ -187,7 +187,7 @@ def test_notebook_shows_conclusions_and_tables() -> None:
     assert {"all_reduce/ring", "predicted", "4", "24", "12 MiB"} <= set(trace.words)
 
 
-def test_measured_ranges_are_drawn() -> None:
+def test_accuracy_plot_draws_the_range_of_measured_values() -> None:
     dots = Dots("all", "ring", [1.0, 2.0], [1.1, 1.9], measured_range=[(0.9, 1.2), (1.8, 2.4)])
     (lines,) = accuracy_figure("", "", [dots]).axes[0].findobj(LineCollection)
     assert isinstance(lines, LineCollection)

@@ -95,7 +95,7 @@ def test_scaling_curve_agrees_with_predictions() -> None:
     np.testing.assert_allclose(lines["ideal"].get_ydata(), ideal * np.array(curves[1].world_sizes))
 
 
-def test_equal_curves_merge_and_best_curve_sets_the_ideal() -> None:
+def test_scaling_plot_merges_equal_curves_and_has_one_ideal() -> None:
     alike = [Curve(name, [1, 8], [100.0, 400.0], [1.0, 0.5]) for name in ("float32", "fp16")]
     axes = scaling_figure("", "", alike).axes[0]
     assert [line.get_gid() for line in axes.lines] == ["ideal", "float32, fp16"]
@@ -108,7 +108,7 @@ def test_equal_curves_merge_and_best_curve_sets_the_ideal() -> None:
     assert list(heights) == [256.0, 256.0] and left < 8 < right
 
 
-def test_close_curves_are_drawn_per_rank() -> None:
+def test_scaling_plot_of_close_curves_shows_rates_per_rank() -> None:
     curves = [Curve(name, [2, 4], [2 * rate, 4 * rate], [rate / 10] * 2) for name, rate in (("1", 8.0), ("25", 9.0))]
     axes = scaling_figure("", "", curves).axes[0]
     assert axes.get_ylabel() == "throughput of each rank (samples/s)" and axes.get_yscale() == "linear"
@@ -121,7 +121,7 @@ def test_close_curves_are_drawn_per_rank() -> None:
     assert far.get_ylabel() == "throughput of all ranks (samples/s)" and far.get_yscale() == "log"
 
 
-def test_endless_training_has_no_point() -> None:
+def test_scaling_plot_omits_a_training_that_never_ends() -> None:
     figure = scaling_figure("", "", [Curve("ring", [2, 4], [60.0, None], [0.9, None])])
     assert {line.get_gid(): list(line.get_xdata()) for line in figure.axes[0].lines}["ring"] == [2]
     with pytest.raises(InputError, match="not 1 with 0 points"):
@@ -129,7 +129,7 @@ def test_endless_training_has_no_point() -> None:
 
 
 @pytest.mark.parametrize("trace", [viz_traces.ring(8), viz_traces.naive(4), viz_traces.this_machine(2)])
-def test_parts_of_the_critical_path_add_up_to_the_run(trace: Trace) -> None:
+def test_segments_of_the_critical_path_add_up_to_its_run_time(trace: Trace) -> None:
     parts = divide_path(trace)
     assert parts[0].begin == 0
     assert parts[-1].end == pytest.approx(trace.elapsed)
@@ -138,7 +138,7 @@ def test_parts_of_the_critical_path_add_up_to_the_run(trace: Trace) -> None:
     assert sum(by_row.values()) == pytest.approx(trace.elapsed)
 
 
-def test_path_is_divided_into_latency_links_and_waiting() -> None:
+def test_critical_path_is_split_into_latency_links_and_waiting() -> None:
     trace = viz_traces.two_racks()
     late = Message(3, 4, 0, 0, 1_000_000, 0.002, 0.011, ("h3", "s0", "s1", "h4"))
     trace = Trace(
@@ -163,7 +163,7 @@ def test_path_is_divided_into_latency_links_and_waiting() -> None:
         (["scaling", "two-racks", "-o", "x.png"], "a [training] table is required"),
     ],
 )
-def test_invalid_plot_is_rejected(
+def test_invalid_plot_argument_is_rejected(
     arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -211,12 +211,12 @@ def test_measured_bars_follow_predicted_ones() -> None:
 
 
 @pytest.mark.parametrize("draw", [path_figure, space_time_figure])
-def test_names_of_a_trace_are_not_rendered_as_math(draw: Callable[[Trace], Figure]) -> None:
+def test_names_of_a_trace_in_a_plot_are_not_rendered_as_math(draw: Callable[[Trace], Figure]) -> None:
     trace = replace(viz_traces.ring(2), title=FORMULA, spans=[Span(0, FORMULA, 0, 0.0, 1e-4)])
     assert named(draw(trace)) >= 1
 
 
-def test_legend_fits_its_figure() -> None:
+def test_accuracy_plot_legend_fits_its_figure() -> None:
     families = [f"network, up to {rate} GB/s a node" for rate in range(9)]
     dots = [Dots(panel, family, [1.0], [1.0]) for panel in ("easy", "hard") for family in families]
     figure = accuracy_figure("", "", dots)

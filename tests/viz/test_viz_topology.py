@@ -48,7 +48,7 @@ def cables(cluster: Cluster) -> Counter[tuple[str, float]]:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_groups_contain_each_node_rank_and_cable_once(name: str) -> None:
+def test_topology_groups_contain_each_node_rank_and_link_once(name: str) -> None:
     cluster = NETWORKS[name]()
     groups = group_nodes(cluster.graph, cluster.hosts)
     members = [member for group in groups.groups.values() for member in group.members]
@@ -69,7 +69,7 @@ def test_groups_contain_each_node_rank_and_cable_once(name: str) -> None:
 
 @given(st.integers(0, 5), st.lists(st.tuples(st.integers(0, 90), st.integers(0, 90)), max_size=60))
 @settings(max_examples=12, deadline=None)
-def test_grouping_loses_no_node(switches: int, joined: list[tuple[int, int]]) -> None:
+def test_topology_groups_contain_every_node_of_a_random_network(switches: int, joined: list[tuple[int, int]]) -> None:
     links = [(f"h{host}", f"s{host % (switches + 1)}", *LINK) for host in range(60)]
     links += [(f"s{a}", f"s{b}", *LINK) for a, b in {(min(pair), max(pair)) for pair in joined} if a != b]
     links += [(f"s{number}", "s91", *LINK) for number in range(91)]
@@ -93,7 +93,7 @@ def test_line_label_states_the_bandwidth_of_the_link(name: str) -> None:
         assert [float(number) * units[unit] for number, unit in matches] == expected
 
 
-def test_large_fat_tree_is_drawn_as_pods() -> None:
+def test_topology_plot_draws_a_large_fat_tree_as_pods() -> None:
     figure = picture(NETWORKS["fat tree of 128 hosts"]())
     words = Counter(text.get_text() for axes in figure.axes for text in axes.texts)
     assert [words[f"16 hosts\nranks {16 * pod}–{16 * pod + 15}"] for pod in range(8)] == [1] * 8
@@ -105,7 +105,7 @@ def test_large_fat_tree_is_drawn_as_pods() -> None:
 @pytest.mark.parametrize(
     "name", ["DGX-1", "4 x DGX-1", "16 x DGX H100", "fat tree of 128 hosts", "100 racks", "two racks"]
 )
-def test_labels_do_not_overlap(name: str) -> None:
+def test_topology_plot_labels_do_not_overlap(name: str) -> None:
     figure = picture(NETWORKS[name]())
     FigureCanvasAgg(figure).draw()
     texts = [text for text in figure.findobj(Text) if isinstance(text, Text) and text.get_text().strip()]
@@ -124,7 +124,7 @@ def test_topology_of_this_machine_shows_its_memory() -> None:
     assert len([line for line in figure.axes[0].lines if line.get_gid()]) == 4
 
 
-def test_topology_names_are_never_formulas() -> None:
+def test_names_in_a_topology_plot_are_not_rendered_as_math() -> None:
     graph: nx.DiGraph[str] = nx.DiGraph()
     for host in ("$\\frac", "h$1$"):
         graph.add_edge(host, "s$^{", bandwidth=1e9, medium="$x^")
